@@ -1,4 +1,4 @@
-"""The documentation names everything there is."""
+"""The documentation is complete, and its commands and examples work."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 
 def headings(page: str) -> set[str]:
-    """The headings of a page, without code marks, in lower case."""
+    """Return the headings of a page in lower case, without code marks."""
     lines = (DOCS / page).read_text().splitlines()
     return {line.lstrip("#").strip().replace("`", "").lower() for line in lines if line.startswith("#")}
 
 
 @pytest.mark.parametrize("name", sorted(command.commands))
 def test_every_command_has_a_heading(name):
-    """On the page about the command line."""
+    """Commands have headings on the page about the command line."""
     assert f"discreet {name}" in headings("cli.md")
 
 
@@ -42,7 +42,7 @@ def test_every_command_has_a_heading(name):
     ],
 )
 def test_every_option_is_explained(name, option):
-    """In the section of its command, or in those of `top` and `release`, whose options `plan` shares."""
+    """An option is in the section of its command, or in those of `top` and `release`, which `plan` shares."""
     page = (DOCS / "cli.md").read_text()
     sections = re.split(r"^## discreet ", page, flags=re.MULTILINE)
     own = [section for section in sections if section.startswith((name, "top", "release"))]
@@ -51,7 +51,7 @@ def test_every_option_is_explained(name, option):
 
 @pytest.mark.parametrize("kind", sorted(MECHANISMS))
 def test_every_mechanism_has_a_page(kind):
-    """Under the name of its file."""
+    """The page has the name of the mechanism's file."""
     page = DOCS / "mechanisms" / f"{MECHANISMS[kind].__module__.rpartition('.')[2]}.md"
     text = page.read_text()
     for heading in ("## Statement", "## Why it holds", "## Source and departures", "## What error to expect"):
@@ -62,20 +62,20 @@ def test_every_mechanism_has_a_page(kind):
     "name", sorted(name for name in discreet.__all__ if name.endswith(("Error", "Exceeded", "Head")))
 )
 def test_every_error_has_a_heading(name):
-    """On the page about errors."""
+    """Errors have headings on the page about errors."""
     assert name.lower() in headings("errors.md")
 
 
 @pytest.mark.parametrize("page", sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")))
-def test_every_link_between_pages_leads_somewhere(page):
-    """Files, not only pages: pictures and tables of numbers too."""
+def test_every_link_between_pages_resolves(page):
+    """Links to pictures, tables of numbers and other files are included."""
     for target in re.findall(r"\]\(([^)#\s]+)", (DOCS / page).read_text()):
         if "://" not in target:
             assert ((DOCS / page).parent / target).exists(), target
 
 
 def shown() -> list[tuple[str, str, str]]:
-    """The commands that pages show with what they print: page, command, output."""
+    """Return the commands that pages show with their output: page, command, output."""
     found = []
     for page in sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")):
         for block in re.findall(r"^```console\n(.*?)^```", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL):
@@ -88,7 +88,7 @@ def shown() -> list[tuple[str, str, str]]:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
-    """What the pages take for granted: the demo's log, in the folder that commands run in."""
+    """Create what the pages assume: the demo's log, in the working directory of the commands."""
     folder = tmp_path_factory.mktemp("checkout")
     make_log(folder / LOG)
     (folder / "reads.parquet").symlink_to(folder / LOG)
@@ -96,8 +96,8 @@ def checkout(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("page", "line", "output"), shown())
-def test_what_a_page_shows_is_what_is_printed(checkout, monkeypatch, capsys, page, line, output):
-    """Character by character; of counts with fresh noise, all but the digits."""
+def test_the_shown_output_is_the_printed_output(checkout, monkeypatch, capsys, page, line, output):
+    """Equal character by character, except for the digits of counts with fresh noise."""
     monkeypatch.chdir(checkout)
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
     with pytest.raises(SystemExit):
@@ -110,7 +110,7 @@ def test_what_a_page_shows_is_what_is_printed(checkout, monkeypatch, capsys, pag
 
 
 def silent() -> list[tuple[str, str]]:
-    """The commands that README and pages give without their output: page, command; not those with placeholders."""
+    """Return the commands that README and pages show without output: page, command; without placeholders."""
     found = []
     for page in [DOCS.parent / "README.md", *sorted(DOCS.rglob("*.md"))]:
         text = page.read_text()
@@ -123,8 +123,8 @@ def silent() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("page", "line"), silent())
-def test_what_a_page_does_not_show_runs(checkout, monkeypatch, capsys, page, line):
-    """Each with exit code 0, in a folder beside a catalog whose draft was made to allow something."""
+def test_commands_without_output_run(checkout, monkeypatch, capsys, page, line):
+    """Exit code 0, in a folder beside a catalog whose draft allows something."""
     monkeypatch.chdir(checkout)
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
     command, _, file = line.partition(" > ")
@@ -144,7 +144,7 @@ def _code(arguments: list[str]) -> object:
 
 
 def test_the_pages_show_commands():
-    """Enough of them for the tests above to mean something."""
+    """The tests above have enough commands."""
     assert len(shown()) >= 6
     assert len(silent()) >= 6
 
@@ -153,7 +153,7 @@ def test_the_pages_show_commands():
     "page", ["../README.md", *sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))]
 )
 def test_recipes_and_benchmarks_of_a_page_exist(page):
-    """What `make` and `python -m benchmarks` are given there."""
+    """Targets of `make` and arguments of `python -m benchmarks` exist."""
     text = (DOCS / page).read_text()
     recipes = set(re.findall(r"^([a-z-]+):", (DOCS.parent / "Makefile").read_text(), re.MULTILINE))
     named = re.findall(r"(?:`|^\$ |^    )make ([a-z-]+)", text, re.MULTILINE)
@@ -163,7 +163,7 @@ def test_recipes_and_benchmarks_of_a_page_exist(page):
 
 
 def test_the_example_of_the_first_page_runs():
-    """The example in Python that can be run as it is prints what the page says."""
+    """The Python example prints what the page shows."""
     text = (DOCS / "first-release.md").read_text()
     example = next(part for part in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "3000 // n" in part)
     said = text.partition("```text\n")[2].partition("```")[0]

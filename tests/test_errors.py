@@ -1,4 +1,4 @@
-"""The tree of errors, and what their messages say."""
+"""The hierarchy of errors and their messages."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ COLUMNS = ["user_id", "Book", "rating", "read at", "Straße"]
 
 
 def defined():
-    """The error classes of the module, by name."""
+    """Return the error classes of the module, by name."""
     classes = inspect.getmembers(errors, inspect.isclass)
     return {name: found for name, found in classes if found.__module__ == errors.__name__}
 
 
 def test_the_errors_are_the_tree_that_is_drawn():
-    """Every class once, under its parent, with a line in the drawing; none besides."""
+    """Every class is in the drawing once, under its parent, and there are no others."""
     assert defined().keys() == TREE.keys()
     for name, found in defined().items():
         assert found.__bases__[0] is TREE[name]
@@ -43,12 +43,12 @@ def test_the_errors_are_the_tree_that_is_drawn():
 
 
 def depth(found):
-    """How many steps an error is below `DiscreetError`."""
+    """Return how many levels an error is below `DiscreetError`."""
     return 0 if found is DiscreetError else 1 + depth(found.__bases__[0])
 
 
 def test_the_drawing_indents_every_error_under_its_parent():
-    """Four columns a step."""
+    """Each level is four columns."""
     lines = {line.split("─ ")[-1].split()[0]: line for line in errors.__doc__.splitlines() if line.startswith("    ")}
     assert lines.keys() == TREE.keys()
     for name, line in lines.items():
@@ -56,7 +56,7 @@ def test_the_drawing_indents_every_error_under_its_parent():
 
 
 def test_input_errors_are_value_errors_and_broken_invariants_assertion_errors():
-    """So that code which knows nothing of this library handles them as it should."""
+    """Code that does not know this library handles them correctly."""
     assert issubclass(InputError, ValueError)
     assert issubclass(errors.InvariantViolated, AssertionError)
     assert not issubclass(errors.EngineError, ValueError)
@@ -78,7 +78,7 @@ def test_input_errors_are_value_errors_and_broken_invariants_assertion_errors():
     ],
 )
 def test_an_unknown_column_names_the_nearest_one(asked, nearest):
-    """In its own spelling, whatever the case; and if none is near, all of them."""
+    """In its own spelling, in any case; all columns if none is similar."""
     error = UnknownColumn(asked, COLUMNS)
     assert (error.name, error.nearest) == (asked, nearest)
     hint = (
@@ -88,25 +88,25 @@ def test_an_unknown_column_names_the_nearest_one(asked, nearest):
 
 
 def test_an_unknown_column_is_refused_with_its_purpose():
-    """The role takes the place of "column"; the columns may come one by one."""
+    """The purpose replaces the word "column", and the columns may be an iterator."""
     error = UnknownColumn("usr", iter(["id", "name"]), role="user column")
     assert str(error) == "there is no user column 'usr'; the columns are 'id', 'name'"
 
 
 def test_of_two_spellings_one_is_named():
-    """Columns that differ in case only."""
+    """Columns may differ in case only."""
     assert UnknownColumn("BOOK", ["book", "Book"]).nearest in ("book", "Book")
 
 
 def test_a_where_error_counts_characters_from_one():
-    """The attribute is a 0-based offset, the text is for people."""
+    """The attribute is an offset from 0, and the text counts from 1."""
     error = WhereError("a number is missing", 4)
     assert error.position == 4
     assert str(error) == "the filter cannot be used at character 5: a number is missing"
 
 
-def test_a_where_error_without_a_place_names_none():
-    """Where the fault is not in one place; and offset 0 is a place."""
+def test_a_where_error_without_a_position_names_none():
+    """Some errors have no single position; an offset of 0 is one."""
     assert str(WhereError("it is too long")) == "the filter cannot be used: it is too long"
     assert WhereError("it is too long").position is None
     assert "at character 1:" in str(WhereError("no", 0))

@@ -1,4 +1,4 @@
-"""What people import, and what that costs them."""
+"""The public names, and the cost of importing them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ NAMES = [
 
 
 def test_the_public_names_are_these():
-    """A name that is added or taken away is a decision; they are what `dir` shows and what a star imports."""
+    """Adding or removing a name is a decision; `dir` and a star import have these."""
     assert discreet.__all__ == NAMES == sorted(NAMES)
     assert dir(discreet) == NAMES
     everything: dict[str, object] = {}
@@ -60,8 +60,8 @@ def test_the_public_names_are_these():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_public_name_is_there_and_documented(name):
-    """It is the object of that name, from this package, and says what it is."""
+def test_every_public_name_exists_and_is_documented(name):
+    """It is the object of that name from this package, with a docstring."""
     found = getattr(discreet, name)
     if name == "__version__":
         assert found == importlib.metadata.version("discreet")
@@ -73,7 +73,7 @@ def test_every_public_name_is_there_and_documented(name):
 
 
 def test_every_error_is_a_discreet_error():
-    """One except clause catches them all; questions that cannot be asked are ValueErrors too."""
+    """One except clause catches them all, and impossible queries are ValueErrors too."""
     errors = [getattr(discreet, name) for name in NAMES if isinstance(getattr(discreet, name), type)]
     errors = [error for error in errors if issubclass(error, Exception)]
     assert len(errors) == 14
@@ -87,8 +87,8 @@ def test_every_error_is_a_discreet_error():
     }
 
 
-def test_other_names_are_not_there():
-    """They are reported as Python reports them."""
+def test_unknown_names_raise_an_attribute_error():
+    """The error is Python's own."""
     with pytest.raises(AttributeError, match="module 'discreet' has no attribute 'sacn'"):
         discreet.sacn  # noqa: B018 - reading it is the test
 
@@ -114,14 +114,14 @@ def _imported_by(statement):
 
 
 def test_importing_the_package_imports_nothing_heavy():
-    """Neither do its errors and its version."""
+    """This includes its errors and its version."""
     imported = _imported_by("import discreet; discreet.InputError, discreet.__version__, dir(discreet)")
     assert "discreet" in imported
     assert imported & HEAVY == set()
 
 
-def test_asking_imports_no_optional_library():
-    """A question is answered and exported without pandas, Polars, matplotlib, pytest, or the command line."""
+def test_a_release_imports_no_optional_library():
+    """A query is answered and exported without pandas, Polars, matplotlib, pytest or the command line."""
     script = """
 import sys
 
@@ -141,7 +141,7 @@ str(release), release.to_json(), release.to_csv(), release._repr_html_()
 
 
 def _undocumented(tree, where, elsewhere=frozenset()):
-    """Public modules, classes, functions and methods without a docstring; what stands inside a function is private.
+    """Return public modules, classes, functions and methods without a docstring; nested functions are private.
 
     A method may do without if a class documents it *elsewhere*: the protocol that it implements.
     """
@@ -157,7 +157,7 @@ def _undocumented(tree, where, elsewhere=frozenset()):
 
 @functools.cache
 def _documented_methods():
-    """Names of the methods that some class of the source documents."""
+    """Return names of the methods that some class of the source documents."""
     classes = (
         node
         for path in SOURCE.rglob("*.py")
@@ -172,13 +172,13 @@ def _documented_methods():
     "path", [pytest.param(p, id=p.relative_to(SOURCE).as_posix()) for p in sorted(SOURCE.rglob("*.py"))]
 )
 def test_everything_public_is_documented(path):
-    """Every public module, class, function and method of the source."""
+    """Every public module, class, function and method of the source has a docstring."""
     tree = ast.parse(path.read_text("utf-8"))
     assert list(_undocumented(tree, path.stem, _documented_methods())) == []
 
 
-def test_what_is_not_documented_is_found():
-    """The test above can fail: in a module, a class, a method, a function."""
+def test_missing_docstrings_are_found():
+    """The test above can fail for a module, a class, a method and a function."""
     tree = ast.parse(
         "class A:\n  def f(self): 1\n  def _g(self): 1\nclass _B: 1\ndef h():\n  'x'\n  def i(): 1\ndef j(): 1"
     )
@@ -192,14 +192,14 @@ def test_the_package_is_typed():
 
 
 def test_all_extras_are_in_the_extra_all():
-    """`pip install 'discreet[all]'` leaves nothing out."""
+    """`pip install 'discreet[all]'` installs every extra."""
     extras = _pyproject()["project"]["optional-dependencies"]
     (everything,) = extras.pop("all")
     assert everything == f"discreet[{','.join(extras)}]"
 
 
-def test_the_metadata_names_the_systems_and_versions_that_are_supported():
-    """POSIX only: key files are refused if others can read them, which Windows cannot say."""
+def test_the_metadata_has_the_supported_systems_and_versions():
+    """POSIX only: Windows cannot tell whether others can read a key file."""
     classifiers = _pyproject()["project"]["classifiers"]
     assert "Operating System :: POSIX" in classifiers
     assert {f"Programming Language :: Python :: 3.{n}" for n in (11, 12, 13)} <= set(classifiers)

@@ -1,4 +1,4 @@
-"""Real tables, where they are at hand (../shared/data beside the repository): exact heads, honest intervals."""
+"""Real tables, where they are available (../shared/data beside the repository): exact heads, covering intervals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILES = sorted(path for path in FOLDER.glob("*.parquet") if path.stat().st_size 
 
 
 def _truth(path):
-    """How many users each item has: rows, because each pair of user and item is one row in these files."""
+    """Return the number of users of each item: rows, because each pair of user and item is one row in these files."""
     with duckdb.connect() as connection:
         return dict(
             connection.execute("SELECT item, count(*) FROM read_parquet(?) GROUP BY item", [str(path)]).fetchall()
@@ -28,13 +28,13 @@ def _truth(path):
 
 
 def _ranked(truth):
-    """By count, ties by label: text by its bytes."""
+    """Return items by count, ties by the bytes of the label."""
     ranked = sorted(truth.items(), key=lambda item: item[0].encode() if isinstance(item[0], str) else item[0])
     return [((label,), count) for label, count in sorted(ranked, key=lambda item: -item[1])]
 
 
 def _holds(release, truth, limit):
-    """The released items are of the exact head, counted near enough, and covered as often as is promised."""
+    """Check that the released items are of the exact head, with near counts and intervals that cover often enough."""
     labels = release.labels.column(0).to_pylist()
     exact = [truth[label] for label in labels]
     cut = sorted(truth.values(), reverse=True)[limit:][:1] or [0]

@@ -36,7 +36,7 @@ COUNTS = {"a": 4000, "b": 3000, "c": 2000, "d": 1000}
 
 
 def _rows():
-    """User u reads a if u < 4000, b if u < 3000, ..., once in country u % 2, and each reads an item of their own."""
+    """Return rows: user u reads a if u < 4000, b if u < 3000, ..., all in country u % 2, and each an own item."""
     pairs = [(user, item) for item, users in COUNTS.items() for user in range(users)]
     pairs += [(user, f"own-{user}") for user in range(4000)]
     return pa.table(
@@ -54,7 +54,7 @@ ROWS = _rows()
 
 @pytest.fixture
 def table():
-    """The table above."""
+    """Return the table above."""
     return discreet.scan(ROWS, user="user")
 
 
@@ -63,13 +63,13 @@ def _bits(context="table"):
 
 
 def _found(release):
-    """Labels in order, and counts to the nearest hundred."""
+    """Return labels in order, and counts to the nearest hundred."""
     labels = [tuple(row.values()) for row in release.labels.to_pylist()]
     return [(*label, round(int(count), -2)) for label, count in zip(labels, release.counts, strict=True)]
 
 
 def test_top_returns_the_largest_in_order(table):
-    """With counts; own items, which one user has, do not stand out."""
+    """Items of a single user are not released."""
     release = table.top("item", k=3, epsilon=4, bits=_bits())
     assert _found(release) == [("a", 4000), ("b", 3000), ("c", 2000)]
     assert (release.complete, release.ordered, release.mechanism) == (True, True, "unknown-gumbel")
@@ -80,8 +80,8 @@ def test_top_returns_the_largest_in_order(table):
     assert not fewer.complete
 
 
-def test_release_returns_the_counts_that_can_be_had(table):
-    """With their errors, and without the items of single users."""
+def test_release_returns_counts_with_errors_and_without_items_of_single_users(table):
+    """Counts have their errors, and items of single users are not released."""
     release = table.release("item", epsilon=4, bits=_bits())
     truth = [COUNTS[label] for label in release.labels.column("item").to_pylist()]
     assert sorted(truth) == [1000, 2000, 3000, 4000]
@@ -93,7 +93,7 @@ def test_release_returns_the_counts_that_can_be_had(table):
 
 
 def test_filters_are_chained(table):
-    """Each where narrows; the table itself stays what it was."""
+    """Each `where` adds a condition, and the table itself is unchanged."""
     at = table.where("country = 'AT'")
     both = at.where("YEAR BETWEEN 2020 AND 2021 OR year = 2024")
     found = [_found(t.top("item", k=1, epsilon=8, bits=_bits(n))) for n, t in enumerate((table, at, both))]
@@ -103,14 +103,14 @@ def test_filters_are_chained(table):
 
 
 def test_several_columns_name_an_item(table):
-    """A sequence of columns; labels come back in their order."""
+    """Items are a sequence of columns, and labels have their order."""
     release = table.top(["country", "item"], k=2, epsilon=8, bits=_bits())
     assert release.labels.column_names == ["country", "item"]
     assert sorted(_found(release)) == [("AT", "a", 2000), ("IN", "a", 2000)]
 
 
 def test_a_domain_may_be_a_list_a_table_or_a_file(table, tmp_path):
-    """Listed items without rows take part; items that were not listed do not."""
+    """Listed items without rows are included, and other items are not."""
     listed = pa.table({"item": ["a", "z"]})
     pyarrow.csv.write_csv(listed, tmp_path / "d.csv")
     pyarrow.parquet.write_table(listed, tmp_path / "d.parquet")
@@ -143,8 +143,8 @@ def test_a_domain_may_be_a_list_a_table_or_a_file(table, tmp_path):
     ],
     ids=lambda domain: type(domain).__name__,
 )
-def test_a_domain_that_lists_nothing_clear_is_refused(table, domain):
-    """Empty, twice, missing, of two types, not to be read: one sentence, whatever it was."""
+def test_an_invalid_domain_is_refused(table, domain):
+    """Empty, duplicate, missing, of two types, unreadable: one sentence each."""
     with pytest.raises(InputError, match="domain") as error:
         table.release("item", domain=domain)
     assert "\n" not in str(error.value)
@@ -168,7 +168,7 @@ def test_a_bound_on_the_items_of_a_user_is_enforced(table):
 
 
 def test_a_large_delta_warns_at_the_call(table):
-    """Once, in the caller's line; the answer comes all the same."""
+    """There is one warning, at the caller's line, and an answer."""
     for ask in (table.top, table.release):
         with pytest.warns(UserWarning, match=r"delta = 0\.01 is large") as warned:
             ask("item", delta=0.01, bits=_bits())
@@ -209,7 +209,7 @@ def test_a_large_delta_warns_at_the_call(table):
     ],
 )
 def test_an_impossible_query_is_refused_in_one_sentence(table, ask, error):
-    """Before anything is counted."""
+    """It is refused before data is read."""
     with pytest.raises(error) as raised:
         ask(table)
     assert "\n" not in str(raised.value)
@@ -228,13 +228,13 @@ def test_an_impossible_query_is_refused_in_one_sentence(table, ask, error):
         (0, Fraction(0)),
     ],
 )
-def test_numbers_are_taken_as_they_are_written(given, meant):
-    """1e-8 is one over a hundred million, not the float next to it."""
+def test_numbers_are_exact(given, meant):
+    """1e-8 is one over a hundred million, not the nearest float."""
     assert exact(given, "delta") == meant
 
 
-def test_a_budget_pays_for_what_was_returned_and_no_more(table):
-    """Few stand out, little is charged; the answers' own guarantees say what each could have cost."""
+def test_a_budget_is_charged_for_what_was_returned(table):
+    """Few items cost little; the guarantee of each answer is its worst case."""
     budget = discreet.Budget(4, 1e-8)
     releases = [table.top("item", k=k, epsilon=1, mechanism="gumbel", budget=budget, bits=_bits(k)) for k in (2, 50)]
     assert budget.spent == releases[0].charged + releases[1].charged
@@ -247,8 +247,8 @@ def test_a_budget_pays_for_what_was_returned_and_no_more(table):
     )
 
 
-def test_many_queries_fit_a_budget_and_the_last_is_refused_before_it_reads():
-    """The refused question touches no data, and what is left can still be spent."""
+def test_a_query_beyond_the_budget_is_refused_before_data_is_read():
+    """The refused query reads no data, and the remaining budget can be spent."""
     engine, budget = TinyEngine((90_000, 80_000, 1)), discreet.Budget(1, 1e-8)
     table = Table(engine, "user")
     most = make_plan(Query("user", ("item",), 0.3, budget.delta / 100, k=2), shared_budget=True).worst_cost.rho
@@ -265,7 +265,7 @@ def test_many_queries_fit_a_budget_and_the_last_is_refused_before_it_reads():
 
 
 def test_a_table_answers_several_threads_at_once(table):
-    """With one budget: every thread gets the answer to its own query, and all are charged."""
+    """With one budget every thread gets the answer to its own query, and all are charged."""
     budget, found, faults = discreet.Budget(20, 1e-8), {}, []
     domains = [["a", "b"], ["b", "c"], ["c", "d"], ["d", "a"]]
     start = threading.Barrier(4)
@@ -307,7 +307,7 @@ def test_a_noise_key_gives_equal_queries_equal_answers(table):
 
 
 def test_keyed_noise_does_not_depend_on_how_a_path_is_spelled(tmp_path, monkeypatch):
-    """One answer for one table: equal questions with fresh noise average the noise away."""
+    """Fresh noise for equal queries by another path would average out."""
     folder = tmp_path / "data"
     folder.mkdir()
     pyarrow.parquet.write_table(ROWS, folder / "t.parquet")
@@ -324,7 +324,7 @@ def test_keyed_noise_does_not_depend_on_how_a_path_is_spelled(tmp_path, monkeypa
 
 
 def test_lone_surrogates_are_refused(table):
-    """Half a character, as from a command line that was not UTF-8: an error of ours, with a key and without."""
+    """Lone surrogates, as from a command line in another encoding, raise our own error with and without a key."""
     for bits in (None, discreet.NoiseKey(SECRET, "v")):
         with pytest.raises(DiscreetError):
             table.where("item = '\udcff'").top("item", bits=bits)
@@ -333,7 +333,7 @@ def test_lone_surrogates_are_refused(table):
 
 
 def test_files_have_a_version_and_frames_do_not(table, tmp_path):
-    """For a noise key; it changes with the file."""
+    """The version for a noise key changes with the file."""
     pyarrow.parquet.write_table(ROWS.slice(0, 10), tmp_path / "t.parquet")
     before = discreet.scan(tmp_path / "t.parquet", user="user").data_version
     os.utime(tmp_path / "t.parquet", (1, 1))
@@ -343,8 +343,8 @@ def test_files_have_a_version_and_frames_do_not(table, tmp_path):
     assert table.data_version is None
 
 
-def test_progress_is_passed_on():
-    """To the engine, which calls it with shares."""
+def test_progress_is_passed_to_the_engine():
+    """The engine calls it with shares."""
     engine, progress = TinyEngine(), [].append
     Table(engine, "user").top("item", progress=progress, bits=_bits())
     assert [given for _, _, given in engine.asked] == [progress]
@@ -371,7 +371,7 @@ def test_temporary_tables_are_dropped(tmp_path, monkeypatch):
 
 
 def test_the_query_is_kept_with_the_release(table):
-    """As it was bound: the table's own names, the filter, what was declared."""
+    """The bound query: the table's own names, the filter, and what was declared."""
     release = table.where("YEAR = 2020").top("ITEM", k=2, groups_per_user=3, rows_per_user_and_item=2, bits=_bits())
     assert isinstance(release.query, Query)
     assert (release.query.user, release.query.items, release.query.k) == ("user", ("item",), 2)

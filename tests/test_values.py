@@ -1,4 +1,4 @@
-"""Costs, sensitivities and heads: exact, on the safe side, and silent about the data."""
+"""Costs, sensitivities and heads are exact, rounded to the safe side, and never show the data."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ finite = st.one_of(
 
 @given(amounts, amounts)
 def test_a_cost_is_rounded_up_to_whole_quanta(rho, delta):
-    """Never below what was given, by less than one quantum above; exact multiples."""
+    """Never below the given value, above by less than one quantum; exact multiples stay."""
     cost = Cost(rho, delta)
     for part, given_part, quantum in ((cost.rho, rho, RHO_QUANTUM), (cost.delta, delta, DELTA_QUANTUM)):
         assert 0 <= part - Fraction(given_part) < quantum
@@ -45,7 +45,7 @@ def test_a_cost_is_rounded_up_to_whole_quanta(rho, delta):
 
 @given(amounts, amounts)
 def test_a_limit_is_rounded_down_to_whole_quanta(rho, delta):
-    """Nowhere above what was given, by less than one quantum below; so no cost above the limit is within it."""
+    """Below the given value by less than one quantum, so that no cost above the limit is within it."""
     limit = Cost.at_most(rho, delta)
     for part, given_part, quantum in ((limit.rho, rho, RHO_QUANTUM), (limit.delta, delta, DELTA_QUANTUM)):
         assert 0 <= Fraction(given_part) - part < quantum
@@ -53,7 +53,7 @@ def test_a_limit_is_rounded_down_to_whole_quanta(rho, delta):
 
 
 def test_quanta_are_what_budgets_are_stored_in():
-    """1e-18 of rho and 1e-27 of delta: pinned, because stored budgets depend on them."""
+    """1e-18 of rho and 1e-27 of delta: stored budgets depend on them."""
     assert (RHO_QUANTUM, DELTA_QUANTUM) == (Fraction(1, 10**18), Fraction(1, 10**27))
     assert Cost(Fraction(1, 3)).rho == Fraction(333333333333333334, 10**18)
     assert Cost.at_most(Fraction(1, 3), 0).rho == Fraction(333333333333333333, 10**18)
@@ -62,7 +62,7 @@ def test_quanta_are_what_budgets_are_stored_in():
 
 @given(costs, costs, st.integers(0, 50))
 def test_costs_add_subtract_and_multiply_exactly(one, other, times):
-    """Sums of quanta are sums of quanta: nothing is rounded twice."""
+    """Nothing is rounded twice."""
     assert (one + other).rho == one.rho + other.rho
     assert (one + other).delta == one.delta + other.delta
     assert one + other - other == one
@@ -71,7 +71,7 @@ def test_costs_add_subtract_and_multiply_exactly(one, other, times):
 
 @given(costs, costs)
 def test_within_compares_both_parts(cost, limit):
-    """Neither above: rho alone or delta alone is not enough."""
+    """Neither rho alone nor delta alone suffices."""
     assert cost.within(limit) == (cost.rho <= limit.rho and cost.delta <= limit.delta)
     assert cost.within(cost)
     assert cost.within(cost + limit)
@@ -81,15 +81,15 @@ def test_within_compares_both_parts(cost, limit):
 
 @pytest.mark.parametrize("value", [-1, -1e-300, Fraction(-1, 10**40), math.nan, math.inf, -math.inf])
 def test_a_negative_or_infinite_cost_is_refused(value):
-    """Also one smaller than a quantum, which rounding up would turn into 0."""
+    """A negative cost smaller than a quantum is refused too, though rounding up would give 0."""
     with pytest.raises(InputError, match="rho must"):
         Cost(value)
     with pytest.raises(InputError, match="delta must"):
         Cost(Fraction(0), value)
 
 
-def test_more_than_there_is_cannot_be_taken_away():
-    """No negative budget is ever made by subtraction or multiplication."""
+def test_a_result_below_zero_is_refused():
+    """Subtraction and multiplication never give a negative budget."""
     with pytest.raises(InputError):
         Cost(Fraction(1)) - Cost(Fraction(2))
     with pytest.raises(InputError):
@@ -100,8 +100,8 @@ def test_more_than_there_is_cannot_be_taken_away():
         Cost.at_most(Fraction(-1), 0)
 
 
-def test_a_cost_cannot_be_changed():
-    """Frozen, without other attributes; equal costs are equal keys."""
+def test_a_cost_is_immutable():
+    """Frozen, without other attributes, and equal costs are equal keys."""
     cost = Cost(Fraction(1), Fraction(1, 2))
     with pytest.raises(dataclasses.FrozenInstanceError):
         cost.rho = Fraction(0)
@@ -111,7 +111,7 @@ def test_a_cost_cannot_be_changed():
 
 @given(finite)
 def test_float_above_is_the_least_float_not_below(value):
-    """And `float_below` the greatest not above: the float next to it is on the other side."""
+    """`float_below` is the greatest float that is not above."""
     above, below = float_above(value), float_below(value)
     assert Fraction(below) <= value <= Fraction(above)
     before, after = math.nextafter(above, -math.inf), math.nextafter(below, math.inf)
@@ -121,22 +121,22 @@ def test_float_above_is_the_least_float_not_below(value):
 
 
 @pytest.mark.parametrize(("groups", "rows"), [(None, 1), (1, 1), (10**9, 2**31)])
-def test_a_sensitivity_inside_its_range_is_kept(groups, rows):
-    """Both ends of both ranges; nothing bounds the groups unless it is said."""
+def test_a_sensitivity_within_its_range_is_accepted(groups, rows):
+    """Both ends of both ranges; by default groups have no bound."""
     assert dataclasses.astuple(Sensitivity(groups, rows)) == (groups, rows)
     assert Sensitivity() == Sensitivity(None, 1)
 
 
 @pytest.mark.parametrize(("groups", "rows"), [(0, 1), (-1, 1), (None, 0), (None, -5), (None, 2**31 + 1)])
 def test_a_sensitivity_outside_its_range_is_refused(groups, rows):
-    """A user has at least one item and at most as many rows as an int32 holds."""
+    """A user has at least one item and at most an int32 of rows."""
     with pytest.raises(InputError):
         Sensitivity(groups, rows)
 
 
 @pytest.mark.parametrize("value", [1.0, 2.5, "2", Fraction(2), np.float64(3), [1]])
-def test_a_sensitivity_that_is_no_whole_number_is_refused(value):
-    """Also one that equals a whole number; numpy's whole numbers are whole numbers and become ints."""
+def test_a_sensitivity_that_is_no_integer_is_refused(value):
+    """A float equal to an integer is refused; numpy's integers become ints."""
     for arguments in ({"groups_per_user": value}, {"rows_per_group": value}):
         with pytest.raises(InputError, match="must be a whole number"):
             Sensitivity(**arguments)
@@ -146,7 +146,7 @@ def test_a_sensitivity_that_is_no_whole_number_is_refused(value):
 
 
 def head(counts, limit=5, labels=None):
-    """A head of int64 counts."""
+    """Return a head of int64 counts."""
     return ExactHead(np.array(counts, dtype=np.int64), limit, labels)
 
 
@@ -155,7 +155,7 @@ SECRET = head([987654, 1234, 1234], 5, ["Anna Karenina", "Emma", "Ulysses"])
 
 @dataclass
 class Holder:
-    """Something that is printed with a head inside."""
+    """An object whose repr contains a head."""
 
     held: ExactHead
 
@@ -168,8 +168,8 @@ class Holder:
         *(lambda h: repr(KeyError(h)), lambda h: json.dumps(h, default=repr)),
     ],
 )
-def test_a_head_shows_nothing_of_itself(show):
-    """However it is printed, alone or inside something else: no count, no label, not how many there are."""
+def test_a_head_shows_no_data(show):
+    """No repr of a head or of its container has a count, a label or the number of items."""
     shown = show(SECRET)
     assert "ExactHead(limit=5)" in shown
     for secret in ("987654", "1234", "Anna", "Emma", "Ulysses", "3"):
@@ -177,7 +177,7 @@ def test_a_head_shows_nothing_of_itself(show):
 
 
 def test_a_head_has_no_equality_no_encoder_and_no_dict():
-    """Equal contents are not equal heads; json refuses it; it cannot be changed."""
+    """Heads with equal contents are not equal, json refuses them, and they are immutable."""
     twin = head([987654, 1234, 1234], 5, SECRET.labels)
     assert twin != SECRET
     assert len({twin, SECRET}) == 2
@@ -191,7 +191,7 @@ def test_a_head_has_no_equality_no_encoder_and_no_dict():
 
 
 def test_a_count_is_found_by_rank_and_is_zero_past_the_end():
-    """Ranks from 1 to limit + 1; a short head goes on with zeros."""
+    """Ranks are 1 to limit + 1, and a short head continues with zeros."""
     assert [SECRET.count_at(rank) for rank in range(1, 7)] == [987654, 1234, 1234, 0, 0, 0]
     full = head([3, 2, 1], 2)
     assert full.count_at(3) == 1
@@ -216,7 +216,7 @@ def test_a_count_is_found_by_rank_and_is_zero_past_the_end():
     ids=lambda counts: f"{counts.dtype} {counts.shape}",
 )
 def test_a_head_of_other_numbers_is_refused(counts):
-    """One row of int64, nothing else."""
+    """Counts are one dimension of int64."""
     with pytest.raises(InvariantViolated, match="one row of int64"):
         ExactHead(counts, 5)
 
@@ -232,21 +232,21 @@ def test_a_head_of_other_numbers_is_refused(counts):
         ([2**63 - 1, -(2**63)], 5, "not negative"),
     ],
 )
-def test_a_head_that_is_no_head_is_refused(counts, limit, message):
-    """Too long, out of order, negative: a bug, whose message holds no count."""
+def test_an_invalid_head_is_refused(counts, limit, message):
+    """Too long, unsorted or negative: a bug, whose message has no count."""
     with pytest.raises(InvariantViolated, match=message) as raised:
         head(counts, limit)
     assert not any(character.isdigit() for character in str(raised.value))
 
 
-def test_heads_at_the_edge_are_accepted():
+def test_extreme_heads_are_accepted():
     """Empty, full to limit + 1, all tied, zeros, the largest count."""
     for counts, limit in (([], 0), ([5], 0), ([4] * 6, 5), ([0, 0], 5), ([LARGEST_COUNT, 0], 5)):
         assert head(counts, limit).counts.tolist() == counts
 
 
 def test_a_count_too_large_to_protect_is_unfit_data():
-    """Above 2^62 a count plus noise might leave int64: the user's data, not our bug."""
+    """Above 2^62 a count plus noise could overflow: the user's data, not our bug."""
     assert LARGEST_COUNT == 2**62
     with pytest.raises(UnfitData, match="cannot be protected") as raised:
         head([2**62 + 1])

@@ -1,4 +1,4 @@
-"""Questions about the datasets of a catalog."""
+"""Queries of the datasets of a catalog from Python."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SUMS = "SELECT article, SUM(minutes) FROM reads GROUP BY article LIMIT 5"
 
 @pytest.fixture
 def folder(tmp_path):
-    """A catalog and its table: article n has 1,000 n readers, the first a missing title."""
+    """Create a catalog and its table: article n has 1,000 n readers, the first a missing title."""
     rows = [(user, None if n == 0 else f"article {n}") for n in range(1, 4) for user in range(1000 * n)]
     rows += [(user, None) for user in range(4000)]
     table = pa.table(
@@ -73,13 +73,13 @@ def folder(tmp_path):
 
 @pytest.fixture
 def warehouse(folder):
-    """Connected to the catalog."""
+    """Return a warehouse connected to the catalog."""
     with connect(folder / "catalog.toml") as made:
         yield made
 
 
 def shown(release, *columns):
-    """Some columns of a release as rows."""
+    """Return some columns of a release as rows."""
     table = release.to_arrow()
     return list(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
 
@@ -100,7 +100,7 @@ def test_json_and_python_make_the_same_query(warehouse):
 
 
 def test_another_spelling_is_the_same_query(warehouse):
-    """Order, parentheses, BETWEEN, IN and double negation change no noise; another constant does."""
+    """Order, parentheses, BETWEEN, IN and double negation do not change the noise; another constant does."""
     select = "SELECT article, COUNT(DISTINCT reader) FROM reads WHERE {} GROUP BY 1 LIMIT 5"
     same = [
         "age >= 18 AND age <= 40 AND country = 'IN'",
@@ -114,7 +114,7 @@ def test_another_spelling_is_the_same_query(warehouse):
 
 
 def test_another_dataset_has_other_noise_for_the_same_rows(warehouse, folder):
-    """Two names of one table are two tables to noise."""
+    """Two dataset names of one table have different noise."""
     text = (folder / "catalog.toml").read_text()
     (folder / "two.toml").write_text(text + text.replace("datasets.reads", "datasets.twin").split("[datasets.kept]")[0])
     with connect(folder / "two.toml") as both:
@@ -124,13 +124,13 @@ def test_another_dataset_has_other_noise_for_the_same_rows(warehouse, folder):
 
 
 def test_rows_are_counted_up_to_the_declared_bound(warehouse):
-    """Every reader has two rows an article: twice the users."""
+    """Every reader has two rows for each article: twice the users."""
     release = warehouse.query(TOP.replace("COUNT(DISTINCT reader)", "COUNT(*)"), epsilon=20)
     assert [round(count, -3) for count in release.counts.tolist()] == [6000, 4000, 2000]
 
 
 def test_a_total_is_one_number(warehouse):
-    """Without GROUP BY, all rows with a user are one item, which is always there."""
+    """Without GROUP BY the result is one item, which is always released."""
     release = warehouse.query("SELECT COUNT(DISTINCT reader) FROM reads WHERE age < 40", epsilon=10)
     assert release.to_arrow().column("total").to_pylist() == ["all"]
     assert release.counts.tolist() == pytest.approx([2000], abs=20)
@@ -145,8 +145,8 @@ def test_sums_are_clipped_per_user(warehouse):
     assert [value for (value,) in shown(release, "sum")] == pytest.approx([150_000, 100_000, 50_000], abs=1500)
 
 
-def test_a_private_bound_makes_a_generous_one_harmless(warehouse):
-    """Of 10,000,000 declared, a bound near what readers have is chosen; the release says what it clips."""
+def test_a_private_bound_replaces_a_generous_one(warehouse):
+    """Of 10,000,000 declared, a bound near the readers' values is chosen; the release says what it clips."""
     release = warehouse.query(SUMS.replace("minutes", "seconds"), epsilon=20)
     assert release.clipping["bound"] in {2442, 4883, 9766, 19532, 39063, 78125, 156250}
     assert release.clipping["low"] <= 0.1 * (release.clipping["bound"] < 120_000) <= release.clipping["high"]
@@ -173,7 +173,7 @@ def test_decimal_sums_keep_their_digits(warehouse):
 
 
 def test_listed_items_are_all_returned(warehouse):
-    """A known domain, also as the product of two columns, with items that nobody has."""
+    """A known domain, also as the product of two columns, with items without users."""
     one = warehouse.query("SELECT country, COUNT(DISTINCT reader) FROM reads GROUP BY country", epsilon=10)
     assert sorted(label for (label,) in shown(one, "country")) == ["IN", "US", "XX"]
     assert one.complete
@@ -182,7 +182,7 @@ def test_listed_items_are_all_returned(warehouse):
 
 
 def test_listed_items_that_the_filter_excludes_are_left_out(warehouse):
-    """Their counts are 0 whatever the data is: noise in their place would look like data."""
+    """Their counts are 0 for any data, and noise in their place would look like data."""
     statement = "SELECT country, kind, COUNT(DISTINCT reader) FROM reads WHERE {} GROUP BY 1, 2"
     release = warehouse.query(statement.format("country <> 'IN' AND NOT country = 'XX' AND age > 5"), epsilon=10)
     assert sorted(shown(release, "country", "kind")) == [("US", "a"), ("US", "b")]
@@ -196,7 +196,7 @@ def test_listed_items_that_the_filter_excludes_are_left_out(warehouse):
 
 
 def test_a_limit_above_the_number_of_listed_items_is_that_number(warehouse):
-    """LIMIT 10 of 3 is 3, as in any SQL; and it is the same question."""
+    """LIMIT 10 of three items is 3, and the same query."""
     statement = "SELECT country, COUNT(DISTINCT reader) FROM reads GROUP BY country LIMIT {}"
     assert warehouse.plan(statement.format(10)) == warehouse.plan(statement.format(3))
     assert warehouse.plan(statement.format(2)).query.k == 2
@@ -205,7 +205,7 @@ def test_a_limit_above_the_number_of_listed_items_is_that_number(warehouse):
 
 
 def test_missing_labels_are_an_item_where_the_catalog_keeps_them(warehouse):
-    """4,000 readers of articles without a title."""
+    """4,000 readers of articles without a title are one item."""
     release = warehouse.query(
         "SELECT article, COUNT(DISTINCT reader) FROM kept GROUP BY article LIMIT 1", epsilon=10, delta="1e-6"
     )
@@ -229,16 +229,16 @@ def test_missing_labels_are_an_item_where_the_catalog_keeps_them(warehouse):
         (SUMS.replace(" LIMIT 5", ""), "releases no sums"),
     ],
 )
-def test_what_the_catalog_does_not_allow_is_refused(warehouse, statement, said):
-    """One sentence each; a column that may not be used looks like one that does not exist."""
+def test_queries_that_the_catalog_does_not_allow_are_refused(warehouse, statement, said):
+    """One sentence each; a forbidden column looks like a missing one."""
     budget = Budget(1.0, 1e-6)
     with pytest.raises(InputError, match=said):
         warehouse.query(statement, budget=budget)
     assert budget.spent.rho == budget.held.rho == 0
 
 
-def test_a_column_that_may_not_be_used_is_not_betrayed(warehouse):
-    """The same words for what is hidden and for what there is not, but for the name."""
+def test_a_forbidden_column_looks_like_a_missing_one(warehouse):
+    """The messages are equal except for the name."""
     words = []
     for name in ("secret", "nosuch"):
         with pytest.raises(UnknownColumn) as refused:
@@ -257,7 +257,7 @@ def test_a_budget_is_charged_for_what_was_returned(warehouse):
 
 
 def test_a_plan_reads_no_rows(warehouse, monkeypatch):
-    """Columns only: a head would raise."""
+    """A plan reads columns only."""
     engine = warehouse.engine("reads")
     monkeypatch.setattr(engine, "head", None)
     plan = warehouse.plan(TOP)
@@ -266,14 +266,14 @@ def test_a_plan_reads_no_rows(warehouse, monkeypatch):
 
 
 def test_the_head_limit_is_lowered_to_what_the_catalog_allows(warehouse):
-    """As many as can be had reads 10,000 items by default; here 2,000, and asking for more is refused."""
+    """The default head of 10,000 items becomes 2,000 here, and an explicit larger one is refused."""
     assert warehouse.plan(TOP.replace(" LIMIT 5", "")).request.limit == 2000
     with pytest.raises(InputError, match="at most 2,000"):
         warehouse.plan(TOP, head_limit=2001)
 
 
 def test_a_key_needs_a_version(folder):
-    """A view has none, and the catalog says none."""
+    """A noise key needs a data version, which a view without a declared one lacks."""
     import duckdb
 
     with duckdb.connect(str(folder / "reads.db")) as connection:
@@ -286,8 +286,8 @@ def test_a_key_needs_a_version(folder):
         viewed.query(TOP.replace("reads", "v"), key=KEY)
 
 
-def test_data_that_changes_while_it_is_counted_gets_no_noise(folder):
-    """The version after the head must be the one before it; the data was read, so the question is paid for."""
+def test_data_that_changes_during_a_query_is_not_released(folder):
+    """The version after the head must be the one before it; the data was read, so the query is charged."""
     text = CATALOG.replace('data_version = "1"', 'data_version = { schedule = "daily", at = "04:00", zone = "UTC" }')
     (folder / "daily.toml").write_text(text)
     times = iter(
@@ -303,7 +303,7 @@ def test_data_that_changes_while_it_is_counted_gets_no_noise(folder):
 
 
 def test_a_catalog_that_does_not_fit_its_table_is_not_queried(folder):
-    """What is declared integer is text: refused before anything is read."""
+    """A column declared as integer is text: refused before data is read."""
     (folder / "wrong.toml").write_text(
         CATALOG.replace('"text", group = true, filter = true }', '"integer", group = true }', 1)
     )
@@ -316,7 +316,7 @@ def test_a_catalog_that_does_not_fit_its_table_is_not_queried(folder):
 
 @pytest.mark.parametrize("question", [None, 7, [TOP], b"SELECT"])
 def test_a_query_is_text_json_or_a_select(warehouse, question):
-    """Anything else is refused in one sentence."""
+    """Any other type is refused in one sentence."""
     with pytest.raises(InputError, match="a query is a SELECT"):
         warehouse.query(question)
 
@@ -328,14 +328,14 @@ def test_connect_is_public():
 
 
 def without(catalog, dataset, *columns):
-    """*catalog* with some columns of a dataset left out, and no other dataset."""
+    """Return *catalog* with one dataset and without some of its columns."""
     kept = {name: column for name, column in catalog.datasets[dataset].columns.items() if name not in columns}
     shown = catalog.datasets[dataset].model_copy(update={"columns": kept})
     return catalog.model_copy(update={"datasets": {dataset: shown}})
 
 
-def test_a_view_has_the_engines_and_answers_of_the_whole(warehouse):
-    """One engine for all analysts, and one answer for one question; closing a view closes nothing."""
+def test_a_view_shares_the_engines_and_answers_of_its_warehouse(warehouse):
+    """One engine for all analysts, and one answer to a query; closing a view closes nothing."""
     with warehouse.restricted_to(without(warehouse.catalog, "reads", "age")) as view:
         assert view.engine("reads") is warehouse.engine("reads")
         asked = "SELECT country, COUNT(DISTINCT reader) FROM reads GROUP BY country"
@@ -352,8 +352,8 @@ def test_a_view_has_the_engines_and_answers_of_the_whole(warehouse):
         (TOP.replace("reads", "NAME"), "kept"),
     ],
 )
-def test_what_a_view_leaves_out_looks_like_what_does_not_exist(warehouse, statement, hidden):
-    """The same sentence as for an unknown name, but for the name."""
+def test_datasets_outside_a_view_look_like_missing_ones(warehouse, statement, hidden):
+    """The messages are equal except for the name."""
     view = warehouse.restricted_to(without(warehouse.catalog, "reads", "country"))
     words = []
     for name in (hidden, "xyzzy"):
@@ -364,8 +364,8 @@ def test_what_a_view_leaves_out_looks_like_what_does_not_exist(warehouse, statem
     warehouse.plan(statement.replace("NAME", hidden))
 
 
-def test_a_view_shows_no_dataset_that_the_whole_has_not(warehouse):
-    """A catalog of another owner."""
+def test_a_view_has_no_dataset_that_its_warehouse_lacks(warehouse):
+    """The catalog of another owner is refused."""
     other = without(warehouse.catalog, "reads")
     other = other.model_copy(update={"datasets": {"other": other.datasets["reads"]}})
     with pytest.raises(InputError, match="there is no dataset 'other'"):
@@ -375,7 +375,7 @@ def test_a_view_shows_no_dataset_that_the_whole_has_not(warehouse):
 
 
 def test_the_context_of_a_dataset_is_its_version_and_the_name_of_its_table(folder):
-    """An edited view is another table; the version of files is a digest, which names no path."""
+    """An edited view is another table; the version of files is a digest without paths."""
     shown = '\n[datasets.shown]\nsource = "reads.parquet"\nview = "SELECT * FROM source"\nuser = "reader"\n'
     (folder / "views.toml").write_text(CATALOG + shown + 'columns.article = { type = "text", group = true }\n')
     with connect(folder / "views.toml") as views:
@@ -388,7 +388,7 @@ def test_the_context_of_a_dataset_is_its_version_and_the_name_of_its_table(folde
 
 @pytest.mark.parametrize("gone", ["reads.parquet", "catalog.toml"])
 def test_no_error_names_a_file_of_the_server(folder, gone):
-    """Files that vanish before or after they were opened (the catalog itself is not read again)."""
+    """Files that vanish before or after they were opened are not named."""
     with connect(folder / "catalog.toml") as late, connect(folder / "catalog.toml") as early:
         assert len(early.query(TOP)) == 3
         (folder / gone).unlink()
@@ -421,14 +421,14 @@ def test_a_query_may_have_a_price_per_unit(warehouse):
 
 @pytest.mark.parametrize("price", [{"epsilon": 1.0}, {"delta": "1e-9"}])
 def test_a_query_has_one_price(warehouse, price):
-    """Per unit, or an epsilon and a delta."""
+    """A price is per unit, or an epsilon and a delta."""
     with pytest.raises(InputError, match="not both"):
         warehouse.plan(TOP, per=PRESETS["linkedin"], **price)
 
 
 @pytest.fixture
 def visits(tmp_path):
-    """Visits of 3,000 users at noon of two Mondays; the catalog lists the days of a week and bins of ages."""
+    """Create visits of 3,000 users at noon of two Mondays; the catalog lists the days of a week and bins of ages."""
     days = [datetime.datetime(2026, 3, 2 + 7 * (user % 3 == 0), 12) for user in range(3000)]
     rows = [(user, day, user % 30, f"city {(user % 400) ** 0.5:.0f}") for user, day in enumerate(days)]
     table = pa.table({name: [row[n] for row in rows] for n, name in enumerate(("reader", "at", "years", "city"))})
@@ -453,7 +453,7 @@ city = { type = "text", group = true, groups_per_user = 1 }
 
 
 def test_a_time_series_over_a_known_domain_has_every_day(visits):
-    """Days without rows are answered too, with noise around 0; a filter on the computed column holds."""
+    """Days without rows have noise around 0, and a filter on the computed column is applied."""
     release = visits.query("SELECT day, COUNT(DISTINCT reader) AS n FROM visits GROUP BY day", epsilon=5)
     counts = dict(shown(release, "day", "count"))
     assert set(counts) == {datetime.date(2026, 3, day) for day in range(1, 8)}
@@ -464,7 +464,7 @@ def test_a_time_series_over_a_known_domain_has_every_day(visits):
 
 
 def test_bins_and_hours_are_labels_like_others(visits):
-    """Bins by a range of numbers; hours are found like any items."""
+    """Bins come from a range of numbers, and hours are found like any items."""
     release = visits.query("SELECT age, COUNT(DISTINCT reader) AS n FROM visits GROUP BY age", epsilon=5)
     counts = dict(shown(release, "age", "count"))
     assert {age: round(count, -3) for age, count in counts.items()} == {0: 2000, 20: 1000, 40: 0}

@@ -1,4 +1,4 @@
-"""A value of a wrong type is refused in one sentence, as every query that is not possible."""
+"""Values of wrong types are refused in one sentence."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def table():
     return discreet.scan(ROWS, user="u")
 
 
-def asked(method):
-    """Return the names of its parameters."""
+def parameters_of(method):
+    """Return the names of the method's parameters."""
     return [name for name in inspect.signature(method).parameters if name not in {"self", "progress"}]
 
 
@@ -84,19 +84,19 @@ def refusals(ask):
     return said
 
 
-@pytest.mark.parametrize("name", asked(discreet.Warehouse.query))
+@pytest.mark.parametrize("name", parameters_of(discreet.Warehouse.query))
 def test_a_query_with_a_parameter_of_a_wrong_type_is_refused_in_one_sentence(warehouse, name):
-    """Not with a TypeError from somewhere inside; what can be meant is answered."""
+    """Our own error and never a TypeError; values with a clear meaning are accepted."""
     given = {} if name == "question" else {"question": STATEMENT}
     said = refusals(lambda thing: warehouse.query(**given, **{name: thing}))
     assert said or name in {"counts", "force"}
 
 
 @pytest.mark.parametrize("method", ["top", "release"])
-@pytest.mark.parametrize("name", asked(discreet.Table.top))
+@pytest.mark.parametrize("name", parameters_of(discreet.Table.top))
 def test_a_table_refuses_wrong_types(table, method, name):
-    """Each parameter of `top` and `release`."""
-    if name in asked(getattr(discreet.Table, method)):
+    """Each parameter of `top` and `release` is tested."""
+    if name in parameters_of(getattr(discreet.Table, method)):
         given = {} if name == "item" else {"item": "a"}
         said = refusals(lambda thing: getattr(table, method)(**given, **{name: thing}))
         assert said or name in {"counts", "force"}
@@ -122,13 +122,13 @@ def test_a_table_refuses_wrong_types(table, method, name):
         ("'measure.kind' must be", discreet.Measure),
     ],
 )
-def test_what_is_made_of_wrong_types_is_refused_in_one_sentence(said, ask):
-    """Budgets, filters, keys, catalogs, costs and questions."""
+def test_constructors_refuse_wrong_types_in_one_sentence(said, ask):
+    """Budgets, filters, keys, catalogs, costs and queries."""
     assert any(said in sentence for sentence in refusals(ask))
 
 
-def test_what_is_written_exactly_is_taken_exactly():
-    """Text and fractions are numbers: a budget of delta 1e-3 is a thousandth."""
+def test_text_and_fractions_are_exact_numbers():
+    """A budget of delta "1e-3" is a thousandth."""
     assert discreet.Budget("1", "1e-3").delta == discreet.Budget(1.0, Fraction(1, 1000)).delta == Fraction(1, 1000)
     with pytest.raises(InputError, match="delta must be above 0 and below 1, not 2"):
         discreet.Budget(1.0, 2)

@@ -1,4 +1,4 @@
-"""The adaptive optimum against closed forms, exhaustive recursion, real adversaries and Gaussian noise."""
+"""The adaptive optimum compared with closed forms, exhaustive recursion, real adversaries and Gaussian noise."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from discreet.errors import InputError
 
 
 def high_probability(epsilon, t):
-    """Probability, on the first table, of the loss t of the two-point step with losses t and t - epsilon."""
+    """Return the probability, on the first table, of the loss t of the two-point step with losses t and t - epsilon."""
     return np.expm1(t - epsilon) / math.expm1(-epsilon)
 
 
 def one_step(epsilon, a):
-    """V_1 in closed form: the supremum over t of the recursion's first step."""
+    """Return V_1 in closed form: the supremum over t of the recursion's first step."""
     inside = (1 - np.exp((np.clip(a, -epsilon, epsilon) - epsilon) / 2)) ** 2 / -math.expm1(-epsilon)
     return np.where(a >= epsilon, 0.0, np.where(a <= -epsilon, -np.expm1(a), inside))
 
 
 def two_steps(epsilon, a, choices):
-    """V_2 from below, by trying that many t for each a (any shape)."""
+    """Return V_2 from below, by trying that many t for each a (any shape)."""
     t = np.linspace(0, epsilon, choices)
     p = high_probability(epsilon, t)
     return np.max(
@@ -58,7 +58,7 @@ def grid_adversary(k, epsilon, choices, total):
 @pytest.mark.parametrize("resolution", [4, 17, 256])
 @pytest.mark.parametrize("epsilon", [1e-4, 0.15, 2.0, 50.0])
 def test_one_step_is_never_below_its_closed_form(epsilon, resolution):
-    """Up to the last corner of the range, at any resolution; and close to it at a fine one."""
+    """V_1 is an upper bound up to the end of the range at any resolution, and close at a fine one."""
     for share in (0.0, 0.11, 0.5, 0.9, 0.97, 0.995, 0.99999):
         truth = float(one_step(epsilon, np.array(share * epsilon)))
         found = adaptive_delta(1, epsilon, share * epsilon, resolution)
@@ -70,7 +70,7 @@ def test_one_step_is_never_below_its_closed_form(epsilon, resolution):
 @pytest.mark.parametrize("epsilon", [0.3, 1.5])
 @pytest.mark.parametrize("share", [0.0, 0.35, 0.8, 0.97])
 def test_two_and_three_steps_meet_the_exhaustive_recursion(epsilon, share):
-    """All adversaries on a fine grid of t, by direct recursion on the closed form of one step."""
+    """The reference tries all adversaries on a fine grid of t, from the closed form of one step."""
     a = np.array(share * 2 * epsilon)
     truth = float(two_steps(epsilon, a, 20_001))
     assert truth <= adaptive_delta(2, epsilon, float(a)) <= truth * 1.01
@@ -91,7 +91,7 @@ def test_real_adversaries_come_close_and_never_exceed(k, epsilon, total):
 
 
 def test_adaptive_adversaries_beat_the_nonadaptive_optimum():
-    """The cost of adaptivity: a claim that ignores it is refuted by a real adversary, this module's is not."""
+    """The cost of adaptivity: an adversary exceeds the nonadaptive optimum, and not this module's."""
     k, epsilon, total = 100, 0.1, 2.25
     adversary = grid_adversary(k, epsilon, 40, total)
     assert adversary > nonadaptive_br_delta(k, epsilon, total) * 1.01
@@ -101,7 +101,7 @@ def test_adaptive_adversaries_beat_the_nonadaptive_optimum():
 @given(st.integers(1, 5), st.floats(0.05, 2.0), st.floats(0.0, 0.9), st.integers(0, 2**32))
 @settings(max_examples=80)
 def test_no_random_adaptive_sequence_with_smaller_steps_or_early_stops_exceeds_it(k, epsilon, share, seed):
-    """Trees of bounded-range steps with three outcomes, other ones after each answer, some smaller, some cut short."""
+    """Trees of bounded-range steps with three outcomes that depend on the answers; some smaller, some cut short."""
     rng = np.random.default_rng(seed)
     total = share * k * epsilon
 
@@ -174,7 +174,7 @@ def test_the_papers_budget_is_32_44_and_at_the_papers_own_delta_31_5():
 
 
 def test_gaussian_counts_are_not_covered():
-    """Gaussian noise of the same zCDP loses more than bounded-range steps can: the docstring's warning is needed."""
+    """The docstring's warning is needed: Gaussian noise of equal zCDP loses more than bounded-range steps can."""
     k, epsilon, total = 100, 0.1, 2.25
     mu = math.sqrt(2 * k * epsilon**2 / 8)
     gaussian = norm.cdf(mu / 2 - total / mu) - math.exp(total) * norm.cdf(-mu / 2 - total / mu)
@@ -182,7 +182,7 @@ def test_gaussian_counts_are_not_covered():
 
 
 def test_extremes_are_the_sum_of_the_epsilons_or_nothing():
-    """No delta buys nothing, a large one everything, and the sum is never exceeded."""
+    """At delta 0 the bound is the sum of the epsilons, at a large delta it is 0, and it is never above the sum."""
     assert adaptive_epsilon(7, 0.1, 0.0) == pytest.approx(0.7)
     assert adaptive_epsilon(7, 0.1, 1e-300) == pytest.approx(0.7)
     assert adaptive_epsilon(3, 0.01, 0.5) == 0.0
@@ -203,6 +203,6 @@ def test_extremes_are_the_sum_of_the_epsilons_or_nothing():
     ],
 )
 def test_a_value_outside_its_range_raises_with_the_range(call, words):
-    """InputError with the name, the range and the value."""
+    """InputError has the name, the range and the value."""
     with pytest.raises(InputError, match=words):
         call()

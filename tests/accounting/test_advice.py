@@ -17,7 +17,7 @@ from discreet.errors import InputError
 
 
 def laplace_mean_within(epsilon_per, answers, tolerance):
-    """Pr[|mean of Laplace(2 / epsilon_per)| < tolerance] by inverting the characteristic function (Gil-Pelaez)."""
+    """Return Pr[|mean of Laplace(2 / epsilon_per)| < tolerance] by the characteristic function (Gil-Pelaez)."""
     b, s = 2 / epsilon_per, tolerance * answers
     with mp.workdps(20):
         places = [n * mp.pi / s for n in range(41)] + [mp.inf]
@@ -26,13 +26,13 @@ def laplace_mean_within(epsilon_per, answers, tolerance):
 
 @pytest.mark.parametrize(("epsilon_per", "answers", "tolerance"), [(0.15, 30, 0.5), (1.0, 3, 0.5), (0.4, 12, 2.0)])
 def test_averaging_laplace_noise_is_exact(epsilon_per, answers, tolerance):
-    """The mixture of gammas against an integral of the characteristic function."""
+    """The mixture of gammas equals an integral of the characteristic function."""
     truth = laplace_mean_within(epsilon_per, answers, tolerance)
     assert advice.averaging(epsilon_per, answers, tolerance) == pytest.approx(truth, abs=1e-9)
 
 
-def test_averaging_gaussian_noise_is_a_normal_law():
-    """A mean of m Gaussians of sigma = 2 / epsilon_per; at the same price it succeeds more often than with Laplace."""
+def test_averaging_gaussian_noise_is_normally_distributed():
+    """A mean of m Gaussians of sigma = 2 / epsilon_per is closer to 0 than with Laplace noise at the same price."""
     sigma = 2 / 0.15 / math.sqrt(30)
     truth = norm.cdf(0.5 / sigma) - norm.cdf(-0.5 / sigma)
     assert advice.averaging(0.15, 30, noise="gaussian") == pytest.approx(truth, rel=1e-12)
@@ -93,7 +93,7 @@ def test_advice_makes_every_attack_as_unlikely_as_requested(days, queries, resul
 
 
 def test_every_parameter_has_one_sentence_of_reason_with_its_numbers():
-    """Reasons are in the order of the parameters, single sentences, and say what a person needs."""
+    """Reasons are single sentences in the order of the parameters, with their numbers."""
     within = advise(Workload(30, 1, 10, noise="laplace"))
     names = ["epsilon_per", "information", "calls", "delta_per", "guarantee"]
     assert [reason.parameter for reason in within.reasons] == names
@@ -120,7 +120,7 @@ def test_a_leak_chance_per_call_of_a_power_of_ten_is_not_rounded_down_to_nothing
 
 
 def test_a_longer_period_or_a_wider_tolerance_needs_a_smaller_epsilon_per():
-    """More answers to average, or a coarser idea of what reveals a count, need more noise."""
+    """More answers to average, or a coarser definition of a revealed count, need more noise."""
     base = advise(Workload(30, 1, 10)).epsilon_per
     assert advise(Workload(60, 1, 10)).epsilon_per < base
     assert advise(Workload(30, 1, 10, tolerance=1.0)).epsilon_per < base

@@ -21,7 +21,7 @@ deltas = st.floats(-20, -1).map(lambda exponent: 10.0**exponent)
 
 
 def hockey_stick(pairs, total):
-    """Exact delta at *total* of the independent steps given by their (P, Q) outcome probabilities, by enumeration."""
+    """Return the exact delta at *total* of the independent steps given by their (P, Q) outcome probabilities."""
     delta = 0.0
     for outcome in itertools.product(*[list(zip(p, q, strict=True)) for p, q in pairs]):
         likely, other = (math.prod(side) for side in zip(*outcome, strict=True))
@@ -30,13 +30,13 @@ def hockey_stick(pairs, total):
 
 
 def two_point(epsilon, t):
-    """The bounded-range step with losses t and t - epsilon: ((P), (Q))."""
+    """Return the bounded-range step with losses t and t - epsilon: ((P), (Q))."""
     high = math.expm1(t - epsilon) / math.expm1(-epsilon)
     return (high, 1 - high), (high * math.exp(-t), 1 - high * math.exp(-t))
 
 
 def exact_responses(k, truths, total):
-    """KOV's delta for k randomised responses, over 2^k outcomes; e^epsilon is *truths*, e^(total epsilon) *total*."""
+    """Return KOV's delta for k randomised responses over 2^k outcomes; *truths* and *total* are e to the epsilons."""
     delta = Fraction(0)
     for outcome in itertools.product((0, 1), repeat=k):
         lies = sum(outcome)
@@ -66,7 +66,7 @@ def test_theorem_2_gives_the_published_pair_and_the_smaller_delta():
 @given(st.lists(epsilons, min_size=1, max_size=12), deltas)
 @settings(max_examples=50)
 def test_closed_forms_are_the_papers_formulas_rounded_up(each, delta):
-    """Theorem 3 and Lemma 4.4 for unequal steps, and Lemma 2.1, in fifty digits; never below, hardly above."""
+    """Theorem 3 and Lemma 4.4 for unequal steps, and Lemma 2.1, at fifty digits: never below, hardly above."""
     with mp.workdps(50):
         exact = [mp.mpf(e) for e in each]
         log = -mp.log(mp.mpf(delta))
@@ -110,7 +110,7 @@ def test_optimal_composition_is_exact_for_thousands_of_steps(k, epsilon, total):
 
 
 def test_optimal_composition_inverts_itself():
-    """The least epsilon for a delta: delta is met there, and not a little below."""
+    """The least epsilon for a delta satisfies it, and a slightly smaller one does not."""
     for k, epsilon, delta in ((100, 0.1, 1e-6), (1000, 0.5, 1e-12), (10_000, 0.15, 1e-9)):
         found = bounds.optimal_dp(k, epsilon, delta)
         assert bounds.optimal_dp_delta(k, epsilon, found) <= delta
@@ -171,7 +171,7 @@ def test_the_nonadaptive_optimum_of_many_steps_has_its_reference_values():
 @given(steps, epsilons, deltas)
 @settings(max_examples=40)
 def test_bounds_are_in_the_order_that_theory_gives(k, epsilon, delta):
-    """Sharper theorems never give larger epsilons; steps of a narrower class are never worse."""
+    """Sharper theorems never give larger epsilons, and steps of a narrower class are never worse."""
     many = [epsilon] * k
     slack = 1 + 1e-9
     assert bounds.advanced(many, delta) <= bounds.basic(many)

@@ -1,4 +1,4 @@
-"""The largest parameters that a limit allows: as large as they can be, and never larger."""
+"""The largest parameters within a limit: as large as possible, and never larger."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ bits = st.integers(1, 64)
 
 
 def is_dyadic(value):
-    """True if the denominator is a power of two."""
+    """Return True if the denominator is a power of two."""
     return value.denominator & (value.denominator - 1) == 0
 
 
 @given(positive, bits)
 def test_floor_bits_rounds_down_to_few_bits(value, bits):
-    """Never above, less than 2^(1-bits) below, dyadic, at most one bit longer than asked; and again: the same."""
+    """Never above, less than 2^(1-bits) below, dyadic, at most one bit longer than requested, and idempotent."""
     rounded = floor_bits(value, bits)
     assert value * (1 - Fraction(2) / 2**bits) < rounded <= value
     assert is_dyadic(rounded)
@@ -48,7 +48,7 @@ def test_floor_bits_rounds_down_to_few_bits(value, bits):
 
 @given(positive, bits)
 def test_floor_sqrt_rounds_the_root_down(value, bits):
-    """Its square is at most the value, and a 2^(2-bits) greater number's is above it; dyadic."""
+    """Its square is at most the value, and that of a 2^(2-bits) greater number is above; it is dyadic."""
     root = floor_sqrt(value, bits)
     assert root**2 <= value < (root * (1 + Fraction(4) / 2**bits)) ** 2
     assert is_dyadic(root)
@@ -56,26 +56,26 @@ def test_floor_sqrt_rounds_the_root_down(value, bits):
 
 @given(positive, bits)
 def test_ceil_sqrt_rounds_the_root_up(value, bits):
-    """Its square is at least the value, and a 2^(2-bits) smaller number's is below it."""
+    """Its square is at least the value, and that of a 2^(2-bits) smaller number is below."""
     root = ceil_sqrt(value, bits)
     assert (root / (1 + Fraction(4) / 2**bits)) ** 2 < value <= root**2
 
 
 @given(st.integers(1, 2**20), st.integers(-40, 40))
 def test_roots_that_are_short_are_exact(root, exponent):
-    """Perfect squares of dyadic numbers, up and down."""
+    """Perfect squares of dyadic numbers have exact roots, up and down."""
     exact = root * Fraction(2) ** exponent
     assert floor_sqrt(exact**2) == exact
     assert ceil_sqrt(Fraction(1) / exact**2) == 1 / exact
 
 
-def test_the_root_of_nothing_is_nothing():
+def test_the_root_of_zero_is_zero():
     """A spent budget buys a parameter of 0."""
     assert floor_sqrt(Fraction(0)) == floor_sqrt(Fraction(-1)) == 0
 
 
 def test_parameters_are_coarse_enough_to_be_equal_everywhere():
-    """28 bits: what two machines' logarithms differ by, a few of the last bits of a float, is rounded away."""
+    """Parameters have 28 bits, so that differences of logarithms between machines are rounded away."""
     assert PRECISION_BITS == 28
     for value in (0.1234567890123, 8.765e-9, 3.3, 99999.7):
         near = [Fraction(value * (1 + step * 2.0**-52)) for step in (-4, -1, 0, 1, 4)]

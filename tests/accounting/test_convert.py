@@ -1,4 +1,4 @@
-"""Conversions between zCDP and (epsilon, delta), against an independent minimisation at 50 digits."""
+"""Conversions between zCDP and (epsilon, delta) compared with an independent minimisation at 50 digits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ deltas = st.floats(1e-100, 0.5)
 
 
 def least(function):
-    """The minimum over alpha - 1 = e^u of a function of u with one valley, to 25 digits, by golden sections."""
+    """Return the minimum over alpha - 1 = e^u of a unimodal function of u, to 25 digits, by golden sections."""
     low, high, share = MP.mpf(-400), MP.mpf(800), (MP.sqrt(5) - 1) / 2
     left, right = high - share * (high - low), low + share * (high - low)
     at_left, at_right = function(left), function(right)
@@ -43,28 +43,28 @@ def least(function):
 
 
 def offset(u, delta):
-    """What the tight bound adds to alpha rho: ln(1/(alpha delta))/(alpha-1) + ln(1-1/alpha)."""
+    """Return what the tight bound adds to alpha rho: ln(1/(alpha delta))/(alpha-1) + ln(1-1/alpha)."""
     above = MP.exp(u)
     return (-MP.log(delta) - MP.log1p(above)) / above - MP.log1p(1 / above)
 
 
 @functools.cache
 def true_epsilon(rho, delta):
-    """The tight formula's minimum."""
+    """Return the minimum of the tight formula."""
     rho, delta = MP.mpf(rho), MP.mpf(delta)
     return max(MP.mpf(0), least(lambda u: (1 + MP.exp(u)) * rho + offset(u, delta)))
 
 
 @functools.cache
 def true_rho(epsilon, delta):
-    """The largest rho for which some alpha gives *epsilon*."""
+    """Return the largest rho for which some alpha gives *epsilon*."""
     epsilon, delta = MP.mpf(epsilon), MP.mpf(delta)
     return -least(lambda u: (offset(u, delta) - epsilon) / (1 + MP.exp(u)))
 
 
 @functools.cache
 def true_delta(rho, epsilon):
-    """The least delta of the tight formula, at most 1."""
+    """Return the least delta of the tight formula, at most 1."""
     rho, epsilon = MP.mpf(rho), MP.mpf(epsilon)
 
     def log_delta(u):
@@ -94,7 +94,7 @@ def test_linkedins_example_is_reproduced():
     ],
 )
 def test_the_table_of_affordable_rho_is_reproduced(epsilon, simple, tight):
-    """At delta' = 5e-9, to seven decimals."""
+    """Reference values at delta' = 5e-9, to seven decimals."""
     assert rho_simple(epsilon, 5e-9) == pytest.approx(simple, abs=5.1e-8)
     assert rho_tight(epsilon, 5e-9) == pytest.approx(tight, abs=5.1e-8)
 
@@ -110,19 +110,19 @@ def test_the_table_of_affordable_rho_is_reproduced(epsilon, simple, tight):
     ],
 )
 def test_the_table_of_epsilons_is_reproduced(rho, delta, tight, simple):
-    """To six decimals."""
+    """Reference values to six decimals."""
     assert epsilon_tight(rho, delta) == pytest.approx(tight, abs=5.1e-7)
     assert epsilon_simple(rho, delta) == pytest.approx(simple, abs=5.1e-7)
 
 
 def test_the_published_delta_is_reproduced():
-    """Rho .5 at epsilon 4: 1.957954e-4."""
+    """Rho 0.5 at epsilon 4 has delta 1.957954e-4."""
     assert delta_tight(0.5, 4.0) == pytest.approx(1.957954e-4, rel=1e-6)
 
 
 @pytest.mark.parametrize("rho", RHOS)
 def test_epsilon_is_never_below_the_true_minimum_and_hardly_above(rho):
-    """Up by a relative 1e-12, so rounding errors must be smaller: also where epsilon itself is tiny."""
+    """Epsilon is rounded up by a relative 1e-12, also where it is tiny."""
     for delta in DELTAS:
         truth = true_epsilon(rho, delta)
         found = epsilon_tight(rho, delta)
@@ -132,7 +132,7 @@ def test_epsilon_is_never_below_the_true_minimum_and_hardly_above(rho):
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_rho_is_never_above_the_true_maximum_and_hardly_below(epsilon):
-    """Down by a few 1e-12, so rounding errors must be smaller: also where epsilon is tiny."""
+    """Rho is rounded down by a few relative 1e-12, also where epsilon is tiny."""
     for delta in DELTAS:
         truth = true_rho(epsilon, delta)
         assert rho_tight(epsilon, delta) <= truth, (epsilon, delta)
@@ -141,7 +141,7 @@ def test_rho_is_never_above_the_true_maximum_and_hardly_below(epsilon):
 
 @pytest.mark.parametrize("rho", [1e-4, 0.01, 0.5, 10.0, 1000.0])
 def test_delta_is_never_below_the_true_minimum_and_hardly_above(rho):
-    """Up by a relative 1e-9; 1 where nothing less holds."""
+    """Delta is rounded up by a relative 1e-9, to at most 1."""
     for epsilon in [0.0, *EPSILONS]:
         truth = true_delta(rho, epsilon)
         if truth > 1e-300:
@@ -149,13 +149,13 @@ def test_delta_is_never_below_the_true_minimum_and_hardly_above(rho):
 
 
 def test_delta_is_never_zero_for_a_positive_rho():
-    """Where it is too small for a float it is rounded up, not to a promise of pure differential privacy."""
+    """A delta too small for a float is rounded up, so that no pure differential privacy is claimed."""
     assert delta_tight(1e-12, 1.0) > 0
     assert delta_tight(1e-3, 10.0) > 0
 
 
 def test_simple_conversions_are_their_formulas_on_the_safe_side():
-    """Epsilon up, rho down, by less than 1e-11."""
+    """Epsilon is rounded up and rho down, by less than 1e-11."""
     for delta in DELTAS:
         log = -MP.log(MP.mpf(delta))
         for rho in RHOS:
@@ -169,15 +169,15 @@ def test_simple_conversions_are_their_formulas_on_the_safe_side():
 @pytest.mark.parametrize(
     ("there", "back"), [(rho_tight, epsilon_tight), (rho_simple, epsilon_simple)], ids=["tight", "simple"]
 )
-def test_what_an_epsilon_buys_costs_no_more_than_it(there, back):
-    """Rho is the largest whose epsilon is *at most* what was given, in the floats that will be compared."""
+def test_the_rho_of_an_epsilon_costs_at_most_that_epsilon(there, back):
+    """Rho is the largest whose epsilon is at most the given one, in the floats that are compared."""
     for epsilon, delta in itertools.product(EPSILONS, DELTAS):
         assert back(there(epsilon, delta), delta) <= epsilon, (epsilon, delta)
 
 
 @given(rhos, deltas)
 def test_the_tight_conversion_is_never_worse_than_the_simple_one(rho, delta):
-    """In all three directions."""
+    """Holds for epsilon, rho and delta."""
     assert 0 <= epsilon_tight(rho, delta) <= epsilon_simple(rho, delta)
     epsilon = epsilon_simple(rho, delta)
     assert rho_tight(epsilon, delta) >= rho_simple(epsilon, delta)
@@ -186,7 +186,7 @@ def test_the_tight_conversion_is_never_worse_than_the_simple_one(rho, delta):
 
 @given(rhos, deltas, st.floats(1.000001, 100))
 def test_more_rho_costs_more_and_more_delta_costs_less(rho, delta, factor):
-    """Monotone in both arguments, for both formulas."""
+    """Both formulas are monotone in both arguments."""
     for epsilon in (epsilon_tight, epsilon_simple):
         assert epsilon(rho, delta) <= epsilon(rho * factor, delta)
         assert epsilon(rho, delta) >= epsilon(rho, min(delta * factor, 0.9))
@@ -194,7 +194,7 @@ def test_more_rho_costs_more_and_more_delta_costs_less(rho, delta, factor):
 
 @given(st.floats(1e-3, 1e3), deltas, st.floats(1.000001, 100))
 def test_more_epsilon_or_delta_buys_more_rho(epsilon, delta, factor):
-    """Monotone in both arguments, for both formulas; and strictly more for strictly more epsilon."""
+    """Both formulas are monotone in both arguments, strictly in epsilon."""
     for rho in (rho_tight, rho_simple):
         assert rho(epsilon, delta) < rho(epsilon * factor, delta)
         assert rho(epsilon, delta) <= rho(epsilon, min(delta * factor, 0.9))
@@ -202,7 +202,7 @@ def test_more_epsilon_or_delta_buys_more_rho(epsilon, delta, factor):
 
 @given(rhos, deltas)
 def test_rho_and_epsilon_are_inverse_to_each_other(rho, delta):
-    """To a relative 1e-6, wherever epsilon is not clipped at 0."""
+    """Conversion there and back agrees to a relative 1e-6 where epsilon is not clipped at 0."""
     epsilon = epsilon_tight(rho, delta)
     if epsilon > 1e-3:
         assert rho_tight(epsilon, delta) == pytest.approx(rho, rel=1e-6)
@@ -210,12 +210,12 @@ def test_rho_and_epsilon_are_inverse_to_each_other(rho, delta):
 
 
 def test_no_rho_costs_nothing():
-    """Neither epsilon nor delta."""
+    """A rho of 0 has epsilon 0 and delta 0."""
     assert epsilon_simple(0, 1e-9) == epsilon_tight(0, 1e-9) == delta_tight(0, 0) == 0
 
 
 def test_a_small_rho_costs_no_epsilon_at_a_large_delta():
-    """The tight formula's minimum is below 0 there: it is clipped."""
+    """The minimum of the tight formula is negative there, and is clipped at 0."""
     assert epsilon_tight(1e-6, 0.1) == 0.0
     assert true_epsilon(1e-6, 0.1) == 0
 
@@ -223,7 +223,7 @@ def test_a_small_rho_costs_no_epsilon_at_a_large_delta():
 @pytest.mark.parametrize("rho", [5e-324, 1e-300, 1e-30, 1e8, 1e15, 1e300])
 @pytest.mark.parametrize("delta", [5e-324, 1e-300, 0.5, 1 - 2**-53])
 def test_extreme_values_are_bounded_by_the_simple_formula(rho, delta):
-    """Outside the range where the minimum is found exactly the bound stays valid and finite."""
+    """Where the minimum cannot be found exactly the bound is still valid and finite."""
     epsilon = epsilon_tight(rho, delta)
     assert 0 <= epsilon <= epsilon_simple(rho, delta) < math.inf
     assert epsilon >= true_epsilon(rho, delta) * (1 - MP.mpf(10) ** -30)
@@ -232,7 +232,7 @@ def test_extreme_values_are_bounded_by_the_simple_formula(rho, delta):
 @pytest.mark.parametrize("epsilon", [1e-300, 1e-30, 1e12, 1e300])
 @pytest.mark.parametrize("delta", [5e-324, 1e-9, 1 - 2**-53])
 def test_extreme_epsilons_buy_at_least_what_the_simple_formula_says(epsilon, delta):
-    """Finite, and never more than epsilon itself (rho is at most epsilon unless delta is large)."""
+    """The rho is finite, and at most epsilon unless delta is large."""
     rho = rho_tight(epsilon, delta)
     assert rho_simple(epsilon, delta) <= rho < math.inf
     assert 0 <= delta_tight(1.0, epsilon) <= 1
@@ -240,7 +240,7 @@ def test_extreme_epsilons_buy_at_least_what_the_simple_formula_says(epsilon, del
 
 @pytest.mark.parametrize("rho", [-1e-300, -1.0, math.inf, -math.inf, math.nan])
 def test_a_rho_outside_its_range_is_refused(rho):
-    """Negative, infinite or no number."""
+    """Negative and infinite values and NaN are refused."""
     for call in (lambda: epsilon_simple(rho, 0.1), lambda: epsilon_tight(rho, 0.1), lambda: delta_tight(rho, 1)):
         with pytest.raises(InputError, match="rho must be at least 0 and finite"):
             call()
@@ -248,7 +248,7 @@ def test_a_rho_outside_its_range_is_refused(rho):
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, -0.1, 1.5, math.inf, math.nan])
 def test_a_delta_outside_its_range_is_refused(delta):
-    """0 and 1 included."""
+    """A delta of 0 or 1 is refused too."""
     for convert in (epsilon_simple, epsilon_tight, rho_simple, rho_tight):
         with pytest.raises(InputError, match="delta must be above 0 and below 1"):
             convert(1.0, delta)
@@ -256,7 +256,7 @@ def test_a_delta_outside_its_range_is_refused(delta):
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan])
 def test_an_epsilon_outside_its_range_is_refused(epsilon):
-    """Zero buys nothing; for `delta_tight` it is allowed."""
+    """Zero buys nothing, but is allowed for `delta_tight`."""
     for convert in (rho_simple, rho_tight):
         with pytest.raises(InputError, match="epsilon must be above 0 and finite"):
             convert(epsilon, 0.1)

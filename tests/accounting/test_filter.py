@@ -1,4 +1,4 @@
-"""The privacy filter admits every sequence that fits and none that does not, whatever the adversary learns."""
+"""The privacy filter admits exactly the sequences of costs that fit, for any adaptive adversary."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ fractions_of_limit = st.fractions(0, 2)
 
 
 class FloatFilter:
-    """A planted defect: budgets added up as floats."""
+    """A planted defect: budgets are added up as floats."""
 
     def __init__(self, limit):
         self.limit, self.rho, self.delta = limit, 0.0, 0.0
@@ -36,7 +36,7 @@ class FloatFilter:
 
 
 def is_exact(kind, parts, step):
-    """True if a filter of *kind* lets through exactly *parts* equal parts of its limit, and then not one *step*."""
+    """Return True if a filter of *kind* admits exactly *parts* equal parts of its limit, and then not one *step*."""
     cost = Cost(Fraction(1, parts), Fraction(1, parts * 10**6))
     budget = kind(Cost(parts * cost.rho, parts * cost.delta))
     try:
@@ -55,12 +55,12 @@ def test_the_whole_limit_can_be_spent_and_not_one_quantum_more(parts, step):
 
 
 def test_a_filter_of_floats_is_not_exact():
-    """Planted: it refuses the last of ten tenths, or lets a quantum slip through."""
+    """Planted defect: it refuses the last of ten tenths, or admits a quantum too many."""
     assert not all(is_exact(FloatFilter, parts, Cost(RHO_QUANTUM)) for parts in (1, 3, 7, 10, 1000))
 
 
 def test_the_first_overspend_is_refused_and_nothing_is_charged_for_it():
-    """In rho alone, in delta alone, in both: what is left is unchanged and can still be spent."""
+    """In rho, in delta or in both: the remaining budget is unchanged and can be spent."""
     budget = PrivacyFilter(LIMIT)
     budget.spend(Cost(Fraction(3, 4), Fraction(3, 4 * 10**6)))
     spent, remaining = budget.spent, budget.remaining
@@ -75,15 +75,15 @@ def test_the_first_overspend_is_refused_and_nothing_is_charged_for_it():
     assert budget.spent == LIMIT
 
 
-def test_asking_spends_nothing():
-    """`admits` may be asked as often as one likes."""
+def test_admits_charges_nothing():
+    """`admits` can be called any number of times."""
     budget = PrivacyFilter(LIMIT)
     assert all(budget.admits(LIMIT) for _ in range(5))
     assert budget.spent == Cost()
 
 
-def test_nothing_costs_nothing_even_when_all_is_spent():
-    """A free step always fits, also in an empty filter."""
+def test_a_free_step_always_fits():
+    """A cost of 0 is admitted even by an empty filter."""
     budget = PrivacyFilter(Cost())
     budget.spend(Cost())
     assert budget.admits(Cost())
@@ -93,7 +93,7 @@ def test_nothing_costs_nothing_even_when_all_is_spent():
 @settings(max_examples=50)
 @given(st.data())
 def test_an_adaptive_adversary_never_exceeds_the_limit(data):
-    """It sees what is left before every step and requests all of it, a quantum more, a share, or anything else."""
+    """Before every step it knows the remaining budget and requests all of it, a quantum more, or any amount."""
     budget = PrivacyFilter(LIMIT)
     admitted = Cost()
     for _ in range(data.draw(st.integers(1, 25))):

@@ -1,4 +1,4 @@
-"""Gaussian differential privacy, against mpmath, reference values and an integral of another make."""
+"""Gaussian differential privacy compared with mpmath, reference values and an independent integral."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from discreet.errors import InputError
 
 
 def curve(mu, epsilon):
-    """Delta of mu-GDP with 60 digits."""
+    """Return delta of mu-GDP at 60 digits."""
     with mpmath.workdps(60):
         mu, epsilon = mpmath.mpf(mu), mpmath.mpf(epsilon)
         return mpmath.ncdf(mu / 2 - epsilon / mu) - mpmath.exp(epsilon) * mpmath.ncdf(-mu / 2 - epsilon / mu)
@@ -44,13 +44,13 @@ def test_published_rho_of_the_gaussian_curve(epsilon, rho):
 @pytest.mark.parametrize("epsilon", [1e-6, 0.3, 5.0, 100.0, 1000.0])
 @pytest.mark.parametrize("delta", [1e-20, 1e-8, 0.3])
 def test_mu_is_the_largest_whose_delta_is_allowed(epsilon, delta):
-    """Rounded down, by next to nothing."""
+    """Mu is rounded down, by a negligible amount."""
     mu = mu_gaussian(epsilon, delta)
     assert delta_gaussian(mu, epsilon) <= delta < delta_gaussian(mu * (1 + 1e-9), epsilon)
 
 
 def test_a_mu_outside_the_range_is_refused():
-    """One clear sentence."""
+    """The error is one sentence."""
     for epsilon, delta in ((0, 0.1), (math.inf, 0.1), (1, 0), (1, 1)):
         with pytest.raises(InputError):
             mu_gaussian(epsilon, delta)
@@ -58,14 +58,14 @@ def test_a_mu_outside_the_range_is_refused():
 
 @pytest.mark.parametrize("probability", [0.5, 1e-3, 5e-18, 1e-40])
 def test_the_normal_quantile_errs_upwards(probability):
-    """Its tail is at most the probability asked for."""
+    """Its tail is at most the requested probability."""
     z = normal_quantile(probability)
     assert mpmath.ncdf(-mpmath.mpf(z)) <= probability
     assert normal_tail(z * (1 - 1e-8) - 1e-8) > probability
 
 
 def branch_delta(epsilon, mu, test, rho, lost, lost_other):
-    """E max(delta of one branch, delta of the other) over the loss of the test, by scipy's quadrature."""
+    """Return E max(delta of one branch, delta of the other) over the loss of the test, by scipy's quadrature."""
     rest = math.sqrt(mu**2 - test**2)
 
     def zcdp(level):
@@ -84,7 +84,7 @@ def branch_delta(epsilon, mu, test, rho, lost, lost_other):
 
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
 def test_rho_of_a_branch_uses_up_delta(epsilon):
-    """Theorem 2 of docs/mechanisms/two_round.md: the whole is within delta, and less than 1 % more rho would not be."""
+    """Theorem 2 of docs/mechanisms/two_round.md: the whole is within delta, and with 1 % more rho it is not."""
     mu = mu_gaussian(epsilon, 0.96e-8)
     test = math.sqrt(0.008) * mu
     rho = rho_of_branch(epsilon, 1e-8, mu, test, 1e-11, 2e-9)
@@ -93,5 +93,5 @@ def test_rho_of_a_branch_uses_up_delta(epsilon):
 
 
 def test_a_branch_that_cannot_be_paid_for_gets_nothing():
-    """The test's mechanism alone uses all of delta."""
+    """The mechanism of the test alone uses all of delta."""
     assert rho_of_branch(1.0, 1e-8, mu_gaussian(1.0, 1e-8), 0.01, 1e-11, 2e-9) == 0

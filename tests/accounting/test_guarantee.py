@@ -1,4 +1,4 @@
-"""Reported guarantees are never better than what holds."""
+"""Reported guarantees are never better than the actual ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLOSE = 1 + Fraction(1, 10**15)
 
 
 def exactly(value):
-    """A fraction as a 50-digit real."""
+    """Return a fraction as a 50-digit real."""
     return MP.mpf(Fraction(value).numerator) / Fraction(value).denominator
 
 
@@ -33,7 +33,7 @@ def exactly(value):
     st.fractions(0, Fraction(99, 100)),
 )
 def test_the_numbers_hold_by_an_independent_conversion(rho, delta, lost):
-    """Delta covers the mass that is lost and the conversion; every number is rounded up, and hardly."""
+    """Delta covers the lost mass and the conversion, and every number is rounded up slightly."""
     cost = Cost(rho, Cost.at_most(0, lost * delta).delta)
     found = guarantee_of(cost, delta)
     conversion = delta - cost.delta
@@ -52,7 +52,7 @@ def test_the_published_budget_is_stated_with_all_of_its_delta():
 
 
 def test_the_mechanisms_own_theorem_is_used_where_it_is_stronger():
-    """Its epsilon, with the mass the mechanism may lose as delta; rounded up."""
+    """Its epsilon is reported, rounded up, with the mechanism's lost mass as delta."""
     cost = Cost(Fraction(1, 8), Fraction(1, 10**10))
     found = guarantee_of(cost, DELTA, Fraction(1, 3))
     assert Fraction(1, 3) <= Fraction(found.epsilon) < Fraction(1, 3) + Fraction(1, 10**16)
@@ -61,14 +61,14 @@ def test_the_mechanisms_own_theorem_is_used_where_it_is_stronger():
 
 
 def test_the_mechanisms_own_theorem_is_not_used_where_it_is_weaker():
-    """Then the conversion's epsilon stands, with all of delta."""
+    """The conversion's epsilon is reported with all of delta."""
     cost = Cost(Fraction(1, 8), Fraction(1, 10**10))
     assert guarantee_of(cost, DELTA, Fraction(100)) == guarantee_of(cost, DELTA)
     assert guarantee_of(cost, DELTA).epsilon < 100
 
 
 def test_a_theorem_of_the_mechanisms_own_needs_no_delta_for_a_conversion():
-    """All of delta may be lost by the mechanism; more may not, theorem or no theorem."""
+    """The mechanism may lose all of delta, and not more with any theorem."""
     found = guarantee_of(Cost(Fraction(1), DELTA), DELTA, Fraction(2))
     assert (found.epsilon, Fraction(found.delta) >= DELTA) == (2.0, True)
     for direct in (None, Fraction(2)):
@@ -79,12 +79,12 @@ def test_a_theorem_of_the_mechanisms_own_needs_no_delta_for_a_conversion():
 
 
 def test_pure_privacy_is_stated_with_a_delta_of_zero():
-    """A lossless mechanism with a theorem of its own."""
+    """A lossless mechanism with its own theorem has delta 0."""
     assert guarantee_of(Cost(Fraction(1, 8)), DELTA, Fraction(1, 2)).delta == 0
 
 
-def test_the_sentence_names_the_numbers_whom_they_protect_and_between_which_tables():
-    """And calls the privacy of keyed noise computational."""
+def test_the_sentence_has_the_numbers_the_unit_and_the_neighbouring_tables():
+    """It calls the privacy of keyed noise computational."""
     plain = Guarantee(1.23456, 1e-8, 0.05)
     assert str(plain) == (
         "(1.235, 1e-08)-differential privacy for every user (rho = 0.05; between tables that differ in all rows of one "
@@ -97,7 +97,7 @@ def test_the_sentence_names_the_numbers_whom_they_protect_and_between_which_tabl
 
 
 def test_a_guarantee_names_its_unit_and_is_immutable():
-    """One user's rows, added or removed; frozen."""
+    """The unit is one user's rows, added or removed."""
     found = guarantee_of(Cost(Fraction(1, 8)), DELTA)
     assert (found.unit, found.neighbours) == ("user", NEIGHBOURS)
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -105,6 +105,6 @@ def test_a_guarantee_names_its_unit_and_is_immutable():
 
 
 def test_nothing_spent_is_a_guarantee_of_epsilon_zero():
-    """And a cost without end is refused by `Cost`, so epsilon is always finite."""
+    """`Cost` refuses an infinite cost, so epsilon is always finite."""
     assert guarantee_of(Cost(), DELTA).epsilon == 0.0
     assert math.isfinite(guarantee_of(Cost(Fraction(10**12)), DELTA).epsilon)

@@ -1,4 +1,4 @@
-"""The odometer against the best adversaries there are: optimal stopping, optimal choice of steps, leaks."""
+"""The odometer against optimal adversaries: optimal stopping, optimal choice of steps, lost mass."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from discreet.values import Cost
 
 
 def readings(limit, delta, units, levels=20):
-    """What the odometer says after 0..units equal steps that fill the limit: epsilons."""
+    """Return the odometer's epsilons after 0..units equal steps that fill the limit."""
     odometer = Odometer(Cost(limit), delta, levels)
     found = [odometer.reading().epsilon]
     for _ in range(units):
@@ -28,17 +28,17 @@ def readings(limit, delta, units, levels=20):
 
 
 def naive_readings(limit, delta, units):
-    """The tempting claim: the tight epsilon of what was spent so far."""
+    """Return the naive claim: the tight epsilon of the cost spent so far."""
     return np.array([epsilon_tight(float(limit) * i / units, float(delta)) if i else 0.0 for i in range(units + 1)])
 
 
 def best_stopping(reported, eta, prices):
-    """Largest delta that an adaptive analyst reaches by stopping at the best moment, exactly.
+    """Return the largest delta that an adaptive analyst reaches by optimal stopping, exactly.
 
     With *reported* the epsilon that is reported after so many units of eta^2 / 8, the gain of stopping with loss L
     is the mass (1 - e^(reported - L))+ beyond the claim. A step of price p units is bounded-range with range
-    sqrt(p) eta and losses +- sqrt(p) eta / 2; *prices* are squares, so that losses stay on a lattice. She chooses the
-    price of each step, and whether to stop, knowing all so far: backward induction over (units spent, loss).
+    sqrt(p) eta and losses +- sqrt(p) eta / 2; *prices* are squares, so that losses stay on a lattice. The analyst
+    chooses the price of each step and when to stop, knowing all so far: backward induction over (units spent, loss).
     """
     units = len(reported) - 1
     loss = np.arange(-units, units + 1) * eta / 2
@@ -75,14 +75,14 @@ def test_the_naive_reading_gets_worse_with_more_steps():
 
 @pytest.mark.parametrize("levels", [1, 4, 20])
 def test_choosing_prices_as_well_does_not_exceed_delta(levels):
-    """Steps of 1, 4, 16 or 64 units, chosen after each answer, with optimal stopping."""
+    """Steps of 1, 4, 16 or 64 units are chosen after each answer, with optimal stopping."""
     limit, delta, eta = Fraction(1), Fraction("0.02"), math.sqrt(8 / 512)
     reported = readings(limit, delta, 512, levels)
     assert best_stopping(reported, eta, (1, 4, 16, 64)) <= delta
 
 
 def steps_of(kind):
-    """A step: outcome probabilities on both tables and its cost. Losses go both ways; a leak betrays the table."""
+    """Return a step: outcome probabilities on both tables and its cost; some outcomes identify the table."""
     eta, t, leak = kind
     high = math.expm1(t * eta - eta) / math.expm1(-eta) if t < 1 else 0.0
     first = [high, 1 - high]
@@ -94,7 +94,7 @@ def steps_of(kind):
 
 
 def paths(seed, make):
-    """All (P, Q, reading) at the moment a random adaptive analyst stops; *make* gives a fresh odometer.
+    """Return all (P, Q, reading) at which a random adaptive analyst stops; *make* returns a new odometer.
 
     The next query, and whether to stop, depends on all answers so far; so do the costs.
     """
@@ -120,7 +120,7 @@ def paths(seed, make):
 
 
 def excess(found):
-    """By how much the theorem's claim is exceeded, at worst over all epsilon, delta and events, both ways round."""
+    """Return by how much the claim is exceeded, at most over all epsilon, delta and events, in both directions."""
     worst = -math.inf
     for epsilon in {reading.epsilon for _, _, reading in found}:
         for delta in {reading.delta for _, _, reading in found}:
@@ -132,19 +132,19 @@ def excess(found):
 
 
 def odometer_for_trees():
-    """A delta so large that a few steps reach past the reported epsilon: otherwise leaks alone would be tested."""
+    """Return an odometer whose delta is so large that a few steps exceed the reported epsilon without lost mass."""
     return Odometer(Cost(Fraction(1, 2), Fraction(1, 20)), Fraction(3, 4), levels=2)
 
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=25)
 def test_no_random_adaptive_analyst_exceeds_what_is_reported(seed):
-    """The theorem itself, on all paths of random adaptive analysts whose steps may also betray the table."""
+    """The theorem on all paths of random adaptive analysts, with steps that lose mass."""
     assert excess(paths(seed, odometer_for_trees)) <= 1e-12
 
 
 def test_an_odometer_that_forgets_lost_mass_is_refuted():
-    """A planted defect: without the mass lost so far in its delta the same analysts do exceed the report."""
+    """Planted defect: without the lost mass in its delta the same analysts exceed the report."""
 
     class Forgetful(Odometer):
         def reading(self):
@@ -158,7 +158,7 @@ def test_an_odometer_that_forgets_lost_mass_is_refuted():
 
 
 def test_the_analysts_of_these_trees_do_lose_more_than_the_reported_epsilon():
-    """The test above is not vacuous: without the odometer's own delta some analyst exceeds the claim by far."""
+    """The test above can fail: without the odometer's own delta some analyst exceeds the claim by far."""
     own = float(odometer_for_trees().reading().delta)
     assert max(excess(paths(seed, odometer_for_trees)) for seed in range(6)) + own > 0.1
 
@@ -186,7 +186,7 @@ def test_delta_is_what_was_lost_so_far_and_the_odometers_own():
 @given(st.lists(st.integers(0, 40), max_size=30), st.integers(1, 64))
 @settings(max_examples=60)
 def test_readings_only_rise_and_the_limit_is_never_passed(amounts, levels):
-    """Whatever is asked, refused steps change nothing, and the last reading is at most the whole limit's."""
+    """Refused steps change nothing, and the last reading is at most that of the whole limit."""
     limit = Cost(Fraction(1), Fraction(1, 10))
     odometer = Odometer(limit, Fraction("1e-9"), levels)
     before = odometer.reading()
@@ -205,8 +205,8 @@ def test_readings_only_rise_and_the_limit_is_never_passed(amounts, levels):
     assert before.epsilon <= epsilon_tight(1.0, 1e-9 / levels) * (1 + 1e-9)
 
 
-def test_a_limit_of_nothing_reads_nothing():
-    """A filter without rho admits only steps without, and stays at epsilon 0."""
+def test_an_odometer_without_rho_stays_at_epsilon_zero():
+    """A filter without rho admits only steps without rho."""
     odometer = Odometer(Cost(), Fraction("1e-9"))
     assert not odometer.admits(Cost(Fraction(1, 10**18)))
     odometer.spend(Cost())

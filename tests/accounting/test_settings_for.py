@@ -1,4 +1,4 @@
-"""The solver against the papers' formulas, inverted and evaluated independently."""
+"""The solver of settings compared with the papers' formulas, inverted and evaluated independently."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ calls_made = st.integers(0, 10**6)
 
 
 def published_epsilon(k, epsilon_per, delta):
-    """LinkedIn's eq. 6.1, or the sum, in forty digits."""
+    """Return LinkedIn's eq. 6.1, or the sum, at forty digits."""
     with mp.workdps(40):
         e, log = mp.mpf(float(epsilon_per)), -mp.log(mp.mpf(delta.numerator) / delta.denominator)
         return min(k * e, k * e**2 / 8 + e * mp.sqrt(k * log / 2))
 
 
 def tight_epsilon(k, epsilon_per, delta):
-    """Proposition 12 of Canonne, Kamath & Steinke for rho = k epsilon^2 / 8, by a dense scan of ln(alpha - 1)."""
+    """Return Proposition 12 of Canonne, Kamath & Steinke for rho = k epsilon^2 / 8, by a scan of ln(alpha - 1)."""
     rho, log = k * float(epsilon_per) ** 2 / 8, -math.log(delta)
     centre = math.log(max(log / rho, 1e-9)) / 2
     u = np.linspace(centre - 5, centre + 5, 40_001)
@@ -68,8 +68,8 @@ def test_the_tight_split_uses_all_of_delta():
 
 @given(epsilons, deltas, informations, calls_made)
 @settings(max_examples=150)
-def test_the_published_rule_keeps_its_promise_and_wastes_none_of_it(epsilon, delta, information, calls):
-    """Eq. 6.1 in forty digits is at most epsilon* with the epsilon_per found, and above with a slightly larger one."""
+def test_the_published_rule_meets_its_guarantee_and_wastes_none(epsilon, delta, information, calls):
+    """At forty digits, eq. 6.1 is at most epsilon* with the epsilon_per found, and above with a slightly larger one."""
     found = settings_for(epsilon, delta, information, calls, "published")
     assert published_epsilon(information, found.epsilon_per, found.delta) <= mp.mpf(epsilon) * (1 + mp.mpf("1e-15"))
     assert published_epsilon(information, found.epsilon_per * Fraction(1 + 1e-6), found.delta) > epsilon
@@ -78,7 +78,7 @@ def test_the_published_rule_keeps_its_promise_and_wastes_none_of_it(epsilon, del
 
 @given(epsilons, deltas, informations, calls_made)
 @settings(max_examples=60)
-def test_the_tight_rule_keeps_its_promise_and_wastes_none_of_it(epsilon, delta, information, calls):
+def test_the_tight_rule_meets_its_guarantee_and_wastes_none(epsilon, delta, information, calls):
     """Proposition 12, scanned independently, brackets epsilon* between the epsilon_per found and a larger one."""
     found = settings_for(epsilon, delta, information, calls)
     assert tight_epsilon(information, found.epsilon_per, float(found.delta)) <= epsilon * (1 + 1e-6)
@@ -97,8 +97,8 @@ def test_the_settings_fit_a_filter_for_the_same_promise(epsilon, delta, informat
 
 @given(epsilons, deltas, informations, calls_made, st.sampled_from(["published", "tight"]))
 @settings(max_examples=100)
-def test_information_is_the_largest_that_keeps_the_promise(epsilon, delta, information, calls, rule):
-    """Solving for k* gives back at least k*, and one step more would break the promise."""
+def test_information_is_the_largest_within_the_guarantee(epsilon, delta, information, calls, rule):
+    """Solving for k* gives at least k*, and one step more exceeds the guarantee."""
     found = settings_for(epsilon, delta, information, calls, rule)
     most = information_for(epsilon, delta, found.epsilon_per, calls, rule)
     assert information <= most <= information * (1 + 1e-6) + 1
@@ -123,7 +123,7 @@ def test_a_wider_promise_or_fewer_steps_allow_a_larger_epsilon_per(epsilon, delt
 
 
 def test_a_handful_of_steps_is_summed():
-    """For few steps epsilon* / k* is larger than what any conversion allows, and is given."""
+    """For few steps epsilon* / k* is larger than any conversion allows, and is used."""
     for rule in ("published", "tight"):
         assert settings_for(1.0, Fraction("1e-8"), 1, 1, rule).epsilon_per == 1
         assert settings_for(1.0, Fraction("1e-8"), 4, 1, rule).epsilon_per == Fraction(1, 4)

@@ -1,4 +1,4 @@
-"""LinkedIn's units, there and back."""
+"""Conversion to and from LinkedIn's units."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ epsilons = st.fractions(Fraction(1, 1000), 10)
 deltas = st.fractions(Fraction(1, 10**15), Fraction(99, 100))
 
 
-def test_the_published_budget_costs_what_it_should():
+def test_the_published_budget_has_its_cost():
     """With k* = 3000 and l* = 30 at .15 and 1e-10: rho 8.4375 and delta 3e-9, and back."""
     cost = cost_of_units(3000, 30, EPSILON, DELTA)
     assert cost == Cost(Fraction(135, 16), Fraction(3, 10**9))
@@ -27,7 +27,7 @@ def test_the_published_budget_costs_what_it_should():
 
 @given(st.integers(0, 10**6), st.integers(0, 10**4), epsilons, deltas)
 def test_units_cost_their_formula_rounded_up_to_quanta(information, calls, epsilon, delta):
-    """Rho = k epsilon^2 / 8, delta = l delta_per, up by less than one quantum."""
+    """Rho = k epsilon^2 / 8 and delta = l delta_per, above by less than one quantum."""
     cost = cost_of_units(information, calls, epsilon, delta)
     assert 0 <= cost.rho - information * epsilon**2 / 8 < RHO_QUANTUM
     assert 0 <= cost.delta - calls * delta < DELTA_QUANTUM
@@ -36,14 +36,14 @@ def test_units_cost_their_formula_rounded_up_to_quanta(information, calls, epsil
 @given(st.integers(0, 10**6), st.integers(0, 10**4), epsilons, deltas)
 @example(1, 1, Fraction(1, 3), Fraction(1, 3 * 10**10))
 def test_units_come_back_from_their_cost(information, calls, epsilon, delta):
-    """Whole units, none added: the cost's rounding up to quanta does not buy another unit."""
+    """Rounding a cost up to quanta buys no additional unit."""
     cost = cost_of_units(information, calls, epsilon, delta)
     assert units_of_cost(cost, epsilon, delta) == (information, calls)
 
 
 @given(st.fractions(0, 100), st.fractions(0, Fraction(1, 1000)), epsilons, deltas)
 def test_units_of_a_cost_are_the_least_that_cover_it(rho, delta_lost, epsilon, delta):
-    """They cost at least as much; with one unit or one call less they would not."""
+    """With one unit or one call less the cost is not covered."""
     cost = Cost(rho, delta_lost)
     information, calls = units_of_cost(cost, epsilon, delta)
     assert cost.within(cost_of_units(information, calls, epsilon, delta))
@@ -53,7 +53,7 @@ def test_units_of_a_cost_are_the_least_that_cover_it(rho, delta_lost, epsilon, d
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 3)), max_size=8), epsilons, deltas)
 def test_sums_of_costs_are_never_cheaper_than_the_sum_of_units(parts, epsilon, delta):
-    """Rounding up happens in every part."""
+    """Each part of a sum is rounded up."""
     total = Cost()
     for information, calls in parts:
         total += cost_of_units(information, calls, epsilon, delta)
@@ -71,7 +71,7 @@ def test_sums_of_costs_are_never_cheaper_than_the_sum_of_units(parts, epsilon, d
     ],
 )
 def test_values_outside_their_ranges_are_refused(information, calls, epsilon, delta):
-    """Units not negative, epsilon above 0, delta in [0, 1)."""
+    """Units are not negative, epsilon is above 0, and delta is in [0, 1)."""
     with pytest.raises(InputError):
         cost_of_units(information, calls, epsilon, delta)
     if information >= 0 and calls >= 0:
@@ -80,7 +80,7 @@ def test_values_outside_their_ranges_are_refused(information, calls, epsilon, de
 
 
 def test_calls_that_lose_nothing_cost_no_delta_and_cannot_be_counted():
-    """delta_per = 0 is a cost of 0 per call, so no number of calls covers a delta."""
+    """With delta_per = 0 no number of calls covers a delta."""
     assert cost_of_units(0, 7, EPSILON, Fraction(0)) == Cost()
     with pytest.raises(InputError, match="delta per call must be above 0"):
         units_of_cost(Cost(), EPSILON, Fraction(0))

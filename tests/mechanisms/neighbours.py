@@ -1,4 +1,4 @@
-"""All histograms over a few labels, all neighbours of each, and the pair with the largest divergence."""
+"""All histograms over a few labels, their neighbours, and the pair with the largest divergence."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ LEEWAY = 1e-11
 
 
 def histograms(labels: int, largest: int) -> Iterator[Counts]:
-    """All histograms of counts 0..largest; position i is the count of label i."""
+    """Return all histograms of counts 0..largest; position i is the count of label i."""
     return itertools.product(range(largest + 1), repeat=labels)
 
 
 def shapes(labels: int, largest: int) -> Iterator[Counts]:
-    """One histogram for each multiset of counts: enough where labels do not break ties."""
+    """Return one histogram for each multiset of counts: enough where labels do not break ties."""
     return itertools.combinations_with_replacement(range(largest, -1, -1), labels)
 
 
 def neighbours(counts: Counts, tau: int = 1, groups: int | None = None) -> Iterator[Counts]:
-    """All histograms with one user more, who adds up to *tau* to each of at most *groups* counts."""
+    """Return all histograms with one user more, who adds up to *tau* to each of at most *groups* counts."""
     for added in itertools.product(range(tau + 1), repeat=len(counts)):
         if 0 < sum(a > 0 for a in added) <= (groups or len(counts)):
             yield tuple(c + a for c, a in zip(counts, added, strict=True))
 
 
 def users(labels: int, summed: Magnitude, tau: int = 1, groups: int | None = None) -> Iterator[tuple[Counts, Counts]]:
-    """All users there can be: what one adds to each count, up to *tau*, and to its sum, if the user has the item."""
+    """Return all possible users: what one adds to each count, up to *tau*, and to the sum of each owned item."""
     absent = [(0, 0)]
     present = itertools.product(range(1, tau + 1), range(summed.low, summed.high + 1))
     for user in itertools.product([*absent, *present], repeat=labels):
@@ -57,25 +57,25 @@ def users(labels: int, summed: Magnitude, tau: int = 1, groups: int | None = Non
 
 
 def pairs(start: Iterator[Counts], tau: int = 1, groups: int | None = None) -> Iterator[tuple[Counts, Counts]]:
-    """Every histogram of *start* with every neighbour."""
+    """Return every histogram of *start* with every neighbour."""
     return ((counts, more) for counts in start for more in neighbours(counts, tau, groups))
 
 
 def named(counts: Counts) -> dict[str, int]:
-    """The counts by label."""
+    """Return the counts by label."""
     return dict(zip(LABELS, counts, strict=False))
 
 
 def worst(
     between: Callable[[Counts, Counts], float], candidates: Iterator[tuple[Counts, Counts]]
 ) -> tuple[float, tuple[Counts, Counts]]:
-    """The largest value of *between* and the pair that has it."""
+    """Return the largest value of *between* and the pair that has it."""
     value, pair = max((between(*pair), pair) for pair in candidates)
     return value, pair
 
 
 def distributions(mechanism: Mechanism, known_domain: bool = False) -> Callable[[Counts], dict]:
-    """The exact distribution of the labels that *mechanism* releases on a histogram, remembered."""
+    """Return the exact distribution of the labels that *mechanism* releases on a histogram, cached."""
     return cache(
         lambda counts: distribution(mechanism, head_of(named(counts), mechanism.head_limit, known_domain=known_domain))
     )
@@ -84,20 +84,20 @@ def distributions(mechanism: Mechanism, known_domain: bool = False) -> Callable[
 def delta_of(
     mechanism: Mechanism, epsilon: float, candidates: Iterator[tuple[Counts, Counts]], known_domain: bool = False
 ) -> tuple[float, tuple[Counts, Counts]]:
-    """The exact delta of the labels at *epsilon*, over all pairs in both directions, and where it is attained."""
+    """Return the exact delta of the labels at *epsilon* over all pairs and directions, and the pair that attains it."""
     of = distributions(mechanism, known_domain)
     return worst(lambda one, other: divergence(of(one), of(other), epsilon), candidates)
 
 
 def capped(delta: float, epsilon: float, tau: int) -> float:
-    """The mass that UnkGumb may use: delta, or e^epsilon (1 - e^(-epsilon/tau)) if that is less."""
+    """Return the mass that UnkGumb may use: delta, or e^epsilon (1 - e^(-epsilon/tau)) if that is less."""
     return min(delta, math.exp(epsilon) - math.exp(epsilon - epsilon / tau))
 
 
 def values_delta_of(
     mechanism: KnownLaplace | UnknownLaplace, epsilon: float, candidates: Iterator[tuple[Counts, Counts]]
 ) -> tuple[float, tuple[Counts, Counts]]:
-    """The exact delta of threshold, labels and values at *epsilon*; pairs of heads that differ alike count once."""
+    """Return the exact delta of threshold, labels and values at *epsilon*; pairs that differ alike count once."""
     known = isinstance(mechanism, KnownLaplace)
 
     @cache
@@ -122,7 +122,7 @@ def sums_delta_of(
     known_domain: bool = False,
     tau: int = 1,
 ) -> tuple[float, tuple[Counts, Counts, Counts]]:
-    """The exact delta of all that is released at *epsilon*, and where it is attained: counts, and what a user adds.
+    """Return the exact delta of counts and sums at *epsilon*, and the pair that attains it.
 
     Over every histogram of *start* and every user; those who differ in the signs of their sums count once.
     """
@@ -143,7 +143,7 @@ def sums_delta_of(
 
 
 def fit(sampled: Collection[Hashable], expected: Mapping[Hashable, float]) -> float:
-    """The p-value of a chi-square test that *sampled* follows *expected*; 0 if it holds what cannot happen.
+    """Return the p-value of a chi-square test that *sampled* follows *expected*; 0 if an outcome is impossible.
 
     Outcomes expected fewer than five times are taken together.
     """

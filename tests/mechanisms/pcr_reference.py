@@ -13,7 +13,7 @@ from fractions import Fraction
 
 @dataclass(frozen=True)
 class Pcr:
-    """A run's parameters; *root* is the square root of 8 rho, what all of the budget buys for one peel."""
+    """The parameters of a run; *root* is the square root of 8 rho, what the whole budget buys for one peel."""
 
     root: Fraction
     delta: Fraction
@@ -24,21 +24,21 @@ class Pcr:
 
     @property
     def rho(self) -> Fraction:
-        """The limit."""
+        """Return the limit."""
         return self.root**2 / 8
 
     @property
     def mass(self) -> Fraction:
-        """What a try may lose."""
+        """Return the mass that a try may lose."""
         return self.delta / 2000
 
     def sigma(self, epsilon: Fraction) -> Fraction:
-        """Of the count of an item that was found at *epsilon*."""
+        """Return sigma of the count of an item that was found at *epsilon*."""
         threshold = self.tau * (1 + math.log(self.cutoff / self.mass) / epsilon)
         return Fraction(math.ceil(self.relative_error * threshold / 1.645 * 1024), 1024)
 
     def count_cost(self, epsilon: Fraction) -> Fraction:
-        """What that count costs."""
+        """Return the cost of that count."""
         return self.tau**2 / (2 * self.sigma(epsilon) ** 2) if self.counts else Fraction(0)
 
 
@@ -47,7 +47,7 @@ Transcript = tuple[tuple[Fraction, str | None], ...]
 
 
 def transcripts(pcr: Pcr, histogram: dict[str, int], rare: float) -> dict[tuple[Transcript, Fraction], float]:
-    """The probability of every run, by its tries and what it spent.
+    """Return the probability of every run, by its tries and its cost.
 
     A last item that was found but could not be paid a count is not in the outcome, but is paid for. Runs less likely
     than *rare* are not followed; their mass is missing from the result.
@@ -88,5 +88,5 @@ def transcripts(pcr: Pcr, histogram: dict[str, int], rare: float) -> dict[tuple[
 
 
 def found_by(tries: Transcript) -> tuple[str, ...]:
-    """The labels that a run released, in order."""
+    """Return the labels that a run released, in order."""
     return tuple(label for _, label in tries if label is not None)

@@ -1,4 +1,4 @@
-"""The audit's own arithmetic, against fractions, scipy, mpmath and brute force."""
+"""The arithmetic of the audits compared with fractions, scipy, mpmath and brute force."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ COIN, BIASED = {"a": 0.5, "b": 0.5}, {"a": 0.75, "b": 0.25}
     ],
 )
 def test_the_hockey_stick_divergence_is_the_mass_above_the_other_side(one, other, epsilon, delta):
-    """Worked by hand; never too small, and too large by rounding only."""
+    """Calculated by hand: never too small, and too large by rounding only."""
     assert delta <= hockey_stick(one, other, epsilon) <= delta + 2 * ROUNDING
 
 
-def test_the_divergence_looks_both_ways():
-    """Total order of the arguments does not matter."""
+def test_the_divergence_is_symmetric():
+    """The order of the arguments does not matter."""
     leak = {"a": 0.9, "b": 0.1}
     assert divergence({"a": 1.0}, leak, 1) == divergence(leak, {"a": 1.0}, 1) == pytest.approx(0.1)
 
 
 def test_the_divergence_is_the_worst_event():
-    """The sum over outcomes equals the maximum over all events, by brute force."""
+    """The sum over outcomes equals the maximum over all events by brute force."""
     one, other = {"a": 0.1, "b": 0.2, "c": 0.7}, {"a": 0.3, "b": 0.1, "c": 0.6}
     events = [s for n in range(4) for s in itertools.combinations("abc", n)]
     best = max(sum(one[o] for o in s) - math.exp(0.1) * sum(other[o] for o in s) for s in events)
@@ -65,14 +65,14 @@ def test_the_divergence_is_the_worst_event():
 
 
 def test_the_renyi_divergence_is_the_published_one():
-    """Order 2 by hand, infinity as the largest log ratio, and infinite where the other cannot follow."""
+    """Order 2 by hand, infinity as the largest log ratio, and infinite for disjoint support."""
     assert renyi(COIN, BIASED, 2) == pytest.approx(math.log(0.25 / 0.75 + 0.25 / 0.25))
     assert renyi(COIN, BIASED, math.inf) == pytest.approx(LN2)
     assert renyi(COIN, {"a": 1.0}, 2) == math.inf
 
 
 def test_a_head_is_sorted_by_count_then_label_and_cut():
-    """An item more than the limit; items without users only in a known domain."""
+    """A head has one item more than its limit, and items without users only in a known domain."""
     counts = {"b": 2, "a": 2, "d": 0, "c": 5, "e": 1}
     cut = head_of(counts, 2)
     assert (cut.labels, cut.counts.tolist()) == (("c", "a", "b"), [5, 2, 2])
@@ -81,7 +81,7 @@ def test_a_head_is_sorted_by_count_then_label_and_cut():
 
 
 def brute_force_race(weights, rival, limit):
-    """Plackett-Luce by fractions: every full order has the product of its peels; then it is cut as a race is."""
+    """Return the outcomes of Plackett-Luce in fractions: products of peels for every full order, cut as a race is."""
     found = {}
     for order in itertools.permutations(range(len(weights))):
         p, left = Fraction(1), sum(weights)
@@ -96,7 +96,7 @@ def brute_force_race(weights, rival, limit):
 @pytest.mark.parametrize("limit", [1, 2, 3, 5])
 @pytest.mark.parametrize("with_rival", [True, False])
 def test_race_distributions_equal_brute_force(limit, with_rival):
-    """Weights are powers of e^scale, read as exact fractions; divisors and the rival's factor count."""
+    """Weights are powers of e^scale as exact fractions; divisors and the rival's factor are included."""
     scores, divisors = [3, 1, 1, 0], [1, 2, 3, 1]
     rival = Rival(2, Fraction(7, 3)) if with_rival else None
     race = Race(np.array(scores), Fraction(1, 3), rival, np.array(divisors))
@@ -119,7 +119,7 @@ def test_the_published_example_of_unkgumb_is_reproduced():
 
 @pytest.mark.parametrize("k", [1, 3, 5])
 def test_stable_sets_equal_a_sum_over_the_shared_threshold(k):
-    """The rule of TopStable, written out with mpmath at 30 digits."""
+    """The rule of TopStable, computed with mpmath at 30 digits."""
     mechanism = TopStable(k, Fraction(3), Fraction(1, 20))
     counts = [9, 6, 6, 1]
     gaps = [max(a - b - 1, 0) for a, b in itertools.pairwise((counts + [0] * 9)[: k + 1])]
@@ -148,7 +148,7 @@ def test_stable_sets_equal_a_sum_over_the_shared_threshold(k):
 
 @pytest.mark.parametrize("noise", [DiscreteLaplace(Fraction(5, 2)), DiscreteGaussian(Fraction(7, 2))])
 def test_noise_has_the_published_mass(noise):
-    """Against scipy for Laplace and a long direct sum for Gaussian; nearly all of it is within the radius."""
+    """Equals scipy for Laplace and a long direct sum for Gaussian noise; nearly all mass is within the radius."""
     z = np.arange(-radius(noise), radius(noise) + 1)
     if isinstance(noise, DiscreteLaplace):
         expected = stats.dlaplace.pmf(z, float(1 / noise.scale))
@@ -206,7 +206,7 @@ def test_values_divergence_of_a_known_domain_is_that_of_the_noise():
 
 
 def test_mechanisms_with_values_are_not_enumerated():
-    """An audit that cannot be done says so."""
+    """An audit that is not possible raises an error."""
     pcr = CountRelease(Cost(Fraction(1), Fraction(1, 10)), 3, Fraction(1, 10))
     with pytest.raises(InputError, match="not enumerated"):
         distribution(pcr, head_of({"a": 1}, 3))
@@ -215,20 +215,20 @@ def test_mechanisms_with_values_are_not_enumerated():
 @pytest.mark.parametrize(("x", "n"), [(0, 10), (1, 10), (10, 10), (7, 1000), (993, 1000), (40, 20_000)])
 @pytest.mark.parametrize("miss", [0.05, 1e-7])
 def test_binomial_bounds_are_those_of_clopper_and_pearson(x, n, miss):
-    """Against the quantiles of the beta distribution."""
+    """Bounds equal the quantiles of the beta distribution."""
     low, high = binomial_bounds(x, n, miss)
     assert low == pytest.approx(0.0 if x == 0 else stats.beta.ppf(miss, x, n - x + 1), rel=1e-6)
     assert 1 - high == pytest.approx(0.0 if x == n else stats.beta.ppf(miss, n - x, x + 1), rel=1e-6)
 
 
-def test_no_trials_say_nothing():
+def test_no_trials_give_trivial_bounds():
     """Without a sample every probability is possible, and no delta is shown."""
     assert binomial_bounds(0, 0, 0.01) == (0.0, 1.0)
     assert statistical_audit([], [], 1.0) == 0.0
 
 
 def test_the_statistical_audit_finds_a_leak_and_stays_below_the_truth():
-    """Two coins with delta .25 at epsilon 0: the bound comes near from below, in either order."""
+    """Two coins with delta .25 at epsilon 0: the bound is near from below, in either order."""
     rng = np.random.default_rng(1)
     one, other = (rng.choice(["a", "b"], 20_000, p=p).tolist() for p in ([0.5, 0.5], [0.75, 0.25]))
     for pair in ((one, other), (other, one)):

@@ -1,4 +1,4 @@
-"""Pay what you get: what is charged follows exactly from what was returned."""
+"""Pay what you get: the charge follows exactly from what was returned."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGE = dict.fromkeys("abcdefgh", 10_000)
 
 
 def outcomes(mechanism, histogram, runs, known_domain=False):
-    """Some releases."""
+    """Return some releases."""
     head = head_of(histogram, mechanism.head_limit, known_domain=known_domain)
     return [mechanism.release(head, KeyedBits(b"a secret for what is charged....", run)) for run in range(runs)]
 
@@ -27,7 +27,7 @@ def outcomes(mechanism, histogram, runs, known_domain=False):
 @pytest.mark.parametrize("optimise", [False, True])
 @pytest.mark.parametrize("counts", [None, "gaussian", "laplace"])
 def test_unknown_gumbel_charges_labels_threshold_counts_and_cutoff(counts, optimise):
-    """A peel a label, one if the threshold was reached, one a count, one for an optimised cut-off; delta once."""
+    """One peel for each label, the threshold, each count and an optimised cut-off; delta once."""
     mechanism = UnknownGumbel(4, 6, HALF, DELTA, 1, counts, optimise)
     lengths = set()
     for outcome in outcomes(mechanism, {"a": 29, "b": 27, "c": 24, "d": 22, "e": 20, "f": 3}, 60):
@@ -40,7 +40,7 @@ def test_unknown_gumbel_charges_labels_threshold_counts_and_cutoff(counts, optim
 
 
 def test_an_empty_unknown_gumbel_answer_costs_the_threshold_only():
-    """Nothing in the table: one peel, with or without counts."""
+    """An empty table costs one peel, with or without counts."""
     for counts in (None, "gaussian"):
         (outcome,) = outcomes(UnknownGumbel(4, 6, HALF, DELTA, counts=counts), {}, 1)
         assert outcome.cost == Cost(Fraction(1, 32), DELTA)
@@ -64,8 +64,8 @@ def test_a_full_unknown_gumbel_answer_costs_no_threshold():
     ],
 )
 @pytest.mark.parametrize("histogram", [{}, LARGE])
-def test_the_others_charge_the_same_whatever_they_return(mechanism, rho, delta, histogram):
-    """Their proofs know one price only."""
+def test_other_mechanisms_have_one_price(mechanism, rho, delta, histogram):
+    """The proofs of other mechanisms know one price only."""
     known = isinstance(mechanism, (KnownLaplace, KnownGumbel))
     (outcome,) = outcomes(mechanism, histogram or dict.fromkeys("abcdefgh", 0), 1, known)
     assert outcome.cost == mechanism.worst_cost() == Cost(rho, delta)

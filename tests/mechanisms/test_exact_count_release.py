@@ -17,16 +17,16 @@ pytestmark = pytest.mark.exact
 
 
 class Spendthrift(Pcr):
-    """Each try may lose as much as ten should."""
+    """A planted defect: each try may lose the mass of ten."""
 
     @property
     def mass(self):
-        """What a try may lose."""
+        """Return the mass that a try may lose."""
         return self.delta / 200
 
 
 def lost_by(pcr, tau):
-    """Of all pairs, the largest delta at the largest epsilon that a run's tries can add up to; and the allowed mass.
+    """Return the largest delta over all pairs at the largest epsilon of a run's tries, and the allowed mass.
 
     Every try is epsilon-DP but for a mass of delta / 2,000, and no run makes more tries than the longest one found.
     """
@@ -51,6 +51,6 @@ def test_count_release_is_private(cutoff, tau):
 
 
 def test_tries_that_lose_more_are_rejected():
-    """The audit has an edge: ten times the mass a try is seen."""
+    """The audit can fail: it detects tries that lose ten times the mass."""
     found, allowed = lost_by(Spendthrift(Fraction(8), Fraction(9, 10), 2, Fraction(1, 2), 1, counts=False), 1)
     assert found > allowed

@@ -66,7 +66,7 @@ def test_the_cutoff_alone_costs_one_peel(limit, epsilon, tau):
 @pytest.mark.parametrize("epsilon", [Fraction(1, 2), Fraction(3)])
 @pytest.mark.parametrize("k", [1, 2, 4])
 def test_known_gumbel_is_private(k, epsilon, tau):
-    """It is k epsilon-DP and k epsilon^2/8-zCDP, no mass lost; items without users take part."""
+    """It is k epsilon-DP and k epsilon^2/8-zCDP without lost mass; items without users are included."""
     mechanism = KnownGumbel(k, 4 if tau == 1 else 3, epsilon, tau, None)
     assert mechanism.direct_epsilon() == k * epsilon
     assert mechanism.worst_cost().rho == k * epsilon**2 / 8
@@ -76,7 +76,7 @@ def test_known_gumbel_is_private(k, epsilon, tau):
 
 
 def _assert_peels(p, q, k, epsilon):
-    """That *p* and *q* cost k peels at most, in both directions."""
+    """Assert that *p* and *q* cost k peels at most, in both directions."""
     for one, other in ((p, q), (q, p)):
         assert renyi(one, other, math.inf) <= k * epsilon * (1 + 1e-12)
         for alpha in ALPHAS:
@@ -123,14 +123,14 @@ def _assert_theorem_a(mechanism):
 
 
 def _contenders(mechanism, counts):
-    """The labels and scores of those that race."""
+    """Return the labels and scores of the race."""
     head = head_of(named(counts), mechanism.head_limit)
     scores = mechanism.race(head, mechanism.head_limit).scores.tolist()
     return dict(zip(head.labels, scores, strict=False))
 
 
 def _common_race(mechanism, counts, common):
-    """The outcomes of the race among *common* items, and the share of the truth that it is."""
+    """Return the outcomes of the race among *common* items, and its share of all outcomes."""
     head = head_of(named(counts), mechanism.head_limit)
     rival = mechanism.race(head, mechanism.head_limit).rival
     items = _contenders(mechanism, counts)
@@ -148,7 +148,7 @@ def _common_race(mechanism, counts, common):
 @pytest.mark.parametrize("tau", [1, 2])
 @pytest.mark.parametrize("epsilon", [Fraction(1, 2), Fraction(2)])
 def test_laplace_counts_cost_half_a_peel_each(epsilon, tau):
-    """UnkGumb with k = 2 and Laplace counts: (3 epsilon, delta)-DP by the exact distribution of labels and values."""
+    """UnkGumb with k = 2 and Laplace counts is (3 epsilon, delta)-DP, by the exact distribution of all outputs."""
     delta = Fraction(1, 20)
     mechanism = UnknownGumbel(2, 3, epsilon, delta, tau, "laplace")
     assert mechanism.direct_epsilon() == 3 * epsilon
@@ -165,7 +165,7 @@ def test_laplace_counts_cost_half_a_peel_each(epsilon, tau):
 
 
 def _shifted(noise, moved):
-    """Noise around 0 and around *moved*, values of equal likelihood ratio taken together."""
+    """Return noise around 0 and around *moved*, with values of equal likelihood ratio merged."""
     z = np.arange(-radius(noise), radius(noise) + 1 + moved)
     a, b = pmf(noise, z), pmf(noise, z - moved)
     _, kind = np.unique(np.round(np.log(a / b), 9), return_inverse=True)
@@ -173,7 +173,7 @@ def _shifted(noise, moved):
 
 
 def _with_counts(of, one, other, shifted, epsilon):
-    """The hockey-stick divergence of labels and noisy counts; counts that did not move tell nothing."""
+    """Return the hockey-stick divergence of labels and noisy counts; unmoved counts do not matter."""
     p, q = of(one), of(other)
     moved = {label: abs(a - b) for label, a, b in zip("abcde", one, other, strict=False)}
     total = 0.0
@@ -188,7 +188,7 @@ def _with_counts(of, one, other, shifted, epsilon):
 
 
 def test_one_user_touches_any_number_of_counts_here():
-    """The audits do what they say: neighbours of five counts are the 31 sets of raised ones (80 for tau 2 and four)."""
+    """Neighbours of five counts are the 31 sets of raised ones (80 for tau 2 and four counts)."""
     assert len(set(neighbours((3, 2, 1, 0, 0)))) == 31
     assert len(set(neighbours((3, 2, 1, 0), tau=2))) == 80
     assert len(set(neighbours((3, 2, 1, 0, 0), groups=2))) == 15

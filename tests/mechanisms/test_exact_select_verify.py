@@ -33,26 +33,26 @@ REACH = 11
 
 @pytest.fixture
 def small(monkeypatch):
-    """Constants for noise of about one count, so that whole distributions can be computed."""
+    """Return constants for noise of about one count, so that whole distributions can be computed."""
     for name, value in {"ANCHOR_SHARE": 0.1, "TAIL_SHARE": 0.08, "FIRST_ERROR": 0.5, "RACES": 1}.items():
         monkeypatch.setattr(select_verify, name, Fraction(value) if "SHARE" in name else value)
     return SelectVerify(Cost(Fraction(4), Fraction(1, 25)), 2, Fraction(9, 10))
 
 
 def level_of(mechanism, epsilon=Fraction(3, 5)):
-    """The mechanism's level with this epsilon."""
+    """Return the mechanism's level with this epsilon."""
     return mechanism._level(epsilon)
 
 
 @cache
 def pmf(reach, variance):
-    """Probabilities of rounded Gaussian noise from -reach to reach."""
+    """Return probabilities of rounded Gaussian noise from -reach to reach."""
     edges = (np.arange(-reach, reach + 2) - 0.5) / math.sqrt(variance)
     return np.diff(stats.norm.cdf(edges))
 
 
 def outcomes(mechanism, level, histogram):
-    """Probabilities of everything a race shows, by the labels in order: arrays over tail and counts, in half counts.
+    """Return probabilities of all that a race shows, by labels in order: arrays over tail and counts, in half counts.
 
     What noise beyond REACH would show is missing.
     """
@@ -96,7 +96,7 @@ def outcomes(mechanism, level, histogram):
 
 
 def lost(one, other, epsilon):
-    """The hockey-stick divergence of two sets of arrays that may end at different half counts."""
+    """Return the hockey-stick divergence of two sets of arrays that may end at different half counts."""
     total = 0.0
     for order, here in one.items():
         there = np.zeros_like(here)
@@ -109,20 +109,20 @@ def lost(one, other, epsilon):
 
 
 def worst(mechanism, level, epsilon, largest=2):
-    """The largest divergence over all histograms of three labels and all their neighbours, both directions."""
+    """Return the largest divergence over all histograms of three labels and their neighbours, in both directions."""
     at = cache(lambda counts: outcomes(mechanism, level, named(counts)))
     candidates = [(c, more) for c in shapes(3, largest) for more in neighbours(c, mechanism.rows_per_group)]
     return max(max(lost(at(a), at(b), epsilon), lost(at(b), at(a), epsilon)) for a, b in candidates)
 
 
 def allowed(mechanism, level, epsilon):
-    """The mass that a bad item's passing moves, and delta of the zCDP of anchor, tail and three steps."""
+    """Return the mass that a bad item's passing moves, and delta of the zCDP of anchor, tail and three steps."""
     rho = mechanism._start().spent.rho + 3 * level.step.rho
     return tail_of_difference(mechanism, level), delta_tight(float(rho), epsilon)
 
 
 def tail_of_difference(mechanism, level):
-    """Pr[X - Y > margin] of a count's own noise and the tail's."""
+    """Return Pr[X - Y > margin] of a count's own noise and the tail's."""
     difference = np.convolve(pmf(40, float(level.variance)), pmf(40, float(mechanism._tail())))
     return float(difference[np.arange(-80, 81) > level.margin].sum())
 
@@ -141,7 +141,7 @@ def test_a_race_is_private(small):
 
 @pytest.mark.exact
 def test_a_race_of_rows_is_private(small):
-    """Two rows per user and item: leaving and entering items meet, and the mass is still not doubled."""
+    """With two rows per user and item an item may leave while another enters, and the mass is still not doubled."""
     rows = replace(small, rows_per_group=2)
     level = level_of(rows)
     moved, delta = allowed(rows, level, 6)
@@ -151,7 +151,7 @@ def test_a_race_of_rows_is_private(small):
 @pytest.mark.exact
 @pytest.mark.parametrize("missing", ["the margin", "tau"])
 def test_a_race_with_too_small_a_margin_is_not_private(small, missing):
-    """The audit has an edge."""
+    """The audit can fail: it rejects a smaller margin."""
     level = level_of(small)
     moved, delta = allowed(small, level, 6)
     level = replace(level, margin=-2 if missing == "the margin" else level.margin - 2 * small.rows_per_group)
@@ -160,7 +160,7 @@ def test_a_race_with_too_small_a_margin_is_not_private(small, missing):
 
 @pytest.mark.exact
 def test_a_race_without_blanks_is_not_private(small, monkeypatch):
-    """An item that comes to the head takes the place of a blank; without it, the other items would win less often."""
+    """An item that enters the head replaces a blank; without blanks the other items would win less often."""
     level = replace(level_of(small), epsilon=Fraction(1, 10))
     moved, delta = allowed(small, level, 6)
     tables = [named((9, 0, 0)), named((9, 1, 0))]
@@ -174,7 +174,7 @@ def test_a_race_without_blanks_is_not_private(small, monkeypatch):
 @pytest.mark.statistical
 @pytest.mark.parametrize("histogram", [{"a": 9, "b": 7}, {"a": 6, "b": 5, "c": 2, "d": 1}])
 def test_releases_follow_the_exact_distribution(small, monkeypatch, histogram):
-    """Which labels a race releases, in the order of the race."""
+    """A chi-square test of the released labels, in order."""
     level = level_of(small)
     monkeypatch.setattr(select_verify._Found, "estimates", lambda found, _: -np.arange(len(found.positions)))
     monkeypatch.setattr(SelectVerify, "_first_epsilon", lambda _: level.epsilon)
@@ -185,7 +185,7 @@ def test_releases_follow_the_exact_distribution(small, monkeypatch, histogram):
 
 
 def labels_of(labels, outcome):
-    """The labels in order."""
+    """Return the labels in order."""
     return tuple(labels[i] for i in outcome.positions)
 
 
@@ -204,7 +204,7 @@ def test_items_are_listed_by_their_released_counts():
     same=booleans(),
 )
 def test_second_counts_never_cost_more_than_is_left(total, items, same):
-    """However the sums are rounded: a refusal by the filter would come after data was read."""
+    """For any rounding of sums: a refusal by the filter would come after data was read."""
     precisions, sizes = np.array([items[0]] * len(items) if same else items).T
     added = select_verify._spread(total, precisions, sizes)
     assert added.min() >= 0
@@ -215,7 +215,7 @@ def test_second_counts_never_cost_more_than_is_left(total, items, same):
 @pytest.mark.parametrize("tau", [1, 10**6, 2**40])
 @pytest.mark.parametrize("head_limit", [1, 30])
 def test_no_table_decides_whether_there_is_an_answer(rho, tau, head_limit):
-    """Noise that would be too wide is refused before data is read, or never needed."""
+    """Too wide noise is refused before data is read, or never needed."""
     try:
         mechanism = SelectVerify(Cost(rho, Fraction(1, 10**8)), head_limit, Fraction(1, 10), tau)
     except InputError:

@@ -47,7 +47,7 @@ def test_top_stable_is_private_among_large_counts(k):
 
 @pytest.mark.parametrize(("epsilon", "delta", "k"), [(1, Fraction(1, 20), 1), (2, Fraction(1, 5), 2)])
 def test_a_top_stable_threshold_one_lower_is_rejected_for_one_item(epsilon, delta, k):
-    """The audit has an edge: the least threshold that the exact tail allows is nearly the least that is private."""
+    """The audit can fail: the least threshold by the exact tail is nearly the least that is private."""
 
     class Low(TopStable):
         def threshold(self):

@@ -53,7 +53,7 @@ def test_unknown_laplace_costs_its_stated_zcdp(groups, limit, tau, noise):
 
 
 def test_an_unknown_laplace_threshold_three_lower_is_rejected():
-    """The audit has an edge: a margin that is short by little more than the proof's spare factor 2 shows."""
+    """The audit can fail: it rejects a margin that is short by little more than the proof's spare factor of 2."""
 
     class Low(UnknownLaplace):
         def margin(self):
@@ -66,7 +66,7 @@ def test_an_unknown_laplace_threshold_three_lower_is_rejected():
 
 
 def test_more_groups_than_declared_break_unknown_laplace():
-    """Delta must be enforced: with two items of a user where one is declared, the audit rejects."""
+    """Delta must be enforced: the audit rejects users of two items where one is declared."""
     mechanism = UnknownLaplace(None, 2, 1, Fraction(2), Fraction(1, 20), noise="laplace")
     assert values_delta_of(mechanism, 0.5, pairs(iter([(30, 30, 0)]), 1, 1))[0] <= 0.05
     assert values_delta_of(mechanism, 0.5, pairs(iter([(30, 30, 0)]), 1, 2))[0] > 0.05
@@ -75,7 +75,7 @@ def test_more_groups_than_declared_break_unknown_laplace():
 @pytest.mark.parametrize(("groups", "tau"), [(1, 1), (2, 1), (4, 1), (1, 3), (2, 2)])
 @pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(4)])
 def test_known_laplace_is_private(groups, tau, scale):
-    """Laplace counts of a whole domain are Delta tau / b-DP, and no less: nothing is lost, nothing is wasted."""
+    """Laplace counts of a whole domain are Delta tau / b-DP, and not less: the bound is attained."""
     mechanism = KnownLaplace(None, 4, groups, scale, tau, "laplace")
     epsilon = float(mechanism.direct_epsilon())
     assert epsilon == groups * tau / scale

@@ -1,4 +1,4 @@
-"""Counts and their errors: 95 % intervals cover, selected or not; noise is unbiased and as wide as it says."""
+"""Counts and their errors: 95 % intervals cover, selected or not; noise is unbiased and has the stated width."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECRET = b"a secret for repeated releases.."
 
 
 def released(mechanism, counts, runs):
-    """For each run that released something: its outcome, and the errors of its counts."""
+    """Return, for each run that released something, its outcome and the errors of its counts."""
     counts = np.array(counts, dtype=np.int64)
     head = ExactHead(counts, mechanism.head_limit)
     outcomes = [mechanism.release(head, KeyedBits(SECRET, run)) for run in range(runs)]
@@ -28,7 +28,7 @@ def released(mechanism, counts, runs):
 
 
 def missed(counts, runs, low=None, high=None):
-    """The mean over runs of the share of released counts whose interval misses the truth (the false coverage rate)."""
+    """Return the mean share of released counts whose interval misses the truth (the false coverage rate)."""
     shares = []
     for outcome, _ in runs:
         truth = np.array(counts)[outcome.positions]
@@ -50,7 +50,7 @@ FRESH = [
 
 @pytest.mark.parametrize(("mechanism", "scarce"), FRESH)
 def test_noise_that_did_not_select_is_unbiased_and_covered(mechanism, scarce):
-    """Fresh counts: mean error 0, as wide as the standard error says, missed by 5 % of the intervals, not much less."""
+    """Fresh counts have mean error 0 and the stated standard error, and about 5 % of the intervals miss."""
     counts = [3_000 - 20 * i for i in range(25)]
     runs = released(mechanism, counts, 300 // scarce)
     scores = np.concatenate([errors / outcome.std_errors for outcome, errors in runs])
@@ -66,7 +66,7 @@ def test_noise_that_did_not_select_is_unbiased_and_covered(mechanism, scarce):
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize("unknown", [False, True])
 def test_counts_that_were_selected_by_their_noise_are_covered(noise, unknown):
-    """The winner's curse: of 200 equal counts the few largest lean upwards; wide intervals cover, plain ones do not."""
+    """The winner's curse: the largest of 200 equal counts are biased upwards; only wide intervals cover."""
     scale = Fraction(10)
     if unknown:
         mechanism = UnknownLaplace(None, 200, 1, scale, Fraction(1, 100), noise=noise)
@@ -83,8 +83,8 @@ def test_counts_that_were_selected_by_their_noise_are_covered(noise, unknown):
 
 
 @pytest.mark.parametrize("k", [3, None])
-def test_counts_above_a_threshold_are_covered_whatever_is_below_it(k):
-    """A head of clear, doubtful and hopeless counts behind a noisy threshold, all of it or the largest three."""
+def test_counts_above_a_noisy_threshold_are_covered(k):
+    """A head of clear, doubtful and hopeless counts, all of it or the largest three."""
     mechanism = UnknownLaplace(k, 60, 2, Fraction(6), Fraction(1, 1000), 2, "laplace")
     edge = mechanism.margin() + 2
     counts = [4 * edge, 3 * edge] + [edge + 3] * 8 + [edge - 10] * 50
@@ -94,7 +94,7 @@ def test_counts_above_a_threshold_are_covered_whatever_is_below_it(k):
 
 
 def test_few_of_many_get_wider_intervals_than_all():
-    """With S of m selected the level is 1 - .05 S/m: exactly the noise's half width there (Benjamini & Yekutieli)."""
+    """With S of m selected the level is 1 - .05 S/m (Benjamini & Yekutieli): exactly the noise's half width there."""
     counts = [1_000 - 10 * i for i in range(40)]
     noise = noise_of("laplace", Fraction(4))
     for k, selected in ((None, 40), (10, 10), (1, 1)):
@@ -105,7 +105,7 @@ def test_few_of_many_get_wider_intervals_than_all():
 
 
 def test_intervals_end_at_zero():
-    """No true count is negative, so no interval is; the count itself may be, for it is unbiased."""
+    """No true count is negative, so no interval is; the count itself stays unbiased."""
     mechanism = KnownLaplace(None, 300, 1, Fraction(20))
     ((outcome, errors),) = released(mechanism, [0] * 300, 1)
     assert (outcome.counts < 0).any()

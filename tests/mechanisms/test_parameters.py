@@ -1,4 +1,4 @@
-"""What is made within a limit, or by a theorem: pinned against numbers computed elsewhere; and what is refused."""
+"""Parameters within a limit or by a theorem, pinned to independent numbers; and refused requests."""
 
 from __future__ import annotations
 
@@ -32,24 +32,34 @@ LIMIT = Cost(Fraction(84375, 10**4), Fraction(3, 10**9))
 """LinkedIn's 3,000 units of epsilon_per = .15 and 30 calls of 1e-10."""
 
 
-def asked(k=10, limit=100, groups=None, tau=1, **more):
-    """A request."""
+def request_of(k=10, limit=100, groups=None, tau=1, **more):
+    """Return a request."""
     return Request(k, limit, Sensitivity(groups, tau), **more)
 
 
 @pytest.mark.parametrize(
     ("mechanism", "request_", "parameter", "squared"),
     [
-        (KnownLaplace, asked(groups=5, tau=3, known_domain=True), "scale", Fraction(45, 2) / LIMIT.rho),
-        (KnownLaplace, asked(None, 100, known_domain=True, noise="laplace"), "scale", Fraction(100, 2) / LIMIT.rho),
-        (KnownLaplace, asked(groups=500, known_domain=True), "scale", Fraction(100, 2) / LIMIT.rho),
-        (KnownGumbel, asked(known_domain=True), "epsilon", 8 * LIMIT.rho / 20),
-        (KnownGumbel, asked(known_domain=True, counts=False), "epsilon", 8 * LIMIT.rho / 10),
-        (UnknownLaplace, asked(groups=5, tau=3), "scale", Fraction(45, 2) / LIMIT.rho),
-        (UnknownGumbel, asked(1500, 3000), "epsilon", Fraction(15, 100) ** 2),
-        (UnknownGumbel, asked(1499, 3000, counts=False, optimise_cutoff=True), "epsilon", Fraction(15, 100) ** 2 * 2),
-        (UnknownGumbel, asked(1499, 3000, optimise_cutoff=True), "epsilon", Fraction(15, 100) ** 2 * 3000 / 2999),
-        (TopStable, asked(counts=False), "epsilon", 2 * LIMIT.rho),
+        (KnownLaplace, request_of(groups=5, tau=3, known_domain=True), "scale", Fraction(45, 2) / LIMIT.rho),
+        (
+            KnownLaplace,
+            request_of(None, 100, known_domain=True, noise="laplace"),
+            "scale",
+            Fraction(100, 2) / LIMIT.rho,
+        ),
+        (KnownLaplace, request_of(groups=500, known_domain=True), "scale", Fraction(100, 2) / LIMIT.rho),
+        (KnownGumbel, request_of(known_domain=True), "epsilon", 8 * LIMIT.rho / 20),
+        (KnownGumbel, request_of(known_domain=True, counts=False), "epsilon", 8 * LIMIT.rho / 10),
+        (UnknownLaplace, request_of(groups=5, tau=3), "scale", Fraction(45, 2) / LIMIT.rho),
+        (UnknownGumbel, request_of(1500, 3000), "epsilon", Fraction(15, 100) ** 2),
+        (
+            UnknownGumbel,
+            request_of(1499, 3000, counts=False, optimise_cutoff=True),
+            "epsilon",
+            Fraction(15, 100) ** 2 * 2,
+        ),
+        (UnknownGumbel, request_of(1499, 3000, optimise_cutoff=True), "epsilon", Fraction(15, 100) ** 2 * 3000 / 2999),
+        (TopStable, request_of(counts=False), "epsilon", 2 * LIMIT.rho),
     ],
 )
 def test_all_of_the_limit_is_used_and_nothing_above(mechanism, request_, parameter, squared):
@@ -64,8 +74,8 @@ def test_all_of_the_limit_is_used_and_nothing_above(mechanism, request_, paramet
 
 
 def test_count_release_gets_the_whole_limit():
-    """PCR spends what it is given."""
-    made = CountRelease.within(LIMIT, asked(None, 1000, relative_error=Fraction(1, 5), counts=False))
+    """PCR spends the whole limit that it is given."""
+    made = CountRelease.within(LIMIT, request_of(None, 1000, relative_error=Fraction(1, 5), counts=False))
     assert made == CountRelease(LIMIT, 1000, Fraction(1, 5), 1, counts=False)
     assert made.worst_cost() == LIMIT
 
@@ -76,22 +86,22 @@ LAPLACE = {"noise": "laplace"}
 @pytest.mark.parametrize(
     ("mechanism", "request_", "parameter", "value"),
     [
-        (KnownLaplace, asked(groups=5, tau=3, known_domain=True, **LAPLACE), "scale", Fraction(15)),
-        (KnownGumbel, asked(known_domain=True, counts=False), "epsilon", Fraction(1, 10)),
-        (KnownGumbel, asked(known_domain=True, **LAPLACE), "epsilon", Fraction(1, 15)),
-        (UnknownLaplace, asked(groups=5, tau=3, **LAPLACE), "scale", Fraction(15)),
-        (UnknownGumbel, asked(counts=False), "epsilon", Fraction(1, 10)),
-        (UnknownGumbel, asked(optimise_cutoff=True, **LAPLACE), "epsilon", Fraction(1, 16)),
-        (TopStable, asked(counts=False), "epsilon", Fraction(1)),
-        (KnownLaplace, asked(groups=5, known_domain=True), None, None),
-        (KnownGumbel, asked(known_domain=True), None, None),
-        (UnknownLaplace, asked(groups=5), None, None),
-        (UnknownGumbel, asked(), None, None),
-        (CountRelease, asked(None), None, None),
+        (KnownLaplace, request_of(groups=5, tau=3, known_domain=True, **LAPLACE), "scale", Fraction(15)),
+        (KnownGumbel, request_of(known_domain=True, counts=False), "epsilon", Fraction(1, 10)),
+        (KnownGumbel, request_of(known_domain=True, **LAPLACE), "epsilon", Fraction(1, 15)),
+        (UnknownLaplace, request_of(groups=5, tau=3, **LAPLACE), "scale", Fraction(15)),
+        (UnknownGumbel, request_of(counts=False), "epsilon", Fraction(1, 10)),
+        (UnknownGumbel, request_of(optimise_cutoff=True, **LAPLACE), "epsilon", Fraction(1, 16)),
+        (TopStable, request_of(counts=False), "epsilon", Fraction(1)),
+        (KnownLaplace, request_of(groups=5, known_domain=True), None, None),
+        (KnownGumbel, request_of(known_domain=True), None, None),
+        (UnknownLaplace, request_of(groups=5), None, None),
+        (UnknownGumbel, request_of(), None, None),
+        (CountRelease, request_of(None), None, None),
     ],
 )
 def test_a_theorem_gives_all_of_epsilon(mechanism, request_, parameter, value):
-    """`at` epsilon = 1; Gaussian counts have no such theorem."""
+    """`at` epsilon = 1 has exactly that epsilon; Gaussian counts have no such theorem."""
     made = mechanism.at(Fraction(1), Fraction(1, 10**6), request_)
     if parameter is None:
         assert made is None
@@ -117,14 +127,14 @@ TABLE = [
 
 @pytest.mark.parametrize(("known", "groups", "k", "expected"), TABLE)
 def test_the_mechanism_follows_from_what_is_declared(known, groups, k, expected):
-    """LinkedIn 2021, Table 1, with Auto for all counts; and the one chosen can be made."""
-    request = asked(k, 10, groups, known_domain=known)
+    """LinkedIn 2021, Table 1, with Auto for all counts; the chosen mechanism can be constructed."""
+    request = request_of(k, 10, groups, known_domain=known)
     assert choose(request, has_pairs=True) is expected
     assert isinstance(expected.within(LIMIT, request), expected)
 
 
 def test_mechanisms_are_registered_by_their_names():
-    """Nine, each under its own name."""
+    """There are nine, each under its own name."""
     assert len(MECHANISMS) == 9
     assert all(name == mechanism.name for name, mechanism in MECHANISMS.items())
 
@@ -132,21 +142,21 @@ def test_mechanisms_are_registered_by_their_names():
 @pytest.mark.parametrize(
     ("mechanism", "request_", "message"),
     [
-        (KnownLaplace, asked(groups=2), "needs the domain"),
-        (KnownGumbel, asked(), "needs the domain"),
-        (KnownGumbel, asked(None, known_domain=True), "how many items"),
-        (UnknownLaplace, asked(), "groups_per_user"),
-        (UnknownGumbel, asked(None), "how many items"),
-        (TopStable, asked(None, counts=False), "how many items"),
-        (TopStable, asked(), "without counts"),
-        (CountRelease, asked(), "not a top k"),
-        (CountRelease, asked(None, **LAPLACE), "gaussian noise only"),
-        (CountRelease, asked(None, relative_error=Fraction(0)), "above 0 and below 1"),
-        (CountRelease, asked(None, relative_error=Fraction(1)), "above 0 and below 1"),
+        (KnownLaplace, request_of(groups=2), "needs the domain"),
+        (KnownGumbel, request_of(), "needs the domain"),
+        (KnownGumbel, request_of(None, known_domain=True), "how many items"),
+        (UnknownLaplace, request_of(), "groups_per_user"),
+        (UnknownGumbel, request_of(None), "how many items"),
+        (TopStable, request_of(None, counts=False), "how many items"),
+        (TopStable, request_of(), "without counts"),
+        (CountRelease, request_of(), "not a top k"),
+        (CountRelease, request_of(None, **LAPLACE), "gaussian noise only"),
+        (CountRelease, request_of(None, relative_error=Fraction(0)), "above 0 and below 1"),
+        (CountRelease, request_of(None, relative_error=Fraction(1)), "above 0 and below 1"),
     ],
 )
-def test_what_a_mechanism_cannot_do_is_refused(mechanism, request_, message):
-    """An InputError that says what is allowed, from `within`; and from `at`, where that could make something."""
+def test_unsupported_requests_are_refused(mechanism, request_, message):
+    """`within` raises an InputError with the allowed values, and so does `at` where it could make something."""
     with pytest.raises(InputError, match=message):
         mechanism.within(LIMIT, request_)
     if mechanism is not CountRelease:
@@ -164,7 +174,7 @@ STABLE = [  # n, k, epsilon, published threshold; delta = 1/n
 
 
 def difference_tail(scale, other, least):
-    """Pr[X - Y >= least] of discrete Laplace X and Y, by direct summation at 40 digits."""
+    """Return Pr[X - Y >= least] of discrete Laplace X and Y, by direct summation at 40 digits."""
     with mpmath.workdps(40):
         a, b = (mpmath.mpf(1) / mpmath.mpf(s.numerator) * s.denominator for s in (scale, other))
         q, total = mpmath.exp(-a), mpmath.mpf(0)
@@ -252,7 +262,7 @@ def test_unknown_gumbel_caps_the_mass_it_uses(epsilon, tau):
 
 
 def chance(mechanism, count):
-    """Of an item with *count* and nothing else, the chance that it is returned."""
+    """Return the chance that a single item with *count* is returned."""
     head = head_of({"a": count}, mechanism.head_limit)
     if isinstance(mechanism, (UnknownGumbel, TopStable)):
         return sum(p for seen, p in distribution(mechanism, head).items() if "a" in str(seen))
@@ -269,17 +279,17 @@ SMALL = Cost(Fraction(1, 2), Fraction(1, 10**6))
         *(
             (mechanism, request_, tau)
             for mechanism, request_ in [
-                (UnknownGumbel, asked()),
-                (UnknownGumbel, asked(optimise_cutoff=True, counts=False)),
-                (UnknownLaplace, asked(groups=2)),
-                (UnknownLaplace, asked(groups=2, **LAPLACE)),
-                (TopStable, asked(counts=False)),
+                (UnknownGumbel, request_of()),
+                (UnknownGumbel, request_of(optimise_cutoff=True, counts=False)),
+                (UnknownLaplace, request_of(groups=2)),
+                (UnknownLaplace, request_of(groups=2, **LAPLACE)),
+                (TopStable, request_of(counts=False)),
             ]
             for tau in (1, 3)
         ),
-        (CountRelease, asked(None, 1000), 3),  # sampled: a second for each
-        (CountRelease, asked(None, 1000, relative_error=Fraction(1, 50)), 1),
-        (CountRelease, asked(None, 1000, counts=False), 3),
+        (CountRelease, request_of(None, 1000), 3),  # sampled: a second for each
+        (CountRelease, request_of(None, 1000, relative_error=Fraction(1, 50)), 1),
+        (CountRelease, request_of(None, 1000, counts=False), 3),
     ],
 )
 def test_an_item_above_the_smallest_count_is_returned_more_often_than_not(mechanism, request_, tau):
@@ -291,11 +301,11 @@ def test_an_item_above_the_smallest_count_is_returned_more_often_than_not(mechan
 
 
 def test_the_smallest_count_is_no_overstatement():
-    """Half way below it, an item is returned less often than not."""
+    """An item halfway below the smallest count is returned less often than not."""
     for mechanism, request_ in (
-        (UnknownGumbel, asked()),
-        (TopStable, asked(counts=False)),
-        (UnknownLaplace, asked(groups=2)),
+        (UnknownGumbel, request_of()),
+        (TopStable, request_of(counts=False)),
+        (UnknownLaplace, request_of(groups=2)),
     ):
         made = mechanism.within(SMALL, request_)
         assert chance(made, made.expectation().smallest_count * 3 // 4) < 0.5
@@ -303,8 +313,8 @@ def test_the_smallest_count_is_no_overstatement():
 
 @pytest.mark.parametrize("mechanism", [KnownLaplace, KnownGumbel])
 def test_in_a_known_domain_every_item_can_appear(mechanism):
-    """There is no smallest count, and items without users are returned now and then."""
-    made = mechanism.within(SMALL, asked(2, 5, 5, known_domain=True))
+    """There is no smallest count, and items without users are returned occasionally."""
+    made = mechanism.within(SMALL, request_of(2, 5, 5, known_domain=True))
     assert made.expectation().smallest_count is None
     head = head_of({"a": 2, "b": 1, "c": 0, "d": 0, "e": 0}, 5, known_domain=True)
     shown = {label for outcome in sample(made, head, 100, bytes(32)) for label, _ in outcome}
@@ -314,7 +324,7 @@ def test_in_a_known_domain_every_item_can_appear(mechanism):
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize("at_cost", [Fraction(1, 2), Fraction(15, 100)])
 def test_a_count_costs_as_much_as_a_label(noise, at_cost):
-    """Scale 2 tau / epsilon: the standard error of a Gaussian count, or sqrt 2 of it for Laplace, nearly."""
+    """Scale 2 tau / epsilon: the standard error of a Gaussian count, or nearly sqrt 2 of it for Laplace noise."""
     expected = UnknownGumbel(3, 9, at_cost, Fraction(1, 10**6), 2, noise).expectation()
     factor = 1 if noise == "gaussian" else math.sqrt(2)
     assert expected.std_error_least == expected.std_error_most == pytest.approx(4 / at_cost * factor, rel=0.01)

@@ -1,4 +1,4 @@
-"""Published statements that are wrong: the audit that accepts ours rejects each of them, by a named counterexample."""
+"""Published statements that are wrong: the audit that accepts ours rejects each by a named counterexample."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class WithFactor(UnknownGumbel):
     lift = None
 
     def factor(self, cutoff):
-        """What the threshold's weight is multiplied by."""
+        """Return the factor of the threshold's weight."""
         return cutoff / self.delta
 
     def race(self, head, cutoff):
@@ -46,7 +46,7 @@ class LeastOfTwoSides(WithFactor):
     read = 4
 
     def factor(self, cutoff):
-        """At kbar = dbar the threshold has no weight at all; the least number stands for ln 0."""
+        """Return the factor; the smallest positive number stands for ln 0, where kbar = dbar."""
         return max(Fraction(min(cutoff, self.read - cutoff)), Fraction(1, 10**300)) / self.delta
 
 
@@ -54,7 +54,7 @@ class StrictWithGroups(WithFactor):
     """The strict rule joined with ln(Delta / delta), for Delta = 1."""
 
     def factor(self, cutoff):  # noqa: ARG002
-        """Delta / delta."""
+        """Return Delta / delta."""
         return 1 / self.delta
 
 
@@ -65,12 +65,12 @@ class WithoutTau(WithFactor):
 
 
 def labels_only(made, cutoff, delta=TWENTIETH):
-    """Top 1 at epsilon .5."""
+    """Return a mechanism for the top 1 at epsilon .5."""
     return made(1, cutoff, HALF, delta, 1, None)
 
 
 def between(mechanism, one, other, epsilon=0.5):
-    """Delta of one pair of histograms."""
+    """Return delta of one pair of histograms."""
     return divergence(*(distribution(mechanism, head_of(h, mechanism.head_limit)) for h in (one, other)), epsilon)
 
 
@@ -88,7 +88,7 @@ def between(mechanism, one, other, epsilon=0.5):
     ],
 )
 def test_a_wrong_threshold_is_rejected_by_its_counterexample(wrong, cutoff, one, other, delta):
-    """The counterexample passes the claimed .05, by as much as was computed elsewhere; ours stays below it."""
+    """The counterexample exceeds the claimed .05 by its independently computed amount; ours stays below it."""
     found = between(labels_only(wrong, cutoff), one, other)
     assert found == pytest.approx(delta, rel=1e-4)
     assert between(labels_only(UnknownGumbel, cutoff), one, other) <= 0.05
@@ -105,7 +105,7 @@ def test_a_wrong_threshold_is_rejected_by_its_counterexample(wrong, cutoff, one,
     ],
 )
 def test_a_wrong_threshold_is_rejected_by_the_whole_audit(wrong, cutoff, groups, delta):
-    """Over all pairs of four or five labels the worst delta is the published one's; ours is delta / (1 + delta)."""
+    """Over all pairs of four or five labels the worst delta has its published value; ours is delta / (1 + delta)."""
     labels = 4 if cutoff == 3 else 5
     for made, expected in ((wrong, delta), (UnknownGumbel, 0.05 / 1.05 if groups is None else None)):
         found, _ = delta_of(labels_only(made, cutoff), 0.5, pairs(shapes(labels, 3), 1, groups))
@@ -114,7 +114,7 @@ def test_a_wrong_threshold_is_rejected_by_the_whole_audit(wrong, cutoff, groups,
 
 @cache
 def least_plus_gumbel(exponents):
-    """Pr[argmin(exponent + Gumbel) = i], in closed form.
+    """Return Pr[argmin(exponent + Gumbel) = i] in closed form.
 
     All others are above x with probability prod (1 - exp(-e^(a_j - x))); expanded and integrated, each product of
     subsets is a Gumbel race of its own. The signs alternate, so 50 digits are carried.
@@ -174,13 +174,13 @@ class GapBelowTheNext(TopStable):
     """The public code of the Top Stable paper: it tests the gap below rank i + 1, and releases ranks 1..i."""
 
     def gaps(self, head):
-        """max(h_(i+1) - h_(i+2) - tau, 0)."""
+        """Return max(h_(i+1) - h_(i+2) - tau, 0)."""
         longer = TopStable(self.k + 1, self.epsilon, self.delta, self.rows_per_group)
         return longer.gaps(head)[1:]
 
 
 def test_a_gap_one_rank_too_low_is_rejected():
-    """{a: 200, b: 200} gives {a} for sure, one more user with b gives {b}: delta is 1, where 1e-5 is claimed."""
+    """{a: 200, b: 200} gives {a} always, and one more user with b gives {b}: delta is 1, where 1e-5 is claimed."""
     one, other = {"a": 200, "b": 200}, {"a": 200, "b": 201}
     deltas = [
         between(made(1, Fraction(1), Fraction(1, 10**5)), one, other, 1.0) for made in (GapBelowTheNext, TopStable)
@@ -190,8 +190,8 @@ def test_a_gap_one_rank_too_low_is_rejected():
 
 
 @pytest.mark.parametrize("k", [1, 2, 4])
-def test_what_was_reserved_for_k_labels_and_counts_covers_every_answer(k):
-    """LinkedIn 2021, Algorithm 5 admits 2k and charges 2k + 1 for a full answer; ours never passes 2k (+1 cut-off)."""
+def test_the_reservation_for_k_labels_and_counts_covers_every_answer(k):
+    """LinkedIn 2021, Algorithm 5 admits 2k and charges 2k + 1 for a full answer; ours is at most 2k (+1 cut-off)."""
     for optimise in (False, True):
         mechanism = UnknownGumbel(k, 4, HALF, TWENTIETH, 1, "gaussian", optimise)
         reserved = 2 * k + optimise
@@ -207,7 +207,7 @@ def test_what_was_reserved_for_k_labels_and_counts_covers_every_answer(k):
 
 
 def test_a_budget_of_exactly_two_k_units_is_kept():
-    """`within` a limit of 2k units, k labels with k counts cost the limit and nothing more."""
+    """`within` a limit of 2k units, k labels with k counts cost exactly the limit."""
     limit = Cost(6 * HALF**2 / 8, TWENTIETH)
     mechanism = UnknownGumbel.within(limit, Request(3, 5))
     assert mechanism.epsilon == HALF

@@ -1,4 +1,4 @@
-"""What is released follows the distributions of the exact audits: chi-square tests and statistical audits."""
+"""Releases follow the distributions of the exact audits: chi-square tests and statistical audits."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ SURE = 1e-3
 
 
 def sampled(mechanism, histogram, trials, side=0, view=None):
-    """Releases as the default view shows them, or another."""
+    """Return releases in the default view or another."""
     known = isinstance(mechanism, (KnownGumbel, KnownLaplace))
     head = head_of(histogram, mechanism.head_limit, known_domain=known)
     return sample(mechanism, head, trials, SECRETS[side], *([] if view is None else [view]))
 
 
 def labels_of(labels, outcome):
-    """Which labels, in order."""
+    """Return the labels, in order."""
     return tuple(labels[i] for i in outcome.positions)
 
 
 def merged(expected, view):
-    """A distribution as *view* sees its outcomes."""
+    """Return a distribution as *view* sees its outcomes."""
     seen = Counter()
     for outcome, p in expected.items():
         seen[view(outcome)] += p
@@ -60,14 +60,14 @@ GUMBELS = [
 
 @pytest.mark.parametrize(("mechanism", "histogram"), GUMBELS)
 def test_gumbel_releases_follow_the_exact_distribution(mechanism, histogram):
-    """Labels in order, with the threshold and the optimised cut-off, as Plackett and Luce have it."""
+    """Labels in order, with the threshold and the optimised cut-off, are Plackett-Luce."""
     known = isinstance(mechanism, KnownGumbel)
     exact = distribution(mechanism, head_of(histogram, mechanism.head_limit, known_domain=known))
     assert fit(sampled(mechanism, histogram, 1500), merged(exact, lambda outcome: outcome[1])) > SURE
 
 
 def test_a_cutoff_that_is_chosen_in_another_way_does_not_fit():
-    """The chi-square test has an edge: a fixed cut-off where an optimised one is expected."""
+    """The chi-square test can fail: it rejects a fixed cut-off where an optimised one is expected."""
     histogram = {"a": 14, "b": 3, "c": 3, "d": 3, "e": 3, "f": 3}
     chosen, fixed = (UnknownGumbel(1, 5, HALF, TWENTIETH, 1, None, optimise) for optimise in (True, False))
     exact = merged(distribution(chosen, head_of(histogram, 5)), lambda outcome: outcome[1])
@@ -76,8 +76,8 @@ def test_a_cutoff_that_is_chosen_in_another_way_does_not_fit():
 
 
 @pytest.mark.parametrize("counts", ["gaussian", "laplace"])
-def test_counts_leave_the_order_as_it_is(counts):
-    """Asking for counts changes nothing about the labels, and adds noise that does not depend on them."""
+def test_counts_do_not_change_the_labels(counts):
+    """Counts change nothing about the labels, and their noise does not depend on them."""
     mechanism = UnknownGumbel(2, 3, HALF, TWENTIETH, counts=counts)
     histogram = GUMBELS[0][1]
     outcomes = sampled(mechanism, histogram, 1500)
@@ -97,7 +97,7 @@ def test_counts_leave_the_order_as_it_is(counts):
     ],
 )
 def test_stable_sets_follow_the_exact_distribution(mechanism, histogram):
-    """Sets, and within a set every order equally often."""
+    """Sets have their probabilities, and within a set every order is equally likely."""
     exact = distribution(mechanism, head_of(histogram, mechanism.k))
     assert fit(sampled(mechanism, histogram, 1500), exact) > SURE
     orders = sampled(mechanism, histogram, 1000, 1, labels_of)
@@ -110,7 +110,7 @@ def test_stable_sets_follow_the_exact_distribution(mechanism, histogram):
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 def test_threshold_releases_follow_the_exact_distribution(noise):
-    """UnkLap: which labels pass the noisy threshold, and the value of one that did, summed over the threshold."""
+    """UnkLap: which labels exceed the noisy threshold, and the value of one that did, summed over the threshold."""
     mechanism = UnknownLaplace(None, 2, 1, Fraction(3), TWENTIETH, noise=noise)
     histogram = {"a": 19, "b": 15, "c": 2}
     outcomes = sampled(mechanism, histogram, 1500)
@@ -153,7 +153,7 @@ def test_the_largest_of_a_known_domain_follow_the_exact_distribution():
     ],
 )
 def test_count_release_is_distributed_as_a_sequence_of_single_calls(pcr, histogram):
-    """A race a level is the same as UnkGumb with k = 1 for every try: labels and what was spent, run by run."""
+    """A race at each level equals UnkGumb with k = 1 for every try: labels and cost, run by run."""
     mechanism = CountRelease(Cost(pcr.rho, pcr.delta), pcr.cutoff, HALF, pcr.tau, pcr.counts)
     exact = merged(transcripts(pcr, histogram, 1e-8), lambda run: (found_by(run[0]), round(float(run[1]), 9)))
 
@@ -164,15 +164,15 @@ def test_count_release_is_distributed_as_a_sequence_of_single_calls(pcr, histogr
 
 
 class Eager(TopStable):
-    """It tests the gap below the next rank, as the public code of the paper does."""
+    """A planted defect: tests the gap below the next rank, as the public code of the paper does."""
 
     def gaps(self, head):
-        """Gaps of ranks 2..k + 1."""
+        """Return the gaps of ranks 2..k + 1."""
         return TopStable(self.k + 1, self.epsilon, self.delta, self.rows_per_group).gaps(head)[1:]
 
 
-class HeadFirst(UnknownGumbel):
-    """It races with an epsilon five times what it claims."""
+class UnderstatesEpsilon(UnknownGumbel):
+    """A planted defect: races with an epsilon five times what it claims."""
 
     def race(self, head, cutoff):
         """See `UnknownGumbel.race`."""
@@ -204,7 +204,7 @@ AUDITS = [
 
 @pytest.mark.parametrize(("mechanism", "one", "other", "epsilon", "seen"), AUDITS)
 def test_sampled_outcomes_show_no_more_than_delta(mechanism, one, other, epsilon, seen):
-    """The lower bound for delta stays below the claim; where the claim is nearly attained, it is seen at all."""
+    """The lower bound for delta is below the claim, and above 0 where the claim is nearly attained."""
     sides = [sampled(mechanism, counts, 2000, i, labels_of) for i, counts in enumerate((one, other))]
     delta = float(mechanism.worst_cost().delta)
     bound = statistical_audit(*sides, epsilon)
@@ -216,10 +216,10 @@ def test_sampled_outcomes_show_no_more_than_delta(mechanism, one, other, epsilon
     ("wrong", "one", "other", "epsilon"),
     [
         (Eager(1, Fraction(1), Fraction(1, 10**5)), {"a": 200, "b": 200}, {"a": 200, "b": 201}, 1.0),
-        (HeadFirst(1, 2, HALF, TWENTIETH, counts=None), {"a": 9, "b": 9}, {"a": 9, "b": 10}, 0.5),
+        (UnderstatesEpsilon(1, 2, HALF, TWENTIETH, counts=None), {"a": 9, "b": 9}, {"a": 9, "b": 10}, 0.5),
     ],
 )
 def test_sampled_outcomes_of_wrong_mechanisms_show_more_than_delta(wrong, one, other, epsilon):
-    """The statistical audit has an edge: it rejects from samples what the exact one rejects."""
+    """The statistical audit can fail: it rejects from samples what the exact one rejects."""
     sides = [sampled(wrong, counts, 2000, i, labels_of) for i, counts in enumerate((one, other))]
     assert statistical_audit(*sides, epsilon) > wrong.delta

@@ -1,4 +1,4 @@
-"""The public suite is not blind: mechanisms with one defect each fail the test that is about it."""
+"""The public suite detects defects: mechanisms with one defect each fail the test that guards against it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from discreet.values import Cost
 
 
 class Sound(UnknownGumbel):
-    """UnkGumb as it is."""
+    """UnkGumb without a defect."""
 
 
 def with_method(name, function):
-    """UnkGumb with one method of its own; *function* gets what the sound method returned, itself, and the arguments."""
+    """Return UnkGumb with one other method; *function* gets the sound result, the mechanism and the arguments."""
 
     def method(self, *arguments):
         return function(getattr(UnknownGumbel, name)(self, *arguments), self, *arguments)
@@ -28,7 +28,7 @@ def with_method(name, function):
 
 
 def with_outcome(**changes):
-    """UnkGumb whose outcome has other values: functions of the sound outcome, the mechanism and the head."""
+    """Return UnkGumb whose outcome has other values: functions of the sound outcome, the mechanism and the head."""
 
     def tamper(outcome, mechanism, head, _):
         return replace(outcome, **{name: change(outcome, mechanism, head) for name, change in changes.items()})
@@ -37,7 +37,7 @@ def with_outcome(**changes):
 
 
 def with_bits(source):
-    """UnkGumb that draws from a *source* of its own."""
+    """Return UnkGumb that draws from another *source*."""
     return type("Defect", (UnknownGumbel,), {"release": lambda self, head, _: Sound.release(self, head, source())})
 
 
@@ -57,7 +57,7 @@ class Mutable:
 
 
 class Overreaches(UnknownGumbel):
-    """Its own theorem is about more epsilon than was asked for."""
+    """Its own theorem claims more epsilon than was requested."""
 
     @classmethod
     def at(cls, epsilon, delta, request):
@@ -66,7 +66,7 @@ class Overreaches(UnknownGumbel):
 
 
 def with_measured(**changes):
-    """UnkGumb with sums that have other values: functions of what was measured."""
+    """Return UnkGumb with sums that have other values: functions of what was measured."""
 
     def release(self, head, bits):
         outcome = UnknownGumbelSums.release(self, head, bits)
@@ -76,8 +76,8 @@ def with_measured(**changes):
     return type("Defect", (UnknownGumbelSums,), {"release": release})
 
 
-class Greedy(UnknownGumbelSums):
-    """It keeps the items to itself whose sums are below 0."""
+class DropsNegativeSums(UnknownGumbelSums):
+    """Does not release the items whose sums are below 0."""
 
     def release(self, head, bits):
         """See `Mechanism.release`."""
@@ -115,13 +115,13 @@ DEFECTS = {
     "sums_come_if_and_only_if_they_were_requested": with_measured(values=lambda m: np.append(m.values, 0)),
     "intervals_of_sums_are_sane": with_measured(low=lambda m: m.low - 2**62),
     "standard_errors_of_sums_are_as_expected": with_measured(std_errors=lambda m: m.std_errors / 2),
-    "sums_find_nothing": Greedy,
+    "sums_find_nothing": DropsNegativeSums,
     "its_own_theorem_stays_within_what_was_requested": Overreaches,
 }
 
 
 def fails(mechanism, name) -> bool:
-    """Whether *mechanism* fails a test of the suite, on whatever the test is parametrised with."""
+    """Return True if *mechanism* fails a test of the suite for any of the test's parameters."""
     summed = Magnitude(0, 9) if issubclass(mechanism, UnknownGumbelSums) else None
     suite = type("Suite", (MechanismSuite,), {"mechanism": mechanism, "request": Request(3, 6, summed=summed)})()
     test = getattr(suite, f"test_{name}")
@@ -135,13 +135,13 @@ def fails(mechanism, name) -> bool:
 
 
 @pytest.mark.parametrize("name", DEFECTS)
-def test_a_defect_fails_the_test_that_is_about_it(name):
-    """Each test of the suite rejects a mechanism that breaks its promise, and accepts one that does not."""
+def test_a_defect_fails_the_test_that_guards_against_it(name):
+    """Each test of the suite rejects a mechanism with its defect, and accepts one without."""
     assert fails(DEFECTS[name], name)
     assert not fails(Sound, name)
     assert not fails(UnknownGumbelSums, name)
 
 
 def test_every_test_of_the_suite_has_a_defect_that_fails_it():
-    """No test of the suite is without a defect here."""
+    """No test of the suite is without a planted defect."""
     assert {name.removeprefix("test_") for name in vars(MechanismSuite) if name.startswith("test_")} == {*DEFECTS}

@@ -1,4 +1,4 @@
-"""All mechanisms of heads, in all their variants, and the sums added to four of them, pass the public suite."""
+"""All mechanisms of heads in all variants, and the sums added to four of them, pass the public suite."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TestKnownLaplace(MechanismSuite):
 
 
 class TestKnownLaplaceTop(MechanismSuite):
-    """The largest Laplace counts of a domain; a user may be in all of them, with three rows each."""
+    """The largest Laplace counts of a domain; a user may have all items, with three rows each."""
 
     mechanism, limit = KnownLaplace, LOSSLESS
     request = Request(3, 6, Sensitivity(None, 3), noise="laplace", known_domain=True)
@@ -58,7 +58,7 @@ class TestKnownGumbel(MechanismSuite):
 
 
 class TestKnownGumbelLaplace(MechanismSuite):
-    """Top k with Laplace counts, asked for more than the domain has."""
+    """Top k with Laplace counts, where k is above the size of the domain."""
 
     mechanism, limit = KnownGumbel, LOSSLESS
     request = Request(5, 4, Sensitivity(None, 2), noise="laplace", known_domain=True)
@@ -128,21 +128,21 @@ class TestTopStableRows(MechanismSuite):
 
 
 class TestCountRelease(MechanismSuite):
-    """As many counts as can be had."""
+    """As many counts as possible."""
 
     mechanism = CountRelease
     request = Request(None, 6)
 
 
 class TestCountReleaseLabels(MechanismSuite):
-    """As many labels as can be had, rows counted up to two."""
+    """As many labels as possible, rows counted up to two."""
 
     mechanism = CountRelease
     request = Request(None, 6, Sensitivity(None, 2), counts=False)
 
 
 class TestSelectVerify(MechanismSuite):
-    """As many anchored counts as can be had."""
+    """As many anchored counts as possible."""
 
     mechanism = SelectVerify
     request = Request(None, 6)
@@ -156,7 +156,7 @@ class TestSelectVerifyTop(MechanismSuite):
 
 
 class TestSelectVerifyLabels(MechanismSuite):
-    """As many labels as can be had, rows counted up to two."""
+    """As many labels as possible, rows counted up to two."""
 
     mechanism = SelectVerify
     request = Request(None, 6, Sensitivity(None, 2), counts=False)
@@ -184,14 +184,14 @@ class TestKnownGumbelSums(MechanismSuite):
 
 
 class TestUnknownLaplaceSums(MechanismSuite):
-    """Sums of all that stands above the threshold; a user may have more items than the head."""
+    """Sums of all items above the threshold; a user may have more items than the head."""
 
     mechanism = UnknownLaplaceSums
     request = Request(None, 6, Sensitivity(9), noise="laplace", summed=Magnitude(-1, 1))
 
 
 class TestUnknownGumbelSums(MechanismSuite):
-    """Top k with counts and sums, where a user is in two of them at most."""
+    """Top k with counts and sums, where a user has at most two of them."""
 
     mechanism = UnknownGumbelSums
     request = Request(3, 6, TWO_ITEMS, summed=Magnitude(0, 2**31))
@@ -205,7 +205,7 @@ class TestUnknownGumbelAverages(MechanismSuite):
 
 
 class TestListedSums(MechanismSuite):
-    """The sums of a whole domain and nothing else."""
+    """The sums of a whole domain without counts."""
 
     mechanism, limit = ListedSums, LOSSLESS
     request = Request(None, 6, counts=False, known_domain=True, summed=Magnitude(-3, 40))

@@ -1,4 +1,4 @@
-"""Sums with a privately chosen bound: every noisy value replayed on a table without one user, and what is released."""
+"""Sums with a privately chosen bound: a replay of every noisy value without one user, and what is released."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OTHERS = [(1, None, 3), (9, 9, 9), (None, None, 2), (0, 1, None), (5, None, None
 
 
 def head_of(users, *, weigh=lambda owned: SHARE_UNIT // owned, clip=min):
-    """The head of a listed domain, as an engine returns it; a planted defect may weigh or clip in another way."""
+    """Return the head of a listed domain, as an engine returns it; a planted defect may weigh or clip differently."""
     bounded = np.zeros((ITEMS, len(CHOICES)), dtype=np.int64)
     shares = np.zeros(len(CHOICES) + 1, dtype=np.int64)
     for user in users:
@@ -58,14 +58,14 @@ class Replay:
         return noisy
 
 
-class Found:
-    """A ranking that costs nothing and returns the items of *labels*, whatever the data."""
+class FixedRanking:
+    """A ranking at no cost that returns the items of *labels* for any data."""
 
     def __init__(self, *labels):
         self.labels = labels
 
     def release(self, head, _):
-        """Return where the labels stand."""
+        """Return the positions of the labels."""
         positions = np.array([head.labels.tolist().index(label) for label in self.labels])
         return Outcome(positions, ordered=True, complete=True, cost=Cost())
 
@@ -74,20 +74,20 @@ class Found:
         return Fraction(3 * moved)
 
     def worst_cost(self):
-        """Return nothing."""
+        """Return no cost."""
         return Cost()
 
 
 MECHANISMS = [
     ListedSums(ITEMS, SUMMED, ITEMS, Fraction(21)),
-    KnownGumbelSums(Found(0, 1, 2), SUMMED, 3),
-    UnknownGumbelSums(Found(2, 0), SUMMED, 2),
-    UnknownGumbelSums(Found(1), SUMMED, 1, "laplace"),
+    KnownGumbelSums(FixedRanking(0, 1, 2), SUMMED, 3),
+    UnknownGumbelSums(FixedRanking(2, 0), SUMMED, 2),
+    UnknownGumbelSums(FixedRanking(1), SUMMED, 1, "laplace"),
 ]
 
 
 def largest_cost(monkeypatch, mechanism, heads=head_of, runs=1, make=Replay):
-    """What noisy values cost at most if one user is added, in multiples of what is charged for them."""
+    """Return what noisy values cost at most if one user is added, in multiples of their charge."""
     worst = 0.0
     for user in itertools.product(VALUES, repeat=ITEMS):
         for run in range(runs):
@@ -106,7 +106,7 @@ def largest_cost(monkeypatch, mechanism, heads=head_of, runs=1, make=Replay):
 @pytest.mark.exact
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda mechanism: mechanism.name)
 def test_no_user_moves_the_noisy_values_further_than_is_charged(monkeypatch, mechanism):
-    """All users of three items: the squared moves of shares, size and sums are within the charge, and reach it."""
+    """All users of three items: the squared moves of shares, size and sums are within the charge, and attain it."""
     assert 0.8 < largest_cost(monkeypatch, mechanism) <= 1
 
 
@@ -136,12 +136,12 @@ def _next_bound(users):
     ids=["every item of a user weighs 1", "clipped to nothing", "one bound further", "moved 1", "ranking moved 1"],
 )
 def test_sums_that_move_further_than_is_charged_are_rejected(monkeypatch, mechanism, heads):
-    """The replay has an edge: planted defects of weights, clipping and price are found."""
+    """The replay can fail: it detects planted defects of weights, clipping and price."""
     assert largest_cost(monkeypatch, mechanism, heads, runs=2) > 1.05
 
 
 class ExactShares(Replay):
-    """Looks at the shares without noise."""
+    """A planted defect: chooses from the shares without noise."""
 
     def __call__(self, exact, noise, bits, label):
         return exact if label == "shares" else super().__call__(exact, noise, bits, label)
@@ -149,13 +149,13 @@ class ExactShares(Replay):
 
 @pytest.mark.exact
 def test_a_choice_from_exact_shares_is_rejected(monkeypatch):
-    """What is chosen, or what is reported about it, differs on the other table."""
+    """The choice, or what is reported about it, differs on the other table."""
     with pytest.raises(AssertionError):
         largest_cost(monkeypatch, MECHANISMS[0], make=ExactShares)
 
 
 def test_a_choice_costs_half_a_count():
-    """In zCDP, in whatever units the ranking prices; nothing is charged for it where nothing is returned."""
+    """In zCDP, in any units of the ranking; nothing is charged if nothing is returned."""
     for noise in ("gaussian", "laplace"):
         ranking = UnknownGumbel(3, 10, Fraction(1, 4), Fraction(1, 10**9), 1, None)
         mechanism = UnknownGumbelSums(ranking, SUMMED, 3, noise)
@@ -169,7 +169,7 @@ def test_a_choice_costs_half_a_count():
 
 
 @pytest.mark.parametrize("kind", [KnownGumbelSums, ListedSums])
-def test_what_is_planned_spends_the_limit(kind):
+def test_the_plan_spends_the_limit(kind):
     """`within` leaves room for the choice, and little more."""
     request = Request(
         3 if kind is KnownGumbelSums else None,
@@ -186,7 +186,7 @@ def test_what_is_planned_spends_the_limit(kind):
 
 
 def _population(rng, users=3000, items=5):
-    """Users of one to three of the items, with sums of lognormal size."""
+    """Return users of one to three items, with sums of lognormal size."""
     return [
         [(int(item), float(rng.lognormal(3, 1))) for item in rng.choice(items, size=rng.integers(1, 4), replace=False)]
         for _ in range(users)
@@ -208,7 +208,7 @@ def _head(users, choices, items=5):
 
 @pytest.mark.statistical
 def test_a_generous_bound_is_made_tight_and_the_share_above_it_is_reported():
-    """Of a declared bound 5,000 times too wide: the chosen one keeps most of the sums; the interval holds its share."""
+    """Of a declared bound 5,000 times too wide the chosen one keeps most of the sums; the interval holds its share."""
     choices = tuple(2**n for n in range(18))
     head = _head(_population(np.random.default_rng(3)), choices)
     mechanism = ListedSums(5, PrivateMagnitude(0, 2**17, choices=choices), 3, Fraction(2**17 * 20))
@@ -225,7 +225,7 @@ def test_a_generous_bound_is_made_tight_and_the_share_above_it_is_reported():
 
 
 def test_averages_stay_within_the_chosen_bound():
-    """Values and intervals of averages are of the clipped mean."""
+    """Values and intervals of averages are those of the clipped mean."""
     choices = tuple(2**n for n in range(18))
     head = _head(_population(np.random.default_rng(4)), choices)
     summed = PrivateMagnitude(0, 2**17, average=True, choices=choices)
@@ -236,7 +236,7 @@ def test_averages_stay_within_the_chosen_bound():
 
 
 def test_a_head_without_sums_at_several_bounds_is_refused():
-    """An engine that knows no private bounds is not answered with the declared one."""
+    """The declared bound does not replace a private one that an engine cannot read."""
     head = ExactHead(np.array([1]), 1, None, np.array([1]))
     with pytest.raises(InvariantViolated, match="lower bounds"):
         ListedSums(1, SUMMED, 1, Fraction(7)).release(head, KeyedBits(b"k" * 32, "test"))

@@ -1,4 +1,4 @@
-"""Sums and averages: what they cost, what they are made with, and what is refused."""
+"""Sums and averages: their price, their parameters, and refused requests."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def asked(k=10, limit=100, groups=None, tau=1, summed=SUMMED, **more):
 
 
 class CountingBits:
-    """Bits that remember how many words were drawn for what."""
+    """Bits that record how many words were drawn for which label."""
 
     def __init__(self, run=0):
         self.source, self.drawn = KeyedBits(SECRET, run), {}
@@ -65,7 +65,7 @@ class CountingBits:
 @pytest.mark.parametrize("moved", [4, 2])
 @pytest.mark.parametrize("counts", [None, "laplace"])
 def test_a_sum_is_charged_for_each_returned_item_that_a_user_can_be_in(counts, moved):
-    """One unit each, after the ranking's own, *moved* at most; and no noise is drawn for what was not returned."""
+    """One unit each, *moved* at most, after the ranking's units; no noise is drawn for items that are not returned."""
     mechanism = UnknownGumbelSums(UnknownGumbel(4, 6, HALF, DELTA, 1, counts), SUMMED, moved, "laplace")
     histogram = {"a": 25, "b": 22, "c": 20, "d": 18, "e": 17, "f": 3}
     head = head_of(histogram, 6, sums=dict.fromkeys(histogram, 50))
@@ -83,7 +83,7 @@ def test_a_sum_is_charged_for_each_returned_item_that_a_user_can_be_in(counts, m
 
 
 def test_other_sums_are_charged_whole():
-    """What returns its whole domain, or as many as pass, pays for as many sums as one user moves."""
+    """Mechanisms of a whole domain or of all passing items charge as many sums as one user moves."""
     head = head_of(dict.fromkeys("abc", 40), 3, known_domain=True, sums=dict.fromkeys("abc", 7))
     for mechanism, rho in (
         (ListedSums(3, SUMMED, 2, Fraction(14)), 2 * Fraction(1, 8)),
@@ -109,7 +109,7 @@ def test_other_sums_are_charged_whole():
     ],
 )
 def test_peels_counts_and_sums_have_one_price(mechanism, request_, units, sums):
-    """All of the limit is used and nothing above: units epsilon^2/8, with sigma = 2 C / epsilon for sums."""
+    """The whole limit is used: units epsilon^2/8, with sigma = 2 C / epsilon for sums."""
     made = mechanism.within(LIMIT, request_)
     assert made.moved == sums
     assert 0 <= 1 - float(made.ranking.epsilon) / math.sqrt(8 * LIMIT.rho / units) < 2**-26
@@ -144,7 +144,7 @@ def test_noisy_counts_and_sums_have_one_price(mechanism, request_, items, sums):
 
 @pytest.mark.parametrize(("groups", "moved"), [(None, 12), (5, 5), (50, 12)])
 def test_sums_of_a_listed_domain_get_all_of_the_limit(groups, moved):
-    """Nothing has to be found: Delta C^2 / 2 s^2 is the limit's rho; for one total that is C / sqrt(2 rho)."""
+    """No items are selected: Delta C^2 / 2 s^2 is the limit's rho; for one total that is C / sqrt(2 rho)."""
     made = ListedSums.within(LIMIT, asked(None, 12, groups, counts=False, known_domain=True))
     assert (made.domain_size, made.head_limit, made.moved) == (12, 12, moved)
     assert 0 <= float(made.scale) / math.sqrt(moved * 49 / (2 * LIMIT.rho)) - 1 < 2**-26
@@ -181,8 +181,8 @@ def test_a_theorem_gives_all_of_epsilon(mechanism, request_, parameter, value):
     st.booleans(),
     st.sampled_from(["gaussian", "laplace"]),
 )
-def test_no_limit_is_ever_passed(rho, k, groups, counts, noise):
-    """Ranking and sums are rounded apart, and still stay within any limit together, whatever was asked."""
+def test_no_limit_is_exceeded(rho, k, groups, counts, noise):
+    """Ranking and sums are rounded separately, and together stay within any limit."""
     limit = Cost.at_most(rho, Fraction(1, 10**9))
     request = asked(k, 40, groups, counts=counts, noise=noise)
     listed = replace(request, known_domain=True)
@@ -200,7 +200,7 @@ def test_no_limit_is_ever_passed(rho, k, groups, counts, noise):
 
 @pytest.mark.parametrize("summed", [Magnitude(0, 2**31), Magnitude(-(2**31), 0), Magnitude(-(2**31), 2**31)])
 def test_the_widest_noise_beside_the_largest_sums_stays_in_range(summed):
-    """Sums of 2^62 and the widest noise that is drawn: neither they nor their intervals wrap around."""
+    """Sums of 2^62 with the widest noise do not overflow, nor do their intervals."""
     epsilon = Fraction(1, 2**8)
     mechanism = UnknownGumbelSums(UnknownGumbel(3, 3, epsilon, DELTA, 1, None), summed, 3, "laplace")
     assert mechanism.sum_noise() == DiscreteLaplace(Fraction(2**40))
@@ -226,7 +226,7 @@ def test_the_widest_noise_beside_the_largest_sums_stays_in_range(summed):
     ],
 )
 def test_bounds_outside_their_range_are_refused(low, high, message):
-    """In units of the last digit, so that two billion users fit into 64 bits."""
+    """Bounds are in units of the last digit, so that two billion users fit into 64 bits."""
     with pytest.raises(InputError, match=message):
         Magnitude(low, high)
 
@@ -235,13 +235,13 @@ def test_bounds_outside_their_range_are_refused(low, high, message):
     ("low", "high", "most"), [(-3, 2, 3), (-2, 3, 3), (2, 5, 5), (-5, -2, 5), (0, 1, 1), (7, 7, 7)]
 )
 def test_a_user_moves_a_sum_by_the_larger_bound(low, high, most):
-    """A user who has the item adds an amount within the bounds, any other user nothing."""
+    """A user who has the item adds an amount within the bounds, and any other user adds nothing."""
     assert Magnitude(low, high).most == most == max(abs(x) for x in (0, low, high))
 
 
 @pytest.mark.parametrize("sums", [[LARGEST_COUNT + 1], [-LARGEST_COUNT - 1], [-(2**63)], [2**63 - 1]])
 def test_a_head_with_sums_beyond_the_range_is_refused(sums):
-    """On both sides, and the message does not tell them; 2^62 itself is allowed."""
+    """The range is symmetric, 2^62 is allowed, and the message holds no sum."""
     with pytest.raises(UnfitData, match=r"beyond 2\^62") as raised:
         ExactHead(np.array([3]), 1, None, np.array(sums))
     assert str(sums[0]) not in str(raised.value)
@@ -266,8 +266,8 @@ AVERAGE = Magnitude(0, 9, average=True)
         (ListedSums, asked(3, counts=False, known_domain=True), "whole listed domain"),
     ],
 )
-def test_what_cannot_be_summed_is_refused(mechanism, request_, message):
-    """By `within`, and by `at`, which makes something with Laplace noise only."""
+def test_unsupported_sums_are_refused(mechanism, request_, message):
+    """By `within`, and by `at`, which supports Laplace noise only."""
     with pytest.raises(InputError, match=message):
         mechanism.within(LIMIT, request_)
     with pytest.raises(InputError, match=message):
@@ -289,7 +289,7 @@ def test_what_cannot_be_summed_is_refused(mechanism, request_, message):
     ],
 )
 def test_sums_are_added_to_the_mechanism_that_counts_would_have(request_, expected):
-    """And to nothing at all where a whole domain is listed and no counts are wanted."""
+    """A listed domain without counts has no mechanism beside its sums."""
     kind = choose(request_, has_pairs=True)
     assert summing(kind, request_) is expected
     assert summing(kind, replace(request_, summed=None)) is kind
@@ -299,15 +299,15 @@ def test_sums_are_added_to_the_mechanism_that_counts_would_have(request_, expect
 
 
 @pytest.mark.parametrize("kind", [TopStable, CountRelease])
-def test_what_returns_no_ranking_at_a_fixed_price_has_no_sums(kind):
-    """A set, and as many counts as a budget buys."""
+def test_mechanisms_without_a_ranking_at_a_fixed_price_have_no_sums(kind):
+    """A set has no ranking, and PCR no fixed price."""
     with pytest.raises(InputError, match="releases no sums; ask for a top k"):
         summing(kind, asked(None))
     assert summing(kind, asked(None, summed=None)) is kind
 
 
 def test_sums_that_the_engine_did_not_return_are_a_bug():
-    """So is an average without counts; nothing is drawn before it is found."""
+    """An average without counts is a bug too; no noise is drawn before it is detected."""
     ranking, bits = UnknownGumbel(2, 3, HALF, DELTA, counts=None), CountingBits()
     for mechanism in (UnknownGumbelSums(ranking, SUMMED, 2), ListedSums(3, SUMMED, 1, HALF)):
         with pytest.raises(InvariantViolated, match="no sums"):

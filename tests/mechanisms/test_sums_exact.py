@@ -1,4 +1,4 @@
-"""Exact audits of released sums: labels, counts and sums together, one user in any items with any sums in bounds."""
+"""Exact audits of released sums: labels, counts and sums together, for one user with any items and sums in bounds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ BOUNDS = [Magnitude(-1, 2), Magnitude(-3, 1), Magnitude(2, 3)]
     ],
 )
 def test_sums_of_unknown_gumbel_are_private(k, counts, tau, epsilon, delta, summed):
-    """For k peels, k counts and k sums: (k + k/2 + k/2) epsilon-DP but for the mass that the race alone may lose."""
+    """K peels, counts and sums are (k + k/2 + k/2) epsilon-DP but for the mass that the race alone may lose."""
     ranking = UnknownGumbel(k, 3, epsilon, delta, tau, counts)
     mechanism = UnknownGumbelSums(ranking, summed, k, "laplace")
     claimed = mechanism.direct_epsilon()
@@ -65,7 +65,7 @@ def test_sums_of_users_with_few_items_cost_no_more_than_they_have(groups, summed
 
 
 def zcdp_holds(mechanism, start, summed, groups=None, **more):
-    """Whether delta at any epsilon is at most the mass lost and what the conversion of the rho claimed leaves."""
+    """Return whether delta at any epsilon is at most the lost mass and the conversion of the claimed rho."""
     rho, lost = float(mechanism.worst_cost().rho), float(mechanism.worst_cost().delta)
     start = list(start)
     return all(
@@ -106,7 +106,7 @@ def test_sums_of_unknown_laplace_are_private(summed, groups):
 
 @pytest.mark.parametrize("summed", BOUNDS)
 def test_sums_of_known_domains_are_private(summed):
-    """Pure DP, nothing lost, and nothing wasted where there is no race: a little less epsilon is not enough."""
+    """Pure DP without lost mass; without a race a slightly smaller epsilon is not enough."""
     tight = [
         KnownLaplaceSums(KnownLaplace(None, 2, 2, Fraction(2), 1, "laplace"), summed, 2, "laplace"),
         ListedSums(2, summed, 2, Fraction(summed.most * 2), "laplace"),
@@ -122,7 +122,7 @@ def test_sums_of_known_domains_are_private(summed):
 
 @pytest.mark.parametrize(("all_of_them", "accepted"), [(False, True), (True, False)])
 def test_the_sum_of_the_one_that_is_returned_costs_one_sum(all_of_them, accepted):
-    """KnownLap with k = 1 and a user in both items: the noisy counts and the winner's sum; both sums cost more."""
+    """KnownLap with k = 1 and a user with both items: noisy counts and the winner's sum; both sums cost more."""
     mechanism = KnownLaplaceSums(KnownLaplace(1, 2, 2, Fraction(2), 1, "laplace"), Magnitude(-1, 2), 1, "laplace")
     assert mechanism.direct_epsilon() == Fraction(3, 2)
     z = np.arange(-90, 100)
@@ -145,28 +145,28 @@ class NoiseForCounts(KnownGumbelSums):
     """Sums get the noise of counts."""
 
     def sum_noise(self):
-        """Calibrated to tau, which has nothing to do with what a user adds to a sum."""
+        """Return noise calibrated to tau, which is unrelated to what a user adds to a sum."""
         return noise_of(self.noise, self.ranking.value_scale(self.ranking.rows_per_group))
 
 
 class Upwards(Magnitude):
-    """Bounds that look at the upper end only."""
+    """A planted defect: only the upper bound is considered."""
 
     @property
     def most(self):
-        """|high|."""
+        """Return |high|."""
         return abs(self.high)
 
 
 class Free(KnownGumbelSums):
-    """Sums that cost nothing."""
+    """A planted defect: sums cost nothing."""
 
     def direct_epsilon(self):
-        """The ranking's."""
+        """Return the ranking's."""
         return self.ranking.direct_epsilon()
 
     def worst_cost(self):
-        """The ranking's."""
+        """Return the ranking's."""
         return self.ranking.worst_cost()
 
 
@@ -183,14 +183,14 @@ DEFECTS = [
 
 @pytest.mark.parametrize(("mechanism", "claim", "accepted"), DEFECTS)
 def test_sums_with_too_little_noise_or_too_small_a_price_are_rejected(mechanism, claim, accepted):
-    """The audit has an edge: noise for counts, for the upper bound only, or free of charge is not epsilon-DP."""
+    """The audit can fail: noise for counts, for the upper bound only, or free of charge is not epsilon-DP."""
     found, _ = sums_delta_of(mechanism, float(claim.direct_epsilon()), iter([(0, 3)]), SUMMED, known_domain=True)
     assert (found <= LEEWAY) == accepted
 
 
 @pytest.mark.parametrize(("mechanism", "claim", "accepted"), DEFECTS)
 def test_sums_with_too_small_a_zcdp_price_are_rejected(mechanism, claim, accepted):
-    """The same for Gaussian sums and their rho."""
+    """The audit can fail for Gaussian sums and their rho."""
     rho = float(replace(claim, noise="gaussian").worst_cost().rho)
     gaussian = replace(mechanism, noise="gaussian")
     assert accepted == all(
@@ -201,7 +201,7 @@ def test_sums_with_too_small_a_zcdp_price_are_rejected(mechanism, claim, accepte
 
 
 def test_more_items_than_declared_break_a_price_by_items():
-    """Delta must be enforced: two items of a user, where one is declared, cost more than was said."""
+    """Delta must be enforced: two items of a user, where one is declared, cost more than claimed."""
     for mechanism in (
         KnownLaplaceSums(KnownLaplace(None, 2, 1, Fraction(2), 1, "laplace"), SUMMED, 1, "laplace"),
         ListedSums(2, SUMMED, 1, Fraction(4), "laplace"),
@@ -213,8 +213,8 @@ def test_more_items_than_declared_break_a_price_by_items():
 
 @pytest.mark.parametrize("laplace", [True, False])
 @pytest.mark.parametrize("moved", [1, 2, -3])
-def test_outcomes_of_one_likelihood_ratio_may_be_taken_together(laplace, moved):
-    """Noise and the same noise moved: any divergence is that of value by value, from far fewer outcomes."""
+def test_outcomes_of_equal_likelihood_ratio_can_be_merged(laplace, moved):
+    """Any divergence of noise and shifted noise is unchanged, with far fewer outcomes."""
     noise = DiscreteLaplace(Fraction(3)) if laplace else DiscreteGaussian(Fraction(9))
     z = np.arange(-radius(noise) - 3, radius(noise) + 4)
     one, other = (dict(enumerate(pmf(noise, z - at).tolist())) for at in (0, moved))
@@ -230,7 +230,7 @@ def test_outcomes_of_one_likelihood_ratio_may_be_taken_together(laplace, moved):
 
 @pytest.mark.parametrize("known", [True, False])
 def test_sums_divergence_equals_brute_force_over_all_values(known):
-    """Two returned labels, their counts and their sums, one value after another."""
+    """Two returned labels with counts and sums, value by value."""
     scale = Fraction(1, 2) * 2
     if known:
         ranking = KnownGumbel(1, 2, Fraction(2), 1, "laplace")
@@ -261,14 +261,14 @@ def test_sums_divergence_equals_brute_force_over_all_values(known):
         )
 
 
-def test_the_users_are_all_that_there_can_be():
+def test_all_possible_users_are_enumerated():
     """Three labels, two values and absence: 26 users; of two labels only, 18; with up to two rows, 124."""
     assert len(set(users(3, Magnitude(1, 2)))) == 26
     assert len(set(users(3, Magnitude(1, 2), groups=2))) == 18
     assert len(set(users(3, Magnitude(-1, 0), tau=2))) == 124
 
 
-def test_what_cannot_be_audited_is_refused():
+def test_releases_that_cannot_be_audited_are_refused():
     """The k largest of noisy counts, and heads without sums."""
     largest = KnownLaplaceSums(KnownLaplace(1, 2, 2, Fraction(2)), SUMMED, 1)
     head = head_of(named((2, 1)), 2, sums=named((0, 0)))

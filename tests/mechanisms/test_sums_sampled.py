@@ -1,4 +1,4 @@
-"""Released sums and averages follow their distributions, are covered by their intervals, and tell what they may."""
+"""Released sums and averages follow their distributions, have covering intervals, and reveal no more than claimed."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ COUNTS, SUMS = {"a": 8, "b": 8, "c": 5, "d": 1}, {"a": 20, "b": -9, "c": 400, "d
 
 
 def law(noise):
-    """The distribution of *noise*, value by value."""
+    """Return the distribution of *noise*, value by value."""
     z = np.arange(-radius(noise), radius(noise) + 1)
     return dict(zip(z.tolist(), pmf(noise, z).tolist(), strict=True))
 
 
 def signs(noise):
-    """How often *noise* is below, at and above 0."""
+    """Return how often *noise* is below, at and above 0."""
     at = law(noise)[0]
     return {-1: (1 - at) / 2, 0: at, 1: (1 - at) / 2}
 
 
 def errors(labels, outcome):
-    """The labels, and the errors of the first one's count and sum."""
+    """Return the labels, and the errors of the first one's count and sum."""
     seen = tuple(labels[i] for i in outcome.positions)
     if not seen:
         return seen, None
@@ -50,7 +50,7 @@ def errors(labels, outcome):
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 def test_sums_get_noise_of_their_own(noise):
-    """Labels as without sums; the sum of the first label is its own and has the noise it should, whatever its count."""
+    """Labels are those without sums, and the first label's sum has its own noise, for any count."""
     mechanism = UnknownGumbelSums(UnknownGumbel(2, 3, HALF, TWENTIETH, 1, noise), Magnitude(-2, 3), 2, noise)
     head = head_of(COUNTS, 3, sums=SUMS)
     outcomes = sample(mechanism, head, 2500, SECRETS[0], errors)
@@ -67,7 +67,7 @@ def test_sums_get_noise_of_their_own(noise):
 
 
 def test_sums_of_a_listed_domain_come_in_the_order_of_their_noisy_values():
-    """The largest first, with independent noise."""
+    """The largest noisy sum is first, and noise is independent."""
     mechanism = ListedSums(3, Magnitude(-4, 2), 3, Fraction(5), "laplace")
     head = head_of({"a": 9, "b": 5, "c": 0}, 3, known_domain=True, sums={"a": -3, "b": 5, "c": 0})
 
@@ -85,7 +85,7 @@ def test_sums_of_a_listed_domain_come_in_the_order_of_their_noisy_values():
 
 
 def test_equal_noisy_sums_come_in_random_order():
-    """Not in the head's, which is that of the counts: of three with no noise to speak of, each comes first as often."""
+    """The order is not that of the head, which is by counts: of three sums each is first equally often."""
     mechanism = ListedSums(3, Magnitude(-4, 2), 3, Fraction(1, 50), "laplace")
     head = head_of({"a": 9, "b": 5, "c": 0}, 3, known_domain=True, sums=dict.fromkeys("abc", 4))
     first = sample(mechanism, head, 600, SECRETS[0], lambda labels, outcome: labels[outcome.positions[0]])
@@ -93,7 +93,7 @@ def test_equal_noisy_sums_come_in_random_order():
 
 
 def missed(mechanism, counts, sums, runs):
-    """The mean share of released values whose interval misses the truth, its standard error, and their number."""
+    """Return the mean share of released values whose interval misses the truth, its standard error, and their count."""
     head = ExactHead(np.array(counts), mechanism.head_limit, None, np.array(sums))
     truth = np.array(sums) / np.array(counts) if mechanism.summed.average else np.array(sums)
     shares, released = [], 0
@@ -108,7 +108,7 @@ def missed(mechanism, counts, sums, runs):
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 def test_sums_are_covered(noise):
-    """Fresh noise: 5 % of the intervals miss, whether noisy counts selected the items or a race did."""
+    """Fresh noise: 5 % of the intervals miss, whether noisy counts or a race selected the items."""
     counts = [3_000 - 20 * i for i in range(25)]
     sums = [(-1) ** i * 7 * n for i, n in enumerate(counts)]
     summed = Magnitude(-9, 9)
@@ -124,7 +124,7 @@ def test_sums_are_covered(noise):
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 def test_averages_are_covered(noise):
-    """At least 95 %, where counts are small beside their noise and where they are large; by intervals that can miss."""
+    """At least 95 %, for small and large counts compared with their noise; the intervals can miss."""
     summed = Magnitude(-20, 60, average=True)
     counts = [2_000, 900, 300, 100, 60, 40] + [30] * 24
     sums = [n * (-15, 50, 3)[i % 3] for i, n in enumerate(counts)]
@@ -137,8 +137,8 @@ def test_averages_are_covered(noise):
         assert 0 < share < 0.05 + 3 * error
 
 
-class Certain(KnownLaplace):
-    """It takes its counts for exact."""
+class IgnoresCountNoise(KnownLaplace):
+    """A planted defect: counts are treated as exact."""
 
     def plain_miss(self, released, miss):  # noqa: ARG002
         """See `Ranking.plain_miss`."""
@@ -146,7 +146,7 @@ class Certain(KnownLaplace):
 
 
 def test_averages_of_items_that_were_selected_by_their_noise_are_covered():
-    """The winner's curse: the largest of 200 equal counts lean upwards, and 95 % of their averages are still covered.
+    """The winner's curse: the largest of 200 equal counts are biased, and 95 % of their averages are still covered.
 
     They would not be if the counts' intervals were left out.
     """
@@ -154,7 +154,7 @@ def test_averages_of_items_that_were_selected_by_their_noise_are_covered():
     share, error, released = missed(KnownLaplaceSums(sound, summed, 1), [50] * 200, [50 * 90] * 200, 300)
     assert released == 1500
     assert share <= 0.05 + 3 * error
-    wrong = Certain(5, 200, 1, Fraction(10))
+    wrong = IgnoresCountNoise(5, 200, 1, Fraction(10))
     share, error, _ = missed(KnownLaplaceSums(wrong, summed, 1), [50] * 200, [50 * 90] * 200, 300)
     assert share > 0.05 + 5 * error
     unknown = UnknownLaplace(None, 200, 1, Fraction(10), TWENTIETH)
@@ -168,13 +168,13 @@ class NoiseForCounts(ListedSums):
     """Sums get the noise of counts."""
 
     def sum_noise(self, _=None):
-        """Of scale 1 / epsilon."""
+        """Return noise of scale 1 / epsilon."""
         return noise_of(self.noise, self.scale / self.summed.most)
 
 
 @pytest.mark.parametrize(("kind", "seen"), [(ListedSums, False), (NoiseForCounts, True)])
-def test_sampled_totals_show_no_more_than_they_may(kind, seen):
-    """One user who adds -3 or is not there: what is drawn is 1-DP; with the noise of counts it is not."""
+def test_sampled_totals_are_private(kind, seen):
+    """One user who adds -3 or is absent: samples are 1-DP, and with the noise of counts they are not."""
     mechanism = kind(1, Magnitude(-3, 1), 1, Fraction(3), "laplace")
     assert mechanism.direct_epsilon() == 1
     sides = [

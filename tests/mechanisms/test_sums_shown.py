@@ -1,4 +1,4 @@
-"""What is shown of sums and averages: values, standard errors, and where intervals end."""
+"""Displayed sums and averages: values, standard errors, and ends of intervals."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ SECRET = b"a secret for what sums look like"
 
 
 def quotient(total, width, users, spread, summed):
-    """The average of one item: its low end, value and high end."""
+    """Return the average of one item: its low end, value and high end."""
     sums, counts = (Estimates(np.array([v]), 1.0, w) for v, w in ((total, width), (users, spread)))
     found = averages(sums, counts, summed)
     return found.low[0], found.values[0], found.high[0]
 
 
-def blind(total, width, users, spread, summed):
-    """As `quotient`, with the defect that sums are taken to be positive."""
+def quotient_of_positive_sums(total, width, users, spread, summed):
+    """Return `quotient` with a defect: sums are assumed to be positive."""
     ends = (total - width) / max(users + spread, 1), total / max(users, 1), (total + width) / max(users - spread, 1)
     return tuple(min(max(end, summed.low), summed.high) for end in ends)
 
 
 def holds_every_quotient(found, total, width, users, spread, summed):
-    """Whether an interval reaches from the least to the greatest average that sums and counts in reach allow."""
+    """Return whether an interval reaches from the least to the greatest average of sums and counts in reach."""
     possible = [
         min(max(s / n, summed.low), summed.high)
         for s in (total - width, total, total + width)
@@ -50,18 +50,18 @@ bounds = st.tuples(st.integers(-9, 9), st.integers(0, 9)).filter(any)
 
 @given(numbers, bounds)
 def test_an_interval_of_an_average_holds_every_quotient_and_no_more(number, bound):
-    """From the least to the greatest quotient, clipped to what users add; the average itself is in between."""
+    """It reaches from the least to the greatest quotient, clipped to the bounds, and contains the average."""
     summed = Magnitude(bound[0], sum(bound), average=True)
     found = quotient(*number, summed)
     assert holds_every_quotient(found, *number, summed)
     assert found[1] == min(max(number[0] / max(number[2], 1), summed.low), summed.high)
 
 
-def test_quotients_that_forget_negative_sums_are_found_out():
+def test_the_check_detects_ignored_negative_sums():
     """The check above can fail: a negative sum is least with the fewest users."""
     number, summed = (-20, 3, 10, 4), Magnitude(-9, 9)
     assert holds_every_quotient(quotient(*number, summed), *number, summed)
-    assert not holds_every_quotient(blind(*number, summed), *number, summed)
+    assert not holds_every_quotient(quotient_of_positive_sums(*number, summed), *number, summed)
 
 
 def test_an_average_by_hand():
@@ -74,7 +74,7 @@ def test_an_average_by_hand():
 
 
 def test_an_average_over_no_users_is_within_its_bounds():
-    """Noisy counts of 1 and less count as 1; the error is never above the width of the bounds."""
+    """Noisy counts of 1 and less count as 1; the error is at most the width of the bounds."""
     summed = Magnitude(-10, 40, average=True)
     sums, counts = Estimates(np.array([7, 90, -90]), 300.0, 600), Estimates(np.array([0, -50, 1]), 5.0, 9)
     found = averages(sums, counts, summed)
@@ -93,8 +93,8 @@ def test_an_average_over_no_users_is_within_its_bounds():
         (Magnitude(2, 9), [0, 0, 82], [0, 23, 118]),
     ],
 )
-def test_intervals_of_sums_end_at_zero_where_all_that_is_added_has_one_sign(summed, low, high):
-    """The sums themselves are unbiased and stay as they are."""
+def test_intervals_of_sums_with_one_sign_end_at_zero(summed, low, high):
+    """The sums themselves stay unbiased."""
     noise = DiscreteLaplace(Fraction(6))
     width = noise.half_width()
     found = measured_sums(np.array([-50, 5, 100]), noise, summed)
@@ -111,8 +111,8 @@ def test_intervals_of_sums_end_at_zero_where_all_that_is_added_has_one_sign(summ
         (UnknownLaplaceSums, UnknownLaplace(2, 40, 1, Fraction(4), Fraction(1, 1000), 1, "laplace")),
     ],
 )
-def test_averages_take_counts_with_intervals_that_know_why_they_were_released(kind, ranking):
-    """Where noisy values selected the items, counts get the wide intervals, at half the miss; sums get plain ones."""
+def test_averages_use_selected_intervals_of_counts(kind, ranking):
+    """If noisy values selected the items, counts have wide intervals at half the miss, and sums plain ones."""
     summed = Magnitude(0, 100, average=True)
     mechanism = kind(ranking, summed, 1, "laplace")
     counts = np.array([1_000 - 10 * i for i in range(40)])

@@ -1,4 +1,4 @@
-"""The two-round release and its switch: queries, caps, costs, intervals, and what they do on tables at the edge."""
+"""The two-round release and its switch: queries, caps, costs, intervals, and extreme tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DELTA = Fraction(1, 10**8)
 LIMIT = Cost(Fraction(1, 5), DELTA)
 
 
-class Watched(ArrayPairs):
+class CountingPairs(ArrayPairs):
     """Pairs that count queries."""
 
     def __init__(self, users, items, **options):
@@ -35,12 +35,12 @@ class Watched(ArrayPairs):
 
 
 def bits(run=0):
-    """Bits that follow from *run*."""
+    """Return bits that follow from *run*."""
     return KeyedBits(b"a secret for two rounds of noise", run)
 
 
 def zipf_rows(users=3000, items=200, seed=0):
-    """Users with few items, more of the popular ones."""
+    """Return users with few items, more of the popular ones."""
     rng = np.random.default_rng(seed)
     sizes = rng.geometric(0.25, users)
     chosen = np.floor(items * rng.random(sizes.sum()) ** 3).astype(np.int64)
@@ -48,7 +48,7 @@ def zipf_rows(users=3000, items=200, seed=0):
 
 
 def shown(outcome):
-    """All of an outcome that can be compared."""
+    """Return all of an outcome that can be compared."""
     return (
         outcome.positions.tolist(),
         *(None if a is None else a.tolist() for a in (outcome.counts, outcome.std_errors, outcome.low, outcome.high)),
@@ -61,7 +61,7 @@ def test_every_run_makes_the_same_queries():
     """Theorem 1 needs all steps: how many queries run does not depend on the data, not even on an empty table."""
     asked = {
         tuple(pairs.queries)
-        for pairs in (Watched([], []), Watched([1], [0]), Watched(*zipf_rows(300)))
+        for pairs in (CountingPairs([], []), CountingPairs([1], [0]), CountingPairs(*zipf_rows(300)))
         if TwoRound.within(LIMIT, REQUEST).release(pairs, bits())
     }
     assert asked == {("users_by_size", "weighted_sums", "users_by_scale", "users_by_scale", "clipped_sums")}
@@ -69,7 +69,7 @@ def test_every_run_makes_the_same_queries():
 
 @pytest.mark.parametrize("rows", [([], []), ([1], [0]), ([1, 2], [0, 0])])
 def test_tiny_tables_release_nothing_and_cost_the_same(rows):
-    """No row decides about the cost, and no item of two users stands out."""
+    """No row decides about the cost, and no item of two users is released."""
     mechanism = TwoRound.within(LIMIT, REQUEST)
     outcome = mechanism.release(ArrayPairs(*rows), bits())
     assert len(outcome.positions) == 0
@@ -128,7 +128,7 @@ def test_the_published_mu_and_evidence():
 
 
 def test_a_release_alone_has_the_requested_epsilon_and_less_noise_than_in_a_shared_budget():
-    """Theorem 1's exact curve, where nothing else is added up."""
+    """Theorem 1's exact curve applies to a single release."""
     alone = TwoRound.at(Fraction(1), DELTA, REQUEST)
     assert alone.direct_epsilon() == 1
     assert alone.worst_cost().delta == DELTA
@@ -156,8 +156,8 @@ def test_counts_are_near_and_intervals_cover():
     assert covered > 0.94 * found
 
 
-def test_an_error_that_is_twice_as_large_finds_more():
-    """The relative error scales the noise, not only what is shown."""
+def test_a_larger_relative_error_releases_more():
+    """The relative error scales the noise, not only the filter."""
     pairs = ArrayPairs(*zipf_rows(20_000))
     few, more = (
         TwoRound.at(Fraction(2), DELTA, Request(None, 1000, relative_error=error)).release(pairs, bits())
@@ -176,8 +176,8 @@ def test_labels_alone_are_the_labels_of_the_counts():
     assert without.counts is None
 
 
-def test_a_top_k_is_the_largest_of_what_was_verified():
-    """In order, at the same price, and complete if there are k."""
+def test_a_top_k_has_the_largest_verified_items():
+    """In order, at the same price, and complete if k items are verified."""
     pairs = ArrayPairs(*zipf_rows(20_000))
     everything = TwoRound.within(LIMIT, Request(None, 1000)).release(pairs, bits())
     top = TwoRound.within(LIMIT, Request(8, 1000)).release(pairs, bits())
@@ -198,8 +198,8 @@ def test_a_top_k_is_the_largest_of_what_was_verified():
         Request(None, 1000, relative_error=Fraction(0)),
     ],
 )
-def test_what_it_cannot_do_is_refused_by_the_request_alone(request_):
-    """Before anything is read."""
+def test_unsupported_requests_are_refused_before_data_is_read(request_):
+    """Nothing is read for an unsupported request."""
     with pytest.raises(InputError):
         TwoRound.within(LIMIT, request_)
     with pytest.raises(InputError):
@@ -207,13 +207,13 @@ def test_what_it_cannot_do_is_refused_by_the_request_alone(request_):
 
 
 def test_an_epsilon_that_is_too_small_is_refused():
-    """Shares of the budget must be distinguishable."""
+    """The shares of the budget must be distinguishable."""
     with pytest.raises(InputError, match="too small"):
         TwoRound.at(Fraction(1, 10**6), DELTA, REQUEST).expectation()
 
 
 def test_noise_in_far_bins_is_not_taken_for_users():
-    """A histogram that thins out stays as it is; a bin far out counts only if it is far above its noise."""
+    """A sparse histogram is unchanged, and a distant bin counts only if it is far above its noise."""
     noisy = np.array([500.0, 900.0, 300.0, 80.0, 9.0, -5.0, 12.0, -3.0, 11.0])
     result = believable(noisy, 6.0, 4.0)
     assert result[:4].tolist() == noisy[:4].tolist()
@@ -224,7 +224,7 @@ def test_noise_in_far_bins_is_not_taken_for_users():
 
 @pytest.mark.parametrize("epsilon", [0.5, 1, 2, 4, 8])
 def test_one_item_at_the_least_noise_never_costs_more_than_a_user_may(epsilon):
-    """Else rounding makes users of one item look clipped, and all counts are corrected for a loss that is not there."""
+    """Otherwise rounding marks users of one item as clipped, and all counts get a correction that is not needed."""
     mechanism = TwoRound.at(Fraction(epsilon), DELTA, REQUEST)
     least = np.sqrt(np.array([COST_UNIT / mechanism.budget.second]))
     assert mechanism._precisions(least).max() <= mechanism.budget.second
@@ -284,7 +284,7 @@ class TestAuto:
 
     def test_the_head_is_read_after_the_histogram_only_if_it_is_chosen(self):
         """Queries: the histogram, then one for all counts."""
-        pairs = Watched(np.repeat(np.arange(150), 300), np.tile(np.arange(300), 150))
+        pairs = CountingPairs(np.repeat(np.arange(150), 300), np.tile(np.arange(300), 150))
         Auto.at(Fraction(2), DELTA, REQUEST).release(pairs, bits())
         assert pairs.queries == ["users_by_size", "weighted_sums"]
 
@@ -310,7 +310,7 @@ class TestAuto:
             assert abs(outcome.counts - truth).max() < 5 * outcome.std_errors.max()
 
     def test_the_gap_is_paid_for_within_the_limit(self):
-        """Histogram, gap and each branch: not more than what may be spent."""
+        """Histogram, gap and either branch together are within the limit."""
         mechanism = Auto.within(LIMIT, Request(20, 1000))
         assert mechanism.worst_cost().within(LIMIT)
         assert mechanism.worst_cost().rho > mechanism.two_round.worst_cost().rho

@@ -29,7 +29,7 @@ TENTH = Fraction(1, 10)
 
 
 class Pairs(ArrayPairs):
-    """User-item pairs by label, which remember what was asked."""
+    """User-item pairs by label, which record the queries."""
 
     def __init__(self, baskets):
         names = sorted({item for basket in baskets for item in basket})
@@ -60,7 +60,7 @@ class Pairs(ArrayPairs):
 
 
 class Divergent(Exception):
-    """The neighbour's run wants a value that the recorded run has not: they are distinguished with certainty."""
+    """Raised if the neighbour's run needs a value that the recorded run lacks: the two are then distinguished."""
 
 
 @dataclass
@@ -81,7 +81,7 @@ class Noise:
     own_passed: bool = False
 
     def add(self, values, unit, precisions, label):
-        """What `two_round.add_noise` returns."""
+        """Return what `two_round.add_noise` returns."""
         keys = self.pairs.measured if label in ("first", "second") else range(len(values))
         noisy = []
         for key, value, precision in zip(keys, values.tolist(), precisions.tolist(), strict=True):
@@ -112,7 +112,7 @@ class Path:
 
 
 def run(mechanism, pairs, noise):
-    """Run the mechanism; returns what is published, by item."""
+    """Run the mechanism and return what is published, by item."""
     noise.pairs = pairs
     outcome = mechanism.release(pairs, noise)
     if outcome.counts is None:
@@ -122,7 +122,7 @@ def run(mechanism, pairs, noise):
 
 
 def compare(mechanism, table, basket, rng, world, kind=Pairs):
-    """One path: the run on the table with (world 1) or without the extra user's basket, replayed on the other table."""
+    """Run on one table, with (world 1) or without the extra user's items, replay on the other, and return the path."""
     common = {item for other in table for item in other}
     own = {item: rng.normal() for item in basket if item not in common}
     worlds = [kind(table), kind([*table, basket])]
@@ -152,14 +152,14 @@ def compare(mechanism, table, basket, rng, world, kind=Pairs):
 
 @pytest.fixture(autouse=True)
 def _hook(monkeypatch):
-    """Every noisy value of the mechanism goes through one function."""
+    """Route every noisy value of the mechanism through one function."""
     monkeypatch.setattr(
         two_round, "add_noise", lambda values, unit, precisions, bits, label: bits.add(values, unit, precisions, label)
     )
 
 
 def instance(mu, noise, kind=TwoRound, clipping=0.05):
-    """A mechanism whose cut is low enough for tables of thirty users: *noise* is the relative error at the cut.
+    """Return a mechanism with a low cut for tables of thirty users; *noise* is the relative error at the cut.
 
     The cut falls by as much as a fifth where the first round allows it.
     """
@@ -180,7 +180,7 @@ TABLES = {
 
 
 def paths(mechanism, name, runs, kind=Pairs, seed=1):
-    """Recorded and replayed paths, in both directions."""
+    """Return recorded and replayed paths, in both directions."""
     rng = np.random.default_rng([seed, len(name)])
     table, basket = TABLES[name]
     return [compare(mechanism, table, basket, rng, number % 2, kind) for number in range(runs)]
@@ -189,14 +189,14 @@ def paths(mechanism, name, runs, kind=Pairs, seed=1):
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize(("mu", "noise"), [(1, 2.0), (3, 0.5), (8, 0.05), (3, 2.0)])
 def test_one_user_shifts_all_noisy_values_together_by_mu_at_most(name, mu, noise):
-    """Theorem 1: the squared shift over noise is at most mu^2 on every path, and all else is the same."""
+    """Theorem 1: the squared shift over noise is at most mu^2 on every path, and everything else is equal."""
     found = paths(instance(mu, noise), name, 12)
     assert [path.fault for path in found if path.fault] == []
     assert max(path.shift for path in found) <= 1 + 1e-9
 
 
 def test_a_heavy_user_uses_all_of_mu():
-    """The bound is attained: nothing is given away, and the audit measures what it says."""
+    """The bound is attained, so that the audit measures what it claims to."""
     assert max(path.shift for path in paths(instance(3, 2.0), "far above the others", 12)) > 0.99
 
 
@@ -224,11 +224,11 @@ def test_own_items_pass_no_more_often_than_the_verification_lets_them(world):
 
 
 class Top(Auto):
-    """A top k whose race is never worth it, since it could not be replayed."""
+    """A top k whose race is never chosen, since it could not be replayed."""
 
     @property
     def mu(self):
-        """Of the two rounds and the gap together."""
+        """Return mu of the two rounds and the gap together."""
         return math.sqrt(2 * self.worst_cost().rho)
 
     def _gap(self, race, head, bits):
@@ -254,7 +254,7 @@ def test_the_gap_of_a_top_k_is_part_of_mu(name, monkeypatch):
 
 
 class Having(Pairs):
-    """The first query has HAVING count(*) >= 2."""
+    """A planted defect: the first query has HAVING count(*) >= 2."""
 
     def weighted_sums(self, limit):
         sums = super().weighted_sums(limit)
@@ -262,7 +262,7 @@ class Having(Pairs):
 
 
 class Longest(Pairs):
-    """The first query has a LIMIT: what is not among the five largest sums is as good as not there."""
+    """A planted defect: the first query has a LIMIT of the five largest sums."""
 
     def weighted_sums(self, limit):
         sums = super().weighted_sums(limit)
@@ -270,7 +270,7 @@ class Longest(Pairs):
 
 
 class Repeated(Pairs):
-    """Rows in place of distinct pairs: the last user's rows are there three times."""
+    """A planted defect: rows in place of distinct pairs, three for each of the last user's."""
 
     def weighted_sums(self, limit):
         sums = super().weighted_sums(limit)
@@ -281,7 +281,7 @@ class Repeated(Pairs):
 
 
 class OwnItemsFree(Pairs):
-    """The cap counts only items that twenty users have, as if others could never be released."""
+    """A planted defect: the cap counts only items of at least twenty users."""
 
     def clipped_sums(self, items, costs, bound):
         super().clipped_sums(items, costs, bound)
@@ -293,7 +293,7 @@ class OwnItemsFree(Pairs):
 
 
 class OldWeights(Pairs):
-    """The second round weights users by their number of items, like the first."""
+    """A planted defect: the second round weights users by their number of items, like the first."""
 
     def weighted_sums(self, limit):
         self.limit = limit
@@ -307,7 +307,7 @@ class OldWeights(Pairs):
 
 
 class NoiseByCandidates(TwoRound):
-    """The noise of the second round grows with the number of candidates, V's among them."""
+    """A planted defect: the noise of the second round grows with the number of candidates."""
 
     def _second_round(self, first, first_std, scale, *rest):
         above = (first >= scale / self._noise()).sum()
@@ -315,7 +315,7 @@ class NoiseByCandidates(TwoRound):
 
 
 class EarlyReturn(TwoRound):
-    """Nothing above the cut: the run ends, which can be seen."""
+    """A planted defect: the run ends visibly if nothing is above the cut."""
 
     def _scale(self, first, first_std, power, pairs, bits):
         if not (first >= 1.5 * first_std).any():
@@ -350,8 +350,8 @@ FALLIBLE = {
         (EarlyReturn, Pairs, "nearly empty", 3, 2.0),
     ],
 )
-def test_planted_errors_are_seen(mechanism, pairs, name, mu, noise):
-    """Each of these once was, or could have been, in a program: a larger shift, or two worlds that differ elsewhere."""
+def test_planted_defects_are_detected(mechanism, pairs, name, mu, noise):
+    """Each defect gives a larger shift, or runs that differ elsewhere."""
 
     def seen(kind, asked):
         rng = np.random.default_rng(3)
@@ -362,8 +362,8 @@ def test_planted_errors_are_seen(mechanism, pairs, name, mu, noise):
     assert not seen(TwoRound, Pairs)
 
 
-def test_noise_in_full_bins_only_is_seen(monkeypatch):
-    """A planted error: bins and sums of 0 get no noise."""
+def test_missing_noise_in_empty_bins_is_detected(monkeypatch):
+    """Planted defect: bins and sums of 0 get no noise."""
     noisy = two_round.add_noise
 
     def sparse(values, unit, precisions, bits, label):
@@ -379,8 +379,8 @@ def test_noise_in_full_bins_only_is_seen(monkeypatch):
     assert any(path.shift > 1.01 or path.fault for path in paths(instance(3, 2.0), "mixed", 10))
 
 
-def test_a_loss_estimated_from_items_is_seen(monkeypatch):
-    """A planted error: what clipping took away is estimated from the sums of all items, V's among them."""
+def test_a_loss_estimated_from_items_is_detected(monkeypatch):
+    """Planted defect: the loss by clipping is estimated from the sums of all items."""
     noisy, seen = two_round.add_noise, {}
 
     def remember(values, unit, precisions, bits, label):

@@ -1,4 +1,4 @@
-"""Releases by two rounds as a user sees them: a statistical audit with fixed keys, and the same release by DuckDB."""
+"""Sampled releases by two rounds: a statistical audit with fixed keys, and the same release by DuckDB."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TABLE = [ITEMS[user % 4 : user % 4 + 3] for user in range(60)]
 
 
 class Loose(TwoRound):
-    """Three standard errors verify, so that tables of sixty users have something to release."""
+    """Three standard errors verify, so that tables of sixty users have releases."""
 
     def _evidence(self):
         return 3.0
@@ -36,14 +36,14 @@ MECHANISM = Loose(Fraction(2), Fraction(1, 10**6), Fraction(1, 2), tuning=Tuning
 
 
 def rows_of(baskets):
-    """Users and numbers of items, one for each row."""
+    """Return users and numbers of items, one for each row."""
     rows = [(user, ITEMS.index(item)) for user, basket in enumerate(baskets) for item in basket]
     users, items = zip(*rows, strict=True)
     return users, items
 
 
 def releases(baskets, secret):
-    """What is published of many releases: which items, and counts in steps of 8."""
+    """Return what is published of many releases: which items, and counts in steps of 8."""
     pairs, seen = ArrayPairs(*rows_of(baskets)), []
     for run in range(RUNS):
         outcome = MECHANISM.release(pairs, KeyedBits(secret, run))
@@ -53,24 +53,24 @@ def releases(baskets, secret):
 
 
 def shown_delta(epsilon):
-    """A lower bound for delta at *epsilon* between sixty users and one more, who has all items."""
+    """Return a lower bound for delta at *epsilon* between sixty users and one more, who has all items."""
     tables = zip((TABLE, [*TABLE, ITEMS]), SECRETS, strict=True)
     return statistical_audit(*(releases(baskets, secret) for baskets, secret in tables), epsilon)
 
 
-def test_one_user_more_is_not_noticed():
+def test_one_more_user_is_not_detected():
     """What releases show is below delta of 2-GDP."""
     assert shown_delta(1.0) <= delta_gaussian(2.0, 1.0)
 
 
-def test_releases_without_noise_are_noticed(monkeypatch):
-    """The audit sees a planted error: noise that is left out."""
+def test_releases_without_noise_are_detected(monkeypatch):
+    """The audit can fail: it detects missing noise."""
     monkeypatch.setattr(two_round, "add_noise", lambda values, *_: values)
     assert shown_delta(1.0) > 0.75
 
 
-def test_an_engine_releases_what_arrays_release():
-    """Equal pairs, mechanism and key: DuckDB's queries lead to the same items, counts and errors."""
+def test_duckdb_and_arrays_have_the_same_release():
+    """Equal pairs, mechanism and key have equal items, counts and errors."""
     users, items = rows_of([*TABLE, ITEMS])
     engine = DuckDBEngine(pa.table({"user": users, "item": [ITEMS[item] for item in items]}))
     released = set()

@@ -1,4 +1,4 @@
-"""What the noise tests measure with: sources of chosen bits, exact evaluation at 300 bits, a chi-square test."""
+"""Helpers of the noise tests: sources of chosen bits, exact evaluation at 300 bits, a chi-square test."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ REFERENCE.prec = 300
 
 
 def keyed(*context):
-    """Bits that this context always gives."""
+    """Return the bits of this context."""
     return KeyedBits(SECRET, context)
 
 
 class ScriptedBits:
-    """Chosen words for chosen labels; every other word comes from *others*, or is one half."""
+    """Chosen words for chosen labels; other words come from *others*, or are one half."""
 
     def __init__(self, words, others=None):
         self._words, self._others, self._drawn = words, others, set()
@@ -48,7 +48,7 @@ class ScriptedBits:
 
 
 class StreamBits:
-    """One long keyed draw handed out piece by piece: many small experiments without many ciphers."""
+    """One long keyed draw in pieces, so that many small experiments need few ciphers."""
 
     def __init__(self, context, words=2**21):
         self._words, self._next = keyed("stream", context).uint64("all", words), 0
@@ -61,7 +61,7 @@ class StreamBits:
 
 
 def exact_uniform(bits, label, i, word, known_bits=64):
-    """The middle of variate *i*'s uniform interval: known bits, then DEPTH further words."""
+    """Return the middle of variate *i*'s uniform interval: known bits, then DEPTH further words."""
     value, size = int(word) >> (64 - known_bits), known_bits
     for depth in range(1, DEPTH + 1):
         value, size = value << 64 | int(bits.uint64(f"{label}/{i}/{depth}", 1)[0]), size + 64
@@ -69,36 +69,36 @@ def exact_uniform(bits, label, i, word, known_bits=64):
 
 
 def exact_exponentials(bits, label, n, known_bits=64):
-    """The n variates -ln W at 300 bits, with every further word that they could ever ask for."""
+    """Return the n variates -ln W at 300 bits, with every further word."""
     words = bits.uint64(label, n)
     return [-log(exact_uniform(bits, label, i, word, known_bits)) for i, word in enumerate(words)]
 
 
 def real(value):
-    """A rational number as a 300-bit real."""
+    """Return a rational number as a 300-bit real."""
     value = Fraction(value)
     return REFERENCE.mpf(value.numerator) / value.denominator
 
 
 def log(value):
-    """Natural logarithm of a rational number, at 300 bits."""
+    """Return the natural logarithm of a rational number at 300 bits."""
     return REFERENCE.log(real(value)) if isinstance(value, int | Fraction) else REFERENCE.log(value)
 
 
 def words_of(uniform, count):
-    """The first *count* words of a real in (0, 1)."""
+    """Return the first *count* words of a real in (0, 1)."""
     bits = int(REFERENCE.floor(uniform * 2 ** (64 * count)))
     return [bits >> 64 * (count - 1 - i) & ALL_ONES for i in range(count)]
 
 
 def exact_fraction(value):
-    """A 300-bit real as the rational number that it is."""
+    """Return the rational number of a 300-bit real."""
     sign, mantissa, exponent, _ = value._mpf_
     return (-1) ** sign * Fraction(int(mantissa)) * Fraction(2) ** exponent
 
 
 def p_value(observed, expected, least=5.0):
-    """Chi-square test of *observed* counts (by outcome) against *expected* counts; small expectations are pooled.
+    """Return the p-value of a chi-square test of *observed* against *expected* counts; small expectations are pooled.
 
     An outcome that is not expected at all gives 0.
     """
@@ -126,20 +126,20 @@ SURE = 1e-6
 
 
 def counted(values):
-    """How often each integer occurs."""
+    """Return how often each integer occurs."""
     return dict(Counter(np.asarray(values).tolist()))
 
 
 @functools.cache
 def laplace_pmf(scale):
-    """Pr[z] of the discrete Laplace distribution, as a function."""
+    """Return the probability mass function of the discrete Laplace distribution."""
     q = math.exp(-scale.denominator / scale.numerator)
     return lambda z: -math.expm1(-scale.denominator / scale.numerator) / (1 + q) * q ** abs(z)
 
 
 @functools.cache
 def gaussian_pmf(variance):
-    """Pr[z] of the discrete Gaussian distribution, as a function; the normaliser by direct summation."""
+    """Return the probability mass function of the discrete Gaussian distribution, normalised by summation."""
     reach = math.ceil(40 * math.sqrt(variance)) + 2
     spread = 2 * float(variance)
     total = math.fsum(math.exp(-(z**2) / spread) for z in range(-reach, reach + 1))

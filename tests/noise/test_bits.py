@@ -1,4 +1,4 @@
-"""Where randomness comes from: labels, keys, and encodings that cannot be confused."""
+"""Sources of random bits: labels, keys, and injective encodings."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ CONFUSABLE = [
 
 
 def decode(text):
-    """Read an encoding back, by the rules of its docstring; returns the value and what follows it."""
+    """Decode by the rules of the docstring, and return the value and the remaining bytes."""
     tag, size, rest = text[:1], int.from_bytes(text[1:9], "big"), text[9:]
     payload, rest = rest[:size], rest[size:]
     assert len(payload) == size
@@ -77,38 +77,38 @@ def decode(text):
 
 
 def confused(encoding):
-    """The pairs of CONFUSABLE that *encoding* cannot tell apart."""
+    """Return the pairs of CONFUSABLE that *encoding* cannot distinguish."""
     return [(a, b) for a, b in itertools.combinations(CONFUSABLE, 2) if encoding(a) == encoding(b)]
 
 
 def without_lengths(value):
-    """A planted defect: tags, but no lengths."""
+    """A planted defect: tags without lengths."""
     return b"t" + b"".join(map(without_lengths, value)) if isinstance(value, tuple) else repr(value).encode()
 
 
 def without_types(value):
-    """A planted defect: lengths, but no types."""
+    """A planted defect: lengths without types."""
     text = b"".join(map(without_types, value)) if isinstance(value, tuple) else str(value).encode()
     return len(text).to_bytes(8, "big") + text
 
 
 @given(VALUES)
-def test_an_encoding_can_be_read_back_so_no_two_values_share_one(value):
-    """A decoder written from the docstring returns the value, its types and nothing left over."""
+def test_an_encoding_can_be_decoded(value):
+    """Injectivity: a decoder written from the docstring returns the value with its types and no remaining bytes."""
     back, rest = decode(encode(value))
     assert repr(back) == repr(value)
     assert rest == b""
 
 
 def test_values_that_look_alike_are_encoded_differently():
-    """True, 1, "1", b"1", (1,) and their like stay apart; encodings without lengths or without types do not."""
+    """True, 1, "1", b"1", (1,) and the like differ; encodings without lengths or without types confuse them."""
     assert confused(encode) == []
     assert ((("a",), "b"), (("a", "b"),)) in confused(without_lengths)
     assert (1, "1") in confused(without_types)
 
 
 def test_the_encoding_is_the_documented_one():
-    """Tag, eight bytes of length, payload."""
+    """A tag, eight bytes of length, and the payload."""
     assert encode(("é", -12)) == b"t" + bytes([0] * 7 + [23]) + b"s" + bytes([0] * 7 + [2]) + b"\xc3\xa9" + (
         b"i" + bytes([0] * 7 + [3]) + b"-12"
     )
@@ -117,17 +117,17 @@ def test_the_encoding_is_the_documented_one():
 
 @pytest.mark.parametrize("value", [0.5, ["a"], {"a": 1}, np.int64(1), object(), 1j, bytearray(b"a"), ("a", (0.5,))])
 def test_other_types_are_refused(value):
-    """A float prints differently for equal numbers; a list could change: TypeError, at any depth."""
+    """A float prints differently for equal numbers, and a list is mutable: TypeError, at any depth."""
     with pytest.raises(TypeError, match="a context holds text, bytes, whole numbers, fractions, not"):
         encode(value)
 
 
 @pytest.mark.parametrize("source", [SystemBits, lambda: KeyedBits(SECRET, CONTEXT)], ids=["system", "keyed"])
 class TestEverySource:
-    """What holds for both sources."""
+    """Properties of both sources."""
 
     def test_it_returns_the_requested_number_of_64_bit_words(self, source):
-        """Shape (n,), unsigned 64-bit, none for n = 0."""
+        """The shape is (n,) of unsigned 64-bit integers, also for n = 0."""
         bits = source()
         for n in (0, 1, 2, 1000):
             words = bits.uint64(f"label {n}", n)
@@ -135,7 +135,7 @@ class TestEverySource:
             assert words.dtype == np.uint64
 
     def test_a_label_used_twice_raises(self, source):
-        """No bit ever protects two things, not even if the first draw was empty."""
+        """No bits protect two values, even if the first draw was empty."""
         bits = source()
         bits.uint64("once", 2)
         bits.uint64("empty", 0)
@@ -152,26 +152,26 @@ class TestEverySource:
             assert abs(ones - 20_000) < 7 * 100
 
     def test_repr_shows_neither_secret_nor_context(self, source):
-        """Only the name of the class."""
+        """The repr has the name of the class only."""
         assert repr(source()) in ("SystemBits()", "KeyedBits(...)")
 
 
 def test_two_system_draws_differ():
-    """Another label, or another object, gives other bits."""
+    """Another label or another object gives other bits."""
     bits = SystemBits()
     draws = {bits.uint64("a", 2).tobytes(), bits.uint64("b", 2).tobytes(), SystemBits().uint64("a", 2).tobytes()}
     assert len(draws) == 3
 
 
 def test_equal_secret_context_and_label_give_equal_bits():
-    """Whatever else was drawn before, and however many words are asked for."""
+    """Other draws and the number of words do not matter."""
     one, other = KeyedBits(SECRET, CONTEXT), KeyedBits(bytearray(SECRET), tuple(CONTEXT))
     other.uint64("another label", 7)
     assert one.uint64("a", 50).tolist() == other.uint64("a", 100)[:50].tolist()
 
 
 def test_another_secret_context_or_label_gives_other_bits():
-    """Nothing is shared between streams, whichever of the three is changed."""
+    """Each of the three changes the stream."""
     draws = [
         KeyedBits(secret, context).uint64(label, 2).tobytes()
         for secret in (SECRET, SECRET + b"\x01", bytes(32))
@@ -183,7 +183,7 @@ def test_another_secret_context_or_label_gives_other_bits():
 
 @pytest.mark.parametrize(("secret", "context", "label", "expected"), VECTORS, ids=[label for *_, label, _ in VECTORS])
 def test_keyed_bits_are_the_known_answers(secret, context, label, expected):
-    """Vectors made with openssl: HMAC-SHA256, AES-256-CTR, little-endian words; the same on every machine."""
+    """Test vectors by openssl: HMAC-SHA256, AES-256-CTR, little-endian words; equal on every machine."""
     stream = bytes.fromhex(expected)
     words = [int.from_bytes(stream[i : i + 8], "little") for i in range(0, 32, 8)]
     assert KeyedBits(secret, context).uint64(label, 4).tolist() == words
@@ -206,7 +206,7 @@ def test_keyed_bits_are_aes_256_ctr_under_an_hmac_of_context_and_label(secret, c
 
 @pytest.mark.parametrize("size", [0, 1, 16, 31])
 def test_a_short_secret_is_refused(size):
-    """Fewer than 32 bytes are no key; the message does not show them."""
+    """A secret of fewer than 32 bytes is refused, and the message does not show it."""
     with pytest.raises(InputError, match="at least 32 bytes") as raised:
         KeyedBits(b"k" * size, None)
     assert "kkk" not in str(raised.value)

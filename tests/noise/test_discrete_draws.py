@@ -1,4 +1,4 @@
-"""Discrete Laplace and Gaussian draws: exactly the distribution they claim, exactly the decisions of their bits."""
+"""Discrete Laplace and Gaussian draws have exactly their distribution and exactly the decisions of their bits."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ N = 200_000
 
 
 def fits(values, pmf, reach):
-    """P-value of integer *values* against *pmf*, known to be negligible beyond *reach*."""
+    """Return the p-value of integer *values* against *pmf*, which is negligible beyond *reach*."""
     return p_value(counted(values), {z: len(values) * pmf(z) for z in range(-reach, reach + 1)})
 
 
@@ -54,7 +54,7 @@ def rounded_gaussian(variance, n):
 @pytest.mark.statistical
 @pytest.mark.parametrize("scale", SCALES, ids=str)
 def test_laplace_draws_have_the_closed_form_pmf(scale):
-    """Chi-square over all integers; a scale off by 5 % and rounded continuous noise are found out where they differ."""
+    """Chi-square over all integers; it rejects a scale off by 5 % and rounded continuous noise."""
     values = DiscreteLaplace(scale).draw(keyed("pmf", scale), "x", N)
     reach = math.ceil(40 * scale) + 2
     assert values.dtype == np.int64
@@ -69,7 +69,7 @@ def test_laplace_draws_have_the_closed_form_pmf(scale):
 @pytest.mark.statistical
 @pytest.mark.parametrize("variance", VARIANCES, ids=str)
 def test_gaussian_draws_have_the_closed_form_pmf(variance):
-    """Chi-square over all integers; a variance off by 5 % and rounded continuous noise are found out."""
+    """Chi-square over all integers; it rejects a variance off by 5 % and rounded continuous noise."""
     values = DiscreteGaussian(variance).draw(keyed("pmf", variance), "x", N)
     reach = math.ceil(40 * math.sqrt(variance)) + 2
     assert values.dtype == np.int64
@@ -81,8 +81,8 @@ def test_gaussian_draws_have_the_closed_form_pmf(variance):
 
 
 @pytest.mark.statistical
-def test_wide_laplace_draws_fall_into_bins_as_they_should():
-    """Scale 10^6, 40 bins of equal probability; 1 % off is seen with a million draws."""
+def test_wide_laplace_draws_have_the_closed_form_probabilities_of_bins():
+    """Scale 10^6, 40 bins of equal probability; it rejects 1 % off with a million draws."""
     scale, n = Fraction(10**6), 10**6
     values = DiscreteLaplace(scale).draw(keyed("wide"), "x", n)
     edges = [round(stats.laplace.ppf(i / 40) * 10**6) for i in range(1, 40)]
@@ -100,8 +100,8 @@ def test_wide_laplace_draws_fall_into_bins_as_they_should():
 
 
 @pytest.mark.statistical
-def test_wide_gaussian_draws_fall_into_bins_as_they_should():
-    """Sigma 10^6, bins of width sigma / 5 by direct summation of the pmf; 1 % off is seen."""
+def test_wide_gaussian_draws_have_the_summed_probabilities_of_bins():
+    """Sigma 10^6, bins of width sigma / 5 by summation of the pmf; it rejects 1 % off."""
     sigma, n = 10**6, 10**6
     values = DiscreteGaussian(Fraction(sigma**2)).draw(keyed("wide"), "x", n)
     reach, width = 8 * sigma, sigma // 5
@@ -115,7 +115,7 @@ def test_wide_gaussian_draws_fall_into_bins_as_they_should():
 
 @pytest.mark.statistical
 def test_the_draws_of_one_vector_are_independent():
-    """Chi-square of 100,000 neighbouring pairs against the product; sorted values would fail."""
+    """Chi-square of 100,000 adjacent pairs against the product; sorted values would fail."""
     for noise, pmf in (
         (DiscreteLaplace(Fraction(3, 2)), laplace_pmf(Fraction(3, 2))),
         (DiscreteGaussian(Fraction(4)), gaussian_pmf(Fraction(4))),
@@ -134,7 +134,7 @@ def test_the_draws_of_one_vector_are_independent():
 
 
 def reference_laplace(make_bits, label, n, scale, known_bits):
-    """The draw, from its documentation, at 300 bits."""
+    """Return the draw at 300 bits, written from its documentation."""
     up = exact_exponentials(make_bits(), f"{label}/up", n, known_bits)
     down = exact_exponentials(make_bits(), f"{label}/down", n, known_bits)
     return [
@@ -143,7 +143,7 @@ def reference_laplace(make_bits, label, n, scale, known_bits):
 
 
 def reference_gaussian(make_bits, label, n, variance, known_bits):
-    """Algorithm 3 of Canonne, Kamath & Steinke (2020) with t = floor(sigma) + 1, batch by batch, at 300 bits."""
+    """Return Algorithm 3 of Canonne, Kamath & Steinke (2020) with t = floor(sigma) + 1, by batches, at 300 bits."""
     t, found, batch = math.isqrt(math.floor(variance)) + 1, [], 0
     while len(found) < n:
         missing = n - len(found)
@@ -159,7 +159,7 @@ def reference_gaussian(make_bits, label, n, variance, known_bits):
 
 @pytest.fixture
 def known_bits(request, monkeypatch):
-    """Let draws see only so many bits at first: nearly every decision needs further words."""
+    """Limit the bits that draws see at first, so that nearly every decision needs further words."""
     monkeypatch.setattr(
         "discreet.noise.discrete.Exponentials", functools.partial(Exponentials, known_bits=request.param)
     )
@@ -169,7 +169,7 @@ def known_bits(request, monkeypatch):
 @pytest.mark.parametrize("known_bits", [1, 2, 4, 16, 64], indirect=True)
 @pytest.mark.parametrize("scale", [*SCALES, Fraction(2**40), Fraction(10**12, 7)], ids=str)
 def test_ambiguous_laplace_draws_are_decided_exactly(scale, known_bits):
-    """With few known bits: value by value what 300-bit arithmetic on the same words says."""
+    """With few known bits every value equals that of 300-bit arithmetic on the same words."""
     make_bits = functools.partial(keyed, "forced", scale)
     drawn = DiscreteLaplace(scale).draw(make_bits(), "x", 60)
     assert drawn.tolist() == reference_laplace(make_bits, "x", 60, scale, known_bits)
@@ -178,7 +178,7 @@ def test_ambiguous_laplace_draws_are_decided_exactly(scale, known_bits):
 @pytest.mark.parametrize("known_bits", [1, 2, 4, 16, 64], indirect=True)
 @pytest.mark.parametrize("variance", [*VARIANCES, Fraction(2**80 - 1), Fraction(10**13, 7)], ids=str)
 def test_ambiguous_gaussian_draws_are_decided_exactly(variance, known_bits):
-    """With few known bits: value by value what 300-bit arithmetic on the same words says."""
+    """With few known bits every value equals that of 300-bit arithmetic on the same words."""
     make_bits = functools.partial(keyed, "forced", variance)
     drawn = DiscreteGaussian(variance).draw(make_bits(), "x", 40)
     assert drawn.tolist() == reference_gaussian(make_bits, "x", 40, variance, known_bits)
@@ -221,7 +221,7 @@ def test_a_gaussian_test_on_the_hurdle_falls_to_the_right_side(variance, proposa
 
 
 def test_further_words_are_drawn_only_where_they_are_needed():
-    """A value in the middle of an integer interval needs one word; ScriptedBits' halves are never looked at."""
+    """A value in the middle of an integer interval needs one word."""
 
     class OneWord(ScriptedBits):
         def uint64(self, label, n):
@@ -234,24 +234,24 @@ def test_further_words_are_drawn_only_where_they_are_needed():
 
 
 def test_a_longer_draw_begins_with_the_shorter_laplace_draw():
-    """Values depend on their own words only."""
+    """Each value depends on its own words only."""
     noise = DiscreteLaplace(Fraction(50))
     assert noise.draw(keyed("a"), "x", 10).tolist() == noise.draw(keyed("a"), "x", 100)[:10].tolist()
 
 
 @pytest.mark.parametrize("noise", [DiscreteLaplace(Fraction(3)), DiscreteGaussian(Fraction(9))], ids=repr)
 class TestBothKinds:
-    """What holds for Laplace and Gaussian noise alike."""
+    """Properties of both Laplace and Gaussian noise."""
 
     def test_equal_bits_give_equal_draws_and_other_labels_others(self, noise):
-        """Keyed noise is consistent; two draws of one answer are independent."""
+        """Keyed noise is consistent, and two draws of one answer are independent."""
         bits = keyed("both")
         one, other = noise.draw(bits, "one", 50), noise.draw(bits, "other", 50)
         assert one.tolist() == noise.draw(keyed("both"), "one", 50).tolist()
         assert one.tolist() != other.tolist()
 
     def test_none_are_drawn_for_none(self, noise):
-        """Drawing 0 gives an empty int64 vector."""
+        """Zero draws are an empty int64 vector."""
         drawn = noise.draw(keyed("none"), "x", 0)
         assert drawn.shape == (0,)
         assert drawn.dtype == np.int64
@@ -266,21 +266,21 @@ class TestBothKinds:
 
 @pytest.mark.parametrize("scale", [Fraction(0), Fraction(-1), Fraction(2**40) + Fraction(1, 10**9)])
 def test_a_scale_outside_its_range_is_refused(scale):
-    """Zero, negative, or wide enough to leave int64 beside a large count."""
+    """Zero, negative, and too wide to fit into int64 beside a large count."""
     with pytest.raises(InputError):
         DiscreteLaplace(scale)
 
 
 @pytest.mark.parametrize("variance", [Fraction(0), Fraction(-1), Fraction(2**80) + Fraction(1, 10**9)])
 def test_a_variance_outside_its_range_is_refused(variance):
-    """The square of the same range."""
+    """The range of the scale, squared."""
     with pytest.raises(InputError):
         DiscreteGaussian(variance)
 
 
 @pytest.mark.parametrize("noise", [DiscreteLaplace(Fraction(2**40)), DiscreteGaussian(Fraction(2**80))], ids=repr)
 def test_the_widest_noise_that_is_allowed_can_be_drawn(noise):
-    """What the constructor accepts is drawn, and is as wide as it says."""
+    """The largest accepted parameter gives draws of that width."""
     drawn = noise.draw(keyed("widest"), "x", 200)
     assert 2**39 < np.abs(drawn).mean() < 2**41
 

@@ -1,4 +1,4 @@
-"""What the noise distributions say about themselves, against direct summation."""
+"""Properties that noise distributions report about themselves, compared with direct summation."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ PAIRS = [
 
 
 def summed(pmf, reach, wanted):
-    """Sum of the pmf over the integers of [-reach, reach] that are *wanted*."""
+    """Return the sum of the pmf over the integers of [-reach, reach] that are *wanted*."""
     return math.fsum(pmf(z) for z in range(-reach, reach + 1) if wanted(z))
 
 
 def convolved_tail(one, other, n, reach):
-    """Pr[X - Y >= n] by convolution of two symmetric pmfs cut off at *reach*."""
+    """Return Pr[X - Y >= n] by convolution of two symmetric pmfs cut off at *reach*."""
     p = np.array([one(z) for z in range(-reach, reach + 1)])
     q = np.array([other(z) for z in range(-reach, reach + 1)])
     return math.fsum(np.convolve(p, q)[2 * reach + n :].tolist())
 
 
 def exact_laplace_tail(scale, n):
-    """Pr[X - Y >= n] for X and Y of one scale, at 300 bits: the convolution of q^|x| with itself, summed by hand.
+    """Return Pr[X - Y >= n] for X and Y of one scale, at 300 bits: the convolution of q^|x| with itself.
 
     Pr[X - Y = z] = ((1-q)/(1+q))^2 (|z| + (1+q^2)/(1-q^2)) q^|z|, whose tail is an arithmetico-geometric series.
     """
@@ -48,7 +48,7 @@ def exact_laplace_tail(scale, n):
 
 
 def exact_unequal_tail(scale, other, n):
-    """Pr[X - Y >= n] for two scales, at 300 bits.
+    """Return Pr[X - Y >= n] for two scales, at 300 bits.
 
     With X = U - U' and Y = V - V' of geometric variates, X - Y = (U + V') - (U' + V), and partial fractions of
     the generating function (1-p)^2 (1-r)^2 / ((1-pz)(1-p/z)(1-rz)(1-r/z)) give a p^z and an r^z term for z >= 0.
@@ -61,7 +61,7 @@ def exact_unequal_tail(scale, other, n):
 
 @pytest.mark.parametrize("scale", SCALES, ids=str)
 def test_laplace_std_is_the_root_of_the_summed_variance(scale):
-    """To twelve digits."""
+    """Equal to twelve digits."""
     reach = math.ceil(60 * scale) + 5
     variance = math.fsum(laplace_pmf(scale)(z) * z * z for z in range(-reach, reach + 1))
     assert DiscreteLaplace(scale).std == pytest.approx(math.sqrt(variance), rel=1e-12)
@@ -69,7 +69,7 @@ def test_laplace_std_is_the_root_of_the_summed_variance(scale):
 
 @pytest.mark.parametrize("variance", VARIANCES, ids=str)
 def test_gaussian_std_is_never_below_the_root_of_the_summed_variance(variance):
-    """And above it by less than a billionth unless sigma is below 1."""
+    """Above it by less than a billionth unless sigma is below 1."""
     reach = math.ceil(40 * math.sqrt(variance)) + 5
     truth = math.sqrt(math.fsum(gaussian_pmf(variance)(z) * z * z for z in range(-reach, reach + 1)))
     std = DiscreteGaussian(variance).std
@@ -124,7 +124,7 @@ def test_gaussian_half_width_is_nearly_the_smallest_that_misses_rarely_enough(va
 
 
 def test_half_width_misses_one_time_in_twenty_by_default():
-    """The 95 % intervals of every answer."""
+    """The default is that of the 95 % intervals of answers."""
     for noise in (DiscreteLaplace(Fraction(30)), DiscreteGaussian(Fraction(900))):
         assert noise.half_width() == noise.half_width(0.05)
 
@@ -144,7 +144,7 @@ def test_the_tail_of_a_laplace_difference_is_the_convolution(scale, other, n):
     [("2", 5, 0.0736656422), ("2", 20, 1.0371308e-4), ("13.3333", 100, 1.2690258e-3)],
 )
 def test_the_published_tails_of_a_laplace_difference_are_reproduced(scale, m, expected):
-    """Pr[X - Y >= m + 1], computed elsewhere."""
+    """Independent values of Pr[X - Y >= m + 1]."""
     assert laplace_difference_tail(Fraction(scale), Fraction(scale), m + 1) == pytest.approx(expected, rel=1e-7)
 
 
@@ -153,7 +153,7 @@ WIDE = [Fraction(10**6), Fraction(2**30), Fraction(7049 * 10**9 + 1, 7), Fractio
 
 @pytest.mark.parametrize("scale", WIDE, ids=str)
 def test_the_tail_of_a_wide_laplace_difference_is_never_too_small(scale):
-    """Up to the widest noise there is, and far out, where e^(-n/b) must not be a power of a rounded e^(-1/b)."""
+    """Up to the widest noise and far out, where e^(-n/b) must not be a power of a rounded e^(-1/b)."""
     for factor in (1, 10, 30, 60):
         n = factor * math.floor(scale)
         truth = exact_laplace_tail(scale, n)
@@ -162,7 +162,7 @@ def test_the_tail_of_a_wide_laplace_difference_is_never_too_small(scale):
 
 @pytest.mark.parametrize("apart", [Fraction(1, 10**k) for k in (1, 3, 6, 12, 30)], ids=str)
 def test_the_tail_for_nearly_equal_scales_is_never_too_small(apart):
-    """The closed form for unequal scales divides by their difference; nothing may be lost there."""
+    """The closed form for unequal scales divides by their small difference."""
     for scale, n in itertools.product((Fraction(10), Fraction(1, 3)), (0, 3, 50)):
         truth = exact_unequal_tail(scale, scale + apart, n)
         for pair in ((scale, scale + apart), (scale + apart, scale)):
@@ -170,7 +170,7 @@ def test_the_tail_for_nearly_equal_scales_is_never_too_small(apart):
 
 
 def test_the_two_exact_references_agree_with_each_other():
-    """Both with a convolution, and the unequal one with the equal one as the scales meet."""
+    """Both agree with a convolution, and with each other as the scales converge."""
     for n in (0, 1, 7, 40):
         equal, apart = exact_laplace_tail(Fraction(5), n), exact_unequal_tail(Fraction(5), Fraction(7, 2), n)
         assert float(equal) == pytest.approx(convolved_tail(*[laplace_pmf(Fraction(5))] * 2, n, 400), rel=1e-10)
@@ -199,7 +199,7 @@ def test_the_margin_of_linkedins_example_is_342():
 @pytest.mark.parametrize("probability", [Fraction(1, 10**10), Fraction(1, 1000), Fraction(2, 5), Fraction(1)], ids=str)
 @pytest.mark.parametrize("scale", [*SCALES, *WIDE], ids=str)
 def test_a_laplace_margin_is_never_too_small_and_hardly_too_large(scale, probability):
-    """Pr[X - Y > m] at 300 bits is at most the probability; a hundred-millionth narrower it is not, or m is 0."""
+    """Pr[X - Y > m] at 300 bits is at most the probability, and above it for a slightly smaller margin, or m is 0."""
     margin = DiscreteLaplace(scale).difference_margin(probability)
     assert exact_laplace_tail(scale, margin + 1) <= real(probability)
     less = margin - 1 - math.floor(margin / 10**8)
@@ -219,8 +219,8 @@ def test_a_gaussian_margin_is_never_too_small_and_not_much_too_large(variance, p
 
 
 @given(st.integers(0, 10**7), st.fractions(Fraction(1, 1000), Fraction(999, 1000)))
-def test_the_smallest_margin_is_found_wherever_it_is(answer, probability):
-    """For a tail that falls below the probability exactly at *answer*; asked of no negative margin."""
+def test_the_smallest_margin_is_found(answer, probability):
+    """For a tail that falls below the probability exactly at *answer*; no negative margin is evaluated."""
 
     def tail(m):
         assert m >= 0

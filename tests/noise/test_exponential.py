@@ -1,4 +1,4 @@
-"""Bounds on logarithms and on exponential variates enclose the truth, whatever the words are."""
+"""Bounds on logarithms and on exponential variates enclose the exact value for any words."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ KNOWN_BITS = [1, 2, 4, 8, 17, 31, 32, 33, 40, 52, 53, 63, 64]
 
 
 def variates(words, known_bits=64, further=None):
-    """Exponentials that drew *words*; `further` holds the words of label "x/index/depth"."""
+    """Return exponentials that drew *words*; `further` holds the words of label "x/index/depth"."""
     named = {"x": words, **{f"x/{label}": [word] for label, word in (further or {}).items()}}
     return Exponentials(ScriptedBits(named), "x", len(words), known_bits)
 
 
 def intervals(words, known_bits):
-    """The uniform interval that the known bits of each word leave: fractions (low, high)."""
+    """Return the uniform interval that the known bits of each word leave: fractions (low, high)."""
     known = [int(word) >> (64 - known_bits) for word in words]
     return [(Fraction(k, 1 << known_bits), Fraction(k + 1, 1 << known_bits)) for k in known]
 
 
 def gumbel(uniform):
-    """-ln -ln of a fraction, at 300 bits; infinities at the ends."""
+    """Return -ln -ln of a fraction at 300 bits, infinite at the ends."""
     if uniform in (0, 1):
         return mpmath.mpf("-inf") if uniform == 0 else mpmath.mpf("inf")
     return -log(-log(uniform))
@@ -48,7 +48,7 @@ def gumbel(uniform):
 
 @given(st.fractions(min_value=Fraction(1, 10**40), max_value=10**40).filter(lambda v: v != 1), st.integers(15, 80))
 def test_log_bounds_enclose_the_logarithm_narrowly(value, digits):
-    """On both sides of mpmath's value; as far apart as a few units of the last digit, of the value or of its log."""
+    """They are on both sides of mpmath's value, a few units of the last digit apart."""
     low, high = log_bounds(value, digits)
     truth = log(value)
     assert real(low) < truth < real(high)
@@ -58,7 +58,7 @@ def test_log_bounds_enclose_the_logarithm_narrowly(value, digits):
 @pytest.mark.parametrize("shift", [10, 64, 128, 200])
 @pytest.mark.parametrize("side", [-1, 1])
 def test_log_bounds_enclose_next_to_one(shift, side):
-    """Where the logarithm nearly vanishes and the quotient's rounding is all that can be seen."""
+    """The logarithm nearly vanishes there, and only the quotient's rounding remains."""
     value = 1 + side * Fraction(1, 1 << shift)
     for digits in (shift // 3 + 5, shift // 3 + 20, 90):
         low, high = log_bounds(value, digits)
@@ -67,7 +67,7 @@ def test_log_bounds_enclose_next_to_one(shift, side):
 
 @pytest.mark.parametrize("power", [-2000, -600, -300, 300, 600, 2000])
 def test_log_bounds_enclose_for_values_that_are_no_floats(power):
-    """A rival's factor may be as small or as large as it likes."""
+    """A rival's factor may be arbitrarily small or large."""
     value = Fraction(7, 3) * Fraction(10) ** power
     low, high = log_bounds(value, 60)
     assert real(low) < log(value) < real(high)
@@ -82,8 +82,8 @@ def test_log_bounds_enclose_for_values_that_are_no_floats(power):
         "Exponentials(Ones(), 'x', 1).bounds(0, 1)",
     ],
 )
-def test_the_logarithm_of_what_rounds_to_one_is_bounded_too(call):
-    """W may be as near to 1 as its words say. In a process of its own: what is wrong here may never return."""
+def test_the_logarithm_of_a_value_that_rounds_to_one_is_bounded(call):
+    """In a separate process, since a defect here may never return."""
     script = f"""
         from fractions import Fraction
         import numpy as np
@@ -99,7 +99,7 @@ def test_the_logarithm_of_what_rounds_to_one_is_bounded_too(call):
 
 @pytest.mark.parametrize("known_bits", KNOWN_BITS)
 def test_radius_is_a_true_bound_for_adversarial_words(known_bits):
-    """Every real that the known bits allow is within the radius of what `values` returned."""
+    """Every real that the known bits allow is within the radius of the value."""
     noise = variates(ADVERSARIAL, known_bits)
     values = noise.values()
     radius = noise.radius(values)
@@ -116,14 +116,14 @@ def test_radius_is_a_true_bound_for_adversarial_words(known_bits):
 
 
 def test_a_word_of_zeros_has_no_finite_radius():
-    """W may be 0 and the variate as large as it likes."""
+    """W may be 0 and the variate arbitrarily large."""
     noise = variates([0, 1, 15])
     assert noise.radius(noise.values()).tolist() == [np.inf] * 3
 
 
 @pytest.mark.parametrize("known_bits", KNOWN_BITS)
-def test_what_is_not_irregular_is_known_to_one_in_a_half_million(known_bits):
-    """The races skip candidates by it: values not called irregular are off by at most 2^-19 of themselves."""
+def test_regular_values_have_a_relative_error_of_2_to_the_minus_19(known_bits):
+    """Races skip candidates by it."""
     near_one = [ALL_ONES - (1 << p) - k * (1 << p) // 8 for p in range(20, 62) for k in range(9)]
     words = sorted({*ADVERSARIAL, *near_one})
     noise = variates(words, known_bits)
@@ -138,7 +138,7 @@ def test_what_is_not_irregular_is_known_to_one_in_a_half_million(known_bits):
 
 @pytest.mark.parametrize("known_bits", KNOWN_BITS)
 def test_gumbel_bounds_enclose_for_adversarial_words(known_bits):
-    """Both ends of every uniform interval lie inside; where W may be 0 or 1 the bound is infinite on that side."""
+    """Both ends of every uniform interval are inside, and the bound is infinite where W may be 0 or 1."""
     noise = variates(ADVERSARIAL, known_bits)
     lows, highs = noise.gumbel_bounds(np.arange(len(ADVERSARIAL)))
     for low, high, (least, most) in zip(lows.tolist(), highs.tolist(), intervals(ADVERSARIAL, known_bits), strict=True):
@@ -147,7 +147,7 @@ def test_gumbel_bounds_enclose_for_adversarial_words(known_bits):
 
 
 def test_gumbel_bounds_are_as_narrow_as_64_bits_allow():
-    """For 20,000 random words: 2^-40 wide and better, so that refinements are rare."""
+    """For 20,000 random words the bounds are within 2^-40, so that refinements are rare."""
     noise = Exponentials(keyed("narrow"), "x", 20_000)
     low, high = noise.gumbel_bounds(np.arange(20_000))
     assert np.median(high - low) < 2.0**-44
@@ -155,7 +155,7 @@ def test_gumbel_bounds_are_as_narrow_as_64_bits_allow():
 
 
 def test_values_are_exponential_variates_of_their_words():
-    """-ln of the words, as mpmath computes it, for random words and further words: within the radius."""
+    """Values are -ln of random words and further words by mpmath, within the radius."""
     noise = Exponentials(keyed("values"), "x", 300)
     values = noise.values()
     for value, bound, exact in zip(
@@ -166,7 +166,7 @@ def test_values_are_exponential_variates_of_their_words():
 
 @pytest.mark.parametrize("known_bits", [1, 2, 4, 64])
 def test_refined_bounds_are_nested_and_close_in_on_the_variate(known_bits):
-    """Each depth lies inside the one before, holds the exact variate, and is about 2^-64 times as wide."""
+    """Each depth is inside the previous one, contains the exact variate, and is about 2^-64 times as wide."""
     exact = exact_exponentials(keyed("nested"), "x", 40, known_bits)
     noise = Exponentials(keyed("nested"), "x", 40, known_bits)
     for i, truth in enumerate(exact):
@@ -180,8 +180,8 @@ def test_refined_bounds_are_nested_and_close_in_on_the_variate(known_bits):
             least, most = low, high
 
 
-def test_bounds_do_not_depend_on_the_order_of_asking():
-    """Depth 3 at once or step by step, this variate first or last: the same words, drawn once."""
+def test_bounds_do_not_depend_on_the_order_of_calls():
+    """Depth 3 at once or step by step, in any order of variates: the same words, drawn once."""
     one, other = (Exponentials(keyed("order"), "x", 3) for _ in range(2))
     deep = [one.bounds(i, 3) for i in (0, 1, 2)]
     steps = {i: [other.bounds(i, depth) for depth in (1, 2, 3)] for i in (2, 0, 1)}
@@ -190,7 +190,7 @@ def test_bounds_do_not_depend_on_the_order_of_asking():
 
 
 def test_further_words_are_labelled_by_index_and_depth():
-    """Words of ones after a known word push W to the upper end, zeros to the lower: by the documented labels."""
+    """Further words of ones push W to the upper end, and zeros to the lower, by the documented labels."""
     word = 12345 << 40
     noise = variates([HALF, word, word], further={"1/1": ALL_ONES, "2/1": 0})
     assert noise.bounds(1, 1)[1] < noise.bounds(2, 1)[0]
@@ -200,7 +200,7 @@ def test_further_words_are_labelled_by_index_and_depth():
 
 
 def test_the_upper_end_is_unknown_while_the_uniform_may_be_zero():
-    """Words of zeros: None, and a number as soon as one bit is set."""
+    """Words of zeros give None, and a number once a bit is set."""
     noise = variates([0], further={"0/1": 0, "0/2": 1})
     assert noise.bounds(0, 1)[1] is None
     low, high = noise.bounds(0, 2)
@@ -215,7 +215,7 @@ def test_known_bits_hide_the_rest_of_the_word():
 
 
 def test_none_are_drawn_for_none():
-    """Drawing 0 gives a vector of no variates, which takes its label all the same."""
+    """Zero draws give an empty vector and use their label."""
     bits = keyed("none")
     noise = Exponentials(bits, "x", 0)
     assert len(noise) == 0

@@ -21,7 +21,7 @@ LARGE = [0, 1, 2**53 + 1, 2**61 - 1, 2**62]
 
 
 def with_noise(noise):
-    """How every mechanism releases counts: an int64 plus int64 noise."""
+    """Return counts with noise as every mechanism does: int64 plus int64."""
     return lambda count: np.full(N, count, dtype=np.int64) + noise.draw(keyed("grid"), "x", N)
 
 
@@ -48,7 +48,7 @@ def coarse_laplace(scale):
 
 
 def betrayals(release, counts, low_bits):
-    """What in the values released for these true *counts* depends on the counts, or leaves a grid behind.
+    """Return what in the values released for these true *counts* depends on the counts, or has a grid.
 
     - not all values are integers: the spacing of floats tells how large the terms of the sum were;
     - value less count is not the same for every count with the same bits: rounding looked at the sum, so the set of
@@ -77,7 +77,7 @@ def betrayals(release, counts, low_bits):
 
 @pytest.mark.parametrize("scale", [Fraction(1, 3), Fraction(2), Fraction(200, 15)], ids=str)
 def test_narrow_noise_is_the_same_for_every_count(scale):
-    """Equal bits give equal noise, whatever it is added to, up to 2^62; every integer is attainable."""
+    """Equal bits give equal noise for counts up to 2^62, and every integer is attainable."""
     for noise in (DiscreteLaplace(scale), DiscreteGaussian(scale**2)):
         assert betrayals(with_noise(noise), [*SMALL, *LARGE], 0) == set()
         assert noise.draw(keyed("grid"), "x", N).dtype == np.int64
@@ -86,7 +86,7 @@ def test_narrow_noise_is_the_same_for_every_count(scale):
 @pytest.mark.statistical
 @pytest.mark.parametrize("scale", [Fraction(10**9), Fraction(2**35), Fraction(2**40) - 1], ids=str)
 def test_wide_noise_reaches_every_residue_alike(scale):
-    """Up to the widest noise, the low six bits of what is released are uniform: the set of values has no grid."""
+    """Up to the widest noise the low six bits of released values are uniform, so they have no grid."""
     for noise in (DiscreteLaplace(scale), DiscreteGaussian(scale**2)):
         assert betrayals(with_noise(noise), LARGE, 6) == set()
 
@@ -103,19 +103,19 @@ def test_wide_noise_reaches_every_residue_alike(scale):
     ids=["float", "wide float", "rounded", "wide rounded", "coarse"],
 )
 def test_floating_point_noise_is_detected(release, counts, low_bits, expected):
-    """The checker rejects each planted defect, for the reason it should."""
+    """The checker rejects each planted defect for its own reason."""
     assert betrayals(release, counts, low_bits) >= expected
 
 
 def attainable(noise, count, around):
-    """Which integers of the window *around* a narrow release of *count* was seen to take."""
+    """Return which integers of the window *around* a narrow release of *count* occurred."""
     values = set((count + noise.draw(keyed("attainable"), "x", 200_000)).tolist())
     return {value for value in range(around - 3, around + 4) if value in values}
 
 
 @pytest.mark.parametrize("noise", [DiscreteLaplace(Fraction(3, 2)), DiscreteGaussian(Fraction(4))], ids=repr)
 def test_neighbouring_counts_reach_the_same_integers(noise):
-    """A window of seven values is reached in full from every count near it."""
+    """A window of seven values is reached completely from every count near it."""
     for count in (2**62 - 2, 2**62 - 1, 2**62):
         assert len(attainable(noise, count, 2**62 - 1)) == 7
 

@@ -1,4 +1,4 @@
-"""A race decides exactly what its bits say, however few of them it looks at first."""
+"""A race decides exactly by its bits, for any number of bits that it sees first."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RACES = {1: 80, 2: 120, 4: 250, 8: 400, 20: 500, 36: 500, 64: 1200}
 
 
 def run(scores, scale, bits, *, rival=None, divisors=None, limit=None, known_bits=64):
-    """Run a race; the order as a list."""
+    """Run a race and return the order as a list."""
     race = Race(
         np.array(scores, dtype=np.int64), scale, rival, None if divisors is None else np.array(divisors, dtype=np.int64)
     )
@@ -40,7 +40,7 @@ def run(scores, scale, bits, *, rival=None, divisors=None, limit=None, known_bit
 
 
 def reference(scores, scale, make_bits, *, rival=None, divisors=None, limit=None, known_bits=64):
-    """The same by 300-bit keys: scale * score + ln factor - ln E, from the documentation."""
+    """Return the same order by 300-bit keys: scale * score + ln factor - ln E, from the documentation."""
     n = len(scores)
     noise = exact_exponentials(make_bits(), "race", n + (rival is not None), known_bits)
     keys = [real(scale * score) - log(e) for score, e in zip(scores, noise, strict=False)]
@@ -56,7 +56,7 @@ def reference(scores, scale, make_bits, *, rival=None, divisors=None, limit=None
 
 
 def random_race(seed):
-    """A race that is close: a few competitors whose scores differ by about one Gumbel deviation."""
+    """Return a close race: a few competitors whose scores differ by about one Gumbel deviation."""
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, 9))
     scale = Fraction(int(rng.integers(1, 10**6)), int(rng.integers(1, 10**6))) / int(rng.choice([1, 10**9]))
@@ -74,7 +74,7 @@ def random_race(seed):
 
 @pytest.mark.parametrize(("known_bits", "races"), RACES.items())
 def test_random_races_end_as_at_300_bits(known_bits, races):
-    """Close races with rivals, divisors, limits, huge and tiny scores: order and flag are the exact ones."""
+    """Close races with rivals, divisors, limits, huge and tiny scores have the exact order and flag."""
     reached = 0
     for seed in range(races):
         race = random_race(seed)
@@ -86,7 +86,7 @@ def test_random_races_end_as_at_300_bits(known_bits, races):
 
 
 def test_the_first_bits_alone_do_not_decide_these_races():
-    """So the test above is not empty: keys from 4 known bits, ties by index, often give another order."""
+    """The test above can fail: keys of 4 known bits, ties by index, often give another order."""
     wrong = 0
     for seed in range(100):
         race = random_race(seed) | {"rival": None, "divisors": None, "limit": None}
@@ -102,7 +102,7 @@ def test_the_first_bits_alone_do_not_decide_these_races():
     ("n", "scale", "known_bits"), [(1000, Fraction(1, 7), 64), (1000, Fraction(1, 300), 64), (60, Fraction(1, 2), 8)]
 )
 def test_long_races_cut_to_few_places_end_as_at_300_bits(n, scale, known_bits):
-    """What is left out before the exact comparison is nothing that could have been placed."""
+    """Candidates that are dropped before the exact comparison could not have been placed."""
     scores = np.random.default_rng(5).integers(0, 60, n).tolist()
     make_bits = functools.partial(keyed, "long", scale)
     for rival in (None, Rival(55, Fraction(2))):
@@ -115,7 +115,7 @@ def test_long_races_cut_to_few_places_end_as_at_300_bits(n, scale, known_bits):
 
 
 def test_places_do_not_depend_on_how_many_there_are():
-    """The first places of a race with a limit are the first places of the race without."""
+    """The first places are the same with and without a limit."""
     scores = np.random.default_rng(6).integers(0, 20, 400).tolist()
     full, _ = run(scores, Fraction(1, 3), keyed("prefix"))
     for limit in (1, 2, 17, 399, 400, 401, 10_000):
@@ -151,7 +151,7 @@ def test_keys_that_meet_within_a_word_are_decided_by_the_next(word, scores, scal
 
 
 def test_equal_words_and_scores_are_decided_by_further_words():
-    """A tie of 64 and of 128 bits is no tie; index and position decide nothing."""
+    """Ties of 64 and of 128 bits are decided by further words, not by index and position."""
     for third, expected in (((5, 9), [1, 0]), ((9, 5), [0, 1])):
         words = {
             "race": [1 << 60] * 2,
@@ -165,7 +165,7 @@ def test_equal_words_and_scores_are_decided_by_further_words():
 
 @pytest.mark.parametrize("extreme", [0, ALL_ONES, 1, ALL_ONES - 1])
 def test_extreme_words_are_placed_exactly(extreme):
-    """Words of nothing but zeros or ones leave infinitely much open; further words close it."""
+    """Words of only zeros or ones leave infinite intervals, which further words close."""
     scores = [0, 1, 2, 3]
     for rival in (None, Rival(1, Fraction(3, 2))):
         for at in range(4 + (rival is not None)):
@@ -179,7 +179,7 @@ def test_extreme_words_are_placed_exactly(extreme):
 
 @pytest.mark.parametrize("known_bits", [33, 40, 48, 56])
 def test_nearly_equal_great_variates_are_not_cut_away(known_bits):
-    """Two uniforms next to 1 with the same known bits; the lower score has the greater variate and takes the place."""
+    """Of two uniforms next to 1 with equal known bits, the lower score has the greater variate and is placed."""
     word = ALL_ONES - (1 << 34) - (1 << 33)
     lead = Fraction(1, 2 ** (known_bits - 29))
     make_bits = functools.partial(
@@ -190,8 +190,8 @@ def test_nearly_equal_great_variates_are_not_cut_away(known_bits):
 
 
 @pytest.mark.parametrize("digits", [1, 18, 60, 324, 3000])
-def test_the_exponents_are_as_exact_as_the_race_takes_them_to_be(digits):
-    """Differences of huge scores, divisors, and a rival factor of many digits: inside the margin of the intervals."""
+def test_exponents_are_within_the_margin_that_the_race_assumes(digits):
+    """Differences of huge scores, divisors, and a rival factor of many digits."""
     rng = np.random.default_rng(digits)
     for scale in (Fraction(1, 3), Fraction(10**6, 7), *[Fraction(1, 2**61)] * 30):
         scores = [2**62, 2**62 - 1, 2**62 - 10**9, 0, -(2**62)]
@@ -216,7 +216,7 @@ def test_the_exact_exponents_enclose_the_truth():
 
 
 class TestTheRival:
-    """When the race counts as ended by it."""
+    """When a race ends by its rival."""
 
     def test_only_the_rival_races(self):
         """No items: nothing is returned, and the rival was reached if there is one; no bits are needed."""
@@ -232,12 +232,12 @@ class TestTheRival:
             assert found == expected
 
     def test_an_item_far_behind_it_is_never_returned(self):
-        """And one far ahead always is, on both sides of 2^62."""
+        """An item far ahead always is, on both sides of 2^62."""
         bits = keyed("far")
         assert run([0, 2**62], Fraction(1), bits, rival=Rival(2**61)) == ([1], True)
 
     def test_its_score_may_be_the_greatest_or_the_least(self):
-        """Also one tau above the largest count."""
+        """A score one tau above the largest count is included."""
         assert run([2**62, 0], Fraction(1), keyed("a"), rival=Rival(2**62 + 2**31)) == ([], True)
         assert run([2**62, 2**61], Fraction(1), keyed("a"), rival=Rival(-(2**62)), limit=3) == ([0, 1], True)
 
@@ -251,7 +251,7 @@ def test_a_label_used_twice_raises():
 
 
 def test_a_race_does_not_change_its_scores():
-    """They belong to the head."""
+    """The scores are the head's."""
     scores = np.array([5, 4, 3, 3])
     scores.flags.writeable = False
     Race(scores, Fraction(1, 2), Rival(3)).run(keyed("frozen"), "race", 2)

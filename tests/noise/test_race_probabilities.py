@@ -1,4 +1,4 @@
-"""The order of a race is Plackett-Luce: peeling by the exponential mechanism, probability by probability."""
+"""The order of a race is Plackett-Luce: peeling by the exponential mechanism."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RIVAL = "rival"
 
 
 def plackett_luce(exponents, limit, rival=None):
-    """Pr of every outcome (the items before the rival and within *limit*, whether the rival was reached)."""
+    """Return the probability of every outcome: items before the rival within *limit*, and if the rival was reached."""
     competitors = dict(enumerate(exponents)) | ({} if rival is None else {RIVAL: rival})
     outcomes = Counter()
 
@@ -40,12 +40,12 @@ def plackett_luce(exponents, limit, rival=None):
 
 
 def outcomes_of(runner, runs=RUNS):
-    """How often each outcome occurs; *runner* returns one."""
+    """Return how often each outcome of *runner* occurs."""
     return Counter(runner() for _ in range(runs))
 
 
 def racer(race, limit, context, known_bits=64):
-    """A function that runs *race* once more, with fresh bits."""
+    """Return a function that runs *race* with fresh bits."""
     bits = StreamBits(context, 2**19)
 
     def once():
@@ -56,7 +56,7 @@ def racer(race, limit, context, known_bits=64):
 
 
 def scaled(probabilities, runs=RUNS):
-    """Expected counts."""
+    """Return expected counts."""
     return {outcome: runs * p for outcome, p in probabilities.items()}
 
 
@@ -82,7 +82,7 @@ CASES = {
 
 
 def exponents_of(scores, scale, rival, divisors):
-    """Exact differences, in floats, and the rival's."""
+    """Return exact differences as floats, and the rival's."""
     base = max(scores)
     exponents = [float(scale * (s - base)) - math.log(d) for s, d in zip(scores, divisors or [1] * 9, strict=False)]
     return exponents, None if rival is None else float(scale * (rival.score - base)) + math.log(rival.factor)
@@ -102,7 +102,7 @@ def test_all_ordered_outcomes_are_plackett_luce(case):
 @pytest.mark.statistical
 @pytest.mark.parametrize(("known_bits", "runs"), [(1, 150), (2, 250), (4, 500)])
 def test_forced_refinements_change_no_probability(known_bits, runs):
-    """Three items and a rival, seen through one, two and four bits at first."""
+    """Three items and a rival, with one, two and four bits known at first."""
     race = Race(np.array([3, 2, 1]), Fraction(1, 2), Rival(2))
     expected = scaled(plackett_luce([1.5, 1.0, 0.5], 3, 1.0), runs)
     assert p_value(outcomes_of(racer(race, 3, ("forced", known_bits), known_bits), runs), expected) > SURE
@@ -124,14 +124,14 @@ def test_equal_scores_come_in_every_order_alike():
 
 @pytest.mark.statistical
 def test_the_published_example_of_the_strict_rule_is_reproduced():
-    """Items 3 and 2 against a rival of score 2, factor 2 / .05, at .5: .0386581642, .0234473618, .9378944739."""
+    """Items 3 and 2 with a rival of score 2, factor 2 / .05, at .5: .0386581642, .0234473618, .9378944739."""
     race = Race(np.array([3, 2]), Fraction(1, 2), Rival(2, Fraction(40)))
     expected = scaled({((0,), False): 0.0386581642, ((1,), False): 0.0234473618, ((), True): 0.9378944739})
     assert p_value(outcomes_of(racer(race, 1, "published")), expected) > SURE
 
 
 def planted(race, limit, keys):
-    """A race that orders by *keys*, floats, of which a rival's is the last."""
+    """Return a race that orders by *keys*, floats, the last of which is a rival's."""
     rng = np.random.default_rng(7)
 
     def once():
@@ -144,7 +144,7 @@ def planted(race, limit, keys):
 
 
 def float_keys(race, rng):
-    """A planted defect: scores turned into floats before they are compared."""
+    """A planted defect: scores become floats before they are compared."""
     base = race.scores.astype(np.float64) * float(race.scale)
     if race.rival is not None:
         base = np.append(base, race.rival.score * float(race.scale) + math.log(race.rival.factor))
@@ -181,8 +181,8 @@ def test_other_races_are_distinguished_from_plackett_luce(case, keys):
     assert p_value(outcomes_of(planted(race, limit, keys)), expected) < SURE
 
 
-def test_the_planted_frame_itself_passes_with_right_keys():
-    """So it is the defect that is rejected, not the frame."""
+def test_the_planted_race_passes_with_correct_keys():
+    """The test above rejects the defects, not the race around them."""
     scores, scale, rival, divisors, limit = CASES["divisors and a rival"]
     exponents, bar = exponents_of(scores, scale, rival, divisors)
     race = Race(np.array(scores), scale, rival, np.array(divisors))
@@ -191,7 +191,7 @@ def test_the_planted_frame_itself_passes_with_right_keys():
 
 
 def test_the_expected_probabilities_are_those_of_the_exponential_mechanism():
-    """They add up to one, and the first place alone has probabilities in proportion to the weights."""
+    """They sum to one, and the first place has probabilities proportional to the weights."""
     exponents, bar = [1.5, 1.0, 0.0], 0.8
     total = math.fsum(map(math.exp, [*exponents, bar]))
     for limit in (1, 2, 3, 4):

@@ -1,4 +1,4 @@
-"""Rounded Gaussian noise is exact: its distribution, its rounding, and what happens where floats cannot decide."""
+"""Rounded Gaussian noise is exact: its distribution, its rounding, and decisions that floats cannot make."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECRET = b"thirty-two bytes of rounded noise"
 
 
 def draw(numerator, precisions, run=0, known_bits=64):
-    """Noise with bits that follow from *run*."""
+    """Return noise with bits that follow from *run*."""
     return rounded_gaussian(KeyedBits(SECRET, run), "x", numerator, np.asarray(precisions), known_bits)
 
 
@@ -44,7 +44,7 @@ def test_wide_noise_is_gaussian():
 
 
 def test_every_value_has_its_own_variance():
-    """Small variances give small noise, at the places where they stand."""
+    """Small variances give small noise at their positions."""
     precisions = np.tile([1, 2**60], 500)
     found = draw(2**62, precisions)
     assert abs(found[1::2]).max() < 20
@@ -52,7 +52,7 @@ def test_every_value_has_its_own_variance():
 
 
 def test_the_floats_are_confirmed_by_exact_arithmetic():
-    """Acceptance of every proposal, decided by fractions of 128 bits, is what the intervals said."""
+    """The acceptance of every proposal by fractions of 128 bits equals that of the intervals."""
     from discreet.noise.rounded import _accepted
 
     bits = KeyedBits(SECRET, 9)
@@ -62,16 +62,16 @@ def test_the_floats_are_confirmed_by_exact_arithmetic():
 
 @pytest.mark.parametrize(("square", "rounded"), [(0, 0), (Fraction(1, 4), 1), (Fraction(24, 100), 0), (6, 2), (7, 3)])
 def test_roots_are_rounded_exactly(square, rounded):
-    """floor(sqrt(x) + 1/2)."""
+    """The result is floor(sqrt(x) + 1/2)."""
     assert _rounded_root(Fraction(square)) == rounded
 
 
 def test_no_bits_are_drawn_for_no_values():
-    """An empty row of values gets no noise."""
+    """An empty array gets no noise."""
     assert draw(1, np.zeros(0, np.int64)).tolist() == []
 
 
 def test_noise_that_could_leave_the_integers_is_refused():
-    """A standard deviation above 2^40."""
+    """A standard deviation above 2^40 could overflow."""
     with pytest.raises(InputError, match="too small"):
         draw(2**80 + 1, np.array([1]))

@@ -1,4 +1,4 @@
-"""The baselines of count releases do what they claim to do."""
+"""The baselines of count releases behave as published."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.papers.checks import FAR, far_from
 
 
 def table(*of_users):
-    """A table from the items of each user."""
+    """Return a table from the items of each user."""
     pairs = [(user, item) for user, items in enumerate(of_users) for item in items]
     users, items = np.array(pairs, dtype=np.int64).T
     return UserItems("t", users, items)
@@ -28,16 +28,16 @@ def table(*of_users):
 class TestPlume:
     """The two-pass release with bounded contributions."""
 
-    def test_bounding_keeps_the_most_of_every_user_and_all_of_the_others(self):
-        """Exactly min(own, most) pairs each; users need not stand together."""
+    def test_bounding_keeps_at_most_the_bound_of_every_user(self):
+        """Exactly min(own, most) pairs each, for rows in any order."""
         users = np.array([2, 0, 1, 0, 0, 1, 0, 3])
         keep = baselines.bounding_mask(users, 2, np.random.default_rng(1))
         assert np.bincount(users[keep]).tolist() == [2, 2, 1, 1]
         assert baselines.bounding_mask(users, 4, np.random.default_rng(1)).all()
 
     @pytest.mark.statistical
-    def test_every_subset_is_as_likely(self):
-        """All six pairs of four items, whatever the other users have; keeping the first ones is rejected."""
+    def test_every_subset_is_equally_likely(self):
+        """All six pairs of four items, for any other users; keeping the first items is rejected."""
         users = np.array([0, 0, 0, 1, 1, 1, 1, 2])
         rng = np.random.default_rng(2)
         trials = 6000
@@ -46,8 +46,8 @@ class TestPlume:
         assert not far_from(seen, fair, trials)
         assert far_from({(0, 1): trials}, fair, trials)
 
-    def test_the_percentile_is_over_users_who_have_something(self):
-        """Inverse of the empirical distribution, so a whole number that occurs."""
+    def test_the_percentile_is_over_users_with_items(self):
+        """The inverse of the empirical distribution, an integer that occurs."""
         contributions = np.array([0, 0, 1, 2, 3, 10])
         found = [baselines.non_private_percentile(contributions, percent) for percent in (0, 50, 75, 76, 100)]
         assert found == [1, 2, 3, 10, 10]
@@ -61,7 +61,7 @@ class TestPlume:
 
     @pytest.mark.statistical
     def test_items_are_selected_by_gaussian_noise_of_their_share_of_rho(self):
-        """Of 4,000 items at the same count, found as often as the normal distribution says; and half of rho is left."""
+        """Of 4,000 items at one count the share of the normal distribution is found, and half of rho is left."""
         rho, delta, share, count = 0.5, 1e-6, 0.25, 9
         items = np.repeat(np.arange(4000), count)
         everyone = UserItems("one item each", np.arange(len(items)), items)
@@ -95,12 +95,12 @@ class TestPlume:
         assert high.counts == pytest.approx([4000, 2000, 2000, 2000], abs=1)
 
     def test_nothing_found_is_an_empty_release(self):
-        """And a threshold on it leaves it empty."""
+        """A threshold on an empty release leaves it empty."""
         release = baselines.plume(table([0], [1]), [(0.01, 1e-9)], 95, np.random.default_rng(6))[0]
         assert len(release.items) == len(release.counts) == len(release.above(1).items) == 0
 
-    def test_a_threshold_keeps_what_reaches_it(self):
-        """With items, counts and sigmas side by side."""
+    def test_a_threshold_keeps_the_items_that_reach_it(self):
+        """Items, counts and sigmas stay aligned."""
         cut = baselines.Counted(np.array([4, 5, 6]), np.array([9.0, 11.0, 10.0]), np.array([1.0, 2.0, 3.0])).above(10)
         assert (cut.items.tolist(), cut.counts.tolist(), cut.sigma.tolist()) == ([5, 6], [11, 10], [2, 3])
 
@@ -112,7 +112,7 @@ class TestCountReleaseAsPublished:
     LIMIT = (0.05, 5e-9)
 
     def published(self, trials, constant):
-        """How often each rank is released."""
+        """Return how often each rank is released."""
         rng = np.random.default_rng(7)
         runs = [
             baselines.published_count_release(self.HEAD, self.LIMIT, 10_000, rng, constant=constant)

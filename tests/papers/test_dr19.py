@@ -1,4 +1,4 @@
-"""The experiments of Durfee & Rogers 2019 run, small, and find what can be computed otherwise."""
+"""The experiments of Durfee & Rogers 2019 run on small tables and agree with independent calculations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RATIOS = {
 
 @pytest.fixture(scope="module")
 def setting(tmp_path_factory):
-    """Made-up tables only."""
+    """Return a setting of made-up tables only."""
     return Setting(Tables(tmp_path_factory.mktemp("no tables")), smoke=True)
 
 

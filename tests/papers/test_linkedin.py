@@ -1,4 +1,4 @@
-"""The experiments of LinkedIn 2021 run, small, and find what can be computed otherwise."""
+"""The experiments of LinkedIn 2021 run on small tables and agree with independent calculations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MODULES = (linkedin_figure_3, linkedin_figure_4, linkedin_figure_5, linkedin_sec
 
 @pytest.fixture(scope="module")
 def setting(tmp_path_factory):
-    """Made-up tables only."""
+    """Return a setting of made-up tables only."""
     return Setting(Tables(tmp_path_factory.mktemp("no tables")), smoke=True)
 
 
@@ -34,7 +34,7 @@ def test_an_experiment_runs_on_made_up_tables(experiment, setting, tmp_path):
     page_of(experiment, setting, tmp_path)
 
 
-def test_an_audience_of_everybody_is_the_head_and_of_half_about_half_of_it(setting):
+def test_a_whole_audience_is_the_head_and_half_an_audience_about_half_of_it(setting):
     """Counts are thinned one by one and sorted again."""
     table = setting.tables.made_up("linkedin-articles")
     rng = np.random.default_rng(1)
@@ -92,7 +92,7 @@ def test_figure_4_returns_the_items_above_the_threshold(setting):
     assert 5 < np.std(errors) < 25  # Laplace of scale 10 has 14.1
 
 
-def test_the_share_beyond_a_budget_counts_each_analyst_from_her_first_day_beyond_it():
+def test_the_share_beyond_a_budget_counts_analysts_from_their_first_day_beyond_it():
     """Three analysts; one never, one at once, one on day 5."""
     rows = [
         {"analyst": "a", "day": 0, "calls": 10},

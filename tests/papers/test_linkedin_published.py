@@ -21,8 +21,8 @@ def test_averaging_reproduces_the_published_eleven_percent():
     assert round(100 * found, 2) == 11.55
 
 
-def test_the_normal_law_understates_the_averaging_attack():
-    """Means of Laplace noise are more often close to 0 than the paper's normal law says, less so with more answers."""
+def test_the_normal_distribution_understates_the_averaging_attack():
+    """Means of Laplace noise are more often near 0 than the paper's normal distribution, less so for many answers."""
     excesses = [averaging(0.15, m) / published.averaging_published(0.15, m) - 1 for m in (1, 5, 30, 365, 4000)]
     assert all(excess > 0 for excess in excesses)
     assert excesses == sorted(excesses, reverse=True)

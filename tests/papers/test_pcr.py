@@ -1,4 +1,4 @@
-"""The experiments of Rogers 2024 run, small, on made-up tables."""
+"""The experiments of Rogers 2024 run on small made-up tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIGURES = pcr_figures.FIGURES
 
 @pytest.fixture(scope="module")
 def setting(tmp_path_factory):
-    """Made-up tables only."""
+    """Return a setting of made-up tables only."""
     return Setting(Tables(tmp_path_factory.mktemp("no tables")), smoke=True)
 
 
@@ -51,7 +51,7 @@ def test_a_figure_has_all_methods_at_all_epsilons(setting):
     assert {row["first_bound"] for row in rows if "Plume" in row["method"]} == {1.0}
 
 
-def test_full_runs_use_real_tables_that_are_there(tmp_path):
+def test_full_runs_use_available_real_tables(tmp_path):
     """And none that are not; an official file of the paper's own table comes before the nearest ones."""
     (tmp_path / "movielens-1m.parquet").touch()
     full = Setting(Tables(tmp_path, official={"pcr-movielens": tmp_path / "ratings.csv"}))
@@ -61,7 +61,7 @@ def test_full_runs_use_real_tables_that_are_there(tmp_path):
 
 
 def test_a_summary_counts_what_is_beyond_the_target():
-    """Ten per cent is within, more is beyond; shares are of all results, empty releases do not blur them."""
+    """Exactly ten per cent is within; shares are of all results, and empty releases do not count."""
     truth = np.array([100, 50])
     releases = [
         Counted(np.array([0, 1]), np.array([110.0, 56.0]), np.ones(2), (3, 2)),
@@ -78,14 +78,14 @@ def test_a_summary_counts_what_is_beyond_the_target():
 
 
 def test_the_first_users_keep_their_items():
-    """Items that only later users have are gone; the others are numbered anew in their order."""
+    """Items that only later users have are removed, and the others are renumbered in order."""
     table = UserItems("t", np.array([0, 0, 1, 2, 2]), np.array([5, 1, 5, 0, 1]))
     first = pcr_trials.first_users(table, 2)
     assert (first.name, first.users.tolist(), first.items.tolist()) == ("t, first 2", [0, 0, 1], [1, 0, 1])
 
 
 def rows_with(accurate):
-    """Rows of all methods on one table, at two epsilons, with the given (accurate, returned) by method."""
+    """Return rows of all methods on one table at two epsilons, with the given (accurate, returned) by method."""
     return [
         {
             "table": "t",
@@ -104,7 +104,7 @@ def rows_with(accurate):
     ]
 
 
-def test_the_words_follow_the_rows():
+def test_the_text_follows_the_rows():
     """Who wins, by how much, and what is beyond, all from the numbers."""
     better = pcr_pages.describe(rows_with({pcr_trials.OURS: (9.0, 10.0)}), "Nothing.")
     assert "ours beats Plume with a threshold at ε = 1 and 4 for the 95th percentile" in better

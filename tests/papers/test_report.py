@@ -36,4 +36,4 @@ def test_the_page_about_parameters_has_the_numbers_of_its_experiment(tmp_path):
 
 class _Picture:
     def savefig(self, *_, **__):
-        """Save nothing: only the text is looked at."""
+        """Save nothing, because only the text is tested."""

@@ -1,4 +1,4 @@
-"""The baselines of stable sets do what they claim to do, right or wrong on purpose."""
+"""The baselines of stable sets behave as published, including the published errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TestTopStable:
         ],
     )
     def test_parameters_as_run(self, n, k, epsilon, delta_q, threshold, per_round, bar):
-        """Computed elsewhere, from the public code's rule, to the digits given."""
+        """Independent values by the public code's rule, to the given digits."""
         q, t = stable_baselines.threshold_as_run(epsilon, 1 / n, k)
         per = stable_baselines.epsilon_per_round_as_run(epsilon, k + 1, 1 / (2 * n))
         assert float(f"{q:.2e}") == pytest.approx(delta_q, rel=0.005)
@@ -42,7 +42,7 @@ class TestTopStable:
         assert 0 <= exact - per < 1e-4
 
     def test_the_published_threshold(self):
-        """Reference values, computed elsewhere: epsilon .8, delta 1e-5, kbar 50."""
+        """Independent values: epsilon .8, delta 1e-5, kbar 50."""
         delta_q, threshold = stable_baselines.published_threshold(0.8, 1e-5, 50)
         assert delta_q == pytest.approx(1.0752300e-7, rel=1e-6)
         assert threshold == pytest.approx(63.672861, abs=1e-5)

@@ -37,7 +37,7 @@ LARGE = {"pcr-reddit": 20, "pcr-wikipedia": 40, "pcr-movielens": 40}
 
 
 def duplicates(table: UserItems) -> int:
-    """How many pairs stand in the table more than once."""
+    """Return how many pairs occur in the table more than once."""
     pairs = np.sort(table.users * len(table.counts) + table.items)
     return int(np.count_nonzero(pairs[1:] == pairs[:-1]))
 

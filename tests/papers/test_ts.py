@@ -1,4 +1,4 @@
-"""The experiments of Carvalho et al. 2020 run, small, on made-up tables."""
+"""The experiments of Carvalho et al. 2020 run on small made-up tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXPERIMENTS = [m.EXPERIMENT for m in (ts_table_1, ts_tables_2_3, ts_figure_1)]
 
 @pytest.fixture(scope="module")
 def setting(tmp_path_factory):
-    """Made-up tables only."""
+    """Return a setting of made-up tables only."""
     return Setting(Tables(tmp_path_factory.mktemp("no tables")), smoke=True)
 
 
@@ -30,7 +30,7 @@ def test_an_experiment_runs_on_made_up_tables(experiment, setting, tmp_path):
 
 
 def made_of(counts, users):
-    """A table with these counts."""
+    """Return a table with these counts."""
     items = np.repeat(np.arange(len(counts)), counts)
     owners = np.concatenate([np.arange(count) for count in counts] + [[users - 1]])
     order = np.argsort(owners, kind="stable")
@@ -102,7 +102,7 @@ def test_real_tables_give_the_numbers_computed_elsewhere(name, epsilon, k, stabl
         assert found.relative_sum.mean() == pytest.approx(expected[1], abs=0.02)
 
 
-def test_the_paper_s_numbers_cover_all_its_settings():
+def test_the_published_numbers_cover_all_settings():
     """Three tables, two methods, nine settings, twice; all between 0 and 1."""
     for quoted in (ts_tables_2_3.PAPER_P, ts_tables_2_3.PAPER_S):
         assert {name for name, _ in quoted} == set(ts_trials.MADE_UP)
@@ -112,7 +112,7 @@ def test_the_paper_s_numbers_cover_all_its_settings():
         assert all(0 < v <= 1 for v in values)
 
 
-def test_full_runs_use_real_tables_that_are_there(tmp_path):
+def test_full_runs_use_available_real_tables(tmp_path):
     """And none that are not."""
     (tmp_path / "retail.parquet").touch()
     names = [cell["table"] for cell in ts_table_1.cells(Setting(Tables(tmp_path)))]
@@ -120,7 +120,7 @@ def test_full_runs_use_real_tables_that_are_there(tmp_path):
 
 
 def rows_of(s):
-    """Rows of a panel at three k, with S by method."""
+    """Return rows of a panel at three k, with S by method."""
     return [
         {
             "panel": "d: very large k",
@@ -138,8 +138,8 @@ def rows_of(s):
     ]
 
 
-def test_the_words_of_figure_1_follow_the_rows():
-    """Who is ahead how often, and from which k Top Stable is ahead for good."""
+def test_the_text_of_figure_1_follows_the_rows():
+    """Who is ahead how often, and from which k on Top Stable is always ahead."""
     turn = ts_figure_1.describe(rows_of({ts_trials.TS_OURS: {10: 0.4, 20: 0.6, 30: 0.7}}))
     assert "Top Stable is ahead in 2 of the 3 cases that are decided, the Gumbel method in 1" in turn
     assert "ahead for good from k = 20 (t)" in turn

@@ -1,4 +1,4 @@
-"""What people write, held against the types that they see: `make check` reads it with mypy; nothing runs it."""
+"""User code with its expected types: `make check` reads it with mypy, and nothing runs it."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_any_bytes_are_a_query_or_malformed(body):
         read_body(QueryRequest, body)
 
 
-def test_numbers_are_taken_as_they_are_written():
+def test_numbers_are_exact():
     """Text stays text, so that 1e-8 is a hundred-millionth; whole numbers are numbers, true is none."""
     question = read_body(QueryRequest, b'{"sql": "x", "epsilon": 1, "delta": "1e-8", "relative_error": 0.5}')
     assert (question.epsilon, question.delta, question.relative_error) == (1.0, "1e-8", 0.5)
