@@ -87,7 +87,7 @@ def refusals(ask):
 @pytest.mark.parametrize("name", parameters_of(discreet.Warehouse.query))
 def test_a_query_with_a_parameter_of_a_wrong_type_is_refused_in_one_sentence(warehouse, name):
     """Our own error and never a TypeError; values with a clear meaning are accepted."""
-    given = {} if name == "question" else {"question": STATEMENT}
+    given = {} if name == "query" else {"query": STATEMENT}
     said = refusals(lambda thing: warehouse.query(**given, **{name: thing}))
     assert said or name in {"counts", "force"}
 
