@@ -22,7 +22,7 @@ from discreet.budget.model import (
     Sliding,
     Units,
 )
-from discreet.budget.periods import DAY_US
+from discreet.budget.periods import DAY_US, microseconds
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.errors import BudgetExceeded
 from discreet.values import Cost
@@ -72,14 +72,13 @@ def test_a_balance_is_reported_in_rho_in_epsilon_and_in_units(manager):
     report = manager.get("ann")
     assert report.balance.used == _units(101, 1)
     assert report.balance.held == _units(201, 1)
-    units = report.units
-    assert (units.information_spent, units.calls_spent) == (302, 2)
-    assert (units.information_left, units.calls_left) == (2_698, 28)
+    units = report.balance.account.units
+    assert units.rounded_up(report.balance.spent) == (302, 2)
+    assert units.rounded_down(report.balance.remaining) == (2_698, 28)
     assert report.epsilon_spent == pytest.approx(epsilon_tight(302 * 0.15**2 / 8, 1e-9))
     assert report.epsilon_left == pytest.approx(epsilon_tight(2_698 * 0.15**2 / 8, 1e-9))
-    assert report.resets_at == datetime(2025, 11, 1, tzinfo=UTC)
-    assert manager.get("org").resets_at == datetime(2025, 11, 9, tzinfo=UTC)
-    assert manager.get("org").units is None
+    assert report.balance.resets_at_us == microseconds(datetime(2025, 11, 1, tzinfo=UTC))
+    assert manager.get("org").balance.resets_at_us == microseconds(datetime(2025, 11, 9, tzinfo=UTC))
 
 
 def test_observed_accounts_and_exceeded_limits_have_no_guarantee(manager):
@@ -105,10 +104,12 @@ def test_units_without_calls_are_reported_too():
     manager = BudgetManager(store, lambda: "r", computational=True)
     manager.store.create(Account.of_units("a", Units(Fraction(1, 10), Fraction(0), 100, 0)), ACT)
     manager.store.create(Account.of_units("b", Units(Fraction(1, 10), Fraction(0), 0, 0), period=Sliding(1)), ACT)
-    assert dataclasses.astuple(manager.get("a").units) == (0, 0, 100, 0)
+    balance = manager.get("a").balance
+    assert balance.account.units.rounded_up(balance.spent) == (0, 0)
+    assert balance.account.units.rounded_down(balance.remaining) == (100, 0)
     assert manager.get("a").guarantee.computational
     assert manager.get("b").published is None
-    assert manager.get("b").resets_at is None
+    assert manager.get("b").balance.resets_at_us is None
     store.close()
 
 

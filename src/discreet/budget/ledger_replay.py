@@ -198,9 +198,9 @@ def _amount(rho: str, delta: str) -> Amount:
     return Amount(int(rho), int(delta))
 
 
-@functools.lru_cache(maxsize=4096)
-def _set_of_one(name: str) -> frozenset[str]:
-    return frozenset((name,))
+@functools.lru_cache(maxsize=4096)  # most releases were paid for by one of few sets of accounts
+def _set_of_accounts(*names: str) -> frozenset[str]:
+    return frozenset(names)
 
 
 class LedgerReader:
@@ -292,7 +292,7 @@ class LedgerReader:
     def _add_release(self, fields: list[str], _: State | None) -> None:
         """Add an answer and its price."""
         detail = json.loads(fields[5])
-        account, release, result = _set_of_one(detail["by"]), detail["release"], detail.get("result")
+        account, release, result = _set_of_accounts(detail["by"]), detail["release"], detail.get("result")
         known = self.totals.releases.get(release)
         if known is None:
             known = self.totals.releases[release] = ReplayedRelease(result, NOTHING, account)
@@ -478,7 +478,7 @@ def _read_base_row(reader: LedgerReader, row: list[Any]) -> None:  # noqa: C901,
         case ["open", name, state]:
             totals.open[name] = State(state)
         case ["release", key, result, rho, delta, by]:
-            totals.releases[key] = ReplayedRelease(result, Amount(rho, delta), _accounts(tuple(by)))
+            totals.releases[key] = ReplayedRelease(result, Amount(rho, delta), _set_of_accounts(*by))
         case ["forfeits", account, bucket, key, amounts]:
             owed = {Amount(rho, delta): times for rho, delta, times in amounts}
             totals.forfeits[account, bucket, key] = Counter(owed)
@@ -501,11 +501,6 @@ def _read_base_row(reader: LedgerReader, row: list[Any]) -> None:  # noqa: C901,
 
 def _pair(amount: Amount) -> tuple[int, int]:
     return amount.rho, amount.delta
-
-
-@functools.lru_cache(maxsize=4096)  # most releases were paid for by one of few sets of accounts
-def _accounts(names: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(names)
 
 
 # ------------------------------------------------------------------------------------------------------------- the past

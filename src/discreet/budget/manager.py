@@ -12,14 +12,12 @@ the worst case is reserved first, and what was returned is paid for afterwards.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
 from discreet.accounting.bounds import SystemBound, linkedin_system
-from discreet.accounting.convert import Guarantee, epsilon_simple, epsilon_tight, guarantee_of, units_of_cost
+from discreet.accounting.convert import Guarantee, epsilon_simple, epsilon_tight, guarantee_of
 from discreet.budget.errors import BudgetRefused, LedgerBroken, StoreBehind, Suspended
 from discreet.budget.memory import Hold
 from discreet.budget.model import Claim, InFlight, Refusal, Replay, Settled, Suspension
@@ -249,35 +247,15 @@ class StoredBudget:
         (store.lose if self.abandoned else store.forfeit)(hold.id)
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_ANY_DELTA = Fraction(1, 2)
-
-
-@dataclass(frozen=True, slots=True)
-class UnitsReport:
-    """A balance in LinkedIn's units: what is spent is rounded up, what is left down.
-
-    Args:
-        information_spent: units of information spent, held or forfeited.
-    """
-
-    information_spent: int
-    calls_spent: int
-    information_left: int
-    calls_left: int
-
-
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The balance of an account, with its epsilon, its units and its guarantee.
+    """The balance of an account, with its epsilon and its guarantee.
 
     Args:
         balance: exactly.
         epsilon_spent: epsilon of all that is spent, by the tight formula at `conversion`.
         epsilon_left: epsilon of one release that takes all that is left, by the same formula; rounded down.
         conversion: the delta of both; what releases may lose comes on top.
-        units: the balance in LinkedIn's units, or None if the account has none.
-        resets_at: when some charge stops counting, or None if none will.
         guarantee: what holds for all releases in any window as long as the period, or None: observed accounts, and
             limits that promise nothing.
         published: the same by the paper's Theorem 2, if the limit is that of the account's units and was kept.
@@ -287,8 +265,6 @@ class Report:
     epsilon_spent: float
     epsilon_left: float
     conversion: float
-    units: UnitsReport | None
-    resets_at: datetime | None
     guarantee: Guarantee | None
     published: SystemBound | None
 
@@ -302,14 +278,11 @@ def report(balance: Balance, computational: bool = False) -> Report:
     account, spent = balance.account, balance.spent
     conversion = account.delta - account.total_limit.delta
     left = epsilon_tight(float_below(balance.remaining.rho), float_above(conversion))
-    resets_us = balance.resets_at_us
     return Report(
         balance,
         epsilon_tight(float_above(spent.rho), float_below(conversion)),
         left * (1 - 1e-9),
         float_below(conversion),
-        _units(balance),
-        None if resets_us is None else _EPOCH + timedelta(microseconds=resets_us),
         guarantee(account, spent, computational),
         published(account, spent),
     )
@@ -344,21 +317,6 @@ def published(account: Account, spent: Cost) -> SystemBound | None:
     found = linkedin_system(times * units.information, times * units.calls, epsilon_per, units.delta_per, conversion)
     rho = float_above(times * units.information * units.epsilon_per**2 / 8)
     return replace(found, epsilon=epsilon_simple(rho, float_below(conversion)))
-
-
-def _units(balance: Balance) -> UnitsReport | None:
-    units = balance.account.units
-    if units is None:
-        return None
-    spent, left = balance.spent, balance.remaining
-    per_call = units.delta_per
-    information, calls = units_of_cost(spent, units.epsilon_per, per_call or _ANY_DELTA)
-    return UnitsReport(
-        information,
-        calls if per_call else 0,  # calls that cost nothing are not counted
-        math.floor(left.rho / (units.epsilon_per**2 / 8)),
-        math.floor(left.delta / per_call) if per_call else 0,
-    )
 
 
 def _excess(limit: Cost, spent: Cost) -> Cost:

@@ -6,12 +6,13 @@ Times are whole microseconds since 1970-01-01 UTC, by the clock of the database.
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 from typing import Literal, TypeAlias
 
-from discreet.accounting.convert import limit_for
+from discreet.accounting.convert import limit_for, units_of_cost
 from discreet.errors import InputError
 from discreet.values import DELTA_QUANTUM, RHO_QUANTUM, Cost
 
@@ -280,6 +281,16 @@ class Units:
     def limit(self) -> Cost:
         """The limit as a cost: rho = k* epsilon_per^2 / 8, delta = l* delta_per."""
         return Cost.at_most(self.information * self.epsilon_per**2 / 8, self.calls * self.delta_per)
+
+    def rounded_up(self, cost: Cost) -> tuple[int, int]:
+        """Return the least (information, calls) that cover *cost*; calls that cost nothing are not counted."""
+        information, calls = units_of_cost(cost, self.epsilon_per, self.delta_per or Fraction(1, 2))
+        return information, calls if self.delta_per else 0
+
+    def rounded_down(self, cost: Cost) -> tuple[int, int]:
+        """Return the most (information, calls) that fit into *cost*; calls that cost nothing are not counted."""
+        information = math.floor(cost.rho / (self.epsilon_per**2 / 8))
+        return information, math.floor(cost.delta / self.delta_per) if self.delta_per else 0
 
 
 LINKEDIN = Units(Fraction(15, 100), Fraction(1, 10**10), 3_000, 30)

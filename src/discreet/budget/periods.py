@@ -164,24 +164,24 @@ def _calendar(period: Calendar, now_us: int) -> tuple[int, int]:
     if moment.year > _LATEST_YEAR:
         raise InputError("the clock of the database is beyond the calendar")
     today = moment.astimezone(zone).date()
-    first = _first(period, today)
+    first = _first_day(period, today)
     # a clock that is put back repeats an hour: at the second midnight the day has begun already
-    return _moment(first, zone), _moment(_next(period, first), zone)
+    return _midnight_us(first, zone), _midnight_us(_first_day_of_next(period, first), zone)
 
 
-def _first(period: Calendar, today: date) -> date:
+def _first_day(period: Calendar, today: date) -> date:
     if period.unit == "month":
         return today.replace(day=1)
     return today - timedelta(days=today.weekday()) if period.unit == "week" else today
 
 
-def _next(period: Calendar, first: date) -> date:
+def _first_day_of_next(period: Calendar, first: date) -> date:
     if period.unit == "month":
         return date(first.year + first.month // 12, first.month % 12 + 1, 1)
     return first + timedelta(days=7 if period.unit == "week" else 1)
 
 
-def _moment(day: date, zone: zoneinfo.ZoneInfo) -> int:
+def _midnight_us(day: date, zone: zoneinfo.ZoneInfo) -> int:
     """Return the first moment of *day* in *zone*."""
     local = datetime(day.year, day.month, day.day, tzinfo=zone)
     return microseconds(local)

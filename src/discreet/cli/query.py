@@ -261,7 +261,7 @@ def budget(form: str, **options: Any) -> None:
 
 def budget_as_text(report: BudgetReport) -> str:
     """Return an account and its parents as text."""
-    lines = [f"{report.account}  {_period(report)}", *_own_bars(report)]
+    lines = [f"{report.account}  {_period_text(report)}", *_own_bars(report)]
     lines.append(
         f"  epsilon     {report.epsilon_spent:.4g} spent, {report.epsilon_left:.4g} left in one answer "
         f"(delta = {report.conversion_delta:.3g} and what answers may lose)"
@@ -278,7 +278,7 @@ def budget_as_text(report: BudgetReport) -> str:
     return "\n".join(lines)
 
 
-def _period(report: BudgetReport) -> str:
+def _period_text(report: BudgetReport) -> str:
     period = report.period
     match period.kind:
         case "sliding":

@@ -181,7 +181,7 @@ class Queries:
         except Exception as error:
             if not budget.forfeited or budget.reservation is None:
                 raise
-            self._log.event(Forfeited(request_id, account, planned.dataset, _cause(error), budget.reservation))
+            self._log.event(Forfeited(request_id, account, planned.dataset, _forfeit_cause(error), budget.reservation))
             raise RunFailed(budget.reservation) from error
         if isinstance(answered, InFlight):
             raise RequestInFlight
@@ -261,7 +261,7 @@ def planning_options(requested: QueryOptions, k: int | None, defaults: Defaults,
     by_unit = requested.epsilon_per is not None or requested.information is not None
     by_epsilon = requested.epsilon is not None or requested.delta is not None
     if by_unit or (defaults.epsilon_per is not None and not by_epsilon):
-        return options | {"per": _per_unit(requested, defaults)}
+        return options | {"per": _unit_price(requested, defaults)}
     epsilon = requested.epsilon if requested.epsilon is not None else defaults.epsilon or 1.0
     if epsilon > limits.epsilon_most:
         raise InputError(f"epsilon must be at most {limits.epsilon_most:g}, not {epsilon:g}")
@@ -333,7 +333,7 @@ def _head_limit(head_limit: int | None, k: int | None, limits: Limits) -> int | 
     return limits.head_limit_most if head_limit is None and usual > limits.head_limit_most else head_limit
 
 
-def _per_unit(requested: QueryOptions, defaults: Defaults) -> PerUnit:
+def _unit_price(requested: QueryOptions, defaults: Defaults) -> PerUnit:
     """Return the price of a unit; what neither the request nor the settings say is as LinkedIn had it."""
     usual = defaults.per or PRESETS["linkedin"]
     return PerUnit(
@@ -343,7 +343,7 @@ def _per_unit(requested: QueryOptions, defaults: Defaults) -> PerUnit:
     )
 
 
-def _cause(error: Exception) -> Cause:
+def _forfeit_cause(error: Exception) -> Cause:
     match error:
         case EngineTimeout():
             return "timeout"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from discreet.accounting.convert import limit_for, units_of_cost
+from discreet.accounting.convert import limit_for
 from discreet.budget import model
 from discreet.budget.ledger import entry_of
 from discreet.budget.model import LINKEDIN, LINKEDIN_CONVERSION, Calendar, Forever, Sliding
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from discreet.budget.manager import Report
     from discreet.budget.model import Balance, PaidRelease
     from discreet.budget.model import Period as AccountPeriod
-    from discreet.budget.model import Units as AccountUnits
     from discreet.catalog.model import Column, Dataset, Label
     from discreet.query.planning import Plan
     from discreet.service.settings import Limits
@@ -77,7 +76,7 @@ def budget_report(report: Report, parents: Sequence[Report], default_cost: Cost 
         epsilon_spent=report.epsilon_spent,
         epsilon_left=report.epsilon_left,
         conversion_delta=report.conversion,
-        units=_units(report),
+        units=_units(balance),
         resets_at=_resets_at(balance),
         suspended_until=None if balance.suspended_until_us is None else iso_time(balance.suspended_until_us),
         guarantee=None if report.guarantee is None else _privacy(report.guarantee),
@@ -103,7 +102,7 @@ def estimate_of(plan: Plan, dataset: str, version: str | None, path: Sequence[Re
         paid: True if the account has paid for the answer.
     """
     worst, expected, units = plan.worst_cost, plan.expectation, path[0].balance.account.units
-    information, calls = (None, None) if units is None else _in_units(worst, units)
+    information, calls = (None, None) if units is None else units.rounded_up(worst)
     scale = 0 if plan.query.summed is None else plan.query.summed.scale
     fits = [_fit(report.balance, worst, paid=paid) for report in path]
     return Estimate(
@@ -188,7 +187,7 @@ def budget_headers(balance: Balance) -> tuple[tuple[str, str], ...]:
     rounded down.
     """
     account, now_us = balance.account, balance.time_us
-    window = _window(account.period)
+    window = _window_seconds(account.period)
     reset = None if balance.resets_at_us is None else max(math.ceil((balance.resets_at_us - now_us) / 1_000_000), 0)
     quotas = _quotas(balance)
     policy = ", ".join(f'"{name}";q={most}{_parameter("w", window)}' for name, most, _ in quotas)
@@ -208,15 +207,11 @@ def _quotas(balance: Balance) -> list[tuple[str, int, int]]:
             ("rho", math.floor(limit.rho * 1000), math.floor(rest.rho * 1000)),
             ("delta", math.floor(limit.delta * 10**12), math.floor(rest.delta * 10**12)),
         ]
-    information = units.epsilon_per**2 / 8
-    calls = [math.floor(cost.delta / units.delta_per) if units.delta_per else 0 for cost in (limit, rest)]
-    return [
-        ("information", math.floor(limit.rho / information), math.floor(rest.rho / information)),
-        ("calls", calls[0], calls[1]),
-    ]
+    most, remaining = units.rounded_down(limit), units.rounded_down(rest)
+    return [("information", most[0], remaining[0]), ("calls", most[1], remaining[1])]
 
 
-def _window(period: AccountPeriod) -> int | None:
+def _window_seconds(period: AccountPeriod) -> int | None:
     match period:
         case Sliding(days):
             return days * 86_400
@@ -235,23 +230,18 @@ def period_of(period: AccountPeriod) -> Period:
     return Period(kind="forever")
 
 
-def _units(report: Report) -> Units | None:
-    account, found = report.balance.account, report.units
-    if account.units is None or found is None:
+def _units(balance: Balance) -> Units | None:
+    units = balance.account.units
+    if units is None:
         return None
-    (_, information, _), (_, calls, _) = _quotas(report.balance)
+    limit, left = units.rounded_down(balance.account.limit), units.rounded_down(balance.remaining)
+    spent = units.rounded_up(balance.spent)
     return Units(
-        epsilon_per=_decimal(account.units.epsilon_per),
-        delta_per=_decimal(account.units.delta_per),
-        information=UnitBudget(limit=information, spent=found.information_spent, left=found.information_left),
-        calls=UnitBudget(limit=calls, spent=found.calls_spent, left=found.calls_left),
+        epsilon_per=_decimal(units.epsilon_per),
+        delta_per=_decimal(units.delta_per),
+        information=UnitBudget(limit=limit[0], spent=spent[0], left=left[0]),
+        calls=UnitBudget(limit=limit[1], spent=spent[1], left=left[1]),
     )
-
-
-def _in_units(cost: Cost, units: AccountUnits) -> tuple[int, int]:
-    """Return *cost* in whole units, rounded up."""
-    information, calls = units_of_cost(cost, units.epsilon_per, units.delta_per or Fraction(1, 2))
-    return information, calls if units.delta_per else 0
 
 
 def _decimal(value: Fraction) -> str:

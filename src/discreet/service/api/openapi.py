@@ -167,7 +167,10 @@ def _operation_object(each: Operation) -> dict[str, Any]:
     if each.role is not None:
         made["security"] = [{_SCHEME: []}]
     if each.body is not None:
-        made["requestBody"] = {"required": True, "content": {"application/json": {"schema": _reference(each.body)}}}
+        made["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": _schema_reference(each.body)}},
+        }
     return made
 
 
@@ -187,7 +190,7 @@ def _success_response(each: Operation) -> dict[str, Any]:
 
 
 def _json_response(description: str, model: type[BaseModel]) -> dict[str, Any]:
-    return {"description": description, "content": {"application/json": {"schema": _reference(model)}}}
+    return {"description": description, "content": {"application/json": {"schema": _schema_reference(model)}}}
 
 
 def _problem_responses(slugs: Iterable[Slug]) -> dict[str, dict[str, Any]]:
@@ -199,7 +202,7 @@ def _problem_responses(slugs: Iterable[Slug]) -> dict[str, dict[str, Any]]:
             str(kind.status),
             {
                 "description": kind.title,
-                "content": {PROBLEM_TYPE: {"schema": _reference(Problem), "examples": {}}},
+                "content": {PROBLEM_TYPE: {"schema": _schema_reference(Problem), "examples": {}}},
             },
         )
         if kind.title not in made["description"]:
@@ -209,7 +212,7 @@ def _problem_responses(slugs: Iterable[Slug]) -> dict[str, dict[str, Any]]:
     return by_status
 
 
-def _reference(model: type[BaseModel]) -> dict[str, str]:
+def _schema_reference(model: type[BaseModel]) -> dict[str, str]:
     return {"$ref": _REF.format(model=model.__name__)}
 
 
