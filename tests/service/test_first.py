@@ -246,7 +246,7 @@ def test_the_users_own_catalog_replaces_the_example(make, folder, tmp_path):
         '[datasets.b]\nsource = "b.parquet"\nuser = "u"\ncolumns.y = { type = "text", group = true }\n'
     )
     template = make(catalog=own)
-    assert template.question is None
+    assert template.query is None
     assert listed(folder) == FILES - {"catalog.toml", "reads.parquet"}
     with opened(folder) as parts:
         assert load_settings(folder / "discreet.toml").service.catalog == own

@@ -193,7 +193,7 @@ class _InvalidLine(ValueError):
     """A line that contradicts the lines before it."""
 
 
-@functools.lru_cache(maxsize=4096)  # questions of one kind have one price
+@functools.lru_cache(maxsize=4096)  # queries of one kind have one price
 def _amount(rho: str, delta: str) -> Amount:
     return Amount(int(rho), int(delta))
 

@@ -95,7 +95,7 @@ def require_columns(options: dict[str, Any]) -> None:
 
 
 def query_parameters(options: dict[str, Any]) -> dict[str, Any]:
-    """Remove and return the options that are parameters of `Table.top`, `Table.release` and `question`."""
+    """Remove and return the options that are parameters of `Table.top`, `Table.release` and `table_query`."""
     names = (
         "item",
         "epsilon",

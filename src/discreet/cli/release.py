@@ -81,16 +81,16 @@ def _query_source(method: str, options: dict[str, Any]) -> Callable[[Progress], 
     from discreet.table import scan
 
     require_columns(options)
-    question = query_parameters(dict(options))
-    if method == "top" and question["k"] is None:
-        question["k"] = 10
+    parameters = query_parameters(dict(options))
+    if method == "top" and parameters["k"] is None:
+        parameters["k"] = 10
 
     def run(progress: Progress) -> Release:
         table = scan(options["source"], user=options["user"], table=options["table"])
         if options["where"] is not None:
             table = table.where(options["where"])
         bits = _noise_key(options, table)
-        release: Release = getattr(table, method)(**question, bits=bits, force=options["force"], progress=progress)
+        release: Release = getattr(table, method)(**parameters, bits=bits, force=options["force"], progress=progress)
         return release
 
     return run

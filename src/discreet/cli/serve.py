@@ -109,7 +109,7 @@ def parse_store(url: str, password_env: str | None) -> Store:
 
 
 def _instructions(project: Project) -> str:
-    question = project.question or "SELECT ..."
+    query = project.query or "SELECT ..."
     keys = project.keys
     return f"""\
 These API keys are shown once and stored nowhere.
@@ -122,10 +122,10 @@ Start the service:
 
 Open http://127.0.0.1:8080 in a browser and log in with one of the keys, or query it in another terminal:
   export DISCREET_URL=http://127.0.0.1:8080 DISCREET_KEY={keys["analyst"]}
-  discreet query --sql "{question}"
+  discreet query --sql "{query}"
   discreet budget
   curl -s $DISCREET_URL/v1/query -H "Authorization: Bearer $DISCREET_KEY" -H "Content-Type: application/json" \\
-    -d '{{"sql": "{question}"}}'"""
+    -d '{{"sql": "{query}"}}'"""
 
 
 @click.group()

@@ -59,12 +59,12 @@ class Project:
 
     Args:
         keys: the first key of each role, to be shown once.
-        question: a SELECT that the first analyst may send; None for a catalog that was given.
+        query: a SELECT that the first analyst may send; None for a catalog that was given.
     """
 
     settings: Path
     keys: Mapping[Role, str]
-    question: str | None
+    query: str | None
 
 
 def create_project(

@@ -182,7 +182,7 @@ class Estimate(Reply):
     """How a query would be answered and what it could cost. No data was read."""
 
     dataset: str
-    question: dict[str, Any] = Field(description="In canonical form; can be sent as query.")
+    question: dict[str, Any] = Field(description="The query in canonical form; can be sent as `query`.")
     mechanism: str
     worst_cost: Spend = Field(description="What is reserved; the release often costs less.")
     information: int | None = Field(description="The same in the account's units, or null if it has none.")

@@ -291,7 +291,7 @@ def _require_release(release: StoredRelease | None) -> StoredRelease:
 
 
 def _reservation_detail(account: str, release_key: bytes, result: bytes | None = None) -> str:
-    """Return what a line says about a reservation: canonical JSON, formatted here because every question needs it."""
+    """Return the detail of a line about a reservation: canonical JSON, formatted here because every query needs it."""
     end = "" if result is None else f',"result":"{hashlib.sha256(result).hexdigest()}"'
     return f'{{"by":{json.dumps(account)},"release":"{release_key.hex()}"{end}}}'
 

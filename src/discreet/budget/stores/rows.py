@@ -76,7 +76,7 @@ def holds_of(text: str) -> tuple[AccountHold, ...]:
     )
 
 
-@functools.lru_cache(maxsize=1024)  # questions of one kind have one worst case
+@functools.lru_cache(maxsize=1024)  # queries of one kind have one worst case
 def cost_of(amount: Amount) -> Cost:
     """Return *amount* as a cost."""
     return amount.cost

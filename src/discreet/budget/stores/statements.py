@@ -69,7 +69,7 @@ CREATE TABLE budget_releases (
 );
 
 -- number: rises with every release that the account pays for.
--- No index on it: it would cost every question more than a history, which is seldom read
+-- No index on it: it would cost every query more than a history, which is seldom read
 CREATE TABLE budget_entitlements (
     account {text} NOT NULL, release_key {bytes} NOT NULL, number bigint NOT NULL, time_us bigint NOT NULL,
     PRIMARY KEY (account, release_key)

@@ -275,7 +275,7 @@ _RELEASE_EXAMPLE: Mapping[str, Any] = {
 
 RELEASE: Mapping[str, Any] = {
     "type": "object",
-    "description": "A release. The same question gives the same bytes.",
+    "description": "A release. The same query of the same data gives the same bytes.",
     "required": list(_RELEASE_EXAMPLE),
     "properties": {
         "id": {"type": "string", "description": "The id of the release."},

@@ -218,8 +218,8 @@ class AnalystPages:
         if form:
             raise NotFound
         release = document.read(content)
-        items, question = charts.items_of(release), release["question"]
-        sql, price = text.sql_of(question), {name: release["query"][name] for name in ("epsilon", "delta")}
+        items, query = charts.items_of(release), release["question"]
+        sql, price = text.sql_of(query), {name: release["query"][name] for name in ("epsilon", "delta")}
         url = str(visit.request.base_url).rstrip("/")
         line = charts.line_of(items[:_SHOWN_MOST]) if charts.is_time_series(release) else None
         if line is not None:
@@ -228,13 +228,13 @@ class AnalystPages:
             visit,
             "answer.html",
             release=release,
-            title=text.title_of(question),
-            condition=None if question["where"] is None else text.condition_of(question["where"]),
+            title=text.title_of(query),
+            condition=None if query["where"] is None else text.condition_of(query["where"]),
             items=items[:_SHOWN_MOST],
             left_out=len(items) - _SHOWN_MOST,
             line=line,
-            label=" · ".join(question["items"]) or "total",
-            measured=_MEASURES[question["measure"]["kind"]],
+            label=" · ".join(query["items"]) or "total",
+            measured=_MEASURES[query["measure"]["kind"]],
             chosen=text.chosen_for_you(release),
             mechanism=text.mechanism_of(release),
             fewer=text.why_fewer_items(release),

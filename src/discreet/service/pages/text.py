@@ -29,24 +29,24 @@ _AGGREGATES = {"users": "COUNT(DISTINCT {})", "rows": "COUNT(*)", "sum": "SUM({}
 # ---------------------------------------------------------------------------------------------------- statements
 
 
-def sql_of(question: Mapping[str, Any], user: str = "") -> str:
+def sql_of(query: Mapping[str, Any], user: str = "") -> str:
     """Return the SELECT of a query, with a clause on each line.
 
     Args:
-        question: the query as `discreet.query.query_json.from_dict` reads it.
+        query: the query as `discreet.query.query_json.from_dict` reads it.
         user: the column of users, where the measure does not name it.
     """
-    measure, items = question["measure"], [_quoted(item) for item in question["items"]]
+    measure, items = query["measure"], [_quoted(item) for item in query["items"]]
     aggregate = _AGGREGATES[measure["kind"]].format(_quoted(measure.get("column") or user))
-    lines = [f"SELECT {', '.join([*items, aggregate])}", f"FROM {_quoted(question['dataset'])}"]
-    where = question.get("where")
+    lines = [f"SELECT {', '.join([*items, aggregate])}", f"FROM {_quoted(query['dataset'])}"]
+    where = query.get("where")
     if where:
         lines.append(f"WHERE {where if isinstance(where, str) else condition_of(where)}")
     if items:
         lines.append(f"GROUP BY {', '.join(items)}")
-    if question.get("k"):
+    if query.get("k"):
         lines += [f"ORDER BY {aggregate} DESC"] if measure["kind"] in {"users", "rows"} else []
-        lines.append(f"LIMIT {question['k']}")
+        lines.append(f"LIMIT {query['k']}")
     return "\n".join(lines)
 
 
@@ -116,9 +116,9 @@ def snippets(sql: str, price: Mapping[str, float], url: str, method: str) -> lis
 # ---------------------------------------------------------------------------------------------------- sentences
 
 
-def title_of(question: Mapping[str, Any]) -> str:
+def title_of(query: Mapping[str, Any]) -> str:
     """Return a query as a title."""
-    measure, items, k = question["measure"], question["items"], question.get("k")
+    measure, items, k = query["measure"], query["items"], query.get("k")
     column = measure.get("column")
     counted = {"users": "Users", "rows": "Rows", "sum": f"Sum of {column}", "average": f"Average of {column}"}
     title = counted[measure["kind"]] + (f" by {' and '.join(items)}" if items else " in all")
