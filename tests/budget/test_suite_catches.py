@@ -113,13 +113,11 @@ def _no_fence(monkeypatch):
 
 def _refunds_failures(monkeypatch):
     monkeypatch.setattr(rules, "ended", lambda hold, _: Tally(held=-hold.amount))
-    monkeypatch.setattr(rules, "forfeit_of", lambda *_: NOTHING)
 
 
 def _refunds_voided_retries(monkeypatch):
     whole = rules.ended
     monkeypatch.setattr(rules, "ended", lambda hold, state: whole(dataclasses.replace(hold, funded=NOTHING), state))
-    monkeypatch.setattr(rules, "forfeit_of", lambda hold, state: NOTHING if state is State.VOID else hold.amount)
 
 
 def _never_pays_from_forfeits(monkeypatch):

@@ -173,17 +173,13 @@ def settled(hold: AccountHold, actual: Amount, paid: bool) -> Tally:
 def ended(hold: AccountHold, state: State) -> Tally:
     """Return the change of a hold's bucket when the reservation ends as VOID or FORFEIT.
 
-    A void gives back to the forfeit what came out of it: otherwise a retry that is voided would refund a failure.
+    What is forfeited pays for a retry of the same release. A void gives back to the forfeit what came out of it:
+    otherwise a retry that is voided would refund a failure.
     """
     if state not in {State.VOID, State.FORFEIT}:
         raise InvariantViolated("a reservation that ends unsettled is void or forfeit")
     stays = hold.funded if state is State.VOID else hold.amount
     return Tally(held=-hold.amount, forfeited=stays)
-
-
-def forfeit_of(hold: AccountHold, state: State) -> Amount:
-    """Return what `ended` leaves for a retry of the same release."""
-    return hold.funded if state is State.VOID else hold.amount
 
 
 def failed(failures: Sequence[int], now_us: int) -> tuple[int, ...]:

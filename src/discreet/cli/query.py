@@ -1,4 +1,4 @@
-"""`discreet query` and `budget`: the analysts' commands for a budget service."""
+"""`discreet query`, `rehearse` and `budget`: the analysts' commands for a budget service."""
 
 from __future__ import annotations
 

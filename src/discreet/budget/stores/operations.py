@@ -27,6 +27,7 @@ from discreet.budget.model import (
 )
 from discreet.budget.periods import bucket_end, check_period
 from discreet.budget.rules import TERMINAL, Event, requested, transition
+from discreet.budget.stores import statements
 from discreet.budget.stores.rows import AccountRow, ForfeitRow, ReservationRow, cost_of
 from discreet.budget.stores.transaction import buckets_detail
 from discreet.errors import InputError, InvariantViolated
@@ -182,7 +183,7 @@ def _make_reservation(
 
 def start(transaction: Transaction, reservation: str) -> Reservation:
     """Say that the data will be queried now."""
-    facts = transaction.begin_start(reservation)
+    facts = transaction.begin_event(statements.START, reservation)
     row = _require(facts.row)
     after = requested(row.state, Event.START)
     if after is row.state:
@@ -227,7 +228,7 @@ def settle(
 
 def end(transaction: Transaction, reservation: str, event: Event) -> None:
     """Void or forfeit a reservation."""
-    facts = transaction.begin_end(reservation)
+    facts = transaction.begin_event(statements.END, reservation)
     row = _require(facts.row)
     after = requested(row.state, event)
     if after is not row.state:
@@ -236,7 +237,7 @@ def end(transaction: Transaction, reservation: str, event: Event) -> None:
 
 def expire(transaction: Transaction, reservation: str) -> bool:
     """End a reservation if its lease is over, and return whether it was."""
-    facts = transaction.begin_end(reservation)
+    facts = transaction.begin_event(statements.END, reservation)
     row = _require(facts.row)
     if row.state in TERMINAL or row.lease_until_us > transaction.clock.now_us:
         return False  # it was ended or prolonged in between
@@ -246,7 +247,7 @@ def expire(transaction: Transaction, reservation: str) -> bool:
 
 def lose(transaction: Transaction, reservation: str) -> bool:
     """End a reservation whose process died or whose client has gone, and return whether it was open."""
-    facts = transaction.begin_end(reservation)
+    facts = transaction.begin_event(statements.END, reservation)
     row = _require(facts.row)
     if row.state in TERMINAL:
         return False
@@ -260,10 +261,10 @@ def _end_reservation(
     """End a reservation as VOID or FORFEIT."""
     changes: list[tuple[str, int, Tally]] = []
     for account, hold in zip(path, row.holds, strict=True):
-        transaction.change(account, hold.bucket, rules.ended(hold, after), changes)
-        left = rules.forfeit_of(hold, after)
-        if left:
-            transaction.add_forfeit(hold, row.release_key, left)
+        ended = rules.ended(hold, after)
+        transaction.change(account, hold.bucket, ended, changes)
+        if ended.forfeited:
+            transaction.add_forfeit(hold, row.release_key, ended.forfeited)
     if event is Event.FORFEIT:
         path[0].failures = rules.failed(path[0].failures, transaction.clock.now_us)
     transaction.update_reservation(row.id, after)

@@ -99,7 +99,7 @@ CREATE TABLE budget_actions (id {text} PRIMARY KEY, digest {bytes} NOT NULL) {by
 CREATE TABLE budget_fingerprints (head_key {bytes} PRIMARY KEY, digest {bytes} NOT NULL) {by_key};
 
 -- what an account gave to another data centre's store (number, given, pending, sent_us, version) and took from it
--- (taken_number, taken, received); see escrow.protocol.Outgoing and Incoming
+-- (taken_number, taken, received); see escrow.Outgoing and escrow.Incoming
 CREATE TABLE budget_shares (
     account {text} NOT NULL, peer {text} NOT NULL,
     number bigint NOT NULL DEFAULT 0, given text NOT NULL DEFAULT '0 0', pending text,

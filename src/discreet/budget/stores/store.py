@@ -1,4 +1,4 @@
-"""The base class of budget stores: everything but how a transaction is run on a database."""
+"""`BudgetStore`, the base class of the stores: everything but how a transaction runs on a database."""
 
 from __future__ import annotations
 

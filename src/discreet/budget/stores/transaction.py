@@ -1,4 +1,4 @@
-"""A writing transaction of a store: one reading that takes the locks, decisions, one writing.
+"""A writing transaction of a store: one read that takes the locks, the decisions, one write.
 
 `operations` and `transfers` decide, for both databases. A transaction begins with one of the `begin` methods, which
 locks the accounts that it names, the one to be charged first; `flush` writes everything that changed.
@@ -155,25 +155,20 @@ class Transaction:
         in_flight = next((InFlight(*each) for each in under_way if each[0] is not None), None)
         return ClaimFacts(path, reservation_row(known), keyed, in_flight, release, bool(forfeits))
 
-    def begin_start(self, reservation: str) -> EventFacts:
-        """Lock the reservation and its account."""
-        path, row, _ = self._begin_event(statements.START, (reservation,))
+    def begin_event(self, statement: str, reservation: str) -> EventFacts:
+        """Lock the reservation, with its account (`statements.START`) or the whole path (`statements.END`)."""
+        path, row, _ = self._lock_reservation(statement, (reservation,))
         return EventFacts(path, row)
 
     def begin_settle(self, reservation: str, fingerprint: Fingerprint | None) -> EventFacts:
         """Lock the reservation and its path; read its release if that is stored, and what is known of the head."""
         head_key = None if fingerprint is None else fingerprint.head_key
-        path, row, rest = self._begin_event(statements.SETTLE, (head_key, reservation))
+        path, row, rest = self._lock_reservation(statements.SETTLE, (head_key, reservation))
         if row is None:
             return EventFacts([], None)
         release = release_row(rest[:_RELEASE])
         self._mark_paid(path, release)
         return EventFacts(path, row, release, rest[_RELEASE])
-
-    def begin_end(self, reservation: str) -> EventFacts:
-        """Lock the reservation and its path."""
-        path, row, _ = self._begin_event(statements.END, (reservation,))
-        return EventFacts(path, row)
 
     def begin_creation(self, account: Account) -> tuple[int, bool]:
         """Prepare a new account; return its chain of the ledger, and whether there is an account of that name.
@@ -407,7 +402,7 @@ class Transaction:
         (rows,) = self.db.query((statement, values))
         return rows
 
-    def _begin_event(
+    def _lock_reservation(
         self, statement: str, values: Sequence[Any]
     ) -> tuple[list[AccountRow], ReservationRow | None, Sequence[Any]]:
         """Lock a reservation with accounts of its path: these, the reservation, and what else the statement reads."""

@@ -1,4 +1,4 @@
-"""How shares of split budgets move between stores: see `discreet.budget.escrow`."""
+"""Transfers of shares of split budgets between stores, by the rules of `discreet.budget.escrow`."""
 
 from __future__ import annotations
 

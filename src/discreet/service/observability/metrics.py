@@ -105,7 +105,7 @@ class Metrics:
 
     def _requested(self, event: Requested) -> None:
         self._count("requests", event.route, str(event.status))
-        self._observe(event.route, event.milliseconds / 1000)
+        self._child(("request_seconds", event.route), self._requests).observe(event.milliseconds / 1000)
         if event.problem is not None:
             self._count("problems", event.problem)
         if event.release is not None and event.mechanism is not None:
@@ -134,9 +134,6 @@ class Metrics:
 
     def _count(self, name: str, *labels: str) -> None:
         self._child((name, *labels), self._counters[name]).inc()
-
-    def _observe(self, route: str, seconds: float) -> None:
-        self._child(("request_seconds", route), self._requests).observe(seconds)
 
     def _child(self, wanted: tuple[str, ...], metric: Counter | Histogram) -> Any:  # noqa: ANN401 - as the metric
         """Return the series of those labels, of "other" beyond `LABELS_MOST`: requests must not fill the memory."""
