@@ -209,8 +209,8 @@ def _ledger() -> list[str]:
         detail = {"by": "ann", "release": f"{n:064x}"}
         for kind, change in (("reserve", held), ("start", None), ("settle", used)):
             changes = [(name, 0, change) for name in ("ann", "org", "data")] if change else []
-            said = canonical(detail | {"result": "ab" * 32} if kind == "settle" else detail)
-            entries.append(Entry(1, kind, f"{n:032x}", said, changes))
+            text = canonical(detail | {"result": "ab" * 32} if kind == "settle" else detail)
+            entries.append(Entry(1, kind, f"{n:032x}", text, changes))
     for entry in entries:
         made.append(next_line(head, entry))
         head = head_of(made[-1])

@@ -60,7 +60,7 @@ _ROUNDS = 15
 
 
 def run() -> list[str]:
-    """A top 100 (dbar 1,000) of the shared table in SQL, with noise, and the head alone, written by hand."""
+    """Return a top 100 (dbar 1,000) of the shared table in SQL, with noise, and the head alone, written by hand."""
     whole, crowd, short = [_preparation()], [], []
     with tempfile.TemporaryDirectory() as name:
         for engine in ENGINES:

@@ -166,6 +166,6 @@ def test_the_example_of_the_first_page_runs():
     """The Python example prints what the page shows."""
     text = (DOCS / "first-release.md").read_text()
     example = next(part for part in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "3000 // n" in part)
-    said = text.partition("```text\n")[2].partition("```")[0]
-    code = example.replace("print(release)", "assert str(release).split() == said.split()")
-    exec(compile(code, "first-release.md", "exec"), {"said": said})  # noqa: S102 - the page's own words
+    expected = text.partition("```text\n")[2].partition("```")[0]
+    code = example.replace("print(release)", "assert str(release).split() == expected.split()")
+    exec(compile(code, "first-release.md", "exec"), {"expected": expected})  # noqa: S102 - the page's own words

@@ -134,8 +134,8 @@ def test_a_total_is_one_number(warehouse):
     release = warehouse.query("SELECT COUNT(DISTINCT reader) FROM reads WHERE age < 40", epsilon=10)
     assert release.to_arrow().column("total").to_pylist() == ["all"]
     assert release.counts.tolist() == pytest.approx([2000], abs=20)
-    nobody = warehouse.query("SELECT COUNT(DISTINCT reader) FROM reads WHERE age < -5", epsilon=10)
-    assert nobody.counts.tolist() == pytest.approx([0], abs=10)
+    empty = warehouse.query("SELECT COUNT(DISTINCT reader) FROM reads WHERE age < -5", epsilon=10)
+    assert empty.counts.tolist() == pytest.approx([0], abs=10)
 
 
 def test_sums_are_clipped_per_user(warehouse):
@@ -213,7 +213,7 @@ def test_missing_labels_are_an_item_where_the_catalog_keeps_them(warehouse):
 
 
 @pytest.mark.parametrize(
-    ("statement", "said"),
+    ("statement", "message"),
     [
         (TOP.replace("reads", "nothing"), "there is no dataset 'nothing'"),
         (TOP.replace("article", "secret"), "there is no column to group by 'secret'"),
@@ -229,10 +229,10 @@ def test_missing_labels_are_an_item_where_the_catalog_keeps_them(warehouse):
         (SUMS.replace(" LIMIT 5", ""), "releases no sums"),
     ],
 )
-def test_queries_that_the_catalog_does_not_allow_are_refused(warehouse, statement, said):
+def test_queries_that_the_catalog_does_not_allow_are_refused(warehouse, statement, message):
     """One sentence each; a forbidden column looks like a missing one."""
     budget = Budget(1.0, 1e-6)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         warehouse.query(statement, budget=budget)
     assert budget.spent.rho == budget.held.rho == 0
 
@@ -497,7 +497,7 @@ def test_a_quantile_is_computed_from_the_histogram_of_its_column(visits):
 
 
 @pytest.mark.parametrize(
-    ("selected", "said"),
+    ("selected", "message"),
     [
         ("QUANTILE(age, 1.5)", "above 0 and below 1"),
         ("QUANTILE(age + 1, 0.5)", "a quantile takes a column"),
@@ -507,9 +507,9 @@ def test_a_quantile_is_computed_from_the_histogram_of_its_column(visits):
         ("MEDIAN(years)", "years"),
     ],
 )
-def test_a_quantile_needs_a_column_with_listed_labels(visits, selected, said):
+def test_a_quantile_needs_a_column_with_listed_labels(visits, selected, message):
     """Of unknown labels, those with small counts would be missing on one side or the other."""
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         visits.sql(f"SELECT {selected} FROM visits", epsilon=5)
 
 

@@ -70,26 +70,26 @@ def parameters_of(method):
 
 def refusals(ask):
     """Return the messages of all refusals; errors that are not ours are raised."""
-    said = []
+    sentences = []
     for thing in THINGS:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 ask(thing)
             except CatalogError as error:
-                said += map(str, error.mistakes)
+                sentences += map(str, error.mistakes)
             except DiscreetError as error:
-                said.append(str(error))
-    assert all(sentence and "\n" not in sentence for sentence in said)
-    return said
+                sentences.append(str(error))
+    assert all(sentence and "\n" not in sentence for sentence in sentences)
+    return sentences
 
 
 @pytest.mark.parametrize("name", parameters_of(discreet.Warehouse.query))
 def test_a_query_with_a_parameter_of_a_wrong_type_is_refused_in_one_sentence(warehouse, name):
     """Our own error and never a TypeError; values with a clear meaning are accepted."""
     given = {} if name == "query" else {"query": STATEMENT}
-    said = refusals(lambda thing: warehouse.query(**given, **{name: thing}))
-    assert said or name in {"counts", "force"}
+    sentences = refusals(lambda thing: warehouse.query(**given, **{name: thing}))
+    assert sentences or name in {"counts", "force"}
 
 
 @pytest.mark.parametrize("method", ["top", "release"])
@@ -98,12 +98,12 @@ def test_a_table_refuses_wrong_types(table, method, name):
     """Each parameter of `top` and `release` is tested."""
     if name in parameters_of(getattr(discreet.Table, method)):
         given = {} if name == "item" else {"item": "a"}
-        said = refusals(lambda thing: getattr(table, method)(**given, **{name: thing}))
-        assert said or name in {"counts", "force"}
+        sentences = refusals(lambda thing: getattr(table, method)(**given, **{name: thing}))
+        assert sentences or name in {"counts", "force"}
 
 
 @pytest.mark.parametrize(
-    ("said", "ask"),
+    ("sentences", "ask"),
     [
         ("epsilon must be", lambda thing: discreet.Budget(thing, 1e-6)),
         ("delta must be", lambda thing: discreet.Budget(1.0, thing)),
@@ -122,9 +122,9 @@ def test_a_table_refuses_wrong_types(table, method, name):
         ("'measure.kind' must be", discreet.Measure),
     ],
 )
-def test_constructors_refuse_wrong_types_in_one_sentence(said, ask):
+def test_constructors_refuse_wrong_types_in_one_sentence(sentences, ask):
     """Budgets, filters, keys, catalogs, costs and queries."""
-    assert any(said in sentence for sentence in refusals(ask))
+    assert any(sentences in sentence for sentence in refusals(ask))
 
 
 def test_text_and_fractions_are_exact_numbers():

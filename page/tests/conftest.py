@@ -108,7 +108,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """A service for the tests of a file."""
+    """Return a service for the tests of a file."""
     issuer = TestIssuer("localhost")  # another site than 127.0.0.1
     issuer.claims = {"account": "ann@example"}
     running = Served(tmp_path_factory.mktemp("service"), issuer)

@@ -134,10 +134,10 @@ def test_a_long_query_shows_its_time_and_can_be_cancelled(visit):
 
 def test_a_login_at_the_issuer_leads_back_to_the_page(visit):
     """The issuer is another site, so the strict cookie must not be needed before a page of ours has loaded."""
-    stranger = visit(None)
-    page = stranger.page
-    page.goto(f"{stranger.url}/ask?epsilon=0.7")
-    stranger.check()
+    visitor = visit(None)
+    page = visitor.page
+    page.goto(f"{visitor.url}/ask?epsilon=0.7")
+    visitor.check()
     page.click("text=Log in with localhost")
     page.wait_for_selector("nav")
     assert page.input_value("#epsilon") == "0.7"

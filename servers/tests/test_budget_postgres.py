@@ -87,8 +87,8 @@ def test_timestamps_are_those_of_the_server(store_url, open_store):
     store = open_store()
     with connect_to(store_url) as db:
         look = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-        before, told, after = db.execute(look).fetchone(), store.balance("ann").time_us, db.execute(look).fetchone()
-        assert before[0] <= told <= after[0]
+        before, stamp, after = db.execute(look).fetchone(), store.balance("ann").time_us, db.execute(look).fetchone()
+        assert before[0] <= stamp <= after[0]
 
 
 def test_all_processes_share_the_latest_time(fresh):

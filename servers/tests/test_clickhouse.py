@@ -123,16 +123,16 @@ def test_a_connection_closed_while_idle_is_reopened(url):
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "message"),
     [
         ("clickhouse://h", "looks like clickhouse://"),
         ("clickhouse://h/d?table=t&secure=1", "no option 'secure'"),
         ("clickhouse://u:p@h/d?table=t", "over TLS only"),
     ],
 )
-def test_an_invalid_url_is_refused(source, told):
+def test_an_invalid_url_is_refused(source, message):
     """An invalid URL is refused before a connection is opened."""
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         open_engine(source)
 
 

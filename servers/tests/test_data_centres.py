@@ -28,8 +28,8 @@ def centres(two_servers, tmp_path):
     try:
         made.check_sums()
         for centre in made.both:
-            said = centre.run("ledger", "verify", "--config", str(centre.folder / "discreet.toml"))
-            assert said.stdout.startswith("sound")
+            verified = centre.run("ledger", "verify", "--config", str(centre.folder / "discreet.toml"))
+            assert verified.stdout.startswith("sound")
     finally:
         made.close()
 

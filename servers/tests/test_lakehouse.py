@@ -133,7 +133,7 @@ def test_equal_noise_needs_no_declared_version(lake, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "message"),
     [
         ("delta:///nowhere", "cannot be read as a table"),
         ("delta://host/x", "looks like delta:///data/reads"),
@@ -141,7 +141,7 @@ def test_equal_noise_needs_no_declared_version(lake, tmp_path):
         ("iceberg://unknown/web.reads", "cannot be read as a table"),
     ],
 )
-def test_a_missing_table_is_refused(source, told):
+def test_a_missing_table_is_refused(source, message):
     """A missing table or malformed URL is refused in one sentence when it is opened."""
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         open_engine(source)

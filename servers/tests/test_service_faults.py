@@ -69,7 +69,7 @@ def test_a_query_killed_at_any_step_is_charged_once_and_has_one_answer(deploymen
     service = Process(deployment, Orders(die=point, lease_spare_ms=200))
     with pytest.raises(httpx.TransportError):
         ask(deployment, service.url)
-    service.died()
+    service.wait_until_killed()
     at = POINTS.index(point)
     with deployment.manager() as manager:
         deployment.check(manager)
@@ -157,7 +157,7 @@ def test_a_commit_whose_response_is_lost_is_charged_once(deployment, store_url, 
                 service.engines.head = count_and_arm
             assert service.ask(key="once").status_code == 200
             assert proxy.dropped == 1
-            assert service.engines.asked == 1
+            assert service.engines.queried == 1
             assert service.balance().used == service.balance().spent == service.balance("sales").spent != Cost()
 
 
@@ -174,7 +174,7 @@ def test_an_exhausted_connection_pool_gives_503_and_the_retry_is_answered(deploy
             assert (reply.status_code, slug(reply), reply.headers["retry-after"]) == (503, "store-unavailable", "2")
             assert service.send("GET", "/readyz", None).json()["checks"]["store"] == "unavailable"
         pool.putconn(taken)
-        assert service.engines.asked == 0
+        assert service.engines.queried == 0
         assert service.ask(key="once").status_code == 200
 
 
@@ -233,7 +233,7 @@ def test_an_unreachable_server_is_unavailable_until_it_is_back(own_server, tmp_p
             refused = service.ask(epsilon=0.5, key="once")
             assert (refused.status_code, slug(refused)) == (503, "store-unavailable")
             assert service.ask().status_code in {200, 503}
-            assert service.engines.asked == 1
+            assert service.engines.queried == 1
         monkeypatch.setattr(postgres, "_WAIT_SECONDS", 30)
         assert service.ask(epsilon=0.5, key="once").status_code == 200
         assert service.ask().content == paid.content
@@ -277,6 +277,6 @@ def test_a_lagging_replica_that_is_promoted_is_not_served_from(store_url, tmp_pa
             service.opened.maintenance.once()
             refused = service.ask(key="third", epsilon=0.5)
             assert (refused.status_code, slug(refused)) == (503, "store-unavailable")
-        assert service.engines.asked == 2
+        assert service.engines.queried == 2
         assert (deployment.folder / "checkpoints").read_bytes() == written
         assert service.send("GET", "/readyz", None).json()["checks"]["checkpoints"] == "stale"

@@ -23,8 +23,8 @@ def run(capsys):
     def run(*arguments):
         with pytest.raises(SystemExit) as caught:
             main([str(argument) for argument in arguments])
-        said = capsys.readouterr()
-        return int(caught.value.code or 0), said.out, said.err
+        output = capsys.readouterr()
+        return int(caught.value.code or 0), output.out, output.err
 
     return run
 

@@ -65,14 +65,14 @@ def test_exactly_as_many_are_admitted_as_fit_while_they_run(deployment):
     orders = Orders(wait="before head")
     with serving(deployment, orders) as one, serving(deployment, orders) as two, ThreadPoolExecutor(2) as pool:
         first = pool.submit(ask, deployment, one.url, "first")
-        one.waits()
+        one.wait_until_reached()
         second = pool.submit(ask, deployment, two.url, "second", who="bob", epsilon=0.99)
-        two.waits()
+        two.wait_until_reached()
         for url in (one.url, two.url):
             refused = ask(deployment, url, "third", epsilon=0.98)
             assert (refused.status_code, slug(refused), refused.json()["account"]) == (403, "budget-short", "sales")
-        one.go_on()
-        two.go_on()
+        one.resume()
+        two.resume()
         assert first.result(60).status_code == second.result(60).status_code == 200
     checked(deployment)
 
@@ -82,10 +82,10 @@ def test_two_concurrent_first_queries_get_the_same_bytes_and_their_parent_pays_o
     orders = Orders(wait="before settle")
     with serving(deployment, orders) as one, serving(deployment, orders) as two, ThreadPoolExecutor(2) as pool:
         asked = [pool.submit(ask, deployment, one.url, "a"), pool.submit(ask, deployment, two.url, "b", who="bob")]
-        one.waits()
-        two.waits()
-        one.go_on()
-        two.go_on()
+        one.wait_until_reached()
+        two.wait_until_reached()
+        one.resume()
+        two.resume()
         ann, bob = (each.result(60) for each in asked)
     assert (ann.status_code, ann.content) == (200, bob.content)
     assert ann.headers["discreet-charged"] == bob.headers["discreet-charged"]
@@ -102,11 +102,11 @@ def test_data_without_a_version_is_answered_once_for_one_key(deployment):
         ThreadPoolExecutor(2) as pool,
     ):
         first = pool.submit(ask, deployment, one.url, "once", loose)
-        one.waits()
+        one.wait_until_reached()
         joined = pool.submit(ask, deployment, two.url, "once", loose)
         assert slug(ask(deployment, two.url, "once", loose, epsilon=0.5)) == "key-reused"
         assert not joined.done()
-        one.go_on()
+        one.resume()
         for again in (joined.result(60), ask(deployment, two.url, "once", loose)):
             assert (again.content, again.headers["discreet-replayed"]) == (first.result(60).content, "?1")
     ann, _, sales = checked(deployment)
@@ -118,7 +118,7 @@ def test_a_service_suspended_past_its_lease_releases_nothing(deployment):
     sleepy = Orders(wait="before settle", lease_spare_ms=200)
     with serving(deployment, sleepy) as one, ThreadPoolExecutor(1) as pool:
         late = pool.submit(ask, deployment, one.url, "once")
-        one.waits()
+        one.wait_until_reached()
         os.kill(one.pid, signal.SIGSTOP)
         try:
             with deployment.manager() as manager:
@@ -128,7 +128,7 @@ def test_a_service_suspended_past_its_lease_releases_nothing(deployment):
             with serving(deployment, Orders(lease_spare_ms=200)) as two:
                 retried = ask(deployment, two.url, "another")
                 assert retried.status_code == 200
-            one.go_on()
+            one.resume()
         finally:
             os.kill(one.pid, signal.SIGCONT)
         zombie = late.result(60)

@@ -193,7 +193,7 @@ def test_a_user_without_access_to_system_metadata_gets_no_head(opened, table, mo
 
 
 @pytest.mark.parametrize(
-    ("path", "parts", "says"),
+    ("path", "parts", "expected"),
     [
         ("memory/default", {}, "name a table; the tables of"),
         ("memory/default", {"table": "no'such"}, "there is no such table; the tables of"),
@@ -206,12 +206,12 @@ def test_a_user_without_access_to_system_metadata_gets_no_head(opened, table, mo
         ("memory/default", {"table": "t", "password": "x"}, "over TLS only; add https=true"),
     ],
 )
-def test_missing_tables_are_refused(opened, table, url, path, parts, says):
+def test_missing_tables_are_refused(opened, table, url, path, parts, expected):
     """The message lists the tables that exist, where it can."""
     with pytest.raises(InputError) as error:
         opened(url.replace("memory/default", path), **parts).columns()
-    _one_sentence(error, says)
-    assert ("the tables of" in says) == (repr(table) in str(error.value))
+    _one_sentence(error, expected)
+    assert ("the tables of" in expected) == (repr(table) in str(error.value))
 
 
 @pytest.mark.usefixtures("table")
@@ -236,10 +236,10 @@ def test_a_host_that_is_not_trino_is_an_engine_error(opened, table):
             f"127.0.0.1:{other.server_address[1]}": "is not Trino",
         }
         try:
-            for place, says in places.items():
+            for place, expected in places.items():
                 with pytest.raises(EngineError) as error:
                     opened(f"trino://reader@{place}/memory/default?table={table}").columns()
-                _one_sentence(error, says, place)
+                _one_sentence(error, expected, place)
         finally:
             other.shutdown()
 

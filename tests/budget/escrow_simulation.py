@@ -77,11 +77,11 @@ class Simulation:
         centres: how many.
         period: of the account, at first.
         alters: what officers change occasionally: "nothing", the "total", or the "period" too.
-        stranger: True if the last one has another account of that name, for the first half.
+        namesake: True if the last one has another account of that name, for the first half.
         rules: the module `escrow`, or a defective one.
     """
 
-    def __init__(self, seed, centres=3, period=PERIODS[0], alters="nothing", stranger=False, rules=escrow):
+    def __init__(self, seed, centres=3, period=PERIODS[0], alters="nothing", namesake=False, rules=escrow):
         self.random, self.alters, self.rules = random.Random(seed), alters, rules  # noqa: S311 - no secret
         self.true_us = BEGINNING_US
         self.total = self.most = TOTAL
@@ -99,10 +99,10 @@ class Simulation:
         home = self.centres[0]
         home.limit = TOTAL
         home.settings(replace(_account(period), share=Share(TOTAL.cost, home.id, 1)))
-        self.stranger = self.centres[-1] if stranger else None
-        if stranger:
-            self.stranger.settings(replace(_account(period), share=Share(NOTHING.cost, "elsewhere", 1)))
-            self.stranger.limit = TOTAL
+        self.namesake = self.centres[-1] if namesake else None
+        if namesake:
+            self.namesake.settings(replace(_account(period), share=Share(NOTHING.cost, "elsewhere", 1)))
+            self.namesake.limit = TOTAL
         self.actions = [
             (40, self.spend), (12, self.ask), (30, self.deliver), (4, self.tend), (6, self.wait), (2, self.announce),
             (1, self.lose), (2, self.twice), (0.3, self.crash), (0.3, self.cut_off), (0.4, self.heal),
@@ -116,9 +116,9 @@ class Simulation:
         """Run so many steps, with a check after each, and check the whole history at the end."""
         draw, weights, actions, most = self.random.random, self.weights, self.actions, self.weights[-1]
         for step in range(steps):
-            if step == steps // 2 and self.stranger is not None:
-                self.stranger.account, self.stranger.limit, self.stranger.spent = None, NOTHING, NOTHING
-                self.stranger = None
+            if step == steps // 2 and self.namesake is not None:
+                self.namesake.account, self.namesake.limit, self.namesake.spent = None, NOTHING, NOTHING
+                self.namesake = None
             action = actions[bisect.bisect(weights, draw() * most)][1]
             action()
             self.reached[action.__name__] += 1
@@ -132,7 +132,7 @@ class Simulation:
     def spend(self):
         """Charge a query if it fits."""
         centre = self.any()
-        if centre.account is None or centre is self.stranger:
+        if centre.account is None or centre is self.namesake:
             return
         cost = Amount(self.random.randrange(1, TOTAL.rho >> 6), self.random.randrange(1, TOTAL.delta >> 6))
         spent = centre.spent + cost
@@ -145,7 +145,7 @@ class Simulation:
         centre = self.any()
         if centre.account is None:
             return
-        left = centre.limit - centre.spent if centre is not self.stranger else NOTHING
+        left = centre.limit - centre.spent if centre is not self.namesake else NOTHING
         if escrow.is_short(left, centre.limit, self.total):
             self.post(centre, self.another(centre), ShareRequest("a", left))
 
@@ -281,7 +281,7 @@ class Simulation:
     def asked(self, centre, peer, ask):
         """Give half of the difference."""
         out = centre.outgoing.get(peer.id, Outgoing())
-        if centre.account is None or centre is self.stranger or out.pending is not None:
+        if centre.account is None or centre is self.namesake or out.pending is not None:
             return
         amount = escrow.granted(ask, centre.limit - centre.spent, self.total)
         if amount:
@@ -311,7 +311,7 @@ class Simulation:
         rho = delta = spent_rho = spent_delta = 0
         for centre in self.centres:
             limit, spent = centre.limit, centre.spent
-            if centre is self.stranger:
+            if centre is self.namesake:
                 if limit != TOTAL:
                     raise AssertionError("a share went to another account of that name")
                 continue

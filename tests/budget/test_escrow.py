@@ -76,11 +76,11 @@ def test_one_transfer_at_a_time_is_pending():
 def test_a_receipt_is_applied_once():
     """Only the first receipt is applied; a second one, or one of an older transfer, changes nothing."""
     pending = escrow.sent(Outgoing(4, ONE), ONE, TOTAL, 1)
-    said = Receipt("ann", "here", "there", 5, True, 3)
-    after, back = escrow.acknowledged(pending, said, 9)
+    receipt = Receipt("ann", "here", "there", 5, True, 3)
+    after, back = escrow.acknowledged(pending, receipt, 9)
     assert (after, back) == (Outgoing(5, times(2), None, 1, 3), NOTHING)
-    assert escrow.acknowledged(after, replace(said, taken=False), 9) == (after, NOTHING)
-    assert escrow.acknowledged(pending, replace(said, number=4, taken=False), 9) == (pending, NOTHING)
+    assert escrow.acknowledged(after, replace(receipt, taken=False), 9) == (after, NOTHING)
+    assert escrow.acknowledged(pending, replace(receipt, number=4, taken=False), 9) == (pending, NOTHING)
 
 
 def test_a_declined_amount_is_returned_once():
@@ -163,7 +163,7 @@ def test_an_account_is_split_once_and_opened_with_an_empty_share():
 
 
 def test_only_newer_settings_are_adopted():
-    """The limit is never adopted."""
+    """Settings of a newer version are adopted, and the limit never is."""
     mine, newer = account(3, version=2), account(9, version=3, period=Sliding(7), mode="observe")
     assert escrow.adopted(mine, newer) == replace(newer, limit=mine.limit)
     assert escrow.adopted(mine, replace(newer, share=replace(newer.share, version=2))) is mine
@@ -204,7 +204,7 @@ _AMOUNTS = st.builds(Amount, _PARTS, _PARTS)
 
 @given(_AMOUNTS, _AMOUNTS, _AMOUNTS.map(lambda a: a.most(NOTHING)), _AMOUNTS.map(lambda a: a.most(NOTHING)))
 def test_a_grant_is_never_more_than_what_is_left(asked, left, need, own):
-    """It is never negative either, for any requested amount."""
+    """For any requested amount a grant is between zero and the remaining budget."""
     given_ = escrow.granted(ShareRequest("ann", asked, need), left, TOTAL, own)
     assert NOTHING.within(given_)
     assert given_.within(left.most(NOTHING))
@@ -289,7 +289,7 @@ def _read(*lines):
 
 
 def test_the_ledger_records_sent_and_received_amounts():
-    """It also records pending amounts, with their time."""
+    """The ledger has sent, received and pending amounts, with the time of pending ones."""
     moves = _read(
         ("send", 1, ONE), ("delivered", 1, ONE), ("take", 1, ONE), ("send", 2, times(2)), ("return", 2, times(2)),
         ("decline", 2, ONE), ("send", 3, ONE),

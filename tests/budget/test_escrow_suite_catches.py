@@ -173,7 +173,7 @@ def test_a_sound_store_passes():
 
 
 @pytest.mark.parametrize("defect", _DEFECTS)
-def test_a_defect_is_caught(defect, monkeypatch):
-    """At least one test of the suite fails."""
+def test_a_defect_is_detected(defect, monkeypatch):
+    """At least one test of the suite fails for each planted defect."""
     defect(monkeypatch)
     assert next(_failures(), None) is not None

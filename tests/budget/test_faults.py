@@ -315,7 +315,7 @@ def test_a_second_process_is_refused(tmp_path):
 
 
 def test_a_closed_store_is_unavailable(tmp_path):
-    """Every operation raises."""
+    """Every operation of a closed store raises StoreUnavailable."""
     store = _small(tmp_path)
     store.close()
     for ask in (lambda: store.reserve(claim("a")), lambda: store.balance("ann"), store.heads):
@@ -324,7 +324,7 @@ def test_a_closed_store_is_unavailable(tmp_path):
 
 
 def test_another_schema_is_refused(tmp_path):
-    """Its rules may differ."""
+    """A store with another schema version may have other rules."""
     store = _small(tmp_path)
     store._db.execute("UPDATE budget_meta SET version = version + 1")
     store.close()
@@ -333,7 +333,7 @@ def test_another_schema_is_refused(tmp_path):
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path):
-    """The file is not changed."""
+    """The file is not changed by the failed attempt to open it."""
     (tmp_path / "budget.db").write_bytes(b"a letter to a friend\n" * 100)
     with pytest.raises(StoreUnavailable):
         SQLiteStore(tmp_path / "budget.db", FakeClock())

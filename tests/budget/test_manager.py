@@ -144,8 +144,8 @@ def test_officers_adjust_with_a_reason_and_the_ledger_has_it(manager):
     set_period(manager.store, "ann", Sliding(7), ACT)
     manager.store.confirm_clock(ACT)
     assert manager.get("ann").balance.used == Cost()
-    said = [line.body for line in manager.store.lines()]
-    assert sum('"actor":"suite"' in body and '"reason":"a test"' in body for body in said) == 6
+    bodies = [line.body for line in manager.store.lines()]
+    assert sum('"actor":"suite"' in body and '"reason":"a test"' in body for body in bodies) == 6
 
 
 def test_maintenance_ends_expired_reservations(manager):

@@ -93,7 +93,7 @@ def test_all_of_the_limit_can_be_spent_and_nothing_beyond():
 @pytest.mark.parametrize("close", ["settle", "void", "forfeit"])
 @pytest.mark.parametrize("again", ["settle", "void", "forfeit"])
 def test_closing_a_hold_twice_changes_nothing(close, again):
-    """Closing it again changes nothing."""
+    """Settling, voiding or forfeiting a closed hold has no effect."""
     budget = Budget(1, 1e-8)
     hold, other = (budget.reserve(_share(budget, Fraction(1, 4))) for _ in range(2))
     closing = {"settle": lambda: budget.settle(hold, Cost(), None), "void": lambda: budget.void(hold)}

@@ -424,13 +424,13 @@ def test_the_store_itself_passes():
 
 
 @pytest.mark.parametrize("defective", SUBCLASSES)
-def test_a_defective_store_is_caught(defective):
-    """At least one test of the suite fails."""
+def test_the_suite_rejects_a_defective_store(defective):
+    """At least one test of the suite fails for each defect of a store."""
     assert failures(defective)
 
 
 @pytest.mark.parametrize("plant", PATCHES)
-def test_a_defective_rule_is_caught(plant, monkeypatch):
-    """At least one test of the suite fails."""
+def test_the_suite_rejects_a_defective_rule(plant, monkeypatch):
+    """At least one test of the suite fails for each defect of a rule."""
     plant(monkeypatch)
     assert failures(Sound)

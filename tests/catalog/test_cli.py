@@ -64,16 +64,16 @@ def test_check_reports_errors_of_the_file(run):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "output"),
     [
         ("none.toml", "mistake  none.toml: there is no such file\n"),
         ("reads.parquet", "mistake  reads.parquet: it is not UTF-8 text\n"),
     ],
 )
-def test_check_names_a_file_that_cannot_be_read(run, name, said):
+def test_check_names_a_file_that_cannot_be_read(run, name, output):
     """The message names the file, because there is no place in it to name."""
     ran = run(GOOD, "check", name)
-    assert (ran.output, ran.exit_code) == (said, 2)
+    assert (ran.output, ran.exit_code) == (output, 2)
 
 
 @pytest.mark.parametrize(

@@ -87,10 +87,10 @@ def test_every_setting_refuses_invalid_values_in_our_own_message(tmp_path, table
         path.write_text(f"mistake = 1\n[{table}]\n{setting} = {value}\n{others}\n", "utf-8")
         with pytest.raises(CatalogError) as caught:
             load_catalog(path)
-        said = [str(mistake) for mistake in caught.value.mistakes]
-        assert said[-1].startswith("'mistake' is not a setting"), said
-        assert not any(found in sentence for sentence in said for found in ("~", "[key]", "hunter2")), said
-        assert not any(map(WORDS_OF_PYDANTIC.search, said)), said
+        sentences = [str(mistake) for mistake in caught.value.mistakes]
+        assert sentences[-1].startswith("'mistake' is not a setting"), sentences
+        assert not any(found in sentence for sentence in sentences for found in ("~", "[key]", "hunter2")), sentences
+        assert not any(map(WORDS_OF_PYDANTIC.search, sentences)), sentences
 
 
 def test_an_unforeseen_mistake_is_reported_without_words_of_pydantic():

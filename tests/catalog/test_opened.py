@@ -34,16 +34,16 @@ class Engine(FakeEngine):
 
     def __init__(self, error=None, version="1", columns=COLUMNS):
         super().__init__(columns, {"SELECT a": pa.table({"a": ["x", "y"]})}, version)
-        self.error, self.asked = error, []
+        self.error, self.requests = error, []
 
     def scale(self, column):
         """Two digits."""
-        self.asked.append(column)
+        self.requests.append(column)
         return 2
 
     def fetch(self, statement):
         """As before, and notes it."""
-        self.asked.append(statement)
+        self.requests.append(statement)
         return super().fetch(statement)
 
     def head(self, request, *, seed=b"", progress=None):
@@ -161,11 +161,11 @@ def test_a_listed_domain_is_read_once_for_each_version(opened):
     first = datasets.domain("d", ("a",))
     assert first.column("a").to_pylist() == ["x", "y"]
     assert datasets.domain("d", ("a",)) is first
-    assert engine.asked == ["SELECT a"]
+    assert engine.requests == ["SELECT a"]
     for version in ("2", "1"):
         engine._version = version
         assert datasets.domain("d", ("a",)) is not first
-    assert engine.asked == ["SELECT a"] * 3
+    assert engine.requests == ["SELECT a"] * 3
 
 
 def test_a_listed_domain_is_read_each_time_if_the_version_is_unknown(opened):
@@ -174,7 +174,7 @@ def test_a_listed_domain_is_read_each_time_if_the_version_is_unknown(opened):
     datasets, _ = opened(LISTED, engine)
     datasets.domain("d", ("a",))
     datasets.domain("d", ("a",))
-    assert engine.asked == ["SELECT a"] * 2
+    assert engine.requests == ["SELECT a"] * 2
 
 
 def test_a_domain_written_in_the_catalog_is_built_once(opened):
@@ -183,7 +183,7 @@ def test_a_domain_written_in_the_catalog_is_built_once(opened):
     engine = Engine()
     datasets, _ = opened(settings, engine)
     assert datasets.domain("d", ("a",)) is datasets.domain("d", ("a",))
-    assert engine.asked == []
+    assert engine.requests == []
     assert datasets.domain("d", ()) is None
 
 
@@ -192,7 +192,7 @@ def test_scales_are_read_once(opened):
     engine = Engine()
     datasets, _ = opened("", engine)
     assert [datasets.scale("d", "a"), datasets.scale("d", "a")] == [2, 2]
-    assert engine.asked == ["a"]
+    assert engine.requests == ["a"]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ READERS = {"bees": 900, "tides": 700, "moss": 500, "owls": 2}
 
 @pytest.fixture(scope="session")
 def reads(tmp_path_factory) -> Path:
-    """A Parquet file: reader, article, and columns that cannot be items."""
+    """Return a Parquet file: reader, article, and columns that cannot be items."""
     rows = [(reader, article) for article, n in READERS.items() for reader in range(n)]
     path = tmp_path_factory.mktemp("reads") / "reads.parquet"
     pq.write_table(

@@ -14,7 +14,7 @@ from tests.service.deployment import CATALOG, Deployment
 
 @pytest.fixture
 def service(tmp_path):
-    """A service on a free port, and its keys."""
+    """Return a service on a free port, and its keys."""
     catalog = CATALOG.partition("[datasets.loose]")[0]
     keys = Deployment(tmp_path, catalog=catalog, granted=None, now=utc_now()).keys
     with running(tmp_path) as started:

@@ -23,7 +23,7 @@ from tests.cli.conftest import READERS
 
 @pytest.fixture
 def key(tmp_path):
-    """A file with a secret that only its owner can read."""
+    """Return a file with a secret that only its owner can read."""
     path = tmp_path / "noise.key"
     path.write_bytes(bytes(range(32)))
     path.chmod(0o600)
@@ -100,7 +100,7 @@ def test_the_format_follows_the_extension_of_the_output(ask, tmp_path):
 
 
 def test_a_plot_is_written_beside_the_records(ask, tmp_path):
-    """--plot draws the printed records."""
+    """The picture of --plot has the printed records."""
     ran = ask("top", "-k", 3, "--epsilon", 5, "--plot", tmp_path / "x.png")
     assert "bees" in ran.out
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
@@ -171,7 +171,7 @@ def test_filters_domains_and_tables_reach_the_engine(run, reads, tmp_path):
 
 
 def test_several_items_are_several_columns(run, reads):
-    """--item may be repeated."""
+    """Each --item adds a column to the records."""
     ran = run(
         "top", reads, "--user", "reader", "--item", "article", "--item", "year", "--epsilon", 20, "--format", "csv"
     )

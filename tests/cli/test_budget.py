@@ -110,7 +110,7 @@ def test_units_take_the_place_of_rho_and_delta():
 
 
 def test_an_account_without_a_period_shows_no_reset():
-    """No line shows a reset."""
+    """The output has no line about a reset."""
     forever = {"kind": "forever", "days": None, "unit": None, "zone": None}
     text = budget_as_text(BudgetReport.model_validate(REPORT | {"period": forever, "resets_at": None, "parents": []}))
     assert text.startswith("ann@sales  for all time\n")
@@ -135,6 +135,6 @@ def test_a_bar_never_shows_more_room_than_there_is(charged, held, limit, drawn):
 
 
 def test_an_error_is_one_sentence(ask):
-    """Its exit code depends on its kind."""
+    """The exit code depends on the kind of the error."""
     ran = ask(problem(401, "unauthorized", "Nobody knows the key."))
     assert (ran.code, ran.out, ran.err) == (2, "", "discreet: Nobody knows the key.\n")

@@ -11,7 +11,7 @@ TOP = "SELECT article, COUNT(DISTINCT reader) FROM reads WHERE year >= 2021 GROU
 
 @pytest.fixture
 def catalog(tmp_path, reads):
-    """A catalog that declares `reads`."""
+    """Return a catalog that declares `reads`."""
     path = tmp_path / "catalog.toml"
     path.write_text(
         f'[datasets.reads]\nsource = "{reads}"\nuser = "reader"\n'
@@ -22,7 +22,7 @@ def catalog(tmp_path, reads):
 
 @pytest.fixture
 def key(tmp_path):
-    """A secret that only its owner can read."""
+    """Return a secret that only its owner can read."""
     path = tmp_path / "key"
     path.write_bytes(b"k" * 32)
     path.chmod(0o600)
@@ -30,7 +30,7 @@ def key(tmp_path):
 
 
 def test_a_statement_and_options_make_the_same_query(run, catalog, key):
-    """With one key, the answers are equal."""
+    """Both interfaces have equal answers for one key."""
     shared = ["reads", "--catalog", catalog, "--key", key, "--format", "csv", "-q"]
     stated = run("top", *shared, "--sql", TOP)
     asked = run("top", *shared, "--item", "article", "--where", "year > 2020", "-k", "3")
@@ -40,7 +40,7 @@ def test_a_statement_and_options_make_the_same_query(run, catalog, key):
 
 
 def test_a_statement_without_limit_is_for_release(run, catalog):
-    """It releases as many counts as possible."""
+    """A statement without LIMIT releases as many counts as possible."""
     ran = run("release", "reads", "--catalog", catalog, "--sql", TOP.replace(" LIMIT 3", ""), "--format", "json")
     assert ran.code == 0
     assert json.loads(ran.out)["query"]["k"] is None
@@ -55,7 +55,7 @@ def test_a_total_needs_no_limit(run, catalog):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--sql", TOP, "--item", "article"], "the statement decides --item"),
         (["--sql", TOP, "--where", "year = 1"], "the statement decides --where"),
@@ -72,11 +72,11 @@ def test_a_total_needs_no_limit(run, catalog):
         (["--item", "article", "--rows-per-user-and-item", "3"], "count rows with --sql and COUNT(*)"),
     ],
 )
-def test_unsupported_options_are_refused(run, catalog, arguments, said):
+def test_unsupported_options_are_refused(run, catalog, arguments, message):
     """One sentence, exit code 2, nothing on standard output."""
     ran = run("top", "reads", "--catalog", catalog, *arguments)
     assert (ran.code, ran.out) == (2, "")
-    assert said in ran.err
+    assert message in ran.err
     assert ran.err.count("\n") == 1
 
 
@@ -89,7 +89,7 @@ def test_a_statement_needs_a_catalog(run, reads):
 
 @pytest.mark.parametrize(("option", "what"), [("user", "identifies the user"), ("item", "names the item")])
 def test_a_source_needs_its_columns_named(run, reads, option, what):
-    """They are required without a catalog."""
+    """Without a catalog, --user and --item are required."""
     given = {"user": "reader", "item": "article"}
     del given[option]
     for command in ("top", "release", "plan"):
@@ -134,10 +134,10 @@ def test_a_plan_of_sums_shows_their_error_in_their_own_unit(run, catalog):
 
 def test_a_plan_refuses_invalid_datasets_and_columns(run, catalog):
     """Another dataset, a column that may not be grouped."""
-    for statement, said in (
+    for statement, message in (
         (TOP.replace("reads", "books"), "queries 'books', not 'reads'"),
         (TOP.replace("article", "year"), "there is no column to group by 'year'"),
     ):
         ran = run("plan", "reads", "--catalog", catalog, "--sql", statement)
         assert (ran.code, ran.out) == (2, "")
-        assert said in ran.err
+        assert message in ran.err

@@ -22,7 +22,7 @@ from tests.cli.test_init import keys_in
 
 @pytest.fixture
 def folder(run, tmp_path, monkeypatch):
-    """A service that was started once and not queried."""
+    """Return a service that was started once and not queried."""
     monkeypatch.chdir(tmp_path)
     run("init")
     return tmp_path
@@ -30,7 +30,7 @@ def folder(run, tmp_path, monkeypatch):
 
 @pytest.fixture
 def served(folder):
-    """The same while it is served: new lines are in the write-ahead log of the database only."""
+    """Return the same while it is served: new lines are in the write-ahead log of the database only."""
     with open_service(load_settings(folder / "discreet.toml"), {}) as parts:
         act = AdminAction("key:1", "was answered, by mail")
         parts.manager.store.charge("ann@example", Cost.at_most(1e-3, 1e-9), act)
@@ -160,7 +160,7 @@ def test_pruned_lines_are_in_the_archive_and_verify_with_it(run, monkeypatch):
 
 @pytest.mark.usefixtures("served")
 def test_a_service_with_an_sqlite_store_has_to_be_stopped_for_pruning(run):
-    """One process writes the file."""
+    """Only one process can write the file of the store."""
     ran = run("ledger", "prune", "--before", "2020-01-01", "--archive", "old.jsonl", "--reason", "old")
     assert (ran.code, "another process" in ran.err) == (3, True)
     assert not Path("old.jsonl").exists()
@@ -212,7 +212,7 @@ def test_a_file_that_cannot_be_read_is_reported(run, arguments, code, sentence):
 
 @pytest.mark.usefixtures("folder")
 def test_a_store_of_another_version_is_refused(run):
-    """Reading never migrates the store."""
+    """Reading a ledger never migrates its store."""
     tamper("UPDATE budget_meta SET version = 1")
     ran = run("ledger", "verify")
     assert ran.code == 3

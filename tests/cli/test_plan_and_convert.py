@@ -16,7 +16,7 @@ def plan(run, *arguments):
 
 
 def test_a_plan_does_not_open_the_source(run):
-    """The file need not exist."""
+    """The file of a plan need not exist."""
     ran = run("plan", *SOURCE, "-k", 5)
     assert ran.code == 0
     assert ran.out.splitlines()[0].split() == ["mechanism", "unknown-gumbel"]
@@ -58,7 +58,7 @@ def test_a_plan_may_have_a_price_per_unit(run):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--epsilon-per", "0.15", "--epsilon", "1.0"], "leave --epsilon out"),
         (["--epsilon-per", "0.15", "--delta", "1e-8"], "leave --delta out"),
@@ -67,11 +67,11 @@ def test_a_plan_may_have_a_price_per_unit(run):
         (["--sql", "SELECT 1"], "a statement needs a catalog"),
     ],
 )
-def test_a_plan_has_one_price(run, arguments, said):
+def test_a_plan_has_one_price(run, arguments, message):
     """Per unit, or an epsilon and a delta; both are refused with one sentence, exit code 2."""
     ran = run("plan", *SOURCE, *arguments)
     assert (ran.code, ran.out) == (2, "")
-    assert said in ran.err
+    assert message in ran.err
 
 
 def test_a_plan_accepts_all_arguments_of_the_command_it_plans(run, tmp_path):

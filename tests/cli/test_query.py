@@ -102,7 +102,7 @@ def test_a_whole_statement_is_sent_in_one_request(ask):
 
 
 @pytest.mark.parametrize(
-    ("headers", "said"),
+    ("headers", "message"),
     [
         (
             {"Discreet_Charged": "rho=0, delta=0", "Discreet_Replayed": "?1"},
@@ -118,10 +118,10 @@ def test_a_whole_statement_is_sent_in_one_request(ask):
         ),
     ],
 )
-def test_an_estimate_shows_the_price_and_whether_the_account_only_observes(ask, answered, headers, said):
-    """They are those of the response's headers."""
+def test_an_estimate_shows_the_price_and_whether_the_account_only_observes(ask, answered, headers, message):
+    """Price and mode are those of the response's headers."""
     ran, _ = ask(answered(**headers), "query", "--sql", SQL)
-    assert ran.err.splitlines()[-len(said) :] == said
+    assert ran.err.splitlines()[-len(message) :] == message
 
 
 def test_only_the_given_options_are_sent(ask, answered):
@@ -147,15 +147,15 @@ def test_only_the_given_options_are_sent(ask, answered):
 
 
 @pytest.mark.parametrize("form", ["csv", "json", "parquet"])
-def test_an_answer_is_written_in_any_format_to_any_output(ask, answered, tmp_path, form):
-    """In any format, to a file; and without notes."""
+def test_an_answer_is_written_to_a_file_in_any_format(ask, answered, tmp_path, form):
+    """The extension of --output selects the format."""
     ran, _ = ask(answered(), "query", "--sql", SQL, "--output", f"out.{form}", "-q")
     assert (ran.code, ran.out, ran.err) == (0, "", "")
     assert (tmp_path / f"out.{form}").stat().st_size > 0
 
 
 def test_an_output_that_cannot_be_written_is_refused_before_the_charge(ask, answered, tmp_path):
-    """No request is sent."""
+    """No request is sent if the output cannot be written."""
     (tmp_path / "kept.csv").write_text("kept")
     ran, sent = ask(answered(), "query", "--sql", SQL, "--output", "kept.csv")
     assert (ran.code, ran.out, sent) == (2, "", [])
@@ -192,7 +192,7 @@ def test_a_service_that_cannot_be_reached_is_code_3(run, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--sql", SQL], "Missing option '--url'"),
         (["--url", "http://localhost:9"], "Missing option '--sql'"),
@@ -204,13 +204,13 @@ def test_a_service_that_cannot_be_reached_is_code_3(run, monkeypatch):
         (["--url", "http://localhost:9", "--sql", SQL, "--estimate", "--format", "csv"], "an estimate is printed as"),
     ],
 )
-def test_an_impossible_query_is_refused_with_a_sentence(run, monkeypatch, arguments, said):
+def test_an_impossible_query_is_refused_with_a_sentence(run, monkeypatch, arguments, message):
     """Exit code 2, and no request is sent."""
     monkeypatch.delenv("DISCREET_KEY", raising=False)
     monkeypatch.delenv("DISCREET_URL", raising=False)
     ran = run("query", *arguments)
     assert (ran.code, ran.out) == (2, "")
-    assert said in ran.err
+    assert message in ran.err
 
 
 def test_url_and_key_come_from_the_environment(answered, run, monkeypatch):
@@ -289,7 +289,7 @@ def test_an_estimate_requests_the_price_only(ask):
 
 
 def test_an_estimate_of_a_paid_query_shows_that_it_is_free(ask):
-    """Without counts or thresholds, no expected error is shown."""
+    """A paid query is free; without counts or thresholds no expected error is shown."""
     nothing = {"std_error_least": None, "std_error_most": None, "smallest_count": None, "sum_std_error": None}
     fields = ESTIMATE | {"paid": True, "information": None, "calls": None, "expected": nothing}
     ran, _ = ask(reply(body=json.dumps(fields).encode()), "query", "--sql", SQL, "--estimate", "-q")

@@ -59,7 +59,7 @@ CASES = [
 
 @pytest.fixture(autouse=True)
 def empty_directory(tmp_path, monkeypatch):
-    """An empty working directory, which must stay empty."""
+    """Return an empty working directory, which must stay empty."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -77,7 +77,7 @@ def test_bad_input_is_refused_in_one_sentence(ask, empty_directory, arguments, s
 
 @pytest.mark.parametrize("error", ["0", "1", "-0.1", "2", "nan", "some"])
 def test_a_relative_error_is_between_0_and_1(ask, error):
-    """Both bounds are refused, too."""
+    """0 and 1 themselves are refused too."""
     ran = ask("release", "--relative-error", error)
     assert ran.code == 2
     assert "the relative error must be" in ran.err
@@ -132,7 +132,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_counting(ask):
 
 
 def test_epsilon_above_100_can_be_forced(ask):
-    """With --force it is accepted."""
+    """With --force, an epsilon above 100 is accepted."""
     assert ask("top", "--epsilon", "101", "--force").code == 0
 
 

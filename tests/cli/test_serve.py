@@ -28,7 +28,7 @@ def started(run, tmp_path, monkeypatch):
 
 
 def test_without_arguments_the_settings_of_the_working_directory_are_used(started):
-    """They are not changed."""
+    """Without arguments, discreet.toml is used unchanged."""
     ran, (_, service) = started()
     assert ran.code == 0
     assert (service.host, service.port, service.workers) == ("127.0.0.1", 8080, 1)
@@ -52,7 +52,7 @@ def test_several_processes_read_the_settings_themselves(started, tmp_path):
 
 
 def test_missing_settings_are_reported(run, tmp_path, monkeypatch):
-    """Exit code 2."""
+    """A missing settings file gives exit code 2 and one sentence."""
     monkeypatch.chdir(tmp_path)
     ran = run("serve")
     assert (ran.code, ran.out) == (2, "")

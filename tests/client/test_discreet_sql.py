@@ -133,7 +133,7 @@ def test_a_reply_of_another_server_is_an_error(connect, reply):
 
 
 def test_a_service_that_cannot_be_reached_is_an_operational_error_without_the_key(connect):
-    """No message shows a key."""
+    """PEP 249: an OperationalError whose message shows no key."""
     with pytest.raises(discreet_sql.OperationalError, match=r"discreet\.example\.org.* cannot be reached") as caught:
         connect(*[httpx.ConnectError("dsc_k/ey")] * 4).cursor().execute("SELECT 1")
     assert "dsc_k" not in str(caught.value)
@@ -153,7 +153,7 @@ def test_parameters_become_literals_outside_of_text_names_and_comments():
     [(), (1, 2), {"a": 1}, "a", (b"a",), (float("nan"),), (datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC),)],
 )
 def test_parameters_that_do_not_fit_are_refused_before_anything_is_sent(connect, parameters):
-    """Invalid parameters cost nothing."""
+    """Parameters of wrong number or type are refused and cost nothing."""
     connection = connect()
     with pytest.raises(discreet_sql.ProgrammingError, match="parameter"):
         connection.cursor().execute("SELECT ?", parameters)

@@ -17,7 +17,7 @@ from .conftest import KEY
 
 @pytest.fixture
 def file(tmp_path):
-    """A key file that only its owner can read."""
+    """Return a key file that only its owner can read."""
     path = tmp_path / "key"
     path.write_text(f"{KEY}\n")
     path.chmod(0o600)
@@ -97,7 +97,7 @@ def test_the_key_is_shown_nowhere(make_client):
     ],
 )
 def test_only_loopback_addresses_are_local(host, local):
-    """Only the loopback addresses."""
+    """Names and addresses beyond the loopback interface count as other machines."""
     assert is_local(host) == local
 
 
@@ -137,6 +137,6 @@ def test_an_invalid_url_is_refused(url):
     "settings", [{"timeout": 0}, {"timeout": float("nan")}, {"timeout": 1e9}, {"retries": -1}, {"retries": 101}]
 )
 def test_settings_out_of_range_are_refused(settings):
-    """The message has the range."""
+    """The message for a timeout or a number of retries has its range."""
     with pytest.raises(InputError, match="must be"):
         Client("https://example.org", KEY, **settings)

@@ -95,7 +95,7 @@ def test_a_suspension_has_its_end(until):
 
 @pytest.mark.parametrize("made", [SQLError("joins are not allowed", 49), WhereError("a number is missing", 4)])
 def test_an_error_in_a_statement_keeps_its_type_text_and_position(made):
-    """Its type, text and position are kept."""
+    """The client raises the library's own error of a statement."""
     error = error_of(problem("malformed", str(made), "r", position=made.position), None)
     assert (type(error), str(error), error.position) == (type(made), str(made), made.position)
 

@@ -68,7 +68,7 @@ TABLE = pa.table({"reader": [reader for reader, _ in _ROWS], "article": [article
 
 @pytest.fixture(scope="module")
 def drafts(tmp_path_factory):
-    """A table in a database whose data version is unknown."""
+    """Return a table in a database whose data version is unknown."""
     path = tmp_path_factory.mktemp("tables") / "drafts.db"
     with duckdb.connect(path) as database:
         database.register("rows", TABLE)
@@ -78,7 +78,7 @@ def drafts(tmp_path_factory):
 
 @pytest.fixture
 def service(tmp_path, drafts):
-    """A service, and the keys of its accounts."""
+    """Return a service, and the keys of its accounts."""
     (tmp_path / "drafts.db").symlink_to(drafts)
     keys = Deployment(tmp_path, catalog=CATALOG, granted=None, table=TABLE, now=utc_now()).keys
     with running(tmp_path) as started:
@@ -135,7 +135,7 @@ def test_a_statement_is_computed_from_answers_that_are_paid_once(service, client
 
 
 def test_datasets_budgets_and_estimates_cost_nothing(service, client_of):
-    """Datasets, columns, budgets, estimates."""
+    """Reading datasets, columns, budgets and estimates charges nothing."""
     started, _ = service
     ann = client_of(started.url)
     assert {dataset.name for dataset in ann.datasets()} == {"reads", "drafts", "lost"}
@@ -302,7 +302,7 @@ def test_an_impossible_query_raises_the_error_of_the_library(service, client_of,
 
 
 def test_an_unavailable_engine_is_retried_and_costs_nothing(service, client_of):
-    """No data was read."""
+    """No data was read, so a retry is safe and free."""
     started, _ = service
     with pytest.raises(EngineUnreachable):
         client_of(started.url, retries=2).query(TOP.replace("reads", "lost"))

@@ -240,39 +240,39 @@ def secure(certificate):
     """Run a server with that certificate; return its URL and the requests it received."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
-    listening, heard = socket.create_server(("127.0.0.1", 0)), []
+    listening, requests = socket.create_server(("127.0.0.1", 0)), []
 
     def serve():
         connection, _ = listening.accept()
         with connection, contextlib.suppress(OSError), context.wrap_socket(connection, server_side=True) as wrapped:
-            heard.append(wrapped.recv(65536))
+            requests.append(wrapped.recv(65536))
             wrapped.sendall(GOOD)
 
     thread = threading.Thread(target=serve)
     thread.start()
-    yield f"https://localhost:{listening.getsockname()[1]}", heard
+    yield f"https://localhost:{listening.getsockname()[1]}", requests
     thread.join(10)
     listening.close()
 
 
 def test_an_untrusted_certificate_is_refused_and_the_key_not_sent(secure):
     """T20: verification cannot be turned off; there is no retry."""
-    (url, heard), fake = secure, FakeRuntime()
+    (url, requests), fake = secure, FakeRuntime()
     runtime = Runtime(fake.clock, fake.sleep, fake.random, fake.ids)
     with Client(url, KEY, runtime=runtime) as client, pytest.raises(ServiceError) as caught:
         client.budget()
     assert str(caught.value) == f"the certificate of {url} is not trusted on this machine"
-    assert heard in ([], [b""])
+    assert requests in ([], [b""])
     assert fake.slept == []
 
 
 def test_a_self_signed_certificate_can_be_trusted(secure, certificate, monkeypatch):
-    """By the environment variable that other programs use, too."""
-    url, heard = secure
+    """SSL_CERT_FILE, which other programs use too, adds a trusted certificate."""
+    url, requests = secure
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate / "cert.pem"))
     with Client(url, KEY) as client:
         assert client.budget().account == "ann"
-    assert len(heard) == 1
+    assert len(requests) == 1
 
 
 def test_proxies_of_the_environment_are_not_used_for_plain_http(make_client, monkeypatch):
@@ -286,7 +286,7 @@ def test_proxies_of_the_environment_are_not_used_for_plain_http(make_client, mon
 
 
 def test_without_httpx_the_error_names_what_to_install():
-    """It is an optional dependency."""
+    """Httpx is optional, and the message names the extra that installs it."""
     script = (
         "import sys\nsys.modules['httpx'] = None\nimport discreet.client\n"
         "try: discreet.client.Client('https://x', 'k')\nexcept ValueError as error: print(error)"

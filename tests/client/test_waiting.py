@@ -14,7 +14,7 @@ BROKEN = NoReply("the connection broke", final=False)
 
 
 def reply_with(slug, **headers):
-    """A reply with a problem."""
+    """Return a reply with a problem."""
     body = problem(slug, "a sentence", "r").to_bytes()
     return Reply(KINDS[slug].status, {"content-type": PROBLEM_TYPE, **headers}, body)
 
@@ -38,7 +38,7 @@ def test_errors_of_gateways_are_retried(status, again):
 
 
 def test_final_errors_are_not_retried():
-    """Such as a certificate that is not trusted."""
+    """An untrusted certificate, for example, will not become trusted."""
     assert pause_before_next(NoReply("not trusted", final=True), 1, 0, 3, 0.5) is None
 
 
@@ -61,7 +61,7 @@ def test_failures_have_a_maximum_number_of_retries_and_running_queries_have_none
 @pytest.mark.parametrize("chance", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("seconds", [0, 1, 3600])
 def test_a_retry_is_never_earlier_than_retry_after(seconds, chance):
-    """Nor is it much later."""
+    """A retry is never earlier than the requested time, nor much later."""
     pause = pause_before_next(reply_with("engine-unavailable", **{"retry-after": str(seconds)}), 5, 0, 10, chance)
     assert seconds <= pause <= seconds + 1.0
 

@@ -132,7 +132,7 @@ def test_a_response_of_the_broker_alone_is_an_empty_head_if_all_segments_are_onl
     cluster = FakeCluster()
     cluster.answers = [broker_only([]), ANSWER | table_of([[9]], ("count(*)",), ("LONG",))]
     assert head_of(cluster) == []
-    assert cluster.asked[1].endswith('SELECT COUNT(*) FROM "events_OFFLINE"')
+    assert cluster.queries[1].endswith('SELECT COUNT(*) FROM "events_OFFLINE"')
     cluster.answers = [broker_only([]) | {"resultTable": None}, deepcopy(ANSWER)]
     with cluster.opened() as engine:
         assert engine.head(HeadRequest("user", (), 1)).counts.tolist() == [0]
@@ -153,7 +153,7 @@ def test_a_table_without_segments_is_empty():
     cluster.paths["/segments/events?type=OFFLINE&excludeReplacedSegments=true"] = [{"OFFLINE": []}]
     cluster.answers = [broker_only([])]
     assert head_of(cluster) == []
-    assert len(cluster.asked) == 1
+    assert len(cluster.queries) == 1
 
 
 def test_a_filter_that_no_row_can_pass_is_not_sent():
@@ -163,7 +163,7 @@ def test_a_filter_that_no_row_can_pass_is_not_sent():
     where = Comparison("size", ">", Constant(Kind.INTEGER, str(2**31)))
     cluster = FakeCluster()
     assert head_of(cluster, HeadRequest("user", ("item",), 2, where)) == []
-    assert cluster.asked == []
+    assert cluster.queries == []
 
 
 def test_labels_keep_their_types():
@@ -273,4 +273,4 @@ def test_unsupported_requests_are_refused(parts, match):
     cluster = FakeCluster()
     with pytest.raises(InputError, match=match):
         head_of(cluster, HeadRequest(**({"user": "user", "items": ("item",), "limit": 2} | parts)))
-    assert cluster.asked == []
+    assert cluster.queries == []

@@ -58,7 +58,7 @@ class FakeCluster:
     Attributes:
         paths: what is answered to a GET: JSON, a status and text, or what returns one of them.
         answers: what is answered to questions, in turn, the last one again and again.
-        asked: the questions, as they came.
+        queries: the received queries, in order.
         seen: method, path and Authorization of every request.
     """
 
@@ -73,7 +73,7 @@ class FakeCluster:
             "/segments/events?type=OFFLINE&excludeReplacedSegments=true": [{"OFFLINE": ["s1", "s2", "s3"]}],
         }
         self.answers = [deepcopy(ANSWER) | ({} if version == "0.11" else LATER)]
-        self.asked, self.seen, self._sockets = [], [], []
+        self.queries, self.seen, self._sockets = [], [], []
 
     @contextlib.contextmanager
     def running(self):
@@ -106,7 +106,7 @@ class FakeCluster:
 
     def answer(self, text):
         """Return the response to a query."""
-        self.asked.append(text)
+        self.queries.append(text)
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
     def _handler(self):
@@ -164,7 +164,7 @@ def test_every_query_disables_trimming(cluster):
     """All options that make Pinot drop groups are set in the statement, where nothing overrides them."""
     with cluster.opened(timeout_seconds=7) as engine:
         engine.head(REQUEST)
-    options, _, statement = cluster.asked[0].rpartition("; ")
+    options, _, statement = cluster.queries[0].rpartition("; ")
     assert statement.startswith("SELECT")
     wanted = {
         "useMultistageEngine=false",
@@ -211,7 +211,7 @@ def test_a_head_under_a_lowered_limit_is_refused(cluster):
         cluster.restart()
         with pytest.raises(InexactHead, match=r"pinot\.broker\.query\.response\.limit"):
             engine.head(REQUEST)
-    assert len(cluster.asked) == 2
+    assert len(cluster.queries) == 2
 
 
 def test_a_query_under_changed_settings_is_repeated(cluster):
@@ -220,9 +220,9 @@ def test_a_query_under_changed_settings_is_repeated(cluster):
     with cluster.opened() as engine:
         cluster.paths[listed] = [{"OFFLINE": ["s1", "s2", "s4"]}]
         engine.head(REQUEST)
-        assert len(cluster.asked) == 2
+        assert len(cluster.queries) == 2
         engine.head(REQUEST)
-        assert len(cluster.asked) == 3
+        assert len(cluster.queries) == 3
 
 
 def test_a_cluster_whose_settings_keep_changing_is_refused(cluster):
@@ -273,7 +273,7 @@ def test_a_timeout_cancels_the_query(cluster):
 
     cluster.answers = [wait]
     with cluster.opened(timeout_seconds=2) as engine:
-        cluster.paths["/queries"] = lambda: {"7": "SELECT 1", "8": cluster.asked[0]}
+        cluster.paths["/queries"] = lambda: {"7": "SELECT 1", "8": cluster.queries[0]}
         try:
             with pytest.raises(EngineError, match=r"within 2 seconds"):
                 engine.head(REQUEST)
@@ -355,4 +355,4 @@ def test_an_engine_is_checked_without_a_statement(cluster):
             engine.check(REQUEST)
     with pytest.raises(EngineUnreachable, match="cannot be reached"):
         engine.check(REQUEST)
-    assert cluster.asked == []
+    assert cluster.queries == []

@@ -120,7 +120,7 @@ def test_brokers_with_a_row_limit_get_queries_below_it(limit):
     broker(cluster, pinot__broker__query__response__limit=limit)
     with cluster.opened() as engine, pytest.raises(InexactHead, match=r"pinot\.broker\.query\.response\.limit"):
         engine.head(REQUEST)
-    assert cluster.asked == []
+    assert cluster.queries == []
     broker(cluster, pinot__broker__query__response__limit=3)
     with cluster.opened() as engine:
         engine.head(REQUEST)
@@ -245,4 +245,4 @@ def test_columns_declared_not_null_need_no_null_value():
     cluster.answers[0]["numRowsResultSet"] = 2
     with cluster.opened() as engine:
         assert rows_of(engine, HeadRequest("user", ("open",), 2)) == [((False,), 4), ((True,), 3)]
-    assert '"open" <>' not in cluster.asked[0]
+    assert '"open" <>' not in cluster.queries[0]

@@ -111,7 +111,7 @@ def test_a_query_that_ends_while_it_waits_costs_nothing(progress):
     with queue.slot(), pytest.raises(EngineBusy if progress is None else Gone):
         answer(plan, engine, budget, SystemBits(), queue=queue, progress=None if progress is None else later)
     assert (budget.spent, budget.held) == (Cost(), Cost())
-    assert (engine.checked, engine.asked) == ([], [])
+    assert (engine.checked, engine.requests) == ([], [])
     answer(plan, engine, budget, SystemBits(), queue=queue)
     with queue.slot():
         pass

@@ -22,14 +22,14 @@ class _Trino(ThreadingHTTPServer):
 
     def __init__(self, pages):
         super().__init__(("127.0.0.1", 0), _Page)
-        self.pages, self.said, self.ended = pages, [], []
+        self.pages, self.statements, self.ended = pages, [], []
         self.starting = False
         self.may_answer = threading.Event()
         self.may_answer.set()
 
     def page(self, statement, number):
         """Return a page, with the address of the next one if there is one."""
-        written = next(pages for words, pages in self.pages.items() if words in self.said[statement])
+        written = next(pages for words, pages in self.pages.items() if words in self.statements[statement])
         more = {"nextUri": f"http://127.0.0.1:{self.server_address[1]}/{statement}/{number + 1}"}
         page = {"id": str(statement), "stats": {}, "infoUri": "", **(more if number + 1 < len(written) else {})}
         return page | written[number]
@@ -38,9 +38,9 @@ class _Trino(ThreadingHTTPServer):
 class _Page(BaseHTTPRequestHandler):
     def do_POST(self):
         """Send the first page of a statement."""
-        self.server.said.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        self.server.statements.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
         assert self.server.may_answer.wait(60)
-        self._send(len(self.server.said) - 1, 0)
+        self._send(len(self.server.statements) - 1, 0)
 
     def do_GET(self):
         """Send one of the following pages, or whether the server has started."""
@@ -146,7 +146,7 @@ def test_a_statement_cancelled_before_its_first_response_is_ended(engine_with, m
     monkeypatch.setattr(trino._Query, "cancel", cancel_and_answer)
 
     def progress(_):
-        if len(server.said) == 4:
+        if len(server.statements) == 4:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -155,7 +155,7 @@ def test_a_statement_cancelled_before_its_first_response_is_ended(engine_with, m
 
 
 @pytest.mark.parametrize(
-    ("connectors", "read", "says"),
+    ("connectors", "read", "expected"),
     [
         ([["c", "pinot"]], ["c"], "catalog 'c' counts in pinot"),
         ([["c", "hive"], ["p", "pinot"]], ["c", "p"], "catalog 'p' counts in pinot"),
@@ -164,13 +164,13 @@ def test_a_statement_cancelled_before_its_first_response_is_ended(engine_with, m
         ([["c", "hive"], ["p", "pinot"]], ["c"], None),
     ],
 )
-def test_tables_of_pinot_or_of_unknown_connectors_are_refused(engine_with, connectors, read, says):
+def test_tables_of_pinot_or_of_unknown_connectors_are_refused(engine_with, connectors, read, expected):
     """Pinot trims groups silently, and Trino lets it count; catalogs that are not read do not matter."""
     _, engine = engine_with(_connected(connectors, read))
-    if says is None:
+    if expected is None:
         assert engine.columns() == {"who": Kind.INTEGER, "item": Kind.TEXT}
         return
-    with pytest.raises(InexactHead, match=says):
+    with pytest.raises(InexactHead, match=expected):
         engine.columns()
 
 
@@ -178,7 +178,7 @@ def test_an_engine_is_checked_without_a_statement(engine_with):
     """An unreachable engine is detected before a charge, and a new query costs no second statement."""
     server, engine = engine_with(_connected([["c", "hive"]], ["c"]))
     engine.columns()
-    sent = len(server.said)
+    sent = len(server.statements)
     engine.check(_REQUEST)
     server.starting = True
     with pytest.raises(EngineUnreachable, match="still starting"):
@@ -186,4 +186,4 @@ def test_an_engine_is_checked_without_a_statement(engine_with):
     server.server_close()
     with pytest.raises(EngineUnreachable, match="cannot be reached"):
         TrinoEngine("trino://me@127.0.0.1:1/c/s", table="t").check(_REQUEST)
-    assert len(server.said) == sent
+    assert len(server.statements) == sent

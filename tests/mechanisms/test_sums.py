@@ -43,7 +43,7 @@ SECRET = b"a secret for sums and averages.."
 
 
 def asked(k=10, limit=100, groups=None, tau=1, summed=SUMMED, **more):
-    """A request."""
+    """Return a request."""
     return Request(k, limit, Sensitivity(groups, tau), summed=summed, **more)
 
 

@@ -3,7 +3,7 @@
 A run on one table is recorded: the mean, precision and value of everything that gets noise. The same code then runs on
 the neighbouring table and is given the same noisy values. So the likelihood ratio of all of them is known exactly, and
 what each step makes of the values that are common to both tables can be compared. Items that only the extra user has
-(V) are no part of this: their first values have the same noise in both worlds, their second ones fresh noise, and what
+(V) are no part of this: their first values have the same noise on both tables, their second ones fresh noise, and what
 protects them is the verification (docs/mechanisms/two_round.md, Theorem 1).
 """
 
@@ -94,7 +94,7 @@ class Noise:
             elif (label, key) in self.given:
                 drawn = self.given[label, key][2]
             else:
-                raise Divergent(f"{label} has no {key} in the other world")
+                raise Divergent(f"{label} has no {key} on the other table")
             if key not in self.own:
                 self.record[label, key] = (value, std, drawn)
             noisy.append(round(drawn))
@@ -121,16 +121,16 @@ def run(mechanism, pairs, noise):
     return dict(zip([pairs.names[item] for item in outcome.positions], zip(*columns, strict=True), strict=True))
 
 
-def compare(mechanism, table, basket, rng, world, kind=Pairs):
-    """Run on one table, with (world 1) or without the extra user's items, replay on the other, and return the path."""
+def compare(mechanism, table, basket, rng, side, kind=Pairs):
+    """Run on one table, with (side 1) or without the extra user's items, replay on the other, and return the path."""
     common = {item for other in table for item in other}
     own = {item: rng.normal() for item in basket if item not in common}
-    worlds = [kind(table), kind([*table, basket])]
+    sides = [kind(table), kind([*table, basket])]
     recorded, replayed = Noise(rng, own), Noise(rng, own)
-    shown = run(mechanism, worlds[world], recorded)
+    shown = run(mechanism, sides[side], recorded)
     replayed.given = recorded.record
     try:
-        other = run(mechanism, worlds[1 - world], replayed)
+        other = run(mechanism, sides[1 - side], replayed)
     except Divergent as error:
         return Path(math.inf, math.inf, False, str(error))
     if recorded.record.keys() != replayed.record.keys():
@@ -209,8 +209,8 @@ def test_the_likelihood_ratios_stay_under_the_gaussian_curve(mu, epsilon):
     assert terms.mean() > delta_gaussian(mu, epsilon) / 4  # the audit sees something
 
 
-@pytest.mark.parametrize("world", [0, 1])
-def test_own_items_pass_no_more_often_than_the_verification_lets_them(world):
+@pytest.mark.parametrize("side", [0, 1])
+def test_own_items_pass_no_more_often_than_the_verification_lets_them(side):
     """With 2 standard errors in place of 8: at most Q(2) for each of the items that only one user has."""
 
     class Loose(TwoRound):
@@ -219,7 +219,7 @@ def test_own_items_pass_no_more_often_than_the_verification_lets_them(world):
 
     rng = np.random.default_rng(7)
     table, basket = TABLES["nearly empty"]
-    passed = [compare(instance(3, 2.0, Loose), table, basket, rng, world).own_passed for _ in range(150)]
+    passed = [compare(instance(3, 2.0, Loose), table, basket, rng, side).own_passed for _ in range(150)]
     assert 0 < np.mean(passed) <= 10 * normal_tail(2) + 3 * math.sqrt(0.2 * 0.8 / 150)
 
 
@@ -274,7 +274,7 @@ class Repeated(Pairs):
 
     def weighted_sums(self, limit):
         sums = super().weighted_sums(limit)
-        if len(self.baskets) == 81:  # the world with the extra user
+        if len(self.baskets) == 81:  # the table with the extra user
             weight = weights(np.array([limit / math.sqrt(len(self.baskets[-1]))]))[0]
             sums[[self.names.index(item) for item in self.baskets[-1]]] += 2 * weight
         return sums

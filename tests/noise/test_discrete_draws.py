@@ -206,7 +206,7 @@ def test_a_gaussian_test_on_the_hurdle_falls_to_the_right_side(variance, proposa
     *words, last = words_of(REFERENCE.exp(-real(hurdle)), depth + 1)
 
     def uniform(y):
-        """A word whose geometric value is y."""
+        """Return a word whose geometric value is y."""
         return math.floor(math.exp(-(y + 0.5) / t) * 2.0**64)
 
     script = {

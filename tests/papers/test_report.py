@@ -15,8 +15,8 @@ ROW = {"table": "t", "users": None, "items": 3}
 def test_writing_an_experiment_again_replaces_its_section_and_keeps_the_others_in_order(tmp_path, monkeypatch):
     """A page is its own source: no second copy of its sections is kept."""
     later, earlier = EXPERIMENTS["ts-tables-2-3"], EXPERIMENTS["ts-table-1"]
-    for experiment, said in [(later, "later"), (earlier, "earlier, once"), (earlier, "earlier, again")]:
-        for name, value in {"describe": lambda _, said=said: said, "draw": lambda _: _Picture()}.items():
+    for experiment, content in [(later, "later"), (earlier, "earlier, once"), (earlier, "earlier, again")]:
+        for name, value in {"describe": lambda _, content=content: content, "draw": lambda _: _Picture()}.items():
             monkeypatch.setitem(experiment.__dict__, name, value)
         write_results(experiment, [ROW], tmp_path)
     text = (tmp_path / "ts.md").read_text()

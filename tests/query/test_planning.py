@@ -293,8 +293,8 @@ def test_a_plan_is_within_the_requested_guarantee_or_refused(query, shared):
         assert _epsilon(cost.rho, query.delta - cost.delta) <= query.epsilon * slack
     else:
         assert cost.delta <= query.delta
-    said = plan.expectation
-    errors = [error for error in (said.std_error_least, said.std_error_most) if error is not None]
+    errors_expected = plan.expectation
+    errors = [error for error in (errors_expected.std_error_least, errors_expected.std_error_most) if error is not None]
     assert all(0 < error < math.inf for error in errors)
     assert query.k is None or plan.request.limit >= query.k
 

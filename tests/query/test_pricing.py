@@ -288,10 +288,10 @@ def test_an_account_has_the_guarantee_of_the_paper_and_a_tighter_one(times, publ
     information, calls = times * LINKEDIN.information, times * LINKEDIN.calls
     theorem = linkedin_system(information, calls, 0.15, PER.delta_per, LINKEDIN_CONVERSION)
     cost = PER.cost(information, calls)
-    house = guarantee_of(cost, cost.delta + LINKEDIN_CONVERSION)
+    zcdp = guarantee_of(cost, cost.delta + LINKEDIN_CONVERSION)
     assert (theorem.epsilon, theorem.delta_published) == pytest.approx(published, rel=1e-5)
-    assert (house.epsilon, house.delta) == pytest.approx(tight, rel=1e-5)
-    assert theorem.delta == pytest.approx(house.delta)
+    assert (zcdp.epsilon, zcdp.delta) == pytest.approx(tight, rel=1e-5)
+    assert theorem.delta == pytest.approx(zcdp.delta)
     assert theorem.epsilon == pytest.approx(epsilon_simple(float(cost.rho), float(LINKEDIN_CONVERSION)))
 
 
@@ -300,8 +300,8 @@ def test_a_small_account_is_not_priced_by_the_sum_of_epsilons(information):
     """Gaussian counts have a rho and no epsilon, so Lemma 2.1's shortcut k epsilon_per is not true of them."""
     units = replace(LINKEDIN, information=information, calls=0)
     account = Account.of_units("ann", units, period=Sliding(30))
-    claimed, house = published(account, units.limit), guarantee(account, units.limit)
-    assert claimed.epsilon >= house.epsilon
+    claimed, zcdp = published(account, units.limit), guarantee(account, units.limit)
+    assert claimed.epsilon >= zcdp.epsilon
     assert claimed.epsilon == pytest.approx(epsilon_simple(float(units.limit.rho), 1e-9))
     assert (claimed.epsilon > information * 0.15) == (information <= 10)
 
@@ -348,7 +348,7 @@ def test_no_sequence_of_queries_spends_more_than_the_account_has(questions):
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "delta", "information", "said"),
+    ("epsilon", "delta", "information", "message"),
     [
         (0, "1e-10", 1, "epsilon per unit must be from 1e-6 to 100"),
         ("100.1", "1e-10", 1, "epsilon per unit must be from 1e-6 to 100"),
@@ -364,9 +364,9 @@ def test_no_sequence_of_queries_spends_more_than_the_account_has(questions):
         ("0.15", "1e-10", 1.5, "information must be a whole number"),
     ],
 )
-def test_a_price_outside_its_range_is_refused(epsilon, delta, information, said):
+def test_a_price_outside_its_range_is_refused(epsilon, delta, information, message):
     """Prices that do not add up exactly are refused too, in one sentence."""
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         PerUnit(epsilon, delta, information)
 
 

@@ -189,8 +189,8 @@ def test_constants_are_read_back_from_their_text(kind, constant):
         (Kind.TEXT, "' OR 1 = 1 --", "' OR 1 = 1 --"),
     ],
 )
-def test_constants_may_be_spelled_as_in_filters(kind, text, read):
-    """Constants become canonical."""
+def test_constants_are_parsed_to_their_canonical_form(kind, text, read):
+    """The same value in another spelling is the same constant."""
     assert parse_constant(kind, text) == Constant(kind, read)
 
 

@@ -55,7 +55,7 @@ class TinyEngine:
 
     def __init__(self, counts=(1000, 900, 800, 5, 1), error=None, before=None, whole=False):
         self.counts, self.error, self.before, self.whole = counts, error, before, whole
-        self.checked, self.asked = [], []
+        self.checked, self.requests = [], []
 
     def columns(self):
         """See `Engine.columns`."""
@@ -72,7 +72,7 @@ class TinyEngine:
 
     def head(self, request, *, seed=b"", progress=None):
         """See `Engine.head`."""
-        self.asked.append((request, seed, progress))
+        self.requests.append((request, seed, progress))
         if self.before is not None:
             self.before()
         if self.error is not None:

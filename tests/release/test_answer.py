@@ -138,7 +138,7 @@ def test_an_insufficient_budget_is_refused_before_data_is_read():
     budget, engine, bits = Budget(1, 1e-8), TinyEngine(), _bits()
     with pytest.raises(BudgetExceeded):
         answer(_plan(), engine, budget, bits)
-    assert engine.asked == []
+    assert engine.requests == []
     assert (budget.spent, budget.held) == (Cost(), Cost())
     bits.uint64("race", 1)
     bits.uint64("groups", 1)
@@ -158,9 +158,9 @@ def test_the_engine_gets_the_plans_request_and_the_callers_progress():
     plans = [_plan(), _plan(sensitivity=Sensitivity(2)), _plan(sensitivity=Sensitivity(2))]
     for n, plan in enumerate(plans):
         answer(plan, engine, None, _bits(n), progress=progress)
-    assert [request for request, _, _ in engine.asked] == [plan.request for plan in plans]
-    assert all(given is progress for _, _, given in engine.asked)
-    seeds = [seed for _, seed, _ in engine.asked]
+    assert [request for request, _, _ in engine.requests] == [plan.request for plan in plans]
+    assert all(given is progress for _, _, given in engine.requests)
+    seeds = [seed for _, seed, _ in engine.requests]
     assert [len(seed) for seed in seeds] == [0, 32, 32]
     assert seeds[1] != seeds[2]
 
@@ -213,7 +213,7 @@ class PairsEngine(TinyEngine):
     @contextlib.contextmanager
     def pairs(self, request, *, progress=None):
         """Return the pairs of 4,000 users who all have the first items."""
-        self.asked.append((request, progress))
+        self.requests.append((request, progress))
         table = pa.table({"item": [f"label-{n}" for n in range(6)]})
         users = np.arange(4000)
         pairs = ArrayPairs(np.tile(users, 3), np.repeat([0, 1, 5], 4000), table)

@@ -51,7 +51,7 @@ def test_a_release_reports_what_was_clipped():
     """Text, notebook and JSON report it; the intervals cover the noise alone."""
     release = release_of(["a"], k=1)
     assert release.clipped is None
-    said = {
+    expected = {
         "each user's sum of minutes for an item is clipped to -0.5 to 60": {
             "summed": Summed("minutes", Fraction(-1, 2), Fraction(60), 1)
         },
@@ -66,7 +66,7 @@ def test_a_release_reports_what_was_clipped():
         "each user's sum of minutes for an item is clipped to 0 to 12.5, which was chosen privately; about 3.12 % of a "
         "user's sums are above that (0 to 10 %)"
     )
-    for bounds, parts in [*said.items(), (sentence, private)]:
+    for bounds, parts in [*expected.items(), (sentence, private)]:
         clipped = dataclasses.replace(release, query=dataclasses.replace(release.query, **parts))
         if parts is private:
             clipped = dataclasses.replace(clipped, measured=chosen)

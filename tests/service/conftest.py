@@ -11,19 +11,19 @@ from .deployment import Deployment, Service, fake_runtime
 
 @pytest.fixture(scope="session")
 def template(tmp_path_factory):
-    """A deployment that tests only copy."""
+    """Return a deployment that tests only copy."""
     return Deployment(tmp_path_factory.mktemp("template") / "deployment")
 
 
 @pytest.fixture
 def deployment(template, tmp_path):
-    """A deployment with ann and bob of sales and the usual settings."""
+    """Return a deployment with ann and bob of sales and the usual settings."""
     return template.copy_to(tmp_path / "deployment")
 
 
 @pytest.fixture
 def service(deployment):
-    """A service on that deployment, whose clock stands still."""
+    """Return a service on that deployment, whose clock stands still."""
     with Service(deployment, runtime=fake_runtime(deployment.clock)) as opened:
         yield opened
 

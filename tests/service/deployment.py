@@ -485,7 +485,7 @@ class Engines:
 
     def __init__(self, warehouse):
         self._versioned_reader, warehouse.versioned_reader = warehouse.versioned_reader, self.versioned_reader
-        self.head, self.check, self.asked = None, None, 0
+        self.head, self.check, self.queried = None, None, 0
 
     def versioned_reader(self, dataset, version):
         """Return the engine."""
@@ -505,7 +505,7 @@ class _Engine:
         self._engine.check(request)
 
     def head(self, request, *, seed=b"", progress=None):
-        self._engines.asked += 1
+        self._engines.queried += 1
 
         def count():
             return self._engine.head(request, seed=seed, progress=progress)

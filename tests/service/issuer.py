@@ -117,11 +117,11 @@ class TestIssuer:
     def token(self, clock, key=None, alg="RS256", header=None, **claims) -> str:
         """Return a token valid for an hour; *claims* are added, None removes one."""
         now = int(clock().timestamp())
-        said = {"iss": self.url, "aud": "discreet", "sub": "ann", "iat": now, "exp": now + 3600} | claims
+        payload = {"iss": self.url, "aud": "discreet", "sub": "ann", "iat": now, "exp": now + 3600} | claims
         key = key or KEYS[alg]
         head = {"alg": alg} | ({"kid": key.kid} if key.kid else {}) | (header or {})
-        said = {name: value for name, value in said.items() if value is not None}
-        return jwt.encode(head, said, key, registry=Everything(strict_check_header=False))
+        payload = {name: value for name, value in payload.items() if value is not None}
+        return jwt.encode(head, payload, key, registry=Everything(strict_check_header=False))
 
     def close(self) -> None:
         """Stop listening."""

@@ -34,7 +34,7 @@ CATALOG = Catalog.model_validate(
 
 
 def open_manager(clock, **settings) -> BudgetManager:
-    """A manager of an empty store; its close is the store's."""
+    """Return a manager of an empty store; its close is the store's."""
     store = SQLiteStore(None, lambda: microseconds(clock()))
     numbers = itertools.count(1)
     manager = BudgetManager(store, lambda: f"reservation-{next(numbers)}", **settings)

@@ -20,7 +20,7 @@ ADMIN = "/v1/admin"
 
 @pytest.fixture
 def admin_service(service):
-    """A service with an officer and an administrator, who are no analysts."""
+    """Return a service with an officer and an administrator, who are no analysts."""
     service.keys |= {role: service.make_key(None, (role,)) for role in ("officer", "admin")}
     return service
 
@@ -273,7 +273,7 @@ def test_grants_and_revocations_take_effect_at_once(admin_service):
 
 
 def test_a_lowered_limit_takes_effect_at_once(admin_service):
-    """The next query is refused."""
+    """The next query after a limit is lowered is refused."""
     assert admin_service.ask(epsilon=1.0, delta="1e-8").status_code == 200
     act(admin_service, "PATCH", "/accounts/ann@sales", {"limit": {"epsilon": 0.001, "delta": "1e-7"}, **WHY})
     refused = admin_service.ask(
@@ -307,7 +307,7 @@ def test_the_ledger_is_verified_over_http(admin_service):
     ],
 )
 def test_missing_accounts_keys_and_grants_are_not_found(admin_service, method, path, body):
-    """404, and nothing is written."""
+    """The status is 404, and nothing is written."""
     before = admin_service.manager.store.heads()
     assert act(admin_service, method, path, body).status_code == 404
     assert admin_service.manager.store.heads() == before
@@ -330,7 +330,7 @@ def test_a_refused_action_is_not_logged_as_done(admin_service):
 
 
 def test_settings_are_shown_without_secrets(admin_service):
-    """T9: neither keys nor paths."""
+    """T9: the settings are shown without keys and paths."""
     text = act(admin_service, "GET", "/settings").text
     assert str(admin_service.folder) not in text
     assert "noise.key" not in text

@@ -99,7 +99,7 @@ def _call(act=LAUNCH, **parameters):
 
 @pytest.fixture
 def manager():
-    """A manager of an empty store."""
+    """Return a manager of an empty store."""
     manager = open_manager(Clock())
     yield manager
     manager.close()
@@ -231,7 +231,7 @@ def test_without_a_period_a_limit_is_for_ever(administration, manager):
 
 
 def test_a_time_zone_that_does_not_exist_is_refused(administration, manager):
-    """No account is made."""
+    """An unknown time zone is refused, and no account is created."""
     with pytest.raises(InputError, match="time zone"):
         administration.create(new(period={"kind": "calendar", "unit": "day", "zone": "Mars/Olympus"}), LAUNCH)
     assert manager.store.accounts() == []
@@ -261,7 +261,7 @@ def test_omitted_fields_stay_unchanged(administration, manager):
 
 
 def test_a_change_of_nothing_is_malformed():
-    """It would add a meaningless line to the ledger."""
+    """An empty change would add a meaningless line to the ledger."""
     with pytest.raises(Malformed):
         change()
 
@@ -336,14 +336,14 @@ def test_a_charge_is_made_once_per_action_id(administration):
     ],
 )
 def test_an_unknown_account_is_refused(administration, manager, ask):
-    """Nothing is written."""
+    """Operations on an unknown account write nothing."""
     with pytest.raises(UnknownAccount):
         ask(administration)
     assert list(manager.store.lines()) == []
 
 
 def test_accounts_are_listed_page_by_page(administration):
-    """The order is by name."""
+    """Accounts are listed in the order of their names."""
     for name in ("c", "a", "e", "b", "d"):
         administration.create(new(account=name), LAUNCH)
     pages, after = [], None
@@ -357,7 +357,7 @@ def test_accounts_are_listed_page_by_page(administration):
 
 
 def test_a_grant_is_stored_in_the_spelling_of_the_catalog(administration):
-    """It is found under any spelling of the officer."""
+    """A grant is found under any spelling that the officer uses."""
     administration.create(new(), LAUNCH)
     reply = administration.grant("ann", "READS", NewGrant(columns=["Country", "ARTICLE"], reason="r"), LAUNCH)
     assert (reply.dataset, reply.columns) == ("reads", ["article", "country"])
@@ -376,7 +376,7 @@ def test_unknown_datasets_and_columns_cannot_be_granted(administration, dataset,
 
 
 def test_a_grant_replaces_the_previous_one(administration):
-    """Columns are replaced, not added."""
+    """A new grant replaces the columns of the previous one, and does not add to them."""
     administration.create(new(), LAUNCH)
     administration.grant("ann", "reads", NewGrant(columns=None, reason="r"), LAUNCH)
     administration.grant("ann", "reads", NewGrant(columns=[], reason="r"), LAUNCH)

@@ -42,7 +42,7 @@ def test_parents_show_only_their_limit_and_remaining_budget(service):
 
 
 def test_units_and_periods_are_shown(service):
-    """They are the settings of the account."""
+    """Units and periods are those of the account's settings."""
     for name, period, body in (
         ("a", Sliding(7), {"kind": "sliding", "days": 7, "unit": None, "zone": None}),
         (

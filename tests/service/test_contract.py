@@ -53,7 +53,7 @@ THERE = {"name": "reads", "dataset": "reads", "account": "ann@sales"}
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
-    """A service with an answer, its description, and its responses so far."""
+    """Return a service with an answer, its description, and its responses so far."""
     deployment = Deployment(tmp_path_factory.mktemp("contract") / "deployment", service="body_most_bytes = 1000000")
     with deployment.open() as opened:
         opened.maintenance.once()

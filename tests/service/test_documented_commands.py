@@ -25,7 +25,7 @@ COMMAND = re.compile(
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """An open, initialized project, its keys, and a function that sends requests to it."""
+    """Return an open, initialized project, its keys, and a function that sends requests to it."""
     folder = tmp_path_factory.mktemp("project")
     made = create_project(folder)
     opened = open_service(load_settings(folder / "discreet.toml"), os.environ, io.StringIO())

@@ -86,7 +86,7 @@ def test_a_delta_that_is_too_large_is_refused_and_smaller_ones_have_no_note(serv
 
 
 def test_an_estimate_returns_the_problems_of_the_query(service):
-    """It returns the same problems, and reserves nothing."""
+    """An estimate of an impossible query has the problem of the query, and reserves nothing."""
     assert service.estimate(TOP.replace("article", "hidden")).status_code == 404
     assert service.estimate("SELECT").status_code == 400
     assert service.estimate(epsilon=9).status_code == 422

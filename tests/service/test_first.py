@@ -52,13 +52,13 @@ def make(tmp_path):
 
 @pytest.fixture
 def folder(tmp_path):
-    """The folder of the service."""
+    """Return the folder of the service."""
     return tmp_path / "service"
 
 
 @contextlib.contextmanager
 def opened(folder):
-    """The parts of the created service."""
+    """Return the parts of the created service."""
     with open_service(load_settings(folder / "discreet.toml"), {}) as parts:
         yield parts
 
@@ -205,7 +205,7 @@ def test_a_failure_at_any_moved_file_changes_nothing(make, folder, monkeypatch, 
 
 
 def test_a_failure_while_files_are_created_leaves_nothing(make, folder, monkeypatch):
-    """The folder is removed, too."""
+    """After a failure the new folder is removed too."""
 
     def fail(*_):
         raise KeyboardInterrupt
@@ -231,7 +231,7 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(make, folder, monkeypatch
 
 
 def test_a_folder_that_cannot_be_written_is_reported(make, tmp_path):
-    """The error is one sentence."""
+    """The error about missing permission is one sentence."""
     (tmp_path / "service").write_text("a file")
     with pytest.raises(InputError, match="cannot be written"):
         make()
@@ -255,7 +255,7 @@ def test_the_users_own_catalog_replaces_the_example(make, folder, tmp_path):
 
 
 def test_an_invalid_catalog_is_refused_and_no_file_is_written(make, folder, tmp_path):
-    """Its mistakes are reported, and no file is written."""
+    """All mistakes of the catalog are reported."""
     (tmp_path / "own.toml").write_text("datasets = 5")
     with pytest.raises(CatalogError):
         make(catalog=tmp_path / "own.toml")

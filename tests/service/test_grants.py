@@ -13,7 +13,7 @@ from tests.service.memory_records import MemoryRecords
 
 @pytest.fixture
 def records():
-    """The accounts ann and ben of the sales department, and cem without a parent."""
+    """Return the accounts ann and ben of the sales department, and cem without a parent."""
     records = MemoryRecords()
     records.paths = {"sales": None, "ann@sales": "sales", "ben@sales": "sales", "cem": None}
     return records
@@ -21,7 +21,7 @@ def records():
 
 @pytest.fixture
 def clock():
-    """A clock at noon."""
+    """Return a clock at noon."""
     return Clock()
 
 
@@ -62,7 +62,7 @@ def test_a_grant_shows_only_its_dataset_and_columns(grants, grant):
 
 
 def test_a_grant_of_a_whole_dataset_shows_all_columns(grants, grant):
-    """They are as declared in the catalog."""
+    """Columns of a whole dataset are as declared in the catalog."""
     grant("cem", "visits", None)
     assert grants.catalog_for("cem").datasets["visits"] is CATALOG.datasets["visits"]
 

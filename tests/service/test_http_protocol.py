@@ -46,7 +46,7 @@ def serving(bounds):
 
 @pytest.fixture(scope="module")
 def connect():
-    """A server with timeouts longer than a test, and low limits."""
+    """Return a server with timeouts longer than a test, and low limits."""
     with serving(Bounds(connections=8, header_bytes=1_000, header_seconds=60, body_seconds=60)) as made:
         yield made
 

@@ -26,13 +26,13 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture
 def clock():
-    """A clock at noon."""
+    """Return a clock at noon."""
     return Clock()
 
 
 @pytest.fixture
 def manager(clock):
-    """A manager with the account ann."""
+    """Return a manager with the account ann."""
     manager = open_manager(clock)
     manager.store.create(Account.of_epsilon("ann", 1.0, Fraction(1, 10**9)), LAUNCH)
     yield manager
@@ -41,19 +41,19 @@ def manager(clock):
 
 @pytest.fixture
 def registry(manager, clock):
-    """The registry of keys."""
+    """Return the registry of keys."""
     return RecordCache(manager.store, clock)
 
 
 @pytest.fixture
 def ring(registry, clock):
-    """A keyring that accepts the keys of the manager."""
+    """Return a keyring that accepts the keys of the manager."""
     return Authenticator(registry, clock)
 
 
 @pytest.fixture
 def api_keys(manager, registry, ring, clock):
-    """The key operations, with numbered random bytes."""
+    """Return the key operations, with numbered random bytes."""
     numbers = itertools.count(1)
     return ApiKeys(
         manager.store, registry, ring, clock, lambda n: hashlib.shake_256(str(next(numbers)).encode()).digest(n)
@@ -74,7 +74,7 @@ def is_valid(ring, made) -> bool:
 
 
 def test_a_new_key_is_valid(api_keys, ring):
-    """It has its account and roles."""
+    """A new key has its account and roles."""
     made = api_keys.create(key(roles=["admin", "analyst"]), LAUNCH)
     identity = ring.authenticate(f"Bearer {made.key}")
     assert (identity.account, identity.roles) == ("ann", {"analyst", "admin"})
@@ -91,7 +91,7 @@ def test_neither_store_nor_ledger_contains_a_key(api_keys, manager):
 
 
 def test_a_key_expires(api_keys, ring, clock):
-    """After a year by default, and never only explicitly."""
+    """Keys expire after a year by default, and never only if requested."""
     made, lasting = api_keys.create(key(), LAUNCH), api_keys.create(key(days=None), LAUNCH)
     assert made.expires == (NOON + timedelta(days=365)).isoformat()
     assert lasting.expires is None
@@ -168,7 +168,7 @@ def test_an_overlap_extends_no_key(api_keys, ring, clock):
 
 
 def test_a_stolen_key_can_be_replaced_at_once(api_keys, ring, clock):
-    """The overlap is zero then."""
+    """With an overlap of zero the old key is invalid at once."""
     made = api_keys.create(key(), LAUNCH)
     other = api_keys.rotate(made.id, RotatedKey(overlap_hours=0, reason="stolen"), LAUNCH)
     clock.pass_(seconds=2)
@@ -177,7 +177,7 @@ def test_a_stolen_key_can_be_replaced_at_once(api_keys, ring, clock):
 
 
 def test_a_key_that_does_not_exist_cannot_be_replaced(api_keys):
-    """No key is created."""
+    """Replacing an unknown key creates none."""
     with pytest.raises(NotFound):
         api_keys.rotate("0" * 16, RotatedKey(reason="yearly"), LAUNCH)
     assert api_keys.page(None, 10).keys == []

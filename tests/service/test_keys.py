@@ -25,19 +25,19 @@ ANALYST = ("analyst",)
 
 @pytest.fixture
 def clock():
-    """A clock at noon."""
+    """Return a clock at noon."""
     return Clock()
 
 
 @pytest.fixture
 def records():
-    """A store without records."""
+    """Return a store without records."""
     return MemoryRecords()
 
 
 @pytest.fixture
 def ring(records, clock):
-    """A keyring on these records."""
+    """Return a keyring on these records."""
     return Authenticator(RecordCache(records, clock), clock)
 
 
@@ -122,7 +122,7 @@ def test_invalid_keys_get_the_same_error(ring, make, spoilt, reason):
 
 
 def test_the_scheme_may_be_written_in_any_case(ring, make):
-    """RFC 9110, section 11.1."""
+    """RFC 9110, section 11.1: "bearer" is case-insensitive."""
     assert ring.authenticate(f"bearer {make().text}").account == "ann"
 
 
@@ -143,7 +143,7 @@ def test_digests_are_compared_in_constant_time_also_for_ids_that_do_not_exist(ri
 
 
 def test_a_key_is_valid_until_its_expiry(ring, make, clock):
-    """To the microsecond, also if the cache is fresh."""
+    """The expiry is exact to the microsecond, also if the cache is fresh."""
     made = make(expires_us=microseconds(NOON) + 500_000)
     assert ring.authenticate(header(made)).key_id == made.id
     clock.pass_(milliseconds=499)
@@ -200,7 +200,7 @@ def test_the_cache_answers_only_while_it_is_fresh(ring, make, records, clock):
 
 
 def test_the_last_use_of_a_key_is_recorded(ring, make, clock):
-    """Only uses of valid keys are recorded."""
+    """The last use is recorded for valid keys only."""
     made, idle = make(), make()
     clock.pass_(milliseconds=3)
     ring.authenticate(header(made))

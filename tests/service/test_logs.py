@@ -129,16 +129,16 @@ def test_an_event_is_one_line_of_json():
 @pytest.mark.parametrize("event", [event for event, _, _ in EVENTS], ids=lambda event: type(event).__name__)
 @pytest.mark.parametrize("form", ["json", "console"])
 def test_every_kind_of_event_is_one_line(event, form):
-    """With its name and all its fields."""
+    """Every event is one line with its name and all its fields."""
     line = written(event, form)
     assert line.count("\n") == 1
-    said = {name: getattr(event, name) for name in (field.name for field in dataclasses.fields(event))}
-    said = {name: list(value) if isinstance(value, tuple) else value for name, value in said.items()}
-    said = {name: value for name, value in said.items() if value is not None and value != []}
+    values = {name: getattr(event, name) for name in (field.name for field in dataclasses.fields(event))}
+    values = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    values = {name: value for name, value in values.items() if value is not None and value != []}
     assert EVENT_NAMES[type(event)] in line
-    assert all(str(value).strip("[]") in line for value in said.values() if not isinstance(value, list))
+    assert all(str(value).strip("[]") in line for value in values.values() if not isinstance(value, list))
     if form == "json":
-        assert {name: json.loads(line)[name] for name in said} == said
+        assert {name: json.loads(line)[name] for name in values} == values
 
 
 def test_there_is_an_example_of_every_kind_of_event():
@@ -155,7 +155,7 @@ def test_control_characters_in_names_are_escaped(form):
 
 
 def test_the_console_format_has_the_same_fields():
-    """In columns, for people."""
+    """The console format shows the fields in columns."""
     line = written(Forfeited("r1", "ann@sales", "reads", "timeout"), "console")
     assert all(part in line for part in ("04:05:06", "warning", "forfeited", "ann@sales", "reads", "timeout"))
 

@@ -142,7 +142,7 @@ def test_a_store_is_timed_by_method_whether_it_succeeds_or_not():
 
 
 def test_two_services_in_one_process_have_separate_metrics():
-    """Each has its own registry."""
+    """Each service has its own registry."""
     first, second = Metrics(FakeMonotonic()), Metrics(FakeMonotonic())
     first.event(Failed("upkeep", "KeyError", ()))
     assert samples(first)["discreet_failures_total",] == 1
@@ -150,7 +150,7 @@ def test_two_services_in_one_process_have_separate_metrics():
 
 
 def test_the_page_names_every_metric_with_its_labels():
-    """Each has a row of the table."""
+    """Each metric has a row of the table with its labels."""
     page = (Path(__file__).resolve().parents[2] / "docs/service/observability.md").read_text()
     for family in Metrics(FakeMonotonic()).registry.collect():
         name = f"{family.name}_total" if family.type == "counter" else family.name

@@ -173,7 +173,7 @@ def administration(run):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """One complete run, with its outputs by the place where they were found."""
+    """Return one complete run, with its outputs by the place where they were found."""
     folder, exporter = tmp_path_factory.mktemp("service"), InMemorySpanExporter()
     make_table(folder)
     keys = deployment.Deployment(folder, catalog=CATALOG, granted=None, noise=NOISE, now=utc_now()).keys
@@ -211,19 +211,19 @@ def test_the_run_covers_every_status_and_event(run):
 def test_logs_metrics_spans_headers_and_ledger_hold_no_protected_value(run):
     """No count, user, label, secret, nor any text of an analyst."""
     spans = "\n".join(span.to_json() for span in run.spans).encode()
-    said = {
+    places = {
         "the log": run.started.stream.getvalue().encode(),
         "the metrics": run.metrics,
         "the spans": spans,
         "the headers": b"\n".join(run.headers),
         "the ledger": run.ledger,
     }
-    assert all(said.values())
-    assert find_leaks(said, private_patterns(run.keys.values())) == []
+    assert all(places.values())
+    assert find_leaks(places, private_patterns(run.keys.values())) == []
 
 
 def test_problems_and_other_responses_hold_no_protected_value(run):
-    """They may repeat the analyst's own text only."""
+    """Problems may repeat text of the analyst's request only."""
     assert find_leaks({"a body": b"\n".join(run.other_bodies)}, secret_patterns(run.keys.values())) == []
 
 

@@ -35,13 +35,13 @@ class Events:
 
 @pytest.fixture
 def clock():
-    """A clock at noon."""
+    """Return a clock at noon."""
     return Clock()
 
 
 @pytest.fixture
 def server():
-    """The server of the issuer."""
+    """Return the server of the issuer."""
     issuer = TestIssuer()
     yield issuer
     issuer.close()
@@ -49,7 +49,7 @@ def server():
 
 @pytest.fixture
 def log():
-    """The logged events."""
+    """Return the logged events."""
     return Events()
 
 
@@ -62,7 +62,7 @@ def connect(clock, log):
 
 @pytest.fixture
 def issuer(connect, server):
-    """The service's client of the issuer."""
+    """Return the service's client of the issuer."""
     return connect(server.url)
 
 
@@ -88,8 +88,8 @@ def text_of(part: bytes) -> str:
 def with_public_key_as_secret(clock, server) -> str:
     """Return a token with HS256 and the public key as its secret, which the library refuses to sign."""
     head = text_of(json.dumps({"alg": "HS256", "kid": "rsa"}).encode())
-    said = f"{head}.{server.token(clock).split('.')[1]}"
-    return f"{said}.{text_of(hmac.digest(KEYS['RS256'].as_pem(private=False), said.encode(), 'sha256'))}"
+    claimed = f"{head}.{server.token(clock).split('.')[1]}"
+    return f"{claimed}.{text_of(hmac.digest(KEYS['RS256'].as_pem(private=False), claimed.encode(), 'sha256'))}"
 
 
 def unsigned(clock, server) -> str:
@@ -144,13 +144,13 @@ def test_an_invalid_token_is_refused(issuer, server, clock, forge):
 
 
 def test_clocks_may_differ_by_half_a_minute(issuer, server, clock):
-    """A larger difference is refused."""
+    """Tokens are accepted within a clock difference of half a minute."""
     now = int(clock().timestamp())
     assert issuer.authenticate(server.token(clock, exp=now - 29, nbf=now + 30)).account == "ann"
 
 
 def test_keys_are_fetched_once_an_hour(issuer, server, clock):
-    """Not once per token."""
+    """Keys are cached for an hour, and not fetched for each token."""
     for n in range(20):
         issuer.authenticate(server.token(clock, sub=f"analyst{n}"))
     assert len(server.asked) == 2
@@ -268,7 +268,7 @@ def test_the_account_is_the_value_of_the_configured_claim(connect, server, clock
 
 
 @pytest.mark.parametrize(
-    ("said", "roles"),
+    ("claimed", "roles"),
     [
         (["budget-office"], {"officer"}),
         (["budget-office", "people", "admin"], {"officer", "analyst"}),
@@ -279,14 +279,14 @@ def test_the_account_is_the_value_of_the_configured_claim(connect, server, clock
         ({"people": 1}, set()),
     ],
 )
-def test_roles_are_mapped_from_the_claim_by_the_settings(connect, server, clock, said, roles):
+def test_roles_are_mapped_from_the_claim_by_the_settings(connect, server, clock, claimed, roles):
     """Values that the settings do not map are ignored, even names of our own roles."""
     issuer = connect(
         server.url,
         roles_claim="realm_access.roles",
         roles={"budget-office": "officer", "people": "analyst"},
     )
-    assert issuer.authenticate(server.token(clock, realm_access={"roles": said})).roles == roles
+    assert issuer.authenticate(server.token(clock, realm_access={"roles": claimed})).roles == roles
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def test_roles_are_mapped_from_the_claim_by_the_settings(connect, server, clock,
     ],
 )
 def test_the_actor_of_the_ledger_is_the_subject_in_quotes(issuer, server, clock, sub, actor):
-    """It has no white space, as the ledger requires."""
+    """The quoted subject has no white space, as the ledger requires."""
     assert issuer.authenticate(server.token(clock, sub=sub)).actor == actor
 
 

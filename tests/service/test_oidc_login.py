@@ -17,7 +17,7 @@ OIDC = '[oidc]\nissuer = "{url}"\naudience = "discreet"\naccount_claim = "accoun
 
 @pytest.fixture
 def issuer():
-    """An issuer that logs ann in."""
+    """Return an issuer that logs ann in."""
     opened = TestIssuer()
     opened.claims = {"account": "ann@sales"}
     yield opened
@@ -26,7 +26,7 @@ def issuer():
 
 @pytest.fixture
 def service(services, issuer):
-    """A service that is a client of the issuer."""
+    """Return a service that is a client of the issuer."""
     opened = services(rest=OIDC.format(url=issuer.url))
     issuer.clock = opened.clock
     return opened
@@ -75,8 +75,8 @@ def test_an_answer_for_another_login_is_refused(service):
     log_in(service, change=lambda url: used.append(url) or url)
     ann, answer = log_in(service, change=lambda url: url.replace("code=", f"code={used[0].split('code=')[1][:43]}&x="))
     assert (answer.status_code, ann.get("/ask").status_code) == (401, 303)
-    stranger = Browser(service)
-    assert stranger.get(urlsplit(used[0]).path + "?" + urlsplit(used[0]).query).status_code == 401
+    other_browser = Browser(service)
+    assert other_browser.get(urlsplit(used[0]).path + "?" + urlsplit(used[0]).query).status_code == 401
     late = Browser(service)
     back = urlsplit(httpx.get(late.get("/login/issuer").headers["location"]).headers["location"])
     service.clock.pass_(seconds=LOGIN_SECONDS + 1)

@@ -20,7 +20,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "service" / "index.md"
 
 @pytest.fixture
 def api(service):
-    """The OpenAPI document, which needs no key."""
+    """Return the OpenAPI document, which needs no key."""
     answer = service.get("/openapi.json", None)
     assert answer.status_code == 200
     return answer.json()
@@ -81,7 +81,7 @@ def test_it_is_openapi_3_1_and_every_reference_resolves(api):
 
 
 def test_every_route_of_analysts_is_described(api):
-    """With a summary, a description, and the security scheme."""
+    """Every route has a summary, a description and the security scheme."""
     paths = {(path, method.upper()) for path, method, _ in operations(api)}
     for about in declared(QueryAPI):
         assert (about.path, about.method) in paths
@@ -94,7 +94,7 @@ def test_every_route_of_analysts_is_described(api):
 
 
 def test_every_path_parameter_is_described(api):
-    """No other parameter is described."""
+    """The described path parameters are exactly those of the path."""
     for path, _, about in operations(api):
         described = {parameter["name"] for parameter in about.get("parameters", []) if parameter["in"] == "path"}
         assert described == set(re.findall(r"{(\w+)}", path)), path
@@ -113,7 +113,7 @@ def test_every_problem_has_an_example_of_its_shape(api):
 
 
 def test_the_example_of_a_query_can_be_sent(api):
-    """It can be sent unchanged."""
+    """The example of the request body is answered unchanged."""
     question = api["components"]["schemas"]["QueryRequest"]
     for example in question["examples"]:
         assert QueryRequest.model_validate_json(json.dumps(example)).sql == example["sql"]
@@ -186,7 +186,7 @@ def test_the_page_names_every_route_problem_field_and_header():
 
 
 def test_the_queries_of_the_page_can_be_sent(service):
-    """They cost what the page shows."""
+    """The queries of the page cost what the page shows."""
     sent = re.findall(r"--data '([^']*)'", PAGE.read_text())
     assert len(sent) == 3
     for body in sent:
@@ -202,7 +202,7 @@ def test_the_queries_of_the_page_can_be_sent(service):
 
 
 def test_metrics_need_no_key_and_hold_no_names(service):
-    """Values for Prometheus are public."""
+    """/metrics may be read without a key, since no name is in it."""
     service.ask()
     answer = service.get("/metrics", None)
     assert answer.status_code == 200

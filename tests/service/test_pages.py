@@ -55,7 +55,7 @@ class Browser:
 
 @pytest.fixture
 def ann(service):
-    """The browser of an analyst."""
+    """Return the browser of an analyst."""
     browser = Browser(service)
     assert browser.log_in(service.keys["ann"]).status_code == 303
     return browser
@@ -313,10 +313,10 @@ def test_every_page_forbids_scripts_frames_and_caches(ann):
 
 def test_a_link_on_another_site_opens_the_page(service):
     """A strict cookie is not sent after a click elsewhere; the page then reloads itself from its own link."""
-    stranger = Browser(service)
-    answer = stranger.get("/answers", headers={"Sec-Fetch-Site": "cross-site"})
+    other = Browser(service)
+    answer = other.get("/answers", headers={"Sec-Fetch-Site": "cross-site"})
     assert 'http-equiv="refresh"' in answer.text
-    assert stranger.get("/answers", headers={"Sec-Fetch-Site": "same-origin"}).status_code == 303
+    assert other.get("/answers", headers={"Sec-Fetch-Site": "same-origin"}).status_code == 303
 
 
 @pytest.mark.parametrize(

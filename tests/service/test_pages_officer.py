@@ -26,7 +26,7 @@ ANN = "/officer/accounts/ann@sales"
 
 @pytest.fixture
 def officer(service):
-    """The browser of a privacy officer."""
+    """Return the browser of a privacy officer."""
     browser = Browser(service)
     assert browser.log_in(service.keys["officer"]).status_code == 303
     return browser

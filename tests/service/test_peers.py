@@ -102,7 +102,7 @@ def test_two_short_data_centres_do_not_drain_each_other():
 
 
 def test_settings_that_are_changed_at_home_arrive():
-    """The total arrives with them."""
+    """Settings and the total reach the other data centres."""
     with _made(Centres()) as centres:
         centres.exchange()
         set_mode(centres[0].manager.store, "ann", "observe", ACT)
@@ -113,8 +113,8 @@ def test_settings_that_are_changed_at_home_arrive():
         assert centres[1].manager.get("ann").guarantee is None
         set_mode(centres[0].manager.store, "ann", "enforce", ACT)
         centres.exchange()
-        said = [centre.manager.get("ann").guarantee for centre in centres.all]
-        assert said[0] == said[1]  # of the total, not of a share
+        guarantees = [centre.manager.get("ann").guarantee for centre in centres.all]
+        assert guarantees[0] == guarantees[1]  # of the total, not of a share
         for found in (centres[1].manager.store.account("ann"), account("ann", 6)):
             reply = account_summary(found)
             assert reply.limit.rho == pytest.approx(float(6 * UNIT.rho), rel=1e-15)
@@ -238,7 +238,7 @@ def _sent(centres, change):
 
 
 def test_a_clock_that_runs_ahead_in_one_store_stops_no_other():
-    """Only transfers of that store wait."""
+    """Only the transfers of a store with a wrong clock wait."""
     with _made(Centres(3), 24) as centres:
         centres.exchange()
         centres[0].manager.store.create(account("late", 12), ACT)
@@ -269,7 +269,7 @@ def test_requests_without_the_peers_key_are_refused(header):
 
 
 def test_the_peer_key_is_valid_for_two_routes_and_an_analysts_key_for_neither(service, monkeypatch):
-    """A peer may only transfer."""
+    """A peer can only exchange transfers."""
     with Centres() as centres:
         monkeypatch.setattr("discreet.service.app.open_peers", lambda *_: centres[0].peers)
         _check_access(service, centres)
@@ -357,7 +357,7 @@ def test_a_restored_store_stops_when_a_peer_detects_it(told_by, service):
 
 
 def test_rounds_are_repeated_after_any_failure(monkeypatch):
-    """They end when the exchange is closed."""
+    """Rounds are repeated until the exchange is closed."""
     monkeypatch.setattr(peers, "EVERY_SECONDS", 0.0)
     with _made(Centres()) as centres:
         rounds, failing = threading.Semaphore(0), threading.Event()
@@ -390,7 +390,7 @@ peers.near = "http://127.0.0.1:8081"
 
 
 def test_other_data_centres_are_named_in_the_settings(tmp_path):
-    """By name, with the URL of each."""
+    """The settings have a name and a URL for each peer."""
     (tmp_path / "discreet.toml").write_text(_SETTINGS)
     found = load_settings(tmp_path / "discreet.toml").datacentre
     assert dict(found.peers) == {"dublin": "https://discreet.dublin.example.org", "near": "http://127.0.0.1:8081"}
@@ -411,7 +411,7 @@ def test_other_data_centres_are_named_in_the_settings(tmp_path):
     ],
 )
 def test_settings_that_cannot_be_used_are_refused(tmp_path, old, new, message):
-    """The message holds no secret."""
+    """Invalid settings of data centres are refused, and the message holds no secret."""
     (tmp_path / "discreet.toml").write_text(_SETTINGS.replace(old, new))
     with pytest.raises(InputError, match=message) as caught:
         load_settings(tmp_path / "discreet.toml")

@@ -71,10 +71,12 @@ def test_the_usual_head_limit_is_lowered_to_that_of_the_service():
         options_of(head_limit=2_001)
 
 
-@pytest.mark.parametrize(("fields", "said"), [({"k": 101}, "k must be at most 100"), ({"epsilon": 5.1}, "at most 5")])
-def test_the_limits_of_the_service_hold(fields, said):
+@pytest.mark.parametrize(
+    ("fields", "message"), [({"k": 101}, "k must be at most 100"), ({"epsilon": 5.1}, "at most 5")]
+)
+def test_the_limits_of_the_service_hold(fields, message):
     """Limits of the dataset do not extend them."""
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         options_of(**fields)
 
 
@@ -117,5 +119,5 @@ def test_the_most_information_that_fits_is_reported_without_a_k():
 @pytest.mark.parametrize("per", [None, PRESETS["linkedin"]])
 @pytest.mark.parametrize("k", [10, None])
 def test_no_alternative_fits_an_empty_budget(k, per):
-    """Without budget, no alternative is offered."""
+    """For an exhausted budget no alternative is offered."""
     assert most_that_fits(make_plan(query_of(k), shared_budget=True, per=per), Cost()) is None

@@ -51,7 +51,7 @@ def fails_with(service, error):
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "sentence"),
     [
         (b"", "the body must be JSON"),
         (b"{", "the body must be JSON"),
@@ -75,11 +75,11 @@ def fails_with(service, error):
     ],
 )
 @pytest.mark.parametrize("route", ["/v1/query", "/v1/estimate"])
-def test_an_invalid_query_is_malformed(service, route, body, said):
+def test_an_invalid_query_is_malformed(service, route, body, sentence):
     """The sentence names the field, and never its value."""
     answer = service.send("POST", route, content=body, headers={"Content-Type": "application/json"})
     problem_ = refused(answer, "malformed")
-    assert said in problem_["detail"]
+    assert sentence in problem_["detail"]
     assert "4711" not in answer.text
 
 
@@ -97,7 +97,7 @@ def test_a_statement_outside_the_grammar_is_refused_with_its_position(service, s
 
 
 @pytest.mark.parametrize(
-    ("question", "options", "said"),
+    ("question", "options", "sentence"),
     [
         (TOP.replace("5", "51"), {}, "at most 50 items, not 51"),
         (TOP.replace("5", "101").replace("reads", "daily"), {}, "k must be at most 100, not 101"),
@@ -111,9 +111,9 @@ def test_a_statement_outside_the_grammar_is_refused_with_its_position(service, s
         (TOP.replace("DISTINCT reader", "DISTINCT article"), {}, "users are counted, as COUNT(DISTINCT reader)"),
     ],
 )
-def test_a_value_beyond_a_limit_is_out_of_range(service, question, options, said):
+def test_a_value_beyond_a_limit_is_out_of_range(service, question, options, sentence):
     """The sentence has the allowed range; nothing is charged."""
-    assert said in refused(service.ask(question, **options), "out-of-range")["detail"]
+    assert sentence in refused(service.ask(question, **options), "out-of-range")["detail"]
     assert service.balance().spent == Cost()
 
 
@@ -126,7 +126,7 @@ def test_unknown_paths_are_not_found(service, method, path):
 
 
 def test_allow_names_every_method_of_a_path(service):
-    """Not only those of the first matching operation."""
+    """The header Allow has the methods of all operations with this path."""
     answer = service.send("OPTIONS", "/v1/admin/accounts/sales")
     assert answer.status_code == 405
     assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD", "PATCH"}
@@ -141,7 +141,7 @@ def test_a_path_of_one_method_is_not_taken_for_the_name_of_an_account(service):
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
 def test_health_checks_accept_head_requests(service, path):
-    """Load balancers send HEAD requests."""
+    """Load balancers send HEAD requests to health checks."""
     service.maintenance.once()
     assert service.send("HEAD", path, None).status_code == 200
 
@@ -155,7 +155,7 @@ def test_a_field_that_is_given_twice_is_refused(service, text):
 
 
 def test_denied_and_answered_requests_are_logged_with_the_client_s_address(service):
-    """They show attempts to guess keys, and abused keys."""
+    """Addresses show attempts to guess keys, and abuse of keys."""
     service.get("/v1/budget", "dsc_0123456789abcdef_" + "0" * 64)
     assert service.events("denied")[-1]["client"] == "192.0.2.7"
     assert service.events("requested")[-1]["client"] == "192.0.2.7"
@@ -181,7 +181,7 @@ def test_an_unknown_key_is_unauthorized(service, key):
 
 
 def test_another_role_is_forbidden(service):
-    """Officers and administrators cannot query."""
+    """Queries by officers and administrators are forbidden."""
     officer = service.make_key(None, ("officer", "admin"))
     assert "analyst" in refused(service.ask(who=officer), "forbidden")["detail"]
     refused(service.get("/v1/budget", officer), "forbidden")
@@ -232,7 +232,7 @@ def test_a_refusal_in_units_has_the_k_or_information_that_would_fit(service):
 
 
 def test_nothing_fits_an_empty_budget(service):
-    """No alternative is offered then."""
+    """The problem of an exhausted budget offers no alternative."""
     service.open_account("poor", 1.0)
     service.manager.store.charge("poor", service.balance("poor").remaining, ACT)
     service.grant("poor", "reads")
@@ -332,7 +332,7 @@ def test_data_that_changed_without_a_new_version_is_not_released(service):
 
 @pytest.fixture
 def gate(service):
-    """A gate in the engine: signals the start of a count, and blocks it until released."""
+    """Return a gate in the engine: signals the start of a count, and blocks it until released."""
     engine, begun, go_on = service.warehouse.engine("reads"), threading.Event(), threading.Event()
     head = engine.head
 

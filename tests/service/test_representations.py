@@ -72,6 +72,6 @@ def test_a_refused_form_costs_nothing(service):
 )
 @pytest.mark.parametrize("route", ["/v1/query", "/v1/estimate"])
 def test_a_body_with_another_content_type_than_json_is_not_read(service, route, headers):
-    """415, for any content."""
+    """The status is 415 for any content."""
     answer = service.send("POST", route, content=b'{"sql": "x"}', headers=headers)
     assert (answer.status_code, answer.json()["type"]) == (415, "/problems/unsupported-media-type")

@@ -98,8 +98,8 @@ def test_a_preset_is_its_parameters(load):
     assert (defaults.epsilon, defaults.delta) == (None, None)
 
 
-def test_settings_never_change(load):
-    """They are shared by all threads."""
+def test_settings_are_immutable(load):
+    """All threads share the settings."""
     settings = load(
         'noise.key_file = "k"\noidc = { issuer = "https://i", audience = "a", roles_claim = "g", roles.r = "admin" }'
     )

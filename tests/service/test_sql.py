@@ -78,7 +78,7 @@ def test_a_limit_of_all_labels_or_more_is_no_k(service):
 
 
 def test_labels_of_known_domains_and_the_schema_are_free(service):
-    """They contain no data."""
+    """Public labels and the schema contain no data."""
     found = sent(service, "SELECT DISTINCT country FROM reads ORDER BY country DESC LIMIT 2").json()
     assert found["rows"] == [["XX"], ["US"]]
     assert [query["status"] for query in found["queries"]] == ["public"]
@@ -173,7 +173,7 @@ def test_a_refusal_is_a_sentence_and_free(service, sql):
 
 
 def test_queries_that_do_not_fit_together_are_all_refused(service):
-    """Each would fit alone; none is charged."""
+    """Each query of the statement would fit alone, and none is charged."""
     each = "SELECT country, COUNT(DISTINCT reader) AS n FROM reads WHERE article = 'article {}' GROUP BY country"
     many = " UNION ALL ".join(each.format(n) for n in range(10))
     assert sent(service, each.format(1), epsilon=4).status_code == 200
@@ -186,7 +186,7 @@ def test_queries_that_do_not_fit_together_are_all_refused(service):
 
 
 def test_explain_and_estimate_plan_and_charge_nothing(service):
-    """No data is read."""
+    """Neither EXPLAIN nor an estimate reads data."""
     service.no_engine()
     found = sent(service, f"EXPLAIN {SHARES}").json()
     assert found["rows"][0][:2] == ["SELECT article, count(DISTINCT reader) FROM reads GROUP BY article", "reads"]
@@ -254,7 +254,7 @@ def test_columns_of_one_name_get_a_number(service):
 
 
 def test_rows_come_as_arrow_and_csv_too(service):
-    """By the header Accept."""
+    """The header Accept selects the format of the rows."""
     rows = sent(service, SHARES).json()["rows"]
     arrow = sent(service, SHARES, headers={"Accept": "application/vnd.apache.arrow.stream"})
     assert [list(row.values()) for row in pa.ipc.open_stream(io.BytesIO(arrow.content)).read_all().to_pylist()] == rows

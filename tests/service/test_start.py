@@ -61,9 +61,9 @@ def refused(folder, capsys, monkeypatch):
         monkeypatch.chdir(folder)
         with pytest.raises(SystemExit) as caught:
             main(["serve", "--port", "0", *arguments])
-        said = capsys.readouterr()
-        assert said.out == ""
-        return caught.value.code, said.err
+        error = capsys.readouterr()
+        assert error.out == ""
+        return caught.value.code, error.err
 
     return refused
 
@@ -187,9 +187,9 @@ def test_a_store_that_is_older_than_its_checkpoint_does_not_serve(folder, keys, 
         service.ask()
         service.stop()
     shutil.move(folder / "backup.db", folder / "budget.db")
-    code, said = refused()
-    assert (code, said.count("\n")) == (3, 1)
-    assert "older than its last checkpoint" in said
+    code, error = refused()
+    assert (code, error.count("\n")) == (3, 1)
+    assert "older than its last checkpoint" in error
 
 
 def test_a_store_of_another_service_does_not_serve(folder, refused, tmp_path):
@@ -197,9 +197,9 @@ def test_a_store_of_another_service_does_not_serve(folder, refused, tmp_path):
     store = Store.model_validate({"url": "sqlite:budget.db"})
     create_project(tmp_path / "other", store=store)
     shutil.copy(tmp_path / "other" / "budget.db", folder / "budget.db")
-    code, said = refused()
+    code, error = refused()
     assert code == 3
-    assert "another store" in said
+    assert "another store" in error
 
 
 def test_a_store_that_was_edited_does_not_serve(folder, refused):
@@ -208,17 +208,17 @@ def test_a_store_that_was_edited_does_not_serve(folder, refused):
 
     with contextlib.closing(apsw.Connection(str(folder / "budget.db"))) as db:
         db.execute("UPDATE budget_ledger SET hash = zeroblob(32) WHERE seq = (SELECT max(seq) FROM budget_ledger)")
-    code, said = refused()
+    code, error = refused()
     assert code == 3
-    assert "cannot be trusted" in said
+    assert "cannot be trusted" in error
 
 
 def test_only_one_process_opens_an_sqlite_store(folder, keys, refused):
     """The second one is refused, and the first goes on."""
     with ServiceProcess(folder, keys) as service:
-        code, said = refused()
-        assert (code, said.count("\n")) == (3, 1)
-        assert "one process at a time" in said
+        code, error = refused()
+        assert (code, error.count("\n")) == (3, 1)
+        assert "one process at a time" in error
         assert service.get("/readyz").status_code == 200
 
 
@@ -249,18 +249,18 @@ def remove(name):
 def test_a_broken_project_is_refused_before_anything_is_served(folder, refused, spoil, sentence):
     """Exit code 2 (3 for a database that cannot be reached), one sentence, no path of a secret, no traceback."""
     spoil(folder)
-    code, said = refused()
+    code, error = refused()
     assert code == (3 if sentence == "store" else 2)
-    assert sentence in said
-    assert "Traceback" not in said
-    assert f"{folder}/noise" not in said
+    assert sentence in error
+    assert "Traceback" not in error
+    assert f"{folder}/noise" not in error
 
 
 def test_several_processes_need_postgresql(refused):
     """The option of the command line is checked like the setting."""
-    code, said = refused("--workers", "2")
+    code, error = refused("--workers", "2")
     assert code == 2
-    assert "service.workers must be 1 with an SQLite store" in said
+    assert "service.workers must be 1 with an SQLite store" in error
 
 
 def test_a_port_in_use_is_refused(folder, capsys, monkeypatch):
@@ -273,14 +273,14 @@ def test_a_port_in_use_is_refused(folder, capsys, monkeypatch):
 
 
 def test_a_service_without_api_keys_or_an_issuer_does_not_start(folder, refused):
-    """With an issuer of tokens it starts."""
+    """A store without keys needs an issuer of tokens."""
     import apsw
 
     with contextlib.closing(apsw.Connection(str(folder / "budget.db"))) as db:
         db.execute("DELETE FROM budget_records")
-    code, said = refused()
+    code, error = refused()
     assert code == 2
-    assert "no API key" in said
+    assert "no API key" in error
     change(folder, "#[oidc]", '[oidc]\nissuer = "https://login.example.org"\naudience = "discreet"')
     with open_service(load_settings(folder / "discreet.toml"), {}) as parts:
         assert parts.manager.store.records("key") == []

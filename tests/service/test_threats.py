@@ -25,13 +25,13 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory):
-    """A deployment for all tests that change nothing in it."""
+    """Return a deployment for all tests that change nothing in it."""
     return Deployment(tmp_path_factory.mktemp("threats") / "deployment", service="concurrent_most = 100")
 
 
 @pytest.fixture(scope="module")
 def service(deployment):
-    """A service without a network."""
+    """Return a service without a network."""
     with deployment.open() as opened:
         yield opened
 
@@ -39,9 +39,9 @@ def service(deployment):
 @pytest.fixture
 def unchanged(service):
     """Check that the store is unchanged: nothing charged, held or written, and no engine queried."""
-    before = service.manager.store.heads(), service.engines.asked
+    before = service.manager.store.heads(), service.engines.queried
     yield
-    assert (service.manager.store.heads(), service.engines.asked) == before
+    assert (service.manager.store.heads(), service.engines.queried) == before
 
 
 # ---------------------------------------------------------------------------------------------------------- SQL
@@ -216,7 +216,7 @@ def test_all_wrong_keys_get_the_same_response(service, deployment):
         "\u00e9" * 85,
         "eyJhbGciOiJub25lIn0.e30.",
     ]
-    said = set()
+    responses = set()
     for text in texts:
         for scheme in ("Bearer", "Basic", ""):
             headers = [] if text is None else [("Authorization", f"{scheme} {text}".strip().encode("latin-1"))]
@@ -224,11 +224,11 @@ def test_all_wrong_keys_get_the_same_response(service, deployment):
                 headers = [("Authorization", f"Basic {key}".encode())] if text is None else headers
             reply = service.send("GET", "/v1/budget", None, headers=dict(headers))
             shown = {name: value for name, value in reply.headers.items() if name != "x-request-id"}
-            said.add(
+            responses.add(
                 (reply.status_code, str(shown), reply.content.replace(reply.headers["x-request-id"].encode(), b""))
             )
-    assert len(said) == 1
-    assert next(iter(said))[0] == 401
+    assert len(responses) == 1
+    assert next(iter(responses))[0] == 401
 
 
 def test_a_revoked_key_looks_like_an_unknown_one(tmp_path):
@@ -391,13 +391,15 @@ def _response_to(url, sent):
     parts = urlsplit(url)
     with socket.create_connection((parts.hostname, parts.port), timeout=60) as connection:
         connection.sendall(sent)
-        heard = b""
-        while b"\r\n\r\n" not in heard or (b"\r\n\r\n" in heard and b"}" not in heard and b"Invalid" not in heard):
+        received = b""
+        while b"\r\n\r\n" not in received or (
+            b"\r\n\r\n" in received and b"}" not in received and b"Invalid" not in received
+        ):
             more = connection.recv(65_536)
             if not more:
                 break
-            heard += more
-    return heard
+            received += more
+    return received
 
 
 def test_bytes_that_are_not_http_stop_no_request(tmp_path):

@@ -17,7 +17,7 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 @pytest.fixture
 def exported():
-    """A tracer, and the spans that it exports."""
+    """Return a tracer, and the spans that it exports."""
     exporter = InMemorySpanExporter()
     tracer = OpenTelemetryTracer(SimpleSpanProcessor(exporter))
     yield tracer, exporter.get_finished_spans
@@ -72,7 +72,7 @@ def test_a_span_has_no_attributes_of_the_process(exported):
 
 
 def test_without_an_endpoint_nothing_is_traced():
-    """Steps still work."""
+    """Without an endpoint the steps run without spans."""
     tracer = open_tracer(None)
     assert isinstance(tracer, NullTracer)
     with tracer.span("request", "r1", parent=PARENT):
@@ -88,8 +88,8 @@ def test_with_an_endpoint_spans_are_sent():
     tracer.close()
 
 
-def test_opentelemetry_is_not_imported_unless_wanted():
-    """OpenTelemetry is optional."""
+def test_opentelemetry_is_imported_only_if_configured():
+    """OpenTelemetry is an optional dependency."""
     script = (
         "import sys\nfrom discreet.service.observability.traces import open_tracer\nopen_tracer(None)\n"
         "sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"

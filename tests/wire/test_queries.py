@@ -22,15 +22,15 @@ FIELDS = st.sampled_from([*QueryRequest.model_fields, "nonsense"])
 @given(st.dictionaries(FIELDS, VALUES, max_size=4) | VALUES)
 def test_any_json_is_a_query_or_malformed(sent):
     """One sentence, without a value that was sent."""
-    said = ""
+    message = ""
     try:
         question = read_body(QueryRequest, json.dumps(sent).encode())
     except Malformed as error:
-        said = str(error)
+        message = str(error)
     else:
         assert (question.sql is None) != (question.query is None)
-    assert len(said) < 250
-    assert not {"\n", "hush", "4711"} & {said[i : i + n] for n in (1, 4) for i in range(len(said))}
+    assert len(message) < 250
+    assert not {"\n", "hush", "4711"} & {message[i : i + n] for n in (1, 4) for i in range(len(message))}
 
 
 @given(st.binary(max_size=40))

@@ -80,8 +80,8 @@ class TransferTests(ShareSuite):
             late = second.shares.receive(old)
             assert late is not None
             assert late.number == new.number
-            for said in (late, receipt, dataclasses.replace(receipt, taken=False)):
-                first.shares.acknowledge(said)
+            for sent_receipt in (late, receipt, dataclasses.replace(receipt, taken=False)):
+                first.shares.acknowledge(sent_receipt)
             assert [store.heads() for store in stores] == before
 
     def test_a_lost_transfer_is_pending_until_its_receipt(self) -> None:

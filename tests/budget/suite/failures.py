@@ -191,7 +191,7 @@ class Failures(Suite):
             assert store.settle("b", UNIT, b"y", Fingerprint(_HEAD, _SAME)).release.result == b"x"
 
     def test_a_fingerprint_is_never_shown(self) -> None:
-        """It is not in the ledger, which officers read."""
+        """The ledger, which officers read, has no fingerprint."""
         with self.accounts() as (store, _):
             store.reserve(claim("a"))
             store.start("a")

@@ -98,15 +98,15 @@ class Process:
         """Return the id of the process."""
         return self.process.pid
 
-    def waits(self):
+    def wait_until_reached(self):
         """Block until it waits at its point."""
         assert self._pipe.recv() == "waiting"
 
-    def go_on(self):
+    def resume(self):
         """Let it continue."""
         self._pipe.send("go on")
 
-    def died(self):
+    def wait_until_killed(self):
         """Block until it has killed itself."""
         self.process.join(60)
         assert self.process.exitcode == -signal.SIGKILL

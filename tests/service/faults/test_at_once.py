@@ -25,7 +25,7 @@ def rewritten(number):
 
 @pytest.fixture
 def deployment(tmp_path):
-    """A deployment with budget for many concurrent queries."""
+    """Return a deployment with budget for many concurrent queries."""
     return Deployment(tmp_path / "deployment", service=ROOM)
 
 
@@ -41,7 +41,7 @@ def test_the_same_request_fifty_times_at_once_is_run_once(deployment, question):
         answered = [reply for reply in replies if reply.status_code == 200]
         assert len(answered) > 50
         assert len({reply.content for reply in answered}) == 1
-        assert service.engines.asked == 1
+        assert service.engines.queried == 1
         charged = [
             reply.headers["discreet-charged"] for reply in answered if reply.headers["discreet-replayed"] == "?0"
         ]
@@ -84,7 +84,7 @@ def test_an_idempotency_key_belongs_to_one_account(deployment):
         other = service.ask(rewritten(1), "bob", key="another")
         assert {ann.status_code, bob.status_code, other.status_code} == {200}
         assert ann.headers["discreet-release"] != bob.headers["discreet-release"]
-        assert service.engines.asked == 3
+        assert service.engines.queried == 3
 
 
 @pytest.mark.parametrize("question", [TOP, LOOSE], ids=["versioned", "without a version"])
@@ -100,7 +100,7 @@ def test_answers_are_replayed_after_a_restart(deployment, question):
         assert slug(service.ask(question, key="once", epsilon=0.5)) == "key-reused"
         as_csv = service.ask(question, key="once", headers={"Accept": "text/csv"})
         assert (as_csv.status_code, as_csv.headers["discreet-release"]) == (200, first.headers["discreet-release"])
-        assert service.engines.asked == 0
+        assert service.engines.queried == 0
         assert service.balance().used == service.balance().spent == used
 
 
@@ -137,7 +137,7 @@ def test_exactly_as_many_are_admitted_as_fit(deployment):
         replies = list(pool.map(ask, range(16)))
         assert sorted(reply.status_code for reply in replies) == [200] * 3 + [403] * 13
         assert {reply.json()["account"] for reply in refused} == {"sales"}
-        assert service.engines.asked == 3
+        assert service.engines.queried == 3
         left = service.balance("sales").remaining
         assert worst.within(left), "they paid what they got, and what was freed can be asked for"
         assert service.ask(rewritten(99)).status_code == 200
@@ -156,7 +156,7 @@ def test_two_concurrent_first_queries_get_the_same_bytes_and_their_parent_pays_o
         service.engines.head = meet
         ann, bob = pool.map(lambda who: service.ask(who=who, key="first"), ("ann", "bob"))
         assert ann.content == bob.content
-        assert service.engines.asked == 2
+        assert service.engines.queried == 2
         assert service.balance("ann@sales").used == service.balance("bob@sales").used != Cost()
         assert service.balance("sales").used == service.balance("ann@sales").used
 

@@ -78,7 +78,7 @@ def test_a_clock_that_runs_ahead_begins_no_period_until_an_officer_confirms_it(d
         refused = [ask(service, 2), ask(service, 2, "bob")]
         assert [(reply.status_code, slug(reply)) for reply in refused] == [(503, "clock")] * 2
         assert ask(service, 1).content == first.content
-        assert (service.balance().spent, service.engines.asked) == (spent, 1)
+        assert (service.balance().spent, service.engines.queried) == (spent, 1)
         assert service.manager.verify().lines == lines
         ready = service.send("GET", "/readyz", None)
         assert (ready.status_code, ready.json()["checks"]["clock"]) == (503, "apart")
@@ -206,7 +206,7 @@ def test_answers_of_two_scheduled_data_versions_are_separate(tmp_path):
         assert second.headers["discreet-replayed"] == "?0"
         service.clock.now = LAST_SECOND
         assert service.ask(TOP).content == first.content, "a clock that is put back is asked about the version before"
-        assert service.engines.asked == 2
+        assert service.engines.queried == 2
 
 
 def test_a_retry_after_the_next_data_version_is_the_same_request(tmp_path):

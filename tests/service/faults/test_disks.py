@@ -68,7 +68,7 @@ def test_a_full_disk_changes_nothing_and_the_store_recovers_when_there_is_room(d
         disk.full = True
         refused = service.ask(key="once")
         assert (refused.status_code, slug(refused), refused.headers["retry-after"]) == (503, "store-unavailable", "2")
-        assert service.engines.asked == 0
+        assert service.engines.queried == 0
         disk.full = False
         answered = service.ask(key="once")
         assert answered.status_code == 200
@@ -89,7 +89,7 @@ def test_a_disk_that_is_full_at_settlement_releases_nothing(disk, deployment, mo
         assert (refused.status_code, slug(refused)) == (503, "store-unavailable")
         disk.full, service.engines.head = False, None
         monkeypatch.setattr("discreet.service.api.query.JOIN_SECONDS", 0)  # the first request never ends
-        assert (service.ask(key="once").status_code, service.engines.asked) == (409, 1)
+        assert (service.ask(key="once").status_code, service.engines.queried) == (409, 1)
         service.clock.pass_(minutes=10)
         assert service.manager.maintain() == 1
         assert service.balance().forfeited == service.balance().spent != Cost()
@@ -111,7 +111,7 @@ def test_a_failed_disk_stops_answers_until_the_service_is_restarted(disk, deploy
         disk.broken, service.engines.head = False, None
         assert slug(service.ask(key="once")) == "store-unavailable"
         assert slug(service.ask(key="another", epsilon=0.5)) == "store-unavailable"
-        assert service.engines.asked == 1
+        assert service.engines.queried == 1
         assert service.send("GET", "/readyz", None).json()["checks"]["maintenance"] == "stale"
     deployment.clock.pass_(minutes=10)
     with deployment.open() as service:
@@ -197,7 +197,7 @@ def test_a_store_restored_under_a_running_service_is_not_served_from(tmp_path):
             assert (ready.status_code, ready.json()["checks"]["checkpoints"]) == (503, "stale")
         assert (deployment.folder / "checkpoints").read_bytes() == written
         assert service.manager.store.heads() == heads
-        assert service.engines.asked == 0
+        assert service.engines.queried == 0
         assert service.ask().content == paid, "what is in memory was paid for"
 
 
@@ -210,18 +210,18 @@ def test_data_that_changes_within_its_version_is_not_released(deployment):
     pyarrow.parquet.write_table(table_of(readers=True, more=1), deployment.folder / "reads.parquet")
     with deployment.open() as service:
         assert service.ask(narrow).content == first.content, "what was paid for is replayed"
-        used, engine_asked = service.balance().used, service.engines.asked
+        used, engine_asked = service.balance().used, service.engines.queried
         refused = [service.ask(wide, key=str(n)) for n in range(2)]
         assert [(reply.status_code, slug(reply)) for reply in refused] == [(503, "data-changed")] * 2
         assert refused[0].json()["detail"] == refused[1].json()["detail"]
-        assert service.engines.asked == engine_asked + 2
+        assert service.engines.queried == engine_asked + 2
         assert service.balance().used == used
         assert service.balance().forfeited != Cost()
         assert {event["cause"] for event in service.events("forfeited")} == {"data-changed"}
 
 
 def test_a_service_without_its_store_does_not_start(deployment):
-    """It does not create an empty one by itself."""
+    """A missing store is not replaced by an empty one."""
     (deployment.folder / "budget.db").unlink()
     with pytest.raises(InputError, match="no budget store"), deployment.open():
         pass

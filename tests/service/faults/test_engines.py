@@ -37,7 +37,7 @@ columns.article = { type = "text", group = true }
 
 @pytest.fixture
 def deployment(tmp_path):
-    """A deployment with a slow engine and an unavailable one."""
+    """Return a deployment with a slow engine and an unavailable one."""
     return Deployment(tmp_path / "deployment", catalog=CATALOG + MORE, granted={**GRANTED, "slow": None, "away": None})
 
 
@@ -83,13 +83,13 @@ def test_five_failed_runs_in_a_day_suspend_until_a_day_passed_or_an_officer_lift
         for number in range(5):
             assert service.ask(epsilon=0.5 + number / 100).status_code == 504
         service.engines.head = None
-        asked, spent = service.engines.asked, service.balance().spent
+        asked, spent = service.engines.queried, service.balance().spent
         refused = service.ask(epsilon=2.0)
         assert (refused.status_code, slug(refused), refused.json()["account"]) == (403, "suspended", "ann@sales")
         assert service.ask(epsilon=0.5).json()["until"] == refused.json()["until"], "not even what was forfeited for"
         assert service.ask().content == paid.content
         assert service.ask(who="bob", epsilon=2.0).status_code == 200
-        assert (service.engines.asked, service.balance().spent) == (asked + 1, spent)
+        assert (service.engines.queried, service.balance().spent) == (asked + 1, spent)
         assert service.act("POST", "/v1/admin/accounts/ann@sales/lift").status_code in {200, 204}
         assert service.ask(epsilon=0.5).status_code == 200
         service.engines.head = late

@@ -68,7 +68,7 @@ def test_a_query_killed_at_any_step_is_charged_once_and_has_one_answer(point, de
         received = ask(deployment, service.url).content
     except httpx.TransportError:
         received = None
-    service.died()
+    service.wait_until_killed()
     used, held, forfeited = standing(deployment)
     at = POINTS.index(point)
     if at < POINTS.index("reserve: committed"):
@@ -95,7 +95,7 @@ def test_a_restart_ends_the_runs_of_a_killed_service_and_their_forfeits_pay_for_
     service = Process(deployment, Orders(die="before noise"))
     with pytest.raises(httpx.TransportError):
         ask(deployment, service.url)
-    service.died()
+    service.wait_until_killed()
     with serving(deployment):
         pass
     used, held, forfeited = standing(deployment)
