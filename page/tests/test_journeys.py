@@ -211,7 +211,7 @@ def test_a_session_that_is_over_returns_to_what_was_typed(visit):
     ann.check()
     page.fill("#token", "wrong")
     page.keyboard.press("Enter")
-    page.wait_for_selector("text=This is no valid key")
+    page.wait_for_selector("text=This is not a valid key")
     ann.check()
 
 

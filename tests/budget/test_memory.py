@@ -148,7 +148,7 @@ def test_the_advice_of_a_refusal_works(delta, share):
         except BudgetExceeded as refusal:
             assert _state(budget) == before
             assert "\n" not in str(refusal)  # noqa: PT017 - how often it is raised differs
-            advice = dict(re.findall(r"ask with (epsilon|delta) = ([0-9.e+-]*[0-9])", str(refusal)))
+            advice = dict(re.findall(r"use (epsilon|delta) = ([0-9.e+-]*[0-9])", str(refusal)))
             assert bool(advice) == (share < 1)
             if not advice:
                 return

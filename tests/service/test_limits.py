@@ -154,14 +154,14 @@ def test_a_client_that_disconnects_stops_the_engine_and_pays(service):
 
 def test_a_client_that_disconnects_before_the_data_is_read_pays_nothing(service):
     """The connection was closed while the query was planned."""
-    plan, planning, go_on = service.warehouse.context, threading.Event(), threading.Event()
+    plan, planning, go_on = service.warehouse.key_context, threading.Event(), threading.Event()
 
     def slow(dataset):
         planning.set()
         assert go_on.wait(60)
         return plan(dataset)
 
-    service.warehouse.context = slow
+    service.warehouse.key_context = slow
     wire = Connection(service, [ASKED])
     answer = service.portal.start_task_soon(wire.go)
     assert planning.wait(60)

@@ -82,7 +82,7 @@ def test_a_wrong_key_is_refused_beside_its_field(service):
     """Every problem is shown beside its cause."""
     answer = Browser(service).log_in("dsc_0000000000000000_" + "0" * 64)
     assert answer.status_code == 401
-    assert "no valid key" in answer.text
+    assert "not a valid key" in answer.text
 
 
 def test_keys_are_not_accepted_over_plain_http(service):

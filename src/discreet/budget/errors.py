@@ -33,7 +33,7 @@ class UnknownAccount(InputError):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        super().__init__(f"there is no account {name!r}; accounts are made by an officer")
+        super().__init__(f"there is no account {name!r}; an officer can create it")
 
 
 class AccountChanged(InputError):

@@ -144,13 +144,11 @@ class Budget:
         if cost.delta > left.delta:
             needed = f"the answer could lose delta = {float_above(cost.delta):.3g}"
             fits = _rounded_down(2 * left.delta)
-            advice = (
-                f"{float_below(left.delta):.3g} is left; ask with delta = {fits} or less, half of which may be lost"
-            )
+            advice = f"{float_below(left.delta):.3g} is left; use delta = {fits} or less, half of which may be lost"
         else:
             needed = f"the answer could cost rho = {float_above(cost.rho):.3g}"
             fits = _rounded_down(Fraction(epsilon_tight(float_below(left.rho), float_below(self.delta / 2))))
-            advice = f"{float_below(left.rho):.3g} is left; ask with epsilon = {fits} or less"
+            advice = f"{float_below(left.rho):.3g} is left; use epsilon = {fits} or less"
         return f"{needed}, but only {advice}" if fits != "0" else f"{needed}, but nothing is left"
 
     def __repr__(self) -> str:

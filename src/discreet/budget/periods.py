@@ -154,7 +154,7 @@ def _zone(name: str) -> zoneinfo.ZoneInfo:
     try:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        raise InputError(f"there is no time zone {name!r}; zones are named as Europe/Berlin") from None
+        raise InputError(f"there is no time zone {name!r}; use a name such as Europe/Berlin") from None
 
 
 def _calendar(period: Calendar, now_us: int) -> tuple[int, int]:

@@ -186,7 +186,7 @@ def _archived(file: Path) -> Iterator[Line]:
     except OSError as error:
         raise InputError(f"{str(file)!r} cannot be read: {(error.strerror or 'no access').lower()}") from None
     except (ValueError, KeyError, TypeError):
-        raise InputError(f"{str(file)!r} is no archive of ledger lines") from None
+        raise InputError(f"{str(file)!r} is not an archive of ledger lines") from None
 
 
 def _mentions(line: LedgerLine, account: str) -> bool:

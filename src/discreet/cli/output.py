@@ -147,7 +147,7 @@ def check_writable(path: Path, *, force: bool) -> None:
     if path.is_dir():
         raise InputError(f"{str(path)!r} is a folder; name a file")
     if os.path.lexists(path) and not path.is_file():
-        raise InputError(f"{str(path)!r} is no regular file; name one that is, or one that does not exist")
+        raise InputError(f"{str(path)!r} is not a regular file; name one that is, or one that does not exist")
     if path.exists() and not force:
         raise InputError(f"{str(path)!r} exists; --force overwrites it")
     if not path.parent.is_dir():

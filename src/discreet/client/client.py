@@ -460,5 +460,5 @@ def _read(path: Path) -> str:
 def _check_key(key: str, what: str) -> str:
     key = key.strip()
     if not 0 < len(key) <= KEY_LONGEST or not key.isascii() or not key.isprintable() or " " in key:
-        raise InputError(f"{what} is no key: a key is one word of printable ASCII characters")
+        raise InputError(f"{what} is not a key: a key is one word of printable ASCII characters")
     return key

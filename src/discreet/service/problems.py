@@ -144,14 +144,14 @@ class RunFailed(DiscreetError):
 
     def __init__(self, reservation: str) -> None:
         self.reservation = reservation
-        super().__init__("the data was queried and there is no answer; the same query again is paid for")
+        super().__init__("the data was queried, and the query failed; the same query again is already paid for")
 
 
 class ClientDisconnected(DiscreetError):
     """The client disconnected before its answer was complete; its run is stopped."""
 
     def __init__(self) -> None:
-        super().__init__("the connection was closed before the answer was there")
+        super().__init__("the connection was closed before the answer was sent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ _ENGINE_FAILED = ProblemAnswer(
 )
 _STORE_UNAVAILABLE = ProblemAnswer(
     "store-unavailable",
-    "the budgets cannot be reached, so nothing is answered; send the same request again, and it is charged once",
+    "the budget store cannot be reached, so no query is answered; send the same request again, and it is charged once",
     headers={"Retry-After": "2"},
 )
 _INTERNAL = ProblemAnswer("internal", "the service has a bug; its log has the details")
@@ -197,7 +197,7 @@ _FIXED: Mapping[type[Exception], ProblemAnswer] = {
     StoreBehind: _STORE_UNAVAILABLE,
     LedgerBroken: _STORE_UNAVAILABLE,
     ClockError: ProblemAnswer(
-        "clock", "the clock of the budgets ran ahead; nothing is answered until an officer confirms the time"
+        "clock", "the clock of the budget store ran ahead; no query is answered until an officer confirms the time"
     ),
     IssuerUnavailable: ProblemAnswer(
         "store-unavailable",
@@ -305,7 +305,7 @@ def _routing_problem(error: HTTPException) -> ProblemAnswer:
     headers = dict(error.headers or {})
     if error.status_code == 405:
         return ProblemAnswer(
-            "method-not-allowed", "see the header Allow for the methods that there are here", headers=headers
+            "method-not-allowed", "see the header Allow for the methods that are allowed here", headers=headers
         )
     if error.status_code == 404:
         return ProblemAnswer("not-found", str(NotFound()))

@@ -92,7 +92,7 @@ def listen(settings: Settings) -> socket.socket:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address[:2], family=family, backlog=2_048)
     except OSError as error:
-        wrong = (error.strerror or "it cannot be had").lower()
+        wrong = (error.strerror or "it is not available").lower()
         raise InputError(f"the service cannot listen at {host}, port {port}: {wrong}") from None
 
 
@@ -128,7 +128,7 @@ def _metrics_server(settings: Settings, metrics: Metrics) -> Iterator[None]:
     try:
         server, thread = start_http_server(port, settings.service.host, metrics.registry)
     except OSError as error:
-        wrong = (error.strerror or "it cannot be had").lower()
+        wrong = (error.strerror or "it is not available").lower()
         raise InputError(f"the service cannot show its metrics at port {port}: {wrong}") from None
     try:
         yield
@@ -274,7 +274,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's text
         """Respond with problem details."""
-        self._refuse(400, "this is no HTTP/1.1 request")
+        self._refuse(400, "this is not an HTTP/1.1 request")
 
     def _start_timer(self, seconds: float) -> None:
         self._stop_timer()

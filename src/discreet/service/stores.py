@@ -73,7 +73,7 @@ def _open_postgres(store: Store, environment: Mapping[str, str]) -> BudgetStore:
         from discreet.budget.stores.postgres import PostgresStore
     except ImportError:
         raise InputError(
-            "a PostgreSQL store needs libraries; install them with: pip install 'discreet[postgres]'"
+            "a PostgreSQL store needs psycopg; install it with: pip install 'discreet[postgres]'"
         ) from None
     return PostgresStore(store_url(store, environment))
 

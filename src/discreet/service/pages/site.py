@@ -278,7 +278,7 @@ class Site:
         try:
             await self._gate.identify(visit.request, f"Bearer {token}")
         except Unauthorized:
-            return self._login_form(visit, "this is no valid key: it may be mistyped, expired or revoked")
+            return self._login_form(visit, "this is not a valid key: it may be mistyped, expired or revoked")
         visit.session = self._sessions.start(token)
         return RedirectResponse(_local_path(visit.field("next")), 303)
 
