@@ -152,7 +152,7 @@ def _ours(table: UserItems, cell: Row, trials: int) -> Found:
             outcome = kind.within(limit_for(epsilon, DELTA), request).release(head, bits)
             items = order[outcome.positions]
         if outcome.counts is None:
-            raise InvariantViolated("counts were asked for")
+            raise InvariantViolated("counts were requested")
         released = Released(items, outcome.counts.astype(np.float64), outcome.low, outcome.high, outcome.chosen)
         found.setdefault((method, target, epsilon), []).append(released)
     return found

@@ -309,7 +309,7 @@ def _within(outcome: Outcome, truth: NDArray[np.int64], least: float = -math.inf
     """Return how many counts of items with *least* users or more are within 10 %."""
     true = truth[outcome.positions]
     if outcome.counts is None:
-        raise InvariantViolated("counts were asked for")
+        raise InvariantViolated("counts were requested")
     return int(((np.abs(outcome.counts - true) <= true / 10) & (true >= least)).sum())
 
 

@@ -61,7 +61,7 @@ class _Eventual:
     def __init__(self, centres: int) -> None:
         self.known = [[0] * centres for _ in range(centres)]
 
-    def ask(self, centre: int) -> bool:
+    def spend(self, centre: int) -> bool:
         known = self.known[centre]
         fits = sum(known) + COST <= TOTAL
         known[centre] += COST if fits else 0
@@ -82,7 +82,7 @@ class _Shares:
             self.left[0] -= gone
         self.need = [NOTHING] * centres
 
-    def ask(self, centre: int) -> bool:
+    def spend(self, centre: int) -> bool:
         fits = _ONE.within(self.left[centre])
         if fits:
             self.left[centre] -= _ONE
@@ -90,17 +90,20 @@ class _Shares:
         return fits
 
     def meet(self, one: int, other: int) -> None:
-        for asks, gives in ((one, other), (other, one)):
+        for recipient, donor in ((one, other), (other, one)):
             moved = granted(
-                ShareRequest("a", self.left[asks], self.need[asks]), self.left[gives], _WHOLE, self.need[gives]
+                ShareRequest("a", self.left[recipient], self.need[recipient]),
+                self.left[donor],
+                _WHOLE,
+                self.need[donor],
             )
-            self.left[asks], self.left[gives] = self.left[asks] + moved, self.left[gives] - moved
+            self.left[recipient], self.left[donor] = self.left[recipient] + moved, self.left[donor] - moved
 
 
 def _spent(kind: type[_Eventual | _Shares], centres: int, down: float, seed: int) -> int:
     chance, budgets, spent = random.Random(seed), kind(centres), 0  # noqa: S311 - no secret
     for n in range(QUESTIONS):
-        spent += COST if budgets.ask(chance.randrange(centres)) else 0
+        spent += COST if budgets.spend(chance.randrange(centres)) else 0
         if n % EVERY == EVERY - 1:
             for one, other in itertools.combinations(range(centres), 2):
                 if chance.random() >= down:

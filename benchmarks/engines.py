@@ -20,7 +20,7 @@ import duckdb
 from servers.table import ROWS, engagements
 from servers.urls import url_of, without_password
 
-from benchmarks.crowd import ANALYSTS, CONNECTIONS, beside_long, throughput
+from benchmarks.concurrency import ANALYSTS, CONNECTIONS, beside_long, throughput
 from benchmarks.processes import made_table
 from benchmarks.service import started
 from benchmarks.serving import configure
@@ -61,16 +61,16 @@ _ROUNDS = 15
 
 def run() -> list[str]:
     """Return a top 100 (dbar 1,000) of the shared table in SQL, with noise, and the head alone, written by hand."""
-    whole, crowd, short = [_preparation()], [], []
+    whole, concurrent, short = [_preparation()], [], []
     with tempfile.TemporaryDirectory() as name:
         for engine in ENGINES:
             folder = Path(name) / engine
             with loaded(engine, folder) as url, opened(url, folder) as warehouse:
-                with _served(folder) as ask:
-                    whole.append([engine, *_whole_path(url, warehouse, ask)])
+                with _served(folder) as query:
+                    whole.append([engine, *_whole_path(url, warehouse, query)])
                 print(*whole[-1], file=sys.stderr, flush=True)
-                crowd.append([engine, *_crowd(url, warehouse)])
-                print(*crowd[-1], file=sys.stderr, flush=True)
+                concurrent.append([engine, *_concurrent(url, warehouse)])
+                print(*concurrent[-1], file=sys.stderr, flush=True)
                 if engine != "clickhouse":  # the server of the tests runs one statement at a time
                     short.append([engine, *_short(warehouse)])
                     print(*short[-1], file=sys.stderr, flush=True)
@@ -78,21 +78,21 @@ def run() -> list[str]:
     return [
         *table([*headings, "share of 1.10x + 3 ms", "over HTTP"], whole),
         "",
-        *table(["engine", f"{ANALYSTS} analysts", f"by hand, {CONNECTIONS} at once", "ratio"], crowd),
+        *table(["engine", f"{ANALYSTS} analysts", f"by hand, {CONNECTIONS} at once", "ratio"], concurrent),
         "",
         *table(["engine", "99th percentile of a short query", "beside a long one", "ratio"], short),
     ]
 
 
-def _whole_path(url: str, warehouse: Warehouse, ask: Callable[[], object]) -> list[str]:
-    runs = [lambda: warehouse.query(SQL, mechanism=MECHANISM), ask, _by_hand(url, warehouse, SQL)]
+def _whole_path(url: str, warehouse: Warehouse, query: Callable[[], object]) -> list[str]:
+    runs = [lambda: warehouse.query(SQL, mechanism=MECHANISM), query, _by_hand(url, warehouse, SQL)]
     ours, over_http, alone = in_turns(runs, _ROUNDS)
     allowed = 1.10 * alone + 0.003
     times = [f"{1e3 * seconds:.1f} ms" for seconds in (ours, over_http, alone)]
     return [*times, *(f"{seconds / allowed:.2f}" for seconds in (ours, over_http))]
 
 
-def _crowd(url: str, warehouse: Warehouse) -> list[str]:
+def _concurrent(url: str, warehouse: Warehouse) -> list[str]:
     distinct = [SQL.replace("seniority >= 2", f"seniority >= 2 AND country <> 'x{n}'") for n in range(ANALYSTS)]
     queries = [partial(warehouse.query, sql, mechanism=MECHANISM) for sql in distinct]
     ours, by_hand = throughput(queries, [_by_hand(url, warehouse, sql) for sql in distinct])
@@ -115,7 +115,7 @@ def _served(folder: Path) -> Iterator[Callable[[], object]]:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
         headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
 
-        def ask() -> None:
+        def query() -> None:
             body = {"sql": SQL, "epsilon": 1 + next(prices) / 1e6, "mechanism": MECHANISM}
             connection.request("POST", "/v1/query", json.dumps(body), headers)
             response = connection.getresponse()
@@ -123,7 +123,7 @@ def _served(folder: Path) -> Iterator[Callable[[], object]]:
             if response.status != http.HTTPStatus.OK:
                 raise RuntimeError(f"the service answered with {response.status}")
 
-        yield ask
+        yield query
         connection.close()
 
 

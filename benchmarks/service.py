@@ -99,16 +99,16 @@ def run() -> list[str]:
 
 
 def memory(questions: int = 100_000) -> list[str]:
-    """Resident memory of the service over 100,000 questions: a tenth of them new, the others asked before."""
+    """Resident memory of the service over 100,000 queries: a tenth of them new, the others replays."""
     rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         key = prepare(folder, 1_000)
         with started(str(folder)) as (port, pid):
-            asked = itertools.count()
+            numbers = itertools.count()
 
             def mixed() -> dict[str, object]:
-                n = next(asked)
+                n = next(numbers)
                 return {"sql": SQL.format(number=100 + (n if n % 10 == 0 else n * 7 % (n + 1) // 10 * 10), k=10)}
 
             each = questions // 10 // CLIENTS

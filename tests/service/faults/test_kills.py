@@ -153,12 +153,12 @@ class _Clients:
 
 def test_killed_under_load_every_query_is_paid_once(deployment):
     """I1, I2, I4: four clients, four queries each, three kills; each costs its actual cost once."""
-    crowd = _Clients(deployment, {3, 7, 12})
+    clients = _Clients(deployment, {3, 7, 12})
     with ThreadPoolExecutor(4) as pool:
-        for done in [pool.submit(crowd.client, number, 4) for number in range(4)]:
+        for done in [pool.submit(clients.client, number, 4) for number in range(4)]:
             done.result(120)
-    crowd.end()
-    assert len(crowd.answers) == len(set(crowd.answers.values())) == 16
+    clients.end()
+    assert len(clients.answers) == len(set(clients.answers.values())) == 16
     with deployment.manager() as manager:
         manager.maintain()
         deployment.check(manager)
