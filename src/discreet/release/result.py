@@ -174,12 +174,16 @@ def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]], note: str
 
 def shortened(cell: str, most: int = 60) -> str:
     """Return *cell* cut to *most* characters, without characters that move the cursor."""
-    printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in cell)
+    printable = cell
+    if not cell.isprintable():
+        printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in cell)
     return printable if len(printable) <= most else printable[: most - 1] + "…"
 
 
 def _width(text: str) -> int:
     """Return the width of a text on a terminal: two for wide characters, none for combining ones."""
+    if text.isascii():
+        return len(text)
     return sum(
         0 if unicodedata.category(c) in {"Mn", "Me"} else 2 if unicodedata.east_asian_width(c) in "WF" else 1
         for c in text
