@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from decimal import Decimal
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet.engines.duckdb import DuckDBEngine
-from discreet.errors import EngineTimeout, InputError
+from discreet.errors import EngineTimeout, InexactHead, InputError
 from discreet.head_request import HeadRequest, Summed
 from discreet.testing.engines import check_pair_queries, predicates, reference_pairs, tables
+from discreet.testing.pairs import ArrayPairs
 
 REQUEST = HeadRequest("user", ("item",), 1)
 REQUESTS = st.builds(
@@ -41,18 +45,51 @@ def left_of(engine):
 
 
 @settings(max_examples=25, derandomize=True, deadline=None, database=None)
-@given(REQUESTS, tables())
-def test_random_tables_have_the_integers_of_numpy(request, table):
-    """Results equal numpy's for all filters and columns, with and without missing labels."""
+@given(REQUESTS, tables(), st.sampled_from([4, 2**20]))
+def test_random_tables_have_the_integers_of_numpy(request, table, batch):
+    """Results equal numpy's for all filters and columns, with and without missing labels, wherever batches end."""
     engine = DuckDBEngine(table)
-    with engine.pairs(request) as pairs:
-        check_pair_queries(pairs, reference_pairs(table, request))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("discreet.engines.duckdb_pairs._BATCH", batch)
+        with engine.pairs(request) as pairs:
+            check_pair_queries(pairs, reference_pairs(table, request))
     engine.close()
+
+
+@pytest.mark.parametrize(
+    "users",
+    [
+        pa.array([-(2**63), 0, 2**63 - 1, 5], pa.int64()),
+        pa.array([0, 2**63, 2**64 - 1, 2**64 - 2], pa.uint64()),
+        pa.array([math.nan, 0.0, -math.inf, 5e-324], pa.float64()),
+        pa.array([Decimal("1e27"), Decimal("1e27") + 1, Decimal(0), Decimal("0.5")], pa.decimal128(38, 1)),
+        pa.array(["", "a", "A", "é"], pa.string()),
+        pa.array([0, 1, -1, 86400 * 10**6], pa.timestamp("us")),
+    ],
+    ids=lambda users: str(users.type),
+)
+def test_users_of_all_types_are_distinct_and_whole(engine, users):
+    """A user's pairs are those with an equal value; NaN is equal to itself."""
+    rng = np.random.default_rng(4)
+    number, items = rng.integers(0, 4, 60), rng.integers(0, 9, 60)
+    table = pa.table({"user": users.take(pa.array(number)), "item": items})
+    with engine(table).pairs(REQUEST) as pairs:
+        check_pair_queries(pairs, ArrayPairs(number, items, pa.table({"item": np.unique(items)})))
+
+
+def test_pairs_in_another_order_are_refused(engine, monkeypatch):
+    """A user whose pairs do not stand together would pass for two, and the weights exceed the cap."""
+    monkeypatch.setattr("discreet.engines.duckdb_pairs._BATCH", 2)
+    with engine(table_of([(1, "a"), (1, "b"), (2, "a")])).pairs(REQUEST) as pairs:
+        turned = "CREATE OR REPLACE TEMP TABLE discreet_pairs AS FROM discreet_pairs ORDER BY owner DESC"
+        pairs._connection.execute(turned)
+        with pytest.raises(InexactHead, match="order"):
+            pairs.weighted_sums(1.0)
 
 
 def test_users_with_too_many_items_are_left_out_with_their_items(engine, monkeypatch):
     """The bound K on a user's number of items is enforced: Theorem 1 takes a union over a user's own items."""
-    monkeypatch.setattr("discreet.engines.pairs.LARGEST_BASKET", 3)
+    monkeypatch.setattr("discreet.engines.duckdb_pairs.LARGEST_BASKET", 3)
     table = table_of([(1, "a"), (1, "b"), (1, "c"), (1, "c"), (2, "a"), (2, "b"), (2, "c"), (2, "d"), (3, "c")])
     with engine(table).pairs(REQUEST) as pairs:
         check_pair_queries(pairs, reference_pairs(table, REQUEST, largest_basket=3))
@@ -111,7 +148,7 @@ def test_temporary_tables_are_dropped(engine, monkeypatch):
 
     with opened.pairs(REQUEST) as pairs:
         first = pairs.weighted_sums(1.0)
-        assert len(names_of(pairs._connection)) == 3
+        assert len(names_of(pairs._connection)) == 2
     assert not left_of(opened)
     with pytest.raises(TypeError), opened.pairs(REQUEST) as pairs:
         pairs.weighted_sums(None)

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from discreet.engines.pairs import SqlPairs
     from discreet.engines.sql import Column, HeadStatement
     from discreet.head_request import HeadRequest, Kind, Summed
     from discreet.values import UserItemPairs
@@ -256,7 +255,9 @@ class SqlEngine(PooledEngine[_Connection], Generic[_Connection, _Statement]):
         return True
 
     @contextmanager
-    def pairs(self, request: HeadRequest, *, progress: Callable[[float], None] | None = None) -> Iterator[SqlPairs]:
+    def pairs(
+        self, request: HeadRequest, *, progress: Callable[[float], None] | None = None
+    ) -> Iterator[UserItemPairs]:
         _check_pairs(request)
         with self._connection() as connection:
             statement = self._statement(connection, request, self._described(connection), _ANY_SEED)
@@ -292,7 +293,7 @@ class SqlEngine(PooledEngine[_Connection], Generic[_Connection, _Statement]):
     @abstractmethod
     def _open_pairs(
         self, connection: _Connection, statement: _Statement, progress: Callable[[float], None] | None
-    ) -> AbstractContextManager[SqlPairs]:
+    ) -> AbstractContextManager[UserItemPairs]:
         """Write the pairs of the rows of *statement*; delete whatever was written on exit."""
 
 

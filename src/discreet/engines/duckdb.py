@@ -6,13 +6,12 @@ import contextlib
 import shutil
 import tempfile
 import weakref
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import duckdb
-import numpy as np
-import pyarrow as pa
 
-from discreet.engines.base import SqlEngine, check_names, int64_array, run, typed_domain
+from discreet.engines.base import SqlEngine, check_names, run, typed_domain
+from discreet.engines.duckdb_pairs import DuckDBPairs
 from discreet.engines.duckdb_source import (
     Source,
     files_version,
@@ -21,15 +20,14 @@ from discreet.engines.duckdb_source import (
     original_names,
     prepare,
 )
-from discreet.engines.pairs import SqlPairs, arrow_array
 from discreet.engines.sql import Column, HeadStatement, decimal_type, integer_type
 from discreet.errors import EngineError, EngineUnreachable, InputError, UnfitData
 from discreet.head_request import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
-    from numpy.typing import NDArray
+    import pyarrow as pa
 
     from discreet.head_request import HeadRequest
 
@@ -309,88 +307,3 @@ class DuckDBStatement(HeadStatement):
         """Return the column without its collation, which could make two texts one."""
         collated = self._database and self.columns[column].type == "VARCHAR"
         return f"{self.value(column)} COLLATE C" if collated else self.value(column)
-
-
-class DuckDBPairs(SqlPairs):
-    """Pairs in temporary tables of a connection, which spill to disk.
-
-    Items are numbered while their users' weights are added up, and only the pairs of the items that are asked about
-    after that are written: this takes two thirds of the time of numbering all pairs first.
-    """
-
-    _CHOSEN: ClassVar[str] = "discreet_chosen"
-
-    def __init__(
-        self,
-        words: DuckDBStatement,
-        connection: duckdb.DuckDBPyConnection,
-        run: Callable[[Callable[[], pa.Table]], pa.Table],
-    ) -> None:
-        super().__init__(words)
-        self._connection = connection
-        self._run = run
-        self._is_numbered = False
-        self._items_of_pairs: NDArray[np.int64] | None = None
-
-    def create(self) -> None:
-        """Write the distinct pairs and the users."""
-        self._write(self._distinct, self._definitions[self._distinct], self._words.parameters)
-        self._write(self._users, self._definitions[self._users])
-
-    def drop(self) -> None:
-        """Drop what was written, however far that came."""
-        for name in (self._pairs, self._numbered, self._users, self._distinct):
-            self._connection.execute(f"DROP TABLE IF EXISTS {name}")
-        self._connection.unregister(self._CHOSEN)
-
-    def weighted_sums(self, limit: float) -> NDArray[np.int64]:
-        self._number(limit)
-        return int64_array(self._select(f"SELECT w FROM {self._numbered} ORDER BY item").column("w"))
-
-    def users_by_scale(
-        self,
-        items: NDArray[np.int64],
-        last_scale: NDArray[np.int64],
-        costs: NDArray[np.int64],
-        bounds: NDArray[np.int64],
-    ) -> NDArray[np.int64]:
-        self._write_pairs(items)
-        return super().users_by_scale(items, last_scale, costs, bounds)
-
-    def clipped_sums(self, items: NDArray[np.int64], costs: NDArray[np.int64], bound: int) -> NDArray[np.int64]:
-        self._write_pairs(items)
-        return super().clipped_sums(items, costs, bound)
-
-    def _number(self, limit: float) -> None:
-        """Write the items with their numbers and the sums of their users' weights."""
-        items = ", ".join(self._items)
-        sums = (
-            f"SELECT {items}, CAST(sum(w) AS BIGINT) AS w FROM {self._distinct} "
-            f"JOIN ({self._weights(limit)}) AS v USING (u) GROUP BY {items}"
-        )
-        number = f"row_number() OVER (ORDER BY {self._words.ordered()}) - 1 AS item"
-        self._write(self._numbered, f"SELECT {items}, w, {number} FROM ({sums}) AS i")
-        self._is_numbered = True
-
-    def _write_pairs(self, items: NDArray[np.int64]) -> None:
-        """Write the pairs of *items*, unless they are there; sorted, for all that is done with them is done by user."""
-        if self._items_of_pairs is None or not np.isin(items, self._items_of_pairs).all():
-            numbered = f"(SELECT * FROM {self._chosen({'item': items})} JOIN {self._numbered} USING (item))"
-            self._write(self._pairs, f"{self._pairs_of(numbered)} ORDER BY u")
-            self._items_of_pairs = items
-
-    def _write(self, name: str, select: str, parameters: Sequence[object] | None = None) -> None:
-        create = f"CREATE OR REPLACE TEMP TABLE {name} AS {select}"
-        self._run(lambda: self._connection.execute(create, parameters))
-
-    def _select(self, statement: str, *, labels: bool = False) -> pa.Table:
-        del labels  # the types of the columns are those of the labels already
-        return self._run(lambda: self._connection.sql(statement).to_arrow_table())
-
-    def _chosen(self, columns: Mapping[str, NDArray[np.int64]]) -> str:
-        if not self._is_numbered:
-            self._number(1.0)
-        self._connection.register(
-            self._CHOSEN, pa.table({name: arrow_array(values) for name, values in columns.items()})
-        )
-        return self._CHOSEN

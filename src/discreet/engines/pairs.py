@@ -47,22 +47,20 @@ class SqlPairs(ABC):
             f"{prefix}{name}" for name in ("distinct", "users", "items", "pairs")
         )
         items = ", ".join(self._items)
-        self._few = f"NOT EXISTS (SELECT 1 FROM {self._users} AS m WHERE m.u = d.u AND m.n > {LARGEST_BASKET})"
+        same = words.same if words.request.keep_missing else "{} = {}".format
+        joined = " AND ".join(same(f"d.{name}", f"i.{name}") for name in self._items)
+        few = f"NOT EXISTS (SELECT 1 FROM {self._users} AS m WHERE m.u = d.u AND m.n > {LARGEST_BASKET})"
         self._definitions = {
             self._distinct: f"SELECT DISTINCT {items}, u FROM ({words.rows()}) AS r",
             self._users: f"SELECT u, count(*) AS n FROM {self._distinct} GROUP BY u",
             self._numbered: (
                 f"SELECT {items}, row_number() OVER (ORDER BY {words.ordered()}) - 1 AS item "
-                f"FROM (SELECT DISTINCT {items} FROM {self._distinct} AS d WHERE {self._few}) AS i"
+                f"FROM (SELECT DISTINCT {items} FROM {self._distinct} AS d WHERE {few}) AS i"
             ),
-            self._pairs: self._pairs_of(self._numbered),
+            self._pairs: (
+                f"SELECT u, item FROM {self._distinct} AS d JOIN {self._numbered} AS i ON {joined} WHERE {few}"
+            ),
         }
-
-    def _pairs_of(self, numbered: str) -> str:
-        """Return the SQL for the pairs of the items of the relation *numbered*."""
-        same = self._words.same if self._words.request.keep_missing else "{} = {}".format
-        joined = " AND ".join(same(f"d.{name}", f"i.{name}") for name in self._items)
-        return f"SELECT u, item FROM {self._distinct} AS d JOIN {numbered} AS i ON {joined} WHERE {self._few}"
 
     @abstractmethod
     def _select(self, statement: str, *, labels: bool = False) -> pa.Table:
