@@ -33,7 +33,7 @@ REQUEST = HeadRequest("user", ("item",), 10)
 SLOW = """
 import os, signal, sys, threading
 from discreet.engines.duckdb import DuckDBEngine
-from discreet.head_request import Comparison, Constant, Every, HeadRequest, Kind
+from discreet.head_request import And, Comparison, Constant, HeadRequest, Kind
 
 engine = DuckDBEngine(sys.argv[1])
 shares = []
@@ -50,7 +50,7 @@ try:
     engine.head(HeadRequest("user", ("item",), 10), progress=progress)
 except KeyboardInterrupt:
     print("stopped", threading.active_count(), all(0 <= share <= 1 for share in shares))
-where = Every(tuple(Comparison(column, "=", Constant(Kind.INTEGER, "0")) for column in "abcd"))
+where = And(tuple(Comparison(column, "=", Constant(Kind.INTEGER, "0")) for column in "abcd"))
 print(engine.head(HeadRequest("user", ("item",), 10, where)).counts)
 engine.close()
 """
