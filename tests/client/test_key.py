@@ -56,7 +56,7 @@ def test_an_invalid_key_is_refused_without_showing_it(arguments, sentence):
 
 
 def test_a_file_without_a_key_is_refused_without_showing_its_text(tmp_path):
-    """A file without an end is refused, too."""
+    """A long binary file, for example, is read only up to the greatest length of a key."""
     path = tmp_path / "key"
     path.write_bytes(b"\xff\x00" * KEY_LONGEST)
     path.chmod(0o600)

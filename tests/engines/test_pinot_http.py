@@ -56,8 +56,8 @@ class FakeCluster:
     """A controller and a broker with prepared responses.
 
     Attributes:
-        paths: what is answered to a GET: JSON, a status and text, or what returns one of them.
-        answers: what is answered to questions, in turn, the last one again and again.
+        paths: responses to GET by path: JSON, a status and text, or a function that returns one of them.
+        answers: responses to queries, in order; the last one is repeated.
         queries: the received queries, in order.
         seen: method, path and Authorization of every request.
     """

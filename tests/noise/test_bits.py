@@ -164,7 +164,7 @@ def test_two_system_draws_differ():
 
 
 def test_equal_secret_context_and_label_give_equal_bits():
-    """Other draws and the number of words do not matter."""
+    """Earlier draws and the number of words do not change the bits."""
     one, other = KeyedBits(SECRET, CONTEXT), KeyedBits(bytearray(SECRET), tuple(CONTEXT))
     other.uint64("another label", 7)
     assert one.uint64("a", 50).tolist() == other.uint64("a", 100)[:50].tolist()

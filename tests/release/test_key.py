@@ -214,7 +214,7 @@ def _asked(**parts):
 
 
 def test_table_version_and_software_change_the_context(monkeypatch):
-    """Adjacent texts cannot be confused."""
+    """Table, version and software change the context, and adjacent texts cannot be confused."""
     plan = PLANS["pcr"]
     seen = [
         _context(plan, *names) for names in (("t", "v"), ("t", "w"), ("s", "v"), ("tv", ""), ("", "tv"), ("v", "t"))
