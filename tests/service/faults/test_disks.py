@@ -29,7 +29,7 @@ class BadDisk(apsw.VFS):
         super().__init__(NAME, "")
 
     def xOpen(self, name, flags):  # noqa: N802 - SQLite's name
-        """A file on it."""
+        """Open a file on it."""
         return _BadFile(self, name, flags)
 
 
