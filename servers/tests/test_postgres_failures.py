@@ -265,7 +265,7 @@ def test_a_database_in_another_encoding_is_refused(owner, reader, postgres_url):
 
 def test_duplicate_column_names_are_refused(reader):
     """Duplicate column names are ambiguous."""
-    with pytest.raises(InputError, match="two columns of one name"):
+    with pytest.raises(InputError, match="two columns with the same name"):
         reader(view="SELECT 1 AS who, 2 AS item, 3 AS item").columns()
 
 

@@ -261,7 +261,7 @@ def test_names_in_a_view_do_not_clash_with_the_statement(url, view, request):
 
 def test_columns_with_one_name_are_refused(engine):
     """Column names that differ in case only are ambiguous."""
-    with pytest.raises(ValueError, match="names differ in case only"):
+    with pytest.raises(ValueError, match="names that differ in case only"):
         engine("SELECT 1 AS who, 2 AS item, 3 AS ITEM").columns()
 
 

@@ -86,7 +86,7 @@ def test_a_mismatch_of_catalog_and_table_is_reported(found, tmp_path, settings, 
 @pytest.mark.parametrize(
     ("user", "messages"),
     [
-        ("score", "user column 'score' holds floating-point numbers, of which engines disagree which are equal"),
+        ("score", "user column 'score' holds floating-point numbers, and engines disagree on which of those are equal"),
         ("nested", "user column 'nested' has a type that cannot tell users apart; cast it to text in a view"),
     ],
 )

@@ -81,7 +81,7 @@ def test_an_engine_that_cannot_be_imported_or_is_registered_twice_is_refused(tmp
     (folder / "entry_points.txt").write_text("[discreet.engines]\nfeather = other:Engine\nbroken = nowhere:Engine\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(
-        InputError, match="several packages bring an engine for feather:// sources: discreet-feather, o"
+        InputError, match="several packages provide an engine for feather:// sources: discreet-feather, o"
     ):
         open_engine("feather:///file")
     with pytest.raises(InputError, match="cannot be imported: nowhere:Engine"):

@@ -159,8 +159,8 @@ def test_a_statement_cancelled_before_its_first_response_is_ended(engine_with, m
     [
         ([["c", "pinot"]], ["c"], "catalog 'c' counts in pinot"),
         ([["c", "hive"], ["p", "pinot"]], ["c", "p"], "catalog 'p' counts in pinot"),
-        ([["d", "hive"]], ["c"], "what catalog 'c' is connected to"),
-        ([["c", None]], ["c"], "what catalog 'c' is connected to"),
+        ([["d", "hive"]], ["c"], "the connector of catalog 'c'"),
+        ([["c", None]], ["c"], "the connector of catalog 'c'"),
         ([["c", "hive"], ["p", "pinot"]], ["c"], None),
     ],
 )

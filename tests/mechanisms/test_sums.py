@@ -256,7 +256,7 @@ AVERAGE = Magnitude(0, 9, average=True)
     [
         (UnknownGumbelSums, asked(summed=None), "bounds for what one user adds"),
         (ListedSums, asked(None, counts=False, known_domain=True, summed=None), "bounds for what one user adds"),
-        (UnknownGumbelSums, asked(summed=AVERAGE, counts=False), "cannot be had without counts"),
+        (UnknownGumbelSums, asked(summed=AVERAGE, counts=False), "it needs counts"),
         (KnownLaplaceSums, asked(None, known_domain=True, tau=2, summed=AVERAGE), "users must be counted, not rows"),
         (UnknownGumbelSums, asked(None), "how many items"),
         (UnknownLaplaceSums, asked(), "groups_per_user"),
@@ -301,7 +301,7 @@ def test_sums_are_added_to_the_mechanism_that_counts_would_have(request_, expect
 @pytest.mark.parametrize("kind", [TopStable, CountRelease])
 def test_mechanisms_without_a_ranking_at_a_fixed_price_have_no_sums(kind):
     """A set has no ranking, and PCR no fixed price."""
-    with pytest.raises(InputError, match="releases no sums; ask for a top k"):
+    with pytest.raises(InputError, match="releases no sums; request a top k"):
         summing(kind, asked(None))
     assert summing(kind, asked(None, summed=None)) is kind
 

@@ -260,7 +260,7 @@ def test_nested_filters_are_limited():
     large = {"column": "x", "in": [{"integer": "1"}] * (LARGEST - 1)}
     assert len(from_dict(_PLAIN | {"where": large}).where.constants) == LARGEST - 1
     for more in ({"not": large}, {"column": "x", "in": [*large["in"], {"integer": "1"}]}):
-        with pytest.raises(InputError, match=r"^'where' is too much: 10,000 filters and constants"):
+        with pytest.raises(InputError, match=r"^'where' is too large: 10,000 filters and constants"):
             from_dict(_PLAIN | {"where": more})
 
 

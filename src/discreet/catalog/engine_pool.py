@@ -88,7 +88,7 @@ def user_error(user: str, held: Mapping[str, Kind]) -> str | None:
     if user not in held:
         return str(UnknownColumn(user, held, "user column"))
     if held[user] is Kind.FLOAT:
-        return f"user column {user!r} holds floating-point numbers, of which engines disagree which are equal"
+        return f"user column {user!r} holds floating-point numbers, and engines disagree on which of those are equal"
     if held[user] is Kind.OTHER:
         return f"user column {user!r} has a type that cannot tell users apart; cast it to text in a view"
     return None
@@ -405,7 +405,7 @@ def queried_version(answer: pa.Table) -> str:
             version = moment.isoformat()
         case _:
             raise InputError(
-                "the query for the data version must return text, a whole or decimal number, a date or a moment"
+                "the query for the data version must return text, a whole or decimal number, a date or a timestamp"
             )
     if len(version) > LONGEST:
         raise InputError(f"the query for the data version must return at most {LONGEST} characters")

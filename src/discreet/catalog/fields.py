@@ -130,7 +130,9 @@ def _exact(value: Any) -> Fraction:  # noqa: ANN401 - any TOML value
         raise invalid("must be a number")
     places = number.as_tuple().exponent
     if number.adjusted() >= NUMBER_DIGITS or not isinstance(places, int) or places < -NUMBER_DIGITS:
-        raise invalid(f"must be a number of at most {NUMBER_DIGITS} digits before the point and {NUMBER_DIGITS} behind")
+        raise invalid(
+            f"must be a number of at most {NUMBER_DIGITS} digits before the decimal point and {NUMBER_DIGITS} after it"
+        )
     return Fraction(number)
 
 

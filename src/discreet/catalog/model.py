@@ -260,7 +260,7 @@ class Column(Table):
     @classmethod
     def _check_group(cls, group: bool, info: ValidationInfo) -> bool:
         if group and info.data.get("type") == "float":
-            raise invalid("must not be true: engines disagree which floating-point numbers are equal")
+            raise invalid("must not be true: engines disagree on which floating-point numbers are equal")
         return group
 
     @field_validator("sum")

@@ -331,7 +331,7 @@ def check_names(names: Iterable[str], source: str) -> None:
     """
     folded = [name.casefold() for name in names]
     if len(set(folded)) < len(folded):
-        raise InputError(f"{source} has columns whose names differ in case only, or not at all")
+        raise InputError(f"{source} has columns with the same name, or with names that differ in case only")
 
 
 def listing(names: list[str]) -> str:

@@ -49,7 +49,7 @@ class SnapshotEngine(DuckDBEngine):
     ) -> None:
         if table is not None or password is not None:
             raise InputError(
-                "the URL of a Delta or Iceberg table names all there is: no table and no password beside it"
+                "the URL of a Delta or Iceberg table names the table itself: give no table and no password"
             )
         self._url = parse_url(source_url)
         self._url.check_options(())

@@ -99,7 +99,7 @@ def _installed(name: str) -> Callable[..., Engine] | None:
     points = [] if name in ENGINES else list(entry_points(group=GROUP, name=name))
     if len(points) > 1:
         packages = ", ".join(sorted(point.dist.name for point in points if point.dist))
-        raise InputError(f"several packages bring an engine for {name}:// sources: {packages}; keep one")
+        raise InputError(f"several packages provide an engine for {name}:// sources: {packages}; keep one")
     try:
         return cast("Callable[..., Engine]", points[0].load()) if points else None
     except (ImportError, AttributeError):

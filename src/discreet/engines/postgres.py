@@ -135,7 +135,7 @@ class PostgresEngine(SqlEngine["Session", "PostgresStatement"]):
     def _describe(self, connection: Session) -> Mapping[str, Column]:
         fields = connection.run(lambda cursor: columns_of(cursor, self._relation))
         if len(dict(fields)) < len(fields):
-            raise InputError(f"{self._name} has two columns of one name; give each a name of its own")
+            raise InputError(f"{self._name} has two columns with the same name; rename one")
         return dict(fields)
 
     def _statement(
@@ -175,7 +175,7 @@ class PostgresEngine(SqlEngine["Session", "PostgresStatement"]):
             exact = session.run(lambda cursor: cursor.execute(sql).fetchall()) != [(False,)]
         if not exact:
             raise InputError(
-                f"column {user!r} takes texts that differ for the same user; show each user as one text in a view, "
+                f"column {user!r} treats different texts as the same user; show each user as one text in a view, "
                 'such as lower(CAST(name AS text)) COLLATE "C" AS name'
             )
         self._exact_users.add(user)
@@ -197,7 +197,7 @@ def _find(cursor: Cursor, table: str | None, where: str) -> tuple[str, str]:
     if hidden:
         raise InexactHead(
             f"row security may hide rows of table {schema}.{name} from this account; "
-            "let it read a view of the owner's, or give it BYPASSRLS"
+            "let it read a view of the table's owner, or grant it BYPASSRLS"
         )
     if foreign:
         raise InexactHead(f"rows of table {schema}.{name} are in another system, which may not send all; copy them")

@@ -180,11 +180,13 @@ class TrinoEngine(SqlEngine["TrinoClient", "TrinoStatement"]):
             connector = connectors.get(catalog)
             if connector is None:
                 raise InexactHead(
-                    f"Trino does not tell {self._where.user} what catalog {catalog!r} is connected to; "
+                    f"Trino does not show {self._where.user} the connector of catalog {catalog!r}; "
                     "system.metadata.catalogs must be readable"
                 )
             if connector in _TRIMMING:
-                raise InexactHead(f"catalog {catalog!r} counts in {connector}, which leaves items out; open it itself")
+                raise InexactHead(
+                    f"catalog {catalog!r} counts in {connector}, which leaves items out; query it directly"
+                )
 
     def _not_found(self) -> str:
         if self._view is not None:
@@ -437,7 +439,7 @@ class TrinoClient:
             answer = self._http.get(self._info, timeout=_CHECK_SECONDS)
             ready = answer.status_code == requests.codes.ok and answer.json()["starting"] is False
         except requests.exceptions.SSLError:
-            raise EngineUnreachable(f"{self._url} shows no certificate that is trusted here") from None
+            raise EngineUnreachable(f"{self._url} has no certificate that is trusted here") from None
         except (requests.RequestException, ValueError, LookupError, TypeError):
             ready = False
         if not ready:
@@ -484,7 +486,7 @@ class TrinoClient:
         if status and status[1] in {"401", "403"}:
             return f"Trino at {self._url} does not accept the user and the password"
         if isinstance(error.__context__, requests.exceptions.SSLError):
-            return f"{self._url} shows no certificate that is trusted here"
+            return f"{self._url} has no certificate that is trusted here"
         if status and status[1] in {"404", "405"}:
             return f"Trino at {self._url} does not know the query any more, or is not Trino"
         return f"Trino cannot be reached at {self._url}"

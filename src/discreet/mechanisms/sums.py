@@ -297,7 +297,7 @@ def summing(kind: type[Mechanism], request: Request) -> type[Mechanism]:
         if sums.kind is kind:
             return sums
     raise InputError(
-        f"the {kind.name} mechanism releases no sums; ask for a top k, list the items, "
+        f"the {kind.name} mechanism releases no sums; request a top k, list the items, "
         "or bound the items of one user (groups_per_user)"
     )
 
@@ -333,7 +333,7 @@ def _magnitude(request: Request) -> Magnitude:
     if summed is None:
         raise InputError("a sum needs a column with bounds for what one user adds")
     if summed.average and not request.counts:
-        raise InputError("an average is a sum divided by a count, so it cannot be had without counts")
+        raise InputError("an average is a sum divided by a count, so it needs counts")
     if summed.average and request.sensitivity.rows_per_group > 1:
         raise InputError("an average is over users, so users must be counted, not rows (rows_per_user_and_item = 1)")
     return summed

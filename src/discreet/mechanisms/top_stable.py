@@ -68,7 +68,7 @@ class TopStable:
     def _make(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self:
         if request.counts:
             raise InputError(
-                "the stable mechanism returns a set without counts; ask for labels only (counts=False, --no-counts)"
+                "the stable mechanism returns a set without counts; request labels only (counts=False, --no-counts)"
             )
         return cls(require_k(request, cls.name), epsilon, delta, request.sensitivity.rows_per_group)
 

@@ -64,7 +64,7 @@ def bind(query: Query, columns: Mapping[str, Kind]) -> Query:
     for column in (user, *items):
         if columns[column] is Kind.FLOAT:
             raise InputError(
-                f"column {column!r} holds floating-point numbers, of which engines disagree which are equal; "
+                f"column {column!r} holds floating-point numbers, and engines disagree on which of those are equal; "
                 "cast it to whole numbers, decimals or text"
             )
         if columns[column] is Kind.OTHER:
@@ -114,7 +114,7 @@ def resolve(
         raise InputError("an item column is named twice")
     summed = _summed(select.measure, dataset, scales)
     if not counts and select.measure.kind == "average":
-        raise InputError("an average is a sum divided by a count, so it cannot be had without counts")
+        raise InputError("an average is a sum divided by a count, so it needs counts")
     _check_ceilings(select.k, head_limit, dataset)
     where, kinds = _where(select.where, dataset)
     if domain is not None:
@@ -171,7 +171,7 @@ def _where(where: Predicate | None, dataset: Dataset) -> tuple[Predicate | None,
 def _sensitivity(measure: Measure, items: tuple[str, ...], dataset: Dataset) -> Sensitivity:
     groups = dataset.groups_of(items)
     if measure.kind == "users" and (measure.column or "").casefold() != dataset.user.casefold():
-        raise InputError(f"users are counted, as COUNT(DISTINCT {dataset.user}); nothing else can be counted so")
+        raise InputError(f"users are counted, as COUNT(DISTINCT {dataset.user}); nothing else can be counted this way")
     if measure.kind != "rows":
         return Sensitivity(groups)
     if dataset.rows_per_group is None:

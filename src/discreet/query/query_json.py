@@ -126,7 +126,7 @@ class _NestedReader:
     def _count(self) -> None:
         self._read += 1
         if self._read > LARGEST:
-            raise InputError(f"'where' is too much: {LARGEST:,} filters and constants are allowed")
+            raise InputError(f"'where' is too large: {LARGEST:,} filters and constants are allowed")
 
 
 def _object(part: Any, key: str, needed: set[str], allowed: set[str]) -> Mapping[str, Any]:  # noqa: ANN401 - any JSON value

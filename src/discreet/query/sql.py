@@ -184,7 +184,7 @@ class _FilterReader(TreeReader):
             found = read_number(text)
         if found is None or found.kind is Kind.DECIMAL:
             self.refuse(
-                "casts are not allowed, but of a constant to what it is: DATE, TIMESTAMP, VARCHAR, BIGINT", node
+                "casts are not allowed, except of a constant to its own type: DATE, TIMESTAMP, VARCHAR, BIGINT", node
             )
         return found
 

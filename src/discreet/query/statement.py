@@ -460,17 +460,17 @@ class _Splitter(TreeReader):
             case {"class": "FUNCTION", "function_name": str(name), "qualified_name": {"path": [str(path)]}}:
                 if path == name and name.casefold() in _SCALARS | _OUTER_AGGREGATES:
                     return
-                self.refuse(f"there is no function {name!r} here; see docs/sql.md for those that there are", node)
+                self.refuse(f"function {name!r} is not allowed here; docs/sql.md lists those that are allowed", node)
             case {"class": "WINDOW", "function_name": str(name), "qualified_name": {"path": [str(path)]}}:
                 if path == name and name.casefold() in _WINDOWS:
                     return
-                self.refuse(f"there is no window function {name!r} here", node)
+                self.refuse(f"window function {name!r} is not allowed here", node)
             case {"type": "OPERATOR_CAST"}:
                 return
             case {"type": "TYPE", "type_name": str(name), "qualified_name": {"path": [str(path)]}}:
                 if path == name and name.upper() in _CASTS:
                     return
-                self.refuse(f"there are no casts to {name} here", node)
+                self.refuse(f"casts to {name} are not allowed here", node)
         self._refuse_node(node)
 
     def _refuse_node(self, node: Node) -> None:
