@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _POLL_SECONDS = 0.2
-_LAST_WORDS = 3000
+_LOG_TAIL_BYTES = 3000
 
 
 def free_port() -> int:
@@ -77,7 +77,7 @@ def check(folder: Path) -> None:
     """
     for file in folder.glob("*.pid"):
         if _ended(int(file.read_text()), 0.1):
-            raise RuntimeError(f"{file.stem} has ended by itself:\n{_last_words(file.with_suffix('.log'))}")
+            raise RuntimeError(f"{file.stem} has ended by itself:\n{_log_tail(file.with_suffix('.log'))}")
 
 
 def stop(folder: Path, name: str, *, seconds: float = 30) -> None:
@@ -98,15 +98,15 @@ def _pid_file(folder: Path, name: str) -> Path:
 
 def _await(started: subprocess.Popen[bytes], name: str, ready: Callable[[], bool], seconds: float, log: Path) -> None:
     end = time.monotonic() + seconds
-    while not _is(ready):
+    while not _is_ready(ready):
         if started.poll() is not None:
-            raise RuntimeError(f"{name} ended before it was ready:\n{_last_words(log)}")
+            raise RuntimeError(f"{name} ended before it was ready:\n{_log_tail(log)}")
         if time.monotonic() > end:
-            raise RuntimeError(f"{name} was not ready within {seconds:g} seconds:\n{_last_words(log)}")
+            raise RuntimeError(f"{name} was not ready within {seconds:g} seconds:\n{_log_tail(log)}")
         time.sleep(_POLL_SECONDS)
 
 
-def _is(ready: Callable[[], bool]) -> bool:
+def _is_ready(ready: Callable[[], bool]) -> bool:
     try:
         return ready()
     except OSError:
@@ -133,5 +133,5 @@ def _ended(group: int, seconds: float) -> bool:
     return False
 
 
-def _last_words(log: Path) -> str:
-    return log.read_bytes()[-_LAST_WORDS:].decode(errors="replace")
+def _log_tail(log: Path) -> str:
+    return log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")

@@ -27,7 +27,7 @@ _HOME = Path(pyspark.__file__).parent
 _HERE = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(_HOME)}
 _ROWS_AT_ONCE = 250_000
 
-UNLIKE = {
+CONFLICTING_SETTINGS = {
     "spark.sql.ansi.enabled": "false",
     "spark.sql.caseSensitive": "true",
     "spark.sql.execution.arrow.useLargeVarTypes": "true",
@@ -68,7 +68,7 @@ def start(folder: Path) -> str:
         "spark.sql.shuffle.partitions": "4",  # for small tables on two cores
         "spark.local.dir": str(folder / "scratch"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        **UNLIKE,
+        **CONFLICTING_SETTINGS,
     }
     (folder / "warehouse").mkdir(exist_ok=True)
     file = folder / "spark.conf"

@@ -62,7 +62,7 @@ def notebook():
         from pyspark.sql import SparkSession
 
         settings = {"spark.ui.enabled": "false", "spark.driver.memory": "1g", "spark.driver.host": "localhost"}
-        builder = SparkSession.builder.master("local[2]").config(map={**settings, **spark_server.UNLIKE})
+        builder = SparkSession.builder.master("local[2]").config(map={**settings, **spark_server.CONFLICTING_SETTINGS})
         session = builder.getOrCreate()
         session.range(1).toArrow()
     yield session
@@ -139,11 +139,15 @@ def test_a_notebooks_session_is_unchanged(notebook, files):
     """A notebook's settings, views and active session are unchanged, and its global views can be counted."""
     notebook.createDataFrame(pa.table({"who": [1], "item": ["mine"]})).createOrReplaceTempView("source")
     notebook.createDataFrame(pa.table({"who": [1], "item": ["shared"]})).createOrReplaceGlobalTempView("shared")
-    before = {name: notebook.conf.get(name) for name in spark_server.UNLIKE}
+    before = {name: notebook.conf.get(name) for name in spark_server.CONFLICTING_SETTINGS}
     handler = signal.getsignal(signal.SIGINT)
     assert rows_of(SparkEngine(f"spark://local?path={files}/small.parquet"), REQUEST) == [(("a",), 2)]
     assert rows_of(SparkEngine("spark://local", table="global_temp.shared"), REQUEST) == [(("shared",), 1)]
-    assert {name: notebook.conf.get(name) for name in spark_server.UNLIKE} == before == spark_server.UNLIKE
+    assert (
+        {name: notebook.conf.get(name) for name in spark_server.CONFLICTING_SETTINGS}
+        == before
+        == spark_server.CONFLICTING_SETTINGS
+    )
     assert notebook.table("source").toArrow().column("item").to_pylist() == ["mine"]
     assert [table.name for table in notebook.catalog.listTables()] == ["source"]
     assert signal.getsignal(signal.SIGINT) is handler
