@@ -155,7 +155,7 @@ REFUSED = {
     "SELECT article, COUNT(*) FROM secret GROUP BY article": (404, "no dataset 'secret'"),
     "SELECT hidden, COUNT(*) FROM reads GROUP BY hidden": (404, "hidden"),
     "SELECT COUNT(*) FROM reads JOIN daily USING (reader)": (400, "never joined"),
-    "SELECT country, COUNT(*) n FROM reads GROUP BY country HAVING foo(n) > 1": (400, "no function 'foo'"),
+    "SELECT country, COUNT(*) n FROM reads GROUP BY country HAVING foo(n) > 1": (400, "function 'foo' is not allowed"),
     "SELECT q.x FROM (SELECT COUNT(*) AS n FROM reads) q": (400, "does not have a column"),
     "SELECT (SELECT COUNT(*) FROM reads) + (SELECT COUNT(*) FROM reads WHERE minutes > 3)": (404, "in: SELECT count"),
     "SELECT (SELECT COUNT(*) FROM reads) || (SELECT COUNT(*) FROM nothing)": (404, "no dataset 'nothing'"),
