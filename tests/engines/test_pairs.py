@@ -87,10 +87,13 @@ def test_pairs_in_another_order_are_refused(engine, monkeypatch):
             pairs.weighted_sums(1.0)
 
 
-def test_users_with_too_many_items_are_left_out_with_their_items(engine, monkeypatch):
+@pytest.mark.parametrize("batch", [1, 2, 2**20])
+def test_users_with_too_many_items_are_left_out_with_their_items(engine, monkeypatch, batch):
     """The bound K on a user's number of items is enforced: Theorem 1 takes a union over a user's own items."""
     monkeypatch.setattr("discreet.engines.duckdb_pairs.LARGEST_BASKET", 3)
-    table = table_of([(1, "a"), (1, "b"), (1, "c"), (1, "c"), (2, "a"), (2, "b"), (2, "c"), (2, "d"), (3, "c")])
+    monkeypatch.setattr("discreet.engines.duckdb_pairs._BATCH", batch)
+    few = [(1, "a"), (1, "b"), (1, "c"), (1, "c"), (3, "c")]
+    table = table_of([*few, *[(2, label) for label in "abcdefghi"], *[(4, label) for label in "abcdefghi"]])
     with engine(table).pairs(REQUEST) as pairs:
         check_pair_queries(pairs, reference_pairs(table, REQUEST, largest_basket=3))
         assert pairs.labels(np.arange(3)).to_pydict() == {"item": ["a", "b", "c"]}

@@ -31,7 +31,7 @@ class DuckDBPairs:
     """`discreet.values.UserItemPairs` on a temporary table of a connection, sorted by user, which spills to disk.
 
     Every query reads the table once, in batches: adding up a user's adjacent pairs takes a third of the time of a
-    GROUP BY. In memory are a batch, the pairs of one user and a few numbers per item.
+    GROUP BY. In memory are a batch, at most `LARGEST_BASKET` pairs of one user and a few numbers per item.
 
     Args:
         words: the dialect, the rows and the filter.
@@ -169,7 +169,8 @@ class DuckDBPairs:
             if whole:
                 few = sizes <= LARGEST_BASKET
                 yield (items[:whole], sizes) if few.all() else (items[:whole][np.repeat(few, sizes)], sizes[few])
-            users, items = users[whole:], items[whole:]
+            # What is left is one user's. Beyond LARGEST_BASKET the user is left out: more would only take memory.
+            users, items = users[whole:][: LARGEST_BASKET + 1], items[whole:][: LARGEST_BASKET + 1]
 
     def _has_integer_users(self) -> bool:
         """Return True if the users' column is of integers within 64 bits."""
