@@ -151,7 +151,7 @@ def test_temporary_tables_are_dropped(engine, monkeypatch):
 
     with opened.pairs(REQUEST) as pairs:
         first = pairs.weighted_sums(1.0)
-        assert len(names_of(pairs._connection)) == 2
+        assert names_of(pairs._connection) == {"discreet_items", "discreet_pairs", "discreet_given"}
     assert not left_of(opened)
     with pytest.raises(TypeError), opened.pairs(REQUEST) as pairs:
         pairs.weighted_sums(None)
