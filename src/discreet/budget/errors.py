@@ -8,12 +8,12 @@
     ├── BudgetExceeded
     │   └── BudgetRefused      an account in the store falls short
     ├── Suspended              too many runs of the account failed; it is refused for up to a day
-    ├── DataChanged            the engine returned other data for the same version than before
+    ├── DataChanged            the engine returned other data for the same version of the data
     ├── ClockError             the database's clock ran ahead and has to be confirmed
     ├── LeaseLost              the reservation has ended: drop the answer
     ├── StoreUnavailable       the store could not write; nothing is known to have changed
     ├── StoreBehind            the store is older than its last checkpoint: it must not serve
-    └── LedgerBroken           the ledger was changed, or the tables are not what it adds up to
+    └── LedgerBroken           the ledger was changed, or the tables contradict it
 
 Messages are single sentences. They never hold a true count, a row, a key or a seed.
 """
@@ -56,7 +56,7 @@ class BudgetRefused(BudgetExceeded):
     The message names the account and no amounts, since others may share it: the caller decides who sees them.
 
     Attributes:
-        refusal: the account, what was needed, what is left, when some of it comes back.
+        refusal: the account, the amounts needed and left, and when charges next stop counting.
     """
 
     def __init__(self, refusal: Refusal) -> None:
@@ -68,7 +68,7 @@ class Suspended(DiscreetError):
     """Too many runs of the account failed after the data was queried; all its claims are refused for up to a day.
 
     Attributes:
-        until_us: when it is admitted again, in microseconds since 1970 UTC, if no officer lifts it before.
+        until_us: the end of the suspension, in microseconds since 1970 UTC, if no officer lifts it before.
     """
 
     def __init__(self, account: str, until_us: int) -> None:
@@ -100,7 +100,7 @@ class ClockError(DiscreetError):
 
 
 class LeaseLost(DiscreetError):
-    """The reservation has ended, and what was computed for it must be dropped."""
+    """The reservation has ended, and the result computed for it must be dropped."""
 
     def __init__(self) -> None:
         super().__init__("the reservation has ended, so the answer must be dropped; send the query again")
@@ -119,10 +119,10 @@ class StoreBehind(DiscreetError):
 
 
 class LedgerBroken(DiscreetError):
-    """The ledger was changed, or the tables are not what it adds up to.
+    """The ledger was changed, or the tables contradict it.
 
     Attributes:
-        chain: the chain of the first line that is wrong, or None if no single line is.
+        chain: the chain of the first wrong line, or None if no single line is wrong.
         seq: the number of that line in its chain, or None.
     """
 

@@ -1,1 +1,1 @@
-"""Where budgets are kept: a file (`sqlite`) or a server (`postgres`), with one text of SQL and one set of rules."""
+"""Stores of budgets: an SQLite file (`sqlite`) or a server (`postgres`), with the same SQL statements and rules."""

@@ -1,6 +1,6 @@
-"""Claims, reservations, accounts and records, for both databases. Each function is the work of one transaction.
+"""Claims, reservations, accounts and records, for both databases. Each function runs in one transaction.
 
-`BudgetStore` documents what each of them does.
+The methods of `BudgetStore` document the functions.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def reserve(transaction: Transaction, claim: Claim) -> Admission:
     if facts.in_flight is not None:
         return facts.in_flight
     if facts.key is not None and facts.key.answered is not None:
-        # the same request means another release by now, as with a new version of the data
+        # the same request has another release key now, for example because the data has a new version
         return Replay(facts.key.answered, Cost())
     if not facts.path:
         raise UnknownAccount(claim.account)
@@ -97,7 +97,7 @@ def _admit(transaction: Transaction, claim: Claim, facts: ClaimFacts) -> Admissi
 
 
 def _newest_forfeits(transaction: Transaction, path: list[AccountRow], release_key: bytes) -> dict[str, ForfeitRow]:
-    """Return the newest forfeit of each account that has not paid, in a bucket that counts."""
+    """Return the newest forfeit in a bucket that still counts, for each account that has not paid."""
     rows = transaction.forfeits(path[0].id, release_key)
     forfeits: dict[str, ForfeitRow] = {}
     for account in path:
@@ -120,7 +120,7 @@ def _state_of(account: AccountRow, forfeit: ForfeitRow | None) -> rules.AccountS
 def _use_forfeits(
     transaction: Transaction, path: list[AccountRow], forfeits: dict[str, ForfeitRow]
 ) -> list[tuple[str, int, Tally]]:
-    """Take what pays for a retry out of its buckets; return the changes."""
+    """Spend the forfeits that pay for a retry; return the changes of their buckets."""
     changes: list[tuple[str, int, Tally]] = []
     for account in path:
         forfeit = forfeits.get(account.id)
@@ -182,7 +182,7 @@ def _make_reservation(
 
 
 def start(transaction: Transaction, reservation: str) -> Reservation:
-    """Say that the data will be queried now."""
+    """Record that the data will be queried now."""
     facts = transaction.begin_event(statements.START, reservation)
     row = _require(facts.row)
     after = requested(row.state, Event.START)
@@ -236,7 +236,7 @@ def end(transaction: Transaction, reservation: str, event: Event) -> None:
 
 
 def expire(transaction: Transaction, reservation: str) -> bool:
-    """End a reservation if its lease is over, and return whether it was."""
+    """End a reservation if its lease is over; return True if it was."""
     facts = transaction.begin_event(statements.END, reservation)
     row = _require(facts.row)
     if row.state in TERMINAL or row.lease_until_us > transaction.clock.now_us:
@@ -246,7 +246,7 @@ def expire(transaction: Transaction, reservation: str) -> bool:
 
 
 def lose(transaction: Transaction, reservation: str) -> bool:
-    """End a reservation whose process died or whose client has gone, and return whether it was open."""
+    """End a reservation whose process ended or whose client disconnected; return True if it was open."""
     facts = transaction.begin_event(statements.END, reservation)
     row = _require(facts.row)
     if row.state in TERMINAL:
@@ -272,7 +272,7 @@ def _end_reservation(
 
 
 def _check_fingerprint(transaction: Transaction, fingerprint: Fingerprint, known: bytes | None) -> None:
-    """Store the digest of what an engine returned, or compare it with that of the first time."""
+    """Store the digest of an engine's result, or compare it with the stored one."""
     if known is None:
         transaction.add_fingerprint(fingerprint)
     elif known != fingerprint.digest:
@@ -292,7 +292,7 @@ def _require_release(release: StoredRelease | None) -> StoredRelease:
 
 
 def _reservation_detail(account: str, release_key: bytes, result: bytes | None = None) -> str:
-    """Return the detail of a line about a reservation: canonical JSON, formatted here because every query needs it."""
+    """Return the detail of a ledger line about a reservation: canonical JSON, formatted by hand for speed."""
     end = "" if result is None else f',"result":"{hashlib.sha256(result).hexdigest()}"'
     return f'{{"by":{json.dumps(account)},"release":"{release_key.hex()}"{end}}}'
 
@@ -322,7 +322,7 @@ def add_account(transaction: Transaction, account: Account, chain: int, detail: 
 def alter(
     transaction: Transaction, account: Account, action: AdminAction, store: str, read: Account | None = None
 ) -> None:
-    """Change an account; *store* is the id of the store, *read* what the account is expected to be."""
+    """Alter an account. *store* is the id of the store; *read*, if not None, is the account as the caller read it."""
     row, settings = transaction.begin_account(account.id), settings_text(account)
     detail = _record_action(transaction, action, "alter", settings)
     if detail is None:
@@ -338,7 +338,7 @@ def alter(
 
 
 def change_settings(transaction: Transaction, row: AccountRow, account: Account, detail: dict[str, object]) -> None:
-    """Give *row* the settings of *account*, with a line.
+    """Replace the settings of *row* by those of *account*, with a ledger line.
 
     Raises:
         ClockError: the period changes, and the clock ran ahead.
@@ -393,12 +393,12 @@ def lift(transaction: Transaction, account: str, action: AdminAction) -> None:
 
 
 def refresh(transaction: Transaction, account: str) -> bool:
-    """Open the next bucket of an account if the open one is over, and return whether it was."""
+    """Open the next bucket of an account if the open one is over; return True if it was."""
     return transaction.advance(transaction.begin_account(account))
 
 
 def confirm_clock(transaction: Transaction, action: AdminAction) -> None:
-    """Take the time of the database as right."""
+    """Accept the time of the database, however far it ran ahead."""
     transaction.begin_store()
     detail = _record_action(transaction, action, "clock")
     if detail is not None:
@@ -409,7 +409,7 @@ def confirm_clock(transaction: Transaction, action: AdminAction) -> None:
 
 def note(transaction: Transaction, action: AdminAction, text: Mapping[str, str]) -> None:
     """Append an action that changes no balance."""
-    if not all(isinstance(value, str) for value in text.values()):  # other values are ours: an action, a record
+    if not all(isinstance(value, str) for value in text.values()):  # other types are reserved: an action, a record
         raise InputError("a note holds text only")
     transaction.begin_store()
     detail = _record_action(transaction, action, "note", canonical(text))
@@ -418,7 +418,7 @@ def note(transaction: Transaction, action: AdminAction, text: Mapping[str, str])
 
 
 def put_record(transaction: Transaction, kind: str, name: str, text: str | None, action: AdminAction) -> None:
-    """Write or remove a record; the line holds the digest of its text."""
+    """Write or remove a record; the ledger line holds the digest of its text."""
     digest = None if text is None else hashlib.sha256(text.encode()).hexdigest()
     transaction.begin_store()
     detail = _record_action(transaction, action, "record", kind, name, digest or "")
@@ -429,7 +429,11 @@ def put_record(transaction: Transaction, kind: str, name: str, text: str | None,
 
 
 def _record_action(transaction: Transaction, action: AdminAction, *what: str) -> dict[str, object] | None:
-    """Return the ledger detail of an action, None if it was done before; raise `KeyReused` if another has its id."""
+    """Return the ledger detail of an action, or None if the same action was done before.
+
+    Raises:
+        KeyReused: another action has its id.
+    """
     detail: dict[str, object] = {"actor": action.actor, "reason": action.reason}
     if action.id is None:
         return detail

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 CONNECTIONS_MOST = 16
-"""Connections of a process; a thread that needs another one waits."""
+"""The most connections of a process; further threads wait for a free one."""
 
 _WAIT_SECONDS = 5.0
 _ATTEMPTS = 5
@@ -49,10 +49,10 @@ _CONNECTION: dict[str, Any] = {
 
 _SETTINGS = {
     "statement_timeout": "10s",
-    "idle_in_transaction_session_timeout": "10s",  # the longest wait for the locks of a process that is cut off
+    "idle_in_transaction_session_timeout": "10s",  # the longest wait for the locks of a process that is unreachable
     "plan_cache_mode": "force_generic_plan",
-    "enable_seqscan": "off",  # rows are found by their keys: tables that are empty when a plan is made
-    "enable_hashjoin": "off",  # must not leave a plan behind that reads all of them
+    "enable_seqscan": "off",  # rows are found by their keys: a plan made while a table is empty
+    "enable_hashjoin": "off",  # must not scan it later, when it is large
     "enable_mergejoin": "off",
     "jit": "off",
 }
@@ -63,25 +63,25 @@ _ON_DISK = (
 )
 
 _RETRIED = (errors.UniqueViolation, errors.DeadlockDetected, errors.SerializationFailure)
-"""Another transaction was faster, and nothing was done."""
+"""Errors from a concurrent transaction: this one was rolled back and can be repeated."""
 
 _CONNECTION_LOST = ("08", "57P", "25P03")
-"""How codes of errors begin after which the server closes the connection."""
+"""Prefixes of the error codes after which the server closes the connection."""
 
 _SCHEMA_LOCK = 0x64697363_72656574
-"""Of the advisory lock under which one process at a time creates the tables."""
+"""The key of the advisory lock under which one process at a time creates the tables."""
 
 _SESSION_LOCK = 0x64697363
-"""The first key of the advisory locks that say which processes are alive; the second is random."""
+"""The first key of the advisory locks that live processes hold; the second key is random."""
 
 
 class PostgresConnection:
-    """A `transaction.Connection` of PostgreSQL's.
+    """A `transaction.Connection` to PostgreSQL.
 
     Args:
-        pipeline: that a transaction is in; None for reading. Every round trip ends with a Sync and nothing after it:
-            the server takes its locks from a process that hangs (`idle_in_transaction_session_timeout`) only if the
-            last message that it got was a Sync.
+        pipeline: the pipeline of a writing transaction; None for reading. Every round trip ends with a Sync: the
+            server aborts the transaction of a process that hangs (`idle_in_transaction_session_timeout`), and so
+            releases its locks, only if the last message that it received was a Sync.
     """
 
     serial = False
@@ -112,24 +112,24 @@ class PostgresConnection:
 class PostgresStore(BudgetStore):
     """A `BudgetStore` in a PostgreSQL database.
 
-    A transaction locks the accounts of the path, that of the claim first, and writes and commits in one more round
+    A transaction locks the accounts of the path, the claim's account first, and writes and commits in one more round
     trip. Each account has its own chain of the ledger, so that analysts wait for each other only at the accounts that
-    they share. Time is the server's.
+    they share. Timestamps come from the server's clock.
 
-    An advisory lock of a connection that is kept says that this process is alive, so that `recover` of another one
+    While this process is alive, one of its connections holds an advisory lock, so that `recover` in another process
     leaves its reservations alone.
 
     If the connection breaks, claims and their events are repeated: if they had been committed, nothing changes.
 
     Args:
-        url: of the database, for an account that may create tables in its first schema; see libpq's connection URIs.
-            Not of a pooler that gives each transaction another session.
+        url: libpq connection URI of the database, for a role that may create tables in its first schema. A pooler that
+            gives each transaction another session does not work.
         step: called with the name of each step of a transaction, so that fault tests can interrupt there: "locked",
             "decided", "committed".
         guard_us: how far the clock may run ahead of the last time seen.
 
     Raises:
-        StoreUnavailable: the database cannot be reached, or has another schema than this program.
+        StoreUnavailable: the database cannot be reached, or its schema is not that of this program.
     """
 
     def __init__(self, url: str, step: Callable[[str], None] = no_step, guard_us: int = GUARD_US) -> None:
@@ -166,7 +166,7 @@ class PostgresStore(BudgetStore):
         _close_all(self._alive)
 
     def _hold_session(self) -> None:
-        """Take the lock that says that this process is alive, unless its connection still has it."""
+        """Take the advisory lock of this live process, unless its connection still has it."""
         for held in self._alive:
             with contextlib.suppress(psycopg.Error):
                 held.execute("SELECT 1")
@@ -177,7 +177,7 @@ class PostgresStore(BudgetStore):
             self._alive[0].execute("SELECT pg_advisory_lock(%s, %s)", (_SESSION_LOCK, self._session))
 
     def _configure(self, db: psycopg.Connection[Any]) -> None:
-        """Make answers durable whatever the server's defaults are."""
+        """Configure a connection so that commits are durable whatever the server's defaults are."""
         db.isolation_level, db.read_only = psycopg.IsolationLevel.READ_COMMITTED, False
         db.adapters.register_dumper(int, Int8Dumper)  # one type, one prepared statement
         for name, value in (_SETTINGS | {"discreet.session": f"{_SESSION_LOCK} {self._session}"}).items():
@@ -202,7 +202,7 @@ class PostgresStore(BudgetStore):
         db: psycopg.Connection[Any],
         committing: threading.Event,
     ) -> Answer:
-        """Run *work* in a transaction and return what it returns; set *committing* before that is committed."""
+        """Run *work* in a transaction and return its result; set *committing* before the COMMIT."""
         with db.pipeline() as pipeline:
             connection = PostgresConnection(db, pipeline)
             transaction = Transaction(connection, self._seen_us, self._guard_us, self._step)
@@ -210,11 +210,11 @@ class PostgresStore(BudgetStore):
                 answer = work(transaction)
             except DiscreetError:
                 with contextlib.suppress(psycopg.Error):
-                    db.execute("COMMIT")  # of nothing; rolling back would discard all prepared statements
+                    db.execute("COMMIT")  # nothing was written; a ROLLBACK would discard all prepared statements
                 raise
             transaction.flush()
             if not repeat:
-                pipeline.sync()  # if this fails, nothing was committed, and all can be done again
+                pipeline.sync()  # if this fails, nothing was committed, and *work* can be repeated
             committing.set()
             db.execute("COMMIT")
         self._step("committed")
@@ -224,15 +224,15 @@ class PostgresStore(BudgetStore):
     def _with_connection(
         self, work: Callable[[psycopg.Connection[Any], threading.Event], Answer], *, repeat: bool
     ) -> Answer:
-        """Return what *work* does with a connection; again if it was lost, or if another transaction was faster.
+        """Call *work* with a connection and return its result; retry if the connection is lost or a conflict occurs.
 
         Args:
-            work: is given a connection, and an event that it sets before it commits.
-            repeat: False if it must not be done again once it may have been committed.
+            work: takes a connection, and an event that it sets before it commits.
+            repeat: False if *work* must not be repeated once it may have been committed.
 
         Raises:
-            StoreUnavailable: there is no connection, or the server cannot do it.
-            DiscreetError: as *work* raises.
+            StoreUnavailable: there is no connection, or the server failed.
+            DiscreetError: an error of *work*.
         """
         for left in reversed(range(_ATTEMPTS)):
             committing = threading.Event()
@@ -250,7 +250,7 @@ class PostgresStore(BudgetStore):
                 if not again or not left:
                     raise _unavailable(error) from None
                 if lost:
-                    self._pool.check()  # the others are lost, too, if the server was restarted
+                    self._pool.check()  # after a restart of the server all other connections are lost, too
             except DiscreetError:
                 raise
             except BaseException:
@@ -265,12 +265,12 @@ def _prepare(db: psycopg.Connection[Any]) -> str:
     """Create the tables of a new store, in one transaction, and return the store's id.
 
     Raises:
-        StoreUnavailable: the store has another schema than this program.
+        StoreUnavailable: the schema of the store is not that of this program.
     """
     with db.transaction():
         db.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
         if db.execute("SELECT to_regclass('budget_meta')").fetchall() == [(None,)]:
-            db.execute(for_postgres(statements.CREATE), prepare=False)  # several statements
+            db.execute(for_postgres(statements.CREATE), prepare=False)  # several statements cannot be prepared as one
             db.execute(for_postgres(statements.ADD_META), (statements.VERSION, Head.empty().hash))
         ((version, store),) = db.execute("SELECT version, id FROM budget_meta").fetchall()
     if version != statements.VERSION:
@@ -284,14 +284,14 @@ def _close_all(connections: list[psycopg.Connection[Any]]) -> None:
 
 
 def _roll_back(db: psycopg.Connection[Any]) -> None:
-    """Roll back; a connection that is lost has done so."""
+    """Roll back; the server does so itself if the connection is lost."""
     with contextlib.suppress(psycopg.Error):
         db.rollback()
 
 
 @contextlib.contextmanager
 def _translate_errors() -> Iterator[None]:
-    """Raise `StoreUnavailable` for PostgreSQL's errors."""
+    """Translate PostgreSQL's errors into `StoreUnavailable`."""
     try:
         yield
     except psycopg.Error as error:
@@ -299,7 +299,7 @@ def _translate_errors() -> Iterator[None]:
 
 
 def _unavailable(error: psycopg.Error) -> StoreUnavailable:
-    """Return an error with our own message: the server's may hold keys."""
+    """Return an error without the server's message, which may hold keys."""
     return StoreUnavailable(
         f"the budget store cannot be reached now ({type(error).__name__}), so nothing was answered and it is not known "
         "what was charged"

@@ -1,6 +1,6 @@
-"""Pruning: old lines of the ledger are written to an archive, and removed once a base stands for them.
+"""Pruning: old lines of the ledger are written to an archive, and replaced by a base, the state after them.
 
-The base (`ledger_replay.chunks_of`), its digest in a line of the ledger, and the removal are one transaction.
+One transaction writes the base (`ledger_replay.chunks_of`) and its digest in a ledger line, and removes the lines.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from discreet.budget.stores.transaction import Connection, Transaction
 
 KEPT_US = DAY_US
-"""Lines and idempotency keys younger than this stay, so that a request can be repeated."""
+"""Lines and idempotency keys younger than this are kept, so that a request can be repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class Cut:
     """Lines that can be removed.
 
     Args:
-        before_us: they are older than this.
-        reader: has read them, and those that were removed before.
-        replaces: the first chunk of the base before; None if there is none.
+        before_us: the lines are older than this timestamp.
+        reader: the reader after these lines and those removed earlier.
+        replaces: the first chunk of the previous base; None if there is none.
     """
 
     before_us: int
@@ -44,7 +44,7 @@ class Cut:
 
     @property
     def lines(self) -> int:
-        """How many can be removed."""
+        """The number of lines that can be removed."""
         return self.reader.totals.lines
 
 
@@ -56,18 +56,18 @@ def check_old(db: Connection, before_us: int) -> None:
 
 
 def cut(db: Connection, before_us: int, heads: Sequence[Head], archive: Callable[[Iterable[Line]], object]) -> Cut:
-    """Verify the ledger, give its lines before *before_us* to *archive*, and return what they add up to.
+    """Verify the ledger, pass its lines before *before_us* to *archive*, and return them as a cut.
 
     Args:
-        db: a connection that sees one state of all tables.
+        db: a connection that sees one snapshot of all tables.
         before_us: at least `KEPT_US` ago.
-        heads: the lines of a checkpoint, which stay. That of chain 0 is not older than *before_us*, because lines of
-            chain 0 about transfers come before those of other chains.
+        heads: the lines of a checkpoint, which are kept. The line of chain 0 is not older than *before_us*, because
+            lines of chain 0 about transfers come before those of other chains.
         archive: writes the lines durably before it returns.
 
     Raises:
         InputError: *before_us* is later.
-        LedgerBroken: the ledger is not sound.
+        LedgerBroken: `verify` failed.
     """
     check_old(db, before_us)
     verify(db)
@@ -85,10 +85,10 @@ def cut(db: Connection, before_us: int, heads: Sequence[Head], archive: Callable
 
 
 def prune(transaction: Transaction, removed: Cut, action: AdminAction) -> None:
-    """Remove the lines of a cut, and the idempotency keys and ended reservations that are as old.
+    """Remove the lines of a cut, and the idempotency keys and ended reservations older than its timestamp.
 
-    Rows are written at once, because they may be many. Two transactions cannot both add the first chunk: the second
-    one fails, is repeated, and finds another base than that of its cut.
+    The rows may be many, so they are written before `flush`. Two transactions cannot both add the first chunk: the
+    second one fails, is repeated, and finds another base than that of its cut.
 
     Raises:
         InputError: lines were removed since the cut.
@@ -110,7 +110,7 @@ def prune(transaction: Transaction, removed: Cut, action: AdminAction) -> None:
 
 
 def _removable(lines: Iterable[Line], before_us: int, heads: Sequence[Head]) -> Iterator[Line]:
-    """Yield the lines of each chain up to the first that stays."""
+    """Yield the lines of each chain before the first one that is kept."""
     kept = {head.chain: head.seq for head in heads}
     for chain, group in itertools.groupby(lines, lambda line: line.chain):
         for line in group:

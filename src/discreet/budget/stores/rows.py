@@ -1,4 +1,4 @@
-"""Rows of the tables as values, and the text in which a store keeps amounts that do not fit 64 bits."""
+"""Rows of the tables as values, and the text form of amounts, which do not fit 64 bits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from discreet.values import Cost
 
 LAST = 2**63 - 1
-"""Above every number of a row."""
+"""The largest number of a row: above all that are in use."""
 
 _FIELDS_OF_A_HOLD = 6
 
@@ -28,18 +28,18 @@ _FIELDS_OF_A_HOLD = 6
 
 
 def amount_text(amount: Amount) -> str:
-    """Return *amount* as a store keeps it."""
+    """Return *amount* as it is stored: rho and delta in quanta, as text."""
     return f"{amount.rho} {amount.delta}"
 
 
 def amount_of(text: str) -> Amount:
-    """Return the amount that `amount_text` wrote."""
+    """Parse an amount that `amount_text` wrote."""
     rho, delta = text.split(" ")
     return Amount(int(rho), int(delta))
 
 
 def tally_text(tally: Tally) -> str:
-    """Return *tally* as a store keeps it: four amounts."""
+    """Return *tally* as it is stored: its four amounts, as text."""
     used, held, forfeited, refunded = tally.used, tally.held, tally.forfeited, tally.refunded
     return (
         f"{used.rho} {used.delta} {held.rho} {held.delta} "
@@ -47,15 +47,15 @@ def tally_text(tally: Tally) -> str:
     )
 
 
-@functools.lru_cache(maxsize=1024)  # the older buckets of busy accounts are read again and again
+@functools.lru_cache(maxsize=1024)  # the closed buckets of busy accounts are read often
 def tally_of(text: str) -> Tally:
-    """Return the tally that `tally_text` wrote."""
+    """Parse a tally that `tally_text` wrote."""
     a, b, c, d, e, f, g, h = map(int, text.split(" "))
     return Tally(Amount(a, b), Amount(c, d), Amount(e, f), Amount(g, h))
 
 
 def holds_text(holds: Sequence[AccountHold]) -> str:
-    """Return *holds* as a store keeps them; no account name has a tab."""
+    """Return *holds* as they are stored: text with tabs, which no account name has."""
     return "\t".join(
         f"{hold.account}\t{hold.bucket}\t{hold.amount.rho}\t{hold.amount.delta}\t{hold.funded.rho}\t{hold.funded.delta}"
         for hold in holds
@@ -63,7 +63,7 @@ def holds_text(holds: Sequence[AccountHold]) -> str:
 
 
 def holds_of(text: str) -> tuple[AccountHold, ...]:
-    """Return the holds that `holds_text` wrote."""
+    """Parse holds that `holds_text` wrote."""
     fields = text.split("\t")
     return tuple(
         AccountHold(
@@ -87,7 +87,7 @@ def cost_of(amount: Amount) -> Cost:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the settings of an account say, parsed once."""
+    """The parsed settings of an account."""
 
     account: Account
     limit: Amount
@@ -104,7 +104,7 @@ def terms_of(settings: str) -> Terms:
 
 @dataclass(slots=True)
 class Bucket:
-    """A closed bucket of an account."""
+    """A closed bucket of an account; *counting* is True while its charges count against the limit."""
 
     number: int
     end_us: int
@@ -119,15 +119,15 @@ class AccountRow:
     Args:
         bucket: number of the open bucket.
         end_us: when the open bucket ends.
-        tally: what the open bucket holds.
-        older: the sum of the closed buckets that count.
-        failures: when the last runs failed that count towards a suspension, oldest first.
+        tally: the sums of the open bucket.
+        older: the sums over the closed buckets that still count.
+        failures: timestamps of the last failed runs, which count towards a suspension, oldest first.
         head: the end of its own chain of the ledger; None if its lines are in the store's chain.
         paid: True if it has paid for the release in question.
         changed: True if the row has to be written.
-        closed: all closed buckets, oldest first; None if they were not read.
+        closed: all closed buckets, oldest first; None until they are read.
         touched: the closed buckets that have to be written, by number.
-        read: what was read, without the tally and the head.
+        read: the columns as they were read, without the tally and the head.
     """
 
     id: str
@@ -149,7 +149,7 @@ class AccountRow:
 
     @property
     def only_tally(self) -> bool:
-        """True if nothing but the tally and the head changed, which is the usual case."""
+        """True if only the tally and the head changed, which is the usual case."""
         return self.read == self._rest
 
     @property
@@ -163,20 +163,20 @@ class AccountRow:
 
     @property
     def spent(self) -> Amount:
-        """What counts against the limit."""
+        """The amount used, held or forfeited in all buckets that still count."""
         return self.tally.total + self.older.total
 
     @property
     def left(self) -> Amount:
-        """What the limit leaves; negative if more is spent."""
+        """The limit less the amount spent; negative if the account is overdrawn."""
         return self.terms.limit - self.spent
 
     def suspended_until_us(self, now_us: int) -> int | None:
-        """Return until when all claims are refused, or None; an account that only observes refuses nothing."""
+        """Return when the suspension of the account ends, or None; an account in observe mode is never suspended."""
         return rules.suspended_until_us(self.failures, now_us) if self.terms.enforced else None
 
     def resets_us(self, closed: Iterable[Bucket], now_us: int) -> int | None:
-        """Return when the first charge, in *closed* or the open bucket, stops counting; None if none will."""
+        """Return when the first charge, in *closed* or the open bucket, stops counting; None if none ever does."""
         for bucket in closed:
             if bucket.counting and bucket.tally.total:
                 return stops_counting_us(self.terms.period, bucket.end_us, now_us)
@@ -184,7 +184,7 @@ class AccountRow:
 
 
 def account_row(columns: Sequence[Any]) -> AccountRow:
-    """Return the columns `statements.ACCOUNT` as a value."""
+    """Parse the columns `statements.ACCOUNT`."""
     name, settings, bucket, end_us, tally, older, failures, chain, seq, hash_ = columns
     times = tuple(map(int, failures.split(" "))) if failures else ()
     head = Head(chain, seq, hash_) if chain else None
@@ -214,7 +214,7 @@ class ReservationRow:
 
 
 def reservation_row(columns: Sequence[Any]) -> ReservationRow | None:
-    """Return the columns `statements.RESERVATION` as a value; None if an outer join found none."""
+    """Parse the columns `statements.RESERVATION`; return None if they are NULL from an outer join."""
     name, account, release_key, worst, holds, state, until_us, lease_ms, charged = columns
     if name is None:
         return None
@@ -225,7 +225,7 @@ def reservation_row(columns: Sequence[Any]) -> ReservationRow | None:
 
 
 def release_row(columns: Sequence[Any]) -> StoredRelease | None:
-    """Return the columns `statements.RELEASE` as a value; None if an outer join found none."""
+    """Parse the columns `statements.RELEASE`; return None if they are NULL from an outer join."""
     release_key, result, cost, time_us = columns
     return None if release_key is None else StoredRelease(release_key, result, cost_of(amount_of(cost)), time_us)
 
@@ -236,7 +236,7 @@ class KeyRow:
 
     Args:
         digest: a digest of the request that came with it.
-        answered: the release that it came with last, if that is not the claim's and the account has paid for it.
+        answered: the release of its last request, if that is not the claim's and the account has paid for it.
     """
 
     digest: bytes
@@ -245,7 +245,7 @@ class KeyRow:
 
 @dataclass(frozen=True, slots=True)
 class ForfeitRow:
-    """What an account forfeited for a release, charged in *bucket*; a later row has a higher number."""
+    """The amount that an account forfeited for a release, charged in *bucket*; later rows have higher numbers."""
 
     account: str
     number: int
@@ -254,12 +254,12 @@ class ForfeitRow:
 
 
 def outgoing_of(columns: Sequence[Any]) -> Outgoing:
-    """Return number, given, pending, sent_us and version of a row of shares."""
+    """Parse the columns number, given, pending, sent_us and version of a row of shares."""
     number, given, pending, sent_us, version = columns
     return Outgoing(number, amount_of(given), None if pending is None else amount_of(pending), sent_us, version)
 
 
 def incoming_of(columns: Sequence[Any]) -> Incoming:
-    """Return taken_number, taken and received of a row of shares."""
+    """Parse the columns taken_number, taken and received of a row of shares."""
     number, taken, received = columns
     return Incoming(number, bool(taken), amount_of(received))

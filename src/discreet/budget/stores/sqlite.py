@@ -1,4 +1,4 @@
-"""Budgets in an SQLite file: one process, one writer, every answer after its commit is on disk."""
+"""Budgets in an SQLite file: one process and one writing thread; results are returned after the commit is on disk."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 JOBS_MOST = 256
-"""Operations in one commit."""
+"""The most operations in one commit."""
 
 _CANNOT_WRITE = "the budget store cannot write now, so nothing was answered and it is not known what was charged"
 
@@ -52,15 +52,15 @@ class _Job:
 
 
 class Writer:
-    """Runs operations one after the other on a thread of its own, with one commit for all operations that wait.
+    """Runs operations one after the other on a thread of its own, with one commit for all that are queued.
 
     SQLite lets one transaction write at a time. Threads that compete for it starve each other (measured: 1 operation
-    against 5,531), and each pays its own flush to disk. The writer takes all waiting operations in the order they came,
+    against 5,531), and each pays its own flush to disk. The writer takes all queued operations in order,
     runs each in a savepoint, commits once, and only then returns their results.
 
     Args:
         db: a connection on which nothing else writes.
-        begin: makes the transaction of an operation on that connection.
+        begin: returns a new transaction on that connection.
         step: called with the name of each step, for fault tests.
     """
 
@@ -73,11 +73,11 @@ class Writer:
         self._thread.start()
 
     def run(self, work: Callable[[Transaction], Answer]) -> Answer:
-        """Run *work* in a transaction and return what it returns, once that is durable.
+        """Run *work* in a transaction and return its result once the commit is durable.
 
         Raises:
             StoreUnavailable: the database could not write, or the writer is closed.
-            DiscreetError: as *work* raises; it has changed nothing then.
+            DiscreetError: an error of *work*, whose changes are rolled back.
         """
         job = _Job(work)
         with self._gate:
@@ -90,7 +90,7 @@ class Writer:
         return job.answer  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """Finish what is under way; nothing is accepted after that."""
+        """Finish the queued operations; later ones are refused."""
         with self._gate:
             self._open = False
             self._jobs.put(None)
@@ -125,7 +125,7 @@ class Writer:
             self._step("commit")
             self._db.execute("COMMIT")
             self._step("committed")
-        except BaseException as error:  # noqa: BLE001 - whatever it was, no job may believe that it was done
+        except BaseException as error:  # noqa: BLE001 - after any error no job may report success
             self._roll_back(jobs, error)
 
     def _run_in_savepoint(self, job: _Job) -> None:
@@ -141,7 +141,7 @@ class Writer:
         self._db.execute("RELEASE job")
 
     def _roll_back(self, jobs: list[_Job], error: BaseException) -> None:
-        """Roll back, and report to all jobs that nothing is known to have happened."""
+        """Roll back, and fail all jobs with `StoreUnavailable`."""
         for job in jobs:
             job.error = StoreUnavailable(_CANNOT_WRITE)
             job.error.__cause__ = error
@@ -151,10 +151,10 @@ class Writer:
         except (apsw.Error, OSError):
             self._stop()
         if isinstance(error, apsw.IOError):
-            self._stop()  # after a flush that failed, the next one may succeed without having flushed
+            self._stop()  # after a failed fsync, the next one may succeed without having written
 
     def _stop(self) -> None:
-        """Accept nothing until the store is opened again: the state of the file is not certain any more."""
+        """Refuse all operations until the store is opened again, because the state of the file is uncertain."""
         with self._gate:
             self._open = False
         while True:
@@ -169,20 +169,20 @@ class Writer:
 
 
 SQLITE_LEAST = (3, 51, 3)
-"""Earlier releases of SQLite can lose what was committed when a write-ahead log begins anew."""
+"""Earlier releases of SQLite can lose commits when the write-ahead log is reset."""
 
 _NETWORK = (
     "nfs", "cifs", "smb", "fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone", "fuse.glusterfs", "ceph",
     "glusterfs", "lustre", "afs", "beegfs", "gpfs", "ncpfs", "davfs", "fuse.davfs",
 )  # fmt: skip
 
-_MOUNTS = Path("/proc/self/mounts")  # where it is missing, network file systems are not detected
+_MOUNTS = Path("/proc/self/mounts")  # without this file, network file systems are not detected
 
 _TABLE = re.compile(r"budget_(\w+)")
 
 
 class SQLiteConnection:
-    """A `transaction.Connection` of SQLite's.
+    """A `transaction.Connection` to SQLite.
 
     Args:
         step: called after each write with the name of its table, for fault tests.
@@ -209,19 +209,19 @@ class SQLiteConnection:
 class SQLiteStore(BudgetStore):
     """A `BudgetStore` in a file.
 
-    WAL with synchronous=FULL: what was answered survives a power cut. One process has the file at a time, and inside
-    it any number of threads; writes are committed together (`Writer`), reads use a connection of their own.
+    WAL with synchronous=FULL: committed changes survive a power cut. One process opens the file at a time, with any
+    number of threads; writes are committed together (`Writer`), reads use a connection of their own.
 
     Args:
-        path: of the file, on a disk of this machine; it is made if it is missing, as are `-wal`, `-shm` and `.lock`
-            beside it. None for a store in memory, which is gone when it is closed.
-        clock: the time of day in whole microseconds since 1970 UTC: the "clock of the database".
+        path: the file, on a local disk; it is created if it is missing, as are `-wal`, `-shm` and `.lock` beside it.
+            None for a store in memory, which is lost when it is closed.
+        clock: returns the time in whole microseconds since 1970 UTC: the "clock of the database".
         step: called with the name of each step of a transaction, so that fault tests can interrupt there.
         guard_us: how far the clock may run ahead of the last time seen.
 
     Raises:
-        StoreUnavailable: the file cannot be opened, is used by another process, is on a network file system, or has
-            another schema than this program.
+        StoreUnavailable: the file cannot be opened, is used by another process, is on a network file system, or its
+            schema is not that of this program.
     """
 
     def __init__(
@@ -276,7 +276,7 @@ class SQLiteStore(BudgetStore):
         with self._reading:
             if self._reader is not None:
                 self._reader.close()
-            self._db.close()  # last, so that it can empty the write-ahead log
+            self._db.close()  # the last connection to close checkpoints the write-ahead log
             if self._path is not None:
                 self._lock.close()
 
@@ -286,32 +286,32 @@ class SQLiteStore(BudgetStore):
         db = apsw.Connection(str(self._path), apsw.SQLITE_OPEN_READONLY)
         with contextlib.closing(db):
             self._configure(db)
-            db.execute("BEGIN")  # one state of everything, while others go on writing
+            db.execute("BEGIN")  # one snapshot, while other connections continue to write
             return work(SQLiteConnection(db))
 
     def _open(self) -> apsw.Connection:
         db = apsw.Connection(":memory:" if self._path is None else str(self._path))
         self._configure(db)
-        db.set_busy_timeout(5_000)  # for our own reading connection
+        db.set_busy_timeout(5_000)  # for the reading connection of this store
         if self._path is not None and db.execute("PRAGMA journal_mode = WAL").fetchall() != [("wal",)]:
             raise StoreUnavailable("this file system has no shared memory for SQLite's write-ahead log")
         db.execute("PRAGMA synchronous = FULL; PRAGMA fullfsync = ON")
         return db
 
     def _configure(self, db: apsw.Connection) -> None:
-        db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # without it every new value plans a join anew: 10 times as slow
+        db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # without it each new value replans a join: 10 times as slow
         db.create_scalar_function("budget_now_us", lambda *_: self._clock(), 0)
         _register_sha256(db)
 
 
 class LedgerFile:
-    """A snapshot of a file of budgets, without a lock, so that a service can go on writing.
+    """A snapshot of a file of budgets, without a lock, so that a service can continue to write.
 
     Args:
         path: the file, or a copy of it.
 
     Raises:
-        StoreUnavailable: it cannot be read, or has another schema than this program.
+        StoreUnavailable: the file cannot be read, or its schema is not that of this program.
     """
 
     def __init__(self, path: Path) -> None:
@@ -325,16 +325,16 @@ class LedgerFile:
             raise StoreUnavailable("the file of the budget store cannot be read") from error
 
     def heads(self) -> tuple[Head, ...]:
-        """Return as `BudgetStore.heads`."""
+        """Return the last line of every chain that has one, by chain."""
         return tuple(Head(*row) for row in self._connection.query((statements.HEADS, ()))[0])
 
     def lines(self, chain: int = 0, after: int = 0, most: int | None = None) -> Iterator[Line]:
-        """Return as `BudgetStore.lines`."""
+        """Yield the lines of a chain in order, as `BudgetStore.lines` does."""
         (rows,) = self._connection.query((statements.LINES, (chain, after, LAST if most is None else most)))
         return iter([Line(*row) for row in rows])
 
     def verify(self, archived: Sequence[Iterable[Line]] = ()) -> LedgerTotals:
-        """Check as `BudgetStore.verify`."""
+        """Check the whole ledger and all tables against it, as `BudgetStore.verify` does."""
         return verify(self._connection, archived)
 
     def close(self) -> None:
@@ -363,14 +363,14 @@ def check_disk(path: Path, mounts: Iterable[str] | None = None) -> None:
 
 
 def lock(path: Path) -> apsw.Connection:
-    """Take *path* for this process until the returned connection is closed, or the process ends.
+    """Lock *path* for this process until the returned connection is closed, or the process ends.
 
     Raises:
-        StoreUnavailable: another process has it, or the folder cannot be written.
+        StoreUnavailable: another process has locked it, or the folder cannot be written.
     """
     try:
         holder = apsw.Connection(str(path) + ".lock")
-        holder.execute("PRAGMA journal_mode = MEMORY")  # no second file; it holds nothing
+        holder.execute("PRAGMA journal_mode = MEMORY")  # no journal file: the database of the lock is empty
         holder.execute("BEGIN EXCLUSIVE")
     except apsw.BusyError:
         raise StoreInUse("another process has this budget store open; one process at a time") from None
@@ -402,13 +402,13 @@ def _check_version(db: apsw.Connection) -> str:
 
 
 def _open_snapshot(path: Path) -> apsw.Connection:
-    """Return a connection that sees one state of everything."""
+    """Return a connection that sees one snapshot of the file."""
     begin = "BEGIN; SELECT 1 FROM sqlite_master"
     try:
         db = apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)
         db.execute(begin)
     except (apsw.CantOpenError, apsw.ReadOnlyError):
-        # A copy in a folder that cannot be written: nothing changes it, so no file is needed beside it.
+        # A copy in a read-only folder: nothing changes it, so SQLite needs no files beside it.
         uri = f"{path.absolute().as_uri()}?immutable=1"
         db = apsw.Connection(uri, apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
         db.execute(begin)

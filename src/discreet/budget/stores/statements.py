@@ -1,12 +1,12 @@
 """All SQL of the budget stores, tables and statements, once for SQLite and PostgreSQL.
 
-Values are bound to `?`. What the two databases write differently is a `{word}`; `for_sqlite` and `for_postgres` fill it
-in. Both have the functions budget_now_us() and sha256(): PostgreSQL as a function of the schema and built in, SQLite
+Values are bound to `?`. A `{word}` marks text that differs between the databases; `for_sqlite` and `for_postgres` fill
+it in. Both have the functions budget_now_us() and sha256(): PostgreSQL as a function of the schema and built in, SQLite
 registered with the connection. Amounts are text, whole quanta between spaces, because they do not fit 64 bits (`rows`).
 
-PostgreSQL locks rows of an account's path from the account upward, so that transactions that hold a row wait only for
-rows further up. What is locked is read as the previous holder left it; what else may have changed since is read by
-a second statement, which in READ COMMITTED sees all that was committed.
+PostgreSQL locks the accounts of a path from the account to its root, so that transactions that hold a row wait only for
+rows nearer the root. Locked rows are read as the previous transaction left them; all other rows are read by a second
+statement, which in READ COMMITTED sees all that was committed before it.
 """
 
 # ruff: noqa: S608 - statements are put together from constants; values are bound
@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 
 VERSION = 7
-"""Of the tables below. A store with another version is refused."""
+"""The version of the schema. A store with another version is refused."""
 
 CREATE = """
 {functions}
@@ -117,7 +117,7 @@ VALUES ({random_id}, ?, budget_now_us(), 0, ?, 0)"""
 
 
 def other_version(version: int) -> str:
-    """Return the message for a store with another version than `VERSION`."""
+    """Return the error message for a store whose schema is not `VERSION`."""
     return f"the store has schema {version}, and this program works with schema {VERSION} only"
 
 
@@ -135,9 +135,9 @@ SQLITE = {
     "lock_meta": "",
     "unless_locked": "",
     "next_chain": "0",
-    "next_paid": "(SELECT seq + 1 FROM budget_meta)",  # an account pays for a release once, and with a line
+    "next_paid": "(SELECT seq + 1 FROM budget_meta)",  # unique: an account pays for a release once, in one line
     "session": "NULL",
-    "session_ended": "true",  # one process has the file, so that open reservations are another's that ended
+    "session_ended": "true",  # one process has the file: open reservations are of an earlier process
     "greatest": "max",
     "settings_json": "a.settings",
     "without_timeout": "NULL",
@@ -177,13 +177,13 @@ CREATE SEQUENCE budget_paid;
 
 @functools.lru_cache(maxsize=1024)
 def for_sqlite(statement: str) -> str:
-    """Return *statement* as SQLite reads it."""
+    """Return *statement* in the SQL of SQLite."""
     return statement.format_map(SQLITE)
 
 
 @functools.lru_cache(maxsize=1024)
 def for_postgres(statement: str) -> str:
-    """Return *statement* as psycopg and PostgreSQL read it."""
+    """Return *statement* in the SQL of PostgreSQL, with psycopg's placeholders."""
     return statement.replace("?", "%s").format_map(POSTGRES)
 
 
@@ -260,7 +260,7 @@ CLAIM_WITH_KEY = _CLAIM.format(
     "LEFT JOIN budget_entitlements e ON e.account = k.account AND e.release_key = k.release_key "
     "LEFT JOIN budget_releases o ON o.release_key = e.release_key AND o.release_key <> ?",
 )
-"""Read the same, and what an idempotency key led to: the reservation under way, or another release it paid for."""
+"""Read the same, and for the idempotency key its reservation under way and the other release that it paid for."""
 
 CREATION = f"""
 SELECT {META}, {{next_chain}}, a.id, p.id
@@ -387,7 +387,7 @@ _HEADS = "SELECT chain, seq, hash FROM budget_accounts WHERE chain > 0 UNION ALL
 HEADS = f"""
 SELECT l.chain, l.seq, l.hash FROM ({_HEADS}) AS h JOIN budget_ledger l ON l.chain = h.chain AND l.seq = h.seq
 ORDER BY l.chain"""
-"""The last line of each chain, as it stands in the ledger."""
+"""Read the last line of each chain from the ledger."""
 
 LINES = "SELECT chain, seq, body, hash FROM budget_ledger WHERE chain = ? AND seq > ? ORDER BY seq LIMIT ?"
 
@@ -414,7 +414,7 @@ DELETE FROM budget_reservations WHERE state NOT IN ('held', 'running') AND lease
 # ------------------------------------------------------------------------------------------------------ verification
 
 NEXT_HEADS = f"SELECT chain, seq, hash FROM ({_HEADS}) AS h WHERE seq > 0 ORDER BY chain"
-"""What the next line of each chain will follow."""
+"""Read the head of each chain that has lines, as accounts and store hold it."""
 
 ALL_LINES = "SELECT chain, seq, body, hash FROM budget_ledger ORDER BY chain, seq"
 

@@ -52,17 +52,18 @@ def no_step(name: str) -> None:
 class BudgetStore(ABC):
     """Store accounts, reservations, releases and the ledger.
 
-    Each method is one transaction: wholly done and durable when it returns, or not done. A method that raises has
-    changed nothing. A method whose answer was lost, as by a broken connection at COMMIT, may be called again: a claim
-    is known by the id of its reservation, an event by the state that it leads to, an action by its id if it has one,
-    and what is repeated changes nothing. An action with the id of a different one raises `KeyReused`.
+    Each method is one transaction: atomic, and durable when it returns. A method that raises has changed nothing. A
+    method whose result was lost, for example with the connection at COMMIT, may be called again: claims are identified
+    by the id of the reservation, events by the state that they lead to, actions by their id if they have one, and a
+    repeated call changes nothing. An action with the id of a different one raises `KeyReused`.
 
-    The rules are pure (`rules`, `periods`); accounts on a path are locked from the account that is charged upward.
-    Every change appends a line to the ledger in its own transaction. Time is the database's (`periods.Clock`).
+    The rules are pure (`rules`, `periods`); accounts on a path are locked from the account that is charged to the root.
+    Every change appends a line to the ledger in the same transaction. Timestamps come from the database's clock
+    (`periods.Clock`).
 
-    Every method but `close` raises `StoreUnavailable` when the database cannot be reached or cannot write. Methods that
-    name an account raise `UnknownAccount` if there is none, and `ClockError` if they would open a bucket of it while
-    the clock is ahead further than the guard allows.
+    Every method but `close` raises `StoreUnavailable` when the database cannot be reached or cannot write. Methods with
+    the name of an account raise `UnknownAccount` if it does not exist, and `ClockError` if they would open a bucket of
+    it while the clock is further ahead than the guard allows.
 
     Args:
         guard_us: how far the clock may run ahead of the last time seen.
@@ -75,27 +76,27 @@ class BudgetStore(ABC):
     @property
     @abstractmethod
     def id(self) -> str:
-        """The id of the store, random, made when it was created; a copy has the same, a new store another."""
+        """The random id of the store, generated when it was created; a copy of the store has the same id."""
 
     @abstractmethod
     def write(self, work: Callable[[Transaction], Answer], *, repeat: bool) -> Answer:
-        """Run *work* in a transaction and return what it returns, once that is durable.
+        """Run *work* in a transaction and return its result once the commit is durable.
 
         Args:
-            repeat: True if it may be done again when it is not known whether it was committed.
+            repeat: True if *work* may be repeated when it is unknown whether it was committed.
         """
 
     @abstractmethod
     def read(self, work: Callable[[Connection], Answer]) -> Answer:
-        """Return what *work* reads of the committed state."""
+        """Run *work*, which reads the committed state, and return its result."""
 
     @abstractmethod
     def close(self) -> None:
-        """Finish what is under way and close the database; calls after that raise `StoreUnavailable`."""
+        """Finish running operations and close the database; later calls raise `StoreUnavailable`."""
 
     @abstractmethod
     def _snapshot(self, work: Callable[[Connection], Answer]) -> Answer:
-        """Return what *work* reads, all of it in one state of the database; it may take long."""
+        """Run *work*, which may take long, on one snapshot of the database and return its result."""
 
     @property
     def shares(self) -> ShareStore:
@@ -105,23 +106,23 @@ class BudgetStore(ABC):
     # ---------------------------------------------------------------------------------------------- claims
 
     def reserve(self, claim: Claim) -> Admission:
-        """Hold the worst case on every account of the path, or answer from what is stored.
+        """Hold the worst case on every account of the path, or return a stored release.
 
         In this order:
 
-        1. the reservation's id is known: as the first time (`Reservation` in its present state, or `Replay`);
+        1. the reservation's id is known: the first answer again (`Reservation` in its present state, or `Replay`);
         2. the idempotency key is known with another digest: `KeyReused`;
         3. a reservation of the account with that idempotency key or that release key is HELD or RUNNING: `InFlight`;
-        4. the account has paid for the release that the idempotency key came with last, even where that is not the
+        4. the account has paid for the release of the last request with the idempotency key, even if that is not the
            claim's: `Replay`, charged nothing;
         5. the account has paid for the release: `Replay`, charged nothing;
         6. the account enforces, and too many of its runs failed lately (`rules.suspended_until_us`):
            `Suspension`, with a ledger line;
         7. an account on the path cannot hold the worst case: `Refusal`, with a ledger line;
-        8. the release is stored: `Replay`, the account charged what it cost (step 7 requires room for the worst
-           case, so that a refusal reveals nothing about a release not yet paid for), shared accounts that paid before
-           nothing;
-        9. `Reservation`, HELD. What an account forfeited for this release key, in a bucket that still counts, pays
+        8. the release is stored: `Replay`; its cost is charged to the accounts on the path that have not paid for it
+           (step 7 requires room for the worst case, so that a refusal reveals nothing about a release not yet paid
+           for);
+        9. `Reservation`, HELD. A forfeit of the account for this release key, in a bucket that still counts, pays
            first. An account that has paid for this release key holds nothing.
 
         Raises:
@@ -133,7 +134,7 @@ class BudgetStore(ABC):
         """Change HELD to RUNNING: from here on the data may be queried. The lease begins again.
 
         Raises:
-            LeaseLost: it has ended, or its lease is over.
+            LeaseLost: the reservation has ended, or its lease is over.
         """
         return self.write(lambda transaction: operations.start(transaction, reservation), repeat=True)
 
@@ -141,14 +142,14 @@ class BudgetStore(ABC):
         """Change RUNNING to SETTLED: charge the actual cost, free the rest, store the bytes; all in one transaction.
 
         The fingerprint is stored, too, by its head key, and is never returned. If the release was stored meanwhile, its
-        bytes and its cost count, not the caller's; an account that has paid for the release pays nothing. Charges go to
-        the buckets of the reservation. Only the bytes that it returned may be sent to the
-        caller, and only after it returned.
+        bytes and its cost replace the caller's; an account that has paid for the release pays nothing. Charges go to
+        the buckets of the reservation. Send only the returned bytes to the client, and only after this method returned.
 
         Raises:
-            LeaseLost: the reservation has ended: the answer must be dropped.
-            DataChanged: the head key is known with another digest; nothing changed, and the caller forfeits.
-            InvariantViolated: the actual cost is above the worst case, or it was never started; nothing changed.
+            LeaseLost: the reservation has ended: the result must be dropped.
+            DataChanged: another digest is stored under the head key; nothing changed, and the caller has to forfeit.
+            InvariantViolated: the actual cost is above the worst case, or the reservation was never started; nothing
+                changed.
         """
         amount = Amount.of(actual)
         return self.write(
@@ -156,37 +157,38 @@ class BudgetStore(ABC):
         )
 
     def void(self, reservation: str) -> None:
-        """Change HELD to VOID: no data was queried. What a forfeit paid goes back to it, the rest is free.
+        """Change HELD to VOID: no data was queried. Amounts that came out of a forfeit return to it; the rest is free.
 
         Raises:
-            LeaseLost: it has ended otherwise.
+            LeaseLost: the reservation has ended in another state.
             InvariantViolated: it is RUNNING: data may have been queried, so that it can only be forfeited.
         """
         self.write(lambda transaction: operations.end(transaction, reservation, Event.VOID), repeat=True)
 
     def forfeit(self, reservation: str) -> None:
-        """Change RUNNING to FORFEIT: what is held stays charged, and pays for a retry of the same release key only.
+        """Change RUNNING to FORFEIT: the held amount stays charged, and pays for a retry of the same release key only.
 
         It counts towards a suspension of the account; a RUNNING reservation that expires or is lost does not.
 
         Raises:
-            LeaseLost: it has ended otherwise.
-            InvariantViolated: it was never started.
+            LeaseLost: the reservation has ended in another state.
+            InvariantViolated: the reservation was never started.
         """
         self.write(lambda transaction: operations.end(transaction, reservation, Event.FORFEIT), repeat=True)
 
     def lose(self, reservation: str) -> None:
-        """End an open reservation whose client has gone, HELD as VOID and RUNNING as FORFEIT.
+        """End an open reservation whose client disconnected: HELD as VOID, RUNNING as FORFEIT.
 
-        It does not count towards a suspension: the client decided, not the data. One that has ended stays as it is.
+        This does not count towards a suspension, because the data did not cause it. An ended reservation stays as it
+        is.
         """
         self.write(lambda transaction: operations.lose(transaction, reservation), repeat=True)
 
     def expire(self) -> int:
-        """End all reservations whose lease is over, HELD as VOID and RUNNING as FORFEIT.
+        """End all reservations whose lease is over: HELD as VOID, RUNNING as FORFEIT.
 
         Returns:
-            how many.
+            the number of reservations that ended.
         """
         ended, found = 0, 1
         while found:
@@ -196,12 +198,12 @@ class BudgetStore(ABC):
         return ended
 
     def recover(self) -> int:
-        """End all open reservations of processes that have ended, HELD as VOID and RUNNING as FORFEIT.
+        """End all open reservations of processes that have ended: HELD as VOID, RUNNING as FORFEIT.
 
         They do not count towards a suspension: a crash is not the analyst's fault. Call it before the first claim.
 
         Returns:
-            how many ended.
+            the number of reservations that ended.
         """
         names = [name for (name,) in self._rows(statements.LOST)]
         return sum(self.write(partial(operations.lose, reservation=name), repeat=True) for name in names)
@@ -212,21 +214,21 @@ class BudgetStore(ABC):
         """Create an account; its parent must exist.
 
         Raises:
-            InputError: there is one of that name already, or no such parent.
+            InputError: the name is taken, or the parent does not exist.
         """
         self._act(lambda transaction: operations.create(transaction, account, action), action)
 
     def alter(self, account: Account, action: AdminAction, before: Account | None = None) -> None:
-        """Change limit, delta, period, mode or units. A limit below what is spent is legal: nothing is left then.
+        """Change limit, delta, period, mode or units. A limit below the amount spent is allowed and leaves nothing.
 
-        *before* is the account as it was read: writing it back must not undo a change that was made meanwhile.
+        *before* is the account as the caller read it: the new settings must not undo a concurrent change.
 
-        If the period changes, its open bucket closes now and one of the new period opens; all buckets ever charged are
-        looked at again, so that every charge counts that the new period counts.
+        If the period changes, the open bucket closes now and one of the new period opens; for all closed buckets it is
+        decided again whether they count, by the new period.
 
         Raises:
-            InputError: another parent.
-            AccountChanged: it is not as *before* any more; nothing changed.
+            InputError: the parent differs, or the account is split over data centres and cannot be altered like this.
+            AccountChanged: the account differs from *before*; nothing changed.
         """
         self._act(lambda transaction: operations.alter(transaction, account, action, self.id, before), action)
 
@@ -235,47 +237,47 @@ class BudgetStore(ABC):
         self._act(lambda transaction: operations.charge(transaction, account, cost, action), action)
 
     def refund(self, account: str, cost: Cost, action: AdminAction) -> None:
-        """Give back charges of releases, oldest bucket first.
+        """Refund charges of releases, oldest bucket first.
 
         Raises:
-            InputError: more than is used, or more than `rules.REFUND_SHARE` of the limit with what was refunded before
-                in buckets that count.
+            InputError: more than is used, or, with earlier refunds in buckets that still count, more than
+                `rules.REFUND_SHARE` of the limit.
         """
         self._act(lambda transaction: operations.refund(transaction, account, cost, action), action)
 
     def lift(self, account: str, action: AdminAction) -> None:
-        """End a suspension: past failures count towards none any more. Charges stay."""
+        """End a suspension: past failures no longer count towards one. Charges stay."""
         self._act(lambda transaction: operations.lift(transaction, account, action), action)
 
     def refresh(self) -> int:
-        """Open the buckets of all accounts whose period has moved on; `reserve` does so for its own path.
+        """Open the next bucket of all accounts whose open bucket is over; `reserve` does so for its own path.
 
         Returns:
-            how many.
+            the number of buckets that were opened.
         """
         names = self.write(lambda transaction: transaction.due(), repeat=True)
         return sum(self.write(partial(operations.refresh, account=name), repeat=True) for name in names)
 
     def heartbeat(self) -> None:
-        """Record the time of the database as seen, unless it ran ahead further than the guard; no ledger line."""
+        """Record the time of the database as seen, unless it is further ahead than the guard allows; no ledger line."""
         self.write(lambda transaction: transaction.begin_store(), repeat=True)
 
     def confirm_clock(self, action: AdminAction) -> None:
-        """Take the time of the database as right, however far it ran ahead."""
+        """Accept the time of the database, however far it ran ahead."""
         self._act(lambda transaction: operations.confirm_clock(transaction, action), action)
 
     def note(self, action: AdminAction, detail: Mapping[str, str]) -> None:
-        """Append an action that changes no balance, such as a key that was made; never a secret.
+        """Append an action that changes no balance, such as the creation of a key; never a secret.
 
         Raises:
-            InputError: something in *detail* is no text.
+            InputError: a value of *detail* is not text.
         """
         self._act(lambda transaction: operations.note(transaction, action, detail), action)
 
     # ---------------------------------------------------------------------------------------------- records
 
     def put_record(self, kind: str, name: str, text: str | None, action: AdminAction) -> None:
-        """Store a text beside the budgets, such as the hash of an API key or a grant, replacing the one before.
+        """Store a text beside the budgets, such as the hash of an API key or a grant, or replace it.
 
         The ledger line is a `note` that holds kind, name and the SHA-256 of the text, never the text.
 
@@ -296,11 +298,11 @@ class BudgetStore(ABC):
         return rows[0][0] if rows else None
 
     def records(self, kind: str) -> list[tuple[str, str]]:
-        """Return name and text of all records of a kind, by name (by code point)."""
+        """Return name and text of all records of a kind, ordered by the code points of the names."""
         return [(name, text) for name, text in self._rows(statements.RECORDS, (kind,))]
 
     def records_version(self) -> int:
-        """Return how often records were put or removed, by which a process knows when to read them again."""
+        """Return the number of changes of records so far, so that a process can detect when to read them again."""
         ((version,),) = self._rows(statements.RECORDS_VERSION)
         return int(version)
 
@@ -350,7 +352,7 @@ class BudgetStore(ABC):
         return None if row is None else row.reservation
 
     def release(self, release_key: bytes) -> StoredRelease | None:
-        """Return a stored release, or None, without a check who paid for it (see `entitled`)."""
+        """Return a stored release, or None, without checking which accounts have paid for it (see `entitled`)."""
         rows = self._rows(statements.GET_RELEASE, (release_key,))
         return release_row(rows[0]) if rows else None
 
@@ -359,11 +361,11 @@ class BudgetStore(ABC):
         return bool(self._rows(statements.ENTITLED, (account, release_key)))
 
     def history(self, account: str, before: int | None = None, most: int = 50) -> list[PaidRelease]:
-        """Return what the account paid for, newest first.
+        """Return the releases that the account has paid for, newest first.
 
         Args:
-            before: the number of the last one of the page before; None for the first page.
-            most: at most so many, from 1 to 1,000.
+            before: the number of the last release of the previous page; None for the first page.
+            most: the size of a page, from 1 to 1,000.
 
         Raises:
             InputError: *most* is outside its range.
@@ -388,7 +390,7 @@ class BudgetStore(ABC):
         return tuple(itertools.starmap(Head, self._rows(statements.HEADS)))
 
     def lines(self, chain: int = 0, after: int = 0, most: int | None = None) -> Iterator[Line]:
-        """Yield the lines of a chain in order, from the one after *after*, at most *most*."""
+        """Yield at most *most* lines of a chain in order, starting after the line number *after*."""
         left = LAST if most is None else most
         while left > 0:
             page = [Line(*row) for row in self._rows(statements.LINES, (chain, after, min(left, LINES_AT_ONCE)))]
@@ -401,34 +403,34 @@ class BudgetStore(ABC):
         """Check the whole ledger and all tables against it, in one snapshot.
 
         Args:
-            archived: the lines that were removed, each by chain and number. With all of them the ledger is checked from
-                its first line; without, from the base that stands for them.
+            archived: all removed lines, each sequence ordered by chain and number, to check the ledger from its first
+                line; empty to start from the base that replaced them.
 
         Raises:
             LedgerBroken: a line was changed, moved, removed or added, or a balance, a reservation, a stored release,
-                who paid for it, a forfeit, a suspension, a record or the id of an action is not as the lines say.
+                an entitlement, a forfeit, a suspension, a record or the id of an action contradicts the lines.
         """
         return self._snapshot(partial(verify, archived=archived))
 
     def check_old(self, before_us: int) -> None:
-        """Raise `InputError` if *before_us* is in the last 24 hours, of which no lines can be removed."""
+        """Raise `InputError` if *before_us* is in the last 24 hours, whose lines cannot be removed."""
         self.read(partial(pruning.check_old, before_us=before_us))
 
     def cut(self, before_us: int, heads: Sequence[Head], archive: Callable[[Iterable[Line]], object]) -> Cut:
-        """Verify the ledger, and give its lines before *before_us* to *archive*, see `BudgetManager.prune`.
+        """Verify the ledger, and pass its lines before *before_us* to *archive*; see `BudgetManager.prune`.
 
         Args:
-            heads: the heads of a checkpoint; their lines stay, and that of chain 0 is not older than *before_us*.
+            heads: the heads of a checkpoint, whose lines are kept; that of chain 0 is not older than *before_us*.
             archive: writes the lines durably before it returns; it is called again if the connection was lost.
 
         Raises:
             InputError: *before_us* is in the last 24 hours.
-            LedgerBroken: as `verify`.
+            LedgerBroken: `verify` failed.
         """
         return self._snapshot(partial(pruning.cut, before_us=before_us, heads=heads, archive=archive))
 
     def prune(self, cut: Cut, action: AdminAction) -> None:
-        """Remove the lines of a cut, the idempotency keys and the ended reservations that are as old, with a line.
+        """Remove the lines of a cut, and idempotency keys and ended reservations older than it, with a ledger line.
 
         Raises:
             InputError: lines were removed since the cut.
@@ -438,7 +440,7 @@ class BudgetStore(ABC):
     # ---------------------------------------------------------------------------------------------- inside
 
     def _act(self, work: Callable[[Transaction], None], action: AdminAction) -> None:
-        """Run an action; one with an id may be repeated."""
+        """Run an action in a transaction, which may be repeated if the action has an id."""
         self.write(work, repeat=action.id is not None)
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
@@ -446,7 +448,7 @@ class BudgetStore(ABC):
 
 
 def _open_bucket(row: AccountRow, closed: list[Bucket], clock: Clock) -> None:
-    """Change *row* and *closed* as the next transaction will, if the next bucket is due to open."""
+    """Open the next bucket in *row* and *closed*, without writing it, if the open one is over."""
     if row.end_us == NEVER_US:
         return
     try:

@@ -2,7 +2,7 @@
 
 `operations` and `transfers` decide, for both databases. A transaction begins with one of the `begin` methods, which
 locks the accounts that it names, the one to be charged first; `flush` writes everything that changed.
-Nothing is written before that, so that PostgreSQL needs two round trips for a transaction.
+Nothing is written before `flush`, so that a transaction needs only two round trips to PostgreSQL.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from discreet.budget.ledger import Line
     from discreet.budget.model import Account, AccountHold, Claim, Fingerprint, State, StoredRelease, Tally
 
-_SEEN_EVERY_US = SECOND_US  # so that transactions do not wait for each other at the one row that holds the time
+_SEEN_EVERY_US = SECOND_US  # written rarely: transactions would wait for each other at the one row that holds it
 
 _META, _ACCOUNT, _RESERVATION, _RELEASE = 4, 10, 9, 4  # numbers of columns, see `statements`
 
@@ -65,13 +65,13 @@ class Connection(Protocol):
         ...
 
     def write(self, writes: Sequence[tuple[str, Sequence[Any]]]) -> None:
-        """Execute *writes*, of which no two change the same row; what they change is committed by the caller."""
+        """Execute *writes*, of which no two change the same row; the caller commits."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimFacts:
-    """What is read to decide a claim.
+    """The rows from which a claim is decided.
 
     Args:
         path: the account and its parents; empty if there is no such account.
@@ -79,7 +79,7 @@ class ClaimFacts:
         key: the claim's idempotency key, if it was used before.
         in_flight: the account's reservation under way with that idempotency key or release key, if there is one.
         release: the stored release, if there is one.
-        forfeits: True if an account on the path has forfeited something for it.
+        forfeits: True if an account on the path has a forfeit for the release.
     """
 
     path: list[AccountRow]
@@ -92,13 +92,13 @@ class ClaimFacts:
 
 @dataclass(frozen=True, slots=True)
 class EventFacts:
-    """What is read to decide an event of a reservation.
+    """The rows from which an event of a reservation is decided.
 
     Args:
-        path: the accounts on its path, or as much of it as the event changes.
+        path: the accounts on its path; for `statements.START` only the first.
         row: the reservation, if there is one.
         release: the stored release, if the event needs it and there is one.
-        head_digest: what is known of the fingerprint's head key.
+        head_digest: the digest stored under the fingerprint's head key, if any.
     """
 
     path: list[AccountRow]
@@ -117,14 +117,14 @@ class Transaction:
         step: called with the name of each step, so that fault tests can interrupt there.
 
     Attributes:
-        clock: the database's, once the transaction has begun.
+        clock: the clock of the database, once the transaction has begun.
     """
 
     def __init__(self, db: Connection, seen_us: int, guard_us: int, step: Callable[[str], None]) -> None:
         self.db = db
         self.clock = Clock(seen_us, seen_us, guard_us)
         self._seen_us, self._guard_us, self._step = seen_us, guard_us, step
-        self._recorded_us = seen_us  # the last time seen that the database has
+        self._recorded_us = seen_us  # the last time seen, as the database has it
         self._accounts: list[AccountRow] = []
         self._head: Head | None = None  # of chain 0, if it may be extended
         self._store_changed = False
@@ -135,7 +135,7 @@ class Transaction:
     # ------------------------------------------------------------------------------------------------ beginning
 
     def begin_claim(self, claim: Claim) -> ClaimFacts:
-        """Lock the path of the claim's account, and read what decides it."""
+        """Lock the path of the claim's account, and read the rows that decide the claim."""
         statement = statements.CLAIM
         wanted = claim.account, claim.release_key
         values: tuple[Any, ...] = (*wanted, claim.release_key, claim.reservation, *wanted)
@@ -161,7 +161,7 @@ class Transaction:
         return EventFacts(path, row)
 
     def begin_settle(self, reservation: str, fingerprint: Fingerprint | None) -> EventFacts:
-        """Lock the reservation and its path; read its release if that is stored, and what is known of the head."""
+        """Lock the reservation and its path; read its release and the digest of the head, if they are stored."""
         head_key = None if fingerprint is None else fingerprint.head_key
         path, row, rest = self._lock_reservation(statements.SETTLE, (head_key, reservation))
         if row is None:
@@ -171,10 +171,10 @@ class Transaction:
         return EventFacts(path, row, release, rest[_RELEASE])
 
     def begin_creation(self, account: Account) -> tuple[int, bool]:
-        """Prepare a new account; return its chain of the ledger, and whether there is an account of that name.
+        """Prepare a new account; return the number of its ledger chain, and whether the name is taken.
 
         Raises:
-            UnknownAccount: there is no such parent.
+            UnknownAccount: the parent does not exist.
         """
         (facts,) = self._rows(statements.CREATION, (account.id, account.parent))
         meta, (chain, known, parent) = _split(facts, _META)
@@ -192,7 +192,7 @@ class Transaction:
         return self._load(locked)[0]
 
     def begin_store(self) -> None:
-        """Lock what belongs to no account."""
+        """Lock the store's own row: the last time seen, the head of chain 0 and the number of changed records."""
         _, (meta,) = self.db.query((statements.LOCK_META, ()), (statements.NOW, ()))
         self._read_meta(meta, locked=True)
         self._store_changed = True
@@ -207,22 +207,22 @@ class Transaction:
         return account.closed
 
     def forfeits(self, account: str, release_key: bytes) -> list[ForfeitRow]:
-        """Return what the accounts on a path have forfeited for a release, the oldest first."""
+        """Return the forfeits of the accounts on a path for a release, oldest first."""
         rows = self._rows(statements.FORFEITS, (account, release_key))
         return [ForfeitRow(name, number, bucket, amount_of(text)) for name, number, bucket, text in rows]
 
     def action_digest(self, action: str) -> bytes | None:
-        """Return the digest of what the action with that id did, if there was one."""
+        """Return the digest stored for the action with that id, or None."""
         rows = self._rows(statements.ACTION_DIGEST, (action,))
         return rows[0][0] if rows else None
 
     def due(self) -> list[str]:
-        """Return the accounts whose open bucket is over."""
+        """Return the names of the accounts whose open bucket is over."""
         self._read_meta(self._rows(statements.NOW)[0])
         return [name for (name,) in self._rows(statements.DUE, (max(self.clock.raw_us, self.clock.seen_us),))]
 
     def expired(self) -> list[str]:
-        """Return the reservations whose lease is over, the earliest first; at most a thousand."""
+        """Return the ids of the reservations whose lease is over, earliest first; at most 1,000."""
         self._read_meta(self._rows(statements.NOW)[0])
         return [name for (name,) in self._rows(statements.EXPIRED, (self.clock.now_us,))]
 
@@ -231,19 +231,19 @@ class Transaction:
         return bool(self._rows(statements.HAS_ACCOUNT, (account,)))
 
     def outgoing(self, account: str, peer: str) -> Outgoing:
-        """Return what a locked account sent to the store *peer*."""
+        """Return the amounts that a locked account has sent to the store *peer*."""
         rows = self._rows(statements.SENT, (account, peer))
         return outgoing_of(rows[0]) if rows else Outgoing()
 
     def incoming(self, account: str, peer: str) -> Incoming:
-        """Return what an account, which is locked or missing, took from the store *peer*."""
+        """Return the amounts that an account, which is locked or missing, has received from the store *peer*."""
         rows = self._rows(statements.RECEIVED, (account, peer))
         return incoming_of(rows[0]) if rows else Incoming()
 
     # ------------------------------------------------------------------------------------------------ accounts
 
     def change(self, account: AccountRow, bucket: int, change: Tally, changes: list[tuple[str, int, Tally]]) -> None:
-        """Change a bucket, open or closed, and add that to *changes*, for the ledger."""
+        """Apply *change* to a bucket, open or closed, and append it to *changes*, for the ledger."""
         changes.append((account.id, bucket, change))
         account.changed = True
         if bucket == account.bucket:
@@ -260,14 +260,14 @@ class Transaction:
         return account.resets_us(self.closed_buckets(account), self.clock.now_us)
 
     def advance(self, account: AccountRow) -> bool:
-        """Open the next bucket if the open one is over, and return whether it was."""
+        """Open the next bucket if the open one is over; return True if it was."""
         if account.end_us == NEVER_US or not self.clock.has_passed(account.end_us):
             return False
         self.open_bucket(account, account.end_us, "refresh", {})
         return True
 
     def open_bucket(self, account: AccountRow, closed_at_us: int, kind: str, detail: dict[str, Any]) -> None:
-        """Close the open bucket and open the next, with a ledger line; decide again which closed buckets count."""
+        """Close the open bucket and open the next, with a ledger line; update which closed buckets still count."""
         now_us, period, closed = self.clock.now_us, account.terms.period, self.closed_buckets(account)
         last = Bucket(account.bucket, closed_at_us, True, account.tally)
         account.touched[last.number] = last
@@ -294,7 +294,7 @@ class Transaction:
         detail: str = "{}",
         changes: Sequence[tuple[str, int, Tally]] = (),
     ) -> None:
-        """Add a line to the ledger, to the chain of *account* or to the store's."""
+        """Append a line to the chain of *account*, or to the store's chain if the account has none."""
         head = self._head if account is None or account.head is None else account.head
         if head is None:
             raise InvariantViolated("a line is added to a chain that is not locked")
@@ -322,7 +322,7 @@ class Transaction:
     def update_reservation(
         self, reservation: str, state: State, lease_until_us: int | None = None, charged: Amount | None = None
     ) -> None:
-        """Write the new state of a reservation; what is None stays as it is."""
+        """Write the new state of a reservation; arguments that are None leave their columns unchanged."""
         text = None if charged is None else amount_text(charged)
         self._writes.append((statements.SAVE_RESERVATION, (state.value, lease_until_us, text, reservation)))
 
@@ -333,12 +333,12 @@ class Transaction:
             self._writes.append((statements.SAVE_KEY, (*values, self.clock.now_us)))
 
     def add_release(self, release: StoredRelease) -> None:
-        """Write an answer."""
+        """Write a stored release."""
         cost = amount_text(Amount.of(release.cost))
         self._writes.append((statements.ADD_RELEASE, (release.release_key, release.result, cost, release.time_us)))
 
     def add_fingerprint(self, fingerprint: Fingerprint) -> None:
-        """Write the digest of what an engine returned."""
+        """Write the digest of an engine's result."""
         self._writes.append((statements.ADD_FINGERPRINT, (fingerprint.head_key, fingerprint.digest)))
 
     def entitle(self, accounts: Sequence[str], release_key: bytes) -> None:
@@ -347,15 +347,15 @@ class Transaction:
             self._writes.append((statements.ADD_ENTITLEMENT, (account, release_key, self.clock.now_us)))
 
     def add_forfeit(self, hold: AccountHold, release_key: bytes, amount: Amount) -> None:
-        """Write what an account forfeited for a release, in the bucket of *hold*."""
+        """Write the amount that an account forfeited for a release, in the bucket of *hold*."""
         self._writes.append((statements.ADD_FORFEIT, (hold.account, release_key, hold.bucket, amount_text(amount))))
 
     def drop_forfeit(self, row: ForfeitRow) -> None:
-        """Remove what pays for a retry."""
+        """Delete a forfeit, which has paid for a retry."""
         self._writes.append((statements.DROP_FORFEIT, (row.number,)))
 
     def add_action(self, action: str, digest: bytes) -> None:
-        """Store the id of an action. If two transactions do, one fails, is repeated, and finds the other's."""
+        """Store the id of an action. If two transactions store it at once, one fails, is repeated, and finds it."""
         self._writes.append((statements.ADD_ACTION, (action, digest)))
 
     def put_record(self, kind: str, name: str, text: str | None) -> None:
@@ -367,22 +367,22 @@ class Transaction:
         self._records_changed = 1
 
     def put_outgoing(self, account: str, peer: str, outgoing: Outgoing) -> None:
-        """Write what the account sent to the store *peer*."""
+        """Write the amounts that the account has sent to the store *peer*."""
         pending = None if outgoing.pending is None else amount_text(outgoing.pending)
         values = (account, peer, outgoing.number, amount_text(outgoing.given), pending)
         self._writes.append((statements.SAVE_SENT, (*values, outgoing.sent_us, outgoing.version)))
 
     def put_incoming(self, account: str, peer: str, incoming: Incoming) -> None:
-        """Write what the account took from the store *peer*."""
+        """Write the amounts that the account has received from the store *peer*."""
         values = (account, peer, incoming.number, incoming.taken, amount_text(incoming.received))
         self._writes.append((statements.SAVE_RECEIVED, values))
 
     def trust_clock(self) -> None:
-        """Take the database's time as right, however far it ran ahead."""
+        """Accept the database's time, however far it ran ahead."""
         self.clock = Clock(self.clock.raw_us, max(self.clock.raw_us, self.clock.seen_us), self._guard_us)
 
     def flush(self) -> None:
-        """Write everything that was decided; the caller commits."""
+        """Write all changes of this transaction; the caller commits."""
         self._step("decided")
         for account in self._accounts:
             if account.changed:
@@ -405,7 +405,7 @@ class Transaction:
     def _lock_reservation(
         self, statement: str, values: Sequence[Any]
     ) -> tuple[list[AccountRow], ReservationRow | None, Sequence[Any]]:
-        """Lock a reservation with accounts of its path: these, the reservation, and what else the statement reads."""
+        """Lock a reservation and accounts of its path; return the accounts, the reservation and the other columns."""
         rows = self._rows(statement, values)
         if not rows:
             return [], None, ()
@@ -415,7 +415,7 @@ class Transaction:
         return path, reservation_row(row), rest
 
     def _load(self, rows: list[Any]) -> list[AccountRow]:
-        """Load accounts that are locked; `flush` writes those that change."""
+        """Load the rows of locked accounts; `flush` writes those that change."""
         self._accounts = [account_row(row) for row in rows]
         return self._accounts
 
@@ -448,12 +448,12 @@ class Transaction:
 
 
 def buckets_detail(account: AccountRow, detail: dict[str, Any]) -> str:
-    """Return the detail of a line that creates or alters an account or opens its bucket."""
+    """Return the detail of a ledger line that creates or alters an account, or opens its next bucket."""
     own = {"account": json.loads(account.settings), "bucket": account.bucket, "end_us": account.end_us}
     return canonical(detail | own)
 
 
 def _split(row: Sequence[Any], *lengths: int) -> list[Sequence[Any]]:
-    """Split a row into parts of these numbers of columns, and the rest."""
+    """Split a row into parts of *lengths* columns each, and the remaining columns."""
     ends = [0, *itertools.accumulate(lengths), len(row)]
     return [row[begin:end] for begin, end in itertools.pairwise(ends)]

@@ -32,9 +32,9 @@ _AS_AT_HOME: dict[str, object] = {"actor": "discreet", "reason": "as in the data
 
 
 class ShareStore:
-    """Moves the shares of a store. Each method is one transaction, and may be repeated if its answer was lost.
+    """Transfers the shares of a store. Each method is one transaction, which may be repeated if its result was lost.
 
-    Methods raise `StoreUnavailable`, `UnknownAccount` and `ClockError` as those of `BudgetStore`.
+    Methods raise `StoreUnavailable`, `UnknownAccount` and `ClockError` like those of `BudgetStore`.
     """
 
     def __init__(self, store: BudgetStore) -> None:
@@ -46,35 +46,35 @@ class ShareStore:
         return self._store.id
 
     def grant(self, peer: str, request: ShareRequest, need: Amount = NOTHING) -> Transfer | None:
-        """Send *peer* a part of the share of an account that it requests, as much as `escrow.granted` says.
+        """Send *peer* a part of the share of an account that it requests: the amount by `escrow.granted`.
 
         Returns:
-            the transfer that is pending now, new or older; None if there is none.
+            the pending transfer, new or older; None if there is none.
         """
         return self._write(functools.partial(_grant, here=self.id, peer=peer, request=request, need=need))
 
     def announce(self, peer: str, account: str, centres: int) -> Transfer | None:
-        """Send *peer* an account that was made here: its first share, or later only its settings.
+        """Send *peer* an account that was created here: its first share, or later only its settings.
 
         Args:
-            centres: how many data centres there are, including this one.
+            centres: the number of data centres, including this one.
 
         Returns:
-            the transfer that is pending now; None if there is none, or the peer is up to date.
+            the pending transfer; None if there is nothing to send.
         """
         return self._write(functools.partial(_announce, here=self.id, peer=peer, account=account, centres=centres))
 
     def receive(self, transfer: Transfer) -> Receipt | None:
         """Take a transfer, or decline it, once: see `escrow.decide`.
 
-        An account that is new here is opened, empty, in a transaction before.
+        A first transaction opens the account, with a limit of zero, if this store does not have it.
 
         Returns:
-            what was decided, now or before; None if it is too early to decide.
+            the receipt with the decision, made now or earlier; None if it is too early to decide.
 
         Raises:
-            InputError: it is for another store.
-            StoreBehind: this store lost what it took before.
+            InputError: the transfer is for another store.
+            StoreBehind: this store lost transfers that it had taken.
         """
         self._write(functools.partial(_open_account, here=self.id, transfer=transfer))
         return self._write(functools.partial(_receive, here=self.id, transfer=transfer))
@@ -83,23 +83,23 @@ class ShareStore:
         """End the transfer that *receipt* is about; if it was declined its amount returns to the limit.
 
         Raises:
-            InputError: it is for another store.
-            StoreBehind: this store lost what it sent.
+            InputError: the receipt is for another store.
+            StoreBehind: this store lost the transfer.
         """
         self._write(functools.partial(_acknowledge, here=self.id, receipt=receipt))
 
     def pending(self, peer: str, most: int) -> list[Transfer]:
-        """Return transfers to *peer* without a receipt, those of parents first; at most *most*."""
+        """Return at most *most* transfers to *peer* that have no receipt, parents before children."""
         rows = self._store.read(lambda db: db.query((statements.PENDING, (peer, most))))[0]
         return [_transfer(self.id, peer, outgoing_of(row[:5]), terms_of(row[5]).account) for row in rows]
 
     def unannounced(self, peer: str, most: int) -> list[str]:
-        """Return accounts made here that *peer* does not have as they are now, parents first; at most *most*."""
+        """Return at most *most* accounts created here whose settings *peer* lacks, parents before children."""
         values = (peer, self.id, self.id, most)
         return [name for (name,) in self._store.read(lambda db: db.query((statements.UNANNOUNCED, values)))[0]]
 
     def holdings(self, after: str = "", most: int | None = None) -> list[Holding]:
-        """Return all accounts by name, from the one after *after*, at most *most*."""
+        """Return at most *most* accounts, ordered by name, starting after the name *after*."""
         return self._store.read(lambda db: holdings(db, after, most))
 
     def _write(self, work: Callable[[Transaction], Answer]) -> Answer:
@@ -132,7 +132,7 @@ def _announce(transaction: Transaction, here: str, peer: str, account: str, cent
 
 
 def _open_account(transaction: Transaction, here: str, transfer: Transfer) -> None:
-    """Open the account of a transfer that can be taken, with nothing to spend, if there is none yet."""
+    """Create the account of a transfer that can be taken, with a limit of zero, if it does not exist."""
     terms = transfer.terms
     if transaction.has_account(terms.id):
         return
@@ -149,7 +149,7 @@ def _open_account(transaction: Transaction, here: str, transfer: Transfer) -> No
 
 
 def _receive(transaction: Transaction, here: str, transfer: Transfer) -> Receipt | None:
-    """Decide on the transfer of an account that is open."""
+    """Decide on the transfer of an existing account."""
     try:
         row = transaction.begin_account(transfer.terms.id)
     except UnknownAccount:
@@ -195,7 +195,7 @@ def _acknowledge(transaction: Transaction, here: str, receipt: Receipt) -> None:
 
 
 def _transfer(here: str, peer: str, outgoing: Outgoing, account: Account) -> Transfer:
-    """Return the transfer that is pending."""
+    """Return the last transfer to *peer*, to send it again."""
     amount = outgoing.pending or NOTHING
     return Transfer(here, peer, outgoing.number, amount, outgoing.sent_us, escrow.opened(account))
 
@@ -203,7 +203,7 @@ def _transfer(here: str, peer: str, outgoing: Outgoing, account: Account) -> Tra
 def _send(
     transaction: Transaction, here: str, row: AccountRow, peer: str, outgoing: Outgoing, amount: Amount
 ) -> Outgoing:
-    """Lower the limit by *amount*, which is on its way to *peer* then."""
+    """Lower the limit by *amount* and record its transfer to *peer* as pending."""
     outgoing = escrow.sent(outgoing, amount, row.left, transaction.clock.now_us)
     row.settings = settings_text(escrow.split(row.terms.account, here))
     _resize(row, -amount)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def holdings(db: Connection, after: str = "", most: int | None = None) -> list[Holding]:
-    """Return accounts with their shares by name, from the one after *after*, at most *most*."""
+    """Return at most *most* accounts with their shares, ordered by name, starting after the name *after*."""
     (rows,) = db.query((statements.HOLDINGS, (after, LAST if most is None else most)))
     found: dict[str, Holding] = {}
     for name, settings, tally, older, peer, *columns in rows:
@@ -48,15 +48,15 @@ def holdings(db: Connection, after: str = "", most: int | None = None) -> list[H
 
 
 def verify(db: Connection, archived: Sequence[Iterable[Line]] = ()) -> LedgerTotals:
-    """Check the ledger, and all tables against it.
+    """Check the ledger, and compare all tables with it.
 
     Args:
-        db: a connection that sees one state of all tables.
-        archived: lines that were removed, by chain and number; with all of them, the base that stands for them is not
-            used. Otherwise the ledger is read from that base.
+        db: a connection that sees one snapshot of all tables.
+        archived: all removed lines, each sequence ordered by chain and number, to check the ledger from its first line;
+            empty to start from the base that replaced them.
 
     Raises:
-        LedgerBroken: something is not as the lines say.
+        LedgerBroken: the ledger was changed, or a table differs from it.
     """
     chunks = [chunk for (chunk,) in db.stream(statements.BASE)]
     lines: Iterable[Line] = itertools.starmap(Line, db.stream(statements.ALL_LINES))
@@ -81,7 +81,7 @@ def verify(db: Connection, archived: Sequence[Iterable[Line]] = ()) -> LedgerTot
 
 
 def _check_accounts(db: Connection, ledger: LedgerTotals) -> dict[tuple[str, int], Tally]:
-    """Check settings, paths, balances and failures; return what each bucket holds."""
+    """Check settings, paths, balances and failures; return the tally of each bucket."""
     tallies = {(account, bucket): tally_of(tally) for account, bucket, tally in db.stream(statements.ALL_BUCKETS)}
     accounts = {}
     for row in map(account_row, db.stream(statements.ALL_ACCOUNTS)):
@@ -104,7 +104,7 @@ def _check_accounts(db: Connection, ledger: LedgerTotals) -> dict[tuple[str, int
 
 
 def _check_reservations(db: Connection, ledger: LedgerTotals, tallies: dict[tuple[str, int], Tally]) -> None:
-    """Check that open reservations are those of the ledger, and that their holds add up to what accounts hold."""
+    """Check that open reservations are those of the ledger, and that their holds add up to the amounts held."""
     states, held = {}, dict.fromkeys(tallies, EMPTY)
     for name, state, holds in db.stream(statements.OPEN_RESERVATIONS):
         states[name] = state
@@ -155,7 +155,7 @@ def _check_forfeits(db: Connection, ledger: LedgerTotals) -> None:
 
 
 def _check_actions(db: Connection, ledger: LedgerTotals) -> None:
-    """Check that records, and the ids of actions, are as the ledger says."""
+    """Check that records and the ids of actions are those of the ledger."""
     rows = db.stream(statements.ALL_RECORDS)
     records = {(kind, name): hashlib.sha256(text.encode()).hexdigest() for kind, name, text in rows}
     ((version,),) = db.query((statements.RECORDS_VERSION, ()))[0]
