@@ -37,7 +37,7 @@ _Result = TypeVar("_Result")
 _Statement = TypeVar("_Statement", bound="HeadStatement")
 
 NAMES_SHOWN = 30
-"""How many tables a message lists."""
+"""The number of tables that a message lists at most."""
 
 _POLL_SECONDS = 0.1
 _ANY_SEED = bytes(32)
@@ -47,11 +47,11 @@ class Reader(Protocol):
     """The part of an `Engine` that `discreet.release.answer` uses; `VersionedReader` implements it too."""
 
     def check(self, request: HeadRequest) -> None:
-        """Raise unless the engine can be reached and can answer *request*; sends no statement and reads no row.
+        """Raise unless the engine can be reached and supports *request*; sends no statement and reads no row.
 
         Raises:
-            InputError: the engine cannot answer such a request, as its form and the types of the columns show.
-            EngineUnreachable: there is no connection.
+            InputError: the engine does not support the request, by its form or the types of the columns.
+            EngineUnreachable: the engine cannot be reached.
             EngineError: the engine failed in another way.
         """
         ...
@@ -64,51 +64,51 @@ class Reader(Protocol):
         Rows without a user are left out, and so are rows without one of the labels unless missing labels are kept. Ties
         are in ascending order of the labels, missing ones first, text by UTF-8 bytes. With a domain, exactly its items
         are returned. Labels are text, int64, decimals, booleans, dates or microseconds, whatever the engine. With
-        request.summed.choices, sums with each bound and the shares come, too; only engines with a true attribute
-        has_private_bounds get such requests.
+        request.summed.choices, the head also has the sums with each bound and the shares; only engines whose
+        attribute has_private_bounds is true get such requests.
 
         Args:
             seed: decides which random items of a user are kept, where request.groups_per_user bounds them: the same
                 ones in every engine.
-            progress: called with a share from 0 to 1 about ten times a second; whatever it raises stops the engine.
+            progress: called with a share from 0 to 1 about ten times a second; an exception it raises stops the engine.
 
         Raises:
-            InputError: the engine cannot answer such a request. The request and the types of the columns alone decide
-                that, never a row: such a request costs nothing.
-            EngineUnreachable: there is no connection, and no part of the request was sent. That costs nothing, either.
-            EngineError: the engine failed in another way; its own words, which may hold data, are left out.
-            UnfitData: a view of the data owner's failed on a value.
-            InexactHead: the engine answered, but not with a head that is proven exact.
+            InputError: the engine does not support the request. The request and the types of the columns alone decide
+                that, never a row, so nothing is charged.
+            EngineUnreachable: there is no connection, and no part of the request was sent; nothing is charged.
+            EngineError: the engine failed in another way; its own message, which may hold data, is left out.
+            UnfitData: a view of the data owner failed on a value.
+            InexactHead: the engine's result cannot be proven exact.
         """
         ...
 
     def pairs(
         self, request: HeadRequest, *, progress: Callable[[float], None] | None = None
     ) -> AbstractContextManager[UserItemPairs]:
-        """Write the distinct user-item pairs of the rows that count, and make them queryable until the context exits.
+        """Write the distinct user-item pairs of the selected rows, and make them queryable until the context exits.
 
-        What was written is deleted then. Inside the context, no other method may be called.
+        The pairs are deleted on exit. Inside the context, no other method may be called.
 
         Args:
-            request: its user, items, filter and keep_missing; the limit does not matter.
-            progress: as for `head`, of each query.
+            request: only its user, items, filter and keep_missing are used.
+            progress: called during each query as by `head`.
 
         Raises:
-            InputError: the engine has no pair queries, or not for such a request.
-            EngineError: and its kinds, from every query, as from `head`.
+            InputError: the engine has no pair queries, or does not support the request.
+            EngineError: raised by every query as by `head`, with its subclasses.
         """
         ...
 
 
 class Engine(Reader, Protocol):
-    """A table in some engine, which counts exactly. It is read-only and thread-safe.
+    """A table in an engine that counts exactly. It is read-only and thread-safe.
 
-    No method raises, or not, depending on a single row; `docs/threat-model.md` has the rule.
+    No single row decides whether a method raises; see `docs/threat-model.md`.
     """
 
     @property
     def name(self) -> str:
-        """The table's source without passwords. Keyed noise depends on it unless a catalog names the dataset."""
+        """The source of the table, without passwords. Keyed noise depends on it unless a catalog names the dataset."""
         ...
 
     def columns(self) -> Mapping[str, Kind]:
@@ -131,22 +131,22 @@ class Engine(Reader, Protocol):
         """Raise unless the type of *column* guarantees that every sum of it is exact and does not overflow.
 
         Raises:
-            InputError: it does not.
+            InputError: the type does not guarantee it.
             EngineError: the engine failed.
         """
         ...
 
     def data_version(self) -> str | None:
-        """Return a public text that changes whenever the data does and depends on no row, or None if there is none."""
+        """Return a public text that changes with the data but is computed from no row, or None if there is none."""
         ...
 
     @property
     def has_pairs(self) -> bool:
-        """True if the engine has pair queries; known without a connection."""
+        """True if the engine has pair queries; needs no connection."""
         ...
 
     def fetch(self, statement: str) -> pa.Table:
-        """Return all rows of the data owner's statement: the values of a domain, or the version of the data.
+        """Return all rows of a statement of the data owner, which selects a domain or the version of the data.
 
         Raises:
             EngineError: the engine failed, or the statement is wrong.
@@ -162,7 +162,7 @@ class Connection(Protocol):
     """A connection on which an engine runs one request at a time; it may connect at its first use."""
 
     def close(self) -> None:
-        """End it; whatever a request left there is deleted."""
+        """Close the connection, and delete everything that its requests left in the engine."""
         ...
 
 
@@ -172,7 +172,7 @@ _Connection = TypeVar("_Connection", bound=Connection)
 class PooledEngine(ABC, Generic[_Connection]):
     """An engine with a connection for each request.
 
-    One that served its request is kept for the next, so that there are never more than there were requests at once.
+    Connections are reused, so there are at most as many as there were concurrent requests.
     """
 
     keeps_connections: ClassVar[bool] = True
@@ -282,7 +282,7 @@ class SqlEngine(PooledEngine[_Connection], Generic[_Connection, _Statement]):
     def _statement(
         self, connection: _Connection, request: HeadRequest, columns: Mapping[str, Column], seed: bytes
     ) -> _Statement:
-        """Return the statement for a head, or raise `InputError` if there is none."""
+        """Return the statement for a head, or raise `InputError` if the engine does not support the request."""
 
     @abstractmethod
     def _run(
@@ -294,7 +294,7 @@ class SqlEngine(PooledEngine[_Connection], Generic[_Connection, _Statement]):
     def _open_pairs(
         self, connection: _Connection, statement: _Statement, progress: Callable[[float], None] | None
     ) -> AbstractContextManager[UserItemPairs]:
-        """Write the pairs of the rows of *statement*; delete whatever was written on exit."""
+        """Write the pairs of the rows of *statement*; delete them on exit."""
 
 
 def _check_pairs(request: HeadRequest) -> None:
@@ -315,7 +315,7 @@ def check_private_bounds(engine: Engine, summed: Summed) -> None:
     """Refuse a sum with a private bound, before a row is read, on engines that may not support it.
 
     Raises:
-        InputError: the bound of *summed* is chosen privately, and the engine does not know such sums.
+        InputError: the bound of *summed* is chosen privately, which the engine does not support.
     """
     if summed.choices and not getattr(engine, "has_private_bounds", False):
         raise InputError(
@@ -327,7 +327,7 @@ def check_names(names: Iterable[str], source: str) -> None:
     """Refuse column names that differ only in case, which SQL does not distinguish.
 
     Raises:
-        InputError: two names differ in case only, or not at all.
+        InputError: two names are equal, or differ only in case.
     """
     folded = [name.casefold() for name in names]
     if len(set(folded)) < len(folded):
@@ -352,10 +352,10 @@ def run(
 
     Args:
         work: runs in a thread of its own.
-        cancel: makes it stop soon; called if anything else ends the wait, and waited for.
-        seconds: how long it may take, or None.
-        progress: called every tenth of a second; whatever it raises stops the work.
-        share: how much is done, from 0 to 1.
+        cancel: stops *work* soon; called if the wait ends before *work* does.
+        seconds: time limit, or None.
+        progress: called every tenth of a second; any exception that it raises stops the work.
+        share: returns the completed share of the work, from 0 to 1.
 
     Raises:
         EngineTimeout: it took too long.
@@ -369,7 +369,7 @@ def run(
                 try:
                     return future.result(timeout=left)
                 except Waiting:
-                    if future.done():  # since then, or the work itself ran into a time limit
+                    if future.done():  # it ended just now, or *work* itself raised TimeoutError
                         return future.result()
                 if end is not None and time.monotonic() >= end:
                     raise EngineTimeout(f"the engine did not answer within {seconds:g} seconds")
@@ -386,14 +386,14 @@ _WRONG_LABEL = "the domain lists a label that is missing or not of the type of i
 
 
 def exact_head(table: pa.Table, request: HeadRequest) -> ExactHead:
-    """Return the head from an engine's answer to *request*, once it is proven exact.
+    """Return the head from an engine's result for *request*, after checking that it is exact.
 
     Args:
         table: labels in columns i0, i1, ..., and the columns of `number_columns`.
-        request: what was sent.
+        request: the request that was sent.
 
     Raises:
-        InexactHead: what came back cannot be the head: too long, out of order, a label twice, a count below 1.
+        InexactHead: the table cannot be the head: too many rows, out of order, a label twice, or a count below 1.
     """
     labels = table.select([f"i{n}" for n in range(len(request.items))]).rename_columns(list(request.items))
     counts = int64_array(table.column("n"))
@@ -419,7 +419,7 @@ def _check_order(table: pa.Table, request: HeadRequest) -> None:
     names = [f"i{n}" for n in range(len(request.items))]
     ranked, keys = table, [("n", "descending")]
     for name in names:
-        if table.column(name).null_count:  # missing labels come first: not present sorts before present
+        if table.column(name).null_count:  # missing labels come first: False sorts before True
             ranked = ranked.append_column(f"{name} present", table.column(name).is_valid())
             keys.append((f"{name} present", "ascending"))
         keys.append((name, "ascending"))
@@ -428,7 +428,7 @@ def _check_order(table: pa.Table, request: HeadRequest) -> None:
         raise InexactHead("the engine answered in another order than was requested")
     if len(table) and table.column("n")[-1].as_py() < (1 if request.domain is None else 0):
         raise InexactHead("the engine answered with items that have no users")
-    # Without threads: Arrow's would compete with those of the engine for a fraction of a millisecond of work.
+    # Arrow's threads would compete with the engine's for a fraction of a millisecond of work.
     if len(table.group_by(names, use_threads=False).aggregate([])) < len(table):
         raise InexactHead("the engine answered with an item twice")
 
@@ -437,30 +437,30 @@ def int64_array(column: pa.ChunkedArray) -> NDArray[np.int64]:
     """Return a column of numbers as an array.
 
     Raises:
-        InexactHead: one is missing.
+        InexactHead: a number is missing.
     """
     if column.null_count:
         raise InexactHead("the engine answered with an item without a count")
-    # Not to_numpy(), which imports pandas where it is installed: a quarter of a second.
+    # to_numpy() would import pandas where it is installed, which takes a quarter of a second.
     return np.array(np.from_dlpack(column.cast(pa.int64()).combine_chunks()), dtype=np.int64)
 
 
 def typed_domain(domain: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
     """Return the items of a listed domain in the types of the labels.
 
-    DuckDB casts them, in memory, so that a label means the same whatever the engine that counts.
+    DuckDB casts them in memory, so that a label means the same in every engine.
 
     Args:
-        domain: as it was given, with the item columns; its labels may be text that reads as the type.
-        types: of the labels, for each item column in the order of the request: string, int64, decimal128, bool,
-            date32 or timestamp[us].
+        domain: a table with the item columns; its labels may be text that can be parsed as the type.
+        types: type of each item column, in the order of the request: string, int64, decimal128, bool, date32 or
+            timestamp[us].
 
     Returns:
         the same rows, with columns i0, i1, ... of those types.
 
     Raises:
-        InputError: a label is missing, or not a value of its column's type that is written as one; an item is listed
-            twice; or a date or moment is outside the years 1 to 9999.
+        InputError: a label is missing, or is not the canonical form of a value of its column's type; an item is listed
+            twice; or a date or timestamp is outside the years 1 to 9999.
     """
     try:
         listed = _as_given(domain, types)
@@ -488,7 +488,7 @@ def _as_given(domain: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table | 
 
 @lru_cache(maxsize=1)
 def _database() -> duckdb.DuckDBPyConnection:
-    """Return an in-memory database whose cursors see only what is registered on them."""
+    """Return an in-memory database; a cursor sees only the tables that are registered on it."""
     return duckdb.connect(config={"threads": 1})
 
 
@@ -503,9 +503,9 @@ def _cast_domain(connection: duckdb.DuckDBPyConnection, domain: pa.Table, types:
         cast = f"TRY_CAST({quoted(column)} AS {wanted[column]})"
         casts.append(f"{cast} AS i{n}")
         wrong.append(f"{cast} IS NULL")
-        # A label that changes on the way there and back (1.5 as a whole number, '07') is not of that type.
+        # A label that changes in a cast to the type and back (1.5 to an integer, '07') is not of that type.
         wrong.append(f"TRY_CAST({cast} AS {given[column]}) IS DISTINCT FROM {quoted(column)}")
-        if pa.types.is_temporal(type_):  # what no calendar of Python's holds
+        if pa.types.is_temporal(type_):  # a value that Python's datetime cannot hold
             wrong.append(f"{cast} NOT BETWEEN CAST({_FIRST} AS {wanted[column]}) AND CAST({_LAST} AS {wanted[column]})")
     if connection.execute(f"SELECT 1 FROM domain WHERE {' OR '.join(wrong)} LIMIT 1").fetchall():
         raise InputError(_WRONG_LABEL)
@@ -523,8 +523,8 @@ class RequestQueue:
     """A first-in, first-out queue for the connections of one engine. It is thread-safe.
 
     Args:
-        connections: slots; four times as many requests may wait.
-        seconds: how long a request may wait, or None.
+        connections: the number of slots; four times as many requests may wait.
+        seconds: time limit of the wait, or None.
     """
 
     def __init__(self, connections: int = 4, seconds: float | None = None) -> None:
@@ -539,7 +539,7 @@ class RequestQueue:
         """Wait for a slot, and hold it until the context exits.
 
         Args:
-            progress: called with 0 about ten times a second; whatever it raises ends the wait.
+            progress: called with 0 about ten times a second; an exception that it raises ends the wait.
 
         Raises:
             EngineBusy: too many requests wait already, or this one waited too long.

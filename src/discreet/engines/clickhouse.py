@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from discreet.head_request import HeadRequest
 
 SETTINGS = {
-    # What is too much is an error, never left out. An account or a profile may have said otherwise.
+    # A query over a limit fails instead of dropping rows, even if an account or a profile says otherwise.
     **dict.fromkeys(
         [
             *(
@@ -48,7 +48,7 @@ SETTINGS = {
     "additional_table_filters": "{}",
     "additional_result_filter": "",
     "count_distinct_implementation": "uniqExact",
-    # What the statement means.
+    # Semantics of the statement.
     "cast_keep_nullable": "1",
     "join_use_nulls": "1",
     "transform_null_in": "0",
@@ -57,14 +57,14 @@ SETTINGS = {
     "aggregate_functions_null_for_empty": "0",
     "decimal_check_overflow": "1",
     "date_time_output_format": "simple",
-    # How the answer comes.
+    # Format of the response.
     "output_format_arrow_string_as_string": "1",
     "output_format_arrow_low_cardinality_as_dictionary": "0",
-    "wait_end_of_query": "1",  # an error after the first rows would come with the status of success
+    "wait_end_of_query": "1",  # else an error after the first rows has status 200
     "cancel_http_readonly_queries_on_client_close": "1",
     "max_query_size": "1073741824",  # for listed items
 }
-"""Sent with every statement; a server that does not know one, or does not let the account set it, refuses it."""
+"""Settings sent with every statement; a server that does not know one, or forbids the account to set it, refuses."""
 
 OLDEST = 26
 """The first version that the suite for engines was run on."""
@@ -80,13 +80,13 @@ _KINDS = {
     "Decimal": Kind.DECIMAL,
 }
 _WRAPPED = re.compile(r"(?:LowCardinality|Nullable)\((.*)\)")
-_MOST_DIGITS, _FINEST = 38, 6  # of decimals, and of seconds behind the point, that Arrow's types here hold
+_MOST_DIGITS, _FINEST = 38, 6  # digits of a decimal, and of fractional seconds, in the Arrow types used
 _MISSING_CODES = {"60", "81"}
 _TIMEOUT_CODE = "159"
 _REFUSED_CODES = {"192", "193", "194", "497", "516"}
 _SETTING_CODES = {"115", "164", "452"}
 _PING_SECONDS = 10.0
-_SESSION_SECONDS = 60  # between two statements; then temporary tables that could not be dropped are deleted
+_SESSION_SECONDS = 60  # idle limit of a session; it deletes temporary tables that could not be dropped
 
 
 class ClickHouseEngine(SqlEngine["ClickHouseClient", "ClickHouseStatement"]):
@@ -95,14 +95,14 @@ class ClickHouseEngine(SqlEngine["ClickHouseClient", "ClickHouseStatement"]):
     Args:
         source_url: clickhouse://reader@host:8123/database?table=name; with https=true over TLS, and with
             temporary=true for pair queries, which make temporary tables.
-        table: which table of the database; or the URL names it.
-        view: or a SELECT of the data owner's, used instead of a table.
+        table: name of the table, if the URL does not name it.
+        view: a SELECT of the data owner, used instead of a table.
         password: of the account; sent over TLS only.
-        timeout_seconds: how long a count may take, here and on the server, or None.
+        timeout_seconds: time limit of a query, here and on the server, or None.
 
     Raises:
         InputError: the URL is not valid, or neither a table nor a view was named, or both.
-        EngineError: tables were to be listed, and the server cannot be reached.
+        EngineError: no table was named, and the server cannot be reached to list its tables.
     """
 
     def __init__(
@@ -221,7 +221,7 @@ class ClickHouseStatement(HeadStatement):
         digits = _digits(described.type)
         if digits == _FINEST:
             return f"CAST({value} AS {type_})"
-        # Microseconds of a moment in coarser units may not fit: one out of range is replaced before the cast, too.
+        # A timestamp in coarser units can overflow microseconds, so it is clamped to the range before the cast.
         end = f"9999-12-31 23:59:59.{'9' * digits}".removesuffix(".")
         first, last = (f"CAST('{text}' AS DateTime64({digits}, 'UTC'))" for text in ("0001-01-01", end))
         cast = f"CAST(least(greatest({value}, {first}), {last}) AS {type_})"
@@ -240,13 +240,13 @@ class ClickHouseStatement(HeadStatement):
         match self.columns[column].kind:
             case Kind.TEXT:
                 return self._text(column)
-            case Kind.FLOAT:  # NaN equals nothing here, so that nullif would keep it; IN tells -0.0 from 0.0
+            case Kind.FLOAT:  # nullif would keep NaN, which equals nothing; IN distinguishes -0.0 from 0.0
                 return f"if(isNaN({self.value(column)}), NULL, {self.value(column)} + 0.0)"
         return super().compared(column, kind)
 
     def as_text(self, name: str, column: str) -> str:
         described = self.columns[column]
-        if described.kind is Kind.DECIMAL and described.number is not None:  # a cast drops the zeros at the end
+        if described.kind is Kind.DECIMAL and described.number is not None:  # a cast drops trailing zeros
             return f"toDecimalString({name}, {described.number.scale})"
         return super().as_text(name, column)
 
@@ -276,7 +276,7 @@ class ClickHousePairs(SqlPairs):
     """Pairs in temporary tables of a session, in the memory of the server.
 
     Args:
-        prefix: of the tables' names.
+        prefix: prefix of the tables' names.
         progress: called during each query.
     """
 
@@ -298,13 +298,13 @@ class ClickHousePairs(SqlPairs):
         self._client.execute(f"DROP TEMPORARY TABLE {self._distinct}")
 
     def drop(self) -> None:
-        """Drop what was written; what ClickHouse does not drop now ends with the session."""
+        """Drop the relations; ClickHouse drops the remaining ones at the end of the session."""
         with suppress(DiscreetError):
             for name in self._definitions:
                 self._client.execute(f"DROP TEMPORARY TABLE IF EXISTS {name}")
 
     def _select(self, statement: str, *, labels: bool = False) -> pa.Table:
-        del labels  # the types of the columns are those of the labels already
+        del labels  # the columns have the types of the labels already
         return self._client.run(statement, self._progress)
 
     def _chosen(self, columns: Mapping[str, NDArray[np.int64]]) -> str:
@@ -313,7 +313,7 @@ class ClickHousePairs(SqlPairs):
         return f"(SELECT {names} FROM (SELECT arrayJoin(arrayZip({arrays})) AS v)) AS chosen"
 
     def _double(self, value: float) -> str:
-        # By its bits: how exactly ClickHouse reads the text of a float is a setting.
+        # Passed as bits, because a setting decides how exactly ClickHouse parses the text of a float.
         return f"reinterpretAsFloat64(toUInt64({np.float64(value).view(np.uint64)}))"
 
 
@@ -325,8 +325,8 @@ class ClickHouseClient:
     """A connection to ClickHouse, opened at its first use.
 
     Args:
-        url: of the server, with the database of names that have none.
-        seconds: how long a statement may take, here and on the server, or None.
+        url: URL of the server; its path is the default database.
+        seconds: time limit of a statement, here and on the server, or None.
     """
 
     def __init__(self, url: Url, seconds: float | None) -> None:
@@ -338,7 +338,7 @@ class ClickHouseClient:
         self._http = HttpConnection(url.host, url.port or (8123 if tls is None else 8443), tls)
 
     def run(self, statement: str, progress: Callable[[float], None] | None = None) -> pa.Table:
-        """Return all rows of *statement*; timestamps without their zone, which is UTC.
+        """Return all rows of *statement*; timestamps are in UTC, without a time zone.
 
         Raises:
             NotFoundError: it names a table that is not there.
@@ -353,14 +353,14 @@ class ClickHouseClient:
         return table.cast(pa.schema(list(zip(table.column_names, types, strict=True))))
 
     def execute(self, statement: str, progress: Callable[[float], None] | None = None) -> bytes:
-        """Return what ClickHouse answers to *statement*; raises as `run` does."""
+        """Return ClickHouse's response to *statement*; raises as `run` does."""
         return run(lambda: self._answer(statement), self._http.cut, seconds=self._seconds, progress=progress)
 
     def ping(self) -> None:
-        """Connect, or see that the server still answers; sends no statement.
+        """Connect, or check that the server still responds; sends no statement.
 
         Raises:
-            EngineUnreachable: it does not.
+            EngineUnreachable: the server does not respond.
         """
         with suppress(ConnectionError):
             if self._http.send("GET", "/ping", seconds=_PING_SECONDS)[1].startswith(b"Ok"):
@@ -370,7 +370,7 @@ class ClickHouseClient:
 
     @contextmanager
     def session(self) -> Iterator[str]:
-        """Make one session of all that runs inside, and return a prefix for its temporary tables.
+        """Run all statements inside the context in one session; yield a prefix for its temporary tables.
 
         Behind a load balancer, another server has no such session, and refuses.
         """
@@ -390,7 +390,7 @@ class ClickHouseClient:
     def _answer(self, statement: str) -> bytes:
         account = {"X-ClickHouse-User": self._url.user or "default"}
         account |= {} if self._url.password is None else {"X-ClickHouse-Key": self._url.password}
-        try:  # without a limit of the connection: the time limit is `run`'s
+        try:  # no timeout on the connection: `run` enforces the time limit
             answer, body = self._http.send("POST", f"/?{urlencode(self._query)}", statement.encode(), account)
         except ConnectionError:
             raise EngineError(f"ClickHouse cannot be reached at {self._url}") from None
@@ -400,7 +400,7 @@ class ClickHouseClient:
         return body
 
     def _refused(self, code: str) -> EngineError | InputError:
-        """Return the error for ClickHouse's number of it; its message may hold data."""
+        """Return the error for ClickHouse's error code, without ClickHouse's message, which may hold data."""
         if code in _MISSING_CODES:
             return NotFoundError(f"{self._url} has no such table")
         if code == _TIMEOUT_CODE and self._seconds is not None:
@@ -415,7 +415,7 @@ class ClickHouseClient:
 
 
 def quoted(name: str) -> str:
-    """Return *name* as an identifier; backslashes are escapes in it."""
+    """Return *name* as a quoted identifier; a backslash is an escape character in it."""
     return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
@@ -439,7 +439,7 @@ def column_of(type_: str) -> Column:
 
 
 def _digits(type_: str) -> int:
-    """Return the digits of a moment's seconds behind the point; of types that always fit, as many as ours has."""
+    """Return a timestamp type's digits of fractional seconds, or `_FINEST` if all its values fit microseconds."""
     return int(type_[len("DateTime64(")]) if type_.startswith("DateTime64(") else _FINEST
 
 

@@ -59,7 +59,7 @@ _READ_AS = {
     Kind.DATE: "DATE",
     Kind.TIMESTAMP: "TIMESTAMP",
 }
-"""The types that text in files without types is read as, by the kind of the constant it is compared with."""
+"""For files without types, the type that text is cast to, by the kind of the constant in the comparison."""
 
 _CHANGED = "{} has changed since it was opened; open it again"
 _AS_TEXT = {"ENUM", "UUID", "HUGEINT", "UHUGEINT"}
@@ -67,7 +67,7 @@ _AS_TEXT = {"ENUM", "UUID", "HUGEINT", "UHUGEINT"}
 
 def _configure(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute("SET python_enable_replacements = false; SET TimeZone = 'UTC'")
-    # DuckDB computes its progress only if it believes that it draws a bar, which Jupyter needs ipywidgets for.
+    # DuckDB computes its progress only with a progress bar enabled, which needs ipywidgets in Jupyter.
     with contextlib.suppress(duckdb.InvalidInputException):
         connection.execute("SET enable_progress_bar = true; SET enable_progress_bar_print = false")
         connection.execute("SET progress_bar_time = 0")
@@ -79,17 +79,17 @@ def _base(type_: str) -> str:
 
 
 class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
-    """An engine for what DuckDB reads.
+    """An engine for files, DuckDB tables and frames.
 
     Args:
         source: a path or glob of Parquet or CSV files, a DuckDB file or "duckdb:///file.db?table=name", an Arrow table,
             a pandas or Polars frame.
-        table: which table of a DuckDB file; may be left out if there is only one.
-        view: or a SELECT of the data owner's, in which files and frames are called source.
-        timeout_seconds: how long a count may take, or None.
+        table: name of the table of a DuckDB file; None if the file has only one.
+        view: a SELECT of the data owner, in which files and frames are called source.
+        timeout_seconds: time limit of a query, or None.
 
     Raises:
-        InputError: there is nothing there that can be read.
+        InputError: the source does not exist, or cannot be read.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         timeout_seconds: float | None = None,
     ) -> None:
         spill = tempfile.mkdtemp(prefix="discreet-")
-        # The scheduler is fair: threads turn from a long query to a short one before the long one ends.
+        # With a fair scheduler, a short query need not wait for the end of a long one.
         self._database = duckdb.connect(config={"temp_directory": spill, "scheduler_process_partial": "true"})
         self._close = weakref.finalize(self, _close, self._database, spill)
         _configure(self._database)
@@ -111,7 +111,7 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         super().__init__(self._source.identity)
 
     def data_version(self) -> str | None:
-        """Return where the files are and when they were last changed, or None if there are no files."""
+        """Return the paths of the files and the times of their last changes, or None without files."""
         return files_version(self._source.files) or None
 
     def fetch(self, statement: str) -> pa.Table:
@@ -134,9 +134,9 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         return connection
 
     def _ping(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Raise `EngineUnreachable` if files changed that were checked when they were opened.
+        """Raise `EngineUnreachable` if the files changed after they were checked at opening.
 
-        They are not checked again here: whether a request fails would depend on what is in them.
+        They are not checked again here, because their rows would then decide whether a request fails.
         """
         del connection
         if self._source.read_version is None:
@@ -216,14 +216,14 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         work: Callable[[], pa.Table],
         progress: Callable[[float], None] | None,
     ) -> pa.Table:
-        """Run *work* with the deadline, and without DuckDB's messages, which may hold data."""
+        """Run *work* within the time limit, and remove DuckDB's messages, which may hold data, from errors."""
         try:
             return run(
                 work,
                 connection.interrupt,
                 seconds=self._seconds,
                 progress=progress,
-                share=lambda: connection.query_progress() / 100,  # -1 before and after
+                share=lambda: connection.query_progress() / 100,  # it is -1 before and after a query
             )
         except duckdb.ConversionException:
             raise UnfitData(
@@ -234,7 +234,7 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
 
 
 def _close(connection: duckdb.DuckDBPyConnection, spill: str) -> None:
-    with contextlib.suppress(duckdb.Error):  # a connection is in use, and ends with its request
+    with contextlib.suppress(duckdb.Error):  # a connection still in use closes after its request
         connection.close()
     shutil.rmtree(spill, ignore_errors=True)
 
@@ -258,7 +258,7 @@ class DuckDBStatement(HeadStatement):
     """The statement for a head in DuckDB's SQL.
 
     Args:
-        seed: which random items of a user are kept.
+        seed: selects the random items that are kept of each user.
     """
 
     def __init__(self, request: HeadRequest, source: Source, columns: Mapping[str, Column], seed: bytes) -> None:
@@ -266,7 +266,7 @@ class DuckDBStatement(HeadStatement):
         self._database = source.database
 
     def moment(self, column: str) -> str:
-        # TIMESTAMP_S and _MS hold moments that have no microseconds within 64 bits.
+        # TIMESTAMP_S and _MS hold timestamps whose microseconds overflow 64 bits.
         cast = _base(self.columns[column].type).startswith("TIMESTAMP_")
         return f"TRY_CAST({self.value(column)} AS TIMESTAMP)" if cast else self.value(column)
 
@@ -276,7 +276,7 @@ class DuckDBStatement(HeadStatement):
         described = self.columns[column].type
         if _base(described) in _AS_TEXT:
             return f"CAST({self.value(column)} AS VARCHAR)"
-        if described in _BITS and described not in {"BIGINT", "UBIGINT"}:  # a cast that is not needed costs time
+        if described in _BITS and described not in {"BIGINT", "UBIGINT"}:  # an unnecessary cast costs time
             return f"CAST({self.value(column)} AS BIGINT)"
         return self._by_bytes(column)
 
@@ -301,9 +301,9 @@ class DuckDBStatement(HeadStatement):
         return super().as_text(name, column)
 
     def size(self, text: str) -> str:
-        return f"strlen({text})"  # DuckDB's octet_length is for blobs
+        return f"strlen({text})"  # DuckDB's octet_length takes only blobs
 
     def _by_bytes(self, column: str) -> str:
-        """Return the column without its collation, which could make two texts one."""
+        """Return the column without its collation, which could treat different texts as equal."""
         collated = self._database and self.columns[column].type == "VARCHAR"
         return f"{self.value(column)} COLLATE C" if collated else self.value(column)

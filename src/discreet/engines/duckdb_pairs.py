@@ -27,7 +27,7 @@ _BATCH = 2**20
 _OUT_OF_ORDER = "DuckDB returned pairs in a different order than they were written"
 _ROWS, _ITEMS, _SORTED, _PAIRS = (f"discreet_{name}" for name in ("rows", "items", "sorted", "pairs"))
 _GIVEN = "discreet_given"
-"""The name of an Arrow table that a statement reads."""
+"""The name under which Arrow tables are registered for a statement."""
 
 
 class DuckDBPairs:
@@ -38,7 +38,7 @@ class DuckDBPairs:
     `LARGEST_BASKET` pairs of one user and a few numbers per item.
 
     Args:
-        words: the dialect, the rows and the filter.
+        words: writes the SELECT of the rows in DuckDB's dialect.
         run: runs a statement within the time limit.
     """
 
@@ -89,7 +89,7 @@ class DuckDBPairs:
         self._users_of_size = users_of_size
 
     def drop(self) -> None:
-        """Drop what was written, however far that came."""
+        """Drop all tables that were written, also after a failure."""
         for name in (_PAIRS, _SORTED, _ITEMS, _ROWS):
             self._connection.execute(f"DROP TABLE IF EXISTS {name}")
         self._connection.unregister(_GIVEN)
@@ -114,7 +114,7 @@ class DuckDBPairs:
         for held, sizes in self._baskets():
             cost = cost_of[held]
             spent = _by_user(cost, sizes)
-            if (last_scale == last).all():  # users cost the same at all scales up to the last one
+            if (last_scale == last).all():  # a user costs the same at every scale up to the last one
                 users += np.bincount(_bins(spent, bounds[: last + 2])[spent > 0], minlength=len(bounds))
                 continue
             users[0] -= np.count_nonzero(spent == 0)
@@ -147,18 +147,18 @@ class DuckDBPairs:
         return table.rename_columns(list(self._words.request.items))
 
     def _by_item(self, items: Ints, values: Ints) -> Ints:
-        """Return the values of *items* by number in the table, 0 for other items."""
+        """Return the values of *items* in an array indexed by the item's number in the table, 0 for other items."""
         placed = np.zeros(self._items, dtype=np.int64)
         placed[self._numbers[items]] = values
         return placed
 
     def _baskets(self) -> Iterator[tuple[Ints, Ints]]:
-        """Yield the numbers of the items of some users, user by user, and how many items each of these users has.
+        """Yield batches of whole users: their items' numbers, user by user, and the number of items of each user.
 
         Users with more than `LARGEST_BASKET` items are left out.
 
         Raises:
-            InexactHead: the users do not come in order.
+            InexactHead: the users are not in order.
         """
         users = items = np.zeros(0, dtype=np.int64)
         for more_users, more_items, is_last in self._batches(_PAIRS):
@@ -166,13 +166,13 @@ class DuckDBPairs:
             if (users[1:] < users[:-1]).any():
                 raise InexactHead(_OUT_OF_ORDER)
             starts = np.flatnonzero(users[1:] != users[:-1]) + 1
-            # The last user may go on in the next batch.
+            # The last user may have more rows in the next batch.
             whole = len(users) if is_last else int(starts[-1]) if len(starts) else 0
             sizes = np.diff(starts[starts < whole], prepend=0, append=whole)
             if whole:
                 few = sizes <= LARGEST_BASKET
                 yield (items[:whole], sizes) if few.all() else (items[:whole][np.repeat(few, sizes)], sizes[few])
-            # What is left is one user's. Beyond LARGEST_BASKET the user is left out: more would only take memory.
+            # The rest is one user's. More pairs than LARGEST_BASKET + 1 would only take memory: the user is left out.
             users, items = users[whole:][: LARGEST_BASKET + 1], items[whole:][: LARGEST_BASKET + 1]
 
     def _write_distinct(self) -> None:
@@ -193,7 +193,7 @@ class DuckDBPairs:
             self._run(lambda: self._connection.execute(f"INSERT INTO {_PAIRS} FROM {_GIVEN}"))
 
     def _batches(self, table: str) -> Iterator[tuple[Ints, Ints, bool]]:
-        """Yield the users and the items of the rows of *table*, and whether these are the last ones.
+        """Yield batches of *table*: the users, the items, and True for the last batch.
 
         Raises:
             InexactHead: a row is missing.
@@ -208,7 +208,7 @@ class DuckDBPairs:
             yield users, items, end == rows
 
     def _has_integer_users(self) -> bool:
-        """Return True if the users' column is of integers within 64 bits."""
+        """Return True if the user column holds integers that fit int64."""
         column = self._words.columns[self._words.request.user]
         within = column.number is not None and column.number.least >= -(2**63) and column.number.most < 2**63
         return column.kind is Kind.INTEGER and within
@@ -225,13 +225,13 @@ class DuckDBPairs:
 
 
 def _weights(share: NDArray[np.float64]) -> Ints:
-    """Return a user's weight in units of 1 / `WEIGHT_UNIT`, from the share of its items that a bound allows."""
+    """Return users' weights in units of 1 / `WEIGHT_UNIT`, from the share of their items that a bound allows."""
     scaled: Ints = np.floor(WEIGHT_UNIT * np.minimum(1.0, share)).astype(np.int64)
     return np.maximum(scaled - 1, 0)
 
 
 def _by_user(values: Ints, sizes: Ints) -> Ints:
-    """Return the sums of the values of each user, of whom each has at least one."""
+    """Return the sum of the values of each user; *sizes* are the numbers of values, at least 1."""
     if not len(sizes):
         return sizes
     sums: Ints = np.add.reduceat(values, np.cumsum(sizes) - sizes)
@@ -239,10 +239,10 @@ def _by_user(values: Ints, sizes: Ints) -> Ints:
 
 
 def _bins(values: Ints, bounds: Ints) -> Ints:
-    """Return the first bin of each value whose bound is not below it, or else the last one."""
+    """Return for each value the first bin with a bound of at least the value, or else the last bin."""
     return np.minimum(np.searchsorted(bounds, values), len(bounds) - 1)
 
 
 def _sums(keys: Ints, values: Ints, size: int) -> Ints:
-    """Return the sums of *values* by key, exactly: a batch's are below 2^53, up to which floats hold all integers."""
+    """Return the sums of *values* by key; exact, because sums of a batch are below 2^53, the limit of exact floats."""
     return np.bincount(keys, weights=values, minlength=size).astype(np.int64)

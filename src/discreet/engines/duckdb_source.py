@@ -1,4 +1,4 @@
-"""What DuckDB can read, and what is written behind FROM for it."""
+"""Sources that DuckDB can read, and the SQL relations for them."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _CSV = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the rows are.
+    """A source of rows, and the relation that reads it.
 
     Args:
-        name: for messages.
-        files: what is read, if it is files.
-        names: the columns' names in the source, if DuckDB may have changed them.
+        name: the source in messages.
+        files: the paths of the files, if the source is files.
+        names: the columns' original names, if DuckDB may have renamed them.
         database: True for a table of a DuckDB file.
-        untyped: True for CSV files, in which everything is the text that it is: 007 is not 7.
-        read_version: the version of the files, if only those that were checked when they were opened may be queried.
-        frame: what is read under the name frame, if it is one.
-        setup: what each connection runs first.
-        unsafe: columns of a frame in which a value could make DuckDB fail, by their type.
+        untyped: True for CSV files, whose values are all text: 007 is not 7.
+        read_version: version of the files at opening, if queries are refused once they change.
+        frame: the frame to register under the name frame, or None.
+        setup: statement that each connection runs first.
+        unsafe: columns of a frame whose type has values on which DuckDB could fail.
     """
 
     relation: str
@@ -59,14 +59,14 @@ class Source:
 
     @property
     def identity(self) -> str:
-        """What keyed noise depends on: the same for all spellings of the same files."""
+        """The name of the source that keyed noise depends on: the same for all spellings of the same paths."""
         if self.database or not self.files:
             return self.name
         return "\n".join(sorted({_resolved(path) for path in self.files}))
 
 
 def _resolved(path: Path) -> str:
-    """Return the one spelling of a path: from the working directory if it is below that, so that projects can move."""
+    """Return the canonical form of a path: relative if it is in the working directory, so that projects can move."""
     real, here = path.resolve(), Path.cwd()
     return str(real.relative_to(here) if real.is_relative_to(here) else real)
 
@@ -80,10 +80,10 @@ def open_source(
     """Make *source* readable on *connection*.
 
     Args:
-        view: or what the data owner selects from it.
+        view: a SELECT of the data owner from *source*, or None.
 
     Raises:
-        InputError: there is nothing there that can be read.
+        InputError: the source does not exist, or cannot be read.
     """
     if view is None:
         return _opened(connection, source, table)
@@ -95,7 +95,7 @@ def open_source(
     else:
         opened = _opened(connection, source, table)
         frame, setup, name = opened.frame, opened.setup or _NAME.format(opened.relation), opened.name
-    # What a view shows may change without its files, so it has no version of its own.
+    # The rows of a view may change although its files do not, so it has no version.
     shown = Source(f"({view}\n) AS shown", f"{name}, a view", database=True, frame=frame, setup=setup)
     prepare(connection, shown)
     return shown
@@ -110,7 +110,7 @@ def prepare(connection: duckdb.DuckDBPyConnection, source: Source) -> None:
 
 
 def name_source(connection: duckdb.DuckDBPyConnection, source: Source) -> None:
-    """Give files and frames the name source, for statements of the data owner's."""
+    """Make files and frames available as source, for statements of the data owner."""
     if not source.database:
         connection.execute(_NAME.format(source.relation))
 
@@ -144,7 +144,7 @@ def _opened(connection: duckdb.DuckDBPyConnection, source: Any, table: str | Non
 
 
 def _unsafe_timestamps(frame: Any) -> frozenset[str]:  # noqa: ANN401 - an Arrow table or a Polars frame
-    """Return the timestamps with a zone that are coarser than microseconds: DuckDB fails where they do not fit.
+    """Return the columns of timestamps with a zone in units above microseconds: DuckDB fails if one overflows.
 
     Raises:
         InputError: the table's buffers are not valid, for example text that is not UTF-8.
@@ -161,10 +161,10 @@ def _unsafe_timestamps(frame: Any) -> frozenset[str]:  # noqa: ANN401 - an Arrow
 
 
 def _check_objects(frame: Any) -> None:  # noqa: ANN401 - a pandas frame
-    """Refuse columns whose type would be guessed from their values, where one value could change it for all.
+    """Refuse columns whose type DuckDB would infer from their values, because one value could change it for all.
 
     Raises:
-        InputError: a column of Python objects that are not all text that UTF-8 can encode.
+        InputError: a column of Python objects is not all text, or has text that UTF-8 cannot encode.
     """
     for name, column in frame.items():
         if column.dtype == object and not all(value is None or _is_text(value) for value in column):
@@ -174,12 +174,12 @@ def _check_objects(frame: Any) -> None:  # noqa: ANN401 - a pandas frame
 def _is_text(value: object) -> bool:
     try:
         return isinstance(value, str) and (value.isascii() or bool(value.encode()))
-    except UnicodeEncodeError:  # a surrogate without its other half
+    except UnicodeEncodeError:  # an unpaired surrogate
         return False
 
 
 def original_names(connection: duckdb.DuckDBPyConnection, source: Source) -> list[str]:
-    """Return the columns' names in the source: DuckDB renames one of two that differ in case only."""
+    """Return the original column names: DuckDB renames one of two that differ only in case."""
     if source.names or source.database:
         return list(source.names)
     files = f"[{text_literal(glob.escape(str(source.files[0])))}]"
@@ -200,10 +200,10 @@ def _top_level(schema: list[tuple[str, int]]) -> list[str]:
 
 
 def files_version(files: tuple[Path, ...]) -> str:
-    """Return where *files* are and when they were last changed, as a text that changes when they do.
+    """Return a text of the files' paths and the times of their last changes, as their version.
 
     Raises:
-        OSError: one of them is gone.
+        OSError: a file no longer exists.
     """
     states = [(path.resolve(), path.stat()) for path in files]
     return "\n".join(f"{path} {s.st_mtime_ns} {s.st_ctime_ns} {s.st_ino}" for path, s in states)
@@ -231,15 +231,15 @@ def _files(connection: duckdb.DuckDBPyConnection, pattern: str, paths: list[str]
 
 
 def _check_parquet(files: tuple[Path, ...]) -> bool:
-    """Refuse files whose reading could fail on a value, by their schemas and statistics.
+    """Refuse files that DuckDB could fail to read because of a value, by their schemas and statistics.
 
     DuckDB would cast the columns of other files to those of the first, and timestamps in milliseconds to microseconds.
 
     Returns:
-        True if there are such timestamps, which the statistics show to fit.
+        True if there are timestamps in milliseconds; the statistics show that all of them fit.
 
     Raises:
-        InputError: a file cannot be read, its columns are not those of the first, or a timestamp may not fit.
+        InputError: a file cannot be read, its columns differ from those of the first, or a timestamp may not fit.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -276,7 +276,7 @@ def _fits_microseconds(column: Any) -> bool:  # noqa: ANN401 - a column chunk, o
 
 
 def _csv(connection: duckdb.DuckDBPyConnection, pattern: str, files: tuple[Path, ...]) -> Source:
-    """Read CSV files once, whole, into the table `csv_records`; a field without characters is missing.
+    """Read CSV files once, whole, into the table `csv_records`; an empty field is NULL.
 
     All of it is read before any query, because a malformed record must not decide which queries fail. Nothing is
     guessed from the records, and Python's strict reader finds their ends as RFC 4180 defines them (DuckDB 2.0 and
@@ -304,11 +304,11 @@ def _load_csv(
     """
     import pyarrow as pa
 
-    csv.field_size_limit(_LONGEST_FIELD)  # holds for the whole process; the default refuses more than 128 KiB
+    csv.field_size_limit(_LONGEST_FIELD)  # for the whole process; the default refuses more than 128 KiB
     try:
         with (
             pa.input_stream(str(path), compression="detect") as stream,
-            # Lines end with a line feed alone: the reader refuses a carriage return before anything else.
+            # Lines end at a line feed only; the reader refuses an unquoted carriage return before anything else.
             io.TextIOWrapper(stream, "utf-8-sig", newline="\n") as text,
         ):
             first = text.readline(LONGEST_HEADER)
@@ -340,7 +340,7 @@ def _records(reader: Iterator[list[str]], width: int) -> Iterator[list[str]]:
     """Return the records of *reader*, without empty lines.
 
     Raises:
-        csv.Error: one does not have *width* fields.
+        csv.Error: a record does not have *width* fields.
     """
     for record in reader:
         if len(record) == width:
@@ -374,7 +374,7 @@ def _begins_with(path: Path, magic: bytes, offset: int = 0) -> bool:
     """Return True if the file has *magic* at *offset*, False if there is no such file.
 
     Raises:
-        InputError: it may not be read.
+        InputError: the process may not read the file.
     """
     if not path.is_file():
         return False
@@ -409,7 +409,7 @@ def _attached(connection: duckdb.DuckDBPyConnection, path: Path, table: str | No
         raise InputError(f"{wanted}; the tables of {str(path)!r} are {', '.join(map(repr, known)) or 'none'}")
     schema, name, kind = rows[known.index(table)]
     files = (path, *(log for log in [path.with_name(f"{path.name}.wal")] if log.exists()))
-    if kind != "BASE TABLE":  # what a view shows may change without its file
+    if kind != "BASE TABLE":  # the rows of a view may change although its file does not
         files = ()
     named = f"{_resolved(path)}, table {table}"
     return Source(f"source.{quoted(schema)}.{quoted(name)}", named, files, database=True, setup=_USE)

@@ -18,16 +18,16 @@ _CONNECT_SECONDS = 10.0
 
 
 class HttpConnection:
-    """A connection that is opened at its first use, and again when the server has closed it between two requests.
+    """A connection that opens at its first use, and reopens if the server closed it between two requests.
 
-    No variable of the environment, such as a proxy, decides where a request is sent.
+    It ignores environment variables such as those of proxies.
 
     Args:
-        port: None for that of HTTP or HTTPS.
-        tls: how certificates are checked; None for a connection without TLS.
+        port: None for the default port of HTTP or HTTPS.
+        tls: the TLS context; None for a connection without TLS.
 
     Attributes:
-        opened: how often it was opened.
+        opened: number of times it was opened.
 
     Raises:
         InputError: *host* has spaces or control characters.
@@ -57,8 +57,8 @@ class HttpConnection:
         """Send a request and return the response with its body.
 
         Args:
-            path: with the query string.
-            seconds: how long the server may send nothing, or None.
+            path: path and query string.
+            seconds: time limit while the server sends nothing, or None.
 
         Raises:
             ConnectionError: the server cannot be reached, or the connection ended before the response did.
@@ -68,14 +68,14 @@ class HttpConnection:
             self._http.request(method, path, body, headers or {})
             response = self._http.getresponse()
             return response, response.read()
-        except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: a host that is no name
+        except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: the host is not a valid name
             self._http.close()
             raise ConnectionError("the request has no response") from error
         finally:
             self._is_cut = False
 
     def cut(self) -> None:
-        """End the request that another thread sends; if it sends none yet, its next one."""
+        """Abort the request of another thread; if none is in progress, its next one."""
         self._is_cut = True
         sock = self._http.sock
         if sock is not None:
@@ -87,11 +87,11 @@ class HttpConnection:
         self._http.close()
 
     def _open(self, seconds: float | None) -> None:
-        """Connect, unless the connection stands."""
+        """Connect, unless the connection is still open."""
         if self._http.sock is not None:
             with selectors.DefaultSelector() as selector:
                 selector.register(self._http.sock, selectors.EVENT_READ)
-                if selector.select(0):  # no response is due: the server has closed it
+                if selector.select(0):  # readable without a pending request: the server closed it
                     self._http.close()
         if self._http.sock is None:
             self._http.timeout = _CONNECT_SECONDS

@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 class SnapshotEngine(DuckDBEngine):
     """An engine for the newest snapshot of a table of a lakehouse.
 
-    The snapshot is read when it is first seen, so that no value of a row can make a query fail. A query that runs while
-    another snapshot arrives is refused by the check of the data's version.
+    A snapshot is loaded whole before any query, so that no value of a row can make a query fail. The check of the data
+    version refuses a query during which a new snapshot appears.
 
     Args:
-        source_url: of the table.
+        source_url: URL of the table.
         table: must be None: the URL names the table.
-        view: a SELECT of the data owner's, in which the table is called source. A view has no version of its own.
+        view: a SELECT of the data owner, in which the table is called source. A view has no data version.
         password: must be None.
-        timeout_seconds: how long a count may take, or None.
+        timeout_seconds: time limit of a query, or None.
 
     Raises:
-        InputError: the URL is not valid, there is no such table, or it has features that cannot be read exactly.
+        InputError: the URL is not valid, there is no such table, or a feature of the table is unsupported.
     """
 
-    keeps_connections: ClassVar[bool] = False  # a kept one would read the snapshot of its first request
+    keeps_connections: ClassVar[bool] = False  # a reused connection would read the snapshot of its first request
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class SnapshotEngine(DuckDBEngine):
         self._has_view = view is not None
 
     def data_version(self) -> str | None:
-        """Return the id of the newest snapshot, which the next request reads; None for a view."""
+        """Return the id of the newest snapshot, and load it for the next request; None for a view."""
         with self._loading:
             try:
                 newer = self._load(self._loaded)
@@ -88,12 +88,12 @@ class SnapshotEngine(DuckDBEngine):
 
     @abstractmethod
     def _load(self, known: str | None) -> tuple[str, pa.Table] | None:
-        """Return the newest snapshot and its id, or None if that is *known*."""
+        """Return the newest snapshot and its id, or None if its id is *known*."""
 
     @staticmethod
     @abstractmethod
     def _failures() -> tuple[type[Exception], ...]:
-        """Return the exception classes that reading may raise."""
+        """Return the exception classes of the table's library."""
 
 
 class DeltaEngine(SnapshotEngine):

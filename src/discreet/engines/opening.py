@@ -31,10 +31,10 @@ ENGINES = {
     "pinot": ("pinot", "PinotEngine", None),
     "pinots": ("pinot", "PinotEngine", None),
 }
-"""By the scheme of a URL: the module, its class, and the extra that brings its libraries, if it needs any."""
+"""For each URL scheme, the module, its class, and the extra that installs its libraries, if it needs any."""
 
 GROUP = "discreet.engines"
-"""Entry points by which other packages bring engines: a scheme, and a class with the parameters of `open_engine`."""
+"""Entry points of engines in other packages: a scheme, and a class with the parameters of `open_engine`."""
 
 
 def open_engine(
@@ -48,15 +48,15 @@ def open_engine(
     """Return the engine that reads *source*.
 
     Args:
-        source: a URL with one of the schemes in `ENGINES` or of an installed package, or whatever DuckDB reads: see
+        source: a URL with one of the schemes in `ENGINES` or of an installed package, or a source of
             `discreet.engines.duckdb.DuckDBEngine`.
-        table: which table; a URL may name it, too.
-        view: or a SELECT of the data owner's, which stands in its place.
-        password: of the account, where the engine has no other way to learn it.
-        timeout_seconds: how long a count may take, or None.
+        table: name of the table, if the URL does not name it.
+        view: a SELECT of the data owner, used instead of a table.
+        password: password of the account, if the engine finds it nowhere else.
+        timeout_seconds: time limit of a query, or None.
 
     Raises:
-        InputError: no engine reads such a source, its library is not installed, or there is nothing there.
+        InputError: no engine reads such a source, its library is not installed, or the source does not exist.
         EngineError: the engine cannot be reached.
     """
     scheme = _SCHEME.match(source) if isinstance(source, str) else None
@@ -94,7 +94,7 @@ def _installed(name: str) -> Callable[..., Engine] | None:
     """Return the engine that another package registers for a scheme, or None.
 
     Raises:
-        InputError: several packages do, or it cannot be imported.
+        InputError: several packages register the scheme, or the engine cannot be imported.
     """
     points = [] if name in ENGINES else list(entry_points(group=GROUP, name=name))
     if len(points) > 1:
@@ -111,12 +111,12 @@ class Url:
     """The parts of a URL, unquoted.
 
     Args:
-        scheme: before the colon, in lower case.
-        host: empty if there is none.
-        port: None for the engine's own.
+        scheme: in lower case, without the colon.
+        host: empty if the URL names none.
+        port: None for the engine's default port.
         user: or None.
-        password: or None. Shown nowhere.
-        path: without the slash before it.
+        password: or None; never shown.
+        path: without its leading slash.
     """
 
     scheme: str
@@ -131,7 +131,7 @@ class Url:
         """Refuse options that the engine does not support.
 
         Raises:
-            InputError: there is one.
+            InputError: the URL has such an option.
         """
         known = sorted(allowed)
         for name in self.options:
@@ -141,10 +141,10 @@ class Url:
                 )
 
     def table(self, given: str | None, view: str | None) -> str | None:
-        """Return the table's name: *given*, or the one in the URL; None if there is none.
+        """Return *given* or else the table name in the URL; None if neither is set.
 
         Raises:
-            InputError: there is a view, too.
+            InputError: both a table and a view were named.
         """
         table = given or self.options.get("table") or None
         if table is not None and view is not None:
@@ -152,14 +152,14 @@ class Url:
         return table
 
     def with_password(self, given: str | None) -> Url:
-        """Return the URL with the password *given*, or with its own."""
+        """Return the URL with the password *given*, or unchanged if it is None."""
         return self if given is None else replace(self, password=given)
 
     def check_tls(self, engine: str) -> None:
         """Refuse a password that would be sent without TLS, for engines whose URLs take https=true.
 
         Raises:
-            InputError: it would be.
+            InputError: the password would be sent without TLS.
         """
         if self.password is not None and self.options.get("https") != "true":
             raise InputError(f"a password is sent to {engine} over TLS only; add https=true to the URL")
@@ -176,7 +176,7 @@ def parse_url(text: str) -> Url:
     """Return the parts of *text*.
 
     Raises:
-        InputError: it is no URL, has a fragment, or names an option twice.
+        InputError: *text* is not a URL, has a fragment, or names an option twice.
     """
     try:
         parts = urlsplit(text)

@@ -37,7 +37,7 @@ class SqlPairs(ABC):
     `LARGEST_BASKET` items are in the first two only.
 
     Args:
-        words: the dialect, the rows and the filter; its parameters are those of the first relation.
+        words: writes the SELECT of the rows in the engine's dialect; its parameters belong to the first relation.
     """
 
     def __init__(self, words: HeadStatement, prefix: str = "discreet_") -> None:
@@ -64,15 +64,15 @@ class SqlPairs(ABC):
 
     @abstractmethod
     def _select(self, statement: str, *, labels: bool = False) -> pa.Table:
-        """Return the rows of a SELECT on the relations.
+        """Return the result of a SELECT on the relations.
 
         Args:
-            statement: selects int64 columns a and b, or
+            statement: selects int64 columns a and b, or label columns i0, i1, ... if *labels* is True.
         """
 
     @abstractmethod
     def _chosen(self, columns: Mapping[str, NDArray[np.int64]]) -> str:
-        """Return a relation with int64 *columns*, for use in FROM."""
+        """Return the SQL of a relation with int64 *columns*, for use in FROM."""
 
     def users_by_size(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
         """Count users by how many items they have."""
@@ -110,7 +110,7 @@ class SqlPairs(ABC):
             costs_by_user = f"SELECT u, max(k) AS k, CAST(sum(c) AS BIGINT) AS c FROM ({paid}) AS p GROUP BY u"
             places = f"SELECT {self._first_scale(bounds)} AS a FROM ({costs_by_user}) AS t"
         else:
-            # Most users fit at one of the first scales, which sums can tell in half the time of sorting by scale.
+            # Most users fit at one of the first scales; sums find them in half the time of sorting by scale.
             early = range(min(_EARLY_SCALES, len(bounds)))
             sums = (f"CAST(sum(CASE WHEN k >= {k} THEN c ELSE 0 END) AS BIGINT) AS c{k}" for k in early)
             cases = " ".join(f"WHEN c{k} <= {bounds[k]} THEN {k}" for k in early)
@@ -129,7 +129,7 @@ class SqlPairs(ABC):
         chosen = self._chosen({"item": items, "c": costs})
         weight = self._weight(f"sqrt({self._double(bound)} / {self._as_double('c')})")
         cost = f"SELECT u, CAST(sum(c) AS BIGINT) AS c FROM {self._pairs} JOIN {chosen} USING (item) GROUP BY u"
-        # Few users are above the bound: a join with these takes half the time of one with all users.
+        # Few users are above the bound: a join with these alone takes half the time of a join with all users.
         missing = f"SELECT u, {_FULL_WEIGHT} - {weight} AS w FROM ({cost}) AS t WHERE c > {bound}"
         table = self._select(
             f"SELECT item AS a, CAST({_FULL_WEIGHT} * count(*) - coalesce(sum(w), 0) AS BIGINT) AS b "
@@ -147,7 +147,7 @@ class SqlPairs(ABC):
         return table.select(self._items).rename_columns(list(self._words.request.items)).take(arrow_array(order))
 
     def _first_scale(self, bounds: NDArray[np.int64]) -> str:
-        """Return the SQL for the number of scales at which cost c of items with last scale k or more is too high."""
+        """Return the SQL for the number of scales at which c, the cost of items with last scale >= k, is too high."""
         return f"least(k + 1, {_bin('c', bounds)}, {len(bounds) - 1})"
 
     def _weights(self, limit: float) -> str:
@@ -160,7 +160,7 @@ class SqlPairs(ABC):
         return f"greatest(CAST({scaled} AS BIGINT) - 1, 0)"
 
     def _double(self, value: float) -> str:
-        """Return a literal that every engine reads as the float nearest to it; plain decimals may not be."""
+        """Return a literal that every engine parses as the nearest float; some round plain decimals differently."""
         return f"CAST('{float(value)!r}' AS {self._words.double})"
 
     def _as_double(self, name: str) -> str:
@@ -168,7 +168,7 @@ class SqlPairs(ABC):
 
 
 def arrow_array(values: NDArray[np.int64]) -> pa.Array:
-    """Return *values* as an Arrow array. pa.array would import pandas first, which takes a quarter of a second."""
+    """Return *values* as an Arrow array; pa.array would first import pandas, which takes a quarter of a second."""
     return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 

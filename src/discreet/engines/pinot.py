@@ -1,8 +1,7 @@
 """Apache Pinot: offline tables, counted by the single-stage engine over plain HTTP.
 
-By default each server keeps only its largest 5,000 groups, and its answer does not show it. So every statement
-switches that off, the settings that cannot be switched off are read, and an answer is believed only if no sign of
-completeness is missing.
+By default each server silently keeps only its largest 5,000 groups. So every statement switches that off, the settings
+that cannot be switched off are checked, and a response is refused unless all its flags show that it is complete.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ if TYPE_CHECKING:
     from discreet.values import ExactHead, UserItemPairs
 
 _SETTINGS = "/appconfigs"
-"""The broker's path for them; only a restart changes them."""
+"""The broker's path of its settings; only a restart changes them."""
 
 _LIMIT = re.compile(r"\bLIMIT\s+([0-9]+)\s*;?\s*\Z", re.IGNORECASE)
 _FROM = re.compile(r"\bFROM\b", re.IGNORECASE)
 _TABLE = re.compile(r"\w[\w.-]*", re.ASCII)
 _TIME_OUTS = {240, 250, 400}
-"""Pinot's codes of servers and brokers that ran out of time."""
+"""Pinot's error codes of timeouts of servers and brokers."""
 
 _NO_RESPONSE = 427
-"""Pinot's code of a server that did not respond; beside one of `_TIME_OUTS`, it was too slow."""
+"""Pinot's error code of a server that did not respond; together with one of `_TIME_OUTS`, it was too slow."""
 
 LABEL_TYPES = {
     Kind.TEXT: pa.string(),
@@ -70,11 +69,11 @@ class PinotEngine(PooledEngine[PinotClient]):
 
     Args:
         source_url: pinot://broker:8099?table=events&controller=http://host:9000, or pinots:// for a broker over TLS. It
-            names one broker, not a balancer before several, because the settings of the one that answers are read.
-        table: its name, without the type; or the URL names it.
-        view: Pinot has none.
+            names one broker, not a load balancer, because the settings of that broker are checked.
+        table: name of the table, without the type, if the URL does not name it.
+        view: must be None: Pinot has no views.
         password: of the URL's user, at the broker and at the controller; sent over TLS only.
-        timeout_seconds: how long a count may take, here and on the servers, or None.
+        timeout_seconds: time limit of a query, here and on the servers, or None.
 
     Raises:
         InputError: the URL is not valid, or there is no such table.
@@ -111,7 +110,7 @@ class PinotEngine(PooledEngine[PinotClient]):
         account = None if password is None else (url.user or "", password)
         super().__init__(f"{url}, table {table}")
         self._table = table
-        self._relation = f"{table}_OFFLINE"  # new rows come into another one
+        self._relation = f"{table}_OFFLINE"  # new rows arrive in another table, _REALTIME
         self._new_client = partial(
             PinotClient, broker, controller, account, tls_of(broker, controller), timeout_seconds
         )
@@ -124,11 +123,11 @@ class PinotEngine(PooledEngine[PinotClient]):
     def scale(self, column: str) -> int:  # noqa: ARG002 - no decimals are read from Pinot
         return 0
 
-    def check_sum(self, column: str) -> None:  # noqa: ARG002 - of any type
+    def check_sum(self, column: str) -> None:  # noqa: ARG002 - refused for every type
         raise InputError("Pinot cannot add up what each user contributes; its single-stage engine has no subqueries")
 
     def data_version(self) -> str | None:
-        """Return a digest of the times when the segments were made, which no row decides."""
+        """Return a digest of the creation times of the segments, which depend on no row."""
         path, key = self._known.generation.made
         with self._connection() as client:
             answer = client.controller.get(f"/segments/{quote(self._relation)}/{path}")
@@ -136,7 +135,7 @@ class PinotEngine(PooledEngine[PinotClient]):
                 segments = segments_of(client.controller, quote(self._table))
                 made = sorted(int(answer[segment][key]) for segment in segments)
             except (LookupError, TypeError, ValueError):
-                self._known = self._attested(client, client.broker.constant(_SETTINGS))  # another version, perhaps
+                self._known = self._attested(client, client.broker.constant(_SETTINGS))  # Pinot may have been upgraded
                 raise EngineError("the controller of Pinot does not say when all of the segments were made") from None
         return f"{len(made)} segments, {hashlib.sha256(repr(made).encode()).hexdigest()[:32]}"
 
@@ -162,7 +161,7 @@ class PinotEngine(PooledEngine[PinotClient]):
                     else:
                         if self._reattested(client, settings, reading) == known:
                             return head
-                # Counted, or failed, under settings that have changed since they were read: it means nothing.
+                # The settings changed since they were checked, so neither a head nor an error can be trusted.
         raise InexactHead("the table or its cluster is being changed; try again")
 
     @property
@@ -177,12 +176,12 @@ class PinotEngine(PooledEngine[PinotClient]):
         raise InputError("Pinot has no pair queries; release from the head of the counts")
 
     def fetch(self, statement: str) -> pa.Table:
-        """Return all rows of a statement about this table; it ends with a LIMIT if it has several rows."""
+        """Return all rows of a statement on this table; it must end with a LIMIT if it has several rows."""
         with self._connection() as client:
             answer = client.run(statement)
             known = self._attested(client, client.broker.constant(_SETTINGS))
         check_signs(answer, known)
-        if _FROM.search(statement):  # a statement about no table is answered by the broker alone
+        if _FROM.search(statement):  # without FROM, the broker responds without any server
             check_complete(answer, known)
         table = _fetched(answer)
         limit = _LIMIT.search(statement)
@@ -197,7 +196,7 @@ class PinotEngine(PooledEngine[PinotClient]):
         return attested(client.controller, settings, quote(self._table))
 
     def _reattested(self, client: PinotClient, settings: Mapping[str, Any], reading: Future[Attested]) -> Attested:
-        """Return and keep what holds after a statement: *reading*, unless the broker has other settings by then."""
+        """Return and store the checks after a statement: *reading*, or new ones if the broker's settings changed."""
         held, now = reading.result(), client.broker.constant(_SETTINGS)
         self._known = held if now == settings else self._attested(client, now)
         return self._known
@@ -251,7 +250,7 @@ class PinotEngine(PooledEngine[PinotClient]):
         answer = client.run(text, progress)
         check_signs(answer, known)
         if _answered_by_broker(answer):
-            # A broker that knows of no server says the same as one that sees that no row can count.
+            # A broker that knows no server responds like one that finds the filter to be always false.
             if known.segments:
                 every = client.run(f"SELECT COUNT(*) FROM {quoted(self._relation)}", progress)
                 check_signs(every, known)
@@ -273,31 +272,31 @@ def _all_listed(listed: pa.Table, counted: pa.Table, limit: int) -> pa.Table:
 
 
 def check_complete(answer: dict[str, Any], attested: Attested) -> None:
-    """Refuse an answer that is not of all servers and all segments.
+    """Refuse a response that does not cover all servers and all segments.
 
     Args:
-        answer: of the broker, to a statement that it sent to servers.
-        attested: what is known of the cluster.
+        answer: the broker's response to a statement that it sent to servers.
+        attested: the checks of the cluster.
 
     Raises:
-        InexactHead: a part is missing, or may be.
+        InexactHead: a server or a segment is missing, or may be.
     """
     queried = _number(answer, "numServersQueried")
     if not 1 <= queried == _number(answer, "numServersResponded"):
         raise InexactHead("not all of Pinot's servers answered")
-    # A segment that no server has loaded yet is left out without a word.
+    # Pinot silently leaves out a segment that no server has loaded yet.
     if _number(answer, "numSegmentsQueried") + _number(answer, "numSegmentsPrunedByBroker") != len(attested.segments):
         raise InexactHead("Pinot did not read all segments of the table; it may be loading them")
 
 
 def check_signs(answer: dict[str, Any], attested: Attested) -> None:
-    """Refuse an answer with a sign that something was left out.
+    """Refuse a response whose flags do not show that it is complete.
 
     Args:
-        attested: what is known of the cluster; its generation says which signs there are.
+        attested: the checks of the cluster; its generation defines the flags.
 
     Raises:
-        InexactHead: a sign of something left out is there, or one of completeness is not.
+        InexactHead: a flag says that rows or groups were left out, or is missing.
         EngineTimeout: Pinot ran out of time.
     """
     exceptions = answer.get("exceptions")
@@ -318,18 +317,18 @@ def check_signs(answer: dict[str, Any], attested: Attested) -> None:
 
 
 def _answered_by_broker(answer: dict[str, Any]) -> bool:
-    """Return True if the broker sent the statement to no server, because it knows that no row counts."""
+    """Return True if the broker sent the statement to no server, because it knows that the result is empty."""
     return _number(answer, "numServersQueried") == 0 and _number(answer, "numServersResponded") == 0
 
 
 def rows_of(answer: dict[str, Any], names: Sequence[str], types: Sequence[str], limit: int) -> list[list[Any]]:
-    """Return the rows of an answer to a statement for a head.
+    """Return the rows of a response to a statement for a head.
 
     Args:
-        names: of the columns, which show what was counted.
+        names: expected names of the columns, which show what was counted.
 
     Raises:
-        InexactHead: the answer is to another statement.
+        InexactHead: the response does not belong to the statement.
     """
     table = answer.get("resultTable")
     schema = table.get("dataSchema") if isinstance(table, dict) else None
@@ -340,7 +339,7 @@ def rows_of(answer: dict[str, Any], names: Sequence[str], types: Sequence[str], 
         raise InexactHead(
             f"Pinot counted something else than {names[-1]}: its settings rewrite the count into one that is not exact"
         )
-    # The type of a column without values is whatever Pinot makes of it.
+    # Pinot may choose any type for a column without values.
     if rows and schema.get("columnDataTypes") != list(types):
         raise InexactHead("Pinot answered with columns of other types than its schema declares")
     if len(rows) > limit or _number(answer, "numRowsResultSet") != len(rows):
@@ -351,10 +350,10 @@ def rows_of(answer: dict[str, Any], names: Sequence[str], types: Sequence[str], 
 
 
 def _fetched(answer: dict[str, Any]) -> pa.Table:
-    """Return the rows of an answer to a statement of the data owner's.
+    """Return the rows of a response to a statement of the data owner.
 
     Raises:
-        EngineError: there is no table, or a column of a type that is not read.
+        EngineError: the response has no table, or a column of an unsupported type.
     """
     try:
         schema, rows = answer["resultTable"]["dataSchema"], answer["resultTable"]["rows"]
@@ -388,7 +387,7 @@ def counts_of(values: Sequence[Any]) -> pa.Array:
     """Return the counts as Arrow.
 
     Raises:
-        InexactHead: one is not a whole number from 0 to 2^31 - 1, which is what Pinot counts up to.
+        InexactHead: a count is not an integer from 0 to 2^31 - 1, the range of Pinot's counts.
     """
     if not all(type(value) is int and 0 <= value < 2**31 for value in values):
         raise InexactHead("Pinot answered with something that is not a count")

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 OPTIONS = {
-    "useMultistageEngine": "false",  # it keeps 100,000 groups and says that all servers answered, whether they did
-    "numGroupsLimit": "20000000",  # of a segment; what there is above is left out, and a sign set
+    "useMultistageEngine": "false",  # it keeps 100,000 groups, and reports all servers as answering
+    "numGroupsLimit": "20000000",  # per segment; groups beyond it are left out, and a flag is set
     "minSegmentGroupTrimSize": "0",  # 0 is off
     "minServerGroupTrimSize": "0",
     "minBrokerGroupTrimSize": "0",
@@ -43,7 +43,7 @@ OPTIONS = {
     "serverReturnFinalResultKeyUnpartitioned": "false",
     "optimizeMaxInitialResultHolderCapacity": "false",
 }
-"""Sent with every statement. Versions that do not know one ignore it; see `Generation` for what then holds."""
+"""Options sent with every statement. A version ignores unknown ones; `Generation` has the checks for it."""
 
 _SETTINGS_SECONDS = 30.0
 _CANCEL_SECONDS = 2.0
@@ -55,11 +55,11 @@ class PinotClient:
     """A client of one broker and a controller of its cluster, for one request at a time.
 
     Args:
-        broker: its URL.
-        controller: its URL.
+        broker: URL of the broker.
+        controller: URL of the controller.
         account: user and password, for both.
-        tls: how certificates are checked.
-        seconds: how long a statement may take, or None.
+        tls: the TLS context, which validates certificates.
+        seconds: time limit of a statement, or None.
     """
 
     def __init__(
@@ -75,10 +75,10 @@ class PinotClient:
         self._seconds = seconds
 
     def run(self, statement: str, progress: Callable[[float], None] | None = None) -> dict[str, Any]:
-        """Return the broker's answer to a statement, which is not checked yet.
+        """Return the broker's response to a statement, unchecked.
 
         Raises:
-            EngineError: it cannot be reached, refused the account, failed, or took too long.
+            EngineError: the broker cannot be reached, refused the account, failed, or took too long.
         """
         mark = f"discreet-{uuid.uuid4().hex}"
         milliseconds = _DAY_MILLISECONDS if self._seconds is None else max(int(self._seconds * 1000), 1)
@@ -104,9 +104,9 @@ class PinotProcess:
     """A broker or a controller behind a connection for one request at a time.
 
     Args:
-        url: where it listens.
+        url: URL of the process.
         account: user and password.
-        tls: how certificates are checked.
+        tls: the TLS context, which validates certificates.
     """
 
     def __init__(self, url: str, account: tuple[str, str] | None, tls: ssl.SSLContext) -> None:
@@ -120,8 +120,8 @@ class PinotProcess:
             self._headers["Authorization"] = f"Basic {b64encode(':'.join(account).encode()).decode()}"
         self._constants: dict[str, tuple[int, Any]] = {}
 
-    def get(self, path: str, seconds: float = _SETTINGS_SECONDS) -> Any:  # noqa: ANN401 - whatever JSON has
-        """Return what is answered; an empty mapping for 404.
+    def get(self, path: str, seconds: float = _SETTINGS_SECONDS) -> Any:  # noqa: ANN401 - any JSON value
+        """Send a GET request and return the JSON of the response; an empty mapping for 404.
 
         Raises:
             EngineError: the process cannot be reached, or refuses.
@@ -129,10 +129,10 @@ class PinotProcess:
         status, body = self._send("GET", path, seconds=seconds)
         return {} if status == HTTPStatus.NOT_FOUND else self._json(status, body)
 
-    def constant(self, path: str) -> Any:  # noqa: ANN401 - whatever JSON has
-        """Return what is answered as long as the process runs: read once per connection, which ends with the process.
+    def constant(self, path: str) -> Any:  # noqa: ANN401 - any JSON value
+        """Return JSON that is constant while the process runs; it is read once per connection.
 
-        Whether the connection still stands is known from the request before.
+        A restart of the process closes the connection, which the preceding request detects.
         """
         read, answer = self._constants.get(path, (0, None))
         if read == 0 or read != self._http.opened:
@@ -140,16 +140,16 @@ class PinotProcess:
             self._constants[path] = (self._http.opened, answer)
         return answer
 
-    def post(self, path: str, content: Mapping[str, str]) -> Any:  # noqa: ANN401 - whatever JSON has
-        """Return what is answered, however long it takes."""
+    def post(self, path: str, content: Mapping[str, str]) -> Any:  # noqa: ANN401 - any JSON value
+        """Send a POST request without a time limit, and return the JSON of the response."""
         body = json.dumps(content).encode()
         return self._json(*self._send("POST", path, body, {"Content-Type": "application/json"}))
 
     def ping(self) -> None:
-        """Ask a broker for its health; no statement is sent.
+        """Check the health of a broker; no statement is sent.
 
         Raises:
-            EngineUnreachable: it cannot be reached, or is not ready.
+            EngineUnreachable: the broker cannot be reached, or is not ready.
         """
         status = None
         with contextlib.suppress(EngineError):
@@ -158,7 +158,7 @@ class PinotProcess:
             raise EngineUnreachable(f"Pinot cannot be reached at {self.url}, or is not ready")
 
     def cancel(self, mark: str) -> None:
-        """Stop waiting for the statement with that mark, and cancel it at the broker if that is possible."""
+        """Stop waiting for the statement that contains *mark*, and cancel it at the broker if possible."""
         self._http.cut()
         with (
             contextlib.suppress(EngineError, ValueError, AttributeError, TypeError),
@@ -188,7 +188,7 @@ class PinotProcess:
             raise EngineError(f"Pinot cannot be reached at {self.url}") from None
         return response.status, answer
 
-    def _json(self, status: int, body: bytes) -> Any:  # noqa: ANN401 - whatever JSON has
+    def _json(self, status: int, body: bytes) -> Any:  # noqa: ANN401 - any JSON value
         if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
             raise EngineError(f"Pinot at {self.url} does not accept the user and the password")
         if status != HTTPStatus.OK:
@@ -200,13 +200,13 @@ class PinotProcess:
 
 
 def tls_of(*urls: str) -> ssl.SSLContext:
-    """Return how certificates are checked; loading the trusted ones takes long, and is not needed without TLS."""
+    """Return a TLS context; it loads the trusted certificates, which takes long, only if a URL uses TLS."""
     secure = any(url.startswith("https://") for url in urls)
     return ssl.create_default_context() if secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def check_url(url: str) -> str:
-    """Return the URL of a controller without a slash at its end.
+    """Return the URL of a controller without its trailing slash.
 
     Raises:
         InputError: it is not valid.
@@ -214,7 +214,7 @@ def check_url(url: str) -> str:
     try:
         parts = urlsplit(url)
         named = _HOST.fullmatch(parts.hostname or "") is not None and parts.port != 0
-    except ValueError:  # a port that is no number
+    except ValueError:  # the port is not a number
         named = False
     if not named or parts.scheme not in {"http", "https"} or "@" in parts.netloc or parts.query or parts.fragment:
         raise InputError("the controller of Pinot is named by a URL such as http://host:9000")
@@ -238,10 +238,10 @@ _STORED_IN_DIMENSIONS = {
     "FLOAT": "-Infinity",
     "DOUBLE": "-Infinity",
 }
-"""By Pinot's types, unless the schema says otherwise; BOOLEAN has no third value."""
+"""Default stored values of NULL, by Pinot's types; a BOOLEAN has no value to spare for NULL."""
 
 _STORED_IN_METRICS = {"STRING": "null"}
-"""The others store 0, which is a number like any other."""
+"""Default stored values of NULL in metrics; other types store 0, which is also an ordinary number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,9 +249,9 @@ class PinotColumn:
     """A column.
 
     Args:
-        kind: OTHER for lists and for types that are not read.
+        kind: OTHER for lists and for unsupported types.
         nullable: False if the schema declares that no value is missing.
-        stored: what is stored where a value is missing; None if that is a value like others.
+        stored: the value that Pinot stores for NULL; None if it is also an ordinary value.
     """
 
     kind: Kind
@@ -264,12 +264,12 @@ def columns_of(schema: Mapping[str, Any], table: str) -> dict[str, PinotColumn]:
     """Return the columns of a schema, in its order.
 
     Args:
-        table: its name, without the type.
+        table: name of the table, without the type.
     """
     columns = {}
     for field, stored in _fields(schema):
         name, type_ = field["name"], field["dataType"]
-        # Pinot reads table.column as the column of that name of the table.
+        # Pinot parses table.column as the column of the table.
         readable = field.get("singleValueField", True) is True and not name.startswith((f"{table}.", "$"))
         kind = _KINDS.get(type_, Kind.OTHER) if readable else Kind.OTHER
         value = _stored(field.get("defaultNullValue"), type_, stored)
@@ -281,8 +281,8 @@ def column_of(name: str, columns: Mapping[str, PinotColumn]) -> PinotColumn:
     """Return a column that a request uses.
 
     Raises:
-        UnknownColumn: it is not there, or not any more.
-        InputError: it holds lists, or its missing values cannot be told from others.
+        UnknownColumn: the table does not have the column, or no longer.
+        InputError: the column holds lists, or its missing values cannot be distinguished from others.
     """
     if name not in columns:
         raise UnknownColumn(name, columns)
@@ -298,14 +298,14 @@ def column_of(name: str, columns: Mapping[str, PinotColumn]) -> PinotColumn:
 
 
 def _stored(declared: object, type_: str, usual: Mapping[str, str]) -> str | None:
-    """Return what is stored for a missing value, as a literal."""
+    """Return the literal of the value that is stored for a missing one."""
     if declared is None or type_ == "BOOLEAN":
         return usual.get(type_)
     try:
         if type_ in {"INT", "LONG", "TIMESTAMP"}:
             return str(int(str(declared)))
         return repr(float(str(declared))) if type_ in {"FLOAT", "DOUBLE"} else str(declared)
-    except ValueError:  # a timestamp in words, whose time zone is not known
+    except ValueError:  # a timestamp as text, whose time zone is unknown
         return None
 
 
@@ -321,13 +321,13 @@ def _fields(schema: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Mapp
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """Versions of Pinot whose source was read, and that were held to the tests.
+    """The checks for versions of Pinot whose source was reviewed and that passed the tests.
 
     Args:
-        signs: keys of an answer that must be there and false, and what it means if they are not.
-        threshold: True if the broker trims above a number of groups that only its settings raise.
-        named: True if an answer names its broker.
-        made: the controller's path for the segments, and the key of the time when each was made.
+        signs: keys of a response that must be present and false, with the meaning of any other value.
+        threshold: True if the broker trims groups above a number that only its own settings can raise.
+        named: True if a response names its broker.
+        made: the controller's path of the segments' metadata, and the key of a segment's creation time.
     """
 
     signs: Mapping[str, str]
@@ -351,10 +351,10 @@ GENERATIONS: Mapping[str, Generation] = MappingProxyType(
         "1.5": Generation(MappingProxyType(_LATER), threshold=False, named=True, made=_BY_ZOOKEEPER),
     }
 )
-"""By the first two numbers of the version."""
+"""Generations by major and minor version."""
 
 THRESHOLD_OFF = 1_000_000_000
-"""From here on a broker of 0.11 does not trim."""
+"""A broker of 0.11 does not trim groups if its threshold is at least this."""
 
 _CORE = ("pinot-controller", "pinot-distribution", "pinot-core", "pinot-common")
 _MUST_BE_OFF = {
@@ -369,12 +369,12 @@ _MUST_BE_UNSET = {
 
 @dataclass(frozen=True, slots=True)
 class Attested:
-    """What was read about a table and its cluster.
+    """The checked settings of a table and its cluster.
 
     Args:
-        partitioned: columns that Pinot counts segment by segment, and adds up.
-        broker: its name in the cluster, or None if it has none.
-        limit: rows that the broker returns at most, or None.
+        partitioned: columns whose distinct values Pinot counts in each segment, and adds up.
+        broker: name of the broker in the cluster, or None.
+        limit: maximum number of rows that the broker returns, or None.
     """
 
     generation: Generation
@@ -389,21 +389,21 @@ def attested(controller: PinotProcess, settings: Mapping[str, Any], table: str) 
     """Read the settings, and refuse those under which a count may not be exact.
 
     Args:
-        settings: of the broker, as it answers at /appconfigs.
-        table: its name, without the type.
+        settings: the broker's response at /appconfigs.
+        table: name of the table, without the type.
 
     Raises:
         InputError: there is no such table.
         InexactHead: a setting makes counts inexact, or the version is not known.
-        EngineError: the controller cannot be reached, or it or the broker is something else.
+        EngineError: the controller cannot be reached, or a response is not that of Pinot.
     """
     try:
         partitioned = _check_table(controller.get(f"/tables/{table}"), table)
         columns = columns_of(controller.get(f"/tables/{table}/schema"), table)
         segments = segments_of(controller, table)
-        generation = _generation(controller.constant("/version"))  # last: a restart shows by the requests before
+        generation = _generation(controller.constant("/version"))  # last, because the requests above detect a restart
         name, limit = _check_broker(settings["pinotConfig"], generation)
-    except InputError:  # a ValueError, too
+    except InputError:  # which is a ValueError
         raise
     except (LookupError, TypeError, ValueError, AttributeError):
         raise EngineError("the controller or the broker of Pinot answered with something else than expected") from None
@@ -414,7 +414,7 @@ def segments_of(controller: PinotProcess, table: str) -> frozenset[str]:
     """Return the names of a table's segments.
 
     Raises:
-        LookupError: the controller answers something else.
+        LookupError: the controller's response has another form.
         TypeError: the same.
     """
     listed = controller.get(f"/segments/{table}?type=OFFLINE&excludeReplacedSegments=true")
@@ -422,7 +422,7 @@ def segments_of(controller: PinotProcess, table: str) -> frozenset[str]:
 
 
 def _generation(versions: Mapping[str, str]) -> Generation:
-    """Return the generation of all the components that count."""
+    """Return the generation of Pinot's components, or raise `InexactHead` if they differ or it is unknown."""
     found = {".".join(versions[name].split("-")[0].split(".")[:2]) for name in _CORE if name in versions}
     if len(found) != 1 or not found <= GENERATIONS.keys():
         raise InexactHead(
@@ -432,7 +432,7 @@ def _generation(versions: Mapping[str, str]) -> Generation:
 
 
 def _check_table(configs: Mapping[str, Any], table: str) -> frozenset[str]:
-    """Refuse what makes a table's counts inexact; return its columns that are partitioned by segment."""
+    """Refuse settings that make a table's counts inexact; return its columns that are partitioned by segment."""
     if "REALTIME" in configs:
         raise InexactHead(f"table {table!r} takes in rows while it is counted; only offline tables stand still")
     if "OFFLINE" not in configs:
@@ -453,8 +453,8 @@ def _check_table(configs: Mapping[str, Any], table: str) -> frozenset[str]:
 
 
 def _check_broker(settings: Mapping[str, Any], generation: Generation) -> tuple[str | None, int | None]:
-    """Refuse what makes a broker's counts inexact; return its name, and how many rows it returns at most."""
-    # Pinot takes these spellings as equal.
+    """Refuse settings that make a broker's counts inexact; return its name and its maximum number of rows."""
+    # Pinot ignores case, hyphens and underscores in names of settings.
     known = {name.lower().replace("-", "").replace("_", ""): value for name, value in settings.items()}
     for name, effect in _MUST_BE_OFF.items():
         if _is_true(known.get(name)):

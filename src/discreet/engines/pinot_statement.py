@@ -1,7 +1,7 @@
 """Statements for Pinot's single-stage engine.
 
-It has no subqueries, no parameters, and no missing values: where one is missing, a value of the schema's is stored. So
-SQL's three-valued logic is worked out here, and a filter becomes conditions that are true, or not.
+It has no subqueries, no parameters, and no NULLs: it stores a default value of the schema instead. So this module
+evaluates SQL's three-valued logic, and writes a filter as conditions that are only true or false.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from discreet.head_request import Constant, Derived, HeadRequest, Operator, Period, Predicate
 
 Condition: TypeAlias = "str | bool"
-"""SQL, or what it is for every row."""
+"""An SQL condition, or its value if that is the same for every row."""
 
 LISTED_MOST = 20_000
-"""Listed items of one column: an IN of so many is one node of Pinot's parser."""
+"""Maximum number of listed items of one column, which become one IN, a single node of Pinot's parse tree."""
 
 LISTED_TUPLES_MOST = 1_000
-"""Listed items of several columns: each is a branch, and Pinot's parser goes down them one in another."""
+"""Maximum number of listed items of several columns: each nests Pinot's parse tree one level deeper."""
 
 _OPPOSITE: dict[Operator, Operator] = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", "<=": ">", ">": "<="}
 _ORDER = {
@@ -52,12 +52,12 @@ _NUMBERS = {
 _LEAST = {"FLOAT": "-3.4028235E38", "DOUBLE": "-1.7976931348623157E308"}
 _HOUR, _DAY = 3_600_000, 86_400_000
 _PERIODS = {"hour": (_HOUR, 0), "day": (_DAY, 0), "week": (7 * _DAY, -3 * _DAY)}
-"""Milliseconds of the periods of one length, and where one of them begins: 1969-12-29 was a Monday."""
+"""Length of each period of fixed length, and the start of one, in milliseconds: 1969-12-29 was a Monday."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FIRST_MILLISECOND, _LAST_MILLISECOND = -62_135_596_800_000, 253_402_300_799_999  # of the years 1 and 9999
+_FIRST_MILLISECOND, _LAST_MILLISECOND = -62_135_596_800_000, 253_402_300_799_999  # years 1 and 9999
 _FIRST_SURROGATE = "\ud800"
-"""From here on UTF-16, by which Pinot compares text, is not in the order of the characters."""
+"""From this character on, the order of UTF-16, by which Pinot compares text, differs from that of code points."""
 
 
 class PinotStatement:
@@ -83,7 +83,7 @@ class PinotStatement:
 
     @property
     def names(self) -> list[str]:
-        """The columns that the answer must have, in order; another last one would show another count."""
+        """The column names that the response must have, in order; the last one names the count."""
         labels = [
             f"i{n}" if item in self._derived else f"cast({item},'LONG')" if self._is_moment(item) else item
             for n, item in enumerate(self._request.items)
@@ -92,7 +92,7 @@ class PinotStatement:
 
     @property
     def types(self) -> list[str]:
-        """Pinot's types of the columns that the answer must have."""
+        """Pinot's types of the columns in the response."""
         labels = [
             "LONG" if item in self._derived or self._is_moment(item) else self._columns[item].type
             for item in self._request.items
@@ -100,7 +100,7 @@ class PinotStatement:
         return [*labels, "INT"]
 
     def write(self) -> str | None:
-        """Return the statement, or None if no row can count whatever the table holds."""
+        """Return the statement, or None if no row of any table can pass the filter."""
         request = self._request
         kept = [self._present(column) for column in (request.user, *request.items)]
         kept += [self._in_years(column) for column in request.items if self._is_moment(column)]
@@ -111,7 +111,7 @@ class PinotStatement:
         where = _every(kept)
         if where is False:
             return None
-        # Without an alias: the name of the column tells what was counted.
+        # It has no alias, because the column's name shows what was counted.
         count = f"COUNT(DISTINCT {quoted(request.user)})"
         filtered = "" if where is True else f" WHERE {where}"
         labels = ", ".join(map(self._label, request.items))
@@ -151,11 +151,11 @@ class PinotStatement:
     def _label(self, item: str) -> str:
         if item in self._derived:
             return self._computed(self._derived[item])
-        # Pinot writes moments in the time zone of its servers, where one hour of the year is there twice.
+        # Pinot writes timestamps in its servers' time zone, in which one hour of the year may occur twice.
         return f"CAST({quoted(item)} AS LONG)" if self._is_moment(item) else quoted(item)
 
     def _computed(self, derived: Derived) -> str:
-        """Return a derived label, computed for rows that have one only: doubles hold all its numbers exactly."""
+        """Return the SQL of a derived label, used only for rows that have one; doubles represent its values exactly."""
         column, value = self._columns[derived.column], quoted(derived.column)
         if column.kind is Kind.TIMESTAMP:
             value = f"CAST({value} AS LONG)"
@@ -169,11 +169,11 @@ class PinotStatement:
 
     @staticmethod
     def _in_years(item: str) -> str:
-        # Others do not fit into Arrow's microseconds: as in all engines, they are missing.
+        # Timestamps of other years overflow Arrow's microseconds; as in all engines, they are missing.
         return f"({quoted(item)} >= {_FIRST_MILLISECOND} AND {quoted(item)} <= {_LAST_MILLISECOND})"
 
     def _ordered(self, item: str) -> str:
-        # Pinot compares text by UTF-16, but bytes by value.
+        # Pinot orders text by UTF-16, but bytes by value.
         return (
             f"toUtf8({quoted(item)})" if kind_of(item, self._request, self._columns) is Kind.TEXT else self._label(item)
         )
@@ -199,7 +199,7 @@ class PinotStatement:
         return False if text is None else f"{quoted(item)} = {text}"
 
     def _true(self, predicate: Predicate) -> Condition:
-        """Return where *predicate* is true."""
+        """Return the condition that *predicate* is true."""
         match predicate:
             case And(parts):
                 return _every(map(self._true, parts))
@@ -215,7 +215,7 @@ class PinotStatement:
                 return self._where_present(column, "=", constants, self._listed_in(column, constants, negated=False))
 
     def _false(self, predicate: Predicate) -> Condition:
-        """Return where *predicate* is false; where it is unknown, it is neither."""
+        """Return the condition that *predicate* is false; an unknown one is neither true nor false."""
         match predicate:
             case And(parts):
                 return _some(map(self._false, parts))
@@ -233,7 +233,7 @@ class PinotStatement:
     def _where_present(
         self, name: str, operator: Operator, constants: Iterable[Constant], compared: Condition
     ) -> Condition:
-        """Return a comparison that no missing value passes; a condition that is not needed costs time."""
+        """Return a comparison that no missing value passes, without unnecessary conditions, which cost time."""
         if name in self._derived:
             return _every([self._present(name), compared])
         column = column_of(name, self._columns)
@@ -242,7 +242,7 @@ class PinotStatement:
         return compared
 
     def _present(self, name: str) -> Condition:
-        """Return where a column has a value; NaN is none."""
+        """Return the condition that a column is not missing; NaN is missing."""
         if name in self._derived:
             return _every([self._present(self._derived[name].column), *self._in_range(self._derived[name])])
         column = column_of(name, self._columns)
@@ -287,8 +287,8 @@ class PinotStatement:
                 return _float_compared(quoted(name), operator, float(Fraction(constant.text)), column.type)
         return _number_compared(quoted(name), operator, _exact(constant), column.type)
 
-    # Conditions on derived columns are conditions on the column that they are computed from: the function that
-    # computes the months could fail on a row without one.
+    # Conditions on derived columns are written on the source column, because the function that computes months
+    # could fail on a row without one.
 
     def _in_range(self, derived: Derived) -> list[Condition]:
         if isinstance(derived.each, int):
@@ -296,7 +296,7 @@ class PinotStatement:
         return [self._in_years(derived.column)]
 
     def _starts(self, derived: Derived, operator: Operator, constant: Constant) -> Condition:
-        """Return where a derived column, if there is one, compares with a constant."""
+        """Return the comparison of a derived column with a constant, for rows where it is not missing."""
         value, each = _exact(constant), derived.each
         start = _start_of(value, each)
         if start != value and operator in {"=", "<>"}:
@@ -335,22 +335,22 @@ class PinotStatement:
 
 
 def kind_of(name: str, request: HeadRequest, columns: Mapping[str, PinotColumn]) -> Kind:
-    """Return what a column of the table, or a derived one of the request, holds.
+    """Return the kind of a column of the table, or of a derived column of the request.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: the column cannot be read.
     """
     kinds = {derived.name: derived.kind for derived in request.derived}
     return kinds[name] if name in kinds else column_of(name, columns).kind
 
 
 def _bins(each: Period | int) -> tuple[int, int]:
-    """Return the width of bins or of periods of one length, and the start of one of them."""
+    """Return the width of bins or of periods of fixed length, and the start of one of them."""
     return (each, 0) if isinstance(each, int) else _PERIODS[each]
 
 
 def _start_of(value: Fraction, each: Period | int) -> int:
-    """Return the start of the bin, or the millisecond in which the period starts, that *value* falls into."""
+    """Return the start of the bin, or the first millisecond of the period, that contains *value*."""
     if each == "month":
         return int(np.datetime64(math.floor(value), "ms").astype("M8[M]").astype("M8[ms]").astype(np.int64))
     width, first = _bins(each)
@@ -363,7 +363,7 @@ def _end_of(start: int, each: Period | int) -> int:
 
 
 def _runs(starts: Iterable[int | Fraction], each: Period | int) -> list[tuple[int, int]]:
-    """Return the starts and ends of ranges that cover the bins or periods, and nothing else; others are left out."""
+    """Merge adjacent bins or periods into ranges (start, end); leave out values that start no bin or period."""
     runs: list[tuple[int, int]] = []
     for value in sorted(starts):
         start = _start_of(Fraction(value), each)
@@ -390,7 +390,7 @@ def _as_stored(labels: pa.ChunkedArray) -> list[Any]:
 
 
 def _passes(column: PinotColumn, operator: Operator, constant: Constant) -> bool:
-    """Return False if what is stored for a missing value fails the comparison for certain."""
+    """Return False if the stored value of a missing one certainly fails the comparison."""
     if column.stored is None:
         return True
     if column.kind is Kind.TEXT:
@@ -413,7 +413,7 @@ def _some(parts: Iterable[Condition]) -> Condition:
 
 
 def _member(column: str, texts: Iterable[str | None], *, negated: bool) -> Condition:
-    """Return whether a column is among constants, of which None is one that it cannot hold."""
+    """Return the condition that a column is in a list; None is a constant that the column cannot hold."""
     listed = ", ".join(text for text in texts if text is not None)
     return f"{column} {'NOT ' if negated else ''}IN ({listed})" if listed else negated
 
@@ -434,7 +434,7 @@ def _stored(label: str | int | Fraction | bool, column: PinotColumn) -> str | No
 
 
 def _exact(constant: Constant) -> Fraction:
-    """Return a number, or a timestamp in milliseconds since 1970."""
+    """Return the exact number of a constant; a date or timestamp is in milliseconds since 1970."""
     if constant.kind not in {Kind.DATE, Kind.TIMESTAMP}:
         return Fraction(constant.text)
     return Fraction(
@@ -443,7 +443,7 @@ def _exact(constant: Constant) -> Fraction:
 
 
 def _number_compared(column: str, operator: str, value: Fraction, type_: str) -> Condition:
-    """Return a comparison of a column of whole numbers or timestamps."""
+    """Return a comparison of an integer or timestamp column."""
     operator, text = fit(operator, value, _NUMBERS[type_])
     return operator == "=" if text is None else f"{column} {operator} {text}"
 
@@ -452,7 +452,7 @@ def _float_compared(column: str, operator: str, value: float, type_: str) -> Con
     """Return a comparison of a floating-point column with a double."""
     with np.errstate(over="ignore"):
         near = np.float32(value)
-    if type_ == "FLOAT" and float(near) != value:  # between two numbers of the column
+    if type_ == "FLOAT" and float(near) != value:  # the value is between two floats of the column
         if operator in {"=", "<>"}:
             return operator == "<>"
         below = near if float(near) < value else np.nextafter(near, np.float32(-np.inf))
@@ -463,7 +463,7 @@ def _float_compared(column: str, operator: str, value: float, type_: str) -> Con
 
 
 def _compared_with_zero(column: str, operator: str, type_: str) -> Condition:
-    """Return a comparison with the neighbours of zero: there are two zeros, and 0.11 finds one of them only."""
+    """Return a comparison with the floats next to zero, because Pinot 0.11 matches only one of 0.0 and -0.0."""
     least = repr(float(np.finfo(np.float32 if type_ == "FLOAT" else np.float64).smallest_subnormal))
     return {
         "=": f"({column} > '-{least}' AND {column} < '{least}')",

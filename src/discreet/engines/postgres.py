@@ -68,12 +68,12 @@ _TYPES = {
     1184: Column(Kind.TIMESTAMP, _ZONED),
     2950: Column(Kind.TEXT, "uuid"),
 }
-"""By PostgreSQL's numbers of its own types, which never change."""
+"""Kinds by the object ids of PostgreSQL's built-in types, which never change."""
 
 _INTEGERS = {21: ("smallint", 16), 23: ("integer", 32), 20: ("bigint", 64)}
 _NUMERIC = 1700
 _DIGITS_MOST = 38
-_FIRST_OF_OTHERS = 16_384  # types that are not PostgreSQL's own have numbers from here on
+_FIRST_OF_OTHERS = 16_384  # the object ids of types that are not built in begin here
 
 _COUNTED = [("a", pa.int64()), ("b", pa.int64())]
 _CONNECT_SECONDS = 10
@@ -87,10 +87,10 @@ class PostgresEngine(SqlEngine["Session", "PostgresStatement"]):
 
     Args:
         source_url: postgresql://reader@host:5432/database?table=schema.name, with sslmode and sslrootcert if need be.
-        table: which table, as it is written, its schema before it if need be; or the URL names it.
-        view: or a SELECT of the data owner's, used instead of a table.
-        password: of the account, if neither the URL nor ~/.pgpass nor PGPASSWORD has it.
-        timeout_seconds: how long a count may take, here and on the server, or None.
+        table: name of the table, taken literally, with its schema if needed, if the URL does not name it.
+        view: a SELECT of the data owner, used instead of a table.
+        password: password of the account, if the URL, ~/.pgpass and PGPASSWORD lack it.
+        timeout_seconds: time limit of a query, here and on the server, or None.
 
     Raises:
         InputError: the URL is not valid, there is no such table, or neither a table nor a view was named, or both.
@@ -185,7 +185,7 @@ def _find(cursor: Cursor, table: str | None, where: str) -> tuple[str, str]:
     """Return the schema and name of a table.
 
     Raises:
-        InputError: there is none of that name, or several.
+        InputError: there is no table of that name, or several.
         InexactHead: not all of its rows can be counted.
     """
     found = [] if table is None else cursor.execute(_FIND, [table.replace("\0", "\ufffd")]).fetchall()
@@ -205,10 +205,10 @@ def _find(cursor: Cursor, table: str | None, where: str) -> tuple[str, str]:
 
 
 def _fetch(cursor: Cursor, relation: str) -> pa.Table:
-    """Return all rows of a relation, as it is written in FROM.
+    """Return all rows of *relation*, SQL text that can follow FROM.
 
     Raises:
-        EngineError: a column has a type that is not read, or two have one name.
+        EngineError: a column has an unsupported type, or two columns have the same name.
     """
     fields = columns_of(cursor, relation)
     columns = dict(fields)
@@ -300,12 +300,12 @@ class PostgresStatement(HeadStatement):
         return f"CAST({self.compared(column, None)} AS numeric) * {10**scale}"
 
     def _fitted(self, column: str, operator: str, constant: Constant) -> tuple[str, str | None]:
-        # No text of PostgreSQL holds NUL: every text compares with one that does as with the part before the NUL.
+        # PostgreSQL text never holds NUL, so a constant with a NUL is compared by the part before the NUL.
         before, nul, _ = constant.text.partition("\0")
         if not nul:
             return super()._fitted(column, operator, constant)
         if operator in {"=", "<>"}:
-            return ("<>" if operator == "=" else "="), None  # of the column with itself: never, and always
+            return ("<>" if operator == "=" else "="), None  # compare the column with itself
         return ("<=" if operator in {"<", "<="} else ">"), self.constant(before, None)
 
 
@@ -378,8 +378,8 @@ class Session:
     """A connection that is opened on first use, and closed after any failure.
 
     Args:
-        url: of the database; without a password, libpq looks for one elsewhere.
-        seconds: how long an answer may take, or None.
+        url: URL of the database; without a password in it, libpq looks for one elsewhere.
+        seconds: time limit of *work*, or None.
     """
 
     def __init__(self, url: Url, seconds: float | None) -> None:
@@ -428,7 +428,7 @@ class Session:
         """Run everything inside the context in one transaction, which is rolled back at the end.
 
         Args:
-            writable: whether it can make temporary tables until it says SET TRANSACTION READ ONLY.
+            writable: True if it can create temporary tables until SET TRANSACTION READ ONLY.
         """
         self._kept, self._writable = True, writable
         try:
@@ -469,7 +469,7 @@ class Session:
                 return self._connection
             try:
                 return self._begin(self._connection)
-            except psycopg.OperationalError:  # it was lost between requests
+            except psycopg.OperationalError:  # the connection was lost between requests
                 self.close()
         self._connection = self._open()
         return self._begin(self._connection)
@@ -491,11 +491,11 @@ class Session:
         return connection
 
     def _begin(self, connection: psycopg.Connection[tuple[Any, ...]]) -> psycopg.Connection[tuple[Any, ...]]:
-        """Begin a transaction, and pin every setting that could change an answer.
+        """Begin a transaction, and set every setting that could change a result.
 
-        Settings of a transaction hold also where connections are shared behind a pool.
+        Settings of a transaction also work behind a connection pooler.
         """
-        settings = {"row_security": "off", "TimeZone": "UTC", "jit": "off"}  # off: an error, never fewer rows
+        settings = {"row_security": "off", "TimeZone": "UTC", "jit": "off"}  # off: row security is an error
         if self._seconds is not None:
             settings["statement_timeout"] = str(min(max(math.ceil(self._seconds * 1000), 1), _LONGEST_MILLISECONDS))
         if self._writable:
@@ -559,7 +559,7 @@ def _shut_down(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         with socket.socket(fileno=os.dup(connection.fileno())) as duplicate:
             duplicate.shutdown(socket.SHUT_RDWR)
     except (OSError, psycopg.Error):
-        return  # it is gone already
+        return  # it is closed already
 
 
 def table_of(cursor: Cursor, statement: str, parameters: Sequence[Any], schema: pa.Schema) -> pa.Table:
@@ -573,7 +573,7 @@ def table_of(cursor: Cursor, statement: str, parameters: Sequence[Any], schema: 
 
 
 def columns_of(cursor: Cursor, relation: str) -> list[tuple[str, Column]]:
-    """Return the names and types of the columns of a relation in FROM; a domain counts as its base type."""
+    """Return the names and types of the columns of a relation in FROM; a domain is returned as its base type."""
     cursor.execute(f"SELECT * FROM {relation} LIMIT 0", binary=True)
     result = cursor.pgresult
     fields = (

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 ROWS, LISTED, CHOSEN = "__discreet_rows", "__discreet_listed", "__discreet_chosen"
-"""The names of the rows, of the listed items and of those that a pair query is about, in the session of a request."""
+"""Names in a request's session: of the rows, of the listed items, and of the items that a pair query chooses."""
 
 _FILES = "source"
 _DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
-"""Metadata of text columns: the type they were declared with."""
+"""Key of a text column's metadata that holds its declared type."""
 
 _STRICT = dict.fromkeys(("ignoreCorruptFiles", "ignoreMissingFiles", "ignoreInvalidPartitionPaths"), "false")
-"""Options of a table win over settings. Given here as well, Spark refuses a table that has other ones."""
+"""Options of a table override settings. With these read options, Spark refuses a table with different ones."""
 
 _OTHER_OPTIONS = "_LEGACY_ERROR_TEMP_1151"
 _NOT_FOUND = {"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "PATH_NOT_FOUND", "REQUIRES_SINGLE_PART_NAMESPACE"}
@@ -60,7 +60,7 @@ _KINDS = {
     "timestamp": Kind.TIMESTAMP,
     "timestamp_ntz": Kind.TIMESTAMP,
 }
-"""By Spark's names, without parameters; text that has a collation has a longer name."""
+"""Kinds by Spark's type names without parameters; the name of a type with a collation is longer."""
 
 
 class SparkEngine(SqlEngine["SessionRun", "SparkStatement"]):
@@ -71,14 +71,14 @@ class SparkEngine(SqlEngine["SessionRun", "SparkStatement"]):
             spark://host:7077 for the executors of a standalone cluster with the driver in this process, or
             sc://user@host:15002 for a Spark Connect server (ssl=true over TLS); with ?table=database.name or
             ?path=/data/*.parquet.
-        table: which table; or the URL names it.
-        view: or a SELECT of the data owner's, in which the files of a path are called source.
+        table: name of the table, if the URL does not name it.
+        view: a SELECT of the data owner, in which the files of a path are called source.
         password: the token of a Spark Connect server.
-        timeout_seconds: how long a count may take, or None.
+        timeout_seconds: time limit of a query, or None.
 
     Raises:
-        InputError: the URL is not valid, or there is neither a table nor files nor a view.
-        EngineError: tables were to be listed, and Spark cannot be reached or started.
+        InputError: the URL is not valid, or names neither a table nor files, and there is no view.
+        EngineError: no table was named, and Spark cannot be reached or started to list its tables.
     """
 
     keeps_connections = False  # a session remembers the files of its tables
@@ -127,7 +127,7 @@ class SparkEngine(SqlEngine["SessionRun", "SparkStatement"]):
             raise InputError(str(error)) from None
         check_names([field.name for field in fields], self.name)
         if any("${" in field.name for field in fields):
-            # In the names that readers of files get, Spark substitutes settings, and then finds no such column.
+            # Spark substitutes settings in the column names that it passes to file readers, which find no such column.
             raise InputError(f"Spark may take a column for empty whose name holds '${{'; rename it in {self.name}")
         return {
             field.name: column_of(field.dataType.simpleString(), field.metadata.get(_DECLARED, "")) for field in fields
@@ -157,7 +157,7 @@ class SparkEngine(SqlEngine["SessionRun", "SparkStatement"]):
     def _open_pairs(
         self, connection: SessionRun, statement: SparkStatement, progress: Callable[[float], None] | None
     ) -> Iterator[SparkPairs]:
-        def work(part: Callable[[SparkSession], pa.Table | None]) -> Any:  # noqa: ANN401 - what the part returns
+        def work(part: Callable[[SparkSession], pa.Table | None]) -> Any:  # noqa: ANN401 - the part's result
             return self._guarded(connection, part, progress)
 
         self._guarded(connection, self._name_rows, None)
@@ -169,15 +169,15 @@ class SparkEngine(SqlEngine["SessionRun", "SparkStatement"]):
             pairs.drop()
 
     def _name_files(self, session: SparkSession) -> None:
-        """Give the files the name source, for statements of the data owner's."""
+        """Register the files as source, for statements of the data owner."""
         if self._path is not None:
             session.read.options(**_STRICT).parquet(self._path).createOrReplaceTempView(_FILES)
 
     def _name_rows(self, session: SparkSession) -> Any:  # noqa: ANN401 - a data frame of Spark's or of Spark Connect's
-        """Give the table, the files or the view the name `ROWS`, and return it."""
+        """Register the table, the files or the view as `ROWS`, and return it as a data frame."""
         self._name_files(session)
         if self._view is not None:
-            # Between parentheses, nothing but a query can stand.
+            # Only a query is valid between parentheses.
             rows = session.sql(f"SELECT * FROM ({self._view}\n)")
         else:
             rows = session.read.options(**_STRICT).table(self._table or _FILES)
@@ -216,7 +216,7 @@ class SparkEngine(SqlEngine["SessionRun", "SparkStatement"]):
 
 
 class _NotFoundError(EngineError):
-    """There is no such table or file, or it cannot be read as one."""
+    """The table or file does not exist, or cannot be read as a table."""
 
 
 def _parse(source_url: str) -> Url:
@@ -234,7 +234,7 @@ def _parse(source_url: str) -> Url:
 
 
 def _table(session: SparkSession, statement: str, parameters: list[str]) -> pa.Table:
-    """Return the rows of *statement*; timestamps without their zone, which is UTC, and all columns nullable."""
+    """Return the rows of *statement*, with timestamps in UTC without a time zone, and all columns nullable."""
     table: pa.Table = session.sql(statement, args=parameters).toArrow()
     moment = pa.timestamp("us")
     types = [moment if pa.types.is_timestamp(type_) else type_ for type_ in table.schema.types]
@@ -245,7 +245,7 @@ def column_of(type_: str, declared: str = "") -> Column:
     """Return a column of Spark's type.
 
     Args:
-        declared: as which other type of text it was declared, if it was: char(n) is padded with blanks.
+        declared: the declared text type if it differs, such as char(n), which is padded with spaces.
     """
     base, _, parameters = type_.rstrip(")").partition("(")
     kind = Kind.OTHER if declared.startswith("char") else _KINDS.get(base, Kind.OTHER)
@@ -261,10 +261,10 @@ class SparkStatement(HeadStatement):
     """The statement for a head in Spark's SQL. Its text is compared by bytes unless it has a collation.
 
     Args:
-        seed: which random items of a user are kept.
+        seed: selects the random items that are kept of each user.
 
     Attributes:
-        items_listed: the listed items, for a relation `LISTED`, or None.
+        items_listed: the rows of the relation `LISTED`, or None.
 
     Raises:
         InputError: the domain lists a label that its column cannot hold, or an item twice.
@@ -279,7 +279,7 @@ class SparkStatement(HeadStatement):
         self.items_listed = None if request.domain is None else typed_domain(request.domain, types)
 
     def listed_schema(self) -> str:
-        """Return the listed items' columns with their types, as Spark writes a schema."""
+        """Return the schema of the listed items in Spark's syntax."""
         columns = [self.columns[item] for item in self.request.items]
         words = {**self.types, Kind.TEXT: self.text, Kind.INTEGER: "BIGINT"}
         types = [words.get(column.kind, column.type) for column in columns]
@@ -319,7 +319,7 @@ class SparkPairs(SqlPairs):
         self._run(self._create)
 
     def drop(self) -> None:
-        """Let Spark forget them."""
+        """Release the relations in Spark."""
         for frame in self._frames:
             with contextlib.suppress(*FAILURES):
                 frame.unpersist()
@@ -330,10 +330,10 @@ class SparkPairs(SqlPairs):
             frame = session.sql(select, args=parameters).persist()
             self._frames.append(frame)
             frame.createOrReplaceTempView(name)
-        frame.count()  # now, so that later queries see one state of the data
+        frame.count()  # computed now, so that all later queries see the same state of the data
 
     def _select(self, statement: str, *, labels: bool = False) -> pa.Table:
-        del labels  # the types of the columns are those of the labels already
+        del labels  # the columns have the types of the labels already
         return self._run(lambda session: _table(session, statement, []))
 
     def _chosen(self, columns: Mapping[str, NDArray[np.int64]]) -> str:

@@ -36,45 +36,45 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 FAILURES = (PySparkException, Py4JError, pa.ArrowException, OSError)
-"""What Spark raises; its texts may hold data."""
+"""The exceptions that Spark raises; their messages may hold data."""
 
 _PINNED = {
-    # Files that cannot be read, or that are gone, are errors and not fewer rows.
+    # Unreadable and missing files are errors; their rows are never left out.
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.files.ignoreInvalidPartitionPaths": "false",
-    # What overflows is an error and not another number; decimals are written without exponents.
+    # An overflow is an error and never wraps; decimals are written without exponents.
     "spark.sql.ansi.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
-    # Tables may spell a column otherwise than their files do; told apart by case, it would be empty.
+    # If a table and its files spell a column in different case, a case-sensitive session would read NULLs.
     "spark.sql.caseSensitive": "false",
-    # Names and text are what they are: Spark writes bound constants into the statement, and reads it again.
+    # Names and text are taken literally: Spark writes bound constants into the statement, and parses it again.
     "spark.sql.variable.substitute": "false",
     "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
 }
 _REFUSED = ("spark.files.ignoreCorruptFiles", "spark.files.ignoreMissingFiles")
-"""Settings of the whole of Spark that leave rows of Hive's tables out, and cannot be set for a session."""
+"""Global settings of Spark that leave out rows of Hive tables, and cannot be set for a session."""
 
 _CANCEL_SECONDS = 1.0
 _PLANNING_SECONDS = 30.0
-"""How long an interrupt waits for the first stage of a job, which servers report every two seconds."""
+"""Seconds that an interrupt waits for the first stage of a job; servers report stages every two seconds."""
 
 _CONNECT_SECONDS = 10
 _MASTER_PORT, _CONNECT_PORT = 7077, 15002
 _DRIVER_MEMORY = "2g"
-_starting = threading.Lock()  # there is one Spark in a process
+_starting = threading.Lock()  # a process has at most one Spark context
 _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 def open_session(url: Url) -> SessionRun:
-    """Return a session that is not connected yet, of the kind that *url* asks for."""
+    """Return a session for *url*, in this process or at a Spark Connect server; it is not connected yet."""
     return ServerSession(url) if url.scheme == "sc" else DriverSession(url)
 
 
 class SessionRun(ABC):
-    """A Spark session of its own: it sees the data as they are now, under our settings. Opened by the first `run`."""
+    """A new Spark session, which sees the current data and has the settings in `_PINNED`; `run` opens it."""
 
     def __init__(self) -> None:
         self._pinned: SparkSession | None = None
@@ -86,7 +86,7 @@ class SessionRun(ABC):
         seconds: float | None = None,
         progress: Callable[[float], None] | None = None,
     ) -> _Result:
-        """Return what *work* returns.
+        """Run *work* on the session and return its result.
 
         Raises:
             EngineError: Spark cannot be reached, does not take a setting, or took too long.
@@ -118,25 +118,25 @@ class SessionRun(ABC):
         """Raise `EngineUnreachable` unless Spark can be reached; no session is opened."""
 
     def _cancel(self, ended: threading.Event) -> None:
-        """Interrupt until the work ends: what has not reached Spark yet cannot be interrupted."""
+        """Interrupt repeatedly until the work ends: a job that has not reached Spark yet cannot be interrupted."""
         while not ended.is_set():
             with contextlib.suppress(*FAILURES):
                 self._interrupt()
             ended.wait(_CANCEL_SECONDS)
 
     def _pin(self, session: SparkSession) -> None:
-        """Set what must hold of a session.
+        """Set and check the session settings that exact counts need.
 
         Raises:
             EngineError: Spark does not take a setting.
-            InexactHead: a setting of the whole of Spark leaves rows out.
+            InexactHead: a global setting of Spark leaves out rows.
         """
         try:
             for name, value in _PINNED.items():
                 if session.conf.get(name) != value:
-                    session.sql(f"SET {name}={value}")  # not conf.set(), which warns of what is deprecated
+                    session.sql(f"SET {name}={value}")  # conf.set() would warn about deprecated settings
         except PySparkException as error:
-            if error.getCondition() is None:  # it is not about the setting
+            if error.getCondition() is None:  # the error is not about the setting
                 raise
             raise EngineError(f"Spark does not let {name} be {value}, without which no head is exact") from None
         for name in _REFUSED:
@@ -157,7 +157,7 @@ class SessionRun(ABC):
 
 
 class DriverSession(SessionRun):
-    """A session of a Spark whose driver is this process: local, or of a standalone cluster."""
+    """A session of a Spark driver in this process: local, or of a standalone cluster."""
 
     def __init__(self, url: Url) -> None:
         super().__init__()
@@ -166,7 +166,7 @@ class DriverSession(SessionRun):
         self._context: SparkContext
 
     def ping(self) -> None:
-        # In a thread, too: Spark would handle Ctrl-C in the main thread itself.
+        # Runs in a thread, because in the main thread Spark itself would handle Ctrl-C.
         self._context = run(lambda: _driver(self._url), lambda: None)
 
     def run(
@@ -176,10 +176,10 @@ class DriverSession(SessionRun):
         seconds: float | None = None,
         progress: Callable[[float], None] | None = None,
     ) -> _Result:
-        self.ping()  # the time that Spark takes to start is not counted
+        self.ping()  # the time limit excludes the start of Spark
 
         def grouped(session: SparkSession) -> _Result:
-            self._context.setJobGroup(self._group, "discreet")  # of this thread
+            self._context.setJobGroup(self._group, "discreet")  # applies to this thread
             return work(session)
 
         return super().run(grouped, seconds=seconds, progress=progress)
@@ -200,7 +200,7 @@ class DriverSession(SessionRun):
         return _ratio((stage.numCompletedTasks, stage.numTasks) for stage in known)
 
     def _close(self) -> None:
-        """Do nothing: the session ends with its last reference, and Spark stays for others."""
+        """Do nothing: the session ends with its last reference, and other sessions still use the Spark context."""
 
 
 class ServerSession(SessionRun):
@@ -221,14 +221,14 @@ class ServerSession(SessionRun):
             from pyspark.sql.connect.session import SparkSession
 
         self._session = SparkSession(connect_url(self._url))
-        # A connection that is lost is an error at once; left to itself, Spark tries for ten minutes.
+        # A lost connection is an error at once; by default Spark retries for ten minutes.
         self._session.client.set_retry_policies([])
         self._session.registerProgressHandler(self._note)
         opened: Any = self._session
         return opened  # type: ignore[no-any-return, unused-ignore]
 
     def _pin(self, session: SparkSession) -> None:
-        """Set and read all settings in two requests: one by one, they take a third of a second."""
+        """Set and check all settings in two requests; one request per setting would take a third of a second."""
         from pyspark.sql.connect import proto
 
         client: Any = self._session.client
@@ -239,15 +239,15 @@ class ServerSession(SessionRun):
             pinned = client.get_config_with_defaults(*usual) == (*_PINNED.values(), *["false"] * len(_REFUSED))
         except PySparkException:
             pinned = False
-        if not pinned:  # one by one, they tell which is to blame
+        if not pinned:  # setting them one by one shows which one failed
             super()._pin(session)
 
-    def _note(self, *, stages: Any, **_: Any) -> None:  # noqa: ANN401 - what Spark hands out
+    def _note(self, *, stages: Any, **_: Any) -> None:  # noqa: ANN401 - Spark's own type
         self._is_counting = any(not stage.done for stage in stages or ())
         self._done = _ratio((stage.num_completed_tasks, stage.num_tasks) for stage in stages or ())
 
     def _cancel(self, ended: threading.Event) -> None:
-        """Interrupt once a job runs: while Spark plans, that ends the statement, but not the job that follows."""
+        """Interrupt once a job runs: while Spark plans, an interrupt ends the statement, but not the job after it."""
         self._is_counting = False
         end = time.monotonic() + _PLANNING_SECONDS
         while not self._is_counting and time.monotonic() < end and not ended.wait(_CANCEL_SECONDS / 10):
@@ -269,13 +269,13 @@ class ServerSession(SessionRun):
 
 
 def _ratio(stages: Iterable[tuple[int, int]]) -> float:
-    """Return the share of the tasks that are done."""
+    """Return the share of completed tasks; each stage is its completed and total tasks."""
     known = list(stages)
     return sum(done for done, _ in known) / max(sum(tasks for _, tasks in known), 1)
 
 
 def condition_of(error: Exception) -> str:
-    """Return a name of the error that holds no data: Spark's, the status of the call, or the class."""
+    """Return a name for the error that holds no data: Spark's condition, the gRPC status, or the class."""
     condition = error.getCondition() if isinstance(error, PySparkException) else None
     status = getattr(error, "getGrpcStatusCode", None)
     if condition is None and status is not None and status().name not in {"UNKNOWN", "INTERNAL"}:
@@ -284,7 +284,7 @@ def condition_of(error: Exception) -> str:
 
 
 def connect_url(url: Url) -> str:
-    """Return the URL of a Spark Connect server as Spark writes it; its password is the token."""
+    """Return the URL of a Spark Connect server in Spark's syntax; the password becomes the token."""
     host = f"[{url.host}]" if ":" in url.host else url.host
     given = {"user_id": url.user, "token": url.password, "use_ssl": url.options.get("ssl")}
     parameters = [f"{name}={quote(value, safe='')}" for name, value in given.items() if value is not None]
@@ -310,20 +310,20 @@ def _silence() -> Iterator[None]:
 
 
 def _driver(url: Url) -> SparkContext:
-    """Return the Spark in this process, or start one; it runs as long as the process does.
+    """Return the Spark context of this process, or start one, which runs until the process ends.
 
     Raises:
         EngineUnreachable: the cluster cannot be reached.
-        EngineError: it does not start, or the one that runs belongs to another cluster.
+        EngineError: Spark does not start, or the running context belongs to another cluster.
     """
     from pyspark import SparkContext
 
     with _starting:
         running = SparkContext._active_spark_context
         if running is not None and _has_ended(SparkContext):
-            # Spark's Java process was killed. PySpark would go on talking to it.
+            # Spark's Java process was killed, but PySpark would still send requests to it.
             gateway: Any = SparkContext._gateway
-            gateway._gateway_client.is_connected = False  # or py4j logs that it cannot delete objects there
+            gateway._gateway_client.is_connected = False  # else py4j logs that it cannot delete objects there
             running._jsc = None  # type: ignore[assignment, unused-ignore]
             SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = running = None
         if running is None:
@@ -375,7 +375,7 @@ def _started(url: Url) -> SparkContext:
 
 
 def _reach(url: Url, default_port: int) -> None:
-    """Connect once and hang up: Spark itself would try for a minute.
+    """Connect to the port once and disconnect: Spark itself would try for a minute.
 
     Raises:
         EngineUnreachable: nothing accepts connections there.

@@ -1,16 +1,16 @@
 """SQL for heads: one form of statement for all engines, so that their heads are identical to the byte.
 
 **The rule**: no value of a row decides whether a statement fails, or how. Whether there is an answer, and which error,
-would tell about one user without noise. So the generated SQL is total:
+would reveal one user without noise. So the generated SQL is total:
 
 - no value of a column is ever cast to the type of a constant: constants are fitted to the column's type (`fit`);
 - casts of columns cannot fail, by the declared types, or are TRY_CAST;
 - sums are of exact numbers that cannot overflow, by the declared type (`check_sum`), and totals saturate;
 - dates and timestamps outside the years 1 to 9999, which Arrow and Python cannot hold, are missing values;
 - periods and bins are computed from values that were seen to be in range;
-- what cannot be made total is refused by its declared type, before a row is read.
+- an expression that cannot be made total is refused by its declared type, before a row is read.
 
-No text of an analyst gets into a statement: names are quoted, constants are bound or checked literals.
+No text of an analyst enters a statement unquoted: names are quoted, constants are bound or checked literals.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from discreet.head_request import Constant, Derived, HeadRequest, Predicate
 
 _SUMMED_DIGITS = 20
-"""Of numbers that can be summed: 10^18 of them have a sum that no engine's decimals are too small for."""
+"""Digits of numbers that can be summed: the sum of 10^18 of them fits the decimals of every engine."""
 
 _SCALED_DIGITS = 36
-"""Digits of a decimal's type and digits behind its point, together: its product with 10^scale has room for both."""
+"""Limit on a decimal type's precision plus its scale: a value times 10^scale has that many digits."""
 
 LONGEST_FRAMED = 10_000
-"""Bytes of a label or user in UTF-8 that enter the order of a user's items as they are; of longer ones, their MD5."""
+"""Longest label or user, in bytes of UTF-8, that enters the order of a user's items itself and not as its MD5."""
 
 _MOMENTS = (Kind.DATE, Kind.TIMESTAMP)
 _LAST = {Kind.DATE: "9999-12-31", Kind.TIMESTAMP: "9999-12-31 23:59:59.999999"}
-_NEVER, _ALWAYS = "<>", "="  # of a column with itself: NULL stays NULL
+_NEVER, _ALWAYS = "<>", "="  # a column compared with itself: NULL stays NULL
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +74,11 @@ def decimal_type(name: str, digits: int, scale: int) -> NumberType:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table, as an engine describes it.
+    """A column of a table in an engine.
 
     Args:
-        type: the engine's own name of its type, with parameters.
-        number: what it can hold, if it is an exact number.
+        type: the engine's own name of the type, with parameters.
+        number: the range of an exact number, else None.
     """
 
     kind: Kind
@@ -92,7 +92,7 @@ def quoted(name: str) -> str:
 
 
 def text_literal(text: str) -> str:
-    """Return *text* as an SQL literal, where a statement takes no parameters."""
+    """Return *text* as an SQL literal, for statements without parameters."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -121,7 +121,7 @@ def check_sum(name: str, column: Column) -> None:
     """Raise `InputError` unless a column can be summed.
 
     Raises:
-        InputError: it holds no exact numbers, or such with too many digits.
+        InputError: its type is not an exact number, or has too many digits.
     """
     number = column.number
     digits = math.inf if number is None else len(str(int(number.most * 10**number.scale)))
@@ -133,7 +133,7 @@ def check_sum(name: str, column: Column) -> None:
 
 
 def number_columns(request: HeadRequest) -> list[str]:
-    """Return the columns that the statement for a head selects besides the labels.
+    """Return the numeric columns that the statement for a head selects after the labels.
 
     Returns:
         n (counts); t (sums), if a column is summed; and if its bound is chosen privately, t0, t1, ... (sums with the
@@ -148,11 +148,11 @@ def number_columns(request: HeadRequest) -> list[str]:
 class HeadStatement:
     """The statement for a head in standard SQL; engines override the parts where their dialect differs.
 
-    From the inside out: the rows that count; from them the pairs of a user and an item, where more than distinct users
-    is counted; from the pairs each item's count; of those the largest, ties by label.
+    From the inside out, it selects the rows; from them the pairs of a user and an item, unless only distinct users are
+    counted; from the pairs the count of each item; and of those the largest, with ties in order of the labels.
 
     Args:
-        seed: which random items of a user are kept, where their number is bounded.
+        seed: selects the random items that are kept of each user, where their number is bounded.
 
     Attributes:
         parameters: the values of the placeholders written so far, in order.
@@ -188,9 +188,9 @@ class HeadStatement:
         return f"{counts} ORDER BY n DESC, {self.ordered()} LIMIT {self.request.limit + 1}"
 
     def rows(self) -> str:
-        """Return a SELECT of the rows that count: i0, i1, ... (labels), u (users) and, if a column is summed, x.
+        """Return a SELECT of the counted rows: i0, i1, ... (labels), u (users) and, if a column is summed, x.
 
-        Rows that the filter drops, without a user, or with an item that is not listed are left out.
+        It leaves out rows that fail the filter, have no user, or have an item that is not listed.
         """
         request = self.request
         needed = (request.user,) if request.keep_missing else (request.user, *request.items)
@@ -219,7 +219,7 @@ class HeadStatement:
             return self.quoted(column)
         each, source = self._derived[column].each, self._derived[column].column
         if isinstance(each, int):
-            # Bounded first: casts cannot fail then, and products do not overflow.
+            # The value is bounded first, so that the cast cannot fail and products do not overflow.
             whole = f"CAST(floor({self.compared(source, Kind.INTEGER)}) AS BIGINT)"
             whole = f"CASE WHEN {self._has_bin(source)} THEN {whole} END"
             return f"({whole} - mod(mod({whole}, {each}) + {each}, {each}))"
@@ -229,7 +229,7 @@ class HeadStatement:
         return f"CASE WHEN {in_years} THEN CAST({start} AS {self.columns[column].type}) END"
 
     def constant(self, text: str, type_: str | None) -> str:
-        """Return a constant of a type, None for text; bound."""
+        """Return the placeholder of a bound constant, cast to *type_* unless that is None, for text."""
         self.parameters.append(text)
         return self.placeholder if type_ is None else f"CAST({self.placeholder} AS {type_})"
 
@@ -250,14 +250,14 @@ class HeadStatement:
         return self.moment(column) if self.columns[column].kind in _MOMENTS else self.label(column)
 
     def present(self, column: str) -> str:
-        """Return the condition that a row has a label or user; where it is true, there are no NULLs."""
+        """Return the condition that a column is not missing in a row."""
         kind = self.columns[column].kind
         if kind not in _MOMENTS:
             return f"{self.value(column)} IS NOT NULL"
         return self._in_years(self.moment(column), kind)
 
     def compared(self, column: str, kind: Kind | None) -> str:
-        """Return a column to compare with constants of *kind*, or with none. NaN counts as missing."""
+        """Return a column to compare with constants of *kind*, None for a test for NULL. NaN becomes NULL."""
         del kind
         match self.columns[column].kind:
             case Kind.FLOAT:
@@ -267,7 +267,7 @@ class HeadStatement:
         return self.value(column)
 
     def summand(self, column: str, scale: int) -> str:
-        """Return a value in units of its last digit, in a type in which no sum overflows.
+        """Return a value in units of its last digit, in a type whose sums cannot overflow.
 
         Raises:
             InputError: the column cannot be summed.
@@ -283,7 +283,7 @@ class HeadStatement:
         return ", ".join(f"{name} ASC NULLS FIRST" for name in self._names)
 
     def listed(self) -> str:
-        """Return a relation of the listed items: columns i0, i1, ... in the types of the labels."""
+        """Return a relation of the listed items, with columns i0, i1, ... in the types of the labels."""
         return "listed"
 
     def as_text(self, name: str, column: str) -> str:
@@ -306,10 +306,10 @@ class HeadStatement:
     # Derived columns.
 
     def _describe_derived(self, derived: Derived, columns: Mapping[str, Column]) -> Column:
-        """Return the description of a derived column, like that of a column of the table.
+        """Return the description of a derived column.
 
         Raises:
-            InputError: it cannot be computed from what its column holds.
+            InputError: the derived column cannot be computed from its column's type.
         """
         wrong = derived.type_error(columns[derived.column].kind)
         if wrong is not None:
@@ -323,7 +323,7 @@ class HeadStatement:
         return f"({moment} BETWEEN {first} AND {last})"
 
     def _has_bin(self, column: str) -> str:
-        """Return the condition that a number falls into a bin."""
+        """Return the condition that a number is within the range of bins."""
         value, number = self.compared(column, Kind.INTEGER), self.columns[column].number
         if number is None:
             return f"{value} BETWEEN -{LARGEST_BINNED}e0 AND {LARGEST_BINNED}e0"
@@ -337,7 +337,7 @@ class HeadStatement:
     # Filters.
 
     def filtered(self, predicate: Predicate) -> str:
-        """Return *predicate* in SQL, fully parenthesised."""
+        """Return *predicate* as a fully parenthesised SQL condition."""
         match predicate:
             case Comparison(column, operator, constant):
                 return self._comparison(column, operator, constant)
@@ -359,7 +359,7 @@ class HeadStatement:
 
     def _membership(self, column: str, constants: tuple[Constant, ...]) -> str:
         listed: dict[str, list[str]] = {}
-        for constant in constants:  # text in files without types is read as each constant's kind
+        for constant in constants:  # text in files without types is cast to the kind of each constant
             fitted = self._fitted(column, "=", constant)[1]
             listed.setdefault(self.compared(column, constant.kind), []).extend([] if fitted is None else [fitted])
         lists = [
@@ -378,7 +378,7 @@ class HeadStatement:
         operator, fitted = fit(operator, Fraction(constant.text), number)
         return operator, None if fitted is None else self.constant(fitted, number.name)
 
-    # The shape.
+    # The structure of the statement.
 
     def _counts(self, rows: str) -> str:
         request = self.request
@@ -400,11 +400,9 @@ class HeadStatement:
         return f"SELECT {selected} FROM (WITH p AS ({pairs}) SELECT {selected} FROM {both}) AS w"
 
     def _shares(self, choices: tuple[int, ...]) -> str:
-        """Return a SELECT of v0, v1, ...: `ExactHead.shares`, from the pairs p."""
+        """Return a SELECT of `ExactHead.shares` as v0, v1, ..., from the pairs p."""
         whens = " ".join(f"WHEN coalesce(s, 0) <= {bound} THEN {n}" for n, bound in enumerate(choices))
-        share = (
-            f"CAST(floor({SHARE_UNIT}e0 / g) AS BIGINT)"  # exact: a quotient is no nearer to a whole number than 1/g
-        )
+        share = f"CAST(floor({SHARE_UNIT}e0 / g) AS BIGINT)"  # exact: others are >= 1/g from an integer
         sizes = "SELECT u, count(*) AS g FROM p GROUP BY u"
         placed = f"SELECT CASE {whens} ELSE {len(choices)} END AS b, {share} AS a FROM p JOIN ({sizes}) AS g USING (u)"
         added = f"SELECT b, sum(a) AS a FROM ({placed}) AS o GROUP BY b"
@@ -429,14 +427,14 @@ class HeadStatement:
             low, high = summed.digits
             for n, bound in enumerate((high, *summed.choices[:-1])):
                 total = f"coalesce(sum(greatest(least(coalesce(s, 0), {bound}), {low})), 0)"
-                # Saturating: a sum too large for the result must not be an error, which one user could cause.
+                # The sum saturates, because one user could cause an error if a large sum raised one.
                 saturated = f"CAST(greatest(least({total}, {LARGEST_COUNT}), {-LARGEST_COUNT}) AS BIGINT)"
                 counts += f", {saturated} AS {'t' if n == 0 else f't{n - 1}'}"
         return f"SELECT {self._leading}{counts} FROM {pairs}{self._grouped}"
 
     def _framed(self, text: str) -> str:
         size = self.size(text)
-        # Trino cannot concatenate more than a megabyte, which one user's label may have.
+        # Trino cannot concatenate texts of more than a megabyte, and one label may be that long.
         short = f"CASE WHEN {size} > {LONGEST_FRAMED} THEN {self.digest(text)} ELSE {text} END"
         return f"CAST({size} AS {self.text}) || ':' || {short}"
 

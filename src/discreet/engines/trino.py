@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 _CATALOGS = "SELECT catalog_name, connector_name FROM system.metadata.catalogs"
 _TRIMMING = {"pinot"}
-"""Connectors to systems that leave groups out of their counts without saying so."""
+"""Connectors to systems that silently leave groups out of counts."""
 
 LONGEST = 1_000_000
-"""Characters in a statement: Trino's own query.max-length, unless its owner chose another."""
+"""Maximum number of characters in a statement: the default of Trino's query.max-length."""
 
 _CHOSEN_AT_ONCE = 20_000
-"""Items in a statement: their numbers, scales and costs take 45 characters at most."""
+"""Maximum number of items in a statement: number, scale and cost of an item take 45 characters at most."""
 
 _BITS = {"tinyint": 8, "smallint": 16, "integer": 32, "bigint": 64}
 _KINDS = {
@@ -65,7 +65,7 @@ _ARROW = {
     Kind.TIMESTAMP: pa.timestamp("us"),
     Kind.FLOAT: pa.float64(),
 }
-_FINEST = 6  # digits behind a second's point that Arrow's microseconds keep
+_FINEST = 6  # digits of fractional seconds that microseconds hold
 
 _MISSING = {"TABLE_NOT_FOUND", "SCHEMA_NOT_FOUND", "CATALOG_NOT_FOUND", "MISSING_CATALOG_NAME"}
 _TRANSPORT_ERRORS = (trino.exceptions.Error, trino.exceptions.HttpError, requests.RequestException)
@@ -78,14 +78,14 @@ class TrinoEngine(SqlEngine["TrinoClient", "TrinoStatement"]):
     Args:
         source_url: trino://user@host:8080/catalog/schema?table=name; with https=true over TLS, and with
             scratch=catalog.schema for pair queries, which make tables there and drop them.
-        table: which table of the schema, taken literally; or the URL names it.
-        view: or a SELECT of the data owner's, used instead of a table.
+        table: name of the table in the schema, taken literally, if the URL does not name it.
+        view: a SELECT of the data owner, used instead of a table.
         password: of the user; sent over TLS only.
-        timeout_seconds: how long a count may take, here and on the server, or None.
+        timeout_seconds: time limit of a query, here and on the server, or None.
 
     Raises:
-        InputError: the URL is not valid, or there is neither a table nor a view, or both.
-        EngineError: tables were to be listed, and Trino cannot be reached.
+        InputError: the URL is not valid, or neither a table nor a view was named, or both.
+        EngineError: no table was named, and Trino cannot be reached to list its tables.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class TrinoEngine(SqlEngine["TrinoClient", "TrinoStatement"]):
         """Refuse tables behind connectors that may count inexactly, including tables behind views.
 
         Raises:
-            InexactHead: there is one, or the user may not see which connectors there are.
+            InexactHead: there is such a connector, or the user may not list the connectors.
         """
         plan = client.run(f"EXPLAIN (TYPE IO, FORMAT JSON) {every}").column(0)[0].as_py()
         try:
@@ -215,7 +215,7 @@ def _parse(source_url: str) -> Url:
 
 
 def _with(view: str | None, *others: str) -> str:
-    """Return a WITH clause that names the view `shown`; because it comes first, it cannot see the others."""
+    """Return a WITH clause that names the view `shown`; as the first, it cannot refer to the other relations."""
     parts = others if view is None else (f"shown AS ({view}\n)", *others)
     return f"WITH {', '.join(parts)} " if parts else ""
 
@@ -233,8 +233,8 @@ class TrinoStatement(HeadStatement):
     """The statement for a head in Trino's SQL, where text has no collations and is compared by bytes.
 
     Args:
-        seed: which random items of a user are kept.
-        view: a SELECT of the data owner's, named `shown` in the statement, or None.
+        seed: selects the random items that are kept of each user.
+        view: a SELECT of the data owner, named `shown` in the statement, or None.
     """
 
     types: ClassVar[Mapping[Kind, str]] = {**HeadStatement.types, Kind.TIMESTAMP: "TIMESTAMP(6)"}
@@ -249,7 +249,7 @@ class TrinoStatement(HeadStatement):
         """Return the statement, preceded by the view and the listed items.
 
         Raises:
-            InputError: it is longer than Trino takes.
+            InputError: the statement is longer than `LONGEST`.
         """
         listed = [] if self.request.domain is None else [f"listed AS ({self._listed_items()})"]
         statement = _with(self._view, *listed) + super().write()
@@ -258,7 +258,7 @@ class TrinoStatement(HeadStatement):
         return statement
 
     def constant(self, text: str, type_: str | None) -> str:
-        literal = text_literal(text)  # in which only the quote means anything but itself
+        literal = text_literal(text)  # only the quote needs an escape
         return literal if type_ is None else f"CAST({literal} AS {type_})"
 
     def moment(self, column: str) -> str:
@@ -274,7 +274,7 @@ class TrinoStatement(HeadStatement):
 
     def compared(self, column: str, kind: Kind | None) -> str:
         described = self.columns[column]
-        if described.kind is Kind.FLOAT:  # NaN equals nothing here, so that nullif would keep it
+        if described.kind is Kind.FLOAT:  # nullif would keep NaN, which equals nothing
             name = self.value(column)
             return f"CASE WHEN is_nan({name}) THEN NULL ELSE {name} END"
         return self.label(column) if described.type == "uuid" else super().compared(column, kind)
@@ -295,7 +295,7 @@ class TrinoStatement(HeadStatement):
         return _with(self._view) + select
 
     def _listed_items(self) -> str:
-        """Return the listed items as one JSON literal per column, planned much faster than one literal per label."""
+        """Return the listed items as one JSON literal per column, which Trino plans much faster than one per label."""
         types = {item: label_type(self.columns[item]) for item in self.request.items}
         listed = typed_domain(self.request.domain, types)
         arrays, labels = [], []
@@ -317,8 +317,8 @@ class TrinoPairs(SqlPairs):
     """Pairs in tables of a scratch schema.
 
     Args:
-        prefix: of the tables' names, which no others have.
-        progress: called during each of them.
+        prefix: unique prefix of the tables' names.
+        progress: called during each statement.
     """
 
     def __init__(
@@ -341,7 +341,7 @@ class TrinoPairs(SqlPairs):
             self._create(name, self._statement.with_view(select) if name == self._distinct else select)
 
     def drop(self) -> None:
-        """Drop what was written; what Trino does not drop now is left to the owner of the schema."""
+        """Drop the tables; the owner of the schema must drop those that Trino fails to drop now."""
         for name in self._tables:
             with contextlib.suppress(DiscreetError):
                 self._client.run(f"DROP TABLE IF EXISTS {name}")
@@ -351,7 +351,7 @@ class TrinoPairs(SqlPairs):
         self._client.run(f"CREATE TABLE {name} AS {select}", self._progress)
 
     def _select(self, statement: str, *, labels: bool = False) -> pa.Table:
-        del labels  # the types of the columns are those of the labels already
+        del labels  # the columns have the types of the labels already
         return self._client.run(statement, self._progress)
 
     def _chosen(self, columns: Mapping[str, NDArray[np.int64]]) -> str:
@@ -381,8 +381,8 @@ class TrinoClient:
     """A connection to Trino. Constants are literals in the statements; nothing is prepared on the server.
 
     Args:
-        url: of the coordinator; https=true for TLS; the path is the catalog and the schema of names without theirs.
-        seconds: how long a statement may take, here and on the server, or None.
+        url: URL of the coordinator, with https=true for TLS; the path is the default catalog and schema.
+        seconds: time limit of a statement, here and on the server, or None.
     """
 
     def __init__(self, url: Url, seconds: float | None) -> None:
@@ -414,9 +414,9 @@ class TrinoClient:
         Raises:
             NotFoundError: it names a table that is not there.
             ForbiddenError: its user may not read what it names.
-            InputError: it is longer than this Trino takes.
-            EngineError: Trino cannot be reached, refused it, failed, or took too long; or a column has a type that is
-                not read.
+            InputError: the statement is longer than this Trino allows.
+            EngineError: Trino cannot be reached, refused the statement, failed, or took too long; or a column has an
+                unsupported type.
         """
         return arrow_table(*self._answer(statement, progress))
 
@@ -433,7 +433,7 @@ class TrinoClient:
         """Check that the coordinator has started; no statement is sent.
 
         Raises:
-            EngineUnreachable: it does not answer, or has not started.
+            EngineUnreachable: the coordinator does not respond, or has not started.
         """
         try:
             answer = self._http.get(self._info, timeout=_CHECK_SECONDS)
@@ -493,7 +493,7 @@ class TrinoClient:
 
 
 class _Stopped(Exception):
-    """The query was cancelled by this process."""
+    """This process cancelled the query."""
 
 
 class _Query:
@@ -514,7 +514,7 @@ class _Query:
         return rows, [(column.name, column.type_code) for column in self._cursor.description or ()]
 
     def cancel(self) -> None:
-        """Cancel on the server; if the query has no id yet, as soon as it has one."""
+        """Cancel the query on the server, once it has an id."""
         self._stopped.set()
         self._end()
 
@@ -554,10 +554,10 @@ def arrow_table(rows: Sequence[Sequence[Any]], columns: Sequence[tuple[str, str]
     """Return Trino's *rows* as Arrow.
 
     Args:
-        rows: as its client returns them with its legacy_primitive_types: dates, timestamps and decimals as text.
+        rows: rows of Trino's client with legacy_primitive_types: dates, timestamps and decimals are text.
 
     Raises:
-        EngineError: a column has a type that is not read, or a value does not have that type.
+        EngineError: a column has an unsupported type, or a value does not have its column's type.
     """
     arrays = []
     for place, (name, type_) in enumerate(columns):
@@ -566,7 +566,7 @@ def arrow_table(rows: Sequence[Sequence[Any]], columns: Sequence[tuple[str, str]
             raise EngineError(f"column {name!r} is of Trino's type {type_}; cast it to one that is read")
         values = [row[place] for row in rows]
         try:
-            if column.kind is Kind.FLOAT:  # NaN and Infinity are text
+            if column.kind is Kind.FLOAT:  # the client returns NaN and Infinity as text
                 arrays.append(pa.array([None if value is None else float(value) for value in values], pa.float64()))
             elif column.kind in {Kind.DECIMAL, Kind.DATE, Kind.TIMESTAMP}:
                 arrays.append(pa.array(values, pa.string()).cast(label_type(column)))
@@ -586,7 +586,7 @@ def label_type(column: Column) -> pa.DataType:
 
 
 def _parts(type_: str) -> tuple[str, int, int, bool]:
-    """Return the name of a type, its numbers (0 if there is none), and True with a time zone; "" for nested types."""
+    """Return a type's name ("" if nested), its numeric parameters (0 if it has none), and True with a time zone."""
     match = _TYPE.fullmatch(type_)
     if match is None:
         return "", 0, 0, False
