@@ -1,1 +1,1 @@
-"""The catalog: what may be queried, as declared by the data owner in a TOML file."""
+"""The catalog: the datasets, columns and uses that the data owner permits, declared in a TOML file."""

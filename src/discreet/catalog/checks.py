@@ -28,7 +28,7 @@ def check(catalog: Catalog, names: Iterable[str] = (), *, environment: Mapping[s
     Rows are read only by the owner's own queries, for domains and versions.
 
     Args:
-        names: of datasets; all if there are none.
+        names: names of the datasets to check; all if empty.
 
     Returns:
         a finding for each dataset, its user column, its columns, and its version if a query returns it.
@@ -93,7 +93,7 @@ def _domain_error(dataset: Dataset, name: str, engine: Engine) -> str | None:
 
 
 def _fits(column: Column, labels: pa.Array) -> bool:
-    """Return True if *labels* have the column's type, or are text that can be read as such, as in CSV files."""
+    """Return True if *labels* have the column's type, or are text that can be parsed as it, as in CSV files."""
     import pyarrow as pa
 
     is_type, type_ = {

@@ -22,16 +22,15 @@ def known_domain(dataset: Dataset, items: tuple[str, ...], engine: Engine) -> pa
     """Return every combination of the labels of item columns.
 
     Args:
-        dataset: declares the labels of each column.
-        engine: of the dataset, for queries of its owner.
+        dataset: the dataset that declares the labels of each column.
+        engine: its engine, for the owner's queries.
 
     Returns:
-        an Arrow table with a column for each of *items*. None without items, if one of them has no known domain, or for
-        more than `DOMAIN_MOST` combinations: the domain is then treated as unknown, which protects as much and returns
-        less.
+        an Arrow table with a column for each of *items*. None without items, if an item has no known domain, or for
+        more than `DOMAIN_MOST` combinations: the domain is then treated as unknown, as private but less accurate.
 
     Raises:
-        InputError: a domain cannot be read, or is not one.
+        InputError: a domain cannot be read or is invalid.
         EngineError: the engine failed.
     """
     import pyarrow as pa
@@ -54,7 +53,7 @@ def known_labels(dataset: Dataset, column: str, engine: Engine) -> pa.Array:
     """Return all labels of a column that has a known domain, without repetition.
 
     Raises:
-        InputError: they cannot be read, there are none or too many, or one is missing or listed twice.
+        InputError: the labels cannot be read, there are none or too many, or one is missing or listed twice.
         EngineError: the engine failed.
     """
     import pyarrow as pa
@@ -81,7 +80,7 @@ def known_labels(dataset: Dataset, column: str, engine: Engine) -> pa.Array:
 
 
 def _plain(labels: pa.ChunkedArray) -> pa.Array:
-    """Return labels as plain text, without dictionary or other encodings."""
+    """Return text labels as plain strings, without dictionary or other encodings."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(labels.type):
@@ -99,7 +98,7 @@ def listed_items(domain: Any, items: tuple[str, ...]) -> pa.Table:  # noqa: ANN4
             column for each item column. Labels in CSV files are text; the engine reads them as the type of the column.
 
     Raises:
-        InputError: it cannot be read, is empty, lacks a column, or does not fit the item columns.
+        InputError: *domain* cannot be read, is empty, lacks a column, or does not fit the item columns.
     """
     import pyarrow as pa
 

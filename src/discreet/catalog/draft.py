@@ -54,10 +54,10 @@ def draft_catalog(
     Args:
         source: a path or pattern of files, a DuckDB file, or the URL of an engine, as `discreet.scan` takes it.
         table: the table of an engine, or of a DuckDB file with several.
-        password_env: the variable in which the engine's password is, if it needs one.
+        password_env: the environment variable that holds the engine's password, if it needs one.
 
     Raises:
-        InputError: there is no such table, it has no such column, or the URL holds a password.
+        InputError: there is no such table, it has no such user column, or the URL holds a password.
         EngineError: the engine cannot be reached.
     """
     from discreet.engines.opening import open_engine
@@ -67,7 +67,7 @@ def draft_catalog(
     given = source
     if "://" in source and not source.startswith("duckdb:"):
         source, table = _without_table(source, table)
-    # A URL that names all there is, such as spark://local?path=..., is a source like a path.
+    # A URL that names its data completely, such as spark://local?path=..., is a source like a path.
     in_engine = "://" in source and not source.startswith("duckdb:") and not (table is None and password_env is None)
     password = read_password(password_env, environment)
     with closing(open_engine(given, table=table, password=password)) as engine:
@@ -90,7 +90,7 @@ def draft_catalog(
 
 
 def _without_table(url: str, table: str | None) -> tuple[str, str | None]:
-    """Return a URL without its option table, and the table: the one given, or the one in the URL."""
+    """Return a URL without its option table, and the table: *table*, or by default that option's value."""
     place, _, options = url.partition("?")
     kept = [option for option in options.split("&") if option and not option.startswith("table=")]
     named = dict(parse_qsl(options)).get("table")
@@ -98,7 +98,7 @@ def _without_table(url: str, table: str | None) -> tuple[str, str | None]:
 
 
 def _stem(source: str) -> str:
-    """Return the name of a file without its ending, or the last part of a URL."""
+    """Return the name of a file without its ending, or the last segment of a URL."""
     place, _, options = source.partition("?")
     return PurePath(dict(parse_qsl(options)).get("path", place)).stem
 
@@ -122,6 +122,6 @@ def _column(place: tuple[str, ...], kind: Kind, summed: str | None) -> str:
 
 
 def _name(words: str) -> str:
-    """Return *words* as the name of a dataset."""
+    """Convert *words* to a valid name of a dataset."""
     name = re.sub(r"\W+", "_", words, flags=re.ASCII).strip("_")
     return name if name[:1].isalpha() else f"data_{name}".rstrip("_")

@@ -43,7 +43,7 @@ def open_dataset(catalog: Catalog, name: str, environment: Mapping[str, str]) ->
     """Open the engine of a dataset; the caller closes it.
 
     Args:
-        name: of the dataset, as spelled in the catalog.
+        name: the name of the dataset, as spelled in the catalog.
 
     Raises:
         InputError: there is no such table, or a password is missing.
@@ -68,7 +68,7 @@ def read_password(variable: str | None, environment: Mapping[str, str]) -> str |
     """Return the value of an environment variable that holds a password; None if *variable* is None.
 
     Raises:
-        InputError: it is not set, or empty.
+        InputError: the variable is not set, or empty.
     """
     if variable is None:
         return None
@@ -78,13 +78,13 @@ def read_password(variable: str | None, environment: Mapping[str, str]) -> str |
 
 
 def schema_error(dataset: Dataset, held: Mapping[str, Kind]) -> str | None:
-    """Return why the user column or a declared column does not fit its table, or None if all do."""
+    """Return an error message if the user column or a declared column does not fit its table, or None."""
     wrong = (user_error(dataset.user, held), *(column_error(dataset, name, held) for name in dataset.columns))
     return next(filter(None, wrong), None)
 
 
 def user_error(user: str, held: Mapping[str, Kind]) -> str | None:
-    """Return why a table's column cannot be the user column, or None."""
+    """Return an error message if a table's column cannot be the user column, or None."""
     if user not in held:
         return str(UnknownColumn(user, held, "user column"))
     if held[user] is Kind.FLOAT:
@@ -95,7 +95,7 @@ def user_error(user: str, held: Mapping[str, Kind]) -> str | None:
 
 
 def column_error(dataset: Dataset, name: str, held: Mapping[str, Kind]) -> str | None:
-    """Return why a declared column does not fit its table, or None."""
+    """Return an error message if a declared column does not fit its table, or None."""
     column = dataset.columns[name]
     made = next((made for made in dataset.derived if made.name == name), None)
     if made is not None:
@@ -119,7 +119,7 @@ def _derived_error(made: Derived, held: Mapping[str, Kind]) -> str | None:
 
 
 _PAIRS_OPTION = {"pinot": None, "trino": "scratch=", "clickhouse": "temporary=true"}
-"""What a URL needs for pair queries, by scheme: None if the engine has none; engines not listed always have them."""
+"""The URL option that enables pair queries, by scheme; None if unsupported. Other engines always support them."""
 
 
 class EnginePool:
@@ -129,8 +129,8 @@ class EnginePool:
 
     Args:
         clock: returns the time with its zone, for data versions on a schedule.
-        environment: the variables that hold passwords of engines.
-        open_: opens the engine of a dataset, as `open_dataset`.
+        environment: environment variables, for passwords of engines.
+        open_: opens the engine of a dataset, like `open_dataset`.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class EnginePool:
         self._open_dataset = open_
         self._clock = clock
         self._environment = environment
-        self._locks = {name: threading.Lock() for name in catalog.datasets}  # a slow engine delays its own alone
+        self._locks = {name: threading.Lock() for name in catalog.datasets}  # a slow engine does not delay the others
         shared = {name: RequestQueue(e.connections, e.timeout_seconds) for name, e in catalog.engines.items()}
         self._queues = {
             name: RequestQueue() if dataset.engine is None else shared[dataset.engine]
@@ -158,10 +158,10 @@ class EnginePool:
         """Return the engine of a dataset, opened at its first use.
 
         Args:
-            name: as spelled in the catalog, here and below.
+            name: the dataset's name as spelled in the catalog; the same in all methods.
 
         Raises:
-            EngineError: it cannot be reached, or the table is not what the catalog says.
+            EngineError: the engine cannot be reached, or the table does not fit the catalog.
         """
         if name not in self._engines:
             with self._locks[name]:
@@ -184,7 +184,7 @@ class EnginePool:
             return current_version(self.catalog.datasets[name], self.engine(name), self._clock())
 
     def has_pairs(self, name: str) -> bool:
-        """Return whether a dataset's engine supports pair queries; judged by its URL if it cannot be opened now."""
+        """Return True if a dataset's engine supports pair queries; decided by its URL if it cannot be opened now."""
         try:
             return self.engine(name).has_pairs
         except (EngineError, InputError):
@@ -246,7 +246,7 @@ def _is_written_out(dataset: Dataset, items: tuple[str, ...]) -> bool:
 
 @contextlib.contextmanager
 def _hide_cause(name: str) -> Iterator[None]:
-    """Replace errors that only the data owner can fix by one that reveals nothing about the engine to analysts."""
+    """Replace errors that only the data owner can fix by an error that does not show analysts the engine."""
     try:
         yield
     except (InputError, EngineError, OSError) as error:
@@ -262,7 +262,7 @@ _SENTENCES: Mapping[type[EngineError], str] = {
     InexactHead: "the engine of the dataset {!r} answered, but its answer is not proven exact",
     EngineError: "the engine of the dataset {!r} failed",
 }
-"""Messages for analysts. The engine's own message, which names files and hosts, is the cause of the error."""
+"""Messages for analysts. The engine's message, which may name files and hosts, is the cause of the error."""
 
 
 class VersionedReader:
@@ -271,7 +271,7 @@ class VersionedReader:
     Otherwise equal noise could be added to different data, which would reveal the difference.
 
     Args:
-        unchanged: returns True if the data still has the version that the query is keyed by.
+        unchanged: returns True if the data still has the version that the query's noise is derived from.
     """
 
     def __init__(self, engine: Engine, dataset: str, unchanged: Callable[[], bool]) -> None:
@@ -307,7 +307,7 @@ class VersionedReader:
 
     @contextlib.contextmanager
     def _without_hosts(self) -> Iterator[None]:
-        """Replace an engine's message, which may name files and hosts, by one that names the dataset."""
+        """Replace an engine's message, which may name files and hosts, by a message that names the dataset."""
         try:
             yield
         except EngineError as error:
@@ -316,13 +316,13 @@ class VersionedReader:
 
 
 LONGEST = 200
-"""Characters in a version."""
+"""The largest number of characters in a version."""
 
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
 
 def current_version(dataset: Dataset, engine: Engine, now: datetime.datetime) -> str | None:
-    """Return the version of a dataset's data; None if the catalog declares none and the engine has none.
+    """Return the version of a dataset's data; None if neither the catalog nor the engine states one.
 
     Args:
         now: with a time zone.
@@ -343,16 +343,16 @@ def current_version(dataset: Dataset, engine: Engine, now: datetime.datetime) ->
 
 
 def _digest(version: str | None) -> str | None:
-    """Return a short name for an engine's version, which may contain paths and be long."""
+    """Return a digest of an engine's version, which may be long and contain paths."""
     return None if version is None else hashlib.sha256(version.encode(errors="surrogateescape")).hexdigest()[:32]
 
 
 def scheduled_version(schedule: Schedule, now: datetime.datetime) -> str:
     """Return the last scheduled change up to *now*, in the schedule's zone: "2026-11-20T04:00+01:00".
 
-    A local time that daylight saving skips is read as if the clock had not been put forward: 02:30 becomes 03:30. Of a
-    local time that occurs twice, a schedule means the first, an hourly one both. The offset from UTC is part of the
-    text, so that two changes never have the same version.
+    A local time that daylight saving skips is read as if the clock had not been put forward: 02:30 becomes 03:30. If a
+    local time occurs twice, the change is at the first; on an hourly schedule, at both. The offset from UTC is part of
+    the text, so that two changes never have the same version.
 
     Args:
         now: with a time zone.
@@ -392,7 +392,7 @@ def queried_version(answer: pa.Table) -> str:
     """Return the version from the result of the data owner's query.
 
     Raises:
-        InputError: it is not one row with one column that holds text, an exact number, a date or a timestamp.
+        InputError: *answer* is not one row with one column that holds text, an exact number, a date or a timestamp.
     """
     if answer.shape != (1, 1):
         raise InputError("the query for the data version must return one row with one column")
@@ -413,10 +413,10 @@ def queried_version(answer: pa.Table) -> str:
 
 
 def check_zone(name: str) -> str | None:
-    """Return what is wrong with the name of a time zone, or None."""
+    """Return an error message for an invalid time zone name, or None."""
     try:
         zoneinfo.ZoneInfo(name)
-    except (KeyError, ValueError, OSError):  # unknown, no name at all, a folder of zones
+    except (KeyError, ValueError, OSError):  # an unknown name, a malformed name, a folder of zones
         if not zoneinfo.available_timezones():
             return "cannot be read: this machine has no time zone data; install it with: pip install tzdata"
         return "must be a time zone such as Europe/Berlin or UTC"

@@ -24,10 +24,10 @@ INVALID = "invalid"
 """The type of an error about the setting itself."""
 
 INVALID_PARENT = "invalid parent"
-"""The type of an error about the table around a setting: two settings that exclude each other, or none of them."""
+"""The type of an error about the table that holds a setting: of exclusive settings, it has several or none."""
 
 NUMBER_DIGITS = 18
-"""Digits of a number before, and after, the decimal point."""
+"""The largest number of digits before the decimal point of a number, and after it."""
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -37,11 +37,11 @@ _NAME_LONGEST = 100
 
 @dataclass(frozen=True, slots=True)
 class LoadContext:
-    """The context of validation: what validators need besides the catalog itself.
+    """The context of validation: inputs of validators besides the catalog itself.
 
     Args:
         resolve_path: resolves a path or URL relative to the catalog file.
-        check_zone: returns what is wrong with the name of a time zone, or None.
+        check_zone: returns an error message for an invalid time zone name, or None.
         engines: the names of the declared engines.
     """
 
@@ -51,23 +51,23 @@ class LoadContext:
 
 
 class Table(BaseModel):
-    """A table of settings: frozen, without unknown keys, without conversions."""
+    """Base of all tables of settings: frozen, without unknown keys, without type conversions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
 
 
 def invalid(sentence: str) -> PydanticCustomError:
-    """Return the error for a validator to raise; *sentence* continues the setting's place: "must not be empty"."""
+    """Return the error for a validator to raise; *sentence* continues the key of the setting: "must not be empty"."""
     return PydanticCustomError(INVALID, sentence)
 
 
 def invalid_parent(sentence: str) -> PydanticCustomError:
-    """Return the error for a validator to raise; *sentence* continues the place of the table the setting is in."""
+    """Return the error for a validator to raise; *sentence* continues the key of the table that holds the setting."""
     return PydanticCustomError(INVALID_PARENT, sentence)
 
 
 def secret_in(url: str) -> bool:
-    """Return True if a URL holds a password, before its host or in its query, or cannot be parsed."""
+    """Return True if a URL holds a password before its host or in its query string, or cannot be parsed."""
     try:
         parts = urlsplit(url)
         options = parse_qsl(parts.query, keep_blank_values=True)
@@ -146,7 +146,7 @@ Number = Annotated[Fraction, BeforeValidator(_exact), WithJsonSchema({"type": "n
 
 
 class OwnerQuery(Table):
-    """A query of the data owner, for the dataset's engine."""
+    """A query that the data owner wrote for the dataset's engine."""
 
     query: Statement = Field(description="One SELECT. It must not depend on the rows that are protected.")
 
@@ -154,8 +154,8 @@ class OwnerQuery(Table):
 def forms(allowed: str) -> Discriminator:
     """Return a discriminator for a setting with several forms: text, a list, or a table identified by one of its keys.
 
-    Its tags are ~text, ~list, ~schedule, ~query, ~file and ~first; `validation_errors` removes them from the place of
-    an error.
+    Its tags are ~text, ~list, ~schedule, ~query, ~file and ~first; `validation_errors` removes them from the key of an
+    error.
 
     Args:
         allowed: the message for a setting in none of the forms.
@@ -174,7 +174,7 @@ def frozen(settings: Mapping[str, Setting]) -> Mapping[str, Setting]:
     """Return a read-only view of *settings*.
 
     Raises:
-        PydanticCustomError: two names differ in case only.
+        PydanticCustomError: two keys of *settings* differ in case only.
     """
     names: dict[str, str] = {}
     for name in settings:

@@ -1,4 +1,4 @@
-"""Read catalog files: TOML to a `Catalog`, or all mistakes at once with their locations; and their JSON schema."""
+"""Read catalogs from TOML, reporting all mistakes at once with their locations; and generate their JSON schema."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def load_catalog(path: str | Path) -> Catalog:
     """Read a catalog.
 
     Args:
-        path: a TOML file. Relative paths in it start at its folder.
+        path: a TOML file. Relative paths in it are relative to its folder.
 
     Raises:
         CatalogError: there is no such file, it is not TOML, or something in it is not allowed.
@@ -71,7 +71,7 @@ def load_catalog(path: str | Path) -> Catalog:
         return Catalog.model_validate(document, context=context)
     except ValidationError as error:
         mistakes = validation_errors(error)
-    raise CatalogError(path, mistakes)  # outside the except block: pydantic's error may hold what was written
+    raise CatalogError(path, mistakes)  # outside the except block: pydantic's error may hold values from the file
 
 
 def resolve_path(text: str, folder: Path) -> str:
@@ -85,7 +85,7 @@ def resolve_path(text: str, folder: Path) -> str:
         return f"{_DUCKDB}{quote(str(folder / unquote(path)))}{mark}{options}"
     if _SCHEME.match(text):
         return text
-    # Brackets in the folder's own name are not a pattern.
+    # Brackets in the folder's name are not part of a pattern.
     return str(Path(glob.escape(str(folder)), text) if glob.has_magic(text) else folder / text)
 
 
@@ -105,7 +105,7 @@ class _Schema(GenerateJsonSchema):
 
 
 def schema_of(table: type[Table]) -> dict[str, Any]:
-    """Return the JSON schema (2020-12) of TOML files with the settings of *table*, for editors."""
+    """Return the JSON schema (2020-12) for editors of TOML files with the settings of *table*."""
     return {"$schema": _Schema.schema_dialect, **table.model_json_schema(schema_generator=_Schema)}
 
 
@@ -143,10 +143,10 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def _parse(text: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(text, parse_float=Decimal)  # 0.1 is a tenth
+        return tomllib.loads(text, parse_float=Decimal)  # exact: 0.1 is 1/10
     except tomllib.TOMLDecodeError as error:
         wrong = f"it is not TOML: {str(error)[:1].lower()}{str(error)[1:]}"
-    except (ValueError, ArithmeticError, RecursionError):  # numbers of thousands of digits, lists in lists in lists
+    except (ValueError, ArithmeticError, RecursionError):  # thousands of digits, or too deep nesting
         wrong = "it is not TOML that can be read: a number is too long, or lists are nested too deep"
     raise InputError(wrong)
 
@@ -174,7 +174,7 @@ _FORMS: Mapping[str, type[Table]] = {
     "~file": LabelFile,
     "~first": LabelRange,
 }
-"""The models of settings that can be written in several forms, by the tags of `forms`."""
+"""The model of each tag of `forms`, for settings that can be written in several forms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +182,8 @@ class Finding:
     """The result of one check.
 
     Args:
-        place: of what was checked, as a TOML key: "datasets.engagements.columns.article"; empty for the file.
-        mistake: what is wrong, or None if nothing is.
+        place: the TOML key of the checked setting: "datasets.engagements.columns.article"; empty for the file.
+        mistake: a message that continues the key, or None if the check passed.
     """
 
     place: str
@@ -197,7 +197,7 @@ def placed_in_catalog(location: tuple[int | str, ...]) -> tuple[type[Table], lis
     """Return the model of the table that contains a setting, and the setting's keys in the file.
 
     Args:
-        location: pydantic's, which marks keys and holds the tags of `forms`.
+        location: pydantic's location, in which keys are marked and the tags of `forms` occur.
     """
     place = [str(part) for part in location]
     table: type[Table] = Catalog
@@ -223,9 +223,9 @@ def validation_errors(error: ValidationError, placed: Placed = placed_in_catalog
     """Return a finding for each mistake, in the order of the tables.
 
     Args:
-        placed: maps pydantic's location to the model and keys of a setting, as `placed_in_catalog`.
+        placed: maps pydantic's location to the model and keys of a setting, like `placed_in_catalog`.
     """
-    # Without input: a password in the wrong setting must not be shown.
+    # include_input=False: a password in the wrong setting must not be shown.
     return [_finding(one, placed) for one in error.errors(include_url=False, include_input=False)]
 
 

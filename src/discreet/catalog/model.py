@@ -42,7 +42,7 @@ from discreet.head_request import LARGEST_BINNED, Derived, Kind, Period, Private
 
 
 class Schedule(Table):
-    """When the data changes: the version is the time of the last change."""
+    """The times at which the data changes; the data version is the time of the last change."""
 
     schedule: Literal["hourly", "daily", "weekly", "monthly"] = Field(
         description="How often the data changes; a monthly schedule is for the first of the month."
@@ -95,7 +95,7 @@ Label: TypeAlias = str | int | bool | Decimal | datetime.date
 ColumnType: TypeAlias = Literal["text", "integer", "decimal", "boolean", "date", "timestamp", "float"]
 
 DOMAIN_MOST = 1_000_000
-"""Items in a known domain, of one column or of several together."""
+"""The largest number of items in a known domain, of one column or of several together."""
 
 KINDS: Mapping[ColumnType, Kind] = {
     "text": Kind.TEXT,
@@ -210,7 +210,7 @@ def starts_between(first: Any, last: Any, each: Period | int) -> Iterator[Label]
 
 
 def _labels_between(between: LabelRange, type_: ColumnType, each: Period | int | None) -> tuple[Label, ...]:
-    """Return the labels of a range."""
+    """Return the labels of a range: the starts of its days, periods or bins."""
     each = each or {"date": "day", "integer": 1}.get(type_)  # type: ignore[assignment]
     if each is None:
         raise invalid("must be a list: ranges are of dates, of whole numbers and of hours")
@@ -220,7 +220,7 @@ def _labels_between(between: LabelRange, type_: ColumnType, each: Period | int |
 
 
 class Column(Table):
-    """What may be queried of a column; everything else is refused."""
+    """The permitted uses of a column; all others are refused."""
 
     type: ColumnType = Field(description="What the column holds. A float column can only be filtered.")
     of: Text | None = Field(default=None, description="The column of the table that this one is computed from.")
@@ -312,7 +312,7 @@ class Column(Table):
 
     @property
     def kind(self) -> Kind:
-        """What the column holds."""
+        """The kind of value that the column holds."""
         return KINDS[self.type]
 
 
@@ -338,7 +338,7 @@ class EngineSettings(Table):
 
 
 class Dataset(Table):
-    """A table whose rows belong to users, and what may be queried of it."""
+    """A table whose rows belong to users, and the permitted queries of it."""
 
     description: Text | None = Field(default=None, description="A description for analysts.")
     engine: str | None = Field(default=None, description="The engine that holds it, one of those declared.")
@@ -431,7 +431,7 @@ class Dataset(Table):
         """Return the column that holds the start of the period of another column, as date_trunc(each, name) does.
 
         Args:
-            name: a column of the catalog, or the column of the table that it is computed from, in any case.
+            name: a column of the catalog, or the column of the table that it is computed from; its case is ignored.
 
         Returns:
             the column as the catalog spells it, or None if the catalog declares none.
@@ -446,7 +446,7 @@ class Dataset(Table):
         return None
 
     def groups_of(self, items: tuple[str, ...]) -> int | None:
-        """Return how many groups of one user are counted when grouping by *items*; None if nothing bounds it."""
+        """Return the bound on the groups of one user that are counted when grouping by *items*, or None."""
         each = [self.columns[item].groups_per_user for item in items]
         bounds = [self.groups_per_user, None if None in each or not each else math.prod(filter(None, each))]
         return min((bound for bound in bounds if bound is not None), default=None)
@@ -473,7 +473,7 @@ class Dataset(Table):
             scale: digits after the decimal point of the column in its table, at least 0.
 
         Raises:
-            InputError: it may not be summed, or its bounds have more digits after the point than the column.
+            InputError: the column may not be summed, or its bounds have more digits after the point than it has.
         """
         clip = self.columns[column].sum if column in self.columns else None
         if clip is None:
@@ -487,7 +487,7 @@ class Dataset(Table):
 
 
 class Catalog(Table):
-    """What may be queried, declared by the data owner."""
+    """The datasets that may be queried, as declared by the data owner."""
 
     engines: Annotated[Mapping[Name, EngineSettings], AfterValidator(frozen)] = Field(
         default_factory=dict, validate_default=True, description="The engines that hold datasets, by name."

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from discreet.head_request import Period
 
 SAMPLE_MOST = 10_000
-"""Rows of a sample."""
+"""The largest number of rows in a sample."""
 
 ROWS_PER_USER = 5
 VALUES = 100
-"""Values that are made up for a column whose labels the catalog does not list."""
+"""The number of values that are made up for a column whose labels the catalog does not list."""
 
 _START = datetime.datetime(2026, 1, 1)
 
@@ -55,7 +55,7 @@ def sample(dataset: Dataset, rows: int) -> pa.Table:
 
 
 def made_up_table(dataset: Dataset, rows: int) -> pa.Table:
-    """Return a dataset's table with made-up rows: without computed columns, with the columns they are computed from.
+    """Return made-up rows of a dataset's table: without computed columns, with the columns that those come from.
 
     Args:
         rows: at least 1.
@@ -90,18 +90,18 @@ def made_up_catalog(catalog: Catalog) -> Catalog:
 
 
 def open_made_up(catalog: Catalog, name: str, environment: Mapping[str, str]) -> Engine:  # noqa: ARG001 - no password
-    """Return an engine over made-up rows of a dataset, in place of `discreet.catalog.engine_pool.open_dataset`."""
+    """Return an engine over made-up rows of a dataset; a stand-in for `discreet.catalog.engine_pool.open_dataset`."""
     from discreet.engines.opening import open_engine
 
     return open_engine(made_up_table(catalog.datasets[name], SAMPLE_MOST))
 
 
 _WIDTHS: Mapping[Any, int] = {None: 0, "hour": 1, "day": 2, "week": 3, "month": 4}
-"""Values of the finest computed column are made up, and the others are computed from them."""
+"""Periods by length. Values are made up for the finest computed column of a source; coarser ones follow from it."""
 
 
 def _start_of_period(value: Any, each: Period | int) -> Label:  # noqa: ANN401 - of a column
-    """Return the start of the period or bin of a value."""
+    """Return the start of the period or bin that contains a value."""
     whole = math.floor(value) if isinstance(each, int) else value
     return next(starts_between(whole, whole, each))
 
@@ -116,7 +116,7 @@ def _value_of_kind(value: Any, kind: Kind) -> Any:  # noqa: ANN401 - of a column
 
 
 def _ranks(name: str, values: int, rows: int) -> NDArray[np.int64]:
-    """Return a rank from 0 for each row, log-uniform: as many from n to 2 n as from 2 n to 4 n."""
+    """Return a log-uniform rank from 0 for each row: ranks from n to 2 n are as likely as from 2 n to 4 n."""
     draws = np.random.default_rng(zlib.crc32(name.encode())).random(rows)
     return np.minimum(((values + 1.0) ** draws).astype(np.int64) - 1, values - 1)
 
@@ -140,7 +140,7 @@ def _column_values(name: str, about: Column) -> list[Any]:
 
 
 def _first_day(about: Column, place: int) -> int:
-    """Return the days from the start to the first day of a period; 2026-01-01 is a Thursday."""
+    """Return the days from 2026-01-01, a Thursday, to the first day of period *place* of a column."""
     if about.each == "month":
         return (0, 31, 59)[place % 3]
     return place // 7 * 7 + 4 if about.each == "week" else place

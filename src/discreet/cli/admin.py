@@ -143,7 +143,7 @@ def _segment(name: str) -> str:
 
 
 def _send(options: dict[str, Any], method: str, path: str, body: dict[str, Any] | None = None) -> None:
-    """Send a request to the service, once: it is safe to repeat by hand only after a look at what it did.
+    """Send a request once, without retries, and print the response; check its effect before repeating it.
 
     Raises:
         DiscreetError: the service cannot be reached, or refused it.

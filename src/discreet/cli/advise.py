@@ -1,4 +1,4 @@
-"""`discreet advise` and `convert`: choose privacy parameters by the attacks they should withstand; convert them."""
+"""`discreet advise` and `convert`: choose privacy parameters that withstand given attacks; convert them."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def advise(form: str, plot: str | None, *, force: bool, **given: Any) -> None:
 
 
 def _workload(given: dict[str, Any]) -> Workload:
-    """Return the workload; prompt for what was not given.
+    """Return the workload; prompt for missing options.
 
     Raises:
-        InputError: there is no terminal.
+        InputError: an option is missing and there is no terminal.
     """
     from discreet.accounting.advice import Workload
 
@@ -85,7 +85,7 @@ def _workload(given: dict[str, Any]) -> Workload:
 
 
 def as_dict(advice: Advice) -> dict[str, Any]:
-    """Return advice as plain values."""
+    """Return advice as JSON values."""
     from discreet.release.result import privacy_to_dict
 
     return {

@@ -1,4 +1,4 @@
-"""`discreet ledger`: verify and read the ledger of a store, also while a service uses it."""
+"""`discreet ledger`: verify and read the ledger of a store, even while a service uses it."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def verify(archives: Sequence[str], **where: str | None) -> None:
     """Verify every line, every balance and the end.
 
     Reads the whole ledger, computes every balance from it, and compares its end with the signed checkpoint. Exit code 3
-    if something was changed. Lines that were removed are read from their archives, or, without archives, not at all:
-    the check then starts from their sums, which the ledger holds the hash of.
+    if something was changed. Lines that prune removed are read from the archives; without archives, the check starts
+    from their sums, whose hash is in the ledger.
     """
     with _open_store(**where) as (store, checkpointer):
         verified = store.verify([_archived(Path(file)) for file in archives])
@@ -118,8 +118,8 @@ def export(form: str, output: str | None, *, force: bool, **where: str | None) -
 def prune(config: str, before: datetime, archive: str, reason: str, *, force: bool) -> None:
     """Move old lines to a file.
 
-    Verifies the ledger first. Balances, stored releases and what was paid for stay; idempotency keys and ended
-    reservations that are as old are removed. Stop a service with an SQLite store before.
+    Verifies the ledger first. Balances, stored releases and the records of who paid for them stay; idempotency keys
+    and ended reservations that are as old are removed. Stop a service with an SQLite store before.
     """
     require_service()
     from discreet.budget.manager import BudgetManager
@@ -147,7 +147,7 @@ def prune(config: str, before: datetime, archive: str, reason: str, *, force: bo
 def _open_store(
     config: str | None, store: str | None, password_env: str | None
 ) -> Iterator[tuple[BudgetStore | LedgerFile, Checkpointer | None]]:
-    """Open the store that the options name; yields it and its checkpointer."""
+    """Open the store of the options; yields it and its checkpointer."""
     require_service()
     from discreet.service.settings import load_settings
     from discreet.service.stores import checkpointer_of, open_ledger
@@ -175,7 +175,7 @@ def _with_chain(line: Line) -> tuple[int, LedgerLine]:
 
 
 def _archived(file: Path) -> Iterator[Line]:
-    """Yield the lines that `_as_json` wrote."""
+    """Yield the ledger lines in a file that `_as_json` wrote."""
     from discreet.budget.ledger import Line
 
     try:
@@ -190,7 +190,7 @@ def _archived(file: Path) -> Iterator[Line]:
 
 
 def _mentions(line: LedgerLine, account: str) -> bool:
-    """Return whether a line is about an account."""
+    """Return True if a line names an account or changes its balance."""
     described = line.detail.get("account")
     named = described.get("id") if isinstance(described, dict) else described
     return account == named or any(change.account == account for change in line.changes)
@@ -222,7 +222,7 @@ def _as_csv(lines: Iterable[tuple[int, LedgerLine]]) -> Iterator[str]:
 
 
 def _csv_rows(chain: int, line: LedgerLine) -> Iterator[dict[str, Any]]:
-    """Return a row for each change, at least one."""
+    """Yield a CSV row for each change of a line; a single row if it has no changes."""
     shared = {
         "chain": chain,
         "seq": line.seq,
@@ -248,7 +248,7 @@ def _write(path: Path, parts: Iterable[str]) -> None:
 
 
 def _write_durably(path: Path, parts: Iterable[str]) -> None:
-    """Write a file that survives a power cut."""
+    """Write a file atomically and flush it and its folder to disk."""
     from discreet.release.result import write_atomically
 
     write_atomically(path, lambda part: _write(part, parts))

@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Click options that several commands share."""
 
 from __future__ import annotations
 
@@ -116,10 +116,10 @@ def query_parameters(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_key(path: str, *, quiet: bool) -> bytes:
-    """Return the secret in a file, with a note if others can read it.
+    """Read the secret in a file; print a note if others can read the file.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: the file cannot be read.
     """
     try:
         secret = Path(path).read_bytes()
@@ -136,7 +136,7 @@ catalog_options = options_of(
     click.option("--sql", metavar="TEXT", help="The query as a SELECT. Needs --catalog."),
 )
 _DECLARED = ("user", "table", "groups_per_user", "domain", "data_version")
-"""Options that a catalog decides."""
+"""Options that are not allowed with a catalog, which declares them itself."""
 
 
 def select_of(method: str, options: dict[str, Any]) -> Select:
@@ -146,8 +146,8 @@ def select_of(method: str, options: dict[str, Any]) -> Select:
         method: "top", "release", or "plan" for either.
 
     Raises:
-        InputError: an option that the catalog or the statement decides, a statement about another dataset, or one for
-            the other command.
+        InputError: an option conflicts with the catalog or the statement, or the statement is about another dataset or
+            for the other command.
     """
     for name in _DECLARED:
         if options[name] is not None:

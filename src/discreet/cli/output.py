@@ -28,7 +28,7 @@ _FORMATS = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".txt": "tabl
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where a release is written.
+    """The format and files to which a release is written.
 
     Args:
         form: table, csv, json or parquet.
@@ -43,7 +43,7 @@ class Output:
 
     @classmethod
     def of(cls, options: dict[str, Any]) -> Self:
-        """Return the output that the options of a command name; raise `InputError` for an unknown ending."""
+        """Return the output for the options of a command; raise `InputError` for an unknown ending."""
         output, plot = (None if options[name] is None else Path(options[name]) for name in ("output", "plot"))
         form = options["form"] or _FORMATS.get("" if output is None else output.suffix.lower())
         if form is None:
@@ -53,13 +53,13 @@ class Output:
         return cls(form, output, plot, options["force"], options["quiet"])
 
     def check(self, *, counts: bool) -> None:
-        """Refuse what could not be written, before any data is read.
+        """Check, before any data is read, that the output and the plot can be written.
 
         Args:
-            counts: whether there will be counts to plot.
+            counts: True if there will be counts to plot.
 
         Raises:
-            InputError: a file that exists, cannot be written, or has the wrong ending; matplotlib is missing.
+            InputError: a file exists, cannot be written, or has the wrong ending; or matplotlib is missing.
         """
         if self.form == "parquet" and self.output is None:
             raise InputError("parquet is not for terminals; name a file with --output")
@@ -125,10 +125,10 @@ class Output:
 
 
 def check_plot(path: Path, *, force: bool) -> None:
-    """Refuse a file that no plot can be written to.
+    """Check that a plot can be written to a file.
 
     Raises:
-        InputError: as in `check_writable`; another ending; matplotlib is missing.
+        InputError: as in `check_writable`; or the ending is no format of plots, or matplotlib is missing.
     """
     from discreet.release.plot import check_ending
     from discreet.release.result import require
@@ -139,10 +139,10 @@ def check_plot(path: Path, *, force: bool) -> None:
 
 
 def check_writable(path: Path, *, force: bool) -> None:
-    """Refuse a file that cannot be written.
+    """Check that a file can be written.
 
     Raises:
-        InputError: a file that exists (unless *force*), a folder, a folder that is missing or allows no writing.
+        InputError: the file exists (unless *force*) or is not a regular file, or its folder is missing or not writable.
     """
     if path.is_dir():
         raise InputError(f"{str(path)!r} is a folder; name a file")
@@ -172,7 +172,7 @@ def notes(release: Release) -> list[str]:
 
 
 class Progress:
-    """A progress bar on standard error, shown after a second; called with a share from 0 to 1."""
+    """A progress bar on standard error, shown after a second; call it with the finished share, from 0 to 1."""
 
     def __init__(self, label: str, *, shown: bool) -> None:
         self._label = label

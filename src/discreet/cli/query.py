@@ -137,7 +137,7 @@ def rehearse(dataset: str | None, sql: str | None, rows: int | None, **options: 
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Exit after Ctrl-C with a note about what is charged."""
+    """Exit after Ctrl-C with a note about the charge."""
     try:
         yield
     except KeyboardInterrupt:
@@ -147,7 +147,7 @@ def _interruptible() -> Iterator[None]:
 
 
 def _run_statement(sql: str, price: dict[str, Any], options: dict[str, Any], *, estimate: bool) -> None:
-    """Write the rows of a statement, or what it could cost."""
+    """Write the rows of a statement, or with *estimate* its worst cost."""
     output = Output.of(options)
     output.check(counts=False)
     with open_client(options) as client:
@@ -178,7 +178,7 @@ def _spend(cost: Spend) -> str:
 
 
 def open_client(options: dict[str, Any]) -> Client:
-    """Return the client that the options name, with a note if others can read the key.
+    """Return a client with the URL and the key of the options; print a note if others can read the key file.
 
     Raises:
         InputError: the URL is malformed, or there is no key.
@@ -326,7 +326,7 @@ def _closing(mode: str, resets_at: str | None) -> list[str]:
 
 
 def bar(charged: float, held: float, limit: float) -> str:
-    """Draw how much is spent: "[####==....]", rounded up, so that a bar with room left has room left.
+    """Draw a bar of the spent part of a limit, "[####==....]", rounded up so that free space is never overstated.
 
     Args:
         limit: at least 0; a limit of 0 is spent.
@@ -339,7 +339,7 @@ def bar(charged: float, held: float, limit: float) -> str:
 
 
 def utc_minute(text: str) -> str:
-    """Return a time to the minute, in UTC."""
+    """Format a time in ISO 8601 to the minute, in UTC."""
     try:
         return f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
     except ValueError:

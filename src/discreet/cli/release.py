@@ -77,7 +77,7 @@ def _answer(method: str, options: dict[str, Any]) -> None:
 
 
 def _query_source(method: str, options: dict[str, Any]) -> Callable[[Progress], Release]:
-    """Return a function that queries a source."""
+    """Return a function that queries SOURCE and shows its progress."""
     from discreet.table import scan
 
     require_columns(options)
@@ -97,7 +97,7 @@ def _query_source(method: str, options: dict[str, Any]) -> Callable[[Progress], 
 
 
 def _query_catalog(method: str, options: dict[str, Any]) -> Callable[[Progress], Release]:
-    """Return a function that queries a dataset."""
+    """Return a function that queries a dataset of the catalog and shows its progress."""
     from discreet.warehouse import connect
 
     select = select_of(method, options)
@@ -217,7 +217,7 @@ def _plan_catalog(options: dict[str, Any], per: PerUnit | None) -> Plan:
 
 
 def plan_as_dict(plan: Plan) -> dict[str, Any]:
-    """Return a plan as plain values.
+    """Return a plan as JSON values.
 
     Its keys are mechanism, privacy, worst_cost, units, std_error, sum_std_error, smallest_count, reads, query.
     """

@@ -95,7 +95,7 @@ def init(folder: str, *, catalog: str | None, store: str | None, password_env: s
 
 
 def parse_store(url: str, password_env: str | None) -> Store:
-    """Return the store that the command line names, or raise `InputError`."""
+    """Parse the URL of a store from the command line, or raise `InputError`."""
     from pydantic import ValidationError
 
     from discreet.catalog.loader import validation_errors

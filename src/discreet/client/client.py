@@ -58,13 +58,13 @@ _PAGE = 100
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A release with what it cost.
+    """A release and its charge.
 
     Args:
         id: the id of the release, for `Client.release`.
-        charged: what the account was charged this time; nothing if it had paid before.
-        replayed: True if it was stored already.
-        mode: "observe" if the account is charged but never refused, so that nothing is guaranteed.
+        charged: the amount that the account was charged for this request; zero if it had paid before.
+        replayed: True if the release was stored before this request.
+        mode: "observe" if the account's limit is not enforced, so that it guarantees nothing; otherwise "enforce".
     """
 
     release: Release
@@ -76,11 +76,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows of a statement.
+    """The result of a statement.
 
     Args:
-        table: an Arrow table.
-        queries: the queries that they were computed from, with what each was charged this time.
+        table: the rows, an Arrow table.
+        queries: the queries that the rows were computed from, with the charge of each.
     """
 
     table: pa.Table
@@ -88,7 +88,7 @@ class Rows:
 
     @classmethod
     def read(cls, body: bytes) -> Rows:
-        """Return the rows in an Arrow stream of the service."""
+        """Parse an Arrow stream of the service."""
         import pyarrow as pa
 
         table = pa.ipc.open_stream(body).read_all()
@@ -97,7 +97,7 @@ class Rows:
 
     @property
     def charged(self) -> Cost:
-        """What the account was charged this time."""
+        """The amount that the account was charged for all queries together."""
         return sum((cost_of(query.charged) for query in self.queries), Cost())
 
     def to_pandas(self) -> pd.DataFrame:
@@ -107,21 +107,21 @@ class Rows:
 
 
 class Client:
-    """Queries a budget service. Usable from several threads, and as a context manager.
+    """Client of a budget service. Thread-safe, and usable as a context manager.
 
         with discreet.Client("https://discreet.example.org") as client:
             client.query("SELECT article, COUNT(DISTINCT reader) FROM reads GROUP BY article LIMIT 10")
 
-    A request that fails on the way is sent again with the same idempotency key, so that it is answered and charged
-    once. A query that exceeds the budget is not.
+    A request that fails in transit is sent again with the same idempotency key, so that it is answered and charged
+    once. A query that exceeds the budget is not sent again.
 
     Args:
-        key: an API key or a token of the identity provider; by default what is in the environment variable
+        key: an API key or a token of the identity provider; by default the value of the environment variable
             DISCREET_KEY.
-        key_file: or a file that holds it.
+        key_file: path of a file that holds the key, in place of *key*.
         timeout: seconds for a call with all attempts and pauses, up to 86,400.
-        retries: failed attempts of a call after which it fails, from 0 to 100. Waiting for a query that is still
-            being answered is no failure.
+        retries: number of retries after failed attempts of a call, from 0 to 100. Waiting for a query that is still
+            being answered is not a failed attempt.
         runtime: clock, sleep and randomness; by default those of the system.
         transport: a transport of httpx; by default the network, with certificates verified.
 
@@ -156,7 +156,7 @@ class Client:
         )
 
     def query(self, query: str | Mapping[str, Any] | Select, **options: Unpack[Options]) -> Release:
-        """Return private counts, sums or averages. The service chooses what is not given.
+        """Return private counts, sums or averages. The service sets defaults for missing options.
 
         Args:
             query: a SELECT, its JSON form as a dictionary, or `discreet.Select`.
@@ -172,7 +172,7 @@ class Client:
         return self.answer(query, **options).release
 
     def answer(self, query: str | Mapping[str, Any] | Select, **options: Unpack[Options]) -> Answer:
-        """Return the release that `query` returns, with its id and what it cost."""
+        """Return the release that `query` returns, with its id and its charge."""
         began = time.perf_counter()
         reply = self._post("/v1/query", query, options, {"Idempotency-Key": self._runtime.ids()})
         return Answer(
@@ -202,13 +202,13 @@ class Client:
         return self._rows(Request("POST", "/v1/sql", body, sent))
 
     def estimate_sql(self, text: str, **options: Unpack[Options]) -> StatementEstimate:
-        """Return what the queries of a whole statement could cost; no data is read. Arguments as in `sql`."""
+        """Return the worst costs of the queries of a whole statement; no data is read. Arguments as in `sql`."""
         sent = {**_ACCEPT, "Content-Type": "application/json"}
         body = _statement_body(text, options)
         return self._read(StatementEstimate, self._transport.send(Request("POST", "/v1/sql/estimate", body, sent)))
 
     def estimate(self, query: str | Mapping[str, Any] | Select, **options: Unpack[Options]) -> Estimate:
-        """Return how a query would be answered, what it could cost and whether that fits. No data is read.
+        """Return the plan of a query, its worst cost and whether that fits the budget. No data is read.
 
         Args:
             **options: as in `query`.
@@ -231,27 +231,27 @@ class Client:
         """Describe a dataset.
 
         Raises:
-            NotFound: there is none of that name that the account may query.
+            NotFound: there is no dataset of that name that the account may query.
         """
         return self._read(DatasetDetail, self._get(f"/v1/datasets/{_segment(name, 'a dataset')}"))
 
     def sample(self, name: str, rows: int = 100) -> pa.Table:
-        """Return made-up rows of a dataset, which follow its catalog alone; free.
+        """Return made-up rows of a dataset, generated from its catalog alone, free of charge.
 
         Args:
             rows: from 1 to 10,000.
 
         Raises:
-            NotFound: there is none of that name that the account may query.
+            NotFound: there is no dataset of that name that the account may query.
         """
         path = f"/v1/datasets/{_segment(name, 'a dataset')}/sample"
         return self._rows(Request("GET", path, headers=_ACCEPT_ARROW, parameters={"rows": str(rows)})).table
 
     def history(self, limit: int = 100) -> list[HistoryEntry]:
-        """List what the account has paid for, newest first.
+        """List the releases that the account has paid for, newest first.
 
         Args:
-            limit: how many at most.
+            limit: the largest number of entries.
 
         Raises:
             InputError: *limit* is below 1.
@@ -272,13 +272,13 @@ class Client:
         return found
 
     def release(self, id: str) -> Release:  # noqa: A002 - as the service calls it
-        """Return a release that the account has paid for, again and for free.
+        """Return a stored release that the account has paid for, free of charge.
 
         Args:
             id: the id of the release, from `Answer.id` or `history`.
 
         Raises:
-            NotFound: there is none that this account has paid for.
+            NotFound: there is no release with this id that the account has paid for.
         """
         return self._release(self._get(f"/v1/releases/{_segment(id, 'an answer')}"))
 
@@ -314,7 +314,7 @@ class Client:
         reply = self._transport.send(request)
         try:
             return Rows.read(reply.body)
-        except (ValueError, KeyError, TypeError):  # also Arrow's and pydantic's
+        except (ValueError, KeyError, TypeError):  # includes the errors of Arrow and pydantic
             raise self._unexpected(reply) from None
 
     def _release(self, reply: Reply) -> Release:
@@ -345,7 +345,7 @@ def _segment(name: str, what: str) -> str:
 
 
 def _charged(text: str) -> Cost:
-    """Read the header Discreet-Charged: "rho=0.0125, delta=5e-09"; nothing if it is absent."""
+    """Parse the header Discreet-Charged: "rho=0.0125, delta=5e-09"; zero if it is absent."""
     parts = dict(part.strip().partition("=")[::2] for part in text.split(",") if "=" in part)
     try:
         return Cost(exact(parts["rho"], "rho"), exact(parts["delta"], "delta"))
@@ -354,17 +354,17 @@ def _charged(text: str) -> Cost:
 
 
 class Options(TypedDict, total=False):
-    """Options of a query. The service chooses what is not given.
+    """Options of a query. The service sets defaults for missing ones.
 
     Attributes:
         epsilon: the largest epsilon of the release, with delta.
-        delta: goes with epsilon; text such as "1e-8" is taken exactly.
+        delta: the delta of the release, with epsilon; text such as "1e-8" is taken exactly.
         epsilon_per: epsilon of one unit of information: every item and every count costs one. Not with epsilon.
-        information: the most units of information, for queries without LIMIT; goes with epsilon_per.
-        relative_error: what most counts should stay within, without LIMIT.
+        information: the most units of information that a query without LIMIT may cost, with epsilon_per.
+        relative_error: the relative error that most counts should stay within, for queries without LIMIT.
         counts: False for labels only.
         noise: "gaussian" or "laplace".
-        head_limit: how many items to read from the engine.
+        head_limit: the number of items to read from the engine.
     """
 
     epsilon: float | None
@@ -379,11 +379,11 @@ class Options(TypedDict, total=False):
 
 
 def body_of(query: str | Mapping[str, Any] | Select, options: Options) -> bytes:
-    """Return the body of a request, the same bytes for the same query.
+    """Return the body of the request for a query; the same bytes for the same arguments.
 
     Args:
         query: a SELECT, its JSON form, or `discreet.Select`.
-        options: None counts as not given.
+        options: those that are None are left out.
 
     Raises:
         InputError: the query or an option is malformed.
@@ -424,14 +424,14 @@ KEY_VARIABLE = "DISCREET_KEY"
 """The environment variable that can hold the key."""
 
 KEY_LONGEST = 16_384
-"""Characters of a key; tokens of identity providers are long."""
+"""The largest number of characters in a key; tokens of identity providers are long."""
 
 
 def find_key(key: str | None, key_file: str | Path | None, environment: Mapping[str, str]) -> str:
-    """Return the key that was given, that of the file, or that of the environment.
+    """Return *key*, the key in *key_file*, or the value of DISCREET_KEY in *environment*.
 
     Raises:
-        InputError: there is none, or two, or it is malformed, or the file cannot be read. The message never shows it.
+        InputError: there is no key, there are two, it is malformed, or the file cannot be read; it is never shown.
     """
     if key is not None and key_file is not None:
         raise InputError("give the key or the file that holds it, not both")

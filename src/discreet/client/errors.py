@@ -1,18 +1,18 @@
-"""Errors of the client, and the problems of the service (RFC 9457) that they stand for.
+"""Errors of the client, and their construction from the service's problems (RFC 9457).
 
     DiscreetError
     ├── InputError
     │   ├── Unauthorized       the key is wrong, expired or revoked
     │   ├── Forbidden          the key lacks the role
     │   ├── Suspended          too many runs failed; wait, or contact an officer
-    │   ├── NotFound           nothing of that name that this key may see
+    │   ├── NotFound           the name does not exist, or is hidden from this key
     │   └── Busy               too many requests, or the same one is still being answered
     ├── BudgetExceeded
     │   └── BudgetShort        which account falls short, by how much, and what would fit
     ├── EngineError            the engine behind the service failed
     └── ServiceError           the service cannot be reached, or failed
 
-A statement outside the grammar is an `SQLError` or a `WhereError` with its position, every other fault of a query an
+A statement outside the grammar raises `SQLError` or `WhereError` with the position, any other invalid query
 `InputError`. The messages are those of the service.
 """
 
@@ -51,7 +51,7 @@ class Forbidden(InputError):
 
 
 class NotFound(InputError):
-    """There is nothing of that name, or nothing that this key may see; the service does not say which."""
+    """The name does not exist or is hidden from this key; the service does not say which."""
 
 
 class Suspended(InputError):
@@ -84,8 +84,8 @@ class BudgetShort(BudgetExceeded):
     Attributes:
         account: the account that falls short: that of the key, or a parent.
         needed: the most that the answer could cost.
-        resets_at: when some of it comes back, or None if never.
-        fits: the largest that would still fit, by name: "k", "epsilon"; empty if nothing would.
+        resets_at: when the next charge expires, or None if none will.
+        fits: the largest values of "k", "epsilon" or "information" that would still fit; empty if none would.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class BudgetShort(BudgetExceeded):
 
 
 class ServiceError(DiscreetError):
-    """The service cannot be reached, failed, or is not one.
+    """The service cannot be reached or failed, or the server at the URL is not a Discreet service.
 
     Attributes:
         status: the HTTP status, or None if there was no reply.
@@ -124,11 +124,11 @@ _PLAIN: Mapping[str, type[DiscreetError]] = {
     "engine-timeout": EngineTimeout,
     "data-changed": EngineError,
 }
-"""Errors by slug that hold a message only."""
+"""Errors that hold a message only, by the problem's slug."""
 
 
 def read_problem(headers: Mapping[str, str], body: bytes) -> Problem | None:
-    """Return the problem that a reply holds, or None."""
+    """Parse the problem in a reply; None if the reply holds none."""
     if headers.get("content-type", "").partition(";")[0].strip() != PROBLEM_TYPE:
         return None
     try:
@@ -138,10 +138,10 @@ def read_problem(headers: Mapping[str, str], body: bytes) -> Problem | None:
 
 
 def error_of(problem: Problem, retry_after: float | None) -> DiscreetError:
-    """Return the error of a problem.
+    """Return the error to raise for a problem.
 
     Args:
-        retry_after: seconds to wait by its header Retry-After, or None.
+        retry_after: seconds to wait, from the header Retry-After, or None.
     """
     error = _error(problem, retry_after)
     error.add_note(f"in the log of the service: request {problem.request_id}")
@@ -165,7 +165,7 @@ def _error(problem: Problem, retry_after: float | None) -> DiscreetError:
 
 
 def _malformed(problem: Problem) -> DiscreetError:
-    """Return an error with the position in the statement or the filter, where the service gives one."""
+    """Return an `SQLError` or `WhereError` with its position if the message is of that form, or an `InputError`."""
     for kind in (SQLError, WhereError):
         opening = str(kind("", problem.position))
         if problem.detail.startswith(opening):
@@ -189,7 +189,7 @@ def _budget_short(problem: Problem) -> DiscreetError:
 
 
 def _shortage(account: str, needed: Cost, left: Cost, fits: Mapping[str, float], resets_at: datetime | None) -> str:
-    """Return a message with what is short, what would fit, and when that changes."""
+    """Return the message of a `BudgetShort`: cost, balance, what would fit, and when the next charge expires."""
     parts = {"rho": (needed.rho, left.rho), "delta": (needed.delta, left.delta)}
     short = {name: part for name, part in parts.items() if part[0] > part[1]} or parts
     costs = " and ".join(f"{name} = {float(cost):.3g}" for name, (cost, _) in short.items())
@@ -201,7 +201,7 @@ def _shortage(account: str, needed: Cost, left: Cost, fits: Mapping[str, float],
 
 
 def cost_of(spend: Spend) -> Cost:
-    """Return a cost exactly as the service wrote it."""
+    """Convert a `Spend` to a `Cost`, exactly."""
     return Cost(exact(spend.rho, "rho"), exact(spend.delta, "delta"))
 
 

@@ -1,8 +1,8 @@
-"""Requests, replies, and when to send a request again. No I/O.
+"""Requests, replies, and the rules for retries. No I/O.
 
 Retrying is safe because every query carries an Idempotency-Key and is repeated with the same one: the service answers
-and charges it once. It is not always useful: a run that failed after data was read is charged, and five of them in a
-day suspend the account, so the client leaves those to its caller.
+and charges it once. A run that failed after data was read is not retried: each one is charged, and five in a day
+suspend the account, so the caller has to decide.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 
 FIRST_SECONDS = 0.25
-"""The pause after the first failure; each one more is twice as long."""
+"""The pause after the first failure; it doubles with each further failure."""
 
 LONGEST_SECONDS = 30.0
-"""The longest pause that the client chooses by itself."""
+"""The longest pause if the service sends no Retry-After."""
 
 _TRANSIENT = frozenset({502, 503, 504})
 _FREE = frozenset({"engine-unavailable", "store-unavailable"})
-"""Problems with such a status that cost nothing, because no data was read."""
+"""Problems with a status in `_TRANSIENT` that are not charged, because no data was read."""
 
 
 def pause_before_next(reply: Reply | NoReply, failures: int, waits: int, retries: int, chance: float) -> float | None:
-    """Return the seconds to wait before the next attempt, or None if there is none.
+    """Return the seconds to wait before the next attempt, or None to stop.
 
     Args:
         reply: the reply to the last attempt.
-        waits: attempts after which the service required the client to wait.
-        retries: failures after which the client gives up.
+        waits: number of replies so far that required the client to wait.
+        retries: the largest number of failures that are retried.
         chance: a random number from 0 to 1, so that clients that failed together do not retry together.
     """
     if not reply.waits and not (reply.failed and failures <= retries):
@@ -51,9 +51,9 @@ def pause_before_next(reply: Reply | NoReply, failures: int, waits: int, retries
 
 
 def read_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds of the header Retry-After, or None if it is absent or malformed.
+    """Parse the header Retry-After to seconds; None if it is absent or malformed.
 
-    A date is compared with the date of the reply itself, so that the clocks need not agree.
+    A date is compared with the header Date of the reply, so that the clocks need not agree.
     """
     value = headers.get("retry-after", "").strip()
     if value.isascii() and value.isdigit() and len(value) <= 9:
@@ -71,9 +71,9 @@ class Runtime:
 
     Args:
         clock: monotonic, in seconds.
-        sleep: waits so many seconds.
+        sleep: waits the given number of seconds.
         chance: returns a random number from 0 to 1.
-        ids: returns a new idempotency key, unique for ever.
+        ids: returns a new, globally unique idempotency key.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -87,7 +87,7 @@ class Request:
     """A request, the same in every attempt.
 
     Args:
-        path: below the URL of the service, such as "/v1/query".
+        path: relative to the URL of the service, such as "/v1/query".
         body: JSON, or None.
         headers: headers in addition to those of every request.
         parameters: parameters of the query string.
@@ -110,17 +110,17 @@ class Reply:
 
     @property
     def problem(self) -> Problem | None:
-        """The problem that it holds, or None."""
+        """The problem in the reply, or None."""
         return None if self.status == 200 else read_problem(self.headers, self.body)
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds to wait by the header Retry-After, or None."""
+        """Seconds to wait, from the header Retry-After, or None."""
         return read_retry_after(self.headers)
 
     @property
     def waits(self) -> bool:
-        """True if nothing failed and the service requires the client to wait."""
+        """True if the service requires the client to wait, which is not a failure."""
         return self.status == 429 or (self.status == 409 and self._slug == "in-flight")
 
     @property
@@ -135,7 +135,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class NoReply:
-    """No complete reply.
+    """The outcome of an attempt without a complete reply.
 
     Args:
         reason: one sentence.

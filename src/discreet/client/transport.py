@@ -30,9 +30,9 @@ class Transport:
     """Sends requests to a service.
 
     Args:
-        key: sent with every request, and never shown.
+        key: sent with every request, and never in a message.
         timeout: seconds for a request with all attempts and pauses.
-        retries: failed attempts of a request after which it fails.
+        retries: number of retries after failed attempts of a request.
         runtime: clock, sleep and randomness.
         transport: a transport of httpx; by default the network, with certificates verified.
 
@@ -63,16 +63,16 @@ class Transport:
             base_url=self.url,
             headers={"Authorization": f"Bearer {key}", "User-Agent": USER_AGENT},
             transport=transport,
-            # A proxy from the environment could read what is not encrypted.
+            # A proxy from the environment could read unencrypted requests.
             trust_env=parts.scheme == "https",
             follow_redirects=False,
         )
 
     def send(self, request: Request) -> Reply:
-        """Return the reply to *request*, which has status 200.
+        """Send *request*, with retries, and return a reply with status 200.
 
         Raises:
-            DiscreetError: there is none; the problem of the reply, see `discreet.client.errors`.
+            DiscreetError: there is no such reply; the error of its problem is raised, see `discreet.client.errors`.
         """
         runtime = self._runtime
         deadline = runtime.clock() + self._timeout
@@ -110,7 +110,7 @@ class Transport:
             return self._no_reply(error)
 
     def _no_reply(self, error: Exception) -> NoReply:
-        """Return why there is no reply; httpx's own messages could show what was sent."""
+        """Return the reason why there is no reply, without httpx's message, which could show parts of the request."""
         if isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout | httpx.PoolTimeout):
             return self._timed_out
         cause: BaseException | None = error
@@ -139,7 +139,7 @@ class Transport:
 
 
 def check_url(url: str) -> httpx.URL:
-    """Return the parts of the URL of a service, or raise `InputError`."""
+    """Parse the URL of a service, or raise `InputError`."""
     try:
         parts = httpx.URL(url)
     except (httpx.InvalidURL, TypeError):
@@ -151,7 +151,7 @@ def check_url(url: str) -> httpx.URL:
 
 
 def is_local(host: str) -> bool:
-    """Return True if what is sent to *host* does not leave this machine."""
+    """Return True if *host* is this machine: localhost or a loopback address."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

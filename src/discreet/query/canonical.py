@@ -1,13 +1,13 @@
-"""The canonical form of filters, so that a filter written in another way is the same query with the same noise.
+"""The canonical form of filters: filters that differ only in writing are the same query with the same noise.
 
 WHERE keeps the rows for which a filter is true. So each condition becomes the set of values of one column for which it
 is true, or under NOT the set for which it is false; missing values are in neither, and only IS NULL tests for them.
-That removes NOT and SQL's third truth value. What remains is AND and OR of sets, which are flattened; sets of the same
-column are merged, conditions that are always true or never true are dropped, and the rest is sorted and written back.
+That removes NOT and SQL's third truth value. AND and OR of these sets are flattened, sets of the same column are
+merged, conditions that are always true or never true are dropped, and the result is sorted and written as a filter.
 
-Equal forms are equal filters. The converse holds for filters on a single column, as far as `cuts_around` tells values
-apart, but not in general: no law that rearranges AND and OR of different columns is applied. Two forms of one filter
-cost an analyst a second charge, and no user any privacy.
+Filters with equal forms match the same rows. The converse holds for filters on a single column, as far as
+`cuts_around` distinguishes values, but not in general: AND and OR of different columns are not rearranged. An analyst
+who writes a filter in a form that is not recognised as equal is charged again; users lose no privacy.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
     from discreet.head_request import Operator, Predicate
 
 Cut: TypeAlias = "tuple[Any, int]"
-"""A place between values: (v, 0) just below the value v, (v, 1) just above it."""
+"""A cut point in the order of values: (v, 0) is just below the value v, (v, 1) just above it."""
 
 MOST_CONDITIONS = 1_000
-"""Conditions allowed in a form; a list counts once."""
+"""The largest number of conditions in a canonical form; a list is one condition."""
 
 FEW = 8
-"""Consecutive whole numbers that are written in a list; more are a range."""
+"""The largest number of consecutive integers that are written as a list; more are written as a range."""
 
 NO_ROW = Or(())
-"""The form of filters that are true for no row."""
+"""The canonical form of filters that match no row."""
 
 _STEPS = {Kind.INTEGER, Kind.BOOLEAN}
-"""Kinds with no value between v and v + 1. The others are taken to have values between any two."""
+"""Kinds without values between v and v + 1. Other kinds are treated as having values between any two."""
 
 _ENDS: dict[Kind, tuple[Cut | None, Cut | None]] = {Kind.TEXT: (("", 0), None), Kind.BOOLEAN: ((0, 0), (2, 0))}
-"""Where the values of a kind begin and end, if they do: no text is below ''."""
+"""The lower and upper end of the values of a kind, None if unbounded: no text is below ''."""
 
 _LARGEST = 10**LONGEST_NUMBER - 1
-"""The largest whole number that a constant can be; the smallest is its negative."""
+"""The largest integer constant; the smallest is its negative."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,9 @@ class _Values:
     """A set of values of one column.
 
     Args:
-        cuts: where membership changes, ascending.
-        first: True if the values below the first cut belong.
-        missing: True if missing values belong.
+        cuts: the cuts at which membership changes, ascending.
+        first: True if the values below the first cut are in the set.
+        missing: True if missing values are in the set.
     """
 
     column: str
@@ -86,13 +86,13 @@ _Form: TypeAlias = "bool | _Values | _Junction"
 
 
 def canonical(predicate: Predicate, columns: Mapping[str, Kind]) -> Predicate | None:
-    """Return the canonical form of a filter, which is true for the same rows.
+    """Return the canonical form of a filter, which matches the same rows.
 
     Args:
-        columns: of the table it is bound to.
+        columns: the kinds of the columns of the table that the filter is bound to.
 
     Returns:
-        None for a filter that is true for all rows, `NO_ROW` for one that is true for none.
+        None for a filter that matches all rows, `NO_ROW` for one that matches none.
 
     Raises:
         WhereError: the form has more than 1,000 conditions.
@@ -107,13 +107,13 @@ def canonical(predicate: Predicate, columns: Mapping[str, Kind]) -> Predicate | 
 
 
 def possible_labels(where: Predicate | None, columns: Mapping[str, Kind], domain: Any) -> Any:  # noqa: ANN401
-    """Return the listed items that rows matching *where* can have; the others count 0 whatever the data is.
+    """Return the listed items that rows matching *where* can have; all other items have a count of 0 on any data.
 
-    Conditions on one item column that are joined by AND decide, where the labels are of the type of that column.
+    Only conditions on a single item column, joined by AND, are used, and only for labels of the column's type.
 
     Args:
         where: in canonical form.
-        columns: of the table that it is bound to.
+        columns: the kinds of the columns of the table that the filter is bound to.
         domain: the listed items, an Arrow table with the item columns.
 
     Raises:
@@ -140,13 +140,13 @@ def _label(kind: Kind, label: Any) -> Any:  # noqa: ANN401 - a label, and a valu
             return label
         case Kind.INTEGER, int() if not isinstance(label, bool):
             return label
-        case Kind.DATE, _ if type(label).__name__ == "date":  # no clock's module is imported here
+        case Kind.DATE, _ if type(label).__name__ == "date":  # by name: this module must not import datetime
             return label.isoformat()
     return NotImplemented
 
 
 def _reduce(predicate: Predicate, columns: Mapping[str, Kind], wanted: bool) -> _Form:
-    """Return the rows for which *predicate* is true, or those for which it is false if *wanted* is False."""
+    """Return the form of *predicate* if *wanted* is True, otherwise that of the rows for which it is false."""
     match predicate:
         case Not(inner):
             return _reduce(inner, columns, not wanted)
@@ -165,9 +165,9 @@ def _reduce(predicate: Predicate, columns: Mapping[str, Kind], wanted: bool) -> 
 
 
 def _read_as(column: Kind, constant: Kind | None) -> Kind:
-    """Return the kind that a column is read as for a constant, or for IS NULL (None).
+    """Return the kind to which a column is converted for comparison with a constant, or for IS NULL (None).
 
-    A column without types is read as what it is compared with. Each way of reading it counts as a column of its own.
+    An untyped column is converted to the kind of the constant. Each conversion of it is treated as a separate column.
     """
     if column is not Kind.UNTYPED:
         return column
@@ -177,7 +177,7 @@ def _read_as(column: Kind, constant: Kind | None) -> Kind:
 
 
 def _compare(column: str, kind: Kind, operator: Operator, constant: Constant, wanted: bool) -> _Values:
-    """Return the values for which a comparison is true, or false."""
+    """Return the values for which a comparison is true, or false if *wanted* is False."""
     below, above = cuts_around(kind, constant)
     if operator in {"=", "<>"}:
         cuts = [] if below == above else [below, above]
@@ -203,17 +203,17 @@ def cuts_around(kind: Kind, constant: Constant) -> tuple[Cut, Cut]:
             return (int(text == "true"), 0), (int(text == "true") + 1, 0)
         case Kind.DECIMAL:
             value: Any = Decimal(text)
-        case Kind.FLOAT:  # the nearest double is what engines compare with; -0.0 is 0.0
+        case Kind.FLOAT:  # engines compare with the nearest double; -0.0 equals 0.0
             value = float(text) + 0.0
         case Kind.TIMESTAMP:
             value = (text if " " in text else f"{text} 00:00:00") if "." not in text else text.rstrip("0").rstrip(".")
-        case _:  # text, and dates, which are ordered as their text is
+        case _:  # text, and dates, which have the order of their text
             value = text
     return (value, 0), (value, 1)
 
 
 def _join(forms: Iterable[_Form], conjunction: bool) -> _Form:
-    """Return AND (or OR) of *forms*: flattened, one set per column, without repetition, sorted."""
+    """Return AND (or OR) of *forms*: flattened, with one set per column, without duplicates, sorted."""
     columns: dict[tuple[str, Kind], list[_Values]] = {}
     junctions: set[_Junction] = set()
     pending = list(forms)
@@ -273,7 +273,7 @@ def _sort_key(form: _Values | _Junction) -> str:
 
 
 def _write(form: _Values | _Junction, columns: Mapping[str, Kind]) -> Predicate:
-    """Return a form as a predicate."""
+    """Convert a form to a predicate."""
     if isinstance(form, _Junction):
         return _flatten(And if form.conjunction else Or, [_write(part, columns) for part in form.parts])
     if not form.cuts and not form.first:
@@ -298,7 +298,7 @@ _SOME_VALUE: Mapping[Kind, Any] = {
 
 
 def _write_values(form: _Values) -> Predicate:
-    """Return a set without missing values as ranges, a list of values outside them and a list of excluded values."""
+    """Convert the present values of a set to a predicate: ranges, a list of other values, and a list of exceptions."""
     column, kind = form.column, form.kind
     start, end = _ENDS.get(kind, (None, None))
     segments = list(pairwise([start, *form.cuts, end]))[0 if form.first else 1 :: 2]
@@ -329,7 +329,7 @@ def _write_values(form: _Values) -> Predicate:
 
 
 def _enumerated(kind: Kind, low: Cut | None, high: Cut | None) -> list[Any] | None:
-    """Return the values between two cuts, or None if there are too many."""
+    """Return the values between two cuts, or None if there are too many to list."""
     if low is None or high is None:
         return None
     if kind in _STEPS:
@@ -338,7 +338,7 @@ def _enumerated(kind: Kind, low: Cut | None, high: Cut | None) -> list[Any] | No
 
 
 def _bounds(column: str, kind: Kind, low: Cut | None, high: Cut | None) -> list[Predicate]:
-    """Return a range as up to two comparisons; only for integers can a cut lie at a value that is not a constant."""
+    """Convert a range to up to two comparisons; only integers can have a cut at a value that is no valid constant."""
     bounds: list[Predicate] = []
     end, _ = _ENDS.get(kind, (None, None))
     if low is not None and low != end:
@@ -369,14 +369,14 @@ def constant_of(kind: Kind, value: Any) -> Constant:  # noqa: ANN401 - a number 
             return Constant(kind, "true" if value else "false")
         case Kind.DECIMAL:
             return number_of(f"{value.copy_abs():f}", negative=value < 0)
-        case Kind.FLOAT:  # the fewest digits that are read as this double; all of them if it is whole
+        case Kind.FLOAT:  # the fewest digits that parse to this double; all of them for an integer
             digits = str(abs(int(value))) if value.is_integer() else f"{Decimal(repr(abs(value))):f}"
             return number_of(digits, negative=value < 0)
     return Constant(kind, value)
 
 
 def _flatten(junction: type[And | Or], predicates: Sequence[Predicate]) -> Predicate:
-    """Return AND (or OR) of at least one predicate, with those of the same junction flattened."""
+    """Return AND (or OR) of at least one predicate, with nested junctions of the same type flattened."""
     parts: list[Predicate] = []
     for predicate in predicates:
         parts += predicate.predicates if isinstance(predicate, junction) else (predicate,)

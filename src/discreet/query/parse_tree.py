@@ -1,4 +1,4 @@
-"""SQL text as a parse tree: DuckDB's parser, behind a check of the characters and before an allow-list of nodes.
+"""Parse SQL text with DuckDB's parser, after a check of its tokens and before a check against an allow-list of nodes.
 
 Every node of a tree must have a type and exactly the keys that `_NODES` lists, and every key that is not read must have
 the value listed there. So nothing in a statement is ignored, and a DuckDB version with another tree is refused instead
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
     import duckdb
 
 LONGEST = 20_000
-"""Characters allowed in a statement."""
+"""The largest number of characters in a statement."""
 
 LONGEST_WHERE = 10_000
-"""Characters allowed in a filter that is not part of a statement."""
+"""The largest number of characters in a filter that is not part of a statement."""
 
 DEEPEST = 50
-"""Parentheses allowed within each other."""
+"""The largest nesting depth of parentheses."""
 
 DEEPEST_TREE = 100
-"""Levels of NOT, AND and OR allowed within each other."""
+"""The largest nesting depth of NOT, AND and OR."""
 
 TOO_DEEP = f"conditions may be nested {DEEPEST_TREE} deep at most"
 
 Json: TypeAlias = Any
-"""A part of the tree that has not been checked."""
+"""An unchecked part of the tree."""
 
 Node: TypeAlias = "dict[str, Any]"
-"""A node of the tree that has been checked."""
+"""A checked node of the tree."""
 
 _TOKENS = re.compile(
     r"""
@@ -54,7 +54,7 @@ _TOKENS = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _FORBIDDEN = {"comment": "comments are not allowed", "prefix": "text is put in plain single quotes", "other": None}
-_WINDOW = "WINDOW is not allowed: put the window behind OVER"  # DuckDB's tree leaves an unused one out
+_WINDOW = "WINDOW is not allowed: put the window behind OVER"  # an unused WINDOW clause is missing from DuckDB's tree
 _CHARACTERS = (
     dict.fromkeys("'\"", "the text is not closed with a quote")
     | dict.fromkeys("?@$", "parameters are not allowed")
@@ -71,15 +71,15 @@ _CHARACTERS = (
 
 
 def _check_text(text: str, error: type[SQLError | WhereError], *, arithmetic: bool) -> None:
-    """Raise unless DuckDB's parser may be given *text*.
+    """Raise unless *text* is safe for DuckDB's parser.
 
-    Its memory grows with the square of the nesting of parentheses, brackets and prefix operators, to gigabytes within
-    the length allowed here, so these are limited first. Comments, parameters and the like would be refused by the tree
-    or be lost in it; here they are refused at their position.
+    The parser's memory grows with the square of the nesting depth of parentheses, brackets and prefix operators, to
+    gigabytes for texts of the allowed length, so the depth is limited first. Comments, parameters and other forbidden
+    tokens are refused here, with their position, because some of them are missing from the tree.
     """
     _check_size(text, error)
     depth = 0
-    signs = ""  # those directly before
+    signs = ""  # operators directly before this token
     for match in _TOKENS.finditer(text):
         kind, found = match.lastgroup, match[0]
         if kind == "space":
@@ -125,11 +125,11 @@ def parse_statement(
 
     Args:
         text: at most 20,000 characters, 10,000 for a filter.
-        prefix: what to parse in front of the text; positions count from the text.
+        prefix: SQL to insert before the text; positions are relative to the text.
         arithmetic: True to allow operators such as + and ||.
 
     Raises:
-        SQLError | WhereError: it is not one SELECT, or holds characters outside the grammar.
+        SQLError | WhereError: the text is not one SELECT, or holds characters outside the grammar.
     """
     import duckdb
 
@@ -182,7 +182,7 @@ def _connection() -> duckdb.DuckDBPyConnection:
 
 
 def character(text: str, location: int, shift: int) -> int:
-    """Return the offset in characters, minus *shift*, of a location in UTF-8 bytes, which is what DuckDB counts."""
+    """Convert DuckDB's location, in UTF-8 bytes, to an offset in characters, minus *shift*."""
     offset = location if text.isascii() else len(text.encode()[:location].decode(errors="ignore"))
     return min(max(0, offset - shift), len(text) - shift)
 
@@ -261,7 +261,7 @@ _NODES: Mapping[str, Mapping[str, Any]] = {
     "COMPARE_GREATERTHAN": {"class": "COMPARISON", "alias": "", **_SIDES},
     "COMPARE_GREATERTHANOREQUALTO": {"class": "COMPARISON", "alias": "", **_SIDES},
 }
-"""For each type of node its keys beside type and location: ... where the value is read, or the value it must have."""
+"""The keys of each type of node, without type and location: the required value, or ... if the value is read."""
 
 REFUSED = {
     "STAR": "* is not allowed: rows are never shown; select columns and an aggregate",
@@ -292,7 +292,7 @@ REFUSED = {
     "catalog_name": "a table is named by one name, or by its schema and name",
     "schema": "functions are not allowed",
 }
-"""The message for a type or class of node, or for a key of one, that is refused."""
+"""Messages for refused nodes, by type or class, and for refused keys."""
 
 _ALLOWED: Mapping[type[InputError], str] = {
     SQLError: "only SELECT ... FROM ... WHERE ... GROUP BY ... ORDER BY ... LIMIT ... is allowed",
@@ -305,7 +305,7 @@ class TreeReader:
     """Reads the nodes of one statement, checking each against the allow-list.
 
     Args:
-        shift: characters before the text that the user wrote.
+        shift: number of characters before the text that the user wrote.
     """
 
     def __init__(self, text: str, error: type[SQLError | WhereError], shift: int = 0) -> None:
@@ -322,7 +322,7 @@ class TreeReader:
         return self.check(node, shape, {"type", "query_location", "query_location_length"})
 
     def check(self, node: Json, shape: Mapping[str, Any], optional: set[str] | None = None) -> Node:
-        """Return *node* if its keys are those of *shape* and *optional*, with the values that *shape* gives."""
+        """Return *node* if it has the keys of *shape*, with the values there, and no others except *optional* ones."""
         if not isinstance(node, dict) or not shape.keys() <= node.keys() <= shape.keys() | (optional or set()):
             self.refuse(None, node)
         for key, wanted in shape.items():
@@ -338,7 +338,7 @@ class TreeReader:
         raise self._error(message or _ALLOWED[self._error], position)
 
     def names(self, node: Node) -> list[str]:
-        """Return the parts of a column's name."""
+        """Return the parts of a qualified column name."""
         names = node["column_names"]
         if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
             self.refuse(None, node)

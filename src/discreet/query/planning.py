@@ -1,4 +1,4 @@
-"""From a query to a plan: names checked, mechanism and parameters chosen, worst cost computed. Reads no data."""
+"""Plan queries: check names, choose the mechanism and its parameters, compute the worst cost. Reads no data."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ DELTA_LEAST = Fraction(1, 10**20)
 DELTA_WARNED = Fraction(1, 10_000)
 
 AUTO_FROM_K = 6
-"""The least k for which `Auto` is the default; below, its test costs more than it gains (docs/mechanisms/auto.md)."""
+"""The smallest k with `Auto` as default; below, its test costs more than it gains (docs/mechanisms/auto.md)."""
 
 
 def bind(query: Query, columns: Mapping[str, Kind]) -> Query:
-    """Return *query* with the table's own column names, checked against their types, and its filter in canonical form.
+    """Return *query* with the table's spelling of columns, checked against their types, and a canonical filter.
 
     Raises:
         UnknownColumn: the table has no such column.
-        InputError: a column cannot be a user or an item: floating-point or nested values, the user as an item.
+        InputError: a column cannot be a user or an item: it holds floats or nested values, or the user is an item.
         WhereError: the filter does not fit the columns.
     """
     user = find_column(query.user, columns, "user column")
@@ -100,8 +100,8 @@ def resolve(
     A column that an analyst may not use is refused exactly like one that does not exist.
 
     Args:
-        select: names may differ from the catalog's in case.
-        scales: digits after the decimal point of the columns that may be summed, for those that have any.
+        select: the query; its names may differ from the catalog's in case.
+        scales: digits after the decimal point, by summable column; 0 for columns that are missing here.
         domain: the items listed by the catalog, an Arrow table with the item columns, or None.
 
     Raises:
@@ -163,7 +163,7 @@ def _find(name: str, allowed: tuple[str, ...], role: str) -> str:
 
 
 def _where(where: Predicate | None, dataset: Dataset) -> tuple[Predicate | None, dict[str, Kind]]:
-    """Return the filter in canonical form, and the kinds of the columns it may name."""
+    """Return the filter in canonical form, and the kinds of all filterable columns."""
     kinds: dict[str, Kind] = {name: dataset.columns[name].kind for name in dataset.filterable}
     return None if where is None else canonical(bind_where(where, kinds), kinds), kinds
 
@@ -194,7 +194,7 @@ def _check_ceilings(k: int | None, head_limit: int | None, dataset: Dataset) -> 
 
 
 def _head_limit(k: int | None, head_limit: int | None, dataset: Dataset) -> int | None:
-    """Return the head limit; the default is lowered to what the catalog allows."""
+    """Return the head limit; the default is lowered to the catalog's largest head limit."""
     if head_limit is not None or dataset.head_limit_most is None:
         return head_limit
     return min(default_head_limit(k), dataset.head_limit_most)
@@ -202,12 +202,12 @@ def _head_limit(k: int | None, head_limit: int | None, dataset: Dataset) -> int 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A mechanism with all its parameters for a query, its worst cost and its guarantee.
+    """The mechanism for a query, with all its parameters, its worst cost and its guarantee.
 
     Args:
-        guarantee: the worst case of the answer.
+        guarantee: the privacy guarantee at the worst cost.
         notes: warnings about parameters that are allowed but unwise, one sentence each.
-        per: the price of a unit, or None if the query is priced by its own (epsilon, delta).
+        per: the price of a unit, or None if the query has its own (epsilon, delta).
     """
 
     query: Query
@@ -223,7 +223,7 @@ class Plan:
 
     @property
     def worst_units(self) -> UnitCost | None:
-        """The worst cost in units, or None if the query is not priced per unit; `PerUnit.units` gives the charge."""
+        """The worst cost in units, or None if the query is not priced per unit; `PerUnit.units` converts the charge."""
         return None if self.per is None else self.per.units(self.worst_cost)
 
     @property
@@ -238,7 +238,7 @@ class Plan:
 
     @property
     def request(self) -> HeadRequest:
-        """The head that the engine reads, or the rows whose pairs it queries."""
+        """The request to the engine: for a head, or for the rows whose user-item pairs it queries."""
         query = self.query
         return HeadRequest(
             query.user,
@@ -265,12 +265,12 @@ def make_plan(
     """Choose the mechanism and the most accurate parameters that the guarantee of *query* allows.
 
     Args:
-        query: from `bind` or `resolve`.
+        query: a result of `bind` or `resolve`.
         has_pairs: True if the engine has pair queries (`Engine.has_pairs`).
         shared_budget: True if the cost is charged to a budget shared with other queries, which adds up zCDP; otherwise
             a mechanism's own (epsilon, delta) theorem is used where it allows less noise.
         force: True to allow epsilon above 100.
-        per: the price of a unit, replacing the query's epsilon and delta; the plan's query holds what it amounts to.
+        per: the price of a unit, in place of the query's epsilon and delta; the plan's query holds the resulting ones.
 
     Raises:
         InputError: a parameter is outside its range, or the mechanism cannot answer the query.
@@ -287,7 +287,7 @@ def make_plan(
         return _plan_per_unit(query, priced(kind, request, per), per, force)
     notes = _check_price(query.epsilon, query.delta, force)
     mechanism = _most_accurate(kind, query, request, shared_budget)
-    mechanism.expectation()  # refuses noise that cannot be drawn, before anything is read
+    mechanism.expectation()  # raises, before data is read, if the noise cannot be sampled
     guarantee = guarantee_of(mechanism.worst_cost(), query.delta, mechanism.direct_epsilon())
     if guarantee.epsilon > query.epsilon * (1 + 1e-9) or Fraction(guarantee.delta) > query.delta * (
         1 + Fraction(1, 10**15)
@@ -310,7 +310,7 @@ def _plan_per_unit(query: Query, mechanism: Mechanism, per: PerUnit, force: bool
 
 
 def _check_price(epsilon: float, delta: Fraction, force: bool) -> tuple[str, ...]:
-    """Raise for an epsilon or delta out of range; return warnings about unwise ones."""
+    """Raise if epsilon or delta is out of range; return warnings about unwise values."""
     if not EPSILON_LEAST <= epsilon < math.inf:
         raise InputError(f"epsilon must be a number of at least {EPSILON_LEAST:g}, not {epsilon:g}")
     if epsilon > EPSILON_MOST and not force:
@@ -330,7 +330,7 @@ def _notes(delta: Fraction) -> tuple[str, ...]:
 
 
 def _check(query: Query) -> None:
-    """Raise for parameters out of range, except epsilon and delta."""
+    """Raise if a parameter other than epsilon and delta is out of range."""
     if query.k is not None and query.k < 1:
         raise InputError(f"k must be at least 1, not {query.k}")
     if not 0 < query.relative_error < 1:
@@ -341,7 +341,7 @@ def _check(query: Query) -> None:
 
 
 def _shown(value: Fraction) -> str:
-    """Return *value* in a few characters."""
+    """Format *value* in a few characters."""
     try:
         return f"{float(value):g}"
     except OverflowError:
@@ -385,7 +385,7 @@ def _magnitude(summed: Summed, *, average: bool) -> Magnitude:
 
 
 def choose(request: Request, *, has_pairs: bool, per_unit: bool = False) -> type[Mechanism]:
-    """Return the default mechanism for *request*, by what is declared (LinkedIn 2021, Table 1).
+    """Return the default mechanism for *request*, by its domain and declared bounds (LinkedIn 2021, Table 1).
 
     | | groups per user declared | not declared |
     | --- | --- | --- |
@@ -398,7 +398,7 @@ def choose(request: Request, *, has_pairs: bool, per_unit: bool = False) -> type
 
     Args:
         has_pairs: True if the engine has pair queries.
-        per_unit: True if the request is priced in units: what is not returned is not charged then.
+        per_unit: True if the request is priced in units: then only released items are charged.
     """
     bounded = request.sensitivity.groups_per_user is not None
     if request.known_domain:
@@ -425,7 +425,7 @@ def _mechanism(query: Query, request: Request, default: type[Mechanism]) -> type
         "two-round": TwoRound,
         "pcr": CountRelease,
     }
-    named: object = query.mechanism  # callers without type checks may pass a list, which has no hash
+    named: object = query.mechanism  # callers without type checks may pass an unhashable list
     if not isinstance(named, str | None) or named not in by_name:
         names = ", ".join(name for name in by_name if name is not None)
         raise InputError(f"there is no mechanism {named!r}; choose from {names}")
@@ -433,7 +433,7 @@ def _mechanism(query: Query, request: Request, default: type[Mechanism]) -> type
 
 
 def _most_accurate(kind: type[Mechanism], query: Query, request: Request, shared_budget: bool) -> Mechanism:
-    """Return the best instance over both noises (or the named one), by zCDP or by the mechanism's own theorem."""
+    """Return the instance with the smallest error over both noises (or the query's), by zCDP or its own theorem."""
     epsilon = Fraction(query.epsilon)
     best = kind.within(limit_for(query.epsilon, query.delta, kind.lossless and not shared_budget), request)
     if shared_budget:

@@ -1,4 +1,4 @@
-"""Filters as values: canonical constants, patterns as ranges, and the check against a table's columns."""
+"""Parse constants and LIKE patterns of filters, and check filters against a table's columns."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from discreet.head_request import Operator, Predicate
 
 LONGEST_TEXT = 10_000
-"""Characters allowed in a constant."""
+"""The largest number of characters in a constant."""
 
 LONGEST_NUMBER = 38
-"""Characters allowed in a number: with more decimal digits, engines fall back to floating point."""
+"""The largest number of characters in a number; with more decimal digits, engines use floating point."""
 
 _NUMBER = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)")
 _DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
@@ -38,14 +38,14 @@ _COMPARABLE = {
 
 
 def parse_constant(kind: Kind, text: str) -> Constant:
-    """Return the constant of *kind* written as *text*.
+    """Parse *text* as a constant of *kind*.
 
     Args:
         kind: TEXT, INTEGER, DECIMAL, BOOLEAN, DATE or TIMESTAMP.
-        text: as in `Constant`, or spelled as in a filter: "007", "TRUE", "2025-01-31T12:00:00".
+        text: the canonical text of a `Constant`, or one as in filters: "007", "TRUE", "2025-01-31T12:00:00".
 
     Raises:
-        WhereError: the text spells no such constant.
+        WhereError: the text is no constant of this kind.
     """
     match kind:
         case Kind.TEXT:
@@ -65,7 +65,7 @@ def read_text(text: str) -> Constant:
     """Return *text* as a constant.
 
     Raises:
-        WhereError: it is too long, or holds a character that an engine cannot be sent.
+        WhereError: the text is too long, or holds a character that engines do not accept.
     """
     if len(text) > LONGEST_TEXT:
         raise WhereError(f"text may have {LONGEST_TEXT:,} characters at most")
@@ -75,10 +75,10 @@ def read_text(text: str) -> Constant:
 
 
 def read_number(text: str) -> Constant | None:
-    """Return the number in canonical form: no superfluous zeros, 2.0 is the integer 2; None if *text* is no number.
+    """Parse a number to its canonical form: no superfluous zeros, 2.0 is the integer 2; None if *text* is no number.
 
     Raises:
-        WhereError: it has more than 38 characters.
+        WhereError: the number has more than 38 characters.
     """
     if not _NUMBER.fullmatch(text):
         return None
@@ -89,7 +89,7 @@ def read_number(text: str) -> Constant | None:
 
 
 def number_of(digits: str, *, negative: bool) -> Constant:
-    """Return the constant of *digits*, which have no sign and at most one decimal point."""
+    """Return a numeric constant; *digits* have no sign and at most one decimal point."""
     whole, _, fraction = digits.partition(".")
     whole, fraction = whole.lstrip("0") or "0", fraction.rstrip("0")
     sign = "-" if negative and (whole, fraction) != ("0", "") else ""
@@ -99,7 +99,7 @@ def number_of(digits: str, *, negative: bool) -> Constant:
 
 
 def read_timestamp(text: str) -> Constant | None:
-    """Return the date YYYY-MM-DD or timestamp YYYY-MM-DD HH:MM:SS[.ffffff] in *text*, or None."""
+    """Parse a date YYYY-MM-DD or a timestamp YYYY-MM-DD HH:MM:SS[.ffffff]; None if *text* is neither."""
     if _is_date(text):
         return Constant(Kind.DATE, text)
     found = _TIMESTAMP.fullmatch(text)
@@ -117,9 +117,9 @@ def _is_date(text: str) -> bool:
 def read_pattern(column: str, pattern: str) -> Predicate | None:
     r"""Return *column* LIKE *pattern* as comparisons; None for patterns other than plain text or a prefix and one %.
 
-    Text begins with a prefix if it lies between the prefix and the next text that does not: engines compare text by
-    its UTF-8 bytes, which order it as its code points do. The comparison with '' is true for all text; it makes
-    `bind_where` refuse the pattern for columns of dates, which may be compared with text but are not LIKE it.
+    Text begins with a prefix if it is at least the prefix and below the next text without it: engines compare UTF-8
+    bytes, whose order is that of the code points. The comparison with '' is true for all text; it makes `bind_where`
+    refuse the pattern for columns of dates, which may be compared with text but not matched by LIKE.
     """
     prefix = pattern.removesuffix("%")
     if any(character in prefix for character in "%_\\"):

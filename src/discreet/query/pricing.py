@@ -47,9 +47,9 @@ class PerUnit:
     """The price of a unit, which is the same for every query.
 
     Args:
-        epsilon_per: of one unit of information, from 1e-6 to 100, with at most seven digits after the decimal point so
-            that units add up exactly; text is read exactly.
-        delta_per: of one call over an unknown domain, from 1e-20 and below 1.
+        epsilon_per: epsilon of one unit of information, from 1e-6 to 100, with at most seven digits after the decimal
+            point so that units add up exactly; text is read exactly.
+        delta_per: delta of one call over an unknown domain, at least 1e-20 and below 1.
         information: the most units that a query without LIMIT may cost, at least 1.
 
     Raises:
@@ -81,7 +81,7 @@ class PerUnit:
         return cost_of_units(information, calls, self.epsilon_per, self.delta_per)
 
     def units(self, cost: Cost) -> UnitCost:
-        """Return the fewest units that cover *cost*."""
+        """Return the smallest number of units that cover *cost*."""
         return UnitCost(*units_of_cost(cost, self.epsilon_per, self.delta_per))
 
     def guarantee(self, mechanism: Mechanism) -> Guarantee:
@@ -93,11 +93,11 @@ class PerUnit:
 PRESETS: Mapping[str, PerUnit] = {
     "linkedin": PerUnit(LINKEDIN.epsilon_per, LINKEDIN.delta_per, LINKEDIN.information // LINKEDIN.calls)
 }
-"""By name. LinkedIn's fits accounts with k* = 3,000 and l* = 30; a query without LIMIT costs a call's share."""
+"""Prices by name. LinkedIn's is for accounts with k* = 3,000 and l* = 30; queries without LIMIT cost up to k* / l*."""
 
 
 def priced(kind: type[Mechanism], request: Request, per: PerUnit) -> Mechanism:
-    """Return the mechanism that charges a unit per step: 2 k + 1 for a top k of an unknown domain, 2 k of a known one.
+    """Return the mechanism that charges a unit per step: 2 k + 1 for a top k of an unknown domain, 2 k for a known one.
 
     The extra unit chooses the cutoff of an unknown domain privately, as in the paper's Algorithm 4. Where users' items
     are bounded, all counts of a known domain cost Delta units and those of an unknown one a single unit. Without LIMIT,

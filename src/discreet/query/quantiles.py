@@ -1,4 +1,4 @@
-"""Quantiles of a column with listed labels, computed from its noisy histogram and at the cost of that histogram."""
+"""Quantiles of a column with listed labels, computed from its noisy histogram; they cost as much as the histogram."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from discreet.query.parse_tree import Node
 
 QUANTILES = frozenset({"median", "quantile", "quantile_cont", "quantile_disc", "approx_quantile"})
-"""Functions, as DuckDB's parser names them: PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY x) is quantile_cont."""
+"""Quantile functions, by DuckDB's names: PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY x) is quantile_cont."""
 
 _DIGITS = 9
 
@@ -22,8 +22,8 @@ class Quantile:
     """A quantile of a column.
 
     Args:
-        column: a node of the tree.
-        share: of what is counted that lies at or below the quantile, above 0 and below 1.
+        column: the column, a node of the tree.
+        share: the share of the total count at or below the quantile, above 0 and below 1.
     """
 
     column: Node
@@ -31,7 +31,7 @@ class Quantile:
 
 
 def read_quantile(node: Node) -> Quantile | None:
-    """Return the quantile computed by a call of one of `QUANTILES`, or None if it is not of a single column."""
+    """Parse a call of one of `QUANTILES`; None if its arguments are not a column and a share."""
     arguments = [argument["expression"] for argument in node["arguments"]]
     orders = node["order_bys"]["orders"]
     if len(orders) == 1 and orders[0]["type"] in {"ORDER_DEFAULT", "ASCENDING"}:  # WITHIN GROUP (ORDER BY column)
@@ -60,23 +60,23 @@ def _share(node: Node) -> Fraction | None:
 def quantile_sql(histogram: str, labels: Sequence[str], column: str, share: Fraction, columns: Sequence[str]) -> str:
     """Return the SELECT that computes a quantile and the ends of its 95 % interval from a histogram.
 
-    Let S_b be (1 - share) times what is counted up to bin b, minus share times what is counted after it: the quantile
-    is the bin with S_(b-1) < 0 <= S_b. Of noisy counts, the bin that is nearest to that is returned. Its interval goes
-    from the first to the last bin for which neither S_(b-1) < 0 nor S_b >= 0 is rejected at 2.5 %: both hold for the
-    true bin, so it is among them with a probability of at least 95 % (Woodruff 1952 inverts the same test). All are
-    NULL where the total is not above 0.
+    Let S_b be (1 - share) times the count up to bin b, minus share times the count after it: the quantile is the bin
+    with S_(b-1) < 0 <= S_b. With noisy counts, the bin that comes nearest to this is returned. The interval goes from
+    the first to the last bin for which neither S_(b-1) < 0 nor S_b >= 0 is rejected at 2.5 %: both hold for the true
+    bin, so it is among them with a probability of at least 95 % (Woodruff 1952 inverts the same test). All are NULL if
+    the total is not above 0.
 
     Args:
-        histogram: a table with all bins, whose noise has one size.
-        labels: columns that are grouped by, quoted.
-        column: the bins, quoted.
-        columns: of the histogram, quoted: the count, and the ends of its 95 % interval; the result has the same.
+        histogram: a table with all bins, whose counts have noise of the same scale.
+        labels: the columns to group by, quoted.
+        column: the column of bins, quoted.
+        columns: three columns of the histogram and of the result, quoted: the count, and the ends of its 95 % interval.
     """
     count, low, high = columns
     part, whole = share.numerator, share.denominator
     by = f"PARTITION BY {', '.join(labels)}" if labels else ""
     every, up_to = f"OVER ({by})", f"OVER ({by} ORDER BY {column})"
-    # Ends of intervals are at least 0, so below that they are further from the count than the noise is wide.
+    # Intervals are clipped at 0, so for counts near or below 0 the upper end is further away than the noise's width.
     counted = f"""SELECT *, min({high} - {count}) OVER () AS "$miss", sum({count}) {every} AS "$total",
         {whole} * sum({count}) {up_to} - {part} * sum({count}) {every} AS "$to",
         1e0 * count(*) {every} AS "$bins", 1e0 * count(*) {up_to} AS "$place"

@@ -1,4 +1,4 @@
-"""The query as a frozen value: as an analyst states it (`Select`), and as it is planned and answered (`Query`)."""
+"""Queries as frozen values: `Select`, as an analyst writes it, and `Query`, as it is planned and answered."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ HEAD_LIMIT_MOST = 10_000_000
 
 
 def default_head_limit(k: int | None) -> int:
-    """Return the default head limit dbar for a top *k*; for as many counts as possible if *k* is None."""
+    """Return the default head limit dbar of a top-k query, or, if *k* is None, of a query for all accurate counts."""
     return RELEASE_HEAD_LIMIT if k is None else min(max(10 * k, TOP_HEAD_LIMIT), HEAD_LIMIT_MOST)
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What is measured of each item: a count, a sum or an average.
+    """The measure of each item: a count, a sum or an average.
 
     Args:
         kind: "users" for COUNT(DISTINCT column), "rows" for COUNT(*), "sum" for SUM(column), "average" for AVG(column).
@@ -58,9 +58,9 @@ class Select:
     Args:
         dataset: the name of a dataset, with its schema if there is one: "public.engagements".
         items: the columns that together name an item; empty for one total over all rows.
-        measure: what is measured of each item.
+        measure: the measure of each item.
         where: the filter, or None for all rows.
-        k: number of items, at least 1, largest first; None for as many as the budget allows, and for a total.
+        k: number of items, at least 1, largest first; None for as many as the budget allows, or for a total.
 
     Raises:
         InputError: a part has the wrong type, a column is named twice, or a total has a k.
@@ -116,17 +116,17 @@ class Query:
         delta: at least 1e-20 and below 1.
         k: number of items, or None for as many accurate counts as possible.
         where: the filter, or None for all rows.
-        sensitivity: what is declared about one user.
+        sensitivity: the declared bounds on the rows and groups of one user.
         head_limit: dbar, or None for max(10 k, 1000) for a top k and 10,000 for a release.
         counts: True for counts, False for labels only.
         noise: the noise of the counts, or None for the one with the smaller standard error.
-        mechanism: by name; None or "auto" for the default in `discreet.mechanisms`.
+        mechanism: name of the mechanism; None or "auto" for the default in `discreet.mechanisms`.
         relative_error: the target relative error of a released count, above 0 and below 1.
         domain: an Arrow table that lists all items, or None.
         keep_missing: True to count rows without a label as an item; otherwise they are left out.
         summed: a column whose sums are released, or None; counts are then released only for averages.
         average: True for sums divided by counts.
-        derived: the columns of the items and the filter that are computed from others.
+        derived: computed columns that the items or the filter use.
 
     Raises:
         InputError: epsilon is not a number, k or the head limit not a whole number, or a column has no name.
@@ -156,7 +156,7 @@ class Query:
         return self.domain is not None or not self.items
 
     def __post_init__(self) -> None:
-        # Numbers of other libraries become Python's, so that equal queries are equal and hash alike.
+        # Numbers of other libraries become Python numbers, so that equal queries compare and hash equal.
         object.__setattr__(self, "epsilon", number(self.epsilon, "epsilon"))
         for column in (self.user, *self.items):
             check_text(column, "the name of a column")

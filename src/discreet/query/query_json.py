@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from discreet.head_request import Constant
 
 DEEPEST = 120
-"""Levels of nested filters allowed; filters read from text have fewer."""
+"""The largest nesting depth of filters; filters read from text have a lower limit."""
 
 LARGEST = 10_000
-"""Filters and constants allowed in a nested filter; filters read from text have fewer."""
+"""The largest number of filters and constants in a nested filter; filters read from text have fewer."""
 
 _KINDS = {
     kind.name.lower(): kind for kind in (Kind.TEXT, Kind.INTEGER, Kind.DECIMAL, Kind.BOOLEAN, Kind.DATE, Kind.TIMESTAMP)
@@ -34,7 +34,7 @@ _SHAPES = (
 
 
 def from_dict(mapping: Mapping[str, Any]) -> Select:
-    """Return the query that a JSON object states.
+    """Parse a query from a JSON object.
 
     Args:
         mapping: "dataset", "items" (a list, empty for a total), "measure" ({"kind": ..., "column": ...}), optionally
@@ -93,7 +93,7 @@ class _NestedReader:
         if "and" in given:
             return And(self._parts(part["and"], f"{key}.and"))
         if "or" in given:
-            # an empty OR is the canonical form of filters that are true for no row
+            # an empty OR is the canonical form of filters that match no row
             return Or(() if part["or"] == [] else self._parts(part["or"], f"{key}.or"))
         column = check_name(part["column"], f"{key}.column")
         if "in" in given:
@@ -130,7 +130,7 @@ class _NestedReader:
 
 
 def _object(part: Any, key: str, needed: set[str], allowed: set[str]) -> Mapping[str, Any]:  # noqa: ANN401 - any JSON value
-    """Return *part* if it is an object with all *needed* keys, and only *allowed* ones besides."""
+    """Return *part* if it is an object with all *needed* keys, and no others except *allowed* ones."""
     place = repr(key) if key else "the query"
     if not isinstance(part, Mapping):
         raise InputError(f"{place} must be an object")

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from discreet.head_request import Operator, Predicate
 
 LONGEST_LIMIT = 18
-"""Digits allowed in a LIMIT, or in a position of the select list."""
+"""The largest number of digits in a LIMIT or in a position of the select list."""
 
 _FILTER_PREFIX = "SELECT * FROM t WHERE "
 _AGGREGATES = "COUNT(DISTINCT column), COUNT(*), SUM(column) and AVG(column)"
@@ -57,13 +57,13 @@ _MIRRORED: Mapping[Operator, Operator] = {"=": "=", "<>": "<>", "<": ">", "<=": 
 
 
 def parse_where(text: str) -> Predicate:
-    """Read a filter.
+    """Parse a filter.
 
     Args:
-        text: what may stand after WHERE, at most 10,000 characters.
+        text: the condition of a WHERE clause, at most 10,000 characters.
 
     Raises:
-        WhereError: anything outside the language of filters, with its position.
+        WhereError: the text is outside the grammar of filters, with the position.
     """
     tree = parse_statement(text, prefix=_FILTER_PREFIX, error=WhereError)
     reader = _FilterReader(_FILTER_PREFIX + text, WhereError, len(_FILTER_PREFIX))
@@ -78,8 +78,8 @@ class _FilterReader(TreeReader):
     """Reads filters from parse trees.
 
     Args:
-        shift: characters before the text that the user wrote.
-        tables: the names, casefolded, that columns may be qualified by; only statements have any.
+        shift: number of characters before the text that the user wrote.
+        tables: the casefolded table names that may qualify columns; empty for filters outside of statements.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class _FilterReader(TreeReader):
         return Comparison(self.column(left), operator, self._constant(right))
 
     def column(self, node: Json) -> str:
-        """Return the name of the column *node*, without the table's name."""
+        """Return the name of a column without its table's name; raise unless *node* is a column."""
         if isinstance(node, dict) and node.get("type") != "COLUMN_REF":
             self.refuse(REFUSED.get(str(node.get("class"))) or _expression(node) or "expected a column", node)
         node = self.open(node)
@@ -162,7 +162,7 @@ class _FilterReader(TreeReader):
         return constant
 
     def _cast(self, node: Json) -> Constant:
-        """Return the constant that is cast to its own kind: the tree describes DATE '...' as a cast of text."""
+        """Return the constant of a cast of text: DATE '...' is a cast of text in the tree."""
         if node.get("try_cast") is not False or (node.get("child") or {}).get("type") != "VALUE_CONSTANT":
             self.refuse(REFUSED["CAST"], node)
         cast = self.open(node)
@@ -189,7 +189,7 @@ class _FilterReader(TreeReader):
         return found
 
     def _like(self, node: Node) -> Predicate:
-        """Return column LIKE 'prefix%', which the tree describes as a function."""
+        """Return the filter column LIKE 'prefix%', which is a function call in the tree."""
         if node["distinct"] or node["alias"]:
             self.refuse(None, node)
         column, pattern = self.arguments(node, 2)
@@ -200,7 +200,7 @@ class _FilterReader(TreeReader):
         return read
 
     def arguments(self, node: Node, count: int) -> list[Json]:
-        """Return the *count* arguments of a function."""
+        """Return the arguments of a function; raise unless there are *count*."""
         arguments = node["arguments"]
         if node["qualified_name"] != {"path": [node["function_name"]]} or len(arguments) != count:
             self.refuse("functions are not allowed", node)
@@ -222,7 +222,7 @@ _FUNCTIONS = {
     "-": "arithmetic is not allowed; write the result out",
     "*": "arithmetic is not allowed; write the result out",
 }
-"""Why expressions are refused that DuckDB describes as functions of these names."""
+"""Reasons for refusing expressions that are function calls in DuckDB's tree, by function name."""
 
 _NOW = {"CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP", "NOW", "TODAY"}
 
@@ -244,23 +244,23 @@ def _expression(node: Json) -> str | None:
 
 
 def parse_select(text: str) -> Select:
-    """Read a statement.
+    """Parse a SELECT.
 
     Args:
         text: one SELECT, at most 20,000 characters.
 
     Returns:
-        the query, its items in the order of the select list; k is None without LIMIT.
+        the query, with its items in the order of the select list; k is None without LIMIT.
 
     Raises:
-        SQLError: anything outside the grammar, with its position.
-        WhereError: the same in the filter; its position too is that in the statement.
+        SQLError: the text is outside the grammar, with the position.
+        WhereError: the filter is outside the grammar, with the position in the statement.
     """
     return SelectReader(text).read(parse_statement(text))
 
 
 def is_select(text: str) -> bool:
-    """Return True if *text* is one query in the grammar; a service reads all else as a whole statement."""
+    """Return True if *text* is one query in the grammar; a service handles any other text as a whole statement."""
     try:
         parse_select(text)
     except InputError:
@@ -275,7 +275,7 @@ class SelectReader(_FilterReader):
         super().__init__(text, SQLError)
 
     def read(self, tree: Node) -> Select:
-        """Return the query that the statement states."""
+        """Return the query of a statement."""
         select = self.open(self.check(tree, STATEMENT)["node"])
         table = self.table(select["from_table"])
         selected = [self.open(node) for node in select["select_list"]]
@@ -300,7 +300,7 @@ class SelectReader(_FilterReader):
         return Select(table, tuple(items.values()), measure, where, k)
 
     def table(self, node: Json) -> str:
-        """Return the table's name, and remember the names that may qualify columns."""
+        """Return the table's name, and store the names that may qualify columns."""
         table = self.open(node)
         schema, name = table["schema_name"], table["table_name"]
         path = [part for part in (schema, name) if part]
@@ -354,7 +354,7 @@ class SelectReader(_FilterReader):
         return k
 
     def _whole(self, node: Json) -> int | None:
-        """Return the integer *node*, or None if it is something else."""
+        """Return the value of *node*, or None if it is no integer."""
         if not isinstance(node, dict) or node.get("type") != "VALUE_CONSTANT":
             return None
         literal = self.check(self.open(node)["literal"], LITERAL)
@@ -371,7 +371,7 @@ class SelectReader(_FilterReader):
             names.add(item)
 
     def _check_groups(self, columns: Mapping[int, Node], items: Mapping[int, str], select: Node) -> None:
-        """Raise unless exactly the selected columns are grouped by, by number or by name."""
+        """Raise unless GROUP BY lists exactly the selected columns, by position or by name."""
         groups = select["group_expressions"]
         if select["group_sets"] != ([list(range(len(groups)))] if groups else []):
             self.refuse("ROLLUP, CUBE and GROUPING SETS are not allowed", groups, select)
@@ -391,7 +391,7 @@ class SelectReader(_FilterReader):
             self.refuse(f"column {item!r} is selected, but not in GROUP BY", columns[place])
 
     def _check_order(self, orders: Json, aggregate: Node, measure: Measure, place: int) -> None:
-        """Raise unless the only ORDER BY is that of the aggregate, descending: by name, by itself or by number."""
+        """Raise unless the only ORDER BY is the aggregate, its alias or its position, descending."""
         if not isinstance(orders, list) or len(orders) != 1:
             self.refuse("only the aggregate may be ordered by", orders[1:])
         order = self.check(orders[0], ORDER)

@@ -1,18 +1,18 @@
 """Split whole statements into queries, which are charged, and post-processing of their answers, which is free.
 
 Every SELECT directly over a dataset becomes a query for each of its aggregates, in the grammar of `discreet.query.sql`:
-what it groups by, the aggregate, its filter, and k where it is ordered by its only aggregate, largest first, with a
-LIMIT. A quantile is a query for the histogram of its column. All the rest (the select list around the aggregates,
-HAVING, other orders, OFFSET, windows, subqueries, joins, UNION) is post-processing: it is written back as a statement
-over the tables `answers.q1`, `answers.q2`, ..., which hold the answers.
+its groups, the aggregate, its filter, and k if it is ordered by its only aggregate, largest first, with a LIMIT. A
+quantile is a query for the histogram of its column. Everything else (the select list around the aggregates, HAVING,
+other orders, OFFSET, windows, subqueries, joins, UNION) is post-processing: the outer statement, which is written as
+SQL over the tables `answers.q1`, `answers.q2`, ... that hold the answers.
 
     SELECT upper(country), COUNT(DISTINCT reader) / 2 FROM reads GROUP BY country HAVING COUNT(DISTINCT reader) > 9
 
     answers.q1  SELECT country, count(DISTINCT reader) FROM reads GROUP BY country
     outer       SELECT upper(country), ("$value" / 2) FROM answers.q1 AS reads WHERE ("$value" > 9)
 
-What the outer statement may use is an allow-list too: of node types, functions and types of casts. So it can reach
-nothing but the answers, even where the database that runs it could.
+The outer statement is checked against an allow-list of node types, functions and types of casts. So it can read
+nothing but the answers, even if the database that runs it holds more.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from discreet.query.query import Select
 
 QUERIES_MOST = 20
-"""Queries in one statement."""
+"""The largest number of queries in one statement."""
 
 SELECTS_MOST = 100
-"""SELECTs in one statement, with those over answers."""
+"""The largest number of SELECTs in one statement, including SELECTs over answers."""
 
 VALUE, LOW, HIGH = "$value", "$low", "$high"
 """Columns of the answers: the aggregate and the ends of its 95 % interval."""
@@ -101,13 +101,13 @@ class Leaf:
     """A SELECT directly over a dataset.
 
     Args:
-        name: of the table `answers.<name>` that holds its answer.
+        name: the answer is in the table `answers.<name>`.
         sql: its text, in the grammar of `discreet.query.sql`.
-        dataset: as it was written.
-        items: columns that are grouped by, as they were written.
-        select: the query; None for the labels of columns whose labels are all known, which are public.
-        ranked_by: the column in ORDER BY COUNT(DISTINCT column), beside a sum or an average; it has to be the user.
-        complete: True if quantiles are computed from the answer, so that it has to have all labels.
+        dataset: name of the dataset, as written in the statement.
+        items: columns to group by, as written in the statement.
+        select: the query; None for the labels of columns with known domains, which are public.
+        ranked_by: the column in ORDER BY COUNT(DISTINCT column), beside a sum or an average; must be the user column.
+        complete: True if quantiles are computed from the answer, which then needs all labels.
     """
 
     name: str
@@ -119,12 +119,12 @@ class Leaf:
     complete: bool = False
 
     def within(self, k_most: float | None) -> Leaf:
-        """Return the query without k if k is above *k_most*; LIMIT then only cuts the answer."""
+        """Return the query without k if k is above *k_most*; the LIMIT is then applied to the answer only."""
         select = self.select
         if select is None or select.k is None or k_most is None or select.k <= k_most:
             return self
         if select.measure.kind in {"sum", "average"}:
-            return self  # refused when it is planned: the items to sum are found by k
+            return self  # planning refuses it: k selects the items to sum
         return replace(self, select=replace(select, k=None), sql=self.sql.rpartition(" ORDER BY ")[0])
 
 
@@ -133,9 +133,9 @@ class Statement:
     """A whole statement.
 
     Args:
-        outer: what is computed from the answers, as SQL over `answers.q1`, ...
-        leaves: the queries, each once.
-        schemas: tables of information_schema that it uses, as `answers.tables` and `answers.columns`.
+        outer: the post-processing, as SQL over `answers.q1`, ...
+        leaves: the queries, without duplicates.
+        schemas: the tables of information_schema that it reads, as `answers.tables` and `answers.columns`.
         explain: True to return the plan only.
     """
 
@@ -154,9 +154,9 @@ def split_statement(text: str, catalog: Catalog | None = None) -> Statement:
             is allowed.
 
     Raises:
-        SQLError: anything that is not allowed, with its position.
-        WhereError: the same in the filter of a query.
-        InputError: *catalog* has no such dataset; only for statements that need it.
+        SQLError: part of the statement is not allowed, with its position.
+        WhereError: part of the filter of a query is not allowed, with its position.
+        InputError: *catalog* has no such dataset; only for statements that need the catalog.
     """
     found = None
     if isinstance(text, str):
@@ -200,7 +200,7 @@ class _Splitter(TreeReader):
             value = entry["value"]
             if value.get("key_targets") or value.get("payload_aggregates"):
                 self.refuse("WITH takes a SELECT only", value)
-            body = self._query(value["query_node"], ctes)  # which sees the names before its own
+            body = self._query(value["query_node"], ctes)  # a CTE may use the names defined before it
             entries.append({**entry, "value": {**value, "query_node": body}})
             ctes |= {str(entry["key"]).casefold()}
         node = {**node, "cte_map": {"map": entries}}
@@ -230,7 +230,7 @@ class _Splitter(TreeReader):
         parts = {"select_list": wrapped.rewrite(selected)}
         by_users = _ranked_by_users(node) if len(wrapped.aggregates) == 1 else None
         if by_users is not None:
-            node = {**node, "modifiers": []}  # the answer has these items, in this order
+            node = {**node, "modifiers": []}  # the answer has only these items, in this order
         parts |= {key: wrapped.rewrite(node[key]) for key in ("modifiers", "having", "qualify")}
         aggregates = list(wrapped.aggregates.values())
         groups = self._groups(node, not aggregates and distinct)
@@ -280,7 +280,7 @@ class _Splitter(TreeReader):
         return {**node, **parts, "having": None, "from_table": over, "group_expressions": [], "group_sets": []}
 
     def _with_periods(self, node: Node) -> Node:
-        """Return *node* with the catalog's columns instead of `date_trunc` in GROUP BY and WHERE."""
+        """Replace `date_trunc` in GROUP BY and WHERE by the catalog's columns of periods."""
         table = dict(node["from_table"])
         if table["schema_name"].casefold() == "main" and not table["catalog_name"]:
             table |= {"schema_name": "", "qualified_name": {"path": [table["table_name"]]}}
@@ -317,7 +317,7 @@ class _Splitter(TreeReader):
         return None if self._catalog is None else self._catalog.datasets[self._catalog.find(name)]
 
     def _quantile(self, aggregate: Node, leaf: Node, groups: list[Node]) -> str:
-        """Return a table, as SQL, that holds a quantile computed from a histogram of users, which becomes a query."""
+        """Add a query for a histogram of users; return the SQL of a subquery that computes a quantile from it."""
         reader, found = SelectReader(self._text), read_quantile(aggregate)
         if found is None:
             self.refuse("a quantile takes a column and a number above 0 and below 1: QUANTILE(column, 0.9)", aggregate)
@@ -348,7 +348,7 @@ class _Splitter(TreeReader):
         *,
         complete: bool = False,
     ) -> str:
-        """Return the name of the table with the query's answer; equal queries share one."""
+        """Add a query, unless there is an equal one; return the name of the table that holds its answer."""
         query = (dataset, items, select, ranked_by)
         if query not in self.leaves:
             if len(self.leaves) == QUERIES_MOST:
@@ -360,7 +360,7 @@ class _Splitter(TreeReader):
         return self.leaves[query].name
 
     def _groups(self, node: Node, distinct: bool) -> list[Node]:
-        """Return the columns to group by, without repetition: those of GROUP BY, or of SELECT DISTINCT."""
+        """Return the columns of GROUP BY, or of SELECT DISTINCT, without duplicates."""
         selected, groups = node["select_list"], node["group_expressions"]
         if node["aggregate_handling"] != "STANDARD_HANDLING":
             self.refuse(REFUSED["aggregate_handling"], node)
@@ -391,7 +391,7 @@ class _Splitter(TreeReader):
         return next((each for each in selected if each["alias"].casefold() == name), group)
 
     def _check_columns(self, columns: list[Node], groups: list[Node], selected: list[Node]) -> None:
-        """Raise unless all columns besides the aggregate are grouped by, or are names in the select list."""
+        """Raise unless each column outside of aggregates is grouped by, or is an alias in the select list."""
         known = {group["column_names"][-1].casefold() for group in groups}
         known |= {each["alias"].casefold() for each in selected if each["alias"]}
         for column in columns:
@@ -400,9 +400,9 @@ class _Splitter(TreeReader):
                 self.refuse(f"column {name!r} is selected, but not in GROUP BY", column)
 
     def _top(self, node: Node, wrapped: _Wrapped) -> list[Node]:
-        """Return the modifiers for a top k if the statement uses only the k largest, otherwise none."""
+        """Return ORDER BY and LIMIT of a top-k query if the statement uses only the k largest items, otherwise []."""
         if len(wrapped.aggregates) != 1 or not node["group_expressions"]:
-            return []  # the items with the largest of one measure are not those with the largest of another
+            return []  # the top k by one measure are not the top k by another
         kinds = [modifier["type"] for modifier in node["modifiers"]]
         if kinds != ["ORDER_MODIFIER", "LIMIT_MODIFIER"] or node["having"] or node["qualify"]:
             return []
@@ -416,14 +416,14 @@ class _Splitter(TreeReader):
             return []
         (aggregate,) = wrapped.aggregates.values()
         if aggregate["function_name"] not in {"count", "count_star"} or int(number["literal"]["text"][:9]) == 0:
-            return []  # sums are of the items with the most users, and not ordered by the sum
+            return []  # sums are released for the items with the most users, not for the largest sums
         by = {"type": "DESCENDING", "null_order": "ORDER_DEFAULT", "expression": aggregate}
         return [{"type": "ORDER_MODIFIER", "orders": [by]}, limit]
 
     # ------------------------------------------------------------------------------------------- over answers
 
     def _rewrite(self, part: Json, ctes: frozenset[str]) -> Json:
-        """Return a part of a statement over answers, after checking that all of it is allowed."""
+        """Check that a part of a statement is allowed in the outer statement, and rewrite it to read answers."""
         if isinstance(part, list):
             return [self._rewrite(each, ctes) for each in part]
         if not isinstance(part, dict):
@@ -452,7 +452,7 @@ class _Splitter(TreeReader):
         return {**table, **path, "alias": table["alias"] or name}
 
     def check_allowed(self, node: Node) -> None:
-        """Raise unless a node of an outer statement is allowed: its type, and the function or cast it names."""
+        """Raise unless the type of a node of an outer statement, and its function or cast, are allowed."""
         kind = node.get("type")
         if kind is None or (isinstance(kind, str) and kind in _NODES):
             return
@@ -479,7 +479,7 @@ class _Splitter(TreeReader):
 
 
 def _truncated(node: Json) -> tuple[str, Node] | None:
-    """Return the unit and the column of `date_trunc(unit, column)`."""
+    """Return the unit and the column if *node* is `date_trunc(unit, column)`, otherwise None."""
     match node:
         case {
             "type": "FUNCTION",
@@ -518,8 +518,8 @@ class _Wrapped:
     """The expressions around the aggregates of a SELECT over a dataset.
 
     Attributes:
-        aggregates: each once, without its name, by its key (`_aggregate_key`).
-        columns: all other columns used.
+        aggregates: the distinct aggregates, without aliases, by `_aggregate_key`.
+        columns: all columns outside of the aggregates.
     """
 
     def __init__(self, splitter: _Splitter, ctes: frozenset[str]) -> None:
@@ -559,7 +559,7 @@ class _Wrapped:
         return {key: self.rewrite(value) for key, value in part.items()}
 
     def is_aggregate(self, expression: Node, selected: list[Node]) -> bool:
-        """Return True if an expression of ORDER BY is an aggregate: itself, its name or its number."""
+        """Return True if an expression of ORDER BY is an aggregate, its alias, or its position in the select list."""
         if expression["type"] == "VALUE_CONSTANT":
             place = str(expression["literal"]["text"])
             return place.isdigit() and 1 <= int(place[:9]) <= len(selected) and self._is_known(selected[int(place) - 1])
@@ -590,13 +590,13 @@ class _Wrapped:
 
 
 def _answers(answers: list[str], groups: list[Node]) -> Node:
-    """Return the answers of one SELECT as one table: a row for each item that any of them has, NULL in the others.
+    """Return a table that joins the answers of one SELECT: a row for each item, NULL where an answer lacks it.
 
-    This is their full outer join, written with GROUP BY because that takes missing labels as equal.
+    This is a full outer join, written with GROUP BY because GROUP BY treats missing labels as equal.
 
     Args:
-        answers: tables, as SQL writes them in FROM, in the order of the aggregates.
-        groups: columns that are grouped by.
+        answers: the answers' tables as SQL for FROM, in the order of the aggregates.
+        groups: the columns to group by.
     """
     labels = [quoted(group["column_names"][-1]) for group in groups]
     branches, columns = [], []
@@ -624,7 +624,7 @@ def _numbered_column(column: str, number: int) -> str:
 
 
 def _aggregate_key(node: Node) -> str:
-    """Return a key of an aggregate that ignores its name and its position in the text."""
+    """Return a key of an aggregate that ignores its alias and its position in the text."""
     return json.dumps(_without_places({**node, "alias": ""}))
 
 

@@ -1,1 +1,1 @@
-"""The shapes that the service, its client and the command line share: JSON, CSV and Arrow."""
+"""Data formats that the service, its client and the command line share: JSON, CSV and Arrow."""

@@ -24,7 +24,7 @@ class AdminRequest(Request):
 
 
 class Limit(Request):
-    """How much may be spent in a period, in one of four forms."""
+    """The largest amount that may be spent in a period, in one of four forms."""
 
     epsilon: Annotated[float, Field(allow_inf_nan=False)] | None = Field(
         default=None, description="Epsilon of all releases together, with delta."
@@ -56,7 +56,7 @@ class Limit(Request):
 
 
 class PeriodRequest(Request):
-    """When charges stop counting: sliding with days, calendar with unit and optionally zone, or forever."""
+    """The period of a limit: sliding with days, calendar with unit and optionally zone, or forever."""
 
     kind: Literal["sliding", "calendar", "forever"] = Field(
         description="sliding: any window of that many days holds one limit; calendar: can hold two."
@@ -91,7 +91,7 @@ class NewAccount(AdminRequest):
 
 
 class AccountChanges(Request):
-    """Changes of an account; what is left out stays."""
+    """Changes of an account; fields that are left out stay as they are."""
 
     limit: Limit | None = Field(default=None, description="If it is below what is spent, nothing is left.")
     period: PeriodRequest | None = Field(default=None, description="It applies to earlier charges, too.")
@@ -109,7 +109,7 @@ class ChangedAccount(AccountChanges, AdminRequest):
 
 
 class Payment(AdminRequest):
-    """A charge or a refund by hand: in rho and delta, or in the account's units."""
+    """The amount of a manual charge or refund: in rho and delta, or in the account's units."""
 
     rho: Exact | None = Field(default=None, description="rho of zCDP; needs delta.")
     delta: Exact | None = Field(default=None, description="delta; needs rho.")
@@ -134,7 +134,7 @@ class AccountDetail(BudgetReport):
 
 
 class AccountSummary(Reply):
-    """An account."""
+    """An account in a list."""
 
     account: str
     parent: str | None
@@ -146,14 +146,14 @@ class AccountSummary(Reply):
 
 
 class AccountPage(Reply):
-    """Accounts, by name."""
+    """A page of accounts, ordered by name."""
 
     accounts: list[AccountSummary]
     next: str | None = Field(description="The value of after for the next page; null on the last.")
 
 
 class Preview(Reply):
-    """What changes of an account would have done to its queries of the last days."""
+    """The queries of the last days that changes of an account would have refused."""
 
     since: str = Field(
         description="When the time that is covered begins: later than requested if the ledger is too long."
@@ -164,7 +164,7 @@ class Preview(Reply):
 
 
 class AccountSpending(Reply):
-    """What an account spent on each day, from the first."""
+    """The amounts that an account spent on each day, oldest first."""
 
     account: str
     rho: list[float]
@@ -172,7 +172,7 @@ class AccountSpending(Reply):
 
 
 class Reached(Reply):
-    """How soon analysts use up a part of their limits."""
+    """How many days it takes analysts to use up a percentage of their limits."""
 
     percent: int = Field(description="Percent of the limit, by rho or delta, whichever is used up first.")
     analysts: list[float] = Field(
@@ -181,7 +181,7 @@ class Reached(Reply):
 
 
 class Spending(Reply):
-    """What all accounts spent on the last days, failed queries included, and how far that goes."""
+    """The amounts that all accounts spent on each of the last days, failed queries included."""
 
     since: str = Field(
         description="When the time that is covered begins: later than requested if the ledger is too long."
@@ -196,7 +196,7 @@ class Spending(Reply):
 
 
 class NewKey(AdminRequest):
-    """An API key to make."""
+    """An API key to create."""
 
     account: str | None = Field(
         default=None, description="The account that its queries are charged to; analysts need one."
@@ -207,14 +207,14 @@ class NewKey(AdminRequest):
 
 
 class RotatedKey(AdminRequest):
-    """A key to be replaced by another."""
+    """The rotation of a key: when the old and the new key expire."""
 
     overlap_hours: int = Field(default=24, ge=0, le=720, description="Hours during which both are valid.")
     days: int | None = Field(default=365, ge=1, le=3_650, description="Days until the new one expires; null for never.")
 
 
 class KeySummary(Reply):
-    """An API key without its text, which is stored nowhere."""
+    """An API key without its secret, which is not stored."""
 
     id: str
     account: str | None
@@ -226,7 +226,7 @@ class KeySummary(Reply):
 
 
 class CreatedKey(Reply):
-    """A new key."""
+    """A new API key with its secret."""
 
     id: str
     key: str = Field(description="The key itself, shown once and stored nowhere.")
@@ -234,7 +234,7 @@ class CreatedKey(Reply):
 
 
 class KeyPage(Reply):
-    """API keys, by id."""
+    """A page of API keys, ordered by id."""
 
     keys: list[KeySummary]
     next: str | None = Field(description="The value of after for the next page; null on the last.")
@@ -244,7 +244,7 @@ class KeyPage(Reply):
 
 
 class NewGrant(AdminRequest):
-    """What an account and all below it may query of a dataset."""
+    """The columns of a dataset that an account and its descendants may query."""
 
     columns: list[str] | None = Field(
         max_length=10_000,
@@ -253,7 +253,7 @@ class NewGrant(AdminRequest):
 
 
 class Grant(Reply):
-    """What an account and all below it may query of a dataset."""
+    """The columns of a dataset that an account and its descendants may query."""
 
     account: str
     dataset: str
@@ -261,7 +261,7 @@ class Grant(Reply):
 
 
 class GrantPage(Reply):
-    """Grants, by account and dataset."""
+    """A page of grants, ordered by account and dataset."""
 
     grants: list[Grant]
     next: str | None = Field(description="The value of after for the next page; null on the last.")
@@ -271,7 +271,7 @@ class GrantPage(Reply):
 
 
 class Change(Reply):
-    """What a line changed in a bucket of an account."""
+    """A change that a ledger line made to a bucket of an account."""
 
     account: str
     bucket: int
@@ -294,7 +294,7 @@ class LedgerLine(Reply):
 
 
 class LedgerPage(Reply):
-    """Lines of a chain of the ledger, in order."""
+    """A page of the lines of one chain of the ledger, in order."""
 
     chain: int
     lines: list[LedgerLine]

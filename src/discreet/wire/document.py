@@ -1,4 +1,4 @@
-"""A release as the service stores and sends it: one JSON document, from which all other forms are made."""
+"""A release as the service stores and sends it: one JSON document, from which CSV, Arrow and Parquet are made."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 def question_of(query: Query, dataset: str) -> dict[str, Any]:
-    """Return the query as `discreet.query.query_json.from_dict` reads it, equal for equal plans.
+    """Return the JSON form of a query, as `discreet.query.query_json.from_dict` reads it; equal for equal plans.
 
     Args:
-        query: the query as planned: with the catalog's own names, and its filter in canonical form.
+        query: the planned query, with the catalog's names and its filter in canonical form.
     """
     if query.average and query.summed is not None:
         measure = Measure("average", query.summed.column)
@@ -57,7 +57,7 @@ def encode(
     """Return the document of a release; the same release gives the same bytes.
 
     Args:
-        release: the release; how long it took is left out.
+        release: its duration is left out.
     """
     fields, table, summed = release.to_dict(), release.to_arrow(), release.query.summed
     bounds = None if summed is None else {"low": str(summed.low), "high": str(summed.high), "scale": summed.scale}
@@ -85,7 +85,7 @@ def encode(
 
 
 def read(document: bytes) -> dict[str, Any]:
-    """Return the document of a release as plain values, or raise `InputError`."""
+    """Parse the document of a release as JSON, or raise `InputError`."""
     try:
         found = json.loads(document)
     except ValueError:
@@ -98,10 +98,10 @@ def read(document: bytes) -> dict[str, Any]:
 def decode(document: bytes) -> Release:
     """Return the release of a document, with the same labels, numbers, guarantee and cost.
 
-    What the document does not hold is left out: the items of a known domain, and how long it took.
+    The document does not hold the items of a known domain or the duration, so the release lacks them.
 
     Raises:
-        InputError: it is no document of a release.
+        InputError: *document* is not the document of a release.
     """
     found = read(document)
     try:
@@ -126,7 +126,7 @@ def write_table(table: pa.Table, form: Literal["csv", "arrow", "parquet"]) -> by
 
 @dataclass(frozen=True, slots=True)
 class _StoredQuery(Query):
-    """A query as a document holds it: of a known domain only that it was one."""
+    """A query read from a document, which holds whether the domain was known, but not its items."""
 
     listed: bool = False
 
@@ -190,7 +190,7 @@ def _summed(column: str, bounds: Mapping[str, Any]) -> Summed:
 
 
 def _measured(query: Query, columns: Mapping[str, pa.Array], clipping: Mapping[str, Any] | None) -> Measured | None:
-    """Return sums or averages in units of the last digit of their column."""
+    """Return the sums or averages of a document in units of the last digit of their column."""
     if query.summed is None:
         return None
     scale = query.summed.scale
@@ -211,7 +211,7 @@ def _whole_digits(column: pa.Array, scale: int) -> NDArray[np.int64]:
 
 
 def _in_last_digits(column: pa.Array, scale: int) -> NDArray[np.float64]:
-    """Return numbers that give those of *column*, to the last bit, when they are divided by 10^scale."""
+    """Return *column* times 10^scale; dividing by 10^scale gives the same numbers, to the last bit."""
     return np.array(column.to_pylist(), dtype=np.float64) * float(10**scale)
 
 
@@ -228,14 +228,14 @@ _TEXT = {pa.large_string(), pa.string_view()}
 _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
 _MOMENT = re.compile(r"timestamp(?:\[(s|ms|ns)\])?(?:\((.+)\))?")
 _BEYOND = re.compile(r"<value out of range: (-?\d+)>")
-"""What Arrow writes for a date outside its calendar."""
+"""The text that Arrow writes for a date outside its calendar."""
 
 
 def type_name(type_: pa.DataType) -> str:
-    """Return the name of the type of a column.
+    """Return the name that documents have for an Arrow type.
 
     Raises:
-        InputError: releases have no such columns.
+        InputError: item columns of this type cannot be released.
     """
     if pa.types.is_decimal128(type_):
         return f"decimal({type_.precision},{type_.scale})"
@@ -250,7 +250,7 @@ def type_name(type_: pa.DataType) -> str:
 
 
 def type_named(name: str) -> pa.DataType:
-    """Return the type of a name, or raise `InputError`."""
+    """Return the Arrow type of a name from `type_name`, or raise `InputError`."""
     if name in _TYPES:
         return _TYPES[name]
     if found := _DECIMAL.fullmatch(name):
@@ -261,10 +261,11 @@ def type_named(name: str) -> pa.DataType:
 
 
 def to_column(values: Sequence[Any], name: str) -> pa.Array:
-    """Return a column of plain JSON values.
+    """Convert JSON values to an Arrow column.
 
     Args:
-        values: None where missing.
+        values: None for missing values.
+        name: the name of the column's type, from `type_name`.
     """
     type_ = type_named(name)
     if pa.types.is_decimal(type_):
@@ -277,12 +278,12 @@ def to_column(values: Sequence[Any], name: str) -> pa.Array:
 
 
 def numbers(column: pa.Array | None, kind: DTypeLike) -> NDArray[Any] | None:
-    """Return a column as numbers, or None if there is none."""
+    """Return a column as an array of *kind*, or None if *column* is None."""
     return None if column is None else np.array(column.to_pylist(), dtype=kind)
 
 
 def _moment(text: str | None, unit: str) -> int | None:
-    """Return days, or units of time, since 1970; also before the year 1 and after 9999, unlike Python."""
+    """Parse a date or timestamp to *unit*s since 1970; unlike Python, also before the year 1 and after 9999."""
     if text is None:
         return None
     if found := _BEYOND.fullmatch(text):

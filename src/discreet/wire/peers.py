@@ -14,10 +14,10 @@ from discreet.errors import InputError
 from discreet.wire.problems import request_error
 
 ENTRIES_MOST = 64
-"""The most requests, transfers or receipts in a message."""
+"""The largest number of requests, transfers or receipts in a message."""
 
 BODY_MOST_BYTES = 2**20
-"""The longest message."""
+"""The largest size of a message."""
 
 _WHOLE = re.compile(r"-?[0-9]{1,60}")
 
@@ -42,7 +42,7 @@ def _terms_of(sent: object) -> Account:
     if isinstance(sent, Account):
         return sent
     try:
-        return account_of(canonical(sent))  # type: ignore[arg-type]  # whatever is wrong with it raises
+        return account_of(canonical(sent))  # type: ignore[arg-type]  # raises for values of other types
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError, InputError):
         raise request_error("'terms' must be the settings of an account") from None
 
@@ -70,16 +70,16 @@ class _Message(BaseModel):
 
 
 class _Entry(_Message):
-    """A value of `discreet.budget.escrow`, with the same fields."""
+    """Base of the JSON forms of values of `discreet.budget.escrow`; the fields have the same names."""
 
     @classmethod
     def of(cls, value: object) -> Self:
-        """Return the entry of *value*."""
+        """Return the JSON form of *value*."""
         return cls(**{name: getattr(value, name) for name in cls.model_fields})
 
 
 class RequestSent(_Entry):
-    """A `discreet.budget.escrow.ShareRequest`."""
+    """The JSON form of a `discreet.budget.escrow.ShareRequest`."""
 
     account: Name
     left: Quanta
@@ -87,7 +87,7 @@ class RequestSent(_Entry):
 
 
 class TransferSent(_Entry):
-    """A `discreet.budget.escrow.Transfer`."""
+    """The JSON form of a `discreet.budget.escrow.Transfer`."""
 
     donor: Name
     recipient: Name
@@ -98,7 +98,7 @@ class TransferSent(_Entry):
 
 
 class ReceiptSent(_Entry):
-    """A `discreet.budget.escrow.Receipt`."""
+    """The JSON form of a `discreet.budget.escrow.Receipt`."""
 
     account: Name
     donor: Name
@@ -109,11 +109,11 @@ class ReceiptSent(_Entry):
 
 
 class Requests(_Message):
-    """A data centre requests shares.
+    """A data centre's requests for shares of budgets.
 
     Args:
-        centre: its name, for logs.
-        requests: for accounts that are short; empty if it only announces itself.
+        centre: name of the sending data centre, for logs.
+        requests: one for each account that is short; empty if the data centre only announces itself.
     """
 
     centre: Name
@@ -122,18 +122,18 @@ class Requests(_Message):
 
 
 class Requested(_Message):
-    """The response: all pending transfers to it, whichever request they are for."""
+    """The response to `Requests`: the pending transfers to the sender, also those for earlier requests."""
 
     store: Name
     transfers: list[TransferSent] = Field(max_length=ENTRIES_MOST)
 
 
 class Transfers(_Message):
-    """A data centre sends shares, and receipts of the shares that it received.
+    """Transfers of shares by a data centre, and receipts for the transfers that it received.
 
     Args:
-        centre: its name, for logs.
-        receipts: receipts of transfers from the other one.
+        centre: name of the sending data centre, for logs.
+        receipts: receipts for transfers from the receiving data centre.
     """
 
     centre: Name
@@ -143,7 +143,7 @@ class Transfers(_Message):
 
 
 class Transferred(_Message):
-    """The response: receipts of what was decided."""
+    """The response to `Transfers`: a receipt for each transfer that was accepted or declined."""
 
     store: Name
     receipts: list[ReceiptSent] = Field(max_length=ENTRIES_MOST)

@@ -1,4 +1,4 @@
-"""Problems that the service answers with (RFC 9457), and the errors of malformed requests."""
+"""The service's error responses (problem details, RFC 9457), and the errors of malformed requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 PROBLEM_TYPE = "application/problem+json"
-"""Media type of a problem."""
+"""Media type of problem details."""
 
 Slug: TypeAlias = Literal[
     "malformed",
@@ -46,12 +46,12 @@ Slug: TypeAlias = Literal[
     "data-changed",
     "clock",
 ]
-"""Name of a kind of problem."""
+"""Name of a kind of problem, the last segment of its type URI."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of problem."""
+    """A kind of problem: its HTTP status, its title, and the amount that is charged."""
 
     status: int
     title: str
@@ -89,13 +89,13 @@ KINDS: Mapping[Slug, Kind] = MappingProxyType(
         "clock": Kind(503, "The clock of the budget store ran ahead"),
     }
 )
-"""All problems that the service replies with."""
+"""All kinds of problems that the service replies with, by name."""
 
 
 class Spend(BaseModel):
-    """Privacy that is spent or left: delta-approximate rho-zCDP.
+    """An amount of privacy, spent or left, in delta-approximate rho-zCDP.
 
-    Needs are rounded up, what is left is rounded down.
+    Costs are rounded up, balances are rounded down.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -110,17 +110,17 @@ def iso_time(time_us: int) -> str:
 
 
 def spend_above(cost: Cost) -> Spend:
-    """Return *cost* rounded up to floats."""
+    """Return *cost* as floats, rounded up."""
     return Spend(rho=float_above(cost.rho), delta=float_above(cost.delta))
 
 
 def spend_below(cost: Cost) -> Spend:
-    """Return *cost* rounded down to floats."""
+    """Return *cost* as floats, rounded down."""
     return Spend(rho=float_below(cost.rho), delta=float_below(cost.delta))
 
 
 class Fitting(BaseModel):
-    """The most that would fit: one of these."""
+    """The largest value of one parameter that would still fit the budget."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -157,7 +157,7 @@ class Problem(BaseModel):
         return self.type.removeprefix("/problems/")
 
     def to_bytes(self) -> bytes:
-        """Return JSON without absent fields."""
+        """Return the problem as JSON, without fields that are None."""
         return self.model_dump_json(exclude_none=True).encode()
 
 
@@ -185,10 +185,10 @@ Shape = TypeVar("Shape", bound=BaseModel)
 
 
 class Malformed(InputError):
-    """A request that has not the shape of one.
+    """A request that cannot be parsed.
 
     Attributes:
-        position: 0-based offset in the statement or the filter where reading stopped, or None.
+        position: 0-based offset of the error in the statement or the filter, or None.
     """
 
     def __init__(self, message: str, position: int | None = None) -> None:
@@ -221,16 +221,16 @@ _SENTENCES = {
     "less_than_equal": "{place} must be at most {le}",
     "mistake": "{sentence}",
 }
-"""By pydantic's names of errors."""
+"""Messages by pydantic's error type."""
 
 
 def message_of(error: ValidationError) -> str:
-    """Return the first thing that is wrong, in one sentence without anything that was sent but names of fields."""
+    """Return the first error as one sentence, which shows names of fields but no values that were sent."""
     first = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("constrained-", "function-")))
     if not place:
         place = "the body"
-    elif first["loc"][-1] in {"float", "str"}:  # a union of both
+    elif first["loc"][-1] in {"float", "str"}:  # a field that takes either
         return f"'{place.rpartition('.')[0]}' must be a finite number or text"
     sentence = _SENTENCES.get(first["type"], "{place} is not what this field takes")
     shown = place if place == "the body" else repr(place[:100])
@@ -238,10 +238,10 @@ def message_of(error: ValidationError) -> str:
 
 
 def read_body(kind: type[Shape], body: bytes) -> Shape:
-    """Return the model in a JSON body.
+    """Parse a JSON body as a model.
 
     Raises:
-        Malformed: there is none of that kind; the message says what is wrong, never what was sent.
+        Malformed: the body is not a valid *kind*; the message shows no values that were sent.
     """
     try:
         found = kind.model_validate_json(body)
@@ -250,10 +250,10 @@ def read_body(kind: type[Shape], body: bytes) -> Shape:
     else:
         json.loads(body, object_pairs_hook=_refuse_duplicates, parse_int=str, parse_float=str)
         return found
-    raise Malformed(sentence)  # not from pydantic's error, whose words are for programmers
+    raise Malformed(sentence)  # outside the except block: pydantic's error may hold values that were sent
 
 
 def _refuse_duplicates(pairs: list[tuple[str, object]]) -> None:
-    """Refuse an object that names a field twice: readers of JSON do not agree on which one counts (RFC 8259, 4)."""
+    """Refuse an object with a repeated field: JSON parsers do not agree on which one to keep (RFC 8259, 4)."""
     if len({name for name, _ in pairs}) < len(pairs):
         raise Malformed("an object in the body has a field twice")

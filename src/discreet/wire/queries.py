@@ -11,13 +11,13 @@ from discreet.wire.problems import Spend, request_error
 
 
 class Request(BaseModel):
-    """A request, or a part of one."""
+    """Base of the models of requests and their parts; unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
 
 
 class Reply(BaseModel):
-    """A reply, or a part of one."""
+    """Base of the models of replies and their parts."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")  # clients may be older than the service
 
@@ -26,7 +26,7 @@ Exact = Annotated[
     Annotated[float, Field(allow_inf_nan=False)] | str,
     Field(description='A number, or text such as "1e-8" or "1/3", which is taken exactly.'),
 ]
-"""A number that may be written as text, so that no reader of JSON rounds it."""
+"""A number that may be written as text, so that no JSON parser rounds it."""
 
 
 _QUERY = {
@@ -49,11 +49,11 @@ _QUERY = {
         "k": {"type": ["integer", "null"], "minimum": 1},
     },
 }
-"""The schema of `discreet.query.query_json.from_dict`."""
+"""The JSON schema of the queries that `discreet.query.query_json.from_dict` reads."""
 
 
 class QueryOptions(Request):
-    """The privacy that a query may cost, and how it is answered."""
+    """The largest privacy cost of a query, and options of its mechanism."""
 
     epsilon: Annotated[float, Field(allow_inf_nan=False)] | None = Field(
         default=None, description="The largest epsilon of the release, with delta; not with epsilon_per."
@@ -88,7 +88,7 @@ class QueryOptions(Request):
 
 
 class QueryRequest(QueryOptions):
-    """A query, with the privacy that it may cost."""
+    """A query, with its options."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -120,7 +120,7 @@ class QueryRequest(QueryOptions):
 
 
 class StatementRequest(QueryOptions):
-    """A whole statement of SQL, with the privacy that each query of a dataset in it may cost."""
+    """A whole SQL statement, with the options of each query of a dataset in it."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -146,7 +146,7 @@ class StatementRequest(QueryOptions):
 
 
 class Privacy(Reply):
-    """The guarantee to every single user."""
+    """The privacy guarantee for each user."""
 
     unit: str = Field(description="What it protects.")
     neighbours: str = Field(description="Between which tables it holds.")
@@ -157,7 +157,7 @@ class Privacy(Reply):
 
 
 class Expected(Reply):
-    """What can be expected of a release before any data is read."""
+    """The expected accuracy of a release, computed before any data is read."""
 
     std_error_least: float | None = Field(description="Smallest standard error of a count.")
     std_error_most: float | None = Field(description="Largest standard error of a count.")
@@ -170,7 +170,7 @@ class Expected(Reply):
 
 
 class Fit(Reply):
-    """Whether a query fits an account."""
+    """Whether a query fits the budget of an account."""
 
     account: str
     fits: bool = Field(description="True if the account would not refuse it now.")
@@ -179,7 +179,7 @@ class Fit(Reply):
 
 
 class Estimate(Reply):
-    """How a query would be answered and what it could cost. No data was read."""
+    """The plan of a query and its worst cost. No data was read."""
 
     dataset: str
     question: dict[str, Any] = Field(description="The query in canonical form; can be sent as `query`.")
@@ -200,7 +200,7 @@ class Estimate(Reply):
 
 
 class StatementColumn(Reply):
-    """A column of a result."""
+    """A column of the result of a statement."""
 
     name: str
     type: str = Field(description="As SQL names it, such as VARCHAR or BIGINT.")
@@ -219,7 +219,7 @@ class StatementQuery(Reply):
 
 
 class StatementAnswer(Reply):
-    """The rows of a statement, and the queries whose answers they are computed from."""
+    """The result of a statement, and the queries whose answers it is computed from."""
 
     columns: list[StatementColumn]
     rows: list[list[Any]]
@@ -227,14 +227,14 @@ class StatementAnswer(Reply):
 
 
 class QueryEstimate(Reply):
-    """What a query of a dataset in a statement could cost."""
+    """The estimate of a query of a dataset in a statement."""
 
     sql: str
     estimate: Estimate | None = Field(description="Null for the labels of known domains, which are free.")
 
 
 class StatementEstimate(Reply):
-    """What a statement could cost. No data was read."""
+    """The estimates of the queries of a statement, and their worst cost together. No data was read."""
 
     queries: list[QueryEstimate]
     worst_cost: Spend = Field(description="Worst cost of all queries that are not paid for.")
@@ -242,7 +242,7 @@ class StatementEstimate(Reply):
 
 
 class Period(Reply):
-    """When charges stop counting."""
+    """The period after which a charge no longer uses up the limit."""
 
     kind: Literal["sliding", "calendar", "forever"]
     days: int | None = Field(default=None, description="Days of a sliding period.")
@@ -302,7 +302,7 @@ class BudgetReport(Reply):
 
 
 class DatasetSummary(Reply):
-    """A dataset."""
+    """A dataset that the account may query."""
 
     name: str
     description: str | None
