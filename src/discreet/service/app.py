@@ -1,4 +1,4 @@
-"""Open everything that the service is made of, and put it together as an ASGI application: the composition root."""
+"""Open all components of the service and connect them to an ASGI application: the composition root."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ def random_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What the service takes from the machine besides its settings and its store.
+    """The clock, the randomness and the ids of the service; tests replace them.
 
     Args:
-        clock: returns the time with its zone.
-        monotonic: returns seconds that only rise, for rates and durations.
-        pause: waits so many seconds in the event loop.
+        clock: returns the current time, with a time zone.
+        monotonic: returns monotonic seconds, for rates and durations.
+        pause: waits for a number of seconds in the event loop.
         new_id: returns an id that is unique for ever: 1 to 200 letters, digits, - and _.
-        random: returns so many random bytes, such as `secrets.token_bytes`.
+        random: returns a number of random bytes, such as `secrets.token_bytes`.
     """
 
     clock: Callable[[], datetime] = utc_now
@@ -94,7 +94,7 @@ class Service:
     """An open service.
 
     Args:
-        peers: other data centres, to be synchronized with beside it; None if there are none.
+        peers: exchanges budget shares with other data centres; None if there are none.
     """
 
     app: Starlette
@@ -119,14 +119,14 @@ def open_service(
     """Open a service until the context ends.
 
     Args:
-        runtime: its clock, ids and randomness.
-        tracer: where spans go, instead of where the settings say.
+        runtime: the clock, ids and randomness of the service.
+        tracer: the destination of spans, in place of the one in the settings.
 
     Raises:
-        InputError: a secret, the catalog or the store cannot be used as it is, or there is no API key.
+        InputError: a secret, the catalog or the store cannot be used, or the store has no API key.
         StoreUnavailable: the store cannot be opened, or another process has it open.
         StoreBehind: the store is older than its last checkpoint.
-        LedgerBroken: the store does not hold what its checkpoints say.
+        LedgerBroken: the store contradicts its checkpoints.
     """
     clock, metrics = runtime.clock, Metrics(runtime.monotonic)
     log = CombinedLog(StructuredLog(stream, settings.logs.format, clock), metrics)
@@ -217,7 +217,7 @@ def create_app(routes: list[Route], runtime: Runtime, tracer: Tracer, log: Log, 
     """Return the ASGI application of *routes*, with the middleware around them.
 
     Args:
-        grid_ms: durations are logged as multiples of so many milliseconds.
+        grid_ms: logged durations are rounded up to multiples of it, in milliseconds.
     """
     middleware = Middleware(
         RequestMiddleware,
@@ -244,6 +244,6 @@ def _metrics_route(metrics: Metrics) -> Route:
 
 
 def _lease_ms(catalog: Catalog) -> int:
-    """Return how long a run may take: longer than any engine may."""
+    """Return the lease of a run in milliseconds: a minute more than the longest engine timeout, up to the maximum."""
     longest = max((engine.timeout_seconds for engine in catalog.engines.values()), default=60)
     return min(1_000 * longest + _LEASE_SPARE_MS, LEASE_MOST_MS)

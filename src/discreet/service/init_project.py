@@ -44,7 +44,7 @@ DATA, ORGANISATION, ANALYST = "data", "example", "ann@example"
 RETENTION_DAYS = 30
 """The period of their budgets, if the catalog does not say how long data is kept."""
 
-# The order in which they come to be: without settings nothing starts.
+# In the order in which they are moved: the settings last, because nothing starts without them.
 _FILES = (
     *("reads.parquet", "catalog.toml", "noise.key", "checkpoints.key", "checkpoints.log"),
     *("budget.db", "budget.db-wal", "budget.db-shm", "discreet.toml"),
@@ -59,7 +59,7 @@ class Project:
 
     Args:
         keys: the first key of each role, to be shown once.
-        query: a SELECT that the first analyst may send; None for a catalog that was given.
+        query: a SELECT over the example data; None if the caller passed a catalog.
     """
 
     settings: Path
@@ -80,14 +80,14 @@ def create_project(
     """Create all files of a new service, or none.
 
     Args:
-        folder: where; it is made if it is missing.
+        folder: the folder of the files; it is created if it does not exist.
         catalog: the catalog to serve; None for one with example data.
-        store: where budgets are to be kept: an SQLite file that is made in *folder*, or an empty PostgreSQL database.
-        force: True to put files aside that are there already.
-        random: returns so many secret random bytes.
+        store: the store of budgets: an SQLite file to create in *folder*, or an empty PostgreSQL database.
+        force: True to move existing files to a backup folder.
+        random: returns a number of secret random bytes.
 
     Raises:
-        InputError: files or accounts are there already, or the catalog cannot be used.
+        InputError: files or accounts exist already, or the catalog is not valid.
         StoreUnavailable: the store cannot be opened, or a service has it open.
     """
     known = None if catalog is None else load_catalog(catalog)
@@ -114,7 +114,7 @@ def create_project(
 def make_key(
     role: Role, account: str | None, now_us: int, random: Callable[[int], bytes]
 ) -> tuple[IssuedKey, KeyRecord]:
-    """Return a new API key and its record, without authentication: for those who can write the store anyway."""
+    """Return a new API key and its record. Callers can write the store anyway, so there is no authentication."""
     made, expires_us = new_key(random), None if role == "admin" else now_us + _YEAR_US
     return made, KeyRecord(digest_of(made.text).hex(), account, (role,), now_us, expires_us, f"first {role}")
 
@@ -154,7 +154,7 @@ def _create_store(
             keys[role] = made.text
         Checkpointer(CheckpointFile(stage / "checkpoints.log"), signing_key(stage / "checkpoints.key")).write(opened)
     with contextlib.suppress(FileNotFoundError):
-        (stage / "budget.db").chmod(0o600)  # answers are in it, and who paid for them
+        (stage / "budget.db").chmod(0o600)  # it holds answers, and the accounts that paid for them
     return keys
 
 
@@ -165,7 +165,7 @@ def _open_accounts(manager: BudgetManager, catalog: Catalog, action: AdminAction
     for name, epsilon, delta, parent in (
         (DATA, 20.0, shared, None),
         (ORGANISATION, 10.0, shared, DATA),
-        (ANALYST, 5.0, shared / 10, ORGANISATION),  # so that no analyst can take more than a tenth of what is shared
+        (ANALYST, 5.0, shared / 10, ORGANISATION),  # so that no analyst can spend more than a tenth of the shared delta
     ):
         manager.store.create(Account.of_epsilon(name, epsilon, delta, parent, period), action)
     for dataset in catalog.datasets:
@@ -175,7 +175,7 @@ def _open_accounts(manager: BudgetManager, catalog: Catalog, action: AdminAction
 QUESTION = (
     "SELECT article, COUNT(DISTINCT reader) AS readers FROM reads GROUP BY article ORDER BY readers DESC LIMIT 10"
 )
-"""A query of the example data."""
+"""A query over the example data."""
 
 CATALOG = """\
 # What analysts may query of a made-up reading log. To serve data of your own, start another catalog with
@@ -201,7 +201,7 @@ _COUNTRIES = ("BR", "DE", "IN", "KE", "US")
 
 
 def write_reads(path: Path) -> None:
-    """Write the log: 60,000 rows of 6,000 readers; a few of the 200 articles are read by many."""
+    """Write the example data, a reading log: 60,000 rows of 6,000 readers; a few of 200 articles have many readers."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -267,7 +267,7 @@ format = "json"               # or console
 #[traces]
 #endpoint = "http://collector:4318/v1/traces"
 """
-"""A format string with catalog, url and password, which are TOML."""
+"""A format string of the settings file, with the TOML texts catalog, url and password."""
 
 
 @contextlib.contextmanager
@@ -275,13 +275,12 @@ def staged(folder: Path, names: Sequence[str], *, aside: str | None) -> Iterator
     """Return a hidden folder for new files, which are moved to *folder* when the context ends without an error.
 
     Args:
-        folder: where they are to be; it is made if it is missing.
+        folder: the destination of the files; it is created if it does not exist.
         names: names of all files that may be written, in the order in which they are moved.
-        aside: the name of a folder in *folder* that files which are there already are moved into; None if there must
-            be none.
+        aside: the name of a backup folder in *folder* for existing files; None to refuse if a file exists.
 
     Raises:
-        InputError: a file is there already, or cannot be written.
+        InputError: a file exists already, or cannot be written.
     """
     made = not folder.exists()
     try:

@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 INTERVAL_SECONDS = 10.0
 
 CLOCK_TOLERANCE = timedelta(minutes=5)
-"""How far the clock of the store may be from the service's."""
+"""The maximum difference between the clocks of the store and the service."""
 
 
 class Maintenance:
-    """End expired reservations, write checkpoints, compare clocks, and store when keys were last used.
+    """End expired reservations, write checkpoints, compare clocks, and store the last use of keys.
 
     Args:
         has_checkpoints: True if the manager writes checkpoints.
 
     Attributes:
-        clocks_agree: False if the clock of the store ran ahead, or stands still until an officer confirms it.
+        clocks_agree: False if the clock of the store differs from that of the service by more than `CLOCK_TOLERANCE`.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Maintenance:
         self._manager, self._keys, self._metrics, self._log = manager, keys, metrics, log
         self._clock, self._monotonic = clock, monotonic
         self.has_checkpoints, self.clocks_agree = has_checkpoints, True
-        self._done: float | None = None  # when all of it last succeeded, and when a checkpoint was written
+        self._done: float | None = None  # the time of the last success, and of the last checkpoint
         self._checkpoint: float | None = None
         self._account: str | None = None
 
@@ -65,7 +65,7 @@ class Maintenance:
         return self._since(self._checkpoint)
 
     def once(self) -> None:
-        """Do all maintenance once; a failure is logged, and the next run tries again."""
+        """Do all maintenance once; a failure is logged, and the next run retries."""
         try:
             ended = self._manager.maintain()
             self._checkpoint = self._monotonic()
@@ -75,7 +75,7 @@ class Maintenance:
         except Exception as error:  # noqa: BLE001 - the thread must go on
             self._log.event(Failed.of(error, "maintenance"))
             if isinstance(error, StoreBehind | LedgerBroken):
-                self._done = self._checkpoint = None  # no query is answered from here on
+                self._done = self._checkpoint = None  # the store can no longer be used: report unready at once
             return
         self._done = self._monotonic()
         if ended:
@@ -88,7 +88,7 @@ class Maintenance:
     def finish(self) -> None:
         """Do all maintenance for the last time, before the service stops."""
         self.once()
-        with contextlib.suppress(Exception):  # only when keys were last used is lost
+        with contextlib.suppress(Exception):  # a failure loses only the last use of keys
             self._keys.save_last_used(at_once=True)
 
     @contextlib.contextmanager
@@ -98,7 +98,7 @@ class Maintenance:
             yield
 
     def _compare_clocks(self) -> bool:
-        """Return False if the clock of the store is far from that of the service."""
+        """Return True if the clocks of the store and the service differ by at most `CLOCK_TOLERANCE`."""
         if self._account is None:
             self._account = next((account.id for account in self._manager.store.accounts()), None)
         if self._account is None:
@@ -112,11 +112,11 @@ class Maintenance:
 
 @contextlib.contextmanager
 def repeating(work: Callable[[], None], seconds: float, name: str) -> Iterator[None]:
-    """Call *work* in a thread until the context ends; a call under way is finished.
+    """Call *work* regularly in a thread until the context ends; the context waits for a running call.
 
     Args:
-        work: must not raise, for that would end the thread.
-        seconds: between two calls.
+        work: must not raise, because an exception would end the thread.
+        seconds: the pause before each call.
     """
     stop = threading.Event()
 

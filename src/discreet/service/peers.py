@@ -1,12 +1,12 @@
 """Exchange budget shares with other data centres by the protocol of `discreet.budget.escrow`.
 
-No query waits for it: it runs in a thread of its own every few seconds, and a data centre that reaches no other goes on
-with the shares that it has.
+No query waits for the exchange: it runs in its own thread every few seconds, and a data centre that reaches no other
+continues to spend its own shares.
 
-    peers.requests(...)   POST /v1/peer/requests    send a share to another one that is short
-    peers.transfers(...)  POST /v1/peer/transfers   another one sends shares and receipts: take them, and acknowledge
-    peers.exchange()      request shares, send them and announce new accounts to all others, once
-    peers.refused(...)    record what a refused query would have needed
+    peers.requests(...)   POST /v1/peer/requests    grant shares to another data centre
+    peers.transfers(...)  POST /v1/peer/transfers   receive shares and receipts, and return receipts
+    peers.exchange()      exchange requests, shares and new accounts with each data centre once
+    peers.refused(...)    record the worst-case cost of a refused query
 """
 
 from __future__ import annotations
@@ -65,24 +65,24 @@ Answer = TypeVar("Answer", Requested, Transferred)
 
 
 class PeerUnreachable(DiscreetError):
-    """Another data centre cannot be reached, or its response cannot be read."""
+    """Another data centre cannot be reached, or its response is not valid."""
 
     def __init__(self) -> None:
         super().__init__("another data centre cannot be reached, or does not answer as one")
 
 
 KEY_LEAST = 32
-"""The fewest characters of a key."""
+"""The minimum length of a key, in characters."""
 
 
 class PeerKeys:
-    """The keys of all data centres: the first is sent, all are accepted, so that they can be replaced one by one.
+    """The shared keys of all data centres: the first is sent and all are accepted, so that keys can be rotated.
 
     Args:
-        keys: at least one, of 32 or more printable characters without white space.
+        keys: at least one key, of 32 or more printable ASCII characters without white space.
 
     Raises:
-        InputError: there is none, or one is too short.
+        InputError: there is no key, or a key is too short or not printable.
     """
 
     def __init__(self, keys: list[str]) -> None:
@@ -112,10 +112,10 @@ class PeerKeys:
 
 
 def peer_keys(centre: DataCentre, environment: Mapping[str, str]) -> PeerKeys:
-    """Return the keys that the settings name.
+    """Read the keys from the file or the environment variable in the settings.
 
     Raises:
-        InputError: they are not there, too short, or others can read the file.
+        InputError: the keys are missing or too short, or other users can read the file.
     """
     if centre.key_file is not None:
         text = read_secret(centre.key_file, "key of the data centres").decode("utf-8", "replace")
@@ -129,23 +129,24 @@ def _digest(key: str) -> bytes:
 
 
 EVERY_SECONDS = 10.0
-"""Between two rounds of messages."""
+"""Seconds between two rounds of messages."""
 
 TIMEOUT_SECONDS = 5.0
-"""Timeout of one step of a request."""
+"""Timeout of each phase of a request (connect, read, write), in seconds."""
 
 ROUNDS_MOST = 32
-"""The most messages to a data centre in a round: each new account is a transfer, and there may be thousands."""
+"""The maximum of messages to a data centre in a round: each new account is a transfer, and there may be thousands."""
 
 _PASSING = (ClockError, InputError, UnknownAccount)
-"""Errors that concern one transfer only."""
+"""Errors of one transfer, after which the next transfer is processed."""
 
 
 class Peers:
-    """The other data centres.
+    """Exchanges budget shares with the other data centres.
 
     Args:
-        urls: the URLs of the others, by name.
+        name: the name of this data centre.
+        urls: the URLs of the other data centres, by name.
     """
 
     def __init__(
@@ -160,21 +161,21 @@ class Peers:
 
     @property
     def behind(self) -> bool:
-        """Return True if another data centre has transfers that this store lacks: it was restored from a backup."""
+        """Return True if this store lacks transfers of another data centre: it was restored from an old backup."""
         return self._behind is not None
 
     def refused(self, refusal: Refusal) -> None:
-        """Record what a refused query would have needed, to request it from the others."""
+        """Record the worst-case cost of a refused query, to request it from the other data centres."""
         self._requests.refused(refusal)
 
-    # ---------------------------------------------------------------------------------------------- requests of others
+    # ---------------------------------------------------------------------------------------------- incoming messages
 
     def requests(self, message: Requests) -> Requested:
         """Answer a request for shares.
 
         Raises:
-            InputError: its store is this one.
-            StoreUnavailable: nothing can be given now.
+            InputError: the sender has a copy of this store.
+            StoreUnavailable: this store cannot grant shares now.
         """
         self._check_store(message.store)
         again = {transfer.terms.id for transfer in self._shares.pending(message.store, ENTRIES_MOST)}
@@ -191,19 +192,19 @@ class Peers:
         """Answer a message with shares, and receipts of shares.
 
         Raises:
-            InputError: its store is this one.
-            StoreBehind: this store lost transfers that the other one has.
-            StoreUnavailable: nothing can be taken now.
+            InputError: the sender has a copy of this store.
+            StoreBehind: this store lacks transfers that the sender has recorded.
+            StoreUnavailable: this store cannot accept shares now.
         """
         self._check_store(message.store)
         self._acknowledge(message.centre, message.store, _receipts(message.receipts))
         receipts = self._receive(message.centre, message.store, _transfers(message.transfers))
         return Transferred(store=self._shares.id, receipts=[ReceiptSent.of(receipt) for receipt in receipts])
 
-    # ---------------------------------------------------------------------------------------------- own requests
+    # ---------------------------------------------------------------------------------------------- outgoing messages
 
     def exchange(self) -> None:
-        """Exchange messages with all others once; the next round tries again those that cannot be reached.
+        """Exchange messages with each data centre once; those that cannot be reached are tried again in the next round.
 
         Raises:
             StoreBehind: see `behind`.
@@ -224,7 +225,7 @@ class Peers:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Exchange messages in a thread until the context ends; failures are logged, and the next round tries again."""
+        """Exchange messages in a thread until the context ends; failures are logged, and the next round retries."""
 
         def exchange() -> None:
             try:
@@ -245,7 +246,7 @@ class Peers:
         """Send a message and return the response.
 
         Raises:
-            PeerUnreachable: nothing came back, or nothing that can be read.
+            PeerUnreachable: there was no response, or it is not a valid response of status 200.
         """
         headers = {"Authorization": self.keys.header, "Content-Type": "application/json"}
         try:
@@ -262,7 +263,7 @@ class Peers:
             raise PeerUnreachable from None
 
     def _exchange_with(self, name: str, url: str, round_: Round) -> None:
-        """Request shares of one data centre, and send it what it requested."""
+        """Request shares of one data centre, and send it pending shares and receipts."""
         requests = [RequestSent.of(request) for request in round_.requests.values()]
         answer = self._post(
             f"{url}/v1/peer/requests", Requests(centre=self._name, store=self._shares.id, requests=requests), Requested
@@ -284,16 +285,16 @@ class Peers:
             )
             reply, receipts = self._post(f"{url}/v1/peer/transfers", message, Transferred), []
             if not self._acknowledge(name, store, _receipts(reply.receipts)):
-                break  # nothing was decided: the rest would not be either
+                break  # no transfer was decided, so further messages would not help
 
     def _announce(self, name: str, store: str) -> None:
-        """Send the shares of accounts that are new here."""
+        """Create the transfers that announce new and changed accounts to another data centre."""
         for account in self._shares.unannounced(store, ENTRIES_MOST):
             with contextlib.suppress(*_PASSING):
                 self._log_move("sent", name, self._shares.announce(store, account, 1 + len(self._urls)))
 
     def _receive(self, name: str, store: str, transfers: Iterable[Transfer]) -> list[Receipt]:
-        """Accept or decline what arrived, and return the receipts."""
+        """Accept or decline the transfers of another data centre, and return the receipts."""
         receipts = []
         for transfer in transfers:
             receipt = None
@@ -319,7 +320,7 @@ class Peers:
 
     @contextlib.contextmanager
     def _record_behind(self) -> Iterator[None]:
-        """Record a `StoreBehind`, after which nothing is exchanged any more."""
+        """Record a `StoreBehind`, after which `exchange` always raises it."""
         try:
             yield
         except StoreBehind as error:
@@ -327,14 +328,14 @@ class Peers:
             raise
 
     def _check_store(self, store: str) -> None:
-        """Raise `InputError` if another data centre has a copy of this store."""
+        """Raise `InputError` if *store*, the id of another data centre's store, is the id of this store."""
         if store == self._shares.id:
             raise InputError("two data centres have the same store; each needs one of its own, made new")
 
     def _log_move(self, step: str, name: str, transfer: Transfer | None) -> None:
         if transfer is not None:
             label = f"{transfer.recipient if step == 'sent' else transfer.donor}/{transfer.number}"
-            self._log.event(ShareMoved(label, name, transfer.terms.id, step))  # type: ignore[arg-type]  # one of its words
+            self._log.event(ShareMoved(label, name, transfer.terms.id, step))  # type: ignore[arg-type]  # a Literal
 
 
 def _transfers(entries: Iterable[TransferSent]) -> list[Transfer]:
@@ -346,13 +347,13 @@ def _receipts(entries: Iterable[ReceiptSent]) -> list[Receipt]:
 
 
 def open_peers(centre: DataCentre, store: BudgetStore, environment: Mapping[str, str], log: Log) -> Peers:
-    """Return the other data centres.
+    """Open the exchange of shares with the other data centres.
 
     Args:
-        environment: the variables in which their key may be.
+        environment: environment variables, which may hold the keys.
 
     Raises:
-        InputError: their key or their certificates are not there, or the store is that of another data centre.
+        InputError: the keys or certificates are missing, or the store belongs to another data centre.
     """
     keys = peer_keys(centre, environment)
     known = store.record("datacentre", "name")
@@ -372,21 +373,26 @@ def open_peers(centre: DataCentre, store: BudgetStore, environment: Mapping[str,
 
 
 ACCOUNTS_AT_ONCE = 1_000
-"""Accounts that are checked in a round; the next round goes on with the following ones."""
+"""Accounts that a round checks; the next round checks the following ones."""
 
 BACKOFF_MOST = 64
-"""The most rounds that an account waits after no data centre had a share for it."""
+"""The maximum of rounds that an account waits before it requests a share again."""
 
 
 @dataclass(slots=True)
 class Round:
-    """The requests of a round, which goes to one data centre after the other."""
+    """The share requests of a round, sent to one data centre after the other.
+
+    Args:
+        requests: requests by account.
+        gained: accounts that received a share in this round.
+    """
 
     requests: dict[str, ShareRequest]
     gained: set[str] = field(default_factory=set)
 
     def add(self, receipts: Iterable[Receipt], transfers: Iterable[Transfer]) -> None:
-        """Reduce the requests by what arrived, for the next data centre."""
+        """Add accepted shares to the balances in the requests, which go to the next data centre."""
         taken = {receipt.account for receipt in receipts if receipt.taken}
         for transfer in transfers:
             request = self.requests.get(transfer.terms.id)
@@ -398,7 +404,7 @@ class Round:
 
 @dataclass(slots=True)
 class _Backoff:
-    """How many rounds an account still waits, and how many it will wait after the next round without a share."""
+    """The rounds that an account still waits, and will wait after its next request without success."""
 
     left: int = 0
     next: int = 1
@@ -409,25 +415,25 @@ class ShareRequests:
 
     def __init__(self, store: BudgetStore) -> None:
         self._store, self._lock = store, threading.Lock()
-        self._needs: dict[str, Amount] = {}  # since the last round
-        self._requested: dict[str, Amount] = {}  # in the last round
+        self._needs: dict[str, Amount] = {}  # refused since the last round
+        self._requested: dict[str, Amount] = {}  # requested in the last round
         self._backoff: dict[str, _Backoff] = {}
         self._after = ""
 
     def refused(self, refusal: Refusal) -> None:
-        """Record what a refused query would have needed."""
+        """Record the worst-case cost of a refused query."""
         needed = Amount.of(refusal.needed)
         with self._lock:
             self._needs[refusal.account] = self._needs.get(refusal.account, NOTHING).most(needed)
 
     def need(self, account: str) -> Amount:
-        """Return the largest worst case that was refused lately, in each part."""
+        """Return the largest worst-case cost refused since the round before the last, for rho and delta each."""
         with self._lock:
             return self._needs.get(account, NOTHING).most(self._requested.get(account, NOTHING))
 
     @contextlib.contextmanager
     def round(self) -> Iterator[Round]:
-        """Return the requests of a round; accounts that get nothing wait longer each time."""
+        """Return the requests of a round; an account that receives no share waits twice as many rounds each time."""
         with self._lock:
             needs, self._needs = self._needs, {}
             self._requested = needs
@@ -441,11 +447,11 @@ class ShareRequests:
                 backoff.left, backoff.next = backoff.next, min(2 * backoff.next, BACKOFF_MOST)
 
     def _short(self, needs: dict[str, Amount]) -> Iterator[ShareRequest]:
-        """Yield the requests: first for what was refused, then for what is nearly spent."""
+        """Yield requests of accounts that are short: first those with refused queries, then those nearly spent."""
         names = [*list(needs)[:ENTRIES_MOST], *(name for name in self._nearly_spent() if name not in needs)]
         for name in names[:ENTRIES_MOST]:
             with contextlib.suppress(UnknownAccount):
-                balance = self._store.balance(name)  # as the next query would find it
+                balance = self._store.balance(name)  # at the current time, as for the next query
                 account, need = balance.account, needs.get(name, NOTHING)
                 limit = Amount.of(account.limit)
                 left = limit - Amount.of(balance.spent)
@@ -453,7 +459,7 @@ class ShareRequests:
                     yield ShareRequest(name, left, need)
 
     def _nearly_spent(self) -> Iterator[str]:
-        """Yield accounts that are nearly spent, of the next part of all accounts."""
+        """Yield the nearly spent accounts among the next `ACCOUNTS_AT_ONCE` accounts."""
         holdings = self._store.shares.holdings(self._after, ACCOUNTS_AT_ONCE)
         self._after = holdings[-1].account.id if len(holdings) == ACCOUNTS_AT_ONCE else ""
         found, before = 0, ""
@@ -471,7 +477,7 @@ class ShareRequests:
 
 
 def peer_routes(peers: Peers) -> list[Route]:
-    """Return the routes that answer other data centres; they are not part of the documented API."""
+    """Return the routes for messages of other data centres; they are not part of the documented API."""
 
     def route(path: str, kind: type[Any], handle: Callable[[Any], Any]) -> Route:
         async def answer(request: Request) -> Response:

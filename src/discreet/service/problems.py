@@ -1,7 +1,7 @@
-"""The exceptions of the service, and the problem that each exception is answered with.
+"""The exceptions of the service, and the problem response to each exception.
 
-The message of an exception is shown only if it depends on nothing but the request and what its caller may see.
-Everything else has a fixed message: engines, stores and bugs may have put data into theirs.
+The message of an exception is shown only if it depends on nothing but the request and the data that its caller may
+see. All other exceptions get a fixed message, because messages of engines, stores and bugs may hold data.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Unauthorized(DiscreetError):
     """A request has no valid key or token. Its message never says why: that would reveal which keys exist.
 
     Attributes:
-        reason: for the log.
+        reason: the reason for the log.
         key_id: the id of a key that expired, otherwise None.
     """
 
@@ -66,7 +66,7 @@ class Forbidden(DiscreetError):
 
 
 class IssuerUnavailable(DiscreetError):
-    """The issuer of tokens cannot be reached, so its keys are not known."""
+    """The issuer of tokens cannot be reached, so tokens cannot be checked."""
 
     def __init__(self) -> None:
         super().__init__("the issuer of tokens cannot be reached, so tokens cannot be checked now; try again later")
@@ -76,7 +76,7 @@ class NotFound(DiscreetError):
     """Something does not exist, or the caller may not see it; the message does not say which.
 
     Args:
-        sentence: the message, which depends only on what the caller may see.
+        sentence: the message; it depends only on data that the caller may see.
     """
 
     def __init__(self, sentence: str = "there is nothing of that name, or it was not granted") -> None:
@@ -84,17 +84,17 @@ class NotFound(DiscreetError):
 
 
 class TooLarge(DiscreetError):
-    """The body of a request is longer than the service reads."""
+    """The body of a request is longer than allowed."""
 
     def __init__(self, most: int) -> None:
         super().__init__(f"a request has at most {most:,} bytes")
 
 
 class UnsupportedMediaType(DiscreetError):
-    """The body of a request has another media type than the one that is read.
+    """The media type of a request body is not supported.
 
     Args:
-        allowed: the media type.
+        allowed: the supported media type.
     """
 
     def __init__(self, allowed: str) -> None:
@@ -102,7 +102,7 @@ class UnsupportedMediaType(DiscreetError):
 
 
 class NotAcceptable(DiscreetError):
-    """The answer has no representation that the header Accept allows."""
+    """The header Accept allows none of the available representations."""
 
     def __init__(self, forms: tuple[str, ...]) -> None:
         super().__init__(f"this is available as {' or '.join(forms)}; name one in the header Accept")
@@ -112,7 +112,7 @@ class TooManyRequests(DiscreetError):
     """A caller sends requests too fast, or too many at once.
 
     Attributes:
-        seconds: until the next one is accepted.
+        seconds: the time until the next request is accepted.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -121,7 +121,7 @@ class TooManyRequests(DiscreetError):
 
 
 class RequestInFlight(DiscreetError):
-    """The same request of the account is being answered."""
+    """An identical request of the account is in progress."""
 
     def __init__(self) -> None:
         super().__init__("the same request is under way; send it again for its answer, which is free then")
@@ -131,7 +131,7 @@ class BudgetShort(DiscreetError):
     """A budget cannot pay the worst case of a query.
 
     Attributes:
-        fits: the most that would still fit, or None.
+        fits: the largest epsilon, k or information that would fit, or None.
     """
 
     def __init__(self, refusal: Refusal, fits: Fitting | None) -> None:
@@ -140,7 +140,7 @@ class BudgetShort(DiscreetError):
 
 
 class RunFailed(DiscreetError):
-    """A query failed after the data was queried; its cause is chained. What is forfeited pays for the same again."""
+    """A query failed after the data was queried; its cause is chained. The forfeited cost pays for a retry."""
 
     def __init__(self, reservation: str) -> None:
         self.reservation = reservation
@@ -148,7 +148,7 @@ class RunFailed(DiscreetError):
 
 
 class ClientDisconnected(DiscreetError):
-    """The client disconnected before its answer was complete; its run is stopped."""
+    """The client disconnected before the response was complete; the run is stopped."""
 
     def __init__(self) -> None:
         super().__init__("the connection was closed before the answer was sent")
@@ -159,8 +159,8 @@ class ProblemAnswer:
     """The parts of a problem response.
 
     Args:
-        detail: one sentence for people.
-        more: other fields of the problem.
+        detail: one sentence for users.
+        more: additional fields of the problem.
     """
 
     slug: Slug
@@ -205,7 +205,7 @@ _FIXED: Mapping[type[Exception], ProblemAnswer] = {
         headers={"Retry-After": "5"},
     ),
 }
-"""Fixed problems by exception; the first match counts."""
+"""Problems with a fixed message, by exception type; the first match is used."""
 
 _BEFORE_START: Mapping[type[Exception], ProblemAnswer] = {
     EngineBusy: ProblemAnswer(
@@ -236,11 +236,11 @@ _SHOWN: Mapping[type[Exception], Slug] = {
     NotAcceptable: "not-acceptable",
     InputError: "out-of-range",
 }
-"""Kinds of problems by exception whose message may be shown; the first match counts."""
+"""Kinds of problems by type of exception whose message may be shown; the first match is used."""
 
 
 def problem_of(error: Exception) -> ProblemAnswer:
-    """Return the problem that *error* is answered with."""
+    """Return the problem response to *error*."""
     match error:
         case HTTPException():
             found = _routing_problem(error)
@@ -301,7 +301,7 @@ def _budget_problem(refusal: Refusal, fits: Fitting | None) -> ProblemAnswer:
 
 
 def _routing_problem(error: HTTPException) -> ProblemAnswer:
-    """Return the problem of what the router refused."""
+    """Return the problem of a request that the router refused."""
     headers = dict(error.headers or {})
     if error.status_code == 405:
         return ProblemAnswer(

@@ -1,9 +1,9 @@
 """Plan, answer and estimate queries of an account, and keep the latest plans and answers in memory.
 
-A repeated request is neither planned nor stored again. A stored answer never changes, nor does it that an account has
-paid for it. What can change is what a request means: what its account may query, and which state of the data it is
-about. So an entry of the cache holds for one catalog object and one version of the data, and only where that version
-can be had without querying an engine.
+A repeated request is neither planned nor stored again. A stored answer never changes, and an account that has paid for
+it stays entitled to it. But the meaning of a request changes with the grants of its account and with the version of
+the data. So a cache entry is valid for one catalog object and one version of the data, and requests are cached only if
+that version is known without querying an engine.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ if TYPE_CHECKING:
     from discreet.wire.queries import Estimate, QueryOptions, QueryRequest
 
 _BISECTIONS = 14
-"""Prices that are tried until the largest that fits is known to a hundredth."""
+"""Steps of the bisection that finds the largest epsilon that fits."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedQuery:
-    """A plan, and the state of the data that it will read.
+    """The plan of a query, and the version of the data that it reads.
 
     Args:
-        table: its name as keys are derived from it, see `Warehouse.context`.
+        table: the name of the table from which keys are derived; see `Warehouse.key_context`.
         data_version: the version of the data, or None if nothing identifies its state.
-        release_key: names the answer; None without a version, when only the same request has the same answer.
+        release_key: identifies the answer; None without a data version, where only an idempotency key replays it.
     """
 
     plan: Plan
@@ -75,11 +75,11 @@ class PlannedQuery:
 
 
 class Queries:
-    """Plans and answers queries at the expense of accounts. Usable from several threads.
+    """Plans queries and answers them, charging accounts. Usable from several threads.
 
     Args:
-        keys: name answers and draw their noise.
-        refused: called with every refusal that is due to a budget.
+        keys: derives the ids of releases and their noise.
+        refused: called with every refusal because of a budget.
     """
 
     def __init__(
@@ -103,13 +103,13 @@ class Queries:
         """Plan a query for a shared budget.
 
         Args:
-            requested: what it may cost, as it was sent.
-            catalog: what the account may query. Errors name nothing else.
+            requested: the privacy parameters and options of the request.
+            catalog: the datasets and columns that the account may query; errors name no others.
 
         Raises:
             NotFound: *catalog* has no such dataset or column.
-            InputError: something is not allowed, or above a limit.
-            EngineError: the engine cannot be queried for what planning needs.
+            InputError: the query or an option is not allowed, or exceeds a limit.
+            EngineError: planning needs metadata from the engine, and the engine cannot be queried.
         """
         with self._tracer.span("plan", request_id, account):
             try:
@@ -132,17 +132,17 @@ class Queries:
         digest: bytes,
         disconnected: Callable[[], bool],
     ) -> Settled | Replay:
-        """Answer *planned* at the expense of *account*; only the bytes that are returned may leave.
+        """Answer *planned* and charge *account*; only the returned bytes may leave the service.
 
         Args:
-            key: its idempotency key, or None.
-            disconnected: True once the client no longer waits.
+            key: the idempotency key of the request, or None.
+            disconnected: returns True once the client has disconnected.
 
         Raises:
-            BudgetShort: an account on the path cannot pay the worst case; nothing was held.
+            BudgetShort: the account or one of its parents cannot pay the worst case; nothing was reserved.
             RequestInFlight: the same request of this account is being answered.
             EngineError: the data cannot be queried; nothing was charged.
-            RunFailed: something failed after the data was queried; the worst case is forfeited.
+            RunFailed: the run failed after the data was queried; its worst case is forfeited.
             DiscreetError: as `discreet.release.answer.answer`.
         """
         plan, version = planned.plan, planned.data_version
@@ -155,7 +155,7 @@ class Queries:
 
         def check_connected(_: float) -> None:
             if disconnected():
-                budget.abandoned = True  # the client decided that, and not the data: no step towards a suspension
+                budget.abandoned = True  # not caused by the data: no step towards a suspension
                 raise ClientDisconnected
 
         try:
@@ -201,20 +201,20 @@ class Queries:
         return answered
 
     def has_paid(self, account: str, planned: PlannedQuery, key: str | None = None, digest: bytes = b"") -> bool:
-        """Return True if *account* has paid for the answer to *planned*; without a data version, under *key* only."""
+        """Return True if *account* has paid for the answer to *planned*; without a version, look for *key* only."""
         name = planned.release_key
         if name is None and key is not None:
             name = self._keys.release_key_once(account, key, digest)
         return name is not None and self._manager.store.entitled(account, name)
 
     def estimate(self, account: str, planned: PlannedQuery) -> Estimate:
-        """Return what *planned* could cost *account*, and whether that fits; no data is read, nothing is held."""
+        """Return the worst-case cost of *planned*, and whether it fits; no data is read and nothing is reserved."""
         paid = self.has_paid(account, planned)
         path = self._manager.path(account)
         return estimate_of(planned.plan, planned.dataset, planned.data_version, path, paid=paid)
 
     def default_cost(self) -> Cost | None:
-        """Return what a query without a price costs at most, or None where prices are per unit."""
+        """Return the worst-case cost of a query at the default price, or None where prices are per unit."""
         defaults = self._settings.defaults
         if defaults.epsilon is None or defaults.delta is None:
             return None
@@ -240,13 +240,14 @@ class Queries:
 
 
 def planning_options(requested: QueryOptions, k: int | None, defaults: Defaults, limits: Limits) -> dict[str, Any]:
-    """Return the options of `Warehouse.plan`: those of the request, its price or the default price.
+    """Return the options of `Warehouse.plan` for a request, with the default price if it has none.
 
     Args:
-        defaults: prices of queries without one.
+        k: the LIMIT of the query, or None.
+        defaults: the default prices in the settings.
 
     Raises:
-        InputError: something is above a limit.
+        InputError: an option exceeds its limit.
     """
     if k is not None and k > limits.k_most:
         raise InputError(f"k must be at most {limits.k_most:,}, not {k:,}")
@@ -275,13 +276,13 @@ def most_that_fits(plan: Plan, left: Cost) -> Fitting | None:
     """Return the largest epsilon, k or information whose worst case is within *left*, all else equal.
 
     Args:
-        left: the least that is left on the path.
+        left: the smallest balance of the account and its parents, in rho and in delta.
     """
 
     def fits(query: Query, per: PerUnit | None) -> bool:
         try:
             return make_plan(query, has_pairs=plan.reads_pairs, shared_budget=True, per=per).worst_cost.within(left)
-        except InputError:  # out of range when it is as small as that
+        except InputError:  # the parameter is below its range
             return False
 
     query, per = plan.query, plan.per
@@ -296,7 +297,7 @@ def most_that_fits(plan: Plan, left: Cost) -> Fitting | None:
 
 
 def _largest(limit: int, fits: Callable[[int], bool]) -> int | None:
-    """Return the largest number from 1 to below *limit* that fits; *fits* is monotone."""
+    """Return the largest integer from 1 to *limit* - 1 that fits, or None; *fits* is monotone."""
     low, high = 0, limit
     while high - low > 1:
         middle = (low + high) // 2
@@ -305,7 +306,7 @@ def _largest(limit: int, fits: Callable[[int], bool]) -> int | None:
 
 
 def _largest_epsilon(limit: float, fits: Callable[[float], bool]) -> float | None:
-    """Return an epsilon of two digits that fits, nearly the largest such below *limit*."""
+    """Return about the largest epsilon below *limit* that fits, to two digits, or None."""
     low, high, best = EPSILON_LEAST, limit, None
     for _ in range(_BISECTIONS):
         middle = (low * high) ** 0.5
@@ -318,7 +319,7 @@ def _largest_epsilon(limit: float, fits: Callable[[float], bool]) -> float | Non
 
 
 def select_of(request: QueryRequest) -> Select:
-    """Return the query of a request, or raise `Malformed`."""
+    """Parse the query of a request; raise `Malformed` if it is not valid."""
     try:
         return parse_select(request.sql) if request.sql is not None else from_dict(request.query or {})
     except InputError as error:
@@ -326,7 +327,7 @@ def select_of(request: QueryRequest) -> Select:
 
 
 def _head_limit(head_limit: int | None, k: int | None, limits: Limits) -> int | None:
-    """Return the head limit of the query, or the default one, lowered to that of the service."""
+    """Return the head limit of a request, or the service's maximum if the default would exceed it; else None."""
     if head_limit is not None and head_limit > limits.head_limit_most:
         raise InputError(f"the head limit must be at most {limits.head_limit_most:,}, not {head_limit:,}")
     usual = default_head_limit(k)
@@ -334,7 +335,7 @@ def _head_limit(head_limit: int | None, k: int | None, limits: Limits) -> int | 
 
 
 def _unit_price(requested: QueryOptions, defaults: Defaults) -> PerUnit:
-    """Return the price of a unit; what neither the request nor the settings say is as LinkedIn had it."""
+    """Return the price of a unit: from the request, else from the settings, else the preset linkedin."""
     usual = defaults.per or PRESETS["linkedin"]
     return PerUnit(
         usual.epsilon_per if requested.epsilon_per is None else exact(requested.epsilon_per, "epsilon per unit"),
@@ -360,11 +361,11 @@ def _forfeit_cause(error: Exception) -> Cause:
 
 @dataclass(slots=True)
 class _Entry:
-    """What is kept of a request.
+    """A cached request: its plan, and its answers in the representations sent so far.
 
     Args:
-        minute: when the version was last compared with the clock; schedules are in whole minutes.
-        answers: the bytes that were sent, by representation.
+        minute: the minute of the last check that the data version is current; schedules have whole minutes.
+        answers: response bodies by representation.
     """
 
     catalog: Catalog
@@ -373,16 +374,16 @@ class _Entry:
     answers: dict[Form, bytes] = field(default_factory=dict)
 
     def bytes(self, body: bytes) -> int:
-        """Return about how much memory this takes; a plan is many times as large as its text."""
+        """Estimate the memory of the entry; a plan is many times larger than the text of its request."""
         return 4_000 + 40 * len(body) + sum(map(len, self.answers.values()))
 
 
 class ReplayCache:
-    """Least recently used plans and answers, by account and body of the request. Usable from several threads.
+    """An LRU cache of plans and answers, by account and request body. Usable from several threads.
 
     Args:
-        clock: the time with its zone.
-        bytes_most: roughly how much memory entries may take.
+        clock: returns the current time, with a time zone.
+        bytes_most: the approximate memory limit of all entries.
     """
 
     def __init__(self, clock: Callable[[], datetime], bytes_most: int = 64 * 2**20) -> None:
@@ -392,13 +393,13 @@ class ReplayCache:
         self._lock = threading.Lock()
 
     def plan(self, account: str, body: bytes, catalog: Catalog) -> PlannedQuery | None:
-        """Return the plan of a request, if it still is one."""
+        """Return the plan of a request, or None if none is cached for this catalog and the current data version."""
         with self._lock:
             entry = self._current(account, body, catalog)
             return None if entry is None else entry.planned
 
     def answer(self, account: str, body: bytes, catalog: Catalog, form: Form) -> tuple[PlannedQuery, bytes] | None:
-        """Return the plan of a request and its answer in *form*, which the account has paid for; see `plan`."""
+        """Return the plan of a request and its paid answer in *form*, or None as in `plan`."""
         with self._lock:
             entry = self._current(account, body, catalog)
             return None if entry is None or form not in entry.answers else (entry.planned, entry.answers[form])
@@ -406,7 +407,7 @@ class ReplayCache:
     def keep(
         self, account: str, body: bytes, catalog: Catalog, planned: PlannedQuery, form: Form, answer: bytes
     ) -> None:
-        """Keep the plan and the answer of a request, if it can be known later that they are current."""
+        """Cache the plan and the answer of a request, if the data version is known without querying an engine."""
         now = self._clock()
         if known_version(catalog.datasets[planned.dataset], now) is None:
             return
@@ -442,7 +443,7 @@ class ReplayCache:
 
 
 def known_version(dataset: Dataset, now: datetime) -> str | None:
-    """Return the version of a dataset's data where catalog and clock determine it; None where an engine has to."""
+    """Return the version of a dataset's data if the catalog or a schedule determines it, else None."""
     match dataset.data_version:
         case str() as text:
             return text

@@ -52,16 +52,16 @@ if TYPE_CHECKING:
 
 
 LABELS_MOST = 1_000
-"""The most labels of a known domain that are listed with their column."""
+"""The maximum of labels of a known domain that are listed with their column."""
 
 _SECONDS = {"day": 86_400, "week": 604_800, "month": 2_678_400}
 
 
 def budget_report(report: Report, parents: Sequence[Report], default_cost: Cost | None = None) -> BudgetReport:
-    """Return the balance of an account, and of its parents only what they have left.
+    """Return the balance of an account, with the limits and remaining budgets of its parents.
 
     Args:
-        default_cost: the worst case of a query at the default price; None to leave the number of queries out.
+        default_cost: the worst-case cost of a query at the default price; None to omit the number of queries left.
     """
     balance = report.balance
     return BudgetReport(
@@ -95,11 +95,12 @@ def budget_report(report: Report, parents: Sequence[Report], default_cost: Cost 
 
 
 def estimate_of(plan: Plan, dataset: str, version: str | None, path: Sequence[Report], *, paid: bool) -> Estimate:
-    """Return what a query could cost, and whether that fits.
+    """Return the worst-case cost of a query, its expected errors, and whether the cost fits the budget.
 
     Args:
-        version: version of the data now, with which noise is keyed; None if it has none.
-        paid: True if the account has paid for the answer.
+        version: the current version of the data, from which noise is derived; None if unknown.
+        path: reports of the account and its parents.
+        paid: True if the account has already paid for the answer.
     """
     worst, expected, units = plan.worst_cost, plan.expectation, path[0].balance.account.units
     information, calls = (None, None) if units is None else units.rounded_up(worst)
@@ -128,7 +129,7 @@ def estimate_of(plan: Plan, dataset: str, version: str | None, path: Sequence[Re
 
 
 def _queries_left(worst: Cost, path: Sequence[Report]) -> int | None:
-    """Return how many queries of that cost every account would still admit now, or None if none limits them."""
+    """Return the number of queries of cost *worst* that all enforced accounts can pay now, or None without limit."""
     fits: list[int] = []
     for balance in (report.balance for report in path if report.balance.account.enforced):
         parts = ((balance.remaining.rho, worst.rho), (balance.remaining.delta, worst.delta))
@@ -141,7 +142,7 @@ def dataset_detail(name: str, dataset: Dataset, limits: Limits, version: str | N
 
     Args:
         dataset: without the columns that the caller may not see.
-        limits: limits of the service, which apply beside those of the dataset.
+        limits: limits of the service, which apply in addition to those of the dataset.
     """
     return DatasetDetail(
         name=name,
@@ -160,7 +161,7 @@ def dataset_detail(name: str, dataset: Dataset, limits: Limits, version: str | N
 
 
 def history_entry(paid: PaidRelease) -> HistoryEntry:
-    """Return an entry of the history: a release without its items."""
+    """Return the history entry of a paid release: its question, time and charge, without items."""
     about = document.read(paid.release.result)
     return HistoryEntry(
         id=about["id"],
@@ -182,8 +183,8 @@ def charged_header(cost: Cost) -> str:
 def budget_headers(balance: Balance) -> tuple[tuple[str, str], ...]:
     """Return the headers with the balance of an account: its mode, and its budget as a rate limit.
 
-    RateLimit-Policy and RateLimit are those of draft-ietf-httpapi-ratelimit-headers-11. Their quotas are whole numbers:
-    units where the account has them, otherwise thousandths of rho and 1e-12 of delta; limits and what is left are
+    RateLimit-Policy and RateLimit follow draft-ietf-httpapi-ratelimit-headers-11. Their quotas are whole numbers: units
+    of an account that has units, otherwise thousandths of rho and 1e-12 of delta; limits and remaining budgets are
     rounded down.
     """
     account, now_us = balance.account, balance.time_us
@@ -200,7 +201,7 @@ def _parameter(name: str, seconds: int | None) -> str:
 
 
 def _quotas(balance: Balance) -> list[tuple[str, int, int]]:
-    """Return the name, the quota and the rest of each limit."""
+    """Return the name, the limit and the remaining quota of each resource."""
     limit, rest, units = balance.account.limit, balance.remaining, balance.account.units
     if units is None:
         return [
@@ -221,7 +222,7 @@ def _window_seconds(period: AccountPeriod) -> int | None:
 
 
 def period_of(period: AccountPeriod) -> Period:
-    """Return when charges stop counting."""
+    """Return the budget period of an account as a model of the API."""
     match period:
         case Sliding(days):
             return Period(kind="sliding", days=days)
@@ -245,7 +246,7 @@ def _units(balance: Balance) -> Units | None:
 
 
 def _decimal(value: Fraction) -> str:
-    """Return a fraction as text that is parsed as the same number."""
+    """Return a fraction as text that parses to exactly the same number."""
     return str(float(value)) if Fraction(str(float(value))) == value else str(value)
 
 
@@ -290,17 +291,17 @@ def _labels(column: Column) -> list[str | int | bool] | None:
 
 
 def _label(label: Label) -> str | int | bool:
-    """Return a label as releases contain it."""
+    """Return a label in the JSON form that releases use."""
     if isinstance(label, datetime.date):
         return label.isoformat()
     return label if isinstance(label, str | int) else str(label)
 
 
 def read_limit(body: Limit) -> tuple[Cost, Fraction, model.Units | None]:
-    """Return what may be spent, the total delta, and the units of the limit if it has any.
+    """Return the limit in rho and delta, the delta of the guarantee, and the units, or None without units.
 
     Raises:
-        InputError: a value outside its range.
+        InputError: a value is outside its range.
     """
     if body.preset is not None:
         return _of_units(LINKEDIN, LINKEDIN_CONVERSION)
@@ -325,10 +326,10 @@ def _of_units(units: model.Units, conversion: Fraction) -> tuple[Cost, Fraction,
 
 
 def read_amount(account: model.Account, body: Payment) -> tuple[Fraction, Fraction]:
-    """Return a charge or refund in rho and delta, exactly as it was written.
+    """Return the exact rho and delta of a charge or refund, converted from units if necessary.
 
     Raises:
-        InputError: units where the account has none.
+        InputError: the amount is in units and the account has none.
     """
     if body.rho is not None and body.delta is not None:
         return exact(body.rho, "rho"), exact(body.delta, "delta")
@@ -339,7 +340,7 @@ def read_amount(account: model.Account, body: Payment) -> tuple[Fraction, Fracti
 
 
 def read_period(body: PeriodRequest) -> model.Period:
-    """Return the period of a request; raise `InputError` for a value outside its range."""
+    """Parse the period of a request; raise `InputError` if a value is outside its range."""
     if body.days is not None:
         return Sliding(body.days)
     if body.unit is not None:
@@ -348,7 +349,7 @@ def read_period(body: PeriodRequest) -> model.Period:
 
 
 def account_summary(account: model.Account) -> AccountSummary:
-    """Return the summary of an account for lists."""
+    """Return the entry of an account in lists."""
     return AccountSummary(
         account=account.id,
         parent=account.parent,
@@ -377,10 +378,10 @@ def _total(account: model.Account) -> Spend | None:
 
 
 def ledger_line_of(line: Line) -> LedgerLine:
-    """Return a line of the ledger: its parts, and the text that is hashed.
+    """Return a line of the ledger: its fields, and the text that is hashed.
 
     Raises:
-        LedgerBroken: it cannot be parsed.
+        LedgerBroken: the line cannot be parsed.
     """
     entry = entry_of(line)
     changes = [
@@ -414,37 +415,37 @@ MEDIA_TYPES: Mapping[Form, str] = {
     "arrow": "application/vnd.apache.arrow.stream",
     "parquet": "application/vnd.apache.parquet",
 }
-"""Of each form, preferred first."""
+"""The media type of each form, in order of preference."""
 
 _CONTENT_TYPES: Mapping[Form, str] = {**MEDIA_TYPES, "csv": "text/csv; charset=utf-8; header=present"}
 
 
 def negotiate(accept: str | None) -> Form:
-    """Return the form that a header prefers.
+    """Return the form that a header Accept prefers.
 
     Args:
-        accept: the value of the header (RFC 9110, section 12.5.1), or None if there was none.
+        accept: the value of the header (RFC 9110, section 12.5.1), or None if the request has none.
 
     Raises:
-        NotAcceptable: it allows none of the forms.
+        NotAcceptable: the header allows none of the forms.
     """
     if accept is None or accept == "*/*" or accept == MEDIA_TYPES["json"]:
         return "json"
     ranges = dict(_parse_media_range(part) for part in accept.split(",") if part.strip())
     weighed = {form: _weight(media, ranges) for form, media in MEDIA_TYPES.items()}
-    best = max(weighed, key=lambda form: weighed[form])  # the first of several
+    best = max(weighed, key=lambda form: weighed[form])  # on a tie, the first
     if ranges and not weighed[best]:
         raise NotAcceptable(tuple(MEDIA_TYPES.values()))
     return best
 
 
 def represent(stored: bytes, form: Form) -> bytes:
-    """Return the stored document of a release in *form*."""
+    """Convert the stored document of a release to *form*."""
     return stored if form == "json" else document.write_table(document.decode(stored).to_arrow(), form)
 
 
 def content_headers(form: Form) -> dict[str, str]:
-    """Return the headers of a response in *form*, which depends on what the request accepts."""
+    """Return the content headers of a response in *form*, which depends on the header Accept."""
     return {"Content-Type": _CONTENT_TYPES[form], "Vary": "Accept"}
 
 
@@ -464,6 +465,6 @@ def _parse_weight(text: str) -> float:
 
 
 def _weight(media: str, ranges: Mapping[str, float]) -> float:
-    """Return the weight that the most specific of the ranges gives *media*."""
+    """Return the weight of *media* in the most specific matching media range, or 0."""
     family = media.partition("/")[0]
     return next((ranges[name] for name in (media, f"{family}/*", "*/*") if name in ranges), 0.0)

@@ -1,4 +1,4 @@
-"""Serve the application in one process, or in several at one port."""
+"""Serve the application in one process, or in several processes on one port."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from discreet.service.observability.metrics import Metrics
     from discreet.service.settings import Settings
 
-_KEEP_ALIVE_SECONDS = 75  # longer than proxies keep a connection that they may still use
+_KEEP_ALIVE_SECONDS = 75  # longer than proxies keep idle connections for reuse
 
 
 def serve(
@@ -45,7 +45,7 @@ def serve(
     announce: Callable[[str], None],
     listener: socket.socket | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT: then accept no more requests, and finish those under way.
+    """Serve until SIGTERM or SIGINT: then accept no more requests, and finish those in progress.
 
     Args:
         announce: called with the URL once connections are accepted.
@@ -61,7 +61,7 @@ def serve(
         stack.enter_context(capture_library_logs(service.log))
         stack.enter_context(_metrics_server(settings, service.metrics))
         server = uvicorn.Server(_configuration(settings, service.app))
-        # uvicorn raises the signal once more after its shutdown, which must not kill the process
+        # uvicorn raises the signal again after its shutdown, which must not kill the process
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: setattr(server, "should_exit", True))
         service.maintenance.once()
@@ -85,7 +85,7 @@ def listen(settings: Settings) -> socket.socket:
     """Return a listening socket at the address in the settings.
 
     Raises:
-        InputError: there is no such address here, or the port is taken.
+        InputError: the machine does not have the address, or the port is in use.
     """
     host, port = settings.service.host, settings.service.port
     try:
@@ -106,7 +106,7 @@ def _configuration(settings: Settings, app: ASGIApp) -> uvicorn.Config:
     service = settings.service
     return uvicorn.Config(
         app,
-        http=bounded(Bounds(service.connections_most)),  # type: ignore[arg-type]  # it calls whatever it is given
+        http=bounded(Bounds(service.connections_most)),  # type: ignore[arg-type]  # a factory works, too
         access_log=False,
         log_config=None,
         server_header=False,
@@ -139,7 +139,7 @@ def _metrics_server(settings: Settings, metrics: Metrics) -> Iterator[None]:
 
 
 class WorkerDied(DiscreetError):
-    """A process of the service ended by itself; the others were stopped."""
+    """A worker process ended by itself; the service stopped all workers."""
 
 
 def serve_many(
@@ -149,22 +149,22 @@ def serve_many(
     environment: Mapping[str, str],
     announce: Callable[[str], None],
 ) -> None:
-    """Serve in as many processes as the settings say, until SIGTERM or SIGINT.
+    """Serve in the number of worker processes in the settings, until SIGTERM or SIGINT.
 
-    If one of them ends by itself, the others are stopped, so that a supervisor restarts all of them.
+    If a worker ends by itself, all are stopped, so that a supervisor restarts all of them.
 
     Args:
         path: the settings file, which each process reads.
         overrides: settings that replace those of the file.
-        announce: called with the URL.
+        announce: called with the URL once the workers are started.
 
     Raises:
-        WorkerDied: a process ended by itself.
+        WorkerDied: a worker process ended by itself.
         DiscreetError: as `open_service`.
     """
     context = multiprocessing.get_context("spawn")
     with contextlib.closing(listen(settings)) as listener:
-        with open_service(settings, environment):  # mistakes are reported once, and one process creates the schema
+        with open_service(settings, environment):  # errors are reported once, and one process creates the schema
             pass
         workers = [
             context.Process(target=_serve_worker, args=(path, dict(overrides), listener), name=f"worker {n + 1}")
@@ -203,13 +203,13 @@ def _serve_worker(path: str, overrides: dict[str, Any], listener: socket.socket)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a client may use before it has sent a whole request.
+    """Limits of connections and incomplete requests.
 
     Args:
-        connections: open at once, of all clients.
-        header_bytes: bytes of the request line and the headers together.
-        header_seconds: from the start of a request to the end of its headers.
-        body_seconds: from the end of the headers to the end of the body.
+        connections: the maximum of open connections of all clients.
+        header_bytes: the maximum size of the request line and the headers together.
+        header_seconds: the timeout from the start of a request to the end of its headers.
+        body_seconds: the timeout from the end of the headers to the end of the body.
     """
 
     connections: int = 500
@@ -219,17 +219,17 @@ class Bounds:
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """A connection of a client."""
+    """The HTTP protocol of a connection, which enforces `Bounds`."""
 
     def __init__(self, *, bounds: Bounds, **uvicorn: Any) -> None:
         super().__init__(**uvicorn)
         self._bounds, self._timer = bounds, None
-        self._header_bytes: int | None = 0  # of the request whose headers are being read; None outside of headers
+        self._header_bytes: int | None = 0  # of the current headers; None outside of headers
 
     _timer: TimerHandle | None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """Refuse a connection above the bound, and begin the time for its headers."""
+        """Refuse a connection above the limit, otherwise start the timeout for its headers."""
         super().connection_made(transport)
         if len(self.connections) > self._bounds.connections:
             self._refuse(503, "there are too many connections; try again later")
@@ -242,9 +242,9 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Count the bytes of headers before they are parsed."""
+        """Parse data; refuse headers above the limit before they are parsed."""
         while data and not self.transport.is_closing():
-            # Headers are parsed piece by piece, so that no more of them is kept than allowed.
+            # Pass on at most as many header bytes as allowed, so that the parser stores no more.
             most = len(data) if self._header_bytes is None else self._bounds.header_bytes - self._header_bytes
             if most <= 0:
                 self._refuse(431, f"the request line and the headers have at most {self._bounds.header_bytes:,} bytes")
@@ -255,13 +255,13 @@ class BoundedProtocol(HttpToolsProtocol):
             super().data_received(piece)
 
     def on_message_begin(self) -> None:
-        """Begin to count the headers of a request."""
+        """Count the bytes of the headers, and start their timeout."""
         self._header_bytes = self._header_bytes or 0
         self._start_timer(self._bounds.header_seconds)
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Begin the time for the body."""
+        """Start the timeout for the body."""
         self._header_bytes = None
         self._start_timer(self._bounds.body_seconds)
         super().on_headers_complete()
@@ -272,7 +272,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_timer()
         super().on_message_complete()
 
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's text
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's signature
         """Respond with problem details."""
         self._refuse(400, "this is not an HTTP/1.1 request")
 
@@ -292,7 +292,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(408, "the request was not sent in time")
 
     def _refuse(self, status: int, detail: str) -> None:
-        """Answer with a problem that is found before the application gets the request, and close the connection."""
+        """Respond with a problem without calling the application, and close the connection."""
         title = http.HTTPStatus(status).phrase
         body = json.dumps({"type": "about:blank", "title": title, "status": status, "detail": detail}).encode()
         head = (
@@ -304,5 +304,5 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def bounded(bounds: Bounds) -> Callable[..., BoundedProtocol]:
-    """Return what makes the protocol of each connection, as uvicorn's option `http`."""
+    """Return a factory of HTTP protocols with these bounds, for uvicorn's option `http`."""
     return lambda **uvicorn: BoundedProtocol(bounds=bounds, **uvicorn)

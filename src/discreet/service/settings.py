@@ -238,14 +238,14 @@ class Defaults(Table):
     @model_validator(mode="after")
     def _check(self) -> "Defaults":
         try:
-            self.per  # noqa: B018 - it is looked at, to be refused here
+            self.per  # noqa: B018 - evaluated for its errors
         except InputError as error:
             raise invalid(str(error)) from None
         return self
 
     @property
     def per(self) -> PerUnit | None:
-        """Return the price of units, or None if answers have an epsilon."""
+        """Return the price of a unit, or None if the default price is an epsilon and a delta."""
         if self.epsilon_per is None or self.delta_per is None or self.information is None:
             return None
         return PerUnit(self.epsilon_per, self.delta_per, self.information)
@@ -372,7 +372,7 @@ class SettingsError(InputError):
     """A settings file that cannot be used.
 
     Attributes:
-        mistakes: each with its place in the file; at least one.
+        mistakes: at least one error, each with its location in the file.
     """
 
     def __init__(self, path: str | Path, mistakes: Sequence[Finding]) -> None:
@@ -385,14 +385,14 @@ def load_settings(path: str | Path, overrides: Mapping[str, Any] = MappingProxyT
     """Read a settings file.
 
     Args:
-        path: a TOML file. Paths in it are read from its folder.
-        overrides: settings of the section service in place of the file's.
+        path: a TOML file. Paths in it are relative to its folder.
+        overrides: settings that replace those of the section service in the file.
 
     Raises:
-        SettingsError: there is no such file, it is not TOML, or something in it is not allowed.
+        SettingsError: the file does not exist or is not TOML, or a setting is not valid.
     """
     try:
-        # Sections that are left out have paths too, which begin at the file's folder.
+        # Defaults of omitted sections have paths too, which are relative to the file's folder.
         document = {"service": {}, "store": {}, **read_toml(Path(path))}
     except InputError as error:
         raise SettingsError(path, [Finding("", str(error))]) from None
@@ -402,7 +402,7 @@ def load_settings(path: str | Path, overrides: Mapping[str, Any] = MappingProxyT
         return Settings.model_validate(document, context=Path(path).absolute().parent)
     except ValidationError as error:
         mistakes = validation_errors(error, _locate)
-    raise SettingsError(path, mistakes)  # not from the error of pydantic, whose words are for programmers
+    raise SettingsError(path, mistakes)  # outside of `except`: pydantic's error must not be chained
 
 
 def settings_schema() -> dict[str, Any]:
@@ -411,7 +411,7 @@ def settings_schema() -> dict[str, Any]:
 
 
 def _locate(location: tuple[int | str, ...]) -> tuple[type[Table], list[str]]:
-    """Return the model of the table that a setting is in, and its path in the file; see `validation_errors`."""
+    """Return the model of the TOML table of a setting, and the setting's path in the file; see `validation_errors`."""
     place = [str(part) for part in location if part != "[key]"]
     if len(place) < 2:
         return Settings, place

@@ -1,4 +1,4 @@
-"""Plan, answer and estimate whole statements of an account: their queries, and what is computed from the answers."""
+"""Plan, answer and estimate whole SQL statements of an account: their queries, and rows computed from answers."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class PlannedStatement:
     """A statement with the plans of its queries.
 
     Args:
-        queries: plans by the name of their answer.
-        public: tables that are known without a query, by name.
+        queries: planned queries by the name of the table that holds their answer.
+        public: tables that need no query because their rows are public, by name.
     """
 
     statement: Statement
@@ -56,7 +56,7 @@ class PlannedStatement:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredStatement:
-    """The rows of a statement, its queries, and what they were charged together."""
+    """The rows of a statement, its queries, and their total charge."""
 
     result: Result
     queries: list[StatementQuery]
@@ -64,7 +64,7 @@ class AnsweredStatement:
 
 
 _AMPLE = Cost(Fraction(10**9), Fraction(1))
-"""A budget that no rehearsal can spend; the plans are those of a shared budget."""
+"""A budget that no rehearsal can exhaust; queries are planned for a shared budget, as in a real run."""
 
 
 class Statements:
@@ -78,7 +78,7 @@ class Statements:
         """Plan all queries of a statement; arguments and errors as in `Queries.plan`.
 
         Raises:
-            Malformed: the statement is outside of what is allowed, or does not fit its answers.
+            Malformed: the statement is not supported, or does not fit the columns of its answers.
         """
         statement, public = self._split(request.sql, self._warehouse.restricted_to(catalog))
         planned = {}
@@ -108,11 +108,11 @@ class Statements:
         """Answer all queries of a statement, in their order, and compute its rows; see `Queries.answer`.
 
         Args:
-            answers: answers of earlier attempts, by SQL; new ones are added, so that no attempt pays for a query again.
+            answers: answers of earlier attempts, by SQL; new answers are added, so that retries do not pay again.
 
         Raises:
-            BudgetShort: an account on the path cannot pay the worst cases together; nothing was charged. If others
-                spend the same budget at the same time, the queries before were charged, and are free when sent again.
+            BudgetShort: the account or one of its parents cannot pay the sum of the worst cases; nothing was charged.
+                If the budget was spent meanwhile, earlier queries were charged, and are free when sent again.
             InputError: the rows cannot be computed; the answers are charged.
         """
         statement = planned.statement
@@ -120,7 +120,7 @@ class Statements:
             plans = {name: of.plan for name, of in planned.queries.items()}
             return AnsweredStatement(explain(statement, plans), [], Cost())
         unpaid = [] if answers else self._unpaid(account, planned, key, digest)
-        if len(unpaid) > 1:  # one alone is compared with the budget when it is reserved
+        if len(unpaid) > 1:  # the reservation of a single query makes the same check
             refusal = self._refusal(account, _total(unpaid))
             if refusal is not None:
                 raise BudgetShort(refusal, None)
@@ -142,7 +142,7 @@ class Statements:
             answered = answers[leaf.sql]
             tables[leaf.name] = answer_table(decode(answered.release.result))
             if any(leaf.sql == listed.sql for listed in queries):
-                continue  # two leaves may have become one query without their k
+                continue  # without their k, two leaves can be the same query: charge and list it once
             charged += answered.charged
             queries.append(
                 StatementQuery(
@@ -166,7 +166,7 @@ class Statements:
             ids: the ids of the releases of its queries, in their order.
 
         Raises:
-            Malformed: the statement is outside of what is allowed.
+            Malformed: the statement is not supported.
             NotFound: a dataset or a release does not exist for the account.
             InputError: the rows cannot be computed from these releases.
         """
@@ -189,12 +189,11 @@ class Statements:
     def rehearse(self, request: StatementRequest, catalog: Catalog) -> AnsweredStatement:
         """Compute a statement from made-up rows: no data is read, and nothing is charged.
 
-        The last column of the result, `made_up`, is true in every row, so that no table or file of it is taken for an
-        answer.
+        The last column of the result, `made_up`, is true in every row, so that rows cannot be mistaken for an answer.
 
         Raises:
-            Malformed: the statement is outside of what is allowed, or does not fit its answers.
-            InputError: something is not allowed, or above a limit.
+            Malformed: the statement is not supported, or does not fit the columns of its answers.
+            InputError: an option is not allowed or exceeds a limit, or the statement has a column `made_up`.
         """
         options = planning_options(request, None, self._defaults, self._limits)
         del options["counts"]
@@ -214,7 +213,7 @@ class Statements:
         return AnsweredStatement(Result(table, tuple(arrow_types(table).values())), queries, Cost())
 
     def estimate(self, account: str, planned: PlannedStatement) -> StatementEstimate:
-        """Return what a statement could cost *account*, and whether all of it fits; nothing is held."""
+        """Return the worst-case cost of a statement, and whether *account* can pay it now; nothing is reserved."""
         queries = []
         for leaf in planned.statement.leaves:
             query = planned.queries.get(leaf.name)
@@ -226,7 +225,7 @@ class Statements:
         )
 
     def _split(self, sql: str, viewed: Warehouse) -> tuple[Statement, dict[str, pa.Table]]:
-        """Return a statement as split, and its tables that cost nothing."""
+        """Split a statement into its queries; return it with its public tables, which cost nothing."""
         try:
             statement = viewed.split(sql, self._limits.k_most)
             return statement, viewed.public_tables(statement)
@@ -236,7 +235,7 @@ class Statements:
             raise NotFound(str(error)) from None
 
     def _refusal(self, account: str, total: Cost) -> Refusal | None:
-        """Return why *total* does not fit the account or one of its parents now, or None."""
+        """Return the refusal by the account or parent that cannot pay *total* now, or None if all can."""
         for balance in (report.balance for report in self._manager.path(account)):
             if not balance.admits(total):
                 return Refusal(balance.account.id, total, balance.remaining, balance.resets_at_us)
@@ -245,7 +244,7 @@ class Statements:
     def _unpaid(
         self, account: str, planned: PlannedStatement, key: str | None = None, digest: bytes = b""
     ) -> list[PlannedQuery]:
-        """Return the queries that *account* has not paid for, each once; arguments as in `answer`."""
+        """Return the distinct queries that *account* has not paid for; arguments as in `answer`."""
         found = {query.release_key or name: (name, query) for name, query in planned.queries.items()}
         return [
             query
@@ -255,13 +254,13 @@ class Statements:
 
 
 def paid_release(store: BudgetStore, account: str, id_: str) -> StoredRelease:
-    """Return the release with that id, or raise `NotFound` unless *account* has paid for it."""
+    """Return the release with the id *id_*; raise `NotFound` unless *account* has paid for it."""
     try:
         key = bytes.fromhex(id_)
     except ValueError:
         key = b""
     if len(key) != 32 or key.hex() != id_:
-        key = bytes(32)  # no release has it, so that a malformed id takes as long as an unknown one
+        key = bytes(32)  # the key of no release: a malformed id takes as long as an unknown one
     stored = store.release(key) if store.entitled(account, key) else None
     if stored is None:
         raise NotFound
@@ -284,7 +283,7 @@ def represent_result(answered: AnsweredStatement, form: Form) -> bytes:
 
 
 def _key_of(key: str | None, name: str) -> str | None:
-    """Return the idempotency key of the query with this name in a statement with *key*."""
+    """Derive the idempotency key of the query called *name* from the key of its statement."""
     return None if key is None else hashlib.sha256(f"{key} {name}".encode()).hexdigest()
 
 

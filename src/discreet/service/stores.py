@@ -31,7 +31,7 @@ def utc_now() -> datetime:
 
 
 def checkpointer_of(settings: Checkpoints | None) -> Checkpointer | None:
-    """Return the checkpointer of the settings, or None; raise `InputError` if the signing key cannot be used."""
+    """Return the checkpointer of the settings, None without settings; raise `InputError` if the key is not valid."""
     if settings is None:
         return None
     return Checkpointer(CheckpointFile(settings.file), signing_key(settings.signing_key_file))
@@ -41,8 +41,8 @@ def open_store(store: Store, environment: Mapping[str, str], clock: Callable[[],
     """Open the store to serve from it.
 
     Raises:
-        InputError: there is no such file, or the driver or the password of PostgreSQL is missing.
-        StoreUnavailable: it cannot be opened, or another process has it open.
+        InputError: the file does not exist, or the driver or the password of PostgreSQL is missing.
+        StoreUnavailable: the store cannot be opened, or another process has it open.
     """
     if store.file is not None:
         _check_exists(store.file)
@@ -51,11 +51,11 @@ def open_store(store: Store, environment: Mapping[str, str], clock: Callable[[],
 
 
 def open_ledger(store: Store, environment: Mapping[str, str]) -> BudgetStore | LedgerFile:
-    """Open the store to read from it, while a service may have it open.
+    """Open the store for reading, even while a service has it open.
 
     Raises:
         InputError: as `open_store`.
-        StoreUnavailable: it cannot be opened.
+        StoreUnavailable: the store cannot be opened.
     """
     if store.file is not None:
         _check_exists(store.file)
@@ -85,7 +85,7 @@ def noise_secret(noise: Noise, environment: Mapping[str, str]) -> bytes:
     """Return the secret that noise is derived from: 32 bytes or more.
 
     Raises:
-        InputError: it is missing or too short, or others can read it.
+        InputError: the secret is missing or too short, or other users can read its file.
     """
     if noise.key_file is not None:
         secret = read_secret(noise.key_file, "noise key")
@@ -100,7 +100,7 @@ def signing_key(path: Path) -> Ed25519PrivateKey:
     """Return the key that signs checkpoints.
 
     Raises:
-        InputError: it is missing or no key, or others can read it.
+        InputError: the file is missing or holds no key, or other users can read it.
     """
     secret = read_secret(path, "signing key of the checkpoints")
     if len(secret) != SIGNING_KEY_BYTES:
@@ -114,10 +114,10 @@ def read_secret(path: Path, what: str) -> bytes:
     """Return the bytes of a file that only its owner and its group may read.
 
     Args:
-        what: the file holds, for messages.
+        what: a noun for the secret, for messages.
 
     Raises:
-        InputError: it cannot be read, or others can read it.
+        InputError: the file cannot be read, or other users can read it.
     """
     try:
         with path.open("rb") as file:

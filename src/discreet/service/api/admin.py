@@ -55,7 +55,7 @@ _REASON = Parameter(
 _DAYS = integer("days", "How far to look back.", least=1, most=366, default=30)
 
 LINES_MOST = 50_000
-"""Lines that previews and charts read at the end of each chain of the ledger."""
+"""The maximum of ledger lines that previews and charts read from the end of each chain."""
 
 REACHED_PERCENT = (25, 50, 75, 90)
 
@@ -112,7 +112,7 @@ class AdminAPI:
     def charge(self, call: Call, body: wire.Payment) -> wire.AccountDetail:
         """Charge an account by hand.
 
-        For privacy that was spent outside of the service.
+        Records privacy loss from releases outside of the service.
         """
         name = call.parameters["account"]
         rho, delta = read_amount(self._store.account(name), body)
@@ -121,7 +121,7 @@ class AdminAPI:
 
     @_change_account("POST", f"{_ONE_ACCOUNT}/refund", body=wire.Payment)
     def refund(self, call: Call, body: wire.Payment) -> wire.AccountDetail:
-        """Give back charges, up to a tenth of the limit in a period.
+        """Refund charges, up to a tenth of the limit in a period.
 
         The officer asserts that the charge revealed nothing, and the ledger records the reason.
         """
@@ -134,7 +134,7 @@ class AdminAPI:
     def lift(self, call: Call, body: wire.AdminRequest) -> wire.AccountDetail:
         """End the suspension of an account.
 
-        Earlier failures no longer count towards a suspension; charges stay.
+        Earlier failures are ignored for later suspensions; charges stay.
         """
         self._store.lift(call.parameters["account"], call.action(body.reason))
         return self._changed(call, call.parameters["account"])
@@ -147,9 +147,9 @@ class AdminAPI:
         parameters=(_ACCOUNT, _DAYS),
     )
     def preview(self, call: Call, body: wire.AccountChanges) -> wire.Preview:
-        """Try changes of an account on its queries of the last days.
+        """Replay the queries of the last days against changed settings of an account.
 
-        By the rule that refuses queries. Nothing is changed; accounts above and below it are left out.
+        Returns the queries that the changed budget would refuse. Nothing is changed; parents and children are ignored.
         """
         account = altered(self._store.account(call.parameters["account"]), body)
         since_us, entries = self._recent_entries(call.parameters["days"])
@@ -159,10 +159,10 @@ class AdminAPI:
 
     @_officer("GET", "/v1/admin/spending", answer=wire.Spending, parameters=(_DAYS,))
     def spending(self, call: Call) -> wire.Spending:
-        """Return what all accounts spent on each of the last days.
+        """Return the daily spending of all accounts in the last days.
 
-        With the part of the analysts that used up a part of their limits, by days since their first charge (Figure 5 of
-        Rogers et al. 2021).
+        Includes the fraction of analysts that used up 25, 50, 75 and 90 percent of their limits, by days since their
+        first charge (Figure 5 of Rogers et al. 2021).
         """
         since_us, entries = self._recent_entries(call.parameters["days"])
         by_account = {name: spent for name, spent in spent_by_day(entries, since_us).items() if any(spent.values())}
@@ -194,21 +194,21 @@ class AdminAPI:
 
     @_officer("GET", _ONE_ACCOUNT, answer=wire.AccountDetail, parameters=(_ACCOUNT,))
     def account(self, call: Call) -> wire.AccountDetail:
-        """Return the balance of an account, with what its parents have left."""
+        """Return the balance of an account, with the remaining budgets of its parents."""
         return self._detail(call.parameters["account"])
 
     @_change_account("PATCH", _ONE_ACCOUNT, body=wire.ChangedAccount)
     def change_account(self, call: Call, body: wire.ChangedAccount) -> wire.AccountDetail:
         """Change the limit, period or mode of an account.
 
-        What is left out stays as it is. A limit below what is spent leaves nothing.
+        Omitted settings stay as they are. If the new limit is below the spent budget, nothing is left.
         """
         name = call.parameters["account"]
         while True:
             before = self._store.account(name)
             try:
                 self._store.alter(altered(before, body), call.action(body.reason), before)
-            except AccountChanged:  # another change came first, and this one must keep the settings that it leaves out
+            except AccountChanged:  # a concurrent change came first: keep its settings where this one omits them
                 continue
             return self._changed(call, name)
 
@@ -238,7 +238,7 @@ class AdminAPI:
         "PUT", _ONE_GRANT, body=wire.NewGrant, answer=wire.Grant, parameters=(_ACCOUNT, _DATASET, IDEMPOTENCY_KEY)
     )
     def grant(self, call: Call, body: wire.NewGrant) -> wire.Grant:
-        """Let an account and all accounts below it query a dataset.
+        """Let an account and all its descendants query a dataset.
 
         Replaces an earlier grant of the dataset to the account.
         """
@@ -259,7 +259,7 @@ class AdminAPI:
     def revoke_grant(self, call: Call) -> None:
         """Revoke a grant.
 
-        Within a second the dataset does not exist for the account.
+        Within a second, requests of the account get not-found for the dataset.
         """
         account, dataset = call.parameters["account"], call.parameters["dataset"]
         if self._store.record(GRANT, grant_name(account, dataset)) is None:
@@ -279,7 +279,7 @@ class AdminAPI:
     def make_key(self, call: Call, body: wire.NewKey) -> wire.CreatedKey:
         """Create an API key.
 
-        It is shown in this response and never again.
+        The response shows the key, which cannot be retrieved again.
         """
         made = self._keys.create(body, call.action(body.reason))
         self._log_change(call, made.id)
@@ -299,7 +299,7 @@ class AdminAPI:
     def revoke_key(self, call: Call) -> None:
         """Revoke an API key.
 
-        It is refused within a second.
+        Within a second, all processes refuse it.
         """
         self._keys.revoke(call.parameters["key"], call.action(call.parameters["reason"]))
         self._log_change(call, call.parameters["key"])
@@ -319,7 +319,7 @@ class AdminAPI:
     def ledger(self, call: Call) -> wire.LedgerPage:
         """Return lines of a chain of the ledger in order.
 
-        Each with the text that is hashed, so that clients can verify the chain.
+        Each line has the text that is hashed, so that clients can verify the chain.
         """
         chain, after, most = (call.parameters[name] for name in ("chain", "after", "limit"))
         lines = list(self._store.lines(chain, after, most + 1))
@@ -331,7 +331,7 @@ class AdminAPI:
 
     @_officer("POST", "/v1/admin/ledger/verify", answer=wire.Verification)
     def verify(self, _: Call) -> wire.Verification:
-        """Verify the whole ledger and every balance against it."""
+        """Verify the whole ledger, and every balance against the ledger."""
         checkpointed = self._settings.checkpoints is not None
         try:
             verified = self._manager.verify()
@@ -345,13 +345,13 @@ class AdminAPI:
 
     @_officer("POST", "/v1/admin/clock", body=wire.AdminRequest, status=204, parameters=(IDEMPOTENCY_KEY,))
     def confirm_clock(self, call: Call, body: wire.AdminRequest) -> None:
-        """Confirm the time of the store after it ran ahead."""
+        """Confirm the time of the store after its clock ran ahead."""
         self._store.confirm_clock(call.action(body.reason))
         self._log_change(call, "clock")
 
     @_officer("GET", "/v1/admin/settings", answer=wire.RunningSettings)
     def settings(self, _: Call) -> wire.RunningSettings:
-        """Return the settings that the service runs with, without secrets and paths."""
+        """Return the current settings of the service, without secrets and paths."""
         service, limits, oidc = self._settings.service, self._settings.limits, self._settings.oidc
         return wire.RunningSettings(
             version=__version__,
@@ -378,13 +378,16 @@ class AdminAPI:
     # ---------------------------------------------------------------------------------------------- shared
 
     def _recent_entries(self, days: int) -> tuple[int, Iterator[Entry]]:
-        """Return the start of the last *days* days, or later, and entries from there on or before, ordered by time."""
+        """Return the start of the last *days* days, or of the lines that are read if later, and entries by time.
+
+        Only the last `LINES_MOST` lines of each chain are read; entries may begin before the start.
+        """
         since_us = (microseconds(self._clock()) // DAY_US - days + 1) * DAY_US
         chains = []
         for head in self._store.heads():
             after = max(0, head.seq - LINES_MOST)
             (first,) = self._store.lines(head.chain, after, 1)
-            if first.seq > 1:  # earlier lines are too many, or were removed
+            if first.seq > 1:  # earlier lines are not read, or were removed
                 since_us = max(since_us, entry_of(first).time_us)
             chains.append(map(entry_of, self._store.lines(head.chain, after)))
         return since_us, heapq.merge(*chains, key=lambda entry: entry.time_us)

@@ -1,6 +1,6 @@
 """Liveness (/healthz), readiness (/readyz) and metrics (/metrics), without authentication.
 
-Readiness answers names of checks and fixed words only: nothing about data, accounts or places.
+The response holds only names of checks and fixed words: nothing about data, accounts or addresses.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from discreet.service.peers import Peers
 
 Word: TypeAlias = Literal["ok", "none", "stale", "unavailable", "apart", "empty"]
-"""The outcome of a check: fine, nothing to check, too long ago, failed, clocks differ, no datasets."""
+"""The outcome of a check: passed, not configured, too old, failed, clocks differ, no datasets."""
 
 MAINTENANCE_SECONDS = 35.0
-"""Age of the last successful maintenance, and with it of the last checkpoint, that is still fine: three failures."""
+"""The maximum age of the last successful maintenance and of the last checkpoint: three failed runs."""
 
 
 class HealthAPI:
@@ -34,19 +34,19 @@ class HealthAPI:
 
     @Operation("GET", "/healthz", role=None, answer=Alive)
     async def alive(self) -> Alive:
-        """Answer if the process is alive; if there is no answer, restart it."""
+        """Respond while the process is alive; restart it if there is no response."""
         return Alive(status="ok")
 
     @Operation("GET", "/readyz", role=None, answer=Readiness, other_answers={503: Readiness})
     def ready(self) -> Response:
-        """Say whether queries can be answered; if not, send them elsewhere."""
+        """Return whether the service can answer queries; with status 503, route requests to another instance."""
         checks = self.checks()
         fine = all(word in {"ok", "none"} for word in checks.values())
         answer = Readiness(status="ready" if fine else "unready", checks=dict(checks))
         return Response(answer.model_dump_json(), 200 if fine else 503, media_type="application/json")
 
     def checks(self) -> dict[str, Word]:
-        """Return the outcome of every check by name, in the order of dependence; may wait for the store."""
+        """Return the outcome of each check by name, each after those it depends on; may wait for the store."""
         maintenance, peers = self._maintenance, self._peers
         return {
             "catalog": "ok" if self._catalog.datasets else "empty",

@@ -1,11 +1,11 @@
-"""Operations of the HTTP API: one declaration beside each handler is checked, documented and routed.
+"""Operations of the HTTP API: one decorator on each handler declares its route, checks and documentation.
 
     @Operation("POST", "/v1/admin/accounts", role="officer", body=NewAccount, answer=AccountDetail, status=201)
     def create_account(self, call: Call, body: NewAccount) -> AccountDetail: ...
 
     routes = routes_of(gate, AdminAPI(...))
 
-A request is authorized, then its parameters are read, then its body; a handler gets only what its declaration allows.
+A request is authorized, then its parameters are read, then its body; a handler gets only declared parameters.
 The docstring of a handler is the summary and the description in the OpenAPI document.
 """
 
@@ -50,13 +50,13 @@ _BODY: tuple[Slug, ...] = ("malformed", "too-large", "unsupported-media-type")
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of an operation, read by the schema that documents it.
+    """A parameter of an operation, validated by the JSON schema that documents it.
 
     Args:
         location: "path", "query" or "header".
         schema: a JSON schema of type integer (minimum, maximum, default) or string (minLength, maxLength, pattern).
-        description: for the OpenAPI document.
-        required: True if the operation cannot do without it.
+        description: text for the OpenAPI document.
+        required: True if requests without the parameter are refused.
     """
 
     name: str
@@ -66,13 +66,13 @@ class Parameter:
     required: bool = False
 
     def read(self, found: list[str]) -> Any:  # noqa: ANN401 - an int or a str, by the schema
-        """Return the value of the parameter.
+        """Return the value of the parameter in a request, or its default.
 
         Args:
-            found: all values that the request has for it.
+            found: all values of the parameter in the request.
 
         Raises:
-            InputError: there are several, none where one is required, or one that the schema does not allow.
+            InputError: there are several values, a required one is missing, or the schema does not allow the value.
         """
         if not found and not self.required:
             return self.schema.get("default")
@@ -96,18 +96,18 @@ class Parameter:
 
 
 def integer(name: str, description: str, *, least: int, most: int = 2**63 - 1, default: int | None = None) -> Parameter:
-    """Return a whole number in the query string."""
+    """Declare an integer parameter in the query string."""
     schema: dict[str, Any] = {"type": "integer", "minimum": least, "maximum": most}
     return Parameter(name, "query", schema if default is None else {**schema, "default": default}, description)
 
 
 def text(name: str, description: str) -> Parameter:
-    """Return an optional text in the query string."""
+    """Declare an optional text parameter in the query string."""
     return Parameter(name, "query", {"type": "string"}, description)
 
 
 def in_path(name: str, description: str) -> Parameter:
-    """Return a part of the path."""
+    """Declare a path parameter."""
     return Parameter(name, "path", {"type": "string", "minLength": 1}, description, required=True)
 
 
@@ -122,19 +122,19 @@ IDEMPOTENCY_KEY = Parameter(
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Declares, as a decorator, that a method handles an operation of the API.
+    """A decorator that declares a method as the handler of an API operation.
 
-    A plain function runs in a thread; a coroutine function runs in the event loop and must not wait for anything else.
-    It returns a model, None (answered with 204) or a complete response.
+    A plain function runs in a thread; a coroutine function runs in the event loop and must not block it.
+    The handler returns a model, None (answered with 204) or a complete response.
 
     Args:
         path: the path, with parameters in braces; ":path" lets one contain slashes.
         role: the role that the caller needs; None for an operation without authentication.
         body: the model of the JSON body, which the handler gets as its second argument.
         raw: True to give the handler the body's bytes instead.
-        contents: schemas of the response by media type, where it is no JSON of a model.
-        problems: kinds that can be answered beside those that follow from the other arguments.
-        other_answers: models of responses with other statuses that are no problems.
+        contents: schemas of the response by media type, for responses other than a model as JSON.
+        problems: kinds of problems beside those that the other arguments imply.
+        other_answers: models of the responses with other statuses, except problems.
         name: the handler's name; set by the decorator, as are summary and description, from the handler's docstring.
     """
 
@@ -168,7 +168,7 @@ class Operation:
 
     @property
     def all_problems(self) -> tuple[Slug, ...]:
-        """Return all kinds of problems that the operation may answer."""
+        """Return all kinds of problems that the operation may return."""
         found: list[Slug] = [*_EVERY] if self.role is not None else []
         found += _BODY if self.body is not None else ()
         found += ["not-found"] if any(each.location == "path" for each in self.parameters) else []
@@ -178,12 +178,12 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request to an operation, authorized and with its parameters read.
+    """An authorized request to an operation, with its parameters.
 
     Args:
         request: the request; its body has been read if the operation has one.
-        caller: who sent it.
-        parameters: values by name; None for those that are absent and have no default.
+        caller: the authenticated sender.
+        parameters: values by name; None for an absent parameter without a default.
     """
 
     request: Request
@@ -196,12 +196,12 @@ class Call:
         return self.caller.analyst_account()
 
     def action(self, reason: str) -> AdminAction:
-        """Return an administrative change by the caller, for the ledger."""
+        """Return the author, reason and id of an administrative change by the caller, for the ledger."""
         return AdminAction(self.caller.actor, reason, self.parameters["Idempotency-Key"])
 
 
 def operations_of(handlers: object) -> list[tuple[Operation, Callable[..., Any]]]:
-    """Return the operations that the methods of *handlers* are decorated with."""
+    """Return the declared operations of *handlers* with the methods that handle them."""
     found = [getattr(handlers, name) for name in vars(type(handlers))]
     return [(method.operation, method) for method in found if hasattr(method, "operation")]
 
@@ -216,7 +216,7 @@ def routes_of(gate: Gate, *handlers: object) -> list[Route]:
 
 
 class _Route(Route):
-    """A route whose fixed last segment must stand after a slash of the URL: accounts/x%2Fcharge is an account."""
+    """A route whose fixed last segment must follow a literal slash in the URL: accounts/x%2Fcharge is an account."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         last, written = self.path.rpartition("/")[2], scope.get("raw_path")
@@ -226,7 +226,7 @@ class _Route(Route):
 
 
 def _by_method(endpoints: Mapping[str, ASGIApp]) -> ASGIApp:
-    """Return what answers all methods of a path: the router would go on to a path that matches less closely."""
+    """Return an ASGI application that dispatches by method; the router would try less specific paths before a 405."""
     allowed = sorted({*endpoints, "HEAD"} if "GET" in endpoints else endpoints)
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
@@ -239,7 +239,7 @@ def _by_method(endpoints: Mapping[str, ASGIApp]) -> ASGIApp:
 
 
 class _Raw:
-    """An ASGI application that Starlette does not take for a function of a request."""
+    """An ASGI application as an object: Starlette would call a function with a request."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -281,7 +281,7 @@ def _parameters(request: Request, declared: Iterable[Parameter]) -> dict[str, An
     """Return the values of all declared parameters.
 
     Raises:
-        InputError: one is not as declared, or the query string has others.
+        InputError: a value is not valid, or the query string has undeclared parameters.
     """
     found: dict[str, Any] = {}
     in_query: set[str] = set()

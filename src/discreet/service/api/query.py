@@ -1,4 +1,4 @@
-"""The analysts' part of the HTTP API: query, estimate, budget, datasets and releases."""
+"""The operations of analysts: queries, SQL statements, estimates, the budget, datasets and releases."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ if TYPE_CHECKING:
 Answered = TypeVar("Answered")
 
 FRESH_SECONDS = 1.0
-"""How old the balance in the headers of a cached answer can be."""
+"""The maximum age of the balance in the headers of a cached answer."""
 
 JOIN_SECONDS = 30.0
-"""How long a request waits for the same request under way, in this process or another; less than proxies wait."""
+"""How long a request waits for an identical request in progress, in any process; shorter than timeouts of proxies."""
 
 _JOIN_EVERY_SECONDS = 0.1
 
@@ -80,7 +80,7 @@ HEADERS: Mapping[str, str] = {
     "RateLimit-Policy": "The account's budget: q is its limit, w the seconds of its period.",
     "RateLimit": "What is left of it: r, and t seconds until some of it comes back.",
 }
-"""Of an answer, with descriptions."""
+"""Descriptions of the headers of an answer, by name."""
 
 _RELEASE: Mapping[str, Any] = {
     MEDIA_TYPES["json"]: {"$ref": "#/components/schemas/Release"},
@@ -143,12 +143,12 @@ class QueryAPI:
     async def query(self, call: Call, body: bytes) -> Response:
         """Answer a query.
 
-        Reserves the worst case, queries the data, adds noise, charges what the answer cost and returns what was stored.
+        Reserves the worst-case cost, queries the data, adds noise, charges the actual cost and returns the answer.
         The same query of the same version of the data gets the same bytes, free of charge.
         """
         request, account = call.request, call.account
         form, key = negotiate(request.headers.get("accept")), call.parameters["Idempotency-Key"]
-        # Only the store has the answers of idempotency keys, so a request with a key is answered from there.
+        # Only the store knows the answers to idempotency keys, so a request with a key bypasses the cache.
         catalog = self._grants.cached(account) if key is None else None
         cached = None if catalog is None else self._cache.answer(account, body, catalog, form)
         if cached is not None:
@@ -178,16 +178,16 @@ class QueryAPI:
     async def _run_in_slot(
         self, request: Request, account: str, work: Callable[[Callable[[], bool]], Answered]
     ) -> Answered:
-        """Return what *work* returns, in a slot of *account*, at a multiple of the grid.
+        """Run *work* in a slot of *account* and return its result, at a multiple of the time grid.
 
-        While the same query of the account is under way, wait for its answer, which is free.
+        While an identical request of the account is in progress, wait for its answer, which is free.
 
         Args:
-            work: runs in a thread, with a function that returns True once the client has disconnected.
+            work: runs in a thread; its argument is a function that returns True once the client has disconnected.
 
         Raises:
-            TooManyRequests: there is no slot.
-            RequestInFlight: the same query is still under way after `JOIN_SECONDS`.
+            TooManyRequests: no slot is free.
+            RequestInFlight: the identical request is still in progress after `JOIN_SECONDS`.
         """
         until = self._monotonic() + JOIN_SECONDS
         try:
@@ -228,7 +228,7 @@ class QueryAPI:
         return headers
 
     def _until_grid(self, request: Request) -> float:
-        """Return the seconds until an answer may be sent, so that its duration is a multiple of the grid."""
+        """Return the seconds until the response may be sent, so that the request takes a multiple of the time grid."""
         grid = self._settings.service.release_grid_ms / 1000
         if not grid:
             return 0.0
@@ -245,9 +245,9 @@ class QueryAPI:
         problems=("not-found", "engine-unavailable"),
     )
     async def estimate(self, call: Call, body: bytes) -> Estimate:
-        """Estimate what a query could cost.
+        """Estimate the cost of a query.
 
-        Plans the query and compares its worst case with the budget. No data is queried and nothing is reserved.
+        Plans the query and compares its worst-case cost with the budget. No data is queried and nothing is reserved.
         """
         account, request_id = call.account, context_of(call.request.scope).request_id
 
@@ -275,16 +275,16 @@ class QueryAPI:
         },
     )
     async def sql(self, call: Call, body: bytes) -> Response:
-        """Answer a whole statement of SQL.
+        """Answer a whole SQL statement.
 
-        Each SELECT directly over a dataset is a query, charged like one of /v1/query; everything around it is computed
-        from the answers and free. All queries are planned and compared with the budget before the first is charged.
+        Each SELECT directly over a dataset is a query, charged as in /v1/query; the outer statement is computed from
+        the answers, free of charge. All queries are planned and compared with the budget before the first is charged.
         With rehearse, the rows are computed from made-up data, free of charge, and marked by a column made_up.
         """
         request, account, key = call.request, call.account, call.parameters["Idempotency-Key"]
         form, request_id = negotiate(request.headers.get("accept")), context_of(request.scope).request_id
         statement = read_body(StatementRequest, body)
-        answers: dict[str, Settled | Replay] = {}  # kept between attempts: without a version they cannot be replayed
+        answers: dict[str, Settled | Replay] = {}  # kept between attempts: unversioned ones are not replayed
 
         def work(disconnected: Callable[[], bool]) -> tuple[bytes, Cost, Balance]:
             catalog = self._grants.catalog_for(account)
@@ -316,9 +316,9 @@ class QueryAPI:
         problems=("not-found", "engine-unavailable"),
     )
     def estimate_sql(self, call: Call, statement: StatementRequest) -> StatementEstimate:
-        """Estimate what a whole statement could cost.
+        """Estimate the cost of a whole SQL statement.
 
-        Plans all of its queries and compares their worst cases with the budget. No data is queried.
+        Plans all its queries and compares their worst-case costs with the budget. No data is queried.
         """
         account, request_id = call.account, context_of(call.request.scope).request_id
         with self._gate.slots.slot(account):
@@ -337,7 +337,7 @@ class QueryAPI:
     def budget(self, call: Call) -> BudgetReport:
         """Return the balance of the account.
 
-        With what is left of the accounts above it, which others share.
+        Includes the remaining budgets of its parents, which other accounts share.
         """
         own, *parents = self._manager.path(call.account)
         return budget_report(own, parents, self._queries.default_cost())
@@ -362,7 +362,7 @@ class QueryAPI:
     def dataset(self, call: Call) -> DatasetDetail:
         """Describe a dataset that the account may query.
 
-        With the columns that were granted, and what they may be used for.
+        Lists the granted columns, and whether each may be grouped, filtered or summed.
         """
         catalog = self._grants.catalog_for(call.account)
         try:
@@ -370,7 +370,7 @@ class QueryAPI:
         except InputError as error:
             raise NotFound(str(error)) from None
         version: str | None = None
-        with contextlib.suppress(EngineError):  # what may be queried is known without the engine
+        with contextlib.suppress(EngineError):  # the description does not depend on the engine; only the version does
             version, _ = self._warehouse.key_context(name)
         return dataset_detail(name, catalog.datasets[name], self._settings.limits, version)
 
@@ -389,8 +389,8 @@ class QueryAPI:
     def sample(self, call: Call) -> Response:
         """Return made-up rows of a dataset that the account may query.
 
-        They follow the catalog alone (types, labels that are listed, bounds of sums), to try programs and charts with;
-        no data is queried and nothing is charged.
+        The rows follow the catalog (types, listed labels, bounds of sums), for testing programs and charts; no data is
+        queried and nothing is charged.
         """
         form, viewed = (
             negotiate(call.request.headers.get("accept")),
@@ -434,7 +434,7 @@ class QueryAPI:
     def release(self, call: Call) -> Response:
         """Return a release that the account has paid for.
 
-        The stored bytes, free of charge.
+        Returns the stored bytes, free of charge.
         """
         form, id_ = negotiate(call.request.headers.get("accept")), call.parameters["id"]
         stored = paid_release(self._manager.store, call.account, id_)

@@ -1,7 +1,7 @@
 """API keys: their format and records, authentication by them, and their administration.
 
 A key is `dsc_<id>_<secret>`. The id is public and names the key in the ledger; the secret has 256 random bits, so that
-its plain SHA-256 can be stored: there is nothing to guess. The key itself is stored nowhere.
+its plain SHA-256 can be stored: guessing is hopeless. The key itself is stored nowhere.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 LABEL_LONGEST = 200
-"""Characters of a key's label."""
+"""The maximum length of a key's label, in characters."""
 
 _KEY = re.compile(r"dsc_([0-9a-f]{16})_[0-9a-f]{64}")
 _NO_DIGEST = bytes(32)
@@ -62,15 +62,15 @@ class IssuedKey:
 
 @dataclass(frozen=True, slots=True)
 class KeyRecord:
-    """What is stored of a key.
+    """The stored record of a key.
 
     Args:
-        sha256: of the key's text, 64 hexadecimal digits.
+        sha256: the SHA-256 of the key's text, 64 hexadecimal digits.
         account: the account that its queries are charged to; None for a key without the role analyst.
         roles: at least one, in the order of `ROLES`.
-        created_us: when it was made, microseconds since 1970 UTC.
-        expires_us: from when on it is refused; None for never.
-        label: for people; up to 200 printable characters.
+        created_us: the creation time, microseconds since 1970 UTC.
+        expires_us: the expiry time, from which on the key is refused; None for a key that never expires.
+        label: a description; up to 200 printable characters.
 
     Raises:
         InputError: a value outside its range.
@@ -98,12 +98,12 @@ class KeyRecord:
 
     @classmethod
     def of_text(cls, text: str) -> KeyRecord:
-        """Return the record of a `text`."""
+        """Parse a record from its canonical JSON."""
         read = json.loads(text)
         return cls(**{**read, "roles": tuple(read["roles"])})
 
     def valid_at(self, now_us: int) -> bool:
-        """Return True if it has not expired."""
+        """Return True if the key has not expired at that time."""
         return self.expires_us is None or now_us < self.expires_us
 
 
@@ -111,7 +111,7 @@ def new_key(random: Callable[[int], bytes]) -> IssuedKey:
     """Return a new key.
 
     Args:
-        random: returns so many secret random bytes, such as `secrets.token_bytes`.
+        random: returns a number of secret random bytes, such as `secrets.token_bytes`.
     """
     id_ = random(8).hex()
     return IssuedKey(id_, f"dsc_{id_}_{random(32).hex()}")
@@ -123,7 +123,7 @@ def key_file_of(store: Path) -> Path:
 
 
 def write_key_file(store: Path, made: IssuedKey, record: KeyRecord, reason: str) -> None:
-    """Write a key for the process that has the SQLite file *store* open, which imports it at its next maintenance.
+    """Write a key file for the process that has the SQLite file *store* open; its next maintenance imports the key.
 
     Raises:
         InputError: the file exists already, or the folder cannot be written.
@@ -145,19 +145,19 @@ class Authenticator:
 
     def __init__(self, records: RecordCache, clock: Callable[[], datetime], issuer: Issuer | None = None) -> None:
         self._records, self._clock, self._issuer = records, clock, issuer
-        self._parsed: tuple[int, dict[str, tuple[KeyRecord, Identity]]] = -1, {}  # version of the records, by id
+        self._parsed: tuple[int, dict[str, tuple[KeyRecord, Identity]]] = -1, {}  # by id, for one version of records
         self._used: dict[str, int] = {}
 
     @property
     def used(self) -> Mapping[str, int]:
-        """Return when each key was last used in this process, in microseconds since 1970 UTC, by id."""
+        """Return the time of each key's last use in this process, in microseconds since 1970 UTC, by id."""
         return dict(self._used)
 
     def cached(self, header: str | None) -> Identity | None:
-        """Return the identity in *header* from memory, without waiting for anything.
+        """Return the identity in *header* from memory, without blocking.
 
         Returns:
-            None if memory does not hold it or is older than a second: `authenticate` may wait.
+            None if memory does not hold it or is older than a second; then call `authenticate`, which may block.
 
         Raises:
             Unauthorized: the header has no valid key or token.
@@ -172,7 +172,7 @@ class Authenticator:
         """Return the identity in *header*; may query the store and the issuer of tokens.
 
         Args:
-            header: the value of Authorization, or None if there was none.
+            header: the value of the header Authorization, or None if the request has none.
 
         Raises:
             Unauthorized: the header has no valid key or token.
@@ -192,7 +192,7 @@ class Authenticator:
 
     def _check(self, token: str, id_: str, snapshot: Snapshot) -> Identity:
         found = self._find(id_, snapshot)
-        # Compare also for an unknown id, so that the time does not show which ids exist.
+        # Compare also for an unknown id, so that the response time does not reveal which ids exist.
         matches = hmac.compare_digest(digest_of(token), bytes.fromhex(found[0].sha256) if found else _NO_DIGEST)
         now_us = microseconds(self._clock())
         if found is None or not matches:
@@ -216,7 +216,7 @@ class Authenticator:
 
 
 def _read_token(header: str | None) -> tuple[str, str | None]:
-    """Return the token of a header, and its id if it is an API key; raise `Unauthorized` if there is none."""
+    """Return the token of a header, and the key id if it is an API key; raise `Unauthorized` if there is no token."""
     if header is None:
         raise Unauthorized("missing")
     scheme, _, token = header.partition(" ")
@@ -236,8 +236,8 @@ class ApiKeys:
     """Create, rotate, revoke and list API keys.
 
     Args:
-        authenticator: records when keys were last used in this process.
-        key_file: where `discreet key admin` writes a key while this process has the store open; None for none.
+        authenticator: records the last use of each key in this process.
+        key_file: the file that `discreet key admin` writes while this process has the store open, or None.
     """
 
     def __init__(
@@ -259,7 +259,7 @@ class ApiKeys:
 
         Raises:
             UnknownAccount: its account does not exist.
-            KeyReused: the action created a key before, which was shown then.
+            KeyReused: the same action already created a key, which was shown in that response.
         """
         if body.account is not None:
             self._store.account(body.account)
@@ -291,10 +291,10 @@ class ApiKeys:
         self._put(key, None, action)
 
     def import_key_file(self) -> None:
-        """Store the key of the file that `write_key_file` wrote, if there is one, and remove the file.
+        """Import the key of the file that `write_key_file` wrote, if it exists, and remove the file.
 
         Raises:
-            InputError: others can read or write the file, or it holds no key.
+            InputError: other users can read or write the file, or it holds no key.
         """
         if self._key_file is None or not self._key_file.exists():
             return
@@ -303,21 +303,21 @@ class ApiKeys:
             text = KeyRecord.of_text(record).text
         except (ValueError, TypeError, KeyError, RecursionError):
             raise InputError(f"the file {self._key_file.name!r} holds no key; remove it") from None
-        self._put(name, text, AdminAction("discreet", reason, name))  # done twice, it is stored once
+        self._put(name, text, AdminAction("discreet", reason, name))  # idempotent: the record is stored once
         self._key_file.unlink()
 
     def page(self, after: str | None, most: int) -> KeyPage:
-        """Return up to *most* keys by id, from the first behind *after*."""
+        """Return up to *most* keys in the order of their ids, from the first after *after*."""
         behind = [(name, text) for name, text in self._store.records(KEY) if after is None or name > after]
         used = self._last_used()
         keys = [_summary(name, KeyRecord.of_text(text), used.get(name)) for name, text in behind[:most]]
         return KeyPage(keys=keys, next=keys[-1].id if len(behind) > most else None)
 
     def save_last_used(self, *, at_once: bool) -> None:
-        """Store when keys were last used: once an hour in one record, so that the ledger does not grow with use.
+        """Store the last use of all keys, once an hour in one record, so that the ledger does not grow with requests.
 
         Args:
-            at_once: True to store it although the hour is not over.
+            at_once: True to store it before the hour has passed.
         """
         now_us = self._now_us
         if not at_once and now_us - self._saved_us < _HOUR_US:
@@ -358,14 +358,14 @@ class ApiKeys:
         return {} if text is None else {str(key): int(us) for key, us in json.loads(text).items()}
 
     def _last_used(self) -> dict[str, int]:
-        """Return when keys that still exist were last used, in this process or another."""
+        """Return the last use of all existing keys, in this process or another."""
         saved, here = self._saved_last_used(), self._authenticator.used
         names = [name for name, _ in self._store.records(KEY) if name in saved or name in here]
         return {name: max(saved.get(name, 0), here.get(name, 0)) for name in names}
 
 
 def _second_action_id(action: str) -> str:
-    """Return the id of the second of the two changes of an action."""
+    """Derive the id of the second change of an action with two changes."""
     return hashlib.sha256(f"second half of {action}".encode()).hexdigest()
 
 

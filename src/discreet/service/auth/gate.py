@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 Role: TypeAlias = Literal["analyst", "officer", "admin"]
-"""analyst: queries at the expense of an account; officer: accounts, budgets, grants and the ledger; admin: API keys.
+"""analyst: queries charged to an account; officer: accounts, budgets, grants and the ledger; admin: API keys.
 
 No role includes another.
 """
@@ -46,7 +46,7 @@ class Identity:
 
     Args:
         actor: the name in the ledger: "key:" and the key's id, or "oidc:" and the token's subject.
-        account: the account that queries are charged to; None for callers that are no analysts.
+        account: the account that queries are charged to; None without the role analyst.
         key_id: the id of the API key; None for a token.
     """
 
@@ -72,26 +72,26 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 CALLERS_MOST = 10_000
-"""Callers whose rate is stored; beyond, idle ones are removed first."""
+"""The maximum of callers with a stored rate; the least active ones are evicted first."""
 
 
 class RateLimiter:
     """Limit the requests of each caller by a token bucket that fills within a minute.
 
     Args:
-        per_minute: tokens in a bucket; 0 for no limit.
-        clock: seconds that only rise.
+        per_minute: tokens in a full bucket; 0 for no limit.
+        clock: returns monotonic seconds.
     """
 
     def __init__(self, per_minute: int, clock: Callable[[], float]) -> None:
         self._most, self._clock = float(per_minute), clock
-        self._buckets: dict[str, tuple[float, float]] = {}  # tokens, and when they were counted
+        self._buckets: dict[str, tuple[float, float]] = {}  # tokens at a time, and that time
 
     def take(self, name: str) -> None:
         """Take a token of the caller *name*.
 
         Raises:
-            TooManyRequests: there is none; the error says when there will be.
+            TooManyRequests: the bucket is empty; the error holds the seconds until the next token.
         """
         if not self._most:
             return
@@ -108,16 +108,16 @@ class RateLimiter:
         return min(self._most, tokens + (now - counted) * self._most / 60)
 
     def _evict(self, now: float) -> None:
-        """Keep the half with the emptiest buckets: removing a full one changes nothing."""
+        """Keep the half with the emptiest buckets: evicting a full bucket changes nothing."""
         fullest = sorted(self._buckets, key=lambda name: self._tokens(name, now))
         self._buckets = {name: self._buckets[name] for name in fullest[: CALLERS_MOST // 2]}
 
 
 class ConcurrencyLimit:
-    """Limit the queries under way, and those of one account to half of that.
+    """Limit concurrent queries, and the queries of one account to half of that limit.
 
     Args:
-        most: the most queries of all accounts together, at least 1.
+        most: the maximum of concurrent queries of all accounts, at least 1.
     """
 
     def __init__(self, most: int) -> None:
@@ -127,7 +127,7 @@ class ConcurrencyLimit:
 
     @contextlib.contextmanager
     def slot(self, account: str) -> Iterator[None]:
-        """Occupy a slot of *account* until the context ends; raise `TooManyRequests` if there is none."""
+        """Occupy a slot of *account* until the context ends; raise `TooManyRequests` if no slot is free."""
         mine = self._taken.get(account, 0)
         if mine >= self._share or sum(self._taken.values()) >= self._most:
             raise TooManyRequests(1)
@@ -152,10 +152,10 @@ class Gate:
         self.body_most_bytes = settings.body_most_bytes
 
     async def authorize(self, request: Request, role: Role) -> Identity:
-        """Return the identity that sent *request*.
+        """Return the identity of the caller that sent *request*.
 
         Raises:
-            Unauthorized: it has no valid key or token.
+            Unauthorized: the request has no valid key or token.
             Forbidden: the caller does not have *role*.
             TooManyRequests: the caller sends requests too fast.
             StoreUnavailable: keys cannot be read.
@@ -165,7 +165,7 @@ class Gate:
         return found
 
     async def identify(self, request: Request, header: str | None) -> Identity:
-        """Return the identity that sent *request*, by the value of a header Authorization; raise as `authorize`."""
+        """Return the identity in *header*, the value of a header Authorization; errors as in `authorize`."""
         try:
             found = self._authenticator.cached(header)
             if found is None:
@@ -176,14 +176,14 @@ class Gate:
         return self.admit(request, found)
 
     def admit(self, request: Request, caller: Identity) -> Identity:
-        """Return *caller*, who sent *request*, unless they send requests too fast."""
+        """Return *caller*, the sender of *request*; raise `TooManyRequests` if its rate exceeds the limit."""
         context = context_of(request.scope)
         context.actor, context.account = caller.actor, caller.account
         self._rates.take(caller.actor)
         return caller
 
     def deny(self, request: Request, error: Unauthorized) -> None:
-        """Log that *request* was denied."""
+        """Log that *request* was denied because of *error*."""
         context = context_of(request.scope)
         self._log.event(Denied(context.request_id, error.reason, error.key_id, context.client))
 
@@ -191,17 +191,17 @@ class Gate:
 async def run_in_thread(
     work: Callable[Arguments, Result], *arguments: Arguments.args, **named: Arguments.kwargs
 ) -> Result:
-    """Return what *work* returns, which runs in a thread and may wait."""
+    """Run *work* in a thread, where it may block, and return its result."""
     return await anyio.to_thread.run_sync(lambda: work(*arguments, **named))
 
 
 async def run_while_connected(
     request: Request, work: Callable[[Callable[[], bool]], Result], threads: anyio.CapacityLimiter
 ) -> Result:
-    """Return what *work* returns, which runs in a thread and can find out that the client has disconnected.
+    """Run *work* in a thread and return its result; *work* can check whether the client has disconnected.
 
     Args:
-        work: gets a function that returns True once the connection is closed.
+        work: its argument is a function that returns True once the connection is closed.
     """
     gone = threading.Event()
     failed: list[Exception] = []
@@ -216,7 +216,7 @@ async def run_while_connected(
         both.start_soon(watch)
         try:
             found.append(await anyio.to_thread.run_sync(work, gone.is_set, limiter=threads))
-        except Exception as error:  # noqa: BLE001 - raised again outside of the group, which would wrap it
+        except Exception as error:  # noqa: BLE001 - raised outside of the task group, which would wrap it
             failed.append(error)
         both.cancel_scope.cancel()
     if failed:
@@ -228,12 +228,12 @@ async def read_bytes(request: Request, media_type: str, most: int) -> bytes:
     """Return the body of a request.
 
     Args:
-        most: bytes; a longer body is refused before it is read to the end.
+        most: the maximum size in bytes; a longer body is refused before it is read completely.
 
     Raises:
-        UnsupportedMediaType: the content type is another, or the content is encoded.
-        TooLarge: the body is longer.
-        ClientDisconnected: before the end of the body.
+        UnsupportedMediaType: the content type is not *media_type*, or the content is encoded.
+        TooLarge: the body is longer than *most*.
+        ClientDisconnected: the client disconnected before the end of the body.
     """
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != media_type or request.headers.get("content-encoding", "identity").lower() != "identity":

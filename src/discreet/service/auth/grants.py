@@ -1,4 +1,4 @@
-"""Which parts of the catalog accounts may query. What was not granted does not exist for an account."""
+"""Grants of datasets and columns to accounts. Datasets and columns without a grant do not exist for an account."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 FRESH = timedelta(seconds=1)
-"""How long a key that was revoked by another process is still accepted."""
+"""How long records are cached, and so how long a key that another process revoked is still accepted."""
 
 KEY, GRANT, USED = "key", "grant", "used"
-"""Kinds of records: API keys by id, grants by account and dataset, when keys were last used."""
+"""Kinds of records: API keys by id, grants by account and dataset, the last use of keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The records at one time.
+    """The records of keys and grants, read at one time.
 
     Args:
         version: a number that changes with every change of a record.
@@ -40,7 +40,7 @@ class Snapshot:
 
 
 class RecordCache:
-    """The records, read again after a change. Usable from several threads."""
+    """A cache of the records that is at most a second old. Usable from several threads."""
 
     def __init__(self, store: BudgetStore, clock: Callable[[], datetime]) -> None:
         self._store, self._clock = store, clock
@@ -48,9 +48,9 @@ class RecordCache:
         self._last: tuple[datetime, Snapshot] | None = None
 
     def cached(self) -> Snapshot | None:
-        """Return the records from memory, without waiting; None if they are older than a second."""
+        """Return the records from memory, without blocking; None if they are older than a second."""
         last = self._last
-        # The difference is absolute, for a clock that is put back must not keep anything fresh.
+        # The absolute difference, because a clock that was set back must not extend the cache.
         return last[1] if last is not None and abs(self._clock() - last[0]) <= FRESH else None
 
     def read(self) -> Snapshot:
@@ -63,12 +63,12 @@ class RecordCache:
             return self.cached() or self._read()
 
     def invalidate(self) -> None:
-        """Read the records again next time, because this process changed one."""
-        with self._lock:  # a read under way may have read what was before
+        """Empty the cache, because this process changed a record."""
+        with self._lock:  # a concurrent read may have read the records before the change
             self._last = None
 
     def _read(self) -> Snapshot:
-        # The version first: if the records change in between, the next read sees another version.
+        # Read the version first: if the records change in between, the next read sees a new version.
         now, version = self._clock(), self._store.records_version()
         if self._last is None or self._last[1].version != version:
             keys, grants = (dict(self._store.records(kind)) for kind in (KEY, GRANT))
@@ -80,16 +80,16 @@ class RecordCache:
 
 
 Columns: TypeAlias = frozenset[str] | None
-"""The granted columns of a dataset; None for all, including those that are added later."""
+"""The granted columns of a dataset; None for all, including columns that are added later."""
 
 
 def grant_name(account: str, dataset: str) -> str:
     """Return the name of the record of a grant."""
-    return f"{account}\t{dataset}"  # a tab is in no account's name
+    return f"{account}\t{dataset}"  # account names contain no tabs
 
 
 def account_and_dataset(name: str) -> tuple[str, str]:
-    """Return the account and the dataset in the name of a record."""
+    """Return the account and the dataset in the name of the record of a grant."""
     account, _, dataset = name.partition("\t")
     return account, dataset
 
@@ -100,15 +100,15 @@ def grant_text(columns: Columns) -> str:
 
 
 def granted_columns(text: str) -> Columns:
-    """Return the columns in the text of a record."""
+    """Return the columns in the text of the record of a grant."""
     columns = json.loads(text)["columns"]
     return None if columns is None else frozenset(columns)
 
 
 class Grants:
-    """The catalog as each account may query it. Usable from several threads.
+    """The catalogs of accounts: the datasets and columns granted to each. Usable from several threads.
 
-    An account has the grants of its parents too: a grant to an organisation is one to all its analysts.
+    An account inherits the grants of its parents: a grant to an organisation applies to all its analysts.
     """
 
     def __init__(self, catalog: Catalog, records: RecordCache, store: BudgetStore) -> None:
@@ -118,13 +118,13 @@ class Grants:
         self._seen: tuple[int, dict[str, Catalog]] = -1, {}
 
     def cached(self, account: str) -> Catalog | None:
-        """Return the catalog of *account* from memory, without waiting; None if it is older than a second."""
+        """Return the catalog of *account* from memory, without blocking; None if it is older than a second."""
         snapshot = self._records.cached()
         version, catalogs = self._seen
         return catalogs.get(account) if snapshot is not None and snapshot.version == version else None
 
     def catalog_for(self, account: str) -> Catalog:
-        """Return the catalog of *account*: the same object as long as no record changes.
+        """Return the catalog of *account*: the same object until a record changes.
 
         Raises:
             UnknownAccount: there is no such account.
@@ -147,7 +147,7 @@ class Grants:
 
 
 def _granted(snapshot: Snapshot, path: Iterable[str]) -> dict[str, Columns]:
-    """Return the granted columns by dataset of all accounts on *path* together."""
+    """Return the union of the columns granted to the accounts on *path*, by dataset."""
     accounts = frozenset(path)
     granted: dict[str, Columns] = {}
     for name, text in snapshot.grants.items():

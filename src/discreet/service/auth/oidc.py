@@ -1,8 +1,8 @@
 """Check bearer tokens of an OpenID issuer by the issuer's keys, and log browsers in there.
 
-The issuer's settings and keys are fetched when a token has to be checked, and kept for an hour. If a token names an
+The issuer's settings and keys are fetched when a token has to be checked, and cached for an hour. If a token names an
 unknown key they are fetched again, because issuers rotate keys; at most twice a minute, because anyone can send such a
-token. While the issuer cannot be reached the answer is 503, not 401.
+token. While the issuer cannot be reached, the response is 503, not 401.
 
 Browsers log in by the authorization code flow with PKCE (OpenID Connect Core 3.1, RFC 7636).
 """
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from discreet.service.settings import Oidc
 
 ALGORITHMS = frozenset({"RS256", "ES256", "EdDSA", "Ed25519"})
-"""Accepted signatures. All are asymmetric: a public key can never pass for a secret one."""
+"""Accepted signature algorithms. All are asymmetric, so that no public key can be used as a shared secret."""
 
 LEEWAY_SECONDS = 30
-"""By how much clocks may differ."""
+"""The maximum clock skew between the issuer and the service."""
 
 _REFUSALS = (400, 401)
-"""Statuses by which an issuer refuses a code (RFC 6749, 5.2)."""
+"""Statuses with which an issuer refuses an authorization code (RFC 6749, 5.2)."""
 
 _KEEP = timedelta(hours=1)
 _REFETCH_AFTER = timedelta(seconds=30)
@@ -70,8 +70,8 @@ class _Registry(JWSRegistry):
     def __init__(self) -> None:
         super().__init__(algorithms=ALGORITHMS, strict_check_header=False)
 
-    def get_alg(self, name: str) -> Any:  # noqa: ANN401 - the library's own class, which it does not export
-        # Without the library's warning about "EdDSA": RFC 9864 gives it a better name, nothing is wrong with it.
+    def get_alg(self, name: str) -> Any:  # noqa: ANN401 - the library does not export the class
+        # Suppress the library's warning about "EdDSA": RFC 9864 only gives it a more precise name.
         return self.algorithms[name] if name in ALGORITHMS else super().get_alg(name)
 
 
@@ -79,7 +79,7 @@ class Issuer:
     """An OpenID issuer. Usable from several threads.
 
     Args:
-        settings: who it is, and what its claims mean.
+        settings: the URL and audience of the issuer, and the claims with accounts and roles.
     """
 
     def __init__(self, settings: Oidc, client: httpx.Client, clock: Callable[[], datetime], log: Log) -> None:
@@ -90,7 +90,7 @@ class Issuer:
         self._known: OrderedDict[bytes, tuple[float, Identity]] = OrderedDict()
 
     def cached(self, token: str) -> Identity | None:
-        """Return the identity of *token* from memory, without waiting; None if memory does not hold it."""
+        """Return the identity of *token* from memory, without blocking; None if it is not cached."""
         known = self._known.get(_digest(token))
         if known is None or not self._is_fresh(self._keys, _KEEP):
             return None
@@ -100,7 +100,7 @@ class Issuer:
         """Return the identity of *token*.
 
         Raises:
-            Unauthorized: it is no token of the issuer for this service, or it expired.
+            Unauthorized: the token is not from the issuer for this service, or has expired.
             IssuerUnavailable: the issuer's keys are needed, and it cannot be reached.
         """
         known = self.cached(token)
@@ -120,7 +120,7 @@ class Issuer:
         """Return the URL of an endpoint of the issuer.
 
         Raises:
-            IssuerUnavailable: the issuer cannot be reached, or names no such endpoint.
+            IssuerUnavailable: the issuer cannot be reached, or its settings have no such endpoint.
         """
         place = self._current_keys().about.get(name)
         if not isinstance(place, str) or not is_as_safe(place, self._settings.issuer):
@@ -128,11 +128,11 @@ class Issuer:
         return place
 
     def redeem(self, form: Mapping[str, str], client: tuple[str, str] | None, nonce: str) -> Identity:
-        """Return the identity in the ID token that the issuer gives for the code of a login.
+        """Exchange the authorization code of a login for an ID token, and return the identity in it.
 
         Args:
             form: fields of the token request, with the code.
-            client: its id and secret; None for a public client.
+            client: the client id and secret; None for a public client.
             nonce: the nonce that the ID token must hold.
 
         Raises:
@@ -150,7 +150,7 @@ class Issuer:
         return _identity(claims, self._settings)
 
     def _validated_claims(self, token: str, audience: str) -> dict[str, Any]:
-        """Return the claims of a token for *audience*."""
+        """Return the claims of a token for *audience*; raise `Unauthorized` if it is not valid."""
         keys = self._current_keys()
         try:
             try:
@@ -165,17 +165,17 @@ class Issuer:
                 exp={"essential": True},
                 sub={"essential": True},
             ).validate(claims)
-        except (JoseError, ValueError, TypeError, KeyError, RecursionError):  # the latter: what is no token at all
+        except (JoseError, ValueError, TypeError, KeyError, RecursionError):  # also for malformed tokens
             raise Unauthorized("token") from None
         return claims
 
     def _current_keys(self) -> _Keys:
-        """Return keys that are at most an hour old."""
+        """Return the cached keys, or fetch them if they are more than an hour old."""
         with self._lock:
             return self._keys if self._is_fresh(self._keys, _KEEP) and self._keys else self._fetch_keys()
 
     def _newer_keys(self, than: _Keys) -> _Keys:
-        """Return other keys than those, or the same if they were fetched just now."""
+        """Return keys newer than *than*, or *than* itself if it was fetched less than 30 seconds ago."""
         with self._lock:
             if self._keys is not than and self._keys is not None:
                 return self._keys
@@ -187,7 +187,7 @@ class Issuer:
     def _fetch_keys(self) -> _Keys:
         now = self._clock()
         if self._failed is not None and abs(now - self._failed) <= _RETRY_AFTER:
-            raise IssuerUnavailable  # so that not every request waits for an issuer that hangs
+            raise IssuerUnavailable  # requests must not all wait for an issuer that does not respond
         try:
             about = self._fetch_document(
                 "discovery", f"{self._settings.issuer.rstrip('/')}/.well-known/openid-configuration"
@@ -208,18 +208,18 @@ class Issuer:
     def _key_set(self, place: str) -> KeySet:
         document = self._fetch_document("keys", place)
         try:
-            return KeySet.import_key_set(document)  # type: ignore[arg-type]  # whatever is wrong with it raises
+            return KeySet.import_key_set(document)  # type: ignore[arg-type]  # raises if it is not valid
         except (JoseError, ValueError, TypeError, KeyError, AttributeError):
             self._fail("keys")
 
     def _fetch_document(
         self, what: Fetched, place: str, form: Mapping[str, str] | None = None, client: tuple[str, str] | None = None
     ) -> dict[str, Any]:
-        """Return a JSON object of the issuer: fetched, or in exchange for a form.
+        """Request a JSON object from the issuer, with GET, or with POST if there is a form.
 
         Raises:
             Unauthorized: the issuer refuses the form.
-            IssuerUnavailable: it cannot be reached, or answers something else.
+            IssuerUnavailable: the issuer cannot be reached, or its response is not a JSON object.
         """
         method, body = "GET" if form is None else "POST", b""
         try:
@@ -262,8 +262,8 @@ def _roles(claims: dict[str, Any], settings: Oidc) -> frozenset[Role]:
     return frozenset(settings.roles[name] for name in names if isinstance(name, str) and name in settings.roles)
 
 
-def _claim(claims: dict[str, Any], name: str) -> Any:  # noqa: ANN401 - whatever the issuer says
-    """Return a claim by its name, or by a path of names such as realm_access.roles."""
+def _claim(claims: dict[str, Any], name: str) -> Any:  # noqa: ANN401 - any JSON value
+    """Return a claim by its name, or by a dotted path such as realm_access.roles."""
     if name in claims:
         return claims[name]
     found: Any = claims
@@ -273,7 +273,7 @@ def _claim(claims: dict[str, Any], name: str) -> Any:  # noqa: ANN401 - whatever
 
 
 def is_as_safe(place: str, issuer: str) -> bool:
-    """Return True if a URL that the issuer names is as safe as the URL of the issuer itself."""
+    """Return True if a URL from the issuer uses HTTPS, or HTTP where the issuer's own URL does."""
     try:
         scheme = urlsplit(place).scheme
     except ValueError:
@@ -287,14 +287,14 @@ def _digest(text: str) -> bytes:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PendingLogin:
-    """A login that the issuer has not answered; the browser keeps it, encrypted.
+    """A login that waits for the issuer; the browser keeps it in an encrypted cookie.
 
     Args:
-        state: comes back with the issuer's answer, which otherwise belongs to another browser.
-        nonce: comes back in the ID token, which otherwise is of another login.
-        verifier: the issuer got its hash, and redeems the code only for a client that sends the verifier.
-        redirect_uri: where the issuer sends the browser back.
-        next: the page to show then.
+        state: must be in the redirect from the issuer; otherwise the redirect is for another browser.
+        nonce: must be in the ID token; otherwise the token is of another login.
+        verifier: the PKCE code verifier; the issuer has its hash and accepts the code only with the verifier.
+        redirect_uri: the URL to which the issuer redirects the browser.
+        next: the page to show after the login.
     """
 
     state: str
@@ -308,7 +308,7 @@ class OidcLogin:
     """Begins and completes logins.
 
     Args:
-        settings: settings with a client id.
+        settings: the settings of the issuer, with a client id.
         secret: the client secret; None for a public client, which PKCE alone protects.
     """
 
@@ -318,7 +318,7 @@ class OidcLogin:
         self.host = urlsplit(settings.issuer).hostname or ""
 
     def begin(self, redirect_uri: str, next_: str) -> tuple[str, PendingLogin]:
-        """Return the URL at the issuer to send the browser to, and what the browser keeps until it comes back.
+        """Return the URL of the issuer's login page, and the pending login for the cookie.
 
         Raises:
             IssuerUnavailable: the issuer cannot be reached.
@@ -342,10 +342,10 @@ class OidcLogin:
         """Return the identity that logged in.
 
         Args:
-            answer: parameters that the issuer sent the browser back with.
+            answer: query parameters of the redirect from the issuer.
 
         Raises:
-            Unauthorized: the answer is of another login, or the issuer refused it.
+            Unauthorized: the redirect is for another login, or the issuer refused the login.
             IssuerUnavailable: the issuer cannot be reached.
         """
         ours = hmac.compare_digest(answer.get("state", "").encode(), pending.state.encode())

@@ -1,11 +1,11 @@
-"""The log of the service: one line for each event, and nothing that is not an event.
+"""The log of the service: one line for each event, and nothing else.
 
     log = CombinedLog(StructuredLog(sys.stdout, "json", clock), metrics)
     log.event(Released(request_id, ...))
 
-An event is one of the frozen dataclasses here. Their fields are an allow-list: names that officers gave, numbers that
-are public or differentially private, and our own codes. There is no field for a message, a statement, a label, a row, a
-true count, a key or an engine's message, so that none of these can be logged by mistake.
+An event is one of the frozen dataclasses here. Their fields are an allow-list: names chosen by officers, numbers that
+are public or differentially private, and codes of the service. There is no field for a message, a statement, a label,
+a row, a true count, a key or an engine's message, so that none of these can be logged by mistake.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 
 Cause: TypeAlias = Literal["engine", "timeout", "client-gone", "data-changed", "lease-lost", "internal"]
-"""Why a run was forfeited."""
+"""The reason for the forfeit of a run."""
 
 DenialReason: TypeAlias = Literal["missing", "malformed", "unknown", "expired", "token"]
-"""Why a request is unauthorized: for the log, never for the client."""
+"""The reason why a request is unauthorized: for the log, never for the client."""
 
 Level: TypeAlias = Literal["debug", "info", "warning", "error", "critical"]
 
 CAUSES_MOST = 10
-"""How many exceptions of a chain are named."""
+"""The maximum of exceptions of a chain that are logged."""
 
 _SOURCE = Path(__file__).resolve().parent.parent.parent
 
@@ -50,11 +50,11 @@ class Requested:
 
     Args:
         route: the method and the path template, such as "GET /v1/datasets/{name}"; "other" if there is none.
-        milliseconds: how long it took, rounded up by `on_grid`: what is finer depends on data.
-        actor: who sent it, or None if that is unknown.
-        problem: the kind of problem that was answered, or None.
-        release: the id of an answer from the cache; others are in `Released`.
-        client: the address that it came from, or the one that a trusted proxy sent.
+        milliseconds: the duration, rounded up by `on_grid`, because finer timing depends on data.
+        actor: the authenticated sender, or None if unknown.
+        problem: the kind of problem in the response, or None.
+        release: the id of an answer from the cache; `Released` logs all other answers.
+        client: the address of the client, or the one that a trusted proxy reported.
     """
 
     request_id: str
@@ -74,8 +74,8 @@ class Released:
     """An answer was computed, or found in the store.
 
     Args:
-        rho: what the account was charged this time.
-        source: "engine" if it was computed now; "store" or "memory" if it was there already.
+        rho: the charge for this request.
+        source: "engine" if the answer was computed now; "store" or "memory" if it was replayed.
         reservation: the id of the reservation that paid for it, or None.
     """
 
@@ -95,8 +95,8 @@ class Refused:
     """A query was refused before the data was queried.
 
     Args:
-        short: the account on the path that fell short, or is suspended.
-        rho: what it would have needed; 0 for a suspension.
+        short: the account or parent that cannot pay, or is suspended.
+        rho: the worst-case cost of the query; 0 for a suspension.
     """
 
     request_id: str
@@ -123,7 +123,7 @@ class Denied:
     """A request had no valid key or token.
 
     Args:
-        key_id: the id of a known key, such as one that expired; never what an unknown client sent.
+        key_id: the id of a known key, such as an expired one; never text from an unknown client.
     """
 
     request_id: str
@@ -134,7 +134,7 @@ class Denied:
 
 @dataclass(frozen=True, slots=True)
 class AdminChanged:
-    """An officer or admin changed something; the ledger holds what, and why.
+    """An officer or admin changed something; the ledger holds the change and its reason.
 
     Args:
         subject: the name of the account, or the id of the key.
@@ -151,9 +151,9 @@ class Failed:
     """A bug, or an unforeseen failure. The text of the exception may hold data, so it is left out.
 
     Args:
-        where: the route, or a part of the service: "maintenance".
+        where: the route, or a component of the service such as "maintenance".
         error: the names of the types of the exception and its causes: "RunFailed from KeyError".
-        frames: places in the service's own code, the outermost first: "service/queries.py:120".
+        frames: stack frames in the service's own code, the outermost first: "service/queries.py:120".
     """
 
     where: str
@@ -163,13 +163,13 @@ class Failed:
 
     @classmethod
     def of(cls, error: BaseException, where: str, request_id: str | None = None) -> Self:
-        """Return the event of *error*."""
+        """Return the event for *error*."""
         return cls(where, *describe_exception(error), request_id)
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryLogged:
-    """A library logged something. Its text may hold data, so only the place is recorded.
+    """A library logged a message. Its text may hold data, so only the location is recorded.
 
     Args:
         source: the name of the logger, or "warnings".
@@ -185,17 +185,17 @@ class LibraryLogged:
 
 @dataclass(frozen=True, slots=True)
 class LeasesExpired:
-    """Maintenance ended so many reservations whose lease was over."""
+    """Maintenance ended reservations whose lease had expired; *ended* is their number."""
 
     ended: int
 
 
 @dataclass(frozen=True, slots=True)
 class ShareMoved:
-    """A share of a budget was sent to another data centre, or received from it.
+    """A budget share was sent to another data centre or received from it, or the data centre cannot be reached.
 
     Args:
-        peer: the other data centre, as in the settings.
+        peer: the name of the other data centre.
     """
 
     transfer: str
@@ -248,17 +248,17 @@ Event: TypeAlias = (
     | Started
     | Stopped
 )
-"""All that can be logged."""
+"""All kinds of events that can be logged."""
 
 
 def on_grid(seconds: float, grid_ms: int) -> int:
-    """Return a duration in whole milliseconds, rounded up to a multiple of *grid_ms*; of 1 ms if that is 0."""
+    """Return a duration in milliseconds, rounded up to a multiple of *grid_ms*, or of 1 ms if *grid_ms* is 0."""
     step = max(grid_ms, 1)
     return math.ceil(max(seconds, 0.0) * 1000 / step) * step
 
 
 def describe_exception(error: BaseException) -> tuple[str, tuple[str, ...]]:
-    """Return the names of the types of *error* and its causes, and the lines of our own code that they passed."""
+    """Return the type names of *error* and its causes, and the stack frames in the service's own code."""
     names: list[str] = []
     frames: list[str] = []
     cause: BaseException | None = error
@@ -309,9 +309,9 @@ class CombinedLog:
 
 
 class StructuredLog:
-    """Write one line for each event, as JSON for machines or in columns for people.
+    """Write one line for each event, as JSON or in readable columns.
 
-    A line that cannot be written is lost without an error: what must not be lost is in the ledger.
+    A line that cannot be written is lost without an error: the ledger holds all records that must not be lost.
 
     Args:
         form: "json" or "console".
@@ -333,7 +333,7 @@ def fields_of(event: Event) -> dict[str, Any]:
     """Return the fields of *event* that are not empty, as plain values.
 
     Raises:
-        InvariantViolated: it is no event, or a field holds something that is not plain.
+        InvariantViolated: it is no event, or a field holds an object that is not a plain value.
     """
     if type(event) not in EVENT_NAMES:
         raise InvariantViolated("only events of the service may be logged")
@@ -354,7 +354,7 @@ def _level(event: Event) -> Level:
 
 def _columns(line: dict[str, Any]) -> str:
     time, event, level, *rest = line.items()
-    fields = " ".join(f"{name}={value!r}" for name, value in rest)  # repr: a value cannot begin a line of its own
+    fields = " ".join(f"{name}={value!r}" for name, value in rest)  # repr escapes line breaks in values
     return f"{time[1]} {level[1]:8} {event[1]:15} {fields}".rstrip()
 
 
@@ -370,7 +370,7 @@ _PYTHON_LEVELS: Mapping[int, Level] = {
 
 
 class _EventHandler(logging.Handler):
-    """Turn records of Python's logging into events, without their text, which may hold data."""
+    """Convert records of Python's logging to events, without their text, which may hold data."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(logging.WARNING)
@@ -385,11 +385,11 @@ class _EventHandler(logging.Handler):
 
 @contextlib.contextmanager
 def capture_library_logs(log: Log) -> Iterator[None]:
-    """Write to *log*, until the context ends, what libraries log and Python prints of uncaught exceptions.
+    """Write log records of libraries and uncaught exceptions to *log* until the context ends, without their texts.
 
-    Without their texts: a web server logs the exceptions of an application, and Python prints those of threads; either
-    may hold a message of an engine with data. Existing handlers are removed, so that nothing is written twice.
-    This is for the whole process, as the outermost step of the one that serves.
+    The web server logs exceptions of the application, and Python prints those of threads; either text may hold a
+    message of an engine with data. Existing handlers are removed, so that nothing is written twice. This affects the
+    whole process, so it is the outermost context of a serving process.
     """
     root, handler = logging.getLogger(), _EventHandler(log)
     loggers = [root, *(found for found in root.manager.loggerDict.values() if isinstance(found, logging.Logger))]
@@ -409,7 +409,7 @@ def capture_library_logs(log: Log) -> Iterator[None]:
     sys.excepthook = lambda _kind, error, _trace: failed(error, "process")
     threading.excepthook = lambda args: failed(args.exc_value, "thread")
     sys.unraisablehook = lambda args: failed(args.exc_value, "cleanup")
-    warnings.showwarning = warned  # type: ignore[assignment]  # it takes all that warnings gives it
+    warnings.showwarning = warned  # type: ignore[assignment]  # accepts all its arguments
     try:
         yield
     finally:

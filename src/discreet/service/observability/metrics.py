@@ -1,7 +1,7 @@
-"""Numbers about the service for Prometheus, in a registry of their own.
+"""Metrics of the service for Prometheus, in a separate registry.
 
-Most follow from the events that are logged: `Metrics` is a log that counts. Labels come from short lists: no account,
-dataset or user is ever one, because /metrics may be read without a key.
+Most are derived from logged events: `Metrics` is a log that counts events. Values of labels come from short lists and
+are never an account, dataset or user, because /metrics needs no key.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from discreet.budget.stores.store import BudgetStore
 
 LABELS_MOST = 100
-"""The most values of a label; all others are counted as "other"."""
+"""The maximum of values of a label; further values are counted as "other"."""
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _STORE_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
@@ -58,7 +58,7 @@ class Metrics:
     """Count events, and measure the store.
 
     Args:
-        clock: seconds that only rise, such as `time.monotonic`.
+        clock: returns monotonic seconds, such as `time.monotonic`.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -122,7 +122,7 @@ class Metrics:
         self._ledger.set(ledger_lines)
 
     def timed(self, store: BudgetStore) -> BudgetStore:
-        """Return *store* with the time of each of its methods measured."""
+        """Wrap *store* to measure the time of each method call."""
         return cast("BudgetStore", _TimedStore(store, self._clock, self._store))
 
     def text(self) -> bytes:
@@ -136,7 +136,7 @@ class Metrics:
         self._child((name, *labels), self._counters[name]).inc()
 
     def _child(self, wanted: tuple[str, ...], metric: Counter | Histogram) -> Any:  # noqa: ANN401 - as the metric
-        """Return the series of those labels, of "other" beyond `LABELS_MOST`: requests must not fill the memory."""
+        """Return the series with the labels *wanted*; values beyond `LABELS_MOST` become "other", to bound memory."""
         found = self._children.get(wanted)
         if found is None:
             name, *labels = wanted
@@ -162,7 +162,7 @@ class _TimedStore:
     def __init__(self, store: BudgetStore, clock: Callable[[], float], seconds: Histogram) -> None:
         self._timed_store, self._clock, self._seconds = store, clock, seconds
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the store has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of the store
         found = getattr(self._timed_store, name)
         if not callable(found) or name.startswith("_"):
             return found
@@ -177,5 +177,5 @@ class _TimedStore:
             finally:
                 seconds.observe(self._clock() - began)
 
-        setattr(self, name, call)  # so that this is done once
+        setattr(self, name, call)  # so that each method is wrapped once
         return call

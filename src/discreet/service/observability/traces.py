@@ -4,8 +4,8 @@
         with tracer.span("plan", request_id, account):
             ...
 
-A span has a step, the id of the request and the account, and of an exception the name of its type. OpenTelemetry is
-imported only if the settings ask for traces.
+A span has a step, the id of the request, the account, and the type of an exception. OpenTelemetry is imported only if
+the settings enable traces.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Tracer(Protocol):
     def span(
         self, step: Step, request_id: str, account: str | None = None, parent: str | None = None
     ) -> AbstractContextManager[None]:
-        """Return a context with a span around a step; spans within are its children.
+        """Return a context with a span of *step*; spans opened within it are its children.
 
         Args:
             parent: the request's header `traceparent`, for the outermost span.
@@ -61,13 +61,13 @@ class NullTracer:
 
 
 class OpenTelemetryTracer:
-    """Send spans to OpenTelemetry, through a provider of its own."""
+    """Send spans to OpenTelemetry, through a separate provider."""
 
     def __init__(self, processor: SpanProcessor) -> None:
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
 
-        # Made from this alone: detectors would add the process's arguments and environment.
+        # No resource detectors: they would add the process's arguments and environment.
         about = Resource({"service.name": "discreet", "service.version": __version__})
         self._provider = TracerProvider(resource=about, shutdown_on_exit=False)
         self._provider.add_span_processor(processor)
@@ -80,7 +80,7 @@ class OpenTelemetryTracer:
         from opentelemetry.trace import StatusCode
 
         attributes = {"discreet.request_id": request_id} | ({} if account is None else {"discreet.account": account})
-        # What OpenTelemetry records of an exception by itself is its text and its stack.
+        # By default OpenTelemetry would record the text and the stack of an exception, which may hold data.
         with self._tracer.start_as_current_span(
             step,
             context=_context(parent),
@@ -124,5 +124,5 @@ def _context(parent: str | None) -> Any:  # noqa: ANN401 - OpenTelemetry's
 
     if parent is None:
         return None
-    # The numbers of the trace only: `tracestate` is whatever the sender likes.
+    # Only the ids of the trace: `tracestate` is arbitrary text of the client.
     return TraceContextTextMapPropagator().extract({"traceparent": parent})

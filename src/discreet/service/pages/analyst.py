@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 _MEASURES = {"users": "users", "rows": "rows", "sum": "sum of", "average": "average of"}
 _LINK_LONGEST = 6_000
-"""Characters of a link that every proxy accepts."""
+"""The maximum length of a link that every proxy accepts, in characters."""
 
 _SHOWN_MOST = 1_000
-"""Items that a page shows; files have all of them."""
+"""The maximum of items on a page; files contain all of them."""
 
 
 class AnalystPages:
@@ -44,13 +44,13 @@ class AnalystPages:
 
     @page("GET", "/ask", role="analyst")
     async def show_form(self, visit: Visit) -> Response:
-        """Show a query with its price, before it is sent."""
+        """Show the form for a query, with the estimated cost."""
         return await self._render_form(visit)
 
     @page("POST", "/ask", role="analyst")
     async def ask(self, visit: Visit) -> Response:
-        """Send the query, and show its answer."""
-        if visit.field("from"):  # without scripts, a button of the form writes the statement again
+        """Submit the query or statement of the form, and redirect to its answer."""
+        if visit.field("from"):  # without scripts, a button rebuilds the statement from the fields
             fields = {
                 name: visit.fields(name) for name in ("from", "dataset", "measure", "item", "where", "k", "epsilon")
             }
@@ -67,7 +67,7 @@ class AnalystPages:
         return self._site.redirect(visit, f"/answers/{name}{free}")
 
     def _redirect_to_statement(self, visit: Visit, answer: StatementAnswer) -> Response:
-        """Redirect to the link of a statement's answer; show it at once if it has none, or one that is too long."""
+        """Redirect to the page of a statement's answer; show it directly without queries or if the link is too long."""
         released = [query.id for query in answer.queries if query.id]
         fields = {
             "sql": visit.field("sql").replace("\r\n", "\n"),
@@ -84,8 +84,8 @@ class AnalystPages:
         """Return the form for a query.
 
         Args:
-            visit: has the fields of the form: a statement, or the parts that it is built from.
-            error: why it was not answered.
+            visit: its form holds a statement, or the parts of a query.
+            error: the reason why the query was not answered.
         """
         datasets = (await run_in_thread(self._api.datasets, visit.call())).datasets
         budget: BudgetReport = await run_in_thread(self._api.budget, visit.call())
@@ -127,7 +127,7 @@ class AnalystPages:
         )
 
     async def _estimate_cost(self, visit: Visit, sql: str) -> dict[str, Any]:
-        """Return what a query, or all queries of a statement, could cost, and what to expect."""
+        """Estimate the cost and the errors of a query, or of all queries of a statement, for the template."""
         body = _body_of(visit, sql)
         queries: list[tuple[str, Estimate | None]]
         single_query = is_select(sql)
@@ -160,7 +160,7 @@ class AnalystPages:
 
     @page("GET", "/statements", role="analyst")
     def statement(self, visit: Visit) -> Response:
-        """Show the answer of a statement, computed from the releases that its link names, or return it as a file."""
+        """Show the answer of a statement, computed from the releases in its link, or return it as a file."""
         form = next((known for known in MEDIA_TYPES if visit.field("as") == known), None)
         content = self._api.recompute(visit.call(), visit.field("sql"), visit.fields("release"), form or "json")
         if form is not None:
@@ -169,7 +169,7 @@ class AnalystPages:
         return self._show_rows(visit, StatementAnswer.model_validate_json(content), link)
 
     def _show_rows(self, visit: Visit, answer: StatementAnswer, link: str | None) -> Response:
-        """Show the rows of a statement, with the link that shows them again if it has one."""
+        """Show the rows of a statement, with *link* as the permanent link unless it is None."""
         sql, url = visit.field("sql").replace("\r\n", "\n"), str(visit.request.base_url).rstrip("/")
         price = {"epsilon": float(visit.field("epsilon"))} if visit.field("epsilon") else {}
         rows, places = answer.rows[:_SHOWN_MOST], charts.interval_columns(answer.columns)
@@ -248,7 +248,7 @@ class AnalystPages:
 
     @page("GET", "/budget", role="analyst")
     def budget(self, visit: Visit) -> Response:
-        """Show what is used and left, and what is guaranteed."""
+        """Show the used and remaining budget, and the guarantee."""
         budget = self._api.budget(visit.call())
         sure = budget.guarantee
         words = None if sure is None else text.guarantee_in_words(sure.epsilon, sure.delta)
@@ -256,7 +256,7 @@ class AnalystPages:
 
 
 def _body_of(visit: Visit, sql: str | None = None) -> bytes:
-    """Return the request of the API for a form."""
+    """Return the JSON body of the API request for a form."""
     body: dict[str, Any] = {"sql": visit.field("sql").replace("\r\n", "\n") if sql is None else sql}
     epsilon = visit.field("epsilon")
     if epsilon:
@@ -268,7 +268,7 @@ def _body_of(visit: Visit, sql: str | None = None) -> bytes:
 
 
 def _query_of(visit: Visit, datasets: set[str]) -> dict[str, Any] | None:
-    """Return the query of a form as parts; None if there is none, or its statement has other parts than a query."""
+    """Return the query of a form as a dict; None if it names no dataset, or its SQL is not a single query."""
     sql = visit.field("sql")
     if sql and not visit.field("from"):
         try:
@@ -289,7 +289,7 @@ def _query_of(visit: Visit, datasets: set[str]) -> dict[str, Any] | None:
 
 
 def _example_query(dataset: DatasetDetail) -> dict[str, Any]:
-    """Return a query to begin with: the ten items with the most users."""
+    """Return an example query for the form: the ten items with the most users."""
     items = sorted((column for column in dataset.columns if column.group), key=lambda column: column.known_domain)
     return {
         "dataset": dataset.name,

@@ -1,6 +1,6 @@
 """Geometry of the charts: bars with intervals, and lines with bands, in percent of their area.
 
-Charts are SVG that the server writes: they need no script, no exception in the content security policy, and no network.
+Charts are SVG rendered by the server, without scripts, exceptions in the content security policy or external files.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Item:
     """A released item.
 
     Args:
-        label: what it is.
-        value: its noisy value, or None in a release of labels only.
-        low: the lower end of its 95 % interval, or None.
-        high: the upper end of its interval, or None.
-        bar: where the bar begins and how wide it is; then where the interval begins and ends; in percent.
+        label: the label of the item.
+        value: the noisy value, or None in a release of labels only.
+        low: the lower end of the 95 % interval, or None.
+        high: the upper end of the 95 % interval, or None.
+        bar: the start and width of the bar, then the start and end of the interval, in percent.
     """
 
     label: str
@@ -51,11 +51,11 @@ class Line:
     """A line with a band, in an area of 100 by 100 that begins at the top left.
 
     Args:
-        line: points as SVG writes them.
-        band: the polygon of the intervals.
-        points: the same points one by one; empty if they are too many to be seen.
-        across: ticks of the horizontal axis: where, and the two lines that are written there.
-        up: ticks of the vertical axis.
+        line: the points of the line, as an SVG `points` attribute.
+        band: the polygon of the intervals, as an SVG `points` attribute.
+        points: the coordinates of the points; empty if they are too many for markers.
+        across: ticks of the horizontal axis: position and two lines of text.
+        up: ticks of the vertical axis: position and text.
     """
 
     line: str
@@ -66,7 +66,7 @@ class Line:
 
 
 def items_of(release: Mapping[str, Any]) -> list[Item]:
-    """Return the items of a release's document, with their bars."""
+    """Return the items of a release with their bars, from its stored document."""
     names = [column["name"] for column in release["columns"]]
     begin = 1 if release["query"]["k"] is not None else 0
     labels = names[begin : begin + max(len(release["question"]["items"]), 1)]
@@ -80,7 +80,7 @@ def items_of(release: Mapping[str, Any]) -> list[Item]:
 
 
 def interval_columns(columns: Sequence[StatementColumn]) -> tuple[int, int, int] | None:
-    """Return the places of the only number of a statement and of its columns low and high, or None if it has more."""
+    """Return the positions of the only value column and of the columns low and high, or None without such columns."""
     names = [column.name.casefold() for column in columns]
     numbers = [place for place, column in enumerate(columns) if is_number(column)]
     ends = [place for place in numbers if names[place] in {"low", "high"}]
@@ -91,16 +91,16 @@ def interval_columns(columns: Sequence[StatementColumn]) -> tuple[int, int, int]
 
 
 def is_time_line(items: Sequence[Item], labels: Sequence[StatementColumn]) -> bool:
-    """True if the items of a statement have one label each, a date or a time, and no two the same."""
+    """Return True if the items of a statement have a single label column of distinct dates or times."""
     dated = [column.type.lower().startswith(_TIMES) for column in labels] == [True]
     return dated and 2 < len(items) == len({item.label for item in items})
 
 
 def statement_items(rows: Sequence[Sequence[Any]], places: tuple[int, int, int]) -> list[Item]:
-    """Return the rows of a statement with their bars; none if a number is missing or outside of its interval.
+    """Return the rows of a statement with their bars; none if a value is missing or outside of its interval.
 
     Args:
-        places: positions of the number and its interval, from `interval_columns`; all other columns are labels.
+        places: positions of the value and its interval, from `interval_columns`; all other columns are labels.
     """
     found = []
     for row in rows:
@@ -113,12 +113,12 @@ def statement_items(rows: Sequence[Sequence[Any]], places: tuple[int, int, int])
 
 
 def is_number(column: StatementColumn) -> bool:
-    """True if a column of a statement's answer holds numbers."""
+    """Return True if a column of a statement's answer is numeric."""
     return column.type.startswith(_NUMBERS)
 
 
 def bars(items: Iterable[tuple[str, float | str, float | str, float | str]]) -> list[Item]:
-    """Return items with their bars, for their labels, values and the ends of their intervals."""
+    """Return items with bars scaled to a common axis, from tuples of label, value, low and high."""
     items = list(items)
     least = min([0.0, *(float(low) for _, _, low, _ in items)])
     most = max([least + 1e-9, *(float(high) for _, _, _, high in items)])
@@ -134,14 +134,14 @@ def bars(items: Iterable[tuple[str, float | str, float | str, float | str]]) -> 
 
 
 def is_time_series(release: Mapping[str, Any]) -> bool:
-    """True if the only item column of a release is a date or a time, and it has values at several of them."""
+    """Return True if the only item column of a release is a date or a time, and more than two items have values."""
     begin = 1 if release["query"]["k"] is not None else 0
     single = len(release["question"]["items"]) == 1 and len(release["columns"]) > begin + 1
     return single and len(release["items"]) > 2 and release["columns"][begin]["type"].startswith(_TIMES)
 
 
 def line_of(items: Sequence[Item]) -> Line:
-    """Return the line of items with values, whose labels are dates or times."""
+    """Return the line chart of items with values, whose labels are dates or times."""
     shown = sorted((item for item in items if item.label != "(missing)"), key=lambda item: item.label)
     times = [datetime.fromisoformat(item.label).replace(tzinfo=None) for item in shown]
     highs, lows = [float(item.high or 0) for item in shown], [float(item.low or 0) for item in shown]
@@ -166,7 +166,7 @@ def line_of(items: Sequence[Item]) -> Line:
 
 
 def _time_ticks(times: Sequence[datetime], xs: Sequence[float]) -> list[tuple[float, str, str]]:
-    """Return about five ticks: where, the day or time, and the year or day where it is another than at the last one."""
+    """Return about five ticks: position, day or time, and the year or day if it differs from the previous tick's."""
     fine, coarse = ("%H:%M", "%-d %b") if any(time.hour or time.minute for time in times) else ("%-d %b", "%Y")
     found, before, room = [], "", 0.0
     for time, x in zip(times, xs, strict=True):
@@ -178,19 +178,19 @@ def _time_ticks(times: Sequence[datetime], xs: Sequence[float]) -> list[tuple[fl
 
 
 def columns(values: Sequence[float]) -> list[tuple[float, float]]:
-    """Return where the columns of a small chart begin and how high they are, in percent."""
+    """Return the position and height of the columns of a small chart, in percent, without empty columns."""
     most = max([0.0, *values])
     return [(round(100 * n / len(values), 2), round(100 * x / most, 1)) for n, x in enumerate(values) if x > 0]
 
 
 def steps(shares: Sequence[float]) -> str:
-    """Return a line that climbs from day to day, as SVG writes it, in an area of 100 by 100."""
+    """Return a step line of daily shares as an SVG `points` attribute, in an area of 100 by 100."""
     ends = [(100 * end / len(shares), share) for day, share in enumerate(shares) for end in (day, day + 1)]
     return " ".join(f"{x:.2f},{100 - 100 * share:.2f}" for x, share in ends)
 
 
 def nice_ticks(least: float, most: float, wanted: int = 4) -> list[float]:
-    """Return round numbers from at or below *least* to at or above *most*, about *wanted* steps apart."""
+    """Return about *wanted* round, evenly spaced numbers that cover the range from *least* to *most*."""
     raw = max(most - least, 1e-9) / wanted
     power = 10 ** math.floor(math.log10(raw))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * (1 - 1e-9))

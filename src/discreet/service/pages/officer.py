@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from discreet.wire.problems import Problem
 
 DAYS = 30
-"""How far charts and previews look back."""
+"""Days of history in charts and previews."""
 
 _PAGE = 1_000
 
@@ -41,13 +41,13 @@ _SIMULATED = (
     ("days", "Days of a period", "30"),
     ("largest", "Users of the largest item", "10000"),
 )
-"""Fields of the simulator: parameter, label and a value to begin with."""
+"""Fields of the simulator: parameter, label and default value."""
 
 _FRACTIONS = ("epsilon_per", "delta_per")
 
 
 class OfficerPages:
-    """Pages of officers; those about keys are for admins."""
+    """Pages of officers; the pages about keys are for admins."""
 
     def __init__(self, site: Site, api: AdminAPI, manager: BudgetManager, catalog: Catalog, runtime: Runtime) -> None:
         self._site, self._api, self._manager, self._catalog = site, api, manager, catalog
@@ -57,7 +57,7 @@ class OfficerPages:
 
     @page("GET", "/officer", role="officer")
     def accounts(self, visit: Visit) -> Response:
-        """Show the tree of accounts, and what each spent on the last days."""
+        """Show the tree of accounts, and their daily spending in the last days."""
         return self._accounts(visit)
 
     @page("POST", "/officer", role="officer")
@@ -100,7 +100,7 @@ class OfficerPages:
 
     @page("POST", "/officer/accounts/{account:path}", role="officer")
     def change_account(self, visit: Visit) -> Response:
-        """Carry out the form that was sent: preview or apply settings, lift a suspension, grant or revoke."""
+        """Process a posted form: preview or apply settings, lift a suspension, grant or revoke."""
         name, act = visit.request.path_params["account"], visit.field("act")
         reason = {"reason": visit.field("reason")}
         call = visit.call(account=name, dataset=visit.field("dataset"), reason=visit.field("reason"))
@@ -151,7 +151,7 @@ class OfficerPages:
         )
 
     def _changes(self, visit: Visit) -> dict[str, Any]:
-        """Return what the form changes; fields left empty stay as they are."""
+        """Return the changes in the form; empty fields change nothing."""
         changes: dict[str, Any] = {}
         if visit.field("epsilon") or visit.field("delta"):
             changes["limit"] = _limit(visit)
@@ -168,7 +168,7 @@ class OfficerPages:
 
     @page("GET", "/officer/catalog", role="officer")
     def catalog(self, visit: Visit) -> Response:
-        """Show what analysts may query, with warnings."""
+        """Show the datasets and columns of the catalog, with warnings."""
         return self._show(visit, "catalog.html", datasets=self._catalog.datasets)
 
     @page("GET", "/officer/ledger", role="officer")
@@ -192,7 +192,7 @@ class OfficerPages:
 
     @page("GET", "/officer/ledger.jsonl", role="officer")
     def export(self, visit: Visit) -> Response:
-        """Return the whole ledger for an audit, a line of JSON for each of its lines."""
+        """Return the whole ledger for an audit, as JSON lines."""
 
         def lines() -> Iterator[str]:
             for head in self._manager.store.heads():
@@ -207,12 +207,12 @@ class OfficerPages:
 
     @page("GET", "/officer/simulator", role="officer")
     def simulator(self, visit: Visit) -> Response:
-        """Show what limits would lead to on made-up counts."""
+        """Show the simulator, with the default parameters on made-up counts."""
         return self._simulator(visit)
 
     @page("POST", "/officer/simulator", role="officer")
     def simulate(self, visit: Visit) -> Response:
-        """Show what limits would lead to on made-up counts, or on those of an answer."""
+        """Simulate parameters on made-up counts, or on the noisy counts of an answer."""
         return self._simulator(visit)
 
     def _simulator(self, visit: Visit) -> Response:
@@ -278,7 +278,7 @@ class OfficerPages:
         )
 
 
-def _read(kind: type[Any], fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a model of that kind
+def _read(kind: type[Any], fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - an instance of *kind*
     return read_body(kind, json.dumps(fields).encode())
 
 
@@ -302,7 +302,7 @@ def _number(value: str, name: str) -> float:
 
 def _fraction(value: str, name: str) -> Fraction:
     try:
-        return Fraction(str(float(value)))  # a text such as 1e-999999999 would be slow
+        return Fraction(str(float(value)))  # Fraction("1e-999999999") would take too long
     except ValueError:
         raise Malformed(f"{name} must be a number, such as 0.15 or 1e-10") from None
 
@@ -318,7 +318,7 @@ def _address(account: str) -> str:
 
 
 def _tree(details: Mapping[str, wire.AccountDetail]) -> Iterator[tuple[str, int]]:
-    """Return all accounts with their depth, each followed by those below it."""
+    """Return all accounts with their depth in the tree, each followed by its descendants."""
 
     def below(parent: str | None, depth: int) -> Iterator[tuple[str, int]]:
         for name in sorted(details):

@@ -1,4 +1,4 @@
-"""Try parameters on made-up or released counts, before they are chosen: never on true counts of the data."""
+"""Simulate privacy parameters on made-up or released counts, never on true counts of the data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from discreet.noise import Bits
 
 ANSWERS = 20
-"""Made-up answers of a simulation."""
+"""The number of simulated answers."""
 
 _NUMBER = re.compile(r"-?\d{1,15}(\.\d+)?")
 
@@ -34,12 +34,12 @@ class Parameters:
     Args:
         epsilon_per: epsilon of one step: an item, a count or a cut-off.
         delta_per: delta of one call.
-        head_limit: dbar, items that are read from the engine.
-        information: k*, steps in a period.
-        calls: l*, calls in a period.
-        k: items that each query asks for.
+        head_limit: dbar, the number of items that are read from the engine.
+        information: k*, the budget of a period in steps.
+        calls: l*, the budget of a period in calls.
+        k: the LIMIT of each query.
         days: days of a period in which the data does not change.
-        largest: users of the largest item; item number r has a part 1/r of them (Zipf).
+        largest: users of the largest item; item number r has 1/r of them (Zipf).
     """
 
     epsilon_per: Fraction
@@ -57,14 +57,14 @@ class Simulation:
     """The results of a simulation.
 
     Args:
-        items: items that are returned on average.
+        items: the mean number of returned items.
         std_error: standard error of a count.
-        smallest_count: the smallest count that is more likely shown than not.
-        steps: steps that an answer costs on average.
-        queries: queries until the budget is exhausted.
-        averaging: chance that the mean of one answer a day reveals a count.
-        differencing: what two answers with a single user between them give away.
-        shown: bound on the chance that a period shows an item of a single user.
+        smallest_count: the smallest count that is shown with a probability above one half.
+        steps: the mean cost of an answer in steps.
+        queries: the number of queries until the budget is exhausted.
+        averaging: the probability that the mean of one answer a day reveals a count.
+        differencing: the result of a differencing attack by two answers that differ in a single user.
+        shown: a bound on the probability that a period shows an item of a single user.
         guarantee: the guarantee of all answers of a period.
     """
 
@@ -83,8 +83,8 @@ def released_counts(text: str) -> list[int]:
     """Return the noisy counts in the text of an answer, largest first; negative ones as 0.
 
     Args:
-        text: a count on each line, or rows of a table or a CSV file, whose count is the first number after the first
-            field.
+        text: a count on each line, or rows of a table or a CSV file; the count of a row is the first number after its
+            first field.
 
     Raises:
         InputError: a line has no such number.
@@ -101,11 +101,11 @@ def released_counts(text: str) -> list[int]:
 
 
 def simulate(tried: Parameters, bits: Callable[[], Bits], counts: Sequence[int] = ()) -> Simulation:
-    """Answer top-k queries over made-up counts by `UnknownGumbel` with Gaussian counts, and attack them.
+    """Simulate top-k queries by `UnknownGumbel` with Gaussian counts, and attacks on their answers.
 
     Args:
         tried: the parameters.
-        bits: returns the randomness of an answer.
+        bits: returns the random source of an answer.
         counts: counts of a release, largest first, in place of made-up ones; all further items have no users.
 
     Raises:

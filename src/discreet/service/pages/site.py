@@ -1,11 +1,11 @@
 """Routes, sessions, templates and security headers of the web page.
 
-A page is a method decorated with `page`. It calls the handler of the API for the same thing, so that no rule is written
-twice; problems are those of the API in HTML.
+A page is a method decorated with `page`. It calls the corresponding handler of the API, so that no rule is implemented
+twice, and renders problems of the API as HTML.
 
-A session is an encrypted cookie: the service stores nothing about it. Every replica reads the cookies of the others,
-because they derive the same key from the secret of the noise. The cookie holds the API key or token, which is checked
-on every request: revoking it ends its sessions.
+A session is an encrypted cookie: the service stores nothing about it. All replicas derive the same key for it from the
+noise secret, so each reads the cookies of the others. The cookie holds the API key or token, which is checked on every
+request, so revoking the key ends its sessions.
 """
 
 from __future__ import annotations
@@ -47,27 +47,27 @@ if TYPE_CHECKING:
 COOKIE = "discreet_session"
 LOGIN_COOKIE = "discreet_login"
 IDLE_SECONDS = 30 * 60
-"""Time without a request after which a session ends."""
+"""The idle timeout of a session."""
 
 LIFETIME_SECONDS = 12 * 60 * 60
-"""Time after which a session ends in any case."""
+"""The maximum lifetime of a session."""
 
 ISSUER_LIFETIME_SECONDS = 60 * 60
-"""The same for a session that began at the issuer of tokens, so that changed roles apply after an hour."""
+"""The maximum lifetime of a session from an issuer login, after which changed roles apply."""
 
 LOGIN_SECONDS = 10 * 60
-"""Time that a login at the issuer may take."""
+"""The timeout of a login at the issuer."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Session:
-    """A session; without a token or a caller, it only protects the form for logging in.
+    """A session; without a token or a caller, it only protects the login form against CSRF.
 
     Args:
         token: an API key, or a token of the issuer; empty before the login.
-        csrf: text that every form of the session has to send back.
-        began: when it began, in seconds since 1970.
-        caller: who logged in at the issuer; None for all others.
+        csrf: the CSRF token that every form of the session must return.
+        began: the start of the session, in seconds since 1970.
+        caller: the identity from a login at the issuer; None for sessions with a token.
     """
 
     token: str
@@ -77,10 +77,10 @@ class Session:
 
 
 class Sessions:
-    """Start, read and write sessions, and logins that the issuer has not answered.
+    """Starts sessions, and reads and writes the cookies of sessions and of pending logins.
 
     Args:
-        key: 32 secret bytes.
+        key: the encryption key of the cookies, 32 secret bytes.
     """
 
     def __init__(self, key: bytes, clock: Callable[[], datetime], random: Callable[[int], bytes]) -> None:
@@ -92,13 +92,13 @@ class Sessions:
         return Session(token, self._random(16).hex(), self._now, caller)
 
     def write(self, session: Session) -> str:
-        """Return the value of the cookie, valid for `IDLE_SECONDS` from now."""
+        """Return the cookie of a session, valid for `IDLE_SECONDS` from now."""
         who = session.caller
         caller = None if who is None else [who.actor, who.account, sorted(who.roles)]
         return self._encrypt(COOKIE, [session.token, session.csrf, session.began, caller])
 
     def read(self, cookie: str | None) -> Session | None:
-        """Return the session of a cookie, or None if it is over or not ours."""
+        """Return the session in a cookie, or None if the session has expired or the cookie is not valid."""
         found = self._decrypt(COOKIE, cookie, IDLE_SECONDS)
         if found is None:
             return None
@@ -109,11 +109,11 @@ class Sessions:
         return Session(token, csrf, began, None if who is None else Identity(who[0], who[1], frozenset(who[2])))
 
     def write_login(self, pending: PendingLogin) -> str:
-        """Return the value of the cookie for a login, valid for `LOGIN_SECONDS` from now."""
+        """Return the cookie of a pending login, valid for `LOGIN_SECONDS` from now."""
         return self._encrypt(LOGIN_COOKIE, list(astuple(pending)))
 
     def read_login(self, cookie: str | None) -> PendingLogin | None:
-        """Return the login of a cookie, or None if it took too long or the cookie is not ours."""
+        """Return the pending login in a cookie, or None if the login has expired or the cookie is not valid."""
         found = self._decrypt(LOGIN_COOKIE, cookie, LOGIN_SECONDS)
         return None if found is None else PendingLogin(*found)
 
@@ -121,7 +121,7 @@ class Sessions:
         return self._fernet.encrypt_at_time(json.dumps([name, *values]).encode(), self._now).decode()
 
     def _decrypt(self, name: str, cookie: str | None, seconds: int) -> list[Any] | None:
-        """Return the values that `_encrypt` wrote under that name, or None if the cookie is not ours or too old."""
+        """Return the values in a cookie that `_encrypt` wrote for *name*, or None if it has expired or is not valid."""
         try:
             found = json.loads(self._fernet.decrypt_at_time((cookie or "").encode(), seconds, self._now))
         except InvalidToken:
@@ -137,7 +137,7 @@ _HERE = Path(__file__).parent
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _FORM = "application/x-www-form-urlencoded"
 _TOKEN_LONGEST = 2_800
-"""Characters of a token that still fit into a cookie once they are encrypted."""
+"""The maximum length of a token whose encryption fits into a cookie, in characters."""
 
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": (
@@ -149,7 +149,7 @@ HEADERS: Mapping[str, str] = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Vary": "Cookie",
 }
-"""Of every page."""
+"""Security headers of every page."""
 
 Handler = TypeVar("Handler", bound="Callable[..., Any]")
 
@@ -160,7 +160,7 @@ class Visit:
 
     Args:
         request: the request; its body has been read.
-        caller: who is logged in; None on pages without a login.
+        caller: the authenticated caller; None on pages without a login.
         form: the fields of a form that was posted.
     """
 
@@ -170,29 +170,29 @@ class Visit:
     form: Mapping[str, list[str]] = field(default_factory=dict)
 
     def call(self, **parameters: Any) -> Call:
-        """Return the call of an API handler with these parameters."""
+        """Return the argument of an API handler, with *parameters* and the caller of this page."""
         if self.caller is None:
             raise Unauthorized("missing")
         return Call(self.request, self.caller, {"Idempotency-Key": self.field("key") or None, **parameters})
 
     def field(self, name: str, default: str = "") -> str:
-        """Return a field of the form, or of the query string of a GET, without white space around it."""
+        """Return a field of the form, or of the query string of a GET, without surrounding white space."""
         if self.request.method == "POST":
             return self.form.get(name, [default])[-1].strip()
         return self.request.query_params.get(name, default).strip()
 
     def fields(self, name: str) -> list[str]:
-        """Return all values of a field."""
+        """Return all nonempty values of a field."""
         found = self.form.get(name, []) if self.request.method == "POST" else self.request.query_params.getlist(name)
         return [value for value in found if value]
 
 
 def page(method: str, path: str, *, role: Role | None = None, login: bool = True) -> Callable[[Handler], Handler]:
-    """Declare that the decorated method answers a page; a plain function runs in a thread.
+    """Declare the decorated method as the handler of a page; a plain function runs in a thread.
 
     Args:
-        role: the role that the caller needs, or None if any role will do.
-        login: False for a page that needs no login.
+        role: the role that the caller needs, or None if any role is allowed.
+        login: False for a page without login.
     """
 
     def declare(handler: Handler) -> Handler:
@@ -206,7 +206,7 @@ class Site:
     """Routes, sessions and templates that all pages share.
 
     Args:
-        login: at the OpenID issuer; None if it has no client for that.
+        login: logins at the OpenID issuer; None if the settings have no client id.
         has_issuer: True if tokens of an OpenID issuer are accepted beside API keys.
     """
 
@@ -235,20 +235,20 @@ class Site:
         return found
 
     def render(self, visit: Visit, template: str, status: int = 200, **values: Any) -> Response:
-        """Return a page."""
+        """Render a template as the response to *visit*."""
         html = self._templates.get_template(template).render(
             caller=visit.caller, csrf=visit.session.csrf, path=visit.request.url.path, **values
         )
         return HTMLResponse(html, status, dict(HEADERS))
 
     def redirect(self, visit: Visit, path: str) -> Response:
-        """Return the redirection to one of our pages after a form was posted."""
+        """Return the redirect to a page of the site after a form was posted."""
         if visit.request.headers.get("HX-Request"):
             return Response(status_code=204, headers={"HX-Redirect": path})
         return RedirectResponse(path, 303)
 
     def problem(self, visit: Visit, error: Exception) -> Problem:
-        """Return the problem of *error*, to be shown beside what caused it.
+        """Return the problem of *error*, to be shown in the form that caused it.
 
         Raises:
             Exception: *error* itself, if it is a bug or ends the session.
@@ -284,7 +284,7 @@ class Site:
 
     @page("GET", "/login/issuer", login=False)
     async def begin_login(self, visit: Visit) -> Response:
-        """Redirect to the login of the issuer."""
+        """Redirect to the login page of the issuer."""
         if self._login is None:
             raise NotFound
         if not _is_private(visit.request):
@@ -306,7 +306,7 @@ class Site:
 
     @page("GET", "/login/callback", login=False)
     async def complete_login(self, visit: Visit) -> Response:
-        """Start a session for a browser that the issuer sends back."""
+        """Handle the redirect from the issuer: start a session, or show the login form again."""
         pending = self._sessions.read_login(visit.request.cookies.get(LOGIN_COOKIE))
         if self._login is None or pending is None:
             return self._login_form(visit, "the login took too long, or began in another browser: begin it again")
@@ -329,7 +329,7 @@ class Site:
 
     @page("GET", "/")
     async def home(self, visit: Visit) -> Response:
-        """Redirect to the first page of the caller's role."""
+        """Redirect to the start page for the caller's role."""
         roles = visit.call().caller.roles
         first = "/ask" if "analyst" in roles else "/officer" if "officer" in roles else "/officer/keys"
         return RedirectResponse(first, 303)
@@ -384,7 +384,7 @@ class Site:
         return endpoint
 
     def _set_session_cookie(self, visit: Visit, response: Response) -> Response:
-        """Write the session's cookie, so that it ends some time after the last page."""
+        """Renew the session cookie on every page, which extends its idle timeout."""
         secure = visit.request.url.scheme == "https"
         response.set_cookie(
             COOKIE, self._sessions.write(visit.session), httponly=True, samesite="strict", secure=secure
@@ -394,7 +394,7 @@ class Site:
     # ---------------------------------------------------------------------------------------------- assets
 
     def _asset_url(self, name: str) -> str | None:
-        """Return the URL of an asset, which changes with its content; None if it was not built."""
+        """Return the URL of an asset, which changes with its content; None if the asset does not exist."""
         found = self._assets.get(name)
         return None if found is None else f"/assets/{name}?v={found.version}"
 
@@ -413,7 +413,7 @@ class Site:
 
 
 class InvalidCsrfToken(InputError):
-    """A form was posted by another page than ours, or by one that is older than the session."""
+    """A form was posted without the CSRF token of the session: from another site, or before the session began."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -430,7 +430,7 @@ class _Asset:
 
 
 def _read_assets() -> dict[str, _Asset]:
-    """Return all assets: our own, and those of others that `make assets` put beside them."""
+    """Return all assets by name: those of this project, and third-party ones copied by `make assets`."""
     types = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
     found = {}
     for path in sorted((_HERE / "assets").rglob("*")):
@@ -447,7 +447,7 @@ def _is_private(request: Request) -> bool:
 
 
 def _is_cross_site_link(request: Request, session: Session | None) -> bool:
-    """Return True if a link of another site led here: the browser withholds the cookie until the page is reloaded."""
+    """Return True if a link on another site led here: the browser omits the strict cookie until a reload."""
     return session is None and request.method == "GET" and request.headers.get("sec-fetch-site") == "cross-site"
 
 
@@ -456,7 +456,7 @@ def _path_of(request: Request) -> str:
 
 
 def _return_to(request: Request) -> str:
-    """Return the page to show after a login: this one, or the one whose form was posted."""
+    """Return the path of the page to show after a login: this page, or the page with the posted form."""
     if request.method == "GET" and not request.headers.get("HX-Request"):
         return _path_of(request)
     shown = urlsplit(request.headers.get("HX-Current-URL") or request.headers.get("referer", ""))
@@ -464,6 +464,6 @@ def _return_to(request: Request) -> str:
 
 
 def _local_path(path: str) -> str:
-    """Return *path* if it is one of ours, otherwise the first page."""
+    """Return *path* if it is a path on this site, otherwise "/", to prevent open redirects."""
     local = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if local else "/"

@@ -51,10 +51,10 @@ def sql_of(query: Mapping[str, Any], user: str = "") -> str:
 
 
 def condition_of(where: Mapping[str, Any], *, nested: bool = False) -> str:
-    """Return a nested filter as the text of a WHERE.
+    """Return a filter in JSON form as the SQL condition of a WHERE clause.
 
     Args:
-        where: the filter.
+        where: the filter, as in the JSON form of a query.
         nested: True to put AND, OR and NOT in parentheses.
     """
     match where:
@@ -77,7 +77,7 @@ def condition_of(where: Mapping[str, Any], *, nested: bool = False) -> str:
 
 @functools.lru_cache(1_000)
 def _quoted(name: str) -> str:
-    """Return a name as statements have it: in quotes unless the parser takes it without."""
+    """Return a name as a SQL identifier, quoted unless the parser accepts it without quotes."""
     if _SIMPLE.fullmatch(name):
         with contextlib.suppress(InputError):
             parse_where(f"{name} = 1")
@@ -93,7 +93,7 @@ def _constant(constant: Mapping[str, str]) -> str:
 
 
 def snippets(sql: str, price: Mapping[str, float], url: str, method: str) -> list[tuple[str, str]]:
-    """Return the same query as SQL, for the Python client and for a shell, by name.
+    """Return the code of a query in SQL, Python and curl, each with the name of the language.
 
     Args:
         method: "query", or "sql" for a whole statement.
@@ -117,7 +117,7 @@ def snippets(sql: str, price: Mapping[str, float], url: str, method: str) -> lis
 
 
 def title_of(query: Mapping[str, Any]) -> str:
-    """Return a query as a title."""
+    """Return the title of a query in words."""
     measure, items, k = query["measure"], query["items"], query.get("k")
     column = measure.get("column")
     counted = {"users": "Users", "rows": "Rows", "sum": f"Sum of {column}", "average": f"Average of {column}"}
@@ -126,7 +126,7 @@ def title_of(query: Mapping[str, Any]) -> str:
 
 
 def why_fewer_items(release: Mapping[str, Any]) -> str | None:
-    """Return why a release has fewer items than its query asked for, or None if it has all of them."""
+    """Return an explanation if a release has fewer items than its query asked for, otherwise None."""
     k, shown = release["question"].get("k"), len(release["items"])
     if k is None or shown >= k:
         return None
@@ -142,17 +142,17 @@ _CHOSEN = {
     SelectVerify.name: "There are few people for so many items, so only the largest were counted, and precisely.",
     TwoRound.name: "There are many people, so all items were counted roughly, and then the larger ones precisely.",
 }
-"""What the branches of the mechanism auto do, without the names of mechanisms."""
+"""Explanations of the choices of the mechanism auto, in plain words, by mechanism."""
 
 
 def chosen_for_you(release: Mapping[str, Any]) -> str | None:
-    """Return in plain words what was chosen after a first noisy look at the data, or None if nothing was."""
+    """Return an explanation in plain words of the mechanism that auto chose, or None without such a choice."""
     sentence = _CHOSEN.get(release["chosen"])
     return None if sentence is None else sentence.format(k=release["question"].get("k") or 0)
 
 
 def mechanism_of(release: Mapping[str, Any]) -> str:
-    """Return by which mechanism a release was made, and why, for experts."""
+    """Return the mechanism of a release and the reason for its choice, for experts."""
     how = f"Answered by {release['mechanism']}"
     if release["chosen"]:
         how += f", which chose {release['chosen']}: {release['why']}"
@@ -160,7 +160,7 @@ def mechanism_of(release: Mapping[str, Any]) -> str:
 
 
 def expected_error(estimate: Estimate) -> list[str]:
-    """Return what error to expect before any data is read, in sentences."""
+    """Return the expected errors of an estimate, in sentences."""
     expected, found = estimate.expected, []
     kind = estimate.question["measure"]["kind"]
     of = "rows" if kind == "rows" else "users"
@@ -180,14 +180,14 @@ def expected_error(estimate: Estimate) -> list[str]:
 
 
 def period_in_words(period: Period) -> str:
-    """Return when charges stop counting."""
+    """Return the budget period in words, as in "in any 30 days"."""
     if period.kind == "sliding":
         return f"in any {period.days} days"
     return "for ever" if period.kind == "forever" else f"in each {period.unit} ({period.zone})"
 
 
 def guarantee_in_words(epsilon: float, delta: float) -> str:
-    """Return what (epsilon, delta) means for one person."""
+    """Return the meaning of (epsilon, delta) for one person, in a sentence."""
     sure = 1 / (1 + math.exp(-min(epsilon, 700.0)))
     return (
         f"From all answers together, an attacker who is 50 % sure that a person is in the data can become at most "
@@ -196,7 +196,7 @@ def guarantee_in_words(epsilon: float, delta: float) -> str:
 
 
 def place_of(problem: Problem) -> str:
-    """Return the part of the form for a query that a problem is about: "sql", "privacy" or "cost"."""
+    """Return the part of the query form to which a problem belongs: "sql", "privacy" or "cost"."""
     if problem.slug in {"malformed", "not-found"}:
         return "sql"
     if problem.slug == "out-of-range":
@@ -208,17 +208,17 @@ def place_of(problem: Problem) -> str:
 
 
 def used_share(cost: Spend, of: Spend) -> float:
-    """Return which part of *of* a cost takes, by whichever of rho and delta it takes more of; 1 if there is none."""
+    """Return the fraction of *of* that a cost takes, the larger of rho and delta; at most 1, and 1 if *of* is 0."""
     return max(_share(cost.rho, of.rho), _share(cost.delta, of.delta))
 
 
 def budget_bar(budget: BudgetReport, cost: Spend | None = None) -> list[tuple[str, float, float]]:
-    """Return the parts of a bar: a name, where it begins and how wide it is, in percent of the limit.
+    """Return the segments of the budget bar: name, start and width, in percent of the limit.
 
-    The bar is of rho or delta, whichever runs out first.
+    The bar shows rho or delta, whichever is exhausted first.
 
     Args:
-        cost: the worst case of a query, shown as a part of what is left.
+        cost: the worst-case cost of a query, shown as a segment of the remaining budget.
     """
     shares = {part: _share(getattr(budget.left, part), getattr(budget.limit, part)) for part in ("rho", "delta")}
     if cost is not None:
@@ -242,7 +242,7 @@ def _share(cost: float, of: float) -> float:
 
 
 def number(value: float | str | None) -> str:
-    """Return a number for people, to four digits if it is not whole."""
+    """Format a number for display: whole numbers exactly, others rounded; None is a dash."""
     if value is None:
         return "–"
     if isinstance(value, str):
@@ -255,7 +255,7 @@ def number(value: float | str | None) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a part of one in percent."""
+    """Format a fraction of 1 as a percentage."""
     shown = 100 * share
     if 0 < shown < 0.1 or 99.5 <= shown < 100:
         return "< 0.1 %" if shown < 1 else f"{shown:.1f} %" if shown < 99.9 else "> 99.9 %"
@@ -263,12 +263,12 @@ def percent(share: float) -> str:
 
 
 def when(text: str | None) -> str:
-    """Return an ISO time for people, to the minute in UTC."""
+    """Format an ISO timestamp for display, to the minute in UTC; None is "never"."""
     return "never" if text is None else f"{datetime.fromisoformat(text):%-d %b %Y, %H:%M} UTC"
 
 
 def label(values: Sequence[Any]) -> str:
-    """Return the label of an item."""
+    """Join the values of an item to its label."""
     return " · ".join("(missing)" if value is None else str(value) for value in values)
 
 

@@ -1,4 +1,4 @@
-// What HTML cannot do: copy, sort, highlight, complete names, show how long a query takes. Everything works without it.
+// Enhancements: copy, sort, highlight, complete names, show the duration of a query. The pages work without scripts.
 "use strict";
 
 const KEYWORDS = /^(select|from|where|group|by|order|limit|and|or|not|in|is|null|like|between|desc|asc|count|sum|avg|distinct|as|date|timestamp|true|false|having|with|join|on|case|when|then|else|end|over|partition|qualify|offset|union|all|except|intersect|explain)$/i;
