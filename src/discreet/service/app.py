@@ -75,7 +75,7 @@ class Runtime:
         clock: returns the current time, with a time zone.
         monotonic: returns monotonic seconds, for rates and durations.
         pause: waits for a number of seconds in the event loop.
-        new_id: returns an id that is unique for ever: 1 to 200 letters, digits, - and _.
+        new_id: returns a new unique id: 1 to 200 letters, digits, - and _.
         random: returns a number of random bytes, such as `secrets.token_bytes`.
     """
 

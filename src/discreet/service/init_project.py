@@ -42,7 +42,7 @@ DATA, ORGANISATION, ANALYST = "data", "example", "ann@example"
 """The first accounts: all data, an organisation, and one of its analysts."""
 
 RETENTION_DAYS = 30
-"""The period of their budgets, if the catalog does not say how long data is kept."""
+"""The budget period in days for datasets without `retention_days`."""
 
 # In the order in which they are moved: the settings last, because nothing starts without them.
 _FILES = (
@@ -296,7 +296,7 @@ def staged(folder: Path, names: Sequence[str], *, aside: str | None) -> Iterator
     except BaseException:
         shutil.rmtree(stage, ignore_errors=True)
         if made:
-            with contextlib.suppress(OSError):  # another process wrote something there
+            with contextlib.suppress(OSError):  # another process wrote a file to it
                 folder.rmdir()
         raise
     shutil.rmtree(stage, ignore_errors=True)

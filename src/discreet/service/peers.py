@@ -204,7 +204,7 @@ class Peers:
     # ---------------------------------------------------------------------------------------------- outgoing messages
 
     def exchange(self) -> None:
-        """Exchange messages with each data centre once; those that cannot be reached are tried again in the next round.
+        """Exchange messages with each data centre once; the next round retries unreachable ones.
 
         Raises:
             StoreBehind: see `behind`.
@@ -447,7 +447,7 @@ class ShareRequests:
                 backoff.left, backoff.next = backoff.next, min(2 * backoff.next, BACKOFF_MOST)
 
     def _short(self, needs: dict[str, Amount]) -> Iterator[ShareRequest]:
-        """Yield requests of accounts that are short: first those with refused queries, then those nearly spent."""
+        """Yield requests of accounts that are short: first after refused queries, then if nearly spent."""
         names = [*list(needs)[:ENTRIES_MOST], *(name for name in self._nearly_spent() if name not in needs)]
         for name in names[:ENTRIES_MOST]:
             with contextlib.suppress(UnknownAccount):

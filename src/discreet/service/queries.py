@@ -104,7 +104,7 @@ class Queries:
 
         Args:
             requested: the privacy parameters and options of the request.
-            catalog: the datasets and columns that the account may query; errors name no others.
+            catalog: the datasets and columns granted to the account; errors name only these.
 
         Raises:
             NotFound: *catalog* has no such dataset or column.

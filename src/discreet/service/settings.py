@@ -25,7 +25,7 @@ from discreet.service.auth.gate import Role
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
-def _path(value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - whatever the file holds
+def _path(value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - any TOML value
     if not isinstance(value, str | Path):
         raise invalid("must be text in quotes")
     if not str(value).strip() or "\0" in str(value):
@@ -45,7 +45,7 @@ def _between(low: Fraction, high: Fraction, said: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _epsilon(value: Any) -> float:  # noqa: ANN401 - whatever the file holds
+def _epsilon(value: Any) -> float:  # noqa: ANN401 - any TOML value
     if not isinstance(value, int | float | Decimal) or isinstance(value, bool):
         raise invalid("must be a number")
     if not math.isfinite(value) or not 1e-6 <= value <= 100:
@@ -223,7 +223,7 @@ class Defaults(Table):
 
     @model_validator(mode="before")
     @classmethod
-    def _resolve(cls, given: Any) -> Any:  # noqa: ANN401 - whatever the file holds
+    def _resolve(cls, given: Any) -> Any:  # noqa: ANN401 - any TOML value
         if not isinstance(given, dict):
             return given
         names = set(given) & {"preset", "epsilon", "delta", "epsilon_per", "delta_per", "information"}
@@ -252,7 +252,7 @@ class Defaults(Table):
 
 
 class Limits(Table):
-    """Limits of one query; those of its dataset hold too."""
+    """Limits of one query; the limits of its dataset apply, too."""
 
     k_most: int = Field(default=10_000, ge=1, le=10_000_000, description="The largest k of a top k.")
     head_limit_most: int = Field(default=1_000_000, ge=1, le=10_000_000, description="The largest head limit.")
@@ -298,7 +298,7 @@ class Oidc(Table):
 
 
 class DataCentre(Table):
-    """This data centre, and the others that share the budgets."""
+    """This data centre, and the other data centres that share its budgets."""
 
     name: CentreName = Field(description="Name of this data centre; it never changes.")
     peers: Annotated[

@@ -149,7 +149,7 @@ class AdminAPI:
     def preview(self, call: Call, body: wire.AccountChanges) -> wire.Preview:
         """Replay the queries of the last days against changed settings of an account.
 
-        Returns the queries that the changed budget would refuse. Nothing is changed; parents and children are ignored.
+        Counts the queries that the changed limit would refuse. Nothing is changed; parents and children are ignored.
         """
         account = altered(self._store.account(call.parameters["account"]), body)
         since_us, entries = self._recent_entries(call.parameters["days"])

@@ -156,7 +156,7 @@ class Operation:
     description: str = ""
 
     def __call__(self, handler: Handler) -> Handler:
-        summary, _, description = inspect.getdoc(handler).partition("\n\n")  # type: ignore[union-attr]  # all have one
+        summary, _, description = inspect.getdoc(handler).partition("\n\n")  # type: ignore[union-attr]  # all have docstrings
         summary = summary.rstrip(".")
         description = " ".join(description.split()) or f"{summary}."
         if self.role is not None:
@@ -207,7 +207,7 @@ def operations_of(handlers: object) -> list[tuple[Operation, Callable[..., Any]]
 
 
 def routes_of(gate: Gate, *handlers: object) -> list[Route]:
-    """Return the routes of all operations of *handlers*, one for each path, in the order of their declaration."""
+    """Return the routes of all operations of *handlers*, grouped by path, in the order of declaration."""
     by_path: dict[str, dict[str, ASGIApp]] = {}
     for each in handlers:
         for declared, handler in operations_of(each):
