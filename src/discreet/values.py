@@ -25,10 +25,10 @@ DELTA_QUANTUM = Fraction(1, 10**27)
 """Costs are whole multiples of this much delta."""
 
 LARGEST_EXPONENT = 1_000
-"""Powers of ten in a number that is written as text: beyond, reading it exactly would take forever."""
+"""Largest power of ten in a number written as text: larger ones would take forever to parse exactly."""
 
 SHARE_UNIT = 2**16
-"""A user's part in the shares of an `ExactHead` is a whole multiple of 1 / SHARE_UNIT."""
+"""A user's contribution to the shares of an `ExactHead` is a whole multiple of 1 / SHARE_UNIT."""
 
 LARGEST_COUNT = 2**62
 """Counts and sums above this are refused, so that one of them plus noise always fits an int64."""
@@ -43,7 +43,7 @@ def _ceil_to(value: Fraction | int | float, quantum: Fraction, name: str) -> Fra
         raise InputError(f"{name} must be a number, not {value!r}") from None
     if exact.numerator < 0:
         raise InputError(f"{name} must not be negative")
-    if quantum.denominator % exact.denominator == 0:  # a multiple of the quantum already, as all sums of costs are
+    if quantum.denominator % exact.denominator == 0:  # already a multiple of the quantum, like all sums of costs
         return exact
     return math.ceil(exact / quantum) * quantum
 
@@ -52,7 +52,7 @@ def exact(value: float | str | Fraction, name: str) -> Fraction:
     """Return a number exactly as written: 1e-8 means 1/100,000,000, not the nearest float.
 
     Raises:
-        InputError: it is not a finite number.
+        InputError: *value* is not a finite number.
     """
     if isinstance(value, int | Fraction):
         return Fraction(value)
@@ -77,7 +77,7 @@ def number(value: float, name: str) -> float:
     """Return *value*, any kind of number, as a float; infinities and NaN are allowed.
 
     Raises:
-        InputError: it is none, or has hundreds of digits.
+        InputError: *value* is not a number, or has hundreds of digits.
     """
     try:
         return float(value)
@@ -91,7 +91,7 @@ def check_text(value: str, name: str) -> str:
     """Return *value* if it is text.
 
     Raises:
-        InputError: it is not.
+        InputError: *value* is not text.
     """
     given: object = value
     if not isinstance(given, str):
@@ -103,7 +103,7 @@ def whole(value: int, name: str) -> int:
     """Return *value*, any kind of whole number, as an int.
 
     Raises:
-        InputError: it is none.
+        InputError: *value* is not a whole number.
     """
     try:
         return operator.index(value)
@@ -124,7 +124,7 @@ def float_below(value: Fraction) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost of an answer: delta-approximate rho-zCDP (Bun & Steinke 2016), the unit of all costs.
+    """The cost of a release: delta-approximate rho-zCDP (Bun & Steinke 2016), the unit of all costs.
 
     Both parts are exact multiples of `RHO_QUANTUM` and `DELTA_QUANTUM`; values are rounded *up* to them.
     Costs of adaptively chosen steps add.
@@ -143,7 +143,7 @@ class Cost:
 
     @classmethod
     def at_most(cls, rho: Fraction | float, delta: Fraction | float) -> Cost:
-        """Return a limit: the largest cost that is nowhere above *rho* and *delta* (limits round down, costs up)."""
+        """Return a limit: the largest cost with parts at most *rho* and *delta* (limits round down, costs up)."""
         return cls(
             math.floor(Fraction(rho) / RHO_QUANTUM) * RHO_QUANTUM,
             math.floor(Fraction(delta) / DELTA_QUANTUM) * DELTA_QUANTUM,
@@ -167,10 +167,10 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """How far one user can move the counts.
+    """The largest change of the counts by one user.
 
     Args:
-        groups_per_user: the most items one user adds to (l_0, the papers' Delta); None where nothing bounds it.
+        groups_per_user: the most items that one user adds to (l_0, the papers' Delta); None if unbounded.
         rows_per_group: the most that one user adds to one item (l_infinity, tau); 1 when distinct users are counted.
     """
 
@@ -191,20 +191,20 @@ class Sensitivity:
 class ExactHead:
     """The largest counts of a histogram, exact: the secret that mechanisms protect.
 
-    It shows nothing of itself: no repr, no equality, no encoder.
+    Its repr shows no data, and it has neither equality of values nor an encoder, so that it does not leak by accident.
 
     Args:
-        counts: int64 counts of shape (n,), descending, none negative, n <= limit + 1. Ties stand in an order that
-            depends on labels only.
-        limit: how many items may be released (dbar); the engine reads limit + 1.
-        labels: the n labels, in whatever columnar form the engine and the release share; mechanisms never look.
+        counts: int64 counts of shape (n,), descending, none negative, n <= limit + 1. The order of equal counts depends
+            on labels only.
+        limit: the most items that may be released (dbar); the engine reads limit + 1.
+        labels: the n labels, in the columnar form that the engine and the release share; mechanisms never read them.
         sums: int64 sums of a column beside the counts, shape (n,), in units of its last digit, none beyond 2^62 on
             either side of 0; None without sums.
-        bounded: the sums if what each user adds is clipped to each of m bounds, ascending, int64 of shape (n, m); None
-            unless a bound is chosen from them.
-        shares: int64 of shape (m + 1,) in units of 1 / `SHARE_UNIT`: of each user of the rows that count, the shares of
-            their items whose sums are above bound i - 1 and at most bound i, added up over users. The last is above all
-            bounds. A user moves them by 1 together. None unless a bound is chosen.
+        bounded: the sums with each user's contribution clipped to each of m bounds, ascending, int64 of shape (n, m);
+            None unless a bound is chosen from them.
+        shares: int64 of shape (m + 1,) in units of 1 / `SHARE_UNIT`: the share of a user's items whose sums are above
+            bound i - 1 and at most bound i, added up over the users of all rows that the query selects. The last entry
+            is for sums above all bounds. One user moves it by at most 1 in the 1-norm. None unless a bound is chosen.
     """
 
     counts: NDArray[np.int64]
@@ -259,7 +259,7 @@ class UserItemPairs(Protocol):
 
     The pairs do not change between two queries. Rows without a user are left out, and so are users with more than
     `LARGEST_BASKET` items. Items are numbered 0, 1, ... in ascending order of their labels, as heads order ties.
-    Every array is int64. Nothing that a query returns may be logged or shown.
+    Every array is int64. No result of a query may be logged or shown.
     """
 
     def users_by_size(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -274,7 +274,7 @@ class UserItemPairs(Protocol):
         ...
 
     def weighted_sums(self, limit: float) -> NDArray[np.int64]:
-        """Add up the weights of every item's users: max(0, floor(W min(1, limit / sqrt(n))) - 1) for one of n items.
+        """Add up the weights of every item's users: max(0, floor(W min(1, limit / sqrt(n))) - 1) for a user of n items.
 
         W is `WEIGHT_UNIT`. The 1 that is subtracted makes up for the rounding of the root, so that the squared weights
         of a user's items never add up to more than (W limit)^2.
@@ -332,11 +332,11 @@ class UserItemPairs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Clipping:
-    """The privately chosen bound on what a user adds to a sum, and a noisy estimate of what it clips.
+    """The privately chosen bound on a user's contribution to a sum, and a noisy estimate of the clipped share.
 
     Args:
-        bound: in units of the column's last digit.
-        share: of a user's items, the share whose sums are above the bound, averaged over the users; from 0 to 1.
+        bound: the bound, in units of the column's last digit.
+        share: the share of a user's items whose sums are above the bound, averaged over the users; from 0 to 1.
         low: lower end of a 95 % interval for the share.
         high: upper end.
     """
@@ -358,7 +358,7 @@ class Measured:
             (m,).
         low: lower ends of 95 % intervals for the true values, shape (m,), of the type of the values.
         high: upper ends, of the same shape and type.
-        clipping: what the values are clipped to, if it was chosen privately; None if not, or if nothing was released.
+        clipping: the bound to which values are clipped, if it was chosen privately; None if not, or without items.
     """
 
     name: Literal["sum", "average"]
@@ -371,7 +371,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a mechanism. All of it is safe to publish.
+    """The result of a mechanism. All fields are safe to publish.
 
     Args:
         positions: rows of the head that were released, shape (m,), in the order of release.
@@ -381,10 +381,10 @@ class Outcome:
         high: upper ends, shape (m,), or None.
         ordered: True if the order is a ranking; False if it was shuffled.
         complete: True if everything requested was returned.
-        cost: what is charged: never above the mechanism's worst cost.
+        cost: the cost to charge, never above the mechanism's worst cost.
         measured: sums or averages of the released items, or None without.
-        chosen: the mechanism that a mechanism with a choice took, or None.
-        why: a sentence that says why, from noisy values alone; None if there was no choice.
+        chosen: name of the mechanism that was chosen, for mechanisms that choose one, or None.
+        why: the reason for the choice in one sentence, from noisy values alone; None without a choice.
     """
 
     positions: NDArray[np.int64]

@@ -13,12 +13,12 @@ and some adaptive sequence attains it (Dong, Durfee & Rogers 2020, section 6, gi
 The proof is in docs/accounting.md ("What other theorems say").
 
 What it covers: exponential mechanisms and their peels (so the Gumbel mechanisms, whose lost mass comes on top of
-delta), Laplace noise of scale 2 tau / epsilon per count, anything epsilon/2-DP; *fewer* than k steps and stopping at
+delta), Laplace noise of scale 2 tau / epsilon per count, any epsilon/2-DP step; *fewer* than k steps and stopping at
 any time (t = 0 is the step that does nothing), hence pay-what-you-get; steps of a smaller epsilon.
 
-What it does not cover: Gaussian counts (they are not bounded-range); a budget spent in unequal steps and counted in
-rho (two steps of epsilon/2 cost less rho than one of epsilon, but count as two here); a k that grows afterwards. For
-those use zCDP (`filter`, `convert`). There is deliberately no accountant here that convolves privacy loss
+What it does not cover: Gaussian counts (they are not bounded-range); a budget spent in unequal steps and accounted in
+rho (two steps of epsilon/2 cost less rho than one of epsilon, but are two steps here); a k that grows afterwards. Use
+zCDP for these (`odometer`, `convert`). There is deliberately no accountant here that convolves privacy loss
 distributions of mixed Laplace, Gumbel and Gaussian steps: such a convolution is right for steps fixed in advance, but
 no theorem makes it right where an analyst chooses the next kind of step after seeing the last answer.
 
@@ -43,26 +43,26 @@ from discreet.accounting.bounds import LARGEST_EPSILON, MOST_STEPS, demand, nona
 from discreet.accounting.convert import delta_tight, epsilon_tight
 
 LARGEST_SUM = 10_000.0
-"""Largest k * epsilon: beyond, the grid would have too many points."""
+"""Largest k * epsilon: with larger ones the grid would have too many points."""
 
 _Array = NDArray[np.float64]
 
 _FLOOR = 1e-6
-_RISE = 1e-9  # per step, relative: keeps the floor above what is a mere rounding error over the floor before
+_RISE = 1e-9  # relative, per step: raises the floor by more than the rounding errors of a step
 _LEAST_DELTA = 1e-280
 _WORK = 6.8e7  # grid points times steps, by default: a few seconds
 
 
 def adaptive_epsilon(k: int, epsilon: float, delta: float, resolution: int | None = None) -> float:
-    """Return epsilon for which k adaptive epsilon-BR steps are always (epsilon, *delta*)-DP: the optimum, rounded up.
+    """Return the smallest total, rounded up, for which k adaptive epsilon-BR steps are always (total, *delta*)-DP.
 
-    3,000 steps take a few seconds, by the default resolution.
+    With the default resolution 3,000 steps take a few seconds.
 
     Args:
-        k: steps at most, from 1 to `MOST_STEPS`.
-        epsilon: of each step, above 0, at most `LARGEST_EPSILON`; k * epsilon at most `LARGEST_SUM`.
-        delta: of the composition alone (mass that mechanisms lose comes on top); at least 0, below 1; what is below
-            1e-280 counts as 0.
+        k: the most steps, from 1 to `MOST_STEPS`.
+        epsilon: epsilon of each step, above 0, at most `LARGEST_EPSILON`; k * epsilon at most `LARGEST_SUM`.
+        delta: delta of the composition alone (mass that mechanisms lose comes on top); at least 0, below 1; taken as 0
+            if below 1e-280.
         resolution: grid points per epsilon, from 4 to 4096; None for as many as a few seconds allow.
 
     Raises:
@@ -79,10 +79,10 @@ def adaptive_epsilon(k: int, epsilon: float, delta: float, resolution: int | Non
 
 
 def adaptive_delta(k: int, epsilon: float, total: float, resolution: int | None = None) -> float:
-    """Return delta for which k adaptive epsilon-BR steps are always (*total*, delta)-DP: the optimum, rounded up.
+    """Return the smallest delta, rounded up, for which k adaptive epsilon-BR steps are always (*total*, delta)-DP.
 
     Args:
-        total: epsilon of the whole, at least 0.
+        total: epsilon of all steps together, at least 0.
 
     Raises:
         InputError: a value outside its range.
@@ -100,7 +100,7 @@ def adaptive_delta(k: int, epsilon: float, total: float, resolution: int | None 
 class _Grid:
     """The grid in a, its constants, and one step of the recursion.
 
-    Arrays of values hold a = -epsilon first, a = 0 at index `resolution`, and end in points at the floor.
+    Arrays of values begin at a = -epsilon, have a = 0 at index `resolution`, and end with points at the floor.
     """
 
     def __init__(self, epsilon: float, resolution: int) -> None:
@@ -118,27 +118,27 @@ class _Grid:
         return k * self.resolution * 2.0**-48 / self.spread
 
     def values(self, k: int, floor: float) -> _Array:
-        """Return V_k at a = 0, h, 2h, ..., at least *floor* > 0; points after the last one have the value *floor*."""
+        """Return V_k, at least *floor* > 0, at a = 0, h, 2h, ...; all further points have the value *floor*."""
         values, front = np.full(3 * self.resolution + 2, floor), 0
         for j in range(1, k + 1):
             values, front = self.step(values, front, floor * (1 + j * _RISE))
         return values[self.resolution :]
 
     def step(self, values: _Array, front: int, floor: float) -> tuple[_Array, int]:
-        """Return V_j, given V_{j-1}.
+        """Compute V_j from V_{j-1}.
 
         In x = e^a the supremum over t is the highest, at x, of all chords of W = V_{j-1} from u to u e^epsilon, u any
         point of [x e^-epsilon, x]. W is linear between grid points, so for u in cell i (right of grid point u_i) and x
         at the grid point d places right of u_i, with s^2 = e^(dh), the chord is a - b s^2 - (P v + Q s^2 / v) + P +
         Q s^2 where v = u / u_i: highest, within the cell, at v = s sqrt(Q / P), where it is (s sqrt(Q) - sqrt(P))^2
-        above its height a - b s^2 at v = 1. That is inside the cell for d h in [ln r, ln r + 2h], r = P / Q, only; and
-        where no cell has its best inside, moving u towards the cells that have makes chords higher. So for a band of x
-        it is enough to look at those d that occur in it, and one more on the right.
+        above its height a - b s^2 at v = 1. That v is inside the cell only for d h in [ln r, ln r + 2h], r = P / Q;
+        where no cell has its maximum inside, moving u towards cells that do makes chords higher. So for a band of x it
+        is enough to try the values of d that occur in it, and one more on the right.
 
         Args:
             values: V_{j-1}; shape (resolution + front + 2 resolution + 2,).
-            front: how many points from a = 0 on are above the floor.
-            floor: what values of V_j are raised to.
+            front: the number of points, from a = 0 on, above the floor.
+            floor: the least value of V_j; smaller ones are raised to it.
 
         Returns:
             V_j and its front.
@@ -190,7 +190,7 @@ class _Grid:
         return range(max(first, 1), min(last, self.resolution) + 1)
 
     def crossing(self, values: _Array, delta: float) -> float:
-        """Return the least a >= 0 where the chords through *values* are at most *delta*, rounded up."""
+        """Return the least a >= 0, rounded up, at which the chords through *values* are at most *delta*."""
         i = int(np.argmax(values <= delta))
         if i == 0:
             return 0.0
@@ -198,14 +198,14 @@ class _Grid:
         return ((i - 1) * self.h + math.log1p(share * self.growth)) * (1 + 1e-12)
 
     def at(self, values: _Array, a: float) -> float:
-        """Return the chords through *values* at *a* >= 0."""
+        """Interpolate *values* at *a* >= 0 by chords."""
         i = min(math.floor(a / self.h), len(values) - 2)
         share = min(math.expm1(max(a - i * self.h, 0.0)) / self.growth, 1.0)
         return float(values[i] + share * (values[i + 1] - values[i])) * (1 + 1e-12)
 
 
 def _bands(end: int, resolution: int) -> list[tuple[int, int]]:
-    """Cut 0..end into bands that widen away from the end, where the best t changes fastest."""
+    """Split 0..end into bands, narrowest near the end, where the best t changes fastest."""
     cuts, distance = [end], 2 * resolution
     while end - distance > resolution:
         cuts.append(end - distance)

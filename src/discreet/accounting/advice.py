@@ -14,7 +14,7 @@ epsilon^2. None of this replaces the guarantee, which is in `Advice.guarantee`.
 - "tight": lost masses add without a factor (`bounds.linkedin_system`), so delta = delta* / (2 l*), delta' = delta* / 2,
   and the tight conversion. Its epsilon_per is 10 to 20 % larger for the same guarantee.
 
-All functions raise `InputError` for a value outside the range that they give, and name it.
+All functions raise `InputError`, with the name of the argument, for a value outside the documented range.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from discreet.values import Cost
 
 CountNoise: TypeAlias = Literal["gaussian", "laplace"]
-"""Noise of a released count at the price of one step: sigma or b = 2 / epsilon_per."""
+"""Noise of a released count at the cost of one step: sigma or b = 2 / epsilon_per."""
 
 Rule: TypeAlias = Literal["published", "tight"]
 
@@ -56,7 +56,7 @@ def averaging(epsilon_per: float, answers: int, tolerance: float = 0.5, noise: C
 
     Args:
         epsilon_per: above 0, at most `LARGEST_EPSILON`.
-        answers: how many, on data that did not change; from 1 to `MOST_ANSWERS`.
+        answers: the number of answers, on data that did not change; from 1 to `MOST_ANSWERS`.
         tolerance: in counts, above 0; at 1/2 rounding the mean reveals the count.
         noise: of the counts, "gaussian" or "laplace".
     """
@@ -73,12 +73,12 @@ def averaging(epsilon_per: float, answers: int, tolerance: float = 0.5, noise: C
 
 @dataclass(frozen=True, slots=True)
 class Differencing:
-    """What the difference of two top-k results that differ by one user reveals (8.3.2).
+    """The differencing attack (8.3.2): compare two top-k results on data that differ by one user.
 
     Args:
-        chance: that one released count is within the tolerance of the truth.
+        chance: the chance that one released count is within the tolerance of the truth.
         items: the largest k for which two results are expected to share less than one such count: below 1 / chance^2.
-        information: what two such results cost: 2 (2 items + 1) steps for labels, counts and cut-offs.
+        information: the cost of two such results: 2 (2 items + 1) steps for labels, counts and cut-offs.
     """
 
     chance: float
@@ -98,13 +98,13 @@ class Workload:
     """The expected workload of a system of private counts. All of it is public.
 
     Args:
-        period_days: how long the same data can be queried, and the budget's period; from 1 to `MOST_ANSWERS`.
+        period_days: days for which the same data can be queried, and the budget's period; from 1 to `MOST_ANSWERS`.
         queries_per_day: at least 1.
         results_per_query: items per answer, each with a count; at least 1.
         tolerance: an estimate this close to a count reveals it; above 0.
         noise: of the counts, "gaussian" or "laplace".
-        averaging_chance: how likely averaging may succeed; above 0 and below 1. The paper accepts "about" 11 %.
-        leak_chance: how likely a period may show an item of a single user; at least 1e-20 and below 1.
+        averaging_chance: accepted chance that averaging succeeds; above 0 and below 1. The paper accepts "about" 11 %.
+        leak_chance: accepted chance that a period shows an item of a single user; at least 1e-20 and below 1.
     """
 
     period_days: int
@@ -118,10 +118,10 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a parameter has its value.
+    """The reason for the value of a parameter.
 
     Args:
-        sentence: one sentence.
+        sentence: the reason in one sentence.
     """
 
     parameter: str
@@ -133,12 +133,12 @@ class Advice:
     """The parameters chosen for a workload, with reasons.
 
     Args:
-        epsilon_per: of each step, rounded down to two digits.
+        epsilon_per: epsilon of each step, rounded down to two digits.
         information: k*, steps per period.
         calls: l*, calls per period.
-        delta_per: of each call, rounded down to one digit.
+        delta_per: delta of each call, rounded down to one digit.
         guarantee: the guarantee of all answers of a period together.
-        reasons: one for each of the above, in this order.
+        reasons: one for each of the other fields, in this order.
     """
 
     epsilon_per: Fraction
@@ -153,7 +153,7 @@ def advise(use: Workload) -> Advice:
     """Choose parameters for a workload.
 
     Raises:
-        InputError: a value outside its range, or a tolerance so wide that any useful noise stays within it.
+        InputError: a value outside its range, or a tolerance so wide that all useful noise is within it.
     """
     days, results = use.period_days, use.results_per_query
     demand(1 <= days <= MOST_ANSWERS, "period_days", f"from 1 to {MOST_ANSWERS:,}", days)
@@ -230,7 +230,7 @@ def _why_delta(calls: int, delta_per: Fraction) -> str:
 def _round_down(value: float, digits: int) -> Fraction:
     """Return *value* > 0, rounded down to *digits* significant decimal digits."""
     exact, magnitude = Fraction(value), math.floor(math.log10(value))
-    if exact < Fraction(10) ** magnitude:  # the float 1e-6 is, and its logarithm is -6
+    if exact < Fraction(10) ** magnitude:  # round-off: the float 1e-6 has the logarithm -6
         magnitude -= 1
     unit = Fraction(10) ** (magnitude - digits + 1)
     return math.floor(exact / unit) * unit
@@ -259,9 +259,9 @@ class Settings:
     Args:
         information: k*, in bounded-range steps.
         calls: l*, over unknown domains.
-        epsilon_per: of each step.
+        epsilon_per: epsilon of each step.
         delta_per: mass that each call may lose; 0 without calls.
-        delta: delta', what the conversion may fail by.
+        delta: delta', the failure probability of the conversion.
     """
 
     information: int
@@ -278,17 +278,17 @@ class Settings:
 def settings_for(epsilon: float, delta: Fraction, information: int, calls: int, rule: Rule = "tight") -> Settings:
     """Return the largest epsilon_per and delta_per that keep a budget's guarantee.
 
-    For a handful of steps (about eight, at usual deltas) their plain sum is the better bound; epsilon_per is then
-    epsilon / k*, and the cost in zCDP is above what the guarantee converts to.
+    For few steps (up to about eight, at usual deltas) the sum of their epsilons is the better bound; epsilon_per is
+    then epsilon / k*, and the cost in zCDP exceeds the rho that the guarantee converts to.
 
     Args:
-        epsilon: epsilon*, promised for the whole budget, above 0 and finite.
+        epsilon: epsilon*, the guarantee of the whole budget, above 0 and finite.
         delta: delta*, above 0, below 1.
         information: k*, at least 1.
         calls: l*, at least 0. Without calls nothing is lost, and the tight rule gives all of delta to the conversion.
 
     Raises:
-        InputError: a value outside its range, or so many calls that none could lose as much as 1e-27.
+        InputError: a value outside its range, or so many calls that delta_per would be below 1e-27.
     """
     demand(information >= 1, "information", "at least 1", information)
     rho, delta_per, conversion = _split(epsilon, delta, calls, rule)
@@ -297,10 +297,10 @@ def settings_for(epsilon: float, delta: Fraction, information: int, calls: int, 
 
 
 def information_for(epsilon: float, delta: Fraction, epsilon_per: Fraction, calls: int, rule: Rule = "tight") -> int:
-    """Return the largest information budget k* that keeps a guarantee at a given epsilon_per; it may be 0.
+    """Return the largest information budget k*, possibly 0, that keeps a guarantee at *epsilon_per*.
 
     Args:
-        epsilon_per: of each step, above 0.
+        epsilon_per: epsilon of each step, above 0.
     """
     demand(epsilon_per > 0, "epsilon_per", "above 0", epsilon_per)
     rho, _, _ = _split(epsilon, delta, calls, rule)

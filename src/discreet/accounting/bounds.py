@@ -1,7 +1,7 @@
 """Published composition theorems: epsilon of many steps from the epsilons of each, for reports and comparisons.
 
-All functions are pure, take and return floats, and lean to the safe side: epsilon and delta are rounded up, by far more
-than their rounding errors. All raise `InputError` for a value outside the range that they give, and name it.
+All functions are pure, take and return floats, and round to the safe side: epsilon and delta up, by far more than their
+rounding errors. All raise `InputError`, with the name of the argument, for a value outside the documented range.
 
 A "step" is one differentially private answer. Two kinds occur:
 
@@ -9,9 +9,9 @@ A "step" is one differentially private answer. Two kinds occur:
 - epsilon-bounded-range (BR; Durfee & Rogers 2019, section 4.2): the loss stays in an interval of *length* epsilon, as
   it does for the exponential mechanism on counts and for Laplace noise of scale 2 tau / epsilon on one count.
 
-epsilon-BR implies epsilon-DP, and epsilon-DP implies 2 epsilon-BR: that is how to use one kind of bound for the other.
+epsilon-BR implies epsilon-DP, and epsilon-DP implies 2 epsilon-BR, so that bounds for one kind apply to the other.
 Every bound but `nonadaptive_br` allows steps that are chosen after seeing earlier answers, as long as their epsilons
-were fixed before. The guarantees of this library are counted in zCDP (`filter`); the sharpest statement for equal BR
+were fixed in advance. This library accounts its guarantees in zCDP (`odometer`); the sharpest statement for equal BR
 steps is in `adaptive`.
 """
 
@@ -38,11 +38,11 @@ MOST_STEPS = 10_000
 """Most steps of the exact optima: up to here their rounding errors are known to be below `_OPTIMUM_SLACK`."""
 
 LARGEST_EPSILON = 50.0
-"""Largest epsilon of a step, in the exact optima."""
+"""Largest epsilon of a step for the exact optima."""
 
 _SLACK = 1e-12
-_OPTIMUM_SLACK = 1e-9  # ln k! is good to 3e-11 and k epsilon to 6e-11; a mass has a handful of each
-_LEAST_DELTA = 1e-280  # below, masses underflow: nothing is claimed but the sum of the epsilons
+_OPTIMUM_SLACK = 1e-9  # errors: ln k! 3e-11, k epsilon 6e-11; a mass has a few terms of each
+_LEAST_DELTA = 1e-280  # smaller masses underflow: then the result is the sum of the epsilons
 
 
 def demand(fulfilled: bool, name: str, allowed: str, value: object) -> None:
@@ -59,7 +59,7 @@ def basic(epsilons: Iterable[float]) -> float:
     """Return epsilon by basic composition (Dwork et al. 2006): the epsilons add, at delta = 0.
 
     Args:
-        epsilons: shape (t,), of epsilon-DP steps, each above 0 and finite.
+        epsilons: shape (t,), one for each epsilon-DP step, above 0 and finite.
     """
     return math.fsum(_checked(epsilons)) * (1 + _SLACK)
 
@@ -69,7 +69,7 @@ def advanced(epsilons: Iterable[float], delta: float) -> float:
 
     Args:
         epsilons: shape (t,), each above 0 and finite.
-        delta: what the theorem may fail by (deltas of the steps come on top); at least 0, below 1.
+        delta: failure probability of the theorem (deltas of the steps come on top); at least 0, below 1.
     """
     steps = _checked(epsilons)
     drift = math.fsum(e * math.tanh(e / 2) for e in steps)
@@ -77,12 +77,12 @@ def advanced(epsilons: Iterable[float], delta: float) -> float:
 
 
 def bounded_range(epsilons: Iterable[float], delta: float) -> float:
-    """Return epsilon by composition of epsilon-BR steps (Durfee & Rogers 2019, Lemma 4.4; never above `advanced`).
+    """Return epsilon by composition of epsilon-BR steps (Durfee & Rogers 2019, Lemma 4.4), at most `advanced`.
 
-    Valid but loose: its mean term, the sum of epsilon^2 / 2, is four times what it need be (`zcdp_tight`).
+    Valid but loose: its mean term, the sum of epsilon^2 / 2, is four times larger than necessary (`zcdp_tight`).
 
     Args:
-        epsilons: shape (t,), of BR steps, each above 0 and finite.
+        epsilons: shape (t,), one for each BR step, above 0 and finite.
         delta: at least 0, below 1.
     """
     steps = _checked(epsilons)
@@ -107,8 +107,8 @@ def linkedin(k: int, epsilon: float, delta: float) -> float:
     """Return epsilon by LinkedIn's Lemma 2.1 (Rogers et al. 2021): k epsilon-BR steps.
 
     Args:
-        k: steps, at least 1.
-        epsilon: of each, above 0 and finite.
+        k: the number of steps, at least 1.
+        epsilon: epsilon of each step, above 0 and finite.
         delta: at least 0, below 1.
     """
     demand(k >= 1, "k", "at least 1", k)
@@ -123,8 +123,8 @@ class SystemBound:
 
     Args:
         epsilon: by Lemma 2.1.
-        delta_published: 2 l* delta + delta', as the theorem has it.
-        delta: l* delta + delta', which holds too: lost masses simply add.
+        delta_published: 2 l* delta + delta', as in the theorem.
+        delta: l* delta + delta', which is valid, too: lost masses add.
     """
 
     epsilon: float
@@ -137,15 +137,15 @@ def linkedin_system(
 ) -> SystemBound:
     """Return LinkedIn's Theorem 2 (Rogers et al. 2021, section 6.2): an information budget k* and a call budget l*.
 
-    The published delta counts every call's delta twice. A call is dominated by bounded-range steps on all but a mass of
-    delta of each of two neighbouring outcomes; such masses add without a factor, so l* delta + delta' suffices.
+    The published delta includes every call's delta twice. A call is dominated by bounded-range steps except for a mass
+    of delta in each of two neighbouring outcomes; such masses add without a factor, so l* delta + delta' suffices.
 
     Args:
         information: k*, in bounded-range steps, at least 1.
         calls: l*, calls over unknown domains, at least 0.
-        epsilon_per: of each step, above 0 and finite.
-        delta_per: mass one call may lose, at least 0, below 1.
-        delta: delta', what the composition may fail by; above 0, below 1.
+        epsilon_per: epsilon of each step, above 0 and finite.
+        delta_per: mass that one call may lose, at least 0, below 1.
+        delta: delta', the failure probability of the composition; above 0, below 1.
     """
     demand(calls >= 0, "calls", "at least 0", calls)
     demand(0 <= delta_per < 1, "delta_per", "at least 0 and below 1", delta_per)
@@ -159,12 +159,12 @@ def optimal_dp_delta(k: int, epsilon: float, total: float) -> float:
     """Return the least delta for which any k adaptive epsilon-DP steps are (*total*, delta)-DP.
 
     Kairouz, Oh & Viswanath 2015, Theorem 3.3 (Durfee & Rogers 2019, Lemma 4.5, has its values at k - 2i epsilons): the
-    worst steps are k randomised responses, whose loss is (k - 2l) epsilon where l of them lie.
+    worst steps are k randomised responses, whose loss is (k - 2l) epsilon if l of them lie.
 
     Args:
         k: from 1 to `MOST_STEPS`.
-        epsilon: above 0, at most `LARGEST_EPSILON`.
-        total: epsilon of the whole, at least 0.
+        epsilon: epsilon of each step, above 0, at most `LARGEST_EPSILON`.
+        total: epsilon of all steps together, at least 0.
     """
     _check_optimum(k, epsilon)
     demand(0 <= total < math.inf, "total", "at least 0 and finite", total)
@@ -180,8 +180,8 @@ def optimal_dp(k: int, epsilon: float, delta: float) -> float:
 
     Args:
         k: from 1 to `MOST_STEPS`.
-        epsilon: of each step, above 0, at most `LARGEST_EPSILON`.
-        delta: at least 0, below 1; what is below 1e-280 counts as 0.
+        epsilon: epsilon of each step, above 0, at most `LARGEST_EPSILON`.
+        delta: at least 0, below 1; values below 1e-280 are taken as 0.
     """
     _check_optimum(k, epsilon)
     return _least_epsilon(lambda total: optimal_dp_delta(k, epsilon, total), delta, k * epsilon)
@@ -192,16 +192,16 @@ def nonadaptive_br_delta(k: int, epsilon: float, total: float) -> float:
 
     Dong, Durfee & Rogers 2020, Theorem 3: the worst steps are k equal ones, each with losses t and t - epsilon only,
     and the worst t is one of (total + (l + 1) epsilon) / (k + 1), l = 0..k-1. Steps chosen after seeing earlier answers
-    can be worse: use `adaptive` for those.
+    can be worse: use `adaptive` for them.
 
     Args:
         k: from 1 to `MOST_STEPS`.
-        epsilon: above 0, at most `LARGEST_EPSILON`.
-        total: epsilon of the whole, at least 0.
+        epsilon: epsilon of each step, above 0, at most `LARGEST_EPSILON`.
+        total: epsilon of all steps together, at least 0.
     """
     _check_optimum(k, epsilon)
     demand(0 <= total < math.inf, "total", "at least 0 and finite", total)
-    lows = np.arange(k, dtype=np.float64)  # l: at most so many steps may have the low loss
+    lows = np.arange(k, dtype=np.float64)  # l: the most steps that may have the low loss
     loss = (total + (lows + 1) * epsilon) / (k + 1)
     lows, loss = lows[loss < epsilon], loss[loss < epsilon]
     if len(lows) == 0:
@@ -233,12 +233,12 @@ def _side(
     ratio: Callable[[int], NDArray[np.float64]],
     most: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return the sum of mass * (1 - e^-excess) on one side of the peak, where masses fall ever faster.
+    """Return the sum of mass * (1 - e^-excess) on one side of the peak, where the ratios of the masses decrease.
 
     Args:
-        mass: at the peak.
-        excess: of the loss over the total, at the peak.
-        step: what the excess gains per place.
+        mass: mass at the peak.
+        excess: the loss less the total, at the peak.
+        step: the change of the excess per place.
         ratio: mass at place i + 1 over mass at place i.
     """
     found = np.zeros_like(mass)
@@ -247,14 +247,14 @@ def _side(
         mass = np.where(i < most, mass * falls, 0.0)
         excess = excess + step
         found += mass * -np.expm1(-np.maximum(excess, 0.0))
-        # what is left is below a geometric series; it counts for nothing in the largest sum
+        # the rest is below a geometric series, and negligible in the largest sum
         if np.all((falls < 1) & (mass * falls <= 1e-14 * (1 - falls) * found.max())):
             break
     return found
 
 
 def _least_epsilon(delta_of: Callable[[float], float], delta: float, most: float) -> float:
-    """Return the least epsilon in [0, *most*] with delta_of(epsilon) <= *delta*, from above; delta_of never rises."""
+    """Return the least epsilon in [0, *most*], rounded up, with delta_of(epsilon) <= *delta*; delta_of never rises."""
     _log_inverse(delta)
     if delta < _LEAST_DELTA:
         return most
@@ -269,7 +269,7 @@ def _least_epsilon(delta_of: Callable[[float], float], delta: float, most: float
 
 @lru_cache(maxsize=4)
 def _log_binomials(k: int) -> NDArray[np.float64]:
-    """Return the logarithms of k over i, i = 0..k."""
+    """Return the logarithms of the binomial coefficients (k, i), i = 0..k."""
     logs = np.array([math.lgamma(i + 1) for i in range(k + 1)])
     return logs[k] - logs - logs[::-1]  # type: ignore[no-any-return]
 

@@ -5,10 +5,10 @@
   (Canonne, Kamath & Steinke 2020, Proposition 12). Every alpha gives a valid bound, so an imperfect minimum is still
   valid; it is never above the simple bound.
 
-All functions take and return floats and lean to the safe side by a relative 1e-12, far more than their rounding errors:
-epsilon and delta up, rho down. delta is always the part spent on the conversion; mass that a mechanism loses
+All functions take and return floats and round to the safe side by a relative 1e-12, far more than their rounding
+errors: epsilon and delta up, rho down. delta is always the part spent on the conversion; mass that a mechanism loses
 (`Cost.delta`) comes on top. Parameters found for a limit are rounded down, so that costs computed from them fit it. All
-raise `InputError` for a value outside the range that they give.
+raise `InputError` for a value outside the documented range.
 
 LinkedIn's units (Rogers et al. 2021, section 6) are an information budget k* and a call budget l*: a unit of
 information is rho = epsilon_per^2 / 8 (one peel of the exponential mechanism, or one noisy count), a call to a
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _SLACK = 1e-12
 # ln(alpha - 1) of the optimum is near ln(ln(1/delta) / rho) / 2: this covers rho from 1e-30 to 1e8.
 _LEAST, _MOST = -12.0, 45.0
-_REMEMBERED = 1024  # a minimum takes 200 times as long as a cache hit, and queries have few different prices
+_REMEMBERED = 1024  # a minimum takes 200 times as long as a cache hit, and queries have few different costs
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
@@ -99,7 +99,7 @@ def rho_simple(epsilon: float, delta: float) -> float:
 def rho_tight(epsilon: float, delta: float) -> float:
     """Return the largest rho with `epsilon_tight` at most *epsilon*; ranges as in `rho_simple`.
 
-    For each alpha the bound is a line in rho, so the largest rho is the maximum over alpha of where the line crosses.
+    For each alpha the bound is linear in rho and reaches epsilon at one rho; the result is the maximum over alpha.
     """
     _check(epsilon=epsilon, delta=delta)
     log_delta = math.log(delta)
@@ -148,12 +148,12 @@ def _check(*, rho: float = 0.0, epsilon: float = 1.0, delta: float = 0.5) -> Non
 
 
 PRECISION_BITS = 28
-"""Parameters are rounded to so many significant bits: coarser than what two machines' logarithms differ by, so that
-equal queries have equal parameters everywhere, and too fine to matter (4e-9)."""
+"""Parameters are rounded to this many significant bits: coarser than differences between the logarithms of two
+machines, so that equal queries have equal parameters everywhere, and too fine to matter (4e-9)."""
 
 
 def limit_for(epsilon: float, delta: Fraction, lossless: bool = False) -> Cost:
-    """Return the (rho, delta) that may be spent under an (epsilon, delta) guarantee.
+    """Return the largest (rho, delta) that may be spent under an (epsilon, delta) guarantee.
 
     Half of delta pays for the conversion, the other half is mass that mechanisms may lose; a mechanism that loses none
     (*lossless*) leaves all of it to the conversion.
@@ -219,7 +219,7 @@ def units_of_cost(cost: Cost, epsilon_per: Fraction, delta_per: Fraction) -> tup
 
 
 def _least(spent: Fraction, unit: Fraction, quantum: Fraction) -> int:
-    """Return the least number of units whose cost, rounded up to the quantum, covers what was spent."""
+    """Return the least number of units whose cost, rounded up to the quantum, covers the spent amount."""
     return math.floor((spent - quantum) / unit) + 1 if spent else 0
 
 
@@ -242,7 +242,7 @@ class Guarantee:
         epsilon: rounded up.
         delta: rounded up; includes the mass that mechanisms may lose.
         rho: zCDP of the worst case.
-        neighbours: between which tables it holds.
+        neighbours: the pairs of tables for which it holds.
         computational: True if it rests on AES and HMAC (keyed noise), not on true randomness.
     """
 
@@ -268,8 +268,8 @@ def guarantee_of(
 
     Args:
         cost: the worst case.
-        delta: total delta of the statement; what the mechanism cannot lose pays for the conversion.
-        direct_epsilon: epsilon of an (epsilon, cost.delta)-DP theorem of the mechanism's own, if it has one.
+        delta: total delta of the statement; the part that the mechanism cannot lose pays for the conversion.
+        direct_epsilon: epsilon of a direct (epsilon, cost.delta)-DP theorem about the mechanism, if there is one.
 
     Raises:
         InvariantViolated: the mechanism alone may lose *delta* or more.

@@ -1,13 +1,13 @@
 """Gaussian differential privacy: the exact cost of Gaussian noise, without the loss of a conversion through zCDP.
 
-A mechanism is mu-GDP if telling two neighbours apart by its output is no easier than telling N(0, 1) from N(mu, 1).
+A mechanism is mu-GDP if its outputs on two neighbours are at least as hard to distinguish as N(0, 1) and N(mu, 1).
 Gaussian noise of standard deviation sigma on values that a user moves by a vector of length s is (s / sigma)-GDP, and
 the squares of mu of adaptively chosen steps add (Dong, Roth & Su 2022, Theorem 2.7 and Corollary 3.3). mu-GDP implies
 mu^2/2-zCDP, so a GDP mechanism can join a zCDP budget at that price; on its own it has the (epsilon, delta) curve
 
     delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)
 
-(Balle & Wang 2018, Theorem 8). All functions lean to the safe side: delta up, mu and rho down, quantiles up.
+(Balle & Wang 2018, Theorem 8). All functions round to the safe side: delta up, mu and rho down, quantiles up.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def normal_tail(z: float) -> float:
 
 
 def normal_quantile(probability: float) -> float:
-    """Return a z with Pr[N(0, 1) > z] at most *probability*, the smallest up to 1e-9 of it.
+    """Return the smallest z, up to a relative 1e-9, with Pr[N(0, 1) > z] at most *probability*.
 
     Args:
         probability: above 0, at most 1/2.
@@ -86,28 +86,28 @@ def mu_gaussian(epsilon: float, delta: float) -> float:
 
 @lru_cache(256)
 def rho_of_branch(epsilon: float, delta: float, mu: float, test: float, lost: float, lost_other: float) -> float:
-    """Return the largest rho of a branch that a mu-GDP mechanism may take after a Gaussian test of its own.
+    """Return the largest rho of an alternative branch that a mu-GDP mechanism may take after a Gaussian test.
 
-    The test is test-GDP, and its outcome decides how the run goes on: either with the rest of the mu-GDP mechanism,
-    sqrt(mu^2 - test^2)-GDP but for a mass *lost*, or with a rho-zCDP mechanism but for a mass *lost_other*. The
-    privacy loss L of the test is at most N(test^2/2, test^2), and given the test only one branch runs, so delta at
+    The test is test-GDP, and its outcome selects one of two branches: the rest of the mu-GDP mechanism, which is
+    sqrt(mu^2 - test^2)-GDP except for a mass *lost*, or a rho-zCDP mechanism except for a mass *lost_other*. The
+    privacy loss L of the test is at most N(test^2/2, test^2), and after the test only one branch runs, so delta at
     epsilon is at most E max(delta of one branch at epsilon - L, delta of the other) (docs/mechanisms/two_round.md,
     Theorem 2).
 
     Args:
-        epsilon: of the whole, above 0.
-        delta: of the whole, above 0.
-        mu: of the mechanism with the test; its own delta at epsilon plus *lost* is below *delta*.
+        epsilon: epsilon of the whole run, above 0.
+        delta: delta of the whole run, above 0.
+        mu: mu of the mechanism with the test; its own delta at epsilon plus *lost* is below *delta*.
         test: mu of the test alone, above 0 and below *mu*.
-        lost: probability mass that the bound on the first branch leaves out.
-        lost_other: likewise of the other branch.
+        lost: probability mass that the bound on the first branch does not cover.
+        lost_other: probability mass that the bound on the alternative branch does not cover.
 
     Returns:
-        rho of the other branch alone, 0 if it can have none.
+        rho of the alternative branch alone; 0 if no rho is small enough.
     """
     edges = np.arange(-9, 9.001, 0.05)
     mass = np.diff([normal_tail(-x) for x in (-math.inf, *edges.tolist())])
-    level = epsilon - (test**2 / 2 + test * edges)  # each cell of L counts at its upper end, where delta is largest
+    level = epsilon - (test**2 / 2 + test * edges)  # upper end of each cell of L, where delta is largest
     rest = math.sqrt(mu**2 - test**2)
     first = np.array([_delta_gaussian_at(rest, float(at)) for at in level]) + lost
     order = 1 + np.exp(np.linspace(-2, 9, 300))[:, None]
@@ -127,7 +127,7 @@ def rho_of_branch(epsilon: float, delta: float, mu: float, test: float, lost: fl
 
 
 def _delta_gaussian_at(mu: float, epsilon: float) -> float:
-    """Return `delta_gaussian` at any real epsilon."""
+    """Return `delta_gaussian`, extended to negative epsilon."""
     if epsilon >= 0:
         return delta_gaussian(mu, epsilon)
     return min(1.0, 1 - math.exp(epsilon) * (1 - delta_gaussian(mu, -epsilon)) + 1e-15)

@@ -9,9 +9,9 @@ and rests on nothing but the filter theorem: a union over filters at the fixed l
 
 The theorem and its proof are in docs/accounting.md ("What was spent so far").
 
-The factor 2 between levels costs up to sqrt(2) in small epsilons, and n levels cost ln(n) beside ln(1 / delta).
-A step whose price depends on its own outcome (pay-what-you-get) is a sequence of steps: spend for each peel before it
-is run.
+The factor 2 between levels costs up to sqrt(2) in small epsilons, and n levels add ln(n) to ln(1 / delta).
+A step whose cost depends on its own outcome (pay-what-you-get) is a sequence of steps: spend for each peel before it
+runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from discreet.values import Cost, float_above, float_below
 
 
 class PrivacyFilter:
-    """A sum of adaptively chosen costs that refuses what would exceed a limit fixed in advance.
+    """A sum of adaptively chosen costs that refuses a cost that would exceed a limit fixed in advance.
 
     Whitehouse, Ramdas, Rogers & Wu 2023 (Theorem 1 and its extension to approximate zCDP): each step's cost may depend
     on all earlier outputs; refusing the first step that would exceed (rho, delta) keeps the whole sequence
@@ -42,7 +42,7 @@ class PrivacyFilter:
 
     @property
     def remaining(self) -> Cost:
-        """The limit minus what was spent."""
+        """The limit minus the cost spent."""
         return self.limit - self.spent
 
     def admits(self, cost: Cost) -> bool:
@@ -53,7 +53,7 @@ class PrivacyFilter:
         """Spend *cost*; call it before the step that costs it runs.
 
         Raises:
-            BudgetExceeded: it does not fit; nothing was spent.
+            BudgetExceeded: *cost* exceeds the remaining limit; nothing was spent.
         """
         if not self.admits(cost):
             raise BudgetExceeded("the step would cost more than is left")
@@ -61,7 +61,7 @@ class PrivacyFilter:
 
 
 LEVELS = 20
-"""Levels by default: the lowest is about a millionth of the limit (2^-19)."""
+"""The default number of levels: the lowest level is about a millionth of the limit (2^-19)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ class Reading:
 
     Args:
         epsilon: rounded up; 0 if no rho was spent.
-        delta: rounded up; mass that was lost so far, and the odometer's own delta.
-        rho: spent so far, rounded up.
+        delta: rounded up; the mass lost so far plus the odometer's own delta.
+        rho: rho spent so far, rounded up.
     """
 
     epsilon: float
@@ -83,9 +83,9 @@ class Odometer(PrivacyFilter):
     """A privacy filter that can be read at any time.
 
     Args:
-        limit: of the filter, fixed in advance.
-        delta: what all readings together may fail by, on top of lost mass; above 0, below 1.
-        levels: how many, from 1 to 64; at 1 every reading is the filter's.
+        limit: the limit of the filter, fixed in advance.
+        delta: failure probability of all readings together, on top of lost mass; above 0, below 1.
+        levels: the number of levels, from 1 to 64; with 1 every reading is the guarantee of the filter.
 
     Raises:
         InputError: a value outside its range.
@@ -101,7 +101,7 @@ class Odometer(PrivacyFilter):
         self._levels = [(rho, epsilon_tight(float_above(rho), share)) for rho in rhos]
 
     def reading(self) -> Reading:
-        """Return the guarantee of everything paid for so far; it holds however the moment of reading was chosen."""
+        """Return the guarantee of all answers so far; it holds even if the answers decide when it is read."""
         spent = self.spent
         epsilon = 0.0 if spent.rho == 0 else next(epsilon for rho, epsilon in self._levels if rho >= spent.rho)
         return Reading(epsilon, float_above(spent.delta + self._delta), float_above(spent.rho))

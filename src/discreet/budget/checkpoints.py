@@ -1,8 +1,8 @@
-"""Signed checkpoints of the ledger, kept outside the database, by which an older copy of the ledger is recognized.
+"""Signed checkpoints of the ledger, stored outside the database, to detect that a ledger is an older copy.
 
 A restored backup and a replica that was promoted while it lagged are complete and consistent, so they can only be
-recognized by what is stored elsewhere. The heads of the ledger are signed now and then, and a store that does not
-have the lines of its last checkpoint refuses to serve. What happened after the last checkpoint is not covered.
+detected with data stored elsewhere. The heads of the ledger are signed periodically, and a store that lacks lines of
+its last checkpoint refuses to serve. Lines after the last checkpoint are not covered.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Checkpoint:
     """The heads of a store's chains, signed.
 
     Args:
-        signature: Ed25519, of everything else.
+        signature: Ed25519 signature of all other fields.
     """
 
     store: str
@@ -50,7 +50,7 @@ class Checkpoint:
         return cls(store, tuple(heads), key.sign(_PURPOSE + _content(store, heads).encode()))
 
     def check(self, key: Ed25519PublicKey) -> None:
-        """Raise `LedgerBroken` unless it was signed with the private half of *key*."""
+        """Raise `LedgerBroken` unless the checkpoint was signed with the private key of *key*."""
         try:
             key.verify(self.signature, _PURPOSE + _content(self.store, self.heads).encode())
         except InvalidSignature:
@@ -63,7 +63,7 @@ class Checkpoint:
 
     @classmethod
     def of_text(cls, text: str) -> Checkpoint:
-        """Return the checkpoint that `text` wrote, or raise `LedgerBroken`."""
+        """Parse a checkpoint that `text` wrote, or raise `LedgerBroken`."""
         try:
             outer = json.loads(text)
             content = json.loads(outer["content"])
@@ -74,12 +74,12 @@ class Checkpoint:
 
 
 class CheckpointFile:
-    """A file of checkpoints, which is only appended to.
+    """An append-only file of checkpoints.
 
     Keep it on another disk than the database, where restoring the database cannot change it.
 
     Args:
-        path: the file; it is made if it is missing.
+        path: the file; it is created if it is missing.
     """
 
     def __init__(self, path: Path) -> None:
@@ -107,7 +107,7 @@ class CheckpointFile:
 
         Raises:
             StoreUnavailable: the file cannot be read.
-            LedgerBroken: it cannot be parsed.
+            LedgerBroken: the checkpoint cannot be parsed.
         """
         try:
             with self._path.open("rb") as file:
@@ -127,14 +127,14 @@ class Checkpointer:
     key: Ed25519PrivateKey
 
     def write(self, store: BudgetStore) -> None:
-        """Write a checkpoint of *store*, unless it is as at the last one.
+        """Write a checkpoint of *store*, unless it has not changed since the last one.
 
         Raises:
             StoreUnavailable: the file cannot be written.
-            StoreBehind: as `check`; a checkpoint now would hide that lines are missing.
-            LedgerBroken: as `check`.
+            StoreBehind: `check` failed; a checkpoint now would hide that lines are missing.
+            LedgerBroken: `check` failed.
         """
-        last = self.file.latest()  # before the heads: what another process writes in between is in neither
+        last = self.file.latest()  # before the heads, so that it is not newer than they are
         now = Checkpoint.signed(store.id, store.heads(), self.key)
         if now == last:  # Ed25519 is deterministic
             return
@@ -146,15 +146,15 @@ class Checkpointer:
         """Raise unless *store* has every line of the last checkpoint.
 
         Raises:
-            StoreBehind: it is older, or another store.
-            LedgerBroken: the checkpoint is not ours, or a line is not that of the checkpoint.
+            StoreBehind: the store is older than the checkpoint, or another store.
+            LedgerBroken: the checkpoint was signed with another key, or a line differs from it.
         """
         last = self.file.latest()
         if last is not None:
             self._compare(store, store.heads(), last)
 
     def _compare(self, store: BudgetStore | LedgerFile, heads: Sequence[Head], checkpoint: Checkpoint) -> None:
-        """Compare the *heads* of *store* with a checkpoint; lines are read only of chains that grew since."""
+        """Compare the *heads* of *store* with a checkpoint; read lines only of chains that have grown since."""
         checkpoint.check(self.key.public_key())
         if checkpoint.store != store.id:
             raise StoreBehind("the checkpoints are of another store; this one cannot replace it")
@@ -176,14 +176,14 @@ def _content(store: str, heads: Sequence[Head]) -> str:
 
 
 def _last_line(file: BinaryIO) -> str | None:
-    """Return the last line that is complete and not empty, read from the end because the file only grows."""
+    """Return the last line that is complete and not empty, or None, reading backwards from the end of the file."""
     end, size = file.seek(0, os.SEEK_END), _READ_BYTES
     begin = end
     while begin > 0:
         begin, size = max(0, end - size), 2 * size
         file.seek(begin)
         lines = file.read(end - begin).split(b"\n")[:-1]  # a line that a crash cut off has no line break
-        for line in reversed(lines if begin == 0 else lines[1:]):  # the first one may have begun before
+        for line in reversed(lines if begin == 0 else lines[1:]):  # the first one may be cut off at its start
             if line.endswith(b"}"):
                 return line.decode(errors="replace")
     return None

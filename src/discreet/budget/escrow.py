@@ -6,25 +6,25 @@
        <--- receipt, as often as the transfer comes ----
     donor       the transfer ended                        one transaction, "delivered"
 
-A data centre spends its own share without contacting the others, so that one that is cut off continues until its share
-is spent (escrow: O'Neil, ACM TODS 11(4), 1986). Between two stores an account has one transfer at a time, and they are
-numbered: what is lost is sent again, and what arrives twice or late has a known number. A transfer can strand budget
-while its recipient cannot be reached; it can never create any.
+A data centre spends its own share without contacting other data centres, so that one that is cut off continues until
+its share is spent (escrow: O'Neil, ACM TODS 11(4), 1986). Between two stores an account has one transfer at a time, and
+transfers are numbered: a lost one is sent again, and one that arrives twice or late is recognized by its number. A
+transfer can strand budget while its recipient cannot be reached; it can never create any.
 
 A recipient that has another account of that name stores the number and declines ("decline"); then the amount returns to
 the donor ("return").
 
 Two rules keep the sum over all data centres within the total:
 
-- a donor sends only what it has left, so that what counts in a store is within its limit;
-- a transfer is taken no earlier, by the recipient's clock, than it was sent by the donor's. Then all that is before a
-  moment, each by its own clock, is a state in which nothing was taken that was not sent: any period or window, cut out
-  of the ledgers by their own times, holds at most the total.
+- a donor sends only what it has left, so that the spent amount in each store is within its limit;
+- a transfer is taken no earlier, by the recipient's clock, than it was sent by the donor's. Cut all ledgers at one
+  timestamp, each by its own clock: no transfer is taken before the cut but sent after it. So any period or window, cut
+  out of the ledgers by their own timestamps, holds at most the total.
 
 Shares move in the background, never during a query. A data centre that is short requests budget, and one with much more
 sends half of the difference: afterwards both have the same, so that nothing moves back before three quarters of it are
-spent. For a query that was refused because the share was too small, every data centre that has refused none sends what
-is needed, so that small remainders are used, too.
+spent. For a query that was refused because the share was too small, every data centre without a refusal of its own
+sends the missing amount, so that small remainders are used, too.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class Transfer:
 
     Args:
         donor: id of the store that sent it.
-        recipient: id of the store that it is for.
-        number: numbers the account's transfers from this donor to this recipient, from 1 without gaps.
-        amount: nothing, if only the settings of the account are sent.
+        recipient: id of the store to which it is sent.
+        number: consecutive number, from 1, of the account's transfers from this donor to this recipient.
+        amount: the part of the limit; zero if only the settings of the account are sent.
         sent_us: when it was sent, by the donor's clock.
-        terms: the account as the donor has it now, with its share; the limit does not matter.
+        terms: the account as the donor has it now, with its share; the limit is ignored.
     """
 
     donor: str
@@ -65,17 +65,17 @@ class Transfer:
 
     @property
     def name(self) -> str:
-        """The transfer's name."""
+        """The unique name of the transfer: donor, recipient, account and number."""
         return f"{self.donor}/{self.recipient}/{self.terms.id}/{self.number}"
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The decision of a recipient about the last transfer that it has.
+    """The decision of a recipient about the last transfer that it received.
 
     Args:
         taken: False if it was declined.
-        version: the version of the settings that the recipient has.
+        version: the version of the settings in the recipient's store.
     """
 
     account: str
@@ -88,14 +88,14 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """What an account sent to one other store.
+    """The amounts that an account has sent to one other store.
 
     Args:
         number: the number of the last transfer; 0 if there was none.
-        given: the sum of all that was sent and did not return.
-        pending: the amount of the last transfer until its receipt arrives, or None; it is in `given`.
-        sent_us: when it was sent.
-        version: the version of the settings that the other store is known to have; 0 if none.
+        given: the sum of all amounts that were sent and not returned.
+        pending: the amount of the last transfer until its receipt arrives, or None; included in `given`.
+        sent_us: when the last transfer was sent.
+        version: the latest version of the settings that the other store has confirmed; 0 if none.
     """
 
     number: int = 0
@@ -107,12 +107,12 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """What an account received from one other store.
+    """The amounts that an account has received from one other store.
 
     Args:
-        number: the number of the last transfer that was decided; 0 if there was none.
-        taken: False if that was declined.
-        received: the sum of all that was taken.
+        number: the number of the last transfer that was taken or declined; 0 if there was none.
+        taken: False if the last transfer was declined.
+        received: the sum of all amounts that were taken.
     """
 
     number: int = 0
@@ -126,19 +126,19 @@ class Decision(Enum):
     TAKE = "take"
     DECLINE = "decline"
     KNOWN = "known"
-    """Decided before, as the receipt says."""
+    """Decided before; the receipt is sent again."""
     WAIT = "wait"
-    """Too early to decide; it will be sent again."""
+    """Too early to decide; the donor will send the transfer again."""
 
 
 # ------------------------------------------------------------------------------------------------------ transfers
 
 
 def sent(outgoing: Outgoing, amount: Amount, left: Amount, now_us: int) -> Outgoing:
-    """Return the state after *amount* was sent out of what is *left*.
+    """Return *outgoing* after *amount* is sent out of the amount *left*.
 
     Raises:
-        InvariantViolated: one is pending, or it is more than what is left.
+        InvariantViolated: a transfer is pending, or *amount* exceeds the amount left.
     """
     if outgoing.pending is not None:
         raise InvariantViolated("a transfer is sent while another one is pending")
@@ -148,15 +148,15 @@ def sent(outgoing: Outgoing, amount: Amount, left: Amount, now_us: int) -> Outgo
 
 
 def acknowledged(outgoing: Outgoing, receipt: Receipt, version: int) -> tuple[Outgoing, Amount]:
-    """Return the state after a receipt, and what returns to the donor's limit.
+    """Return *outgoing* after a receipt, and the amount that returns to the donor's limit.
 
     Args:
-        outgoing: what was sent to the store that sent the receipt.
-        receipt: the receipt; if it is of an older transfer, nothing changes.
-        version: the version of the settings that the donor has.
+        outgoing: the amounts sent to the store that sent the receipt.
+        receipt: the receipt; if it is about an older transfer, nothing changes.
+        version: the version of the settings in the donor's store.
 
     Raises:
-        StoreBehind: it is of a transfer that this store has not sent.
+        StoreBehind: the receipt is about a transfer that this store has not sent.
     """
     if receipt.number > outgoing.number:
         raise StoreBehind("the store lost shares that it sent to another data centre")
@@ -177,10 +177,10 @@ def decide(
 
     Args:
         own: the account of that name, or None if there is none yet.
-        parent_is_here: True if the account has no parent, or the store has it.
+        parent_is_here: True if the account has no parent, or the parent is in this store.
 
     Raises:
-        InputError: it is for another store, or from this one.
+        InputError: the transfer is for another store, or from this one.
         StoreBehind: this store lost earlier transfers.
     """
     if transfer.recipient != here or transfer.donor == here or transfer.terms.share is None:
@@ -195,12 +195,12 @@ def decide(
 
 
 def taken(incoming: Incoming, transfer: Transfer) -> Incoming:
-    """Return the state after taking *transfer*, which `decide` allowed."""
+    """Return *incoming* after taking *transfer*, which `decide` allowed."""
     return Incoming(transfer.number, True, incoming.received + transfer.amount)
 
 
 def declined(incoming: Incoming, transfer: Transfer) -> Incoming:
-    """Return the state after declining *transfer*, which will never be taken."""
+    """Return *incoming* after declining *transfer*, which will never be taken."""
     return Incoming(transfer.number, False, incoming.received)
 
 
@@ -213,12 +213,12 @@ def split(account: Account, here: str) -> Account:
 
 
 def resized(account: Account, change: Amount) -> Account:
-    """Return *account* with a limit that is larger by *change*, which may be negative."""
+    """Return *account* with *change*, which may be negative, added to its limit."""
     return dataclasses.replace(account, limit=(Amount.of(account.limit) + change).cost)
 
 
 def opened(terms: Account) -> Account:
-    """Return the account that a recipient without one opens: with nothing to spend yet."""
+    """Return the account that a recipient creates if it has none: with a limit of zero."""
     return dataclasses.replace(terms, limit=Cost())
 
 
@@ -232,12 +232,11 @@ def altered(before: Account, wanted: Account, spent: Amount, here: str) -> Accou
     """Return an account after an administrator altered it.
 
     Args:
-        wanted: the account with other settings. The difference to the total before comes out of the share of this
-            store.
+        wanted: the account with the new settings. A change of the total changes the share of this store.
 
     Raises:
-        InputError: another data centre has to do it, the limit was changed, or more would be taken from the total than
-            what is left here.
+        InputError: the account's home is another data centre, the limit of a share was changed, or the total is lowered
+            by more than is left in this store.
     """
     if before.share is None:
         if wanted.share is not None:
@@ -262,7 +261,7 @@ def altered(before: Account, wanted: Account, spent: Amount, here: str) -> Accou
 
 
 def _same_account(own: Account, terms: Account) -> bool:
-    """Return True if *terms* are of the account *own*, and equal if they have the same version."""
+    """Return True if *terms* belong to the account *own*; with an equal version, their settings must be equal."""
     if own.share is None or terms.share is None or own.share.home != terms.share.home or own.parent != terms.parent:
         return False
     return own.share.version != terms.share.version or _terms(own) == _terms(terms)
@@ -273,19 +272,20 @@ def _terms(account: Account) -> tuple[object, ...]:
 
 
 SHORT = 4
-"""A data centre is short that has left less than this part (1 / SHORT) of its share, or of what another has left."""
+"""A data centre is short if at most 1 / SHORT of its share is left, or less than 1 / SHORT of the amount that another
+data centre has left."""
 
 SMALLEST_PART = 1024
-"""Less than this part (1 / SMALLEST_PART) of the total is not moved, unless a query needs it."""
+"""Amounts below 1 / SMALLEST_PART of the total are not moved, unless a query needs them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShareRequest:
-    """A request for a share, which a data centre that is short sends to the others.
+    """A request for a share, which a data centre that is short sends to all other data centres.
 
     Args:
-        left: what is left of its limit; negative if it is overdrawn.
-        need: the largest worst case that was refused of late; nothing if none was.
+        left: the amount left of its limit; negative if it is overdrawn.
+        need: the largest worst case that it refused recently; zero if none.
     """
 
     account: str
@@ -297,8 +297,8 @@ def is_short(left: Amount, limit: Amount, total: Amount, need: Amount = NOTHING)
     """Return True if a query was refused, or most of the share is spent.
 
     Args:
-        left: what is left of the share.
-        total: the limit of all data centres; a part that is 0 there is not considered.
+        left: the amount left of the share.
+        total: the limit of all data centres; a part of it that is 0 is ignored.
     """
     if need and not need.within(left):
         return True
@@ -307,11 +307,11 @@ def is_short(left: Amount, limit: Amount, total: Amount, need: Amount = NOTHING)
 
 
 def granted(request: ShareRequest, left: Amount, total: Amount, need: Amount = NOTHING) -> Amount:
-    """Return what a data centre sends in answer to a request.
+    """Return the amount that a data centre sends in response to a request.
 
     Args:
-        left: what is left of its own share.
-        need: the largest worst case that it refused itself of late.
+        left: the amount left of its own share.
+        need: the largest worst case that it refused recently itself.
     """
     wanted = (
         (request.need - request.left).most(NOTHING).least(left.most(NOTHING)) if request.need and not need else NOTHING
@@ -323,16 +323,16 @@ def granted(request: ShareRequest, left: Amount, total: Amount, need: Amount = N
 
 
 def first_grant(left: Amount, total: Amount, centres: int) -> Amount:
-    """Return what a data centre without a share gets from the account's home: an equal part of the total.
+    """Return the first amount that the account's home sends to a data centre: an equal part of the total.
 
     Args:
-        centres: how many there are, the home among them.
+        centres: the number of data centres, including the home.
     """
     return Amount(total.rho // centres, total.delta // centres).least(left.most(NOTHING))
 
 
 def _granted_part(left: int, other: int, wanted: int, total: int) -> int:
-    """Return what is sent of rho or of delta."""
+    """Return the part of rho or of delta that is granted, in quanta."""
     half = min((left - other) // 2, left)
     if other * SHORT >= left or half * SMALLEST_PART < total:
         half = 0
@@ -341,12 +341,12 @@ def _granted_part(left: int, other: int, wanted: int, total: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """An account in a store, with what it sent to other stores and received from them.
+    """An account in a store, with the amounts that it sent to other stores and received from them.
 
     Args:
-        spent: what counts against its limit, as of the last transaction of the account.
-        outgoing: what it sent, by the id of the other store.
-        incoming: what it received, by the id of the other store.
+        spent: the amount used, held or forfeited, as of the last transaction of the account.
+        outgoing: the amounts sent, by the id of the other store.
+        incoming: the amounts received, by the id of the other store.
     """
 
     account: Account
@@ -356,15 +356,15 @@ class Holding:
 
     @property
     def limit(self) -> Amount:
-        """What may be spent here."""
+        """The limit in this store."""
         return Amount.of(self.account.limit)
 
     @property
     def total(self) -> Amount:
-        """What may be spent in all data centres."""
+        """The limit of all data centres together."""
         return Amount.of(self.account.share.total if self.account.share else self.account.limit)
 
     @property
     def left(self) -> Amount:
-        """What may still be spent here; negative if it is overdrawn."""
+        """The amount left in this store; negative if it is overdrawn."""
         return self.limit - self.spent

@@ -1,16 +1,17 @@
-"""The ledger: lines that are only ever added, each hashed together with the one before. Pure.
+"""The ledger: an append-only chain of lines, each hashed together with the previous one. Pure.
 
-A line's body is text, fields between tabs, in one form only:
+The body of a line is text with tabs between its fields, in one form only:
 
     chain  seq  time_us  kind  reservation or -  detail  {account  bucket  part  rho  delta}*
 
-The detail is canonical JSON; then come the changes of the accounts' buckets, of a part each: u(sed), h(eld),
-f(orfeited), r(efunded). All balances are sums of these. hash = SHA-256(hash of the line before + body), where the line
-before the first is the chain's number with `GENESIS`. Editing, removing, moving or adding a line breaks the chain
-after it; one who rewrites all later lines is found by the checkpoints (`discreet.budget.checkpoints`).
+The detail is canonical JSON; then come the changes of the accounts' buckets, each of one part: u(sed), h(eld),
+f(orfeited), r(efunded). All balances are sums of these changes. hash = SHA-256(hash of the previous line + body); the
+hash before the first line is made from `GENESIS` and the chain's number. Editing, removing, moving or adding a line
+breaks the chain after it; checkpoints (`discreet.budget.checkpoints`) detect that all later lines were rewritten.
 
-A store may keep several chains, so that writers need not wait for each other: the lines of a reservation, and those
-that make or alter an account or open its buckets, are in the chain of the account. Sums do not depend on their order.
+A store may keep several chains, so that writers need not wait for each other: the lines of a reservation, and lines
+that create or alter an account or open its buckets, are in the chain of the account. Sums do not depend on the order of
+the chains.
 """
 
 from __future__ import annotations
@@ -33,27 +34,27 @@ if TYPE_CHECKING:
 GENESIS = b"discreet ledger 1 "
 
 MOVE_KINDS = frozenset({"send", "take", "decline", "delivered", "return"})
-"""Lines about transfers; their detail has {"transfer": {...}}, see `transfer_detail`."""
+"""Kinds of lines about transfers; their detail has {"transfer": {...}}, see `transfer_detail`."""
 
 RESIZING_KINDS = frozenset({"send", "take", "return"})
-"""Lines about transfers that change an account's limit; their detail has its settings, too."""
+"""Kinds of lines about transfers that change an account's limit; their detail has its settings, too."""
 
 ACCOUNT_KINDS = RESIZING_KINDS | {"create", "alter", "refresh"}
-"""Lines whose detail says which bucket of an account is open: {"account": settings, "bucket": n, "end_us": ...}."""
+"""Kinds of lines whose detail has the open bucket of an account: {"account": settings, "bucket": n, "end_us": ...}."""
 
 ACTION_KINDS = frozenset({"create", "alter", "charge", "refund", "lift", "clock", "note", "prune"})
-"""Lines of administrative actions.
+"""Kinds of lines of administrative actions.
 
 Their detail has actor and reason, and {"action": {"id": ..., "sha256": ...}} if the action has an id.
 
-That of a note can have {"record": {"kind": ..., "name": ..., "sha256": of its text, or null}}; all else is text.
-That of a prune has {"base": SHA-256 in hexadecimal of the base (`ledger_replay`) that stands for the removed lines}.
+A note can have {"record": {"kind": ..., "name": ..., "sha256": of its text, or null}}; all other values are text.
+A prune has {"base": SHA-256 in hexadecimal of the base (`ledger_replay`) that replaces the removed lines}.
 """
 
 KINDS = ACCOUNT_KINDS | ACTION_KINDS | MOVE_KINDS | {"reserve", "replay", "refuse"} | {event.value for event in Event}
 
 PARTS = "uhfr"
-"""Of a `Tally`, in its order."""
+"""The letters of the parts of a `Tally`, in its order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Line:
     """A line of the ledger.
 
     Args:
-        seq: its number in the chain, from 1.
+        seq: the number of the line in the chain, from 1.
         body: the text that is hashed, as described in the module.
         hash: 32 bytes.
     """
@@ -92,9 +93,9 @@ class Entry:
 
     Args:
         kind: one of `KINDS`.
-        reservation: its name, or None.
+        reservation: the id of the reservation, or None.
         detail: canonical JSON; never a secret.
-        changes: account, number of the bucket, and what changed in it.
+        changes: account, number of the bucket, and change of its sums.
     """
 
     time_us: int
@@ -146,7 +147,7 @@ def entry_of(line: Line) -> Entry:
 
 
 def canonical(value: Mapping[str, Any]) -> str:
-    """Return *value* as JSON in one form only: sorted, ASCII, no spaces, so that it has no tab and no line break."""
+    """Return *value* as canonical JSON: sorted, ASCII, no spaces, and therefore without tabs and line breaks."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
@@ -172,7 +173,7 @@ def settings_text(account: Account) -> str:
 
 
 def account_of(text: str) -> Account:
-    """Return the account that `settings_text` wrote."""
+    """Parse an account that `settings_text` wrote."""
     read = json.loads(text)
     units, share = read["units"], read.get("share")
     return Account(
@@ -198,7 +199,7 @@ def period_of(text: str) -> Period:
 
 
 def _share_text(share: Share | None) -> dict[str, list[str]]:
-    """Return the share, for an account that is split."""
+    """Return the share of an account that is split over data centres, as JSON; nothing for other accounts."""
     if share is None:
         return {}
     total = Amount.of(share.total)
@@ -216,5 +217,5 @@ def _period_text(period: Period) -> str:
 
 
 def transfer_detail(peer: str, number: int, amount: Amount) -> dict[str, Any]:
-    """Return what a ledger line says of a transfer."""
+    """Return the detail of a ledger line about a transfer."""
     return {"transfer": {"peer": peer, "number": str(number), "rho": str(amount.rho), "delta": str(amount.delta)}}

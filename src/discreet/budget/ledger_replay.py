@@ -1,11 +1,11 @@
-"""Replay of the ledger: check its lines, add them up, and say what accounts spent or would have been refused. Pure.
+"""Replay of the ledger: check its lines, add them up, compute spending and the effect of other limits. Pure.
 
 A reader's memory does not grow with time, except for about 300 bytes for each stored release.
 
-After a pruning, a base stands for the lines that were removed: the state of a reader after them, as text in one form
-only: lines of canonical JSON, each a list that begins with its kind, in chunks. The ledger's line of kind "prune" holds
-the SHA-256 of all chunks, so that a base is as hard to change as a line. The lines that follow are checked from the
-heads in the base, and added to its sums.
+After a pruning, a base replaces the removed lines. It is the state of a reader after them, as text in one form only:
+lines of canonical JSON, each a list that begins with its kind, in chunks. The ledger's line of kind "prune" holds the
+SHA-256 of all chunks, so that a base is as hard to change as a line. Later lines are checked from the heads in the
+base, and added to its sums.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class ReplayedAccount:
     """An account and its buckets.
 
     Args:
-        settings: its settings as text, as they are now.
-        bucket: number of the open one.
-        end_us: when it ends.
-        closed: number and end of the closed ones that still count.
+        settings: the current settings, as text.
+        bucket: number of the open bucket.
+        end_us: when the open bucket ends.
+        closed: number and end of the closed buckets that still count.
     """
 
     settings: str
@@ -53,21 +53,21 @@ class ReplayedAccount:
 
     @property
     def counting(self) -> list[int]:
-        """The numbers of all buckets that count, oldest first."""
+        """The numbers of all buckets that still count, oldest first."""
         return [number for number, _ in self.closed] + [self.bucket]
 
 
 def apply_settings(
     accounts: dict[str, ReplayedAccount], closed: list[tuple[int, int]], kind: str, time_us: int, detail: dict[str, Any]
 ) -> None:
-    """Open a bucket, or change settings.
+    """Apply a line that opens a bucket or changes settings.
 
     Args:
-        accounts: the accounts by name, in which the change is made.
-        closed: number and end of all buckets of the account that were ever closed, where the next one is added.
+        accounts: the accounts by name, which are changed in place.
+        closed: number and end of all buckets of the account that were ever closed; the next one is appended.
 
     Raises:
-        ValueError: it cannot follow on the lines before.
+        ValueError: the line contradicts earlier lines.
     """
     settings = canonical(detail["account"])
     account = account_of(settings)
@@ -90,7 +90,7 @@ def apply_settings(
 
 @dataclass(slots=True)
 class Transfers:
-    """The transfers of a store, without the versions of settings that other stores have.
+    """The transfers of a store, without the versions of the settings in other stores.
 
     Attributes:
         incoming: transfers by account and other store, as in *outgoing*.
@@ -103,7 +103,7 @@ class Transfers:
         """Add a line of one of `MOVE_KINDS`.
 
         Raises:
-            ValueError: it cannot follow on those before.
+            ValueError: the line contradicts earlier lines.
         """
         transfer = detail["transfer"]
         number, amount = int(transfer["number"]), Amount(int(transfer["rho"]), int(transfer["delta"]))
@@ -133,7 +133,7 @@ class ReplayedRelease:
 
     Args:
         result: SHA-256 of its bytes in hexadecimal, or None if no line has it.
-        by: the accounts that got it.
+        by: the accounts that received it, without their parents.
     """
 
     result: str | None
@@ -143,19 +143,19 @@ class ReplayedRelease:
 
 @dataclass(slots=True)
 class LedgerTotals:
-    """What the ledger adds up to.
+    """The state of a store according to its ledger.
 
     Args:
         tallies: the tally of each bucket that was ever changed, by account and number.
         open: states of the reservations that have not ended.
         releases: all stored releases, by release key in hexadecimal.
-        forfeits: what is forfeited and has paid for no retry, by account, bucket and release key in hexadecimal.
-        failures: when the last runs of an account failed that count towards a suspension, by account.
-        actions: the SHA-256 of what was done, in hexadecimal, by the action's id.
+        forfeits: forfeited amounts that have not paid for a retry, by account, bucket and release key in hexadecimal.
+        failures: timestamps of the last failed runs, which count towards a suspension, by account.
+        actions: the SHA-256 of the action's content, in hexadecimal, by the action's id.
         records: the SHA-256 of each record's text, by kind and name.
-        records_version: how often records were put or removed.
+        records_version: the number of times that records were put or removed.
         transfers: transfers of shares to and from other data centres.
-        lines: how many were read.
+        lines: the number of lines read.
         base: the SHA-256 of the stored base in hexadecimal, if lines were removed (`chunks_of`).
     """
 
@@ -174,7 +174,7 @@ class LedgerTotals:
     base: str | None = None
 
     def counting_tally(self, account: str) -> Tally:
-        """Return the sum over the buckets of an account that count."""
+        """Return the sum over the buckets of an account that still count."""
         total = Tally()
         for bucket in self.accounts[account].counting:
             total += self.tallies.get((account, bucket), Tally())
@@ -193,12 +193,12 @@ class _InvalidLine(ValueError):
     """A line that contradicts the lines before it."""
 
 
-@functools.lru_cache(maxsize=4096)  # queries of one kind have one price
+@functools.lru_cache(maxsize=4096)  # queries of one kind have the same cost
 def _amount(rho: str, delta: str) -> Amount:
     return Amount(int(rho), int(delta))
 
 
-@functools.lru_cache(maxsize=4096)  # most releases were paid for by one of few sets of accounts
+@functools.lru_cache(maxsize=4096)  # many releases were received by the same sets of accounts
 def _set_of_accounts(*names: str) -> frozenset[str]:
     return frozenset(names)
 
@@ -209,7 +209,7 @@ class LedgerReader:
     Attributes:
         heads: the end of each chain after the lines that were read, by number.
         sums: rho and delta in quanta of each part of each bucket, by account, bucket and part.
-        totals: what else the lines add up to; `replay` adds heads and tallies.
+        totals: everything else that the lines add up to; `replay` fills in heads and tallies.
         closed_buckets: number and end of all buckets of an account that were ever closed.
     """
 
@@ -218,7 +218,7 @@ class LedgerReader:
         self.sums: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
         self.totals = LedgerTotals()
         self.closed_buckets: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        self.account_sets: dict[frozenset[str], frozenset[str]] = {}  # so that each set is kept once
+        self.account_sets: dict[frozenset[str], frozenset[str]] = {}  # to keep each set in memory once
         self.by_kind = {
             "settle": self._add_release,
             "replay": self._add_release,
@@ -227,7 +227,7 @@ class LedgerReader:
         }
 
     def read(self, chain: int, lines: Iterable[Line]) -> None:
-        """Add up *lines*, which follow those of the chain that were read before.
+        """Add up *lines*, which continue the chain after the lines read so far.
 
         Raises:
             LedgerBroken: a line was changed, moved, removed or added.
@@ -266,7 +266,7 @@ class LedgerReader:
         self.heads[chain] = Head(chain, seq, last)
 
     def _state_after(self, kind: str, name: str) -> State | None:
-        """Return the state of a reservation after a line, if the line changes it."""
+        """Return the state of a reservation after a line; None if the line does not change it."""
         if kind not in KINDS:
             raise _InvalidLine
         if name == "-":
@@ -290,21 +290,21 @@ class LedgerReader:
         return after
 
     def _add_release(self, fields: list[str], _: State | None) -> None:
-        """Add an answer and its price."""
+        """Add a release and its cost."""
         detail = json.loads(fields[5])
         account, release, result = _set_of_accounts(detail["by"]), detail["release"], detail.get("result")
         known = self.totals.releases.get(release)
         if known is None:
             known = self.totals.releases[release] = ReplayedRelease(result, NOTHING, account)
         elif result != known.result:
-            raise _InvalidLine  # it was another answer before
+            raise _InvalidLine  # a release key has one result
         elif not account <= known.by:
             known.by = self.account_sets.setdefault(known.by | account, known.by | account)
         for at, part in enumerate(fields[8::5]):
             if part == "u":
                 cost = _amount(fields[9 + 5 * at], fields[10 + 5 * at])
                 if known.cost not in {NOTHING, cost}:
-                    raise _InvalidLine  # an account pays what others paid
+                    raise _InvalidLine  # all accounts pay the same cost
                 known.cost = cost
 
     def _add_failure(self, fields: list[str], _: State | None) -> None:
@@ -313,7 +313,7 @@ class LedgerReader:
         self.totals.failures[name] = failed(self.totals.failures.get(name, ()), int(fields[2]))
 
     def _add_forfeits(self, fields: list[str]) -> None:
-        """Add what is forfeited, or pays for a retry."""
+        """Add forfeited amounts, and remove those that pay for a retry."""
         release = json.loads(fields[5])["release"]
         for n in range(6, len(fields), 5):
             if fields[n + 2] == "f":
@@ -356,12 +356,12 @@ def replay(chains: Iterable[tuple[int, Iterable[Line]]], reader: LedgerReader | 
     """Add up all lines of all chains.
 
     Args:
-        chains: number and lines of each, from its first line.
-        reader: has read the lines before those; None if there are none.
+        chains: number and lines of each chain.
+        reader: a reader after all earlier lines; None if the chains begin with their first lines.
 
     Raises:
-        LedgerBroken: a line was changed, moved, removed or added. Lines that are missing at the end
-            are found by checkpoints, and by comparison with the balances.
+        LedgerBroken: a line was changed, moved, removed or added. Missing lines at the end are detected by checkpoints,
+            and by comparison with the balances.
     """
     reader = reader or LedgerReader()
     for chain, lines in chains:
@@ -382,7 +382,7 @@ def replay(chains: Iterable[tuple[int, Iterable[Line]]], reader: LedgerReader | 
 
 
 def check_holdings(store: str, holdings: Iterable[Holding], transfers: Transfers) -> None:
-    """Raise `LedgerBroken` unless a store's shares are what the lines of its ledger add up to."""
+    """Raise `LedgerBroken` unless a store's shares equal the sums of its ledger's transfers."""
     outgoing, incoming = {}, {}
     for holding in holdings:
         account, limit = holding.account, NOTHING
@@ -403,11 +403,11 @@ def check_holdings(store: str, holdings: Iterable[Holding], transfers: Transfers
 # ------------------------------------------------------------------------------------------------------------- the base
 
 _CHUNK_LINES = 1_000
-"""Lines of a chunk."""
+"""The number of lines in a chunk."""
 
 
 def chunks_of(reader: LedgerReader) -> Iterator[str]:
-    """Yield the base of the lines that *reader* has read."""
+    """Serialize *reader* as a base; yield its chunks."""
     rows = map(json.dumps, _base_rows(reader))
     while chunk := "\n".join(itertools.islice(rows, _CHUNK_LINES)):
         yield chunk
@@ -423,7 +423,7 @@ def digest_of(chunks: Iterable[str]) -> str | None:
 
 
 def reader_of(chunks: Iterable[str]) -> LedgerReader:
-    """Return the reader that `chunks_of` wrote, or raise `LedgerBroken`."""
+    """Parse a reader that `chunks_of` serialized, or raise `LedgerBroken`."""
     reader = LedgerReader()
     try:
         for chunk in chunks:
@@ -508,12 +508,12 @@ def _pair(amount: Amount) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What an account's limit would have done to the queries of the past.
+    """The effect that an account's limit would have had on past queries.
 
     Args:
-        queries: how many were charged to the account since then.
-        refused: how many of them the limit would have refused.
-        first_us: when the first of these was sent, or None.
+        queries: the number of queries charged to the account.
+        refused: the number of them that the limit would have refused.
+        first_us: the time of the first of those refusals, or None.
     """
 
     queries: int
@@ -522,17 +522,17 @@ class Preview:
 
 
 def preview(entries: Iterable[Entry], account: Account, since_us: int) -> Preview:
-    """Return what the limit and the period of *account* would have refused, if it had enforced them all along.
+    """Count the past queries that *account* would have refused, had it always enforced its limit and period.
 
-    Refused queries charge nothing, here as in reality. Its parents and children are left out: their limits stay.
+    Refused queries are charged nothing, as in practice. The limits of its parents and children are ignored.
 
     Args:
         entries: the ledger, all chains together in the order of time.
         account: the account with the settings to try.
-        since_us: earlier queries count as spent, and are not counted themselves.
+        since_us: only queries from this timestamp on are counted; earlier ones are charged, too.
     """
     limit = Amount.of(account.limit)
-    bucket_of: dict[str, int] = {}  # the end of its bucket, by reservation
+    bucket_of: dict[str, int] = {}  # end of the bucket, by reservation
     spent: defaultdict[int, Amount] = defaultdict(lambda: NOTHING)  # by end of the bucket
     refused: set[str] = set()
     queries, lost, first = 0, 0, None
@@ -553,7 +553,7 @@ def preview(entries: Iterable[Entry], account: Account, since_us: int) -> Previe
 
 
 def spent_by_day(entries: Iterable[Entry], since_us: int) -> Mapping[str, Mapping[int, Amount]]:
-    """Return what was used or forfeited, by account and day since 1970 UTC."""
+    """Return the amounts used or forfeited, by account and by day since 1970 UTC."""
     found: defaultdict[str, defaultdict[int, Amount]] = defaultdict(lambda: defaultdict(lambda: NOTHING))
     for entry in entries:
         if entry.time_us < since_us:
@@ -564,11 +564,11 @@ def spent_by_day(entries: Iterable[Entry], since_us: int) -> Mapping[str, Mappin
 
 
 def days_until(spent: Mapping[int, Amount], limit: Amount, percent: int) -> int | None:
-    """Return how many days after its first charge an account had used a part of its limit, or None if it has not.
+    """Return the days from its first charge until an account had used *percent* of its limit, or None if it has not.
 
     Args:
-        spent: what it spent, by day.
-        percent: percent of the limit, by rho or delta, whichever is used up first.
+        spent: the amounts that it spent, by day.
+        percent: percent of the limit, by rho or delta, whichever is reached first.
     """
     total, days = NOTHING, sorted(day for day, amount in spent.items() if amount != NOTHING)
     for day in days:
@@ -580,7 +580,7 @@ def days_until(spent: Mapping[int, Amount], limit: Amount, percent: int) -> int 
 
 
 def _change_of_account(entry: Entry, account: str) -> Amount | None:
-    """Return by how much an entry changes what counts against the limit of an account; None if it does not."""
+    """Return the change of an account's spent amount by an entry; None if it has no change of that account."""
     changes = [tally.used + tally.held + tally.forfeited for name, _, tally in entry.changes if name == account]
     return sum(changes, start=NOTHING) if changes else None
 

@@ -7,7 +7,7 @@
 
 The paper's three calls (Rogers et al. 2021, section 4.2): checkBudget is `Balance.admits`, updateBudget is `reserve`
 with `settle`, getBudget is `get`. With check, run, update in sequence, concurrent queries pass the check together; here
-the worst case is reserved first, and what was returned is paid for afterwards.
+the worst case is reserved first, and the actual cost is charged afterwards.
 """
 
 from __future__ import annotations
@@ -35,19 +35,20 @@ if TYPE_CHECKING:
 
 
 class BudgetManager:
-    """Reserves, settles, maintains and prunes a store of budgets. For everything else callers use the store.
+    """Reserves, settles, maintains and prunes a store of budgets. Callers use the store directly for all else.
 
     Methods raise `StoreUnavailable` when the store cannot be reached or cannot write: then no answer may be returned.
 
     Args:
-        ids: makes new ids of reservations, unique for ever, such as random 128-bit numbers in hexadecimal.
-        lease_ms: how long a reservation lives if nothing happens to it, from 1 to a day; longer than a query may run.
+        ids: returns a new id of a reservation, unique for ever, such as a random 128-bit number in hexadecimal.
+        lease_ms: the time after which a reservation expires unless an event ends or renews it, from 1 to a day; longer
+            than a query may run.
         checkpointer: compares the store with signed checkpoints; None if there are none.
         computational: True if noise is keyed, so that the guarantee rests on cryptography.
 
     Raises:
         StoreBehind: the store is older than its last checkpoint.
-        LedgerBroken: the store's lines are not those of the checkpoint.
+        LedgerBroken: the store's lines differ from the checkpoint.
     """
 
     def __init__(
@@ -63,23 +64,23 @@ class BudgetManager:
             checkpointer.check(store)
         self.store, self._ids, self._lease_ms = store, ids, lease_ms
         self._checkpointer, self._computational = checkpointer, computational
-        self._behind = False  # True if the store must not serve, because it is not that of its checkpoints
+        self._behind = False  # True if the store must not serve, because it contradicts its checkpoints
 
     def reserve(
         self, account: str, release_key: bytes, worst: Cost, key: str | None = None, digest: bytes = b""
     ) -> Reservation | Replay | InFlight:
-        """Hold the worst case on the account and all its parents, or answer from what is stored.
+        """Hold the worst case on the account and all its parents, or return a stored release.
 
         Args:
             worst: the most that the answer can cost.
             digest: a digest of the request that came with the key.
 
         Raises:
-            BudgetRefused: an account on the path falls short; nothing was held.
+            BudgetRefused: an account on the path cannot hold it; nothing was held.
             Suspended: too many runs of the account failed lately.
-            KeyReused: the key came with another request before.
-            ClockError: a period would begin, and the clock ran ahead.
-            UnknownAccount: there is none.
+            KeyReused: the key was used with another request before.
+            ClockError: a bucket would open, and the clock ran ahead.
+            UnknownAccount: the account does not exist.
         """
         self._check_not_behind()
         claim = Claim(self._ids(), account, release_key, worst, key, digest, self._lease_ms)
@@ -100,26 +101,26 @@ class BudgetManager:
         return self.store.start(reservation)
 
     def settle(self, reservation: str, actual: Cost, result: bytes, fingerprint: Fingerprint | None = None) -> Settled:
-        """Charge what the answer cost, free the rest and store the answer.
+        """Charge the actual cost, free the rest and store the result.
 
         Args:
-            actual: what the answer cost, at most the worst case.
-            result: the answer's bytes.
-            fingerprint: a digest of what the engine returned, or None if the data has no version.
+            actual: the cost of the result, at most the worst case.
+            result: the bytes to store.
+            fingerprint: a digest of the engine's result, or None if the data has no version.
 
         Returns:
-            the answer to return to the caller: the stored one, which is another's if that was settled first.
+            the stored release to return to the client: that of another reservation if it was settled first.
 
         Raises:
-            LeaseLost: the reservation has ended; drop the answer.
-            DataChanged: the engine returned something else for this version of the data before; drop the answer, and
+            LeaseLost: the reservation has ended; drop the result.
+            DataChanged: the engine returned other data for this version of the data before; drop the result, and
                 forfeit.
         """
         self._check_not_behind()
         return self.store.settle(reservation, actual, result, fingerprint)
 
     def get(self, account: str) -> Report:
-        """Return the balance of the account and what is guaranteed."""
+        """Return the balance and the guarantee of the account."""
         return report(self.store.balance(account), self._computational)
 
     def path(self, account: str) -> list[Report]:
@@ -129,19 +130,19 @@ class BudgetManager:
     def maintain(self) -> int:
         """Record the time, end reservations whose lease is over, write a checkpoint; call it every ten seconds or so.
 
-        If the database was replaced by an older copy, nothing is answered from here on until it has the lines of its
-        last checkpoint again.
+        If the database was replaced by an older copy, all claims and events fail until it has the lines of its last
+        checkpoint again.
 
         Returns:
-            how many reservations ended.
+            the number of reservations that ended.
 
         Raises:
-            StoreBehind: the store lost lines that a checkpoint has.
-            LedgerBroken: it has others in their place.
+            StoreBehind: the store lost lines of the last checkpoint.
+            LedgerBroken: the store has other lines in their place.
         """
         try:
             if self._checkpointer is not None:
-                self._checkpointer.check(self.store)  # first, so that nothing is added to a ledger that lost lines
+                self._checkpointer.check(self.store)  # first: a ledger that lost lines must not be extended
             self.store.heartbeat()
             ended = self.store.expire()
             if self._checkpointer is not None:
@@ -156,7 +157,7 @@ class BudgetManager:
         """Check the ledger, all tables against it, and the store against its last checkpoint.
 
         Raises:
-            LedgerBroken: something was changed.
+            LedgerBroken: the ledger or a table was changed.
             StoreBehind: lines are missing at the end.
         """
         verified = self.store.verify()
@@ -167,26 +168,26 @@ class BudgetManager:
     def prune(self, before_us: int, action: AdminAction, archive: Callable[[Iterable[Line]], object]) -> int:
         """Verify the ledger, write its lines before *before_us* to *archive*, and remove them.
 
-        Balances and all else that they add up to stay in the store, and `verify` starts from there. The last checkpoint
-        stays verifiable. Idempotency keys and ended reservations that are as old are removed, too. A crash leaves all
-        lines in place, or none of them.
+        Balances stay in the store, with a base of sums over the removed lines, from which `verify` starts. The last
+        checkpoint stays verifiable. Idempotency keys and ended reservations older than *before_us* are removed, too. A
+        crash leaves all lines in place, or none of them.
 
         Args:
             before_us: at least 24 hours ago.
             archive: writes the lines durably before it returns; it is called again if the connection was lost.
 
         Returns:
-            how many lines were removed.
+            the number of removed lines.
 
         Raises:
             InputError: *before_us* is later, or other lines were removed at the same time.
-            LedgerBroken, StoreBehind: as `verify`; nothing was removed.
+            LedgerBroken, StoreBehind: `verify` failed; nothing was removed.
         """
         self.store.check_old(before_us)
-        self.store.note(action, {"what": "prune the ledger"})  # after all that is removed, also of chain 0
+        self.store.note(action, {"what": "prune the ledger"})  # a newer line, also in chain 0, than all lines to remove
         cut = self.store.cut(before_us, self.store.heads(), archive)
         if self._checkpointer is not None:
-            self._checkpointer.write(self.store)  # so that no line of the last checkpoint is removed
+            self._checkpointer.write(self.store)  # so that the lines of the last checkpoint are kept
         if cut.lines:
             self.store.prune(cut, action)
         return cut.lines
@@ -200,7 +201,7 @@ StoredAnswer: TypeAlias = Settled | Replay | InFlight
 
 
 class StoredBudget:
-    """Charges one query to an account and its parents. Its methods raise what those of `BudgetManager` raise.
+    """Charges one query to an account and its parents. Its methods raise the errors of those of `BudgetManager`.
 
     Args:
         key: the caller's idempotency key, or None.
@@ -209,7 +210,7 @@ class StoredBudget:
     Attributes:
         reservation: the id of the reservation, once there is one.
         forfeited: True once the reservation was forfeited.
-        abandoned: set to True before a failure that means that the client has gone.
+        abandoned: set to True before `forfeit` if the client disconnected, so that no suspension follows.
     """
 
     def __init__(
@@ -233,16 +234,16 @@ class StoredBudget:
         self._manager.start(hold.id)
 
     def settle(self, hold: Hold, cost: Cost, result: bytes, fingerprint: Fingerprint | None = None) -> StoredAnswer:
-        """Charge *cost* and store *result*, or return the answer that another query stored first."""
+        """Charge *cost* and store *result*; return it, or the release that another query stored first."""
         return self._manager.settle(hold.id, cost, result, fingerprint)
 
     def void(self, hold: Hold) -> None:
-        """Free all that was held."""
+        """Free the held amount."""
         self._manager.store.void(hold.id)
 
     def forfeit(self, hold: Hold) -> None:
-        """Charge all that was held; it pays for the same query again."""
-        self.forfeited = True  # even if the store fails now: the lease forfeits it then
+        """Charge the whole held amount, which pays for a retry of the same query."""
+        self.forfeited = True  # even if the store fails now: the reservation is then forfeited when its lease ends
         store = self._manager.store
         (store.lose if self.abandoned else store.forfeit)(hold.id)
 
@@ -252,13 +253,13 @@ class Report:
     """The balance of an account, with its epsilon and its guarantee.
 
     Args:
-        balance: exactly.
-        epsilon_spent: epsilon of all that is spent, by the tight formula at `conversion`.
-        epsilon_left: epsilon of one release that takes all that is left, by the same formula; rounded down.
-        conversion: the delta of both; what releases may lose comes on top.
-        guarantee: what holds for all releases in any window as long as the period, or None: observed accounts, and
-            limits that promise nothing.
-        published: the same by the paper's Theorem 2, if the limit is that of the account's units and was kept.
+        balance: the exact balance.
+        epsilon_spent: epsilon of the amount spent, by the tight formula at `conversion`.
+        epsilon_left: epsilon of one release that uses the whole remaining amount, by the same formula; rounded down.
+        conversion: the delta of both epsilons; mass that releases may lose comes on top.
+        guarantee: the guarantee of all releases in any window as long as the period; None for accounts in observe mode,
+            and for limits with a delta of 1 or more.
+        published: the same by the paper's Theorem 2, if the limit is that of the account's units and was not exceeded.
     """
 
     balance: Balance
@@ -289,11 +290,11 @@ def report(balance: Balance, computational: bool = False) -> Report:
 
 
 def guarantee(account: Account, spent: Cost, computational: bool = False) -> Guarantee | None:
-    """Return what holds for all releases of *account* in any window as long as its period.
+    """Return the guarantee of all releases of *account* in any window as long as its period, or None if there is none.
 
-    A calendar period is counted twice: a window can hold the end of one and the beginning of the next. What was charged
-    beyond the limit (it was lowered, or charged by hand) counts too. For an account that is split it covers all
-    data centres; what was charged beyond the share of another one is reported there.
+    A calendar period is counted twice: a window can overlap two periods. Charges beyond the limit (it was lowered, or
+    charged by hand) are included. For an account split over data centres the guarantee covers all of them, but charges
+    beyond the share of another data centre are reported only there.
     """
     if not account.enforced:
         return None
@@ -305,7 +306,7 @@ def guarantee(account: Account, spent: Cost, computational: bool = False) -> Gua
 def published(account: Account, spent: Cost) -> SystemBound | None:
     """Return the guarantee by Theorem 2 of Rogers et al. 2021, for accounts with the limit of their units.
 
-    Without its shortcut for a handful of steps, the sum of their epsilons: Gaussian noise has no epsilon of its own.
+    Lemma 2.1's alternative for few steps, the sum of their epsilons, is not used: Gaussian noise has no epsilon.
     """
     units = account.units
     if units is None or not account.enforced or account.total_limit != units.limit or not spent.within(account.limit):

@@ -1,4 +1,4 @@
-"""A budget in memory that many queries share: reserve the worst case, then pay for what was released."""
+"""A budget in memory that many queries share: reserve the worst case, then charge the actual cost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, eq=False)
 class Hold:
-    """A reserved cost. It is settled, voided or forfeited, once, by the budget that it was reserved in.
+    """A reserved cost. The budget that reserved it settles, voids or forfeits it once.
 
     Args:
         id: the id of the reservation in a store; "" in memory.
@@ -33,8 +33,8 @@ class Hold:
 class Budget:
     """(epsilon, delta) that many queries share: pay what you get (Durfee & Rogers 2019, section 5).
 
-    The worst case of a query is reserved before data is read, so that concurrent queries cannot overspend; then it pays
-    for what was released and the rest is free again. However later queries depend on earlier releases, all releases
+    The worst case of a query is reserved before data is read, so that concurrent queries cannot overspend; then the
+    actual cost is charged and the rest is free again. However later queries depend on earlier releases, all releases
     together are (epsilon, delta)-DP (the filter of Whitehouse et al. 2023).
 
     Args:
@@ -42,7 +42,7 @@ class Budget:
         delta: above 0, below 1. Half of it pays for the conversion, half may be lost by mechanisms.
 
     Attributes:
-        limit: the (rho, delta) that may be spent.
+        limit: the most (rho, delta) that may be spent.
 
     Raises:
         InputError: a value outside its range.
@@ -71,29 +71,29 @@ class Budget:
 
     @property
     def spent(self) -> Cost:
-        """What was charged."""
+        """The cost charged so far."""
         return self._settled
 
     @property
     def held(self) -> Cost:
-        """What queries in progress have reserved."""
+        """The cost reserved by queries in progress."""
         return self._held
 
     @property
     def remaining(self) -> Cost:
-        """What a new query can reserve."""
+        """The cost that a new query can reserve."""
         with self._lock:
             return self.limit - self._settled - self._held
 
     def guarantee(self) -> Guarantee:
-        """Return the guarantee of all releases together, now and when all is spent."""
+        """Return the guarantee of all releases together, which covers the whole limit."""
         return guarantee_of(self.limit, self.delta)
 
     def reserve(self, cost: Cost) -> Hold:
         """Reserve *cost*.
 
         Raises:
-            BudgetExceeded: it does not fit; nothing changed.
+            BudgetExceeded: *cost* exceeds the remaining budget; nothing changed.
         """
         with self._lock:
             if not (self._settled + self._held + cost).within(self.limit):
@@ -107,16 +107,16 @@ class Budget:
         """Check that *hold* is open; a budget in memory has no record to write before data is read.
 
         Raises:
-            InvariantViolated: it was closed before, or is another budget's.
+            InvariantViolated: the hold was closed before, or belongs to another budget.
         """
         with self._lock:
             self._check_open(hold)
 
     def settle(self, hold: Hold, cost: Cost, result: Result, fingerprint: object = None) -> Result:  # noqa: ARG002
-        """Charge *cost*, at most what was held, free the rest, and return *result*, which nothing keeps.
+        """Charge *cost*, at most the held cost, free the rest, and return *result*, which is not stored.
 
         Raises:
-            InvariantViolated: more than was held, or the hold was closed before, or is another budget's.
+            InvariantViolated: *cost* exceeds the held cost, or the hold was closed before or belongs to another budget.
         """
         if not cost.within(hold.cost):
             raise InvariantViolated("an answer cost more than its worst case")
@@ -128,11 +128,11 @@ class Budget:
         return result
 
     def void(self, hold: Hold) -> None:
-        """Free all that was held: no data was read."""
+        """Free the held cost: no data was read."""
         self.settle(hold, Cost(), None)
 
     def forfeit(self, hold: Hold) -> None:
-        """Charge all that was held: data was read, and there is no answer."""
+        """Charge the whole held cost: data was read, but nothing was released."""
         self.settle(hold, hold.cost, None)
 
     def _check_open(self, hold: Hold) -> None:

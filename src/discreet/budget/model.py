@@ -1,6 +1,6 @@
-"""Amounts, accounts, claims, reservations, stored releases, balances: frozen values that decide nothing.
+"""Amounts, accounts, claims, reservations, stored releases, balances: frozen values without rules.
 
-Times are whole microseconds since 1970-01-01 UTC, by the clock of the database.
+Timestamps are whole microseconds since 1970-01-01 UTC, from the clock of the database.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Amount:
 
     @classmethod
     def of(cls, cost: Cost) -> Amount:
-        """Return *cost*, which is a multiple of the quanta."""
+        """Return *cost*, a multiple of the quanta, as an amount."""
         rho, delta = cost.rho, cost.delta
         return cls(rho.numerator * (RHO_UNITS // rho.denominator), delta.numerator * (DELTA_UNITS // delta.denominator))
 
@@ -67,11 +67,11 @@ class Amount:
         return self.rho <= limit.rho and self.delta <= limit.delta
 
     def most(self, other: Amount) -> Amount:
-        """Return the larger of the two, part by part."""
+        """Return the maximum of each part."""
         return Amount(max(self.rho, other.rho), max(self.delta, other.delta))
 
     def least(self, other: Amount) -> Amount:
-        """Return the smaller of the two, part by part."""
+        """Return the minimum of each part."""
         return Amount(min(self.rho, other.rho), min(self.delta, other.delta))
 
 
@@ -80,12 +80,12 @@ NOTHING = Amount()
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What a bucket of an account holds, or the change of it.
+    """The sums of a bucket of an account, or a change of them.
 
     Args:
         used: charged for releases and by hand.
         forfeited: charged for runs that failed after the data was queried; pays for a retry of the same release only.
-        refunded: what was given back; counts in no balance, only against the cap of refunds.
+        refunded: the sum of refunds, which is part of no balance and limited by the cap of refunds only.
     """
 
     used: Amount = NOTHING
@@ -114,7 +114,7 @@ class Tally:
 
     @property
     def total(self) -> Amount:
-        """What counts against the limit."""
+        """The sum that is charged to the limit: used, held and forfeited."""
         return self.used + self.held + self.forfeited
 
 
@@ -170,12 +170,12 @@ def _is_unicode(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The limit of an account is a share of a total, of which other data centres have the rest; see `budget.escrow`.
+    """Marks the limit of an account as a share of a total that is split over data centres; see `budget.escrow`.
 
     Args:
         total: the limit of all data centres together.
-        home: id of the store in which the account was made; only there it can be altered.
-        version: the version of all its settings but the limit, from 1; the home increments it.
+        home: id of the store in which the account was created; it can be altered only there.
+        version: the version of all settings but the limit, from 1; the home increments it.
     """
 
     total: Cost
@@ -190,13 +190,13 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class AdminAction:
-    """An administrative change of an account or the store, with who made it and why, for the ledger.
+    """The actor and the reason of an administrative change of an account or the store, for the ledger.
 
     Args:
         actor: up to 200 printable characters without white space.
         reason: up to 2,000 characters, not empty.
-        id: unique for ever, or None. An action whose id the ledger has already changes nothing, so that a client that
-            did not get the answer may repeat it.
+        id: unique for ever, or None. An action whose id is already in the ledger changes nothing, so that a client that
+            did not receive the response may repeat it.
     """
 
     actor: str
@@ -216,7 +216,7 @@ class Sliding:
     """Charges in any window of *days* days stay within the limit.
 
     Args:
-        days: how long the data is kept, from 1 to 36,500.
+        days: the retention time of the data, from 1 to 36,500.
     """
 
     days: int
@@ -228,7 +228,7 @@ class Sliding:
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """A new limit with every month, week (from Monday) or day of a time zone, as in the paper.
+    """The limit is renewed every month, week (from Monday) or day of a time zone, as in the paper.
 
     Args:
         unit: "month", "week" or "day".
@@ -252,7 +252,7 @@ Period: TypeAlias = Sliding | Calendar | Forever
 """When charges stop counting."""
 
 Mode: TypeAlias = Literal["observe", "enforce"]
-"""observe: charge and never refuse, without a guarantee; enforce: refuse what does not fit."""
+"""observe: charge and never refuse, without a guarantee; enforce: refuse claims that exceed the limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,12 +283,12 @@ class Units:
         return Cost.at_most(self.information * self.epsilon_per**2 / 8, self.calls * self.delta_per)
 
     def rounded_up(self, cost: Cost) -> tuple[int, int]:
-        """Return the least (information, calls) that cover *cost*; calls that cost nothing are not counted."""
+        """Return the least (information, calls) that cover *cost*; no calls if a call costs nothing."""
         information, calls = units_of_cost(cost, self.epsilon_per, self.delta_per or Fraction(1, 2))
         return information, calls if self.delta_per else 0
 
     def rounded_down(self, cost: Cost) -> tuple[int, int]:
-        """Return the most (information, calls) that fit into *cost*; calls that cost nothing are not counted."""
+        """Return the most (information, calls) that fit into *cost*; no calls if a call costs nothing."""
         information = math.floor(cost.rho / (self.epsilon_per**2 / 8))
         return information, math.floor(cost.delta / self.delta_per) if self.delta_per else 0
 
@@ -306,14 +306,14 @@ class Account:
 
     Args:
         id: its name, unique in the store: up to 200 printable characters without white space.
-        limit: what may be spent in a period.
-        delta: of the (epsilon, delta) statement, above limit.delta and below 1; what is beyond limit.delta pays for the
-            conversion from rho.
+        limit: the most that may be spent in a period.
+        delta: of the (epsilon, delta) statement, above limit.delta and below 1; the difference to limit.delta pays for
+            the conversion from rho.
         parent: the account that is charged too, such as the organisation of an analyst or the dataset of an
-            organisation; None at the end of the path. It never changes.
+            organisation; None at the root. It never changes.
         mode: observe or enforce.
         units: the units in which balances are also shown, or None.
-        share: set if the account is split over data centres; then the limit is that of this one alone.
+        share: set if the account is split over data centres; then the limit is the share of this data centre alone.
 
     Raises:
         InputError: a value outside its range.
@@ -372,14 +372,14 @@ class Account:
         return self.share.total if self.share else self.limit
 
     def with_limit(self, limit: Cost, delta: Fraction) -> Account:
-        """Return the account with another limit (of all data centres, if it is split) and total delta."""
+        """Return the account with another limit (the total, if it is split over data centres) and another delta."""
         if self.share is None:
             return dataclasses.replace(self, limit=limit, delta=delta)
         return dataclasses.replace(self, share=dataclasses.replace(self.share, total=limit), delta=delta)
 
     @property
     def enforced(self) -> bool:
-        """True if the account refuses what does not fit."""
+        """True if the account refuses claims that exceed the limit."""
         return self.mode == "enforce"
 
 
@@ -389,10 +389,10 @@ class Balance:
 
     Args:
         forfeited: charged for runs that failed.
-        resets_at_us: when some charge stops counting, or None if none will.
-        time_us: the time of the database when it was read.
-        as_of: sequence number of the last ledger line before.
-        suspended_until_us: until when all its claims are refused, or None.
+        resets_at_us: when the first charge stops counting, or None if none ever does.
+        time_us: the time of the database when the balance was read.
+        as_of: sequence number of the last ledger line in the account's chain.
+        suspended_until_us: the end of the account's suspension, or None.
     """
 
     account: Account
@@ -406,17 +406,17 @@ class Balance:
 
     @property
     def spent(self) -> Cost:
-        """The sum that counts against the limit."""
+        """The sum that is charged to the limit."""
         return self.used + self.held + self.forfeited
 
     @property
     def remaining(self) -> Cost:
-        """What a claim can still hold; nothing if the limit was lowered below what is spent."""
+        """The amount that a claim can still hold; zero if more is spent than the limit."""
         limit, spent = self.account.limit, self.spent
         return Cost(max(limit.rho - spent.rho, Fraction(0)), max(limit.delta - spent.delta, Fraction(0)))
 
     def admits(self, worst: Cost) -> bool:
-        """Return True if a claim of *worst* would fit now; suspensions and stored releases aside."""
+        """Return True if a claim of *worst* fits now, apart from suspensions and stored releases."""
         left = self.remaining
         fits = (worst.rho <= left.rho or worst.rho <= 0) and (worst.delta <= left.delta or worst.delta <= 0)
         return fits or not self.account.enforced
@@ -441,15 +441,15 @@ class Claim:
     """A request to hold the worst-case cost of a query.
 
     Args:
-        reservation: a new id, unique for ever. A claim whose answer was lost may be sent again: a store answers a known
+        reservation: a new id, unique for ever. A claim whose result was lost may be sent again: a store answers a known
             id as it did the first time.
-        account: the account that pays, as do its parents.
-        release_key: names the answer: the canonical query with all parameters, the mechanism and the version of the
-            data, keyed and hashed; 16 to 64 bytes.
+        account: the account that pays; its parents pay, too.
+        release_key: identifies the release: a keyed hash of the canonical query with all parameters, the mechanism and
+            the version of the data; 16 to 64 bytes.
         worst: the most that the answer can cost; the same for the same release key.
         key: the caller's idempotency key, or None; each account has keys of its own.
         digest: a digest of the request that came with the key; up to 64 bytes.
-        lease_ms: how long the reservation lives if nothing happens to it, from 1 to a day.
+        lease_ms: the time after which the reservation expires unless an event ends or renews it, from 1 to a day.
     """
 
     reservation: str
@@ -473,12 +473,12 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class AccountHold:
-    """What a reservation holds of one account on its path.
+    """The amount that a reservation holds in one account on its path.
 
     Args:
         bucket: the number of the account's bucket that is charged, now and at settlement.
-        amount: what is held; nothing if the account has paid for the release already.
-        funded: the part of it that came out of a forfeit, and goes back to it if the reservation is voided.
+        amount: the amount held; zero if the account has paid for the release already.
+        funded: the part of it that came out of a forfeit, and returns to the forfeit if the reservation is voided.
     """
 
     account: str
@@ -492,8 +492,8 @@ class Reservation:
     """A claim that was admitted.
 
     Args:
-        holds: one for each account on the path, that of the claim's account first.
-        lease_until_us: when it expires if nothing happens.
+        holds: one for each account on the path, the claim's account first.
+        lease_until_us: when it expires unless an event ends or renews it.
     """
 
     id: str
@@ -510,8 +510,8 @@ class StoredRelease:
     """A stored answer with its cost: it is replayed, never computed again.
 
     Args:
-        result: the exact bytes answered.
-        cost: what it cost the first account that got it.
+        result: the exact bytes that were returned.
+        cost: the cost charged to the first account that received it.
     """
 
     release_key: bytes
@@ -525,7 +525,7 @@ class Replay:
     """The answer to a claim whose release is stored.
 
     Args:
-        charged: what the claim's account paid just now: nothing if it had paid before.
+        charged: the cost charged to the claim's account now: zero if it had paid before.
     """
 
     release: StoredRelease
@@ -537,9 +537,9 @@ class Refusal:
     """An account on the path cannot hold the worst case; this depends on limits, charges and that worst case only.
 
     Args:
-        account: the first on the path that falls short.
-        needed: the worst case, less what a forfeit of the same release pays.
-        resets_at_us: when some of it comes back, or None if never.
+        account: the first account on the path that cannot hold it.
+        needed: the worst case, less the forfeit of the same release.
+        resets_at_us: when the first charge stops counting, or None if none ever does.
     """
 
     account: str
@@ -553,7 +553,7 @@ class Suspension:
     """Too many runs of the account failed after the data was queried: all its claims are refused.
 
     Args:
-        until_us: when the suspension ends, if it is not lifted before.
+        until_us: the end of the suspension, unless it is lifted before.
     """
 
     account: str
@@ -577,7 +577,7 @@ class Settled:
     """A reservation that was settled.
 
     Args:
-        release: the release to return. If another reservation was settled first, it is that one's, not the caller's.
+        release: the release to return; if another reservation was settled first, its release instead of the caller's.
     """
 
     release: StoredRelease
@@ -589,7 +589,7 @@ class PaidRelease:
     """A release that an account has paid for.
 
     Args:
-        number: rises with every release that the account pays for; for paging only.
+        number: increases with every release that the account pays for; for paging only.
     """
 
     number: int
@@ -600,11 +600,11 @@ class PaidRelease:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """A digest of what an engine returned, by which a store detects data that changes within one version.
+    """A digest of an engine's result, by which a store detects data that changes within one version.
 
     Args:
-        head_key: names the request to the engine and the version of the data; keyed and hashed, 16 to 64 bytes.
-        digest: a keyed hash of what it returned, 16 to 64 bytes.
+        head_key: a keyed hash of the request to the engine and the version of the data, 16 to 64 bytes.
+        digest: a keyed hash of the result, 16 to 64 bytes.
     """
 
     head_key: bytes

@@ -1,12 +1,13 @@
-"""When charges stop counting. Pure: time comes in as whole microseconds UTC, by the clock of the database.
+"""Periods: when charges stop counting against a limit. Pure: timestamps are whole microseconds since 1970 UTC.
 
-An account's charges lie in buckets, numbered from 0, and a charge stays in the bucket of its reservation. A bucket is
-open until its end; then the next one opens, never the last one again. What counts is decided when a bucket opens:
+An account's charges are summed in buckets, numbered from 0, and a charge stays in the bucket of its reservation. A
+bucket is open until its end; then the next one opens, and the closed one never opens again. Whenever a bucket opens, it
+is decided which closed buckets still count against the limit:
 
 - Sliding(days): a bucket is a day of UTC. It counts until its youngest possible charge is `days` old, so that up to
   days + 1 buckets count and any window of `days` days, wherever it begins, holds at most the limit.
 - Calendar(unit, zone): a bucket is a month, week or day of the zone. Only the open one counts, so that a window that
-  reaches over a boundary can hold twice the limit (`limits_per_window`).
+  overlaps two buckets can hold twice the limit (`limits_per_window`).
 - Forever: one bucket that never ends.
 """
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 SECOND_US = 1_000_000
 DAY_US = 86_400 * SECOND_US
 NEVER_US = 2**62
-"""The end of a bucket that has none."""
+"""The end of a bucket that never ends."""
 
 GUARD_US = 2 * DAY_US
 """How far the clock may run ahead of the last time seen before it has to be confirmed."""
@@ -41,10 +42,12 @@ _LATEST_YEAR = 9_990  # calendars of the standard library end with the year 9999
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The database's clock, and what the store has seen of it.
+    """The time of the database's clock, and the latest time that the store has accepted from it.
 
     Args:
+        raw_us: the time of the database's clock.
         seen_us: the latest time that a transaction or heartbeat accepted.
+        guard_us: how far the clock may run ahead of the last time seen.
     """
 
     raw_us: int
@@ -53,14 +56,14 @@ class Clock:
 
     @property
     def ahead(self) -> bool:
-        """True if it ran ahead further than the guard allows."""
+        """True if the clock is further ahead of the last time seen than the guard allows."""
         return self.raw_us > self.seen_us + self.guard_us
 
     @property
     def now_us(self) -> int:
         """The time of leases and ledger lines, which is recorded as seen.
 
-        It is never before what was seen; as long as the clock is ahead and not confirmed, it stands still.
+        It is never before the last time seen; as long as the clock is ahead and not confirmed, it does not change.
         """
         return self.seen_us if self.ahead else max(self.raw_us, self.seen_us)
 
@@ -68,7 +71,7 @@ class Clock:
         """Return True if a bucket that ends at *end_us* is over, so that the next one opens.
 
         Raises:
-            ClockError: it is, but only by a clock that ran ahead.
+            ClockError: it is over only by a clock that is too far ahead.
         """
         if self.raw_us < end_us:
             return self.seen_us >= end_us
@@ -78,10 +81,10 @@ class Clock:
 
 
 def bucket_end(period: Period, now_us: int) -> int:
-    """Return when the bucket that is open at *now_us* ends: the first moment that no longer belongs to it.
+    """Return the end of the bucket that is open at *now_us*: the first timestamp after it.
 
     Raises:
-        InputError: the zone is not known here, or the time is beyond the calendar.
+        InputError: the time zone is unknown, or the time is beyond the calendar.
     """
     match period:
         case Sliding():
@@ -108,7 +111,7 @@ def still_counts(period: Period, end_us: int, now_us: int) -> bool:
 
 
 def stops_counting_us(period: Period, end_us: int, now_us: int) -> int | None:
-    """Return when charges of a bucket that counts stop counting; None if never.
+    """Return when charges of a bucket that still counts stop counting; None if never.
 
     Args:
         end_us: the end of the bucket, open or closed.
@@ -125,10 +128,10 @@ def stops_counting_us(period: Period, end_us: int, now_us: int) -> int | None:
 
 
 def limits_per_window(period: Period) -> int:
-    """Return how many limits a window as long as the period can hold: 2 for Calendar, else 1.
+    """Return how many limits can be spent in a window as long as the period: 2 for Calendar, else 1.
 
     With 30-day data an analyst can spend a monthly limit on the 31st and the next on the 1st, on nearly the same rows;
-    LinkedIn's published 34.9 is 54.3 then. That is for data kept no longer than the period.
+    LinkedIn's published 34.9 is then 54.3. This assumes that data is kept no longer than the period.
     """
     return 2 if isinstance(period, Calendar) else 1
 
@@ -140,12 +143,12 @@ def check_period(period: Period) -> None:
 
 
 def microseconds(moment: datetime) -> int:
-    """Return the whole microseconds from 1970 UTC to *moment*, which has a zone."""
+    """Return the whole microseconds from 1970 UTC to *moment*, which has a time zone."""
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
 def clock_us(clock: Callable[[], datetime]) -> Callable[[], int]:
-    """Return *clock* in whole microseconds since 1970 UTC, as a store in a file needs it."""
+    """Return a function that returns the time of *clock* in whole microseconds since 1970 UTC, for `SQLiteStore`."""
     return lambda: microseconds(clock())
 
 
@@ -158,14 +161,14 @@ def _zone(name: str) -> zoneinfo.ZoneInfo:
 
 
 def _calendar(period: Calendar, now_us: int) -> tuple[int, int]:
-    """Return the first moment of the calendar period around *now_us*, and of the next."""
+    """Return the first timestamps of the calendar period that contains *now_us*, and of the next one."""
     zone = _zone(period.zone)
     moment = _EPOCH + timedelta(microseconds=now_us)
     if moment.year > _LATEST_YEAR:
         raise InputError("the clock of the database is beyond the calendar")
     today = moment.astimezone(zone).date()
     first = _first_day(period, today)
-    # a clock that is put back repeats an hour: at the second midnight the day has begun already
+    # where the clock is put back at midnight, midnight occurs twice: the day begins at the first one
     return _midnight_us(first, zone), _midnight_us(_first_day_of_next(period, first), zone)
 
 
@@ -182,6 +185,6 @@ def _first_day_of_next(period: Calendar, first: date) -> date:
 
 
 def _midnight_us(day: date, zone: zoneinfo.ZoneInfo) -> int:
-    """Return the first moment of *day* in *zone*."""
+    """Return the first timestamp of *day* in *zone*."""
     local = datetime(day.year, day.month, day.day, tzinfo=zone)
     return microseconds(local)

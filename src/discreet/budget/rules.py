@@ -1,14 +1,14 @@
-"""What a claim holds, what a reservation pays, what may be refunded, and the states of a reservation. Pure.
+"""Rules for holds, charges and refunds, and the states of a reservation. Pure.
 
-An event that is not in the table of states raises and changes nothing.
+An event that is not in this table of states raises and changes nothing.
 
-    HELD ── start ──> RUNNING ── settle ──> SETTLED     charged what the answer cost
+    HELD ── start ──> RUNNING ── settle ──> SETTLED     the actual cost is charged
       │                  └── forfeit, expire, lose ──> FORFEIT  data was queried: the worst case stays charged
-      └── void, expire, lose ──> VOID                           no data was queried: all is free again
+      └── void, expire, lose ──> VOID                           no data was queried: the hold is free again
 
-From `start` on the engine may see the query, so that it is unknown whether data was read: a failed run is never
-refunded, or failures would reveal data for free. What was forfeited pays for a retry of the same release. `lose` is a
-restarted process ending the reservations of its former self: it does not count towards a suspension.
+From `start` on the engine may receive the query, so that it is unknown whether data was read: a failed run is never
+refunded, or failures would reveal data for free. A forfeit pays for a retry of the same release. `lose` ends a
+reservation whose process ended or whose client disconnected: it does not count towards a suspension.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Event(Enum):
-    """What happens to a reservation; the values are the kinds of ledger lines."""
+    """Events of a reservation; the values are the kinds of their ledger lines."""
 
     START = "start"
     SETTLE = "settle"
@@ -57,12 +57,12 @@ REACHED = {
     Event.VOID: State.VOID,
     Event.FORFEIT: State.FORFEIT,
 }
-"""The state that a requested event leads to. Requested again in that state, the event has happened already, and nothing
-changes: a caller may repeat a request whose answer was lost."""
+"""The state that a requested event leads to. If the event is requested again in that state, nothing changes: a caller
+may repeat a request whose result was lost."""
 
 
 def transition(state: State, event: Event) -> State:
-    """Return the state after *event*; raise `InvariantViolated` if it cannot happen in *state*."""
+    """Return the state after *event*; raise `InvariantViolated` if the event cannot happen in *state*."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:
@@ -70,11 +70,11 @@ def transition(state: State, event: Event) -> State:
 
 
 def requested(state: State, event: Event) -> State:
-    """Return the state after a caller requested *event*; *state* itself if it had happened already.
+    """Return the state after a caller requested *event*; *state* itself if the event had happened already.
 
     Raises:
-        LeaseLost: the reservation ended in another way: the caller is too late.
-        InvariantViolated: it cannot happen in *state*.
+        LeaseLost: the reservation has ended in another state.
+        InvariantViolated: the event cannot happen in *state*.
     """
     if REACHED[event] is state:
         return state
@@ -84,26 +84,26 @@ def requested(state: State, event: Event) -> State:
 
 
 REFUND_SHARE = Fraction(1, 10)
-"""The part of an account's limit that may be refunded in the buckets that count."""
+"""The part of an account's limit that may be refunded in the buckets that still count."""
 
 FAILURES_MOST = 5
 """Failed runs within `SUSPENSION_US` after which an account is suspended."""
 
 SUSPENSION_US = DAY_US
-"""How long a failed run counts towards a suspension."""
+"""The time for which a failed run counts towards a suspension."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccountState:
-    """What a claim is decided by, of an account on its path; buckets that are over have been closed.
+    """The state of an account on the path of a claim, after buckets that are over were closed.
 
     Args:
-        limit: what it may spend.
+        limit: the most that it may spend.
         enforced: False if it never refuses.
         bucket: the number of its open bucket.
-        spent: used, held and forfeited in all buckets that count.
+        spent: used, held and forfeited in all buckets that still count.
         paid: True if it has paid for the release.
-        forfeit: one forfeit of this release in a bucket that counts, or nothing.
+        forfeit: one forfeit of this release in a bucket that still counts, or zero.
     """
 
     account: str
@@ -120,8 +120,8 @@ class Shortfall:
     """An account that cannot hold the worst case.
 
     Args:
-        needed: the worst case, less what a forfeit pays.
-        remaining: what is left, never below nothing.
+        needed: the worst case, less the forfeit.
+        remaining: the amount left, never negative.
     """
 
     account: str
@@ -130,10 +130,10 @@ class Shortfall:
 
 
 def admit(path: Iterable[AccountState], worst: Amount) -> tuple[AccountHold, ...] | Shortfall:
-    """Return what a claim holds on each account of its path, or the first account that falls short.
+    """Return the holds of a claim on the accounts of its path, or the first account that cannot hold the worst case.
 
-    An account that has paid for the release holds nothing. A forfeit of the same release pays first, wholly: holding
-    more than the worst case of a retry would be safe, holding less would refund a failure.
+    An account that has paid for the release holds nothing. A forfeit of the same release pays first, with its whole
+    amount: holding more than the worst case of a retry is safe, holding less would refund a failure.
     """
     holds = []
     for account in path:
@@ -150,7 +150,7 @@ def admit(path: Iterable[AccountState], worst: Amount) -> tuple[AccountHold, ...
 
 
 def held(hold: AccountHold) -> Tally:
-    """Return the change of a hold's bucket when it is made; its forfeit is taken out of its own bucket."""
+    """Return the change of a hold's bucket when the hold is made, without the forfeit, which has its own bucket."""
     return Tally(held=hold.amount)
 
 
@@ -173,8 +173,8 @@ def settled(hold: AccountHold, actual: Amount, paid: bool) -> Tally:
 def ended(hold: AccountHold, state: State) -> Tally:
     """Return the change of a hold's bucket when the reservation ends as VOID or FORFEIT.
 
-    What is forfeited pays for a retry of the same release. A void gives back to the forfeit what came out of it:
-    otherwise a retry that is voided would refund a failure.
+    The forfeited amount pays for a retry of the same release. A voided hold returns the part that came out of a forfeit
+    to that forfeit: otherwise a retry that is voided would refund a failure.
     """
     if state not in {State.VOID, State.FORFEIT}:
         raise InvariantViolated("a reservation that ends unsettled is void or forfeit")
@@ -183,19 +183,20 @@ def ended(hold: AccountHold, state: State) -> Tally:
 
 
 def failed(failures: Sequence[int], now_us: int) -> tuple[int, ...]:
-    """Return when the last runs failed, with one that fails at *now_us*; at most `FAILURES_MOST`."""
+    """Append *now_us* to the timestamps of failed runs; return the last `FAILURES_MOST`."""
     return (*failures, now_us)[-FAILURES_MOST:]
 
 
 def suspended_until_us(failures: Sequence[int], now_us: int) -> int | None:
-    """Return until when an account is suspended, or None.
+    """Return when the suspension of an account ends, or None if it is not suspended.
 
     Whether a run fails may depend on the data, and is not covered by differential privacy: failures are
-    charged, and their number is bounded here. Runs that were lost, with their process or their client, do not count:
-    the data does not decide about that.
+    charged, and their number is bounded here. Runs lost with their process or their client are not included: their
+    loss does not depend on the data.
 
     Args:
-        failures: when its last runs failed after the data was queried, oldest first; at most `FAILURES_MOST`.
+        failures: timestamps of the last runs that failed after the data was queried, oldest first; at most
+            `FAILURES_MOST`.
     """
     if len(failures) < FAILURES_MOST:
         return None
@@ -204,10 +205,10 @@ def suspended_until_us(failures: Sequence[int], now_us: int) -> int | None:
 
 
 def check_refund(limit: Amount, tally: Tally, amount: Amount) -> None:
-    """Raise `InputError` if *amount* is more than is used, or than the part of the limit that may be refunded.
+    """Raise `InputError` if *amount* exceeds the used amount, or the part of the limit that may be refunded.
 
     Args:
-        amount: neither part negative.
+        amount: the refund; neither part negative.
     """
     if not amount.within(tally.used):
         raise InputError("a refund cannot be more than what is used")
@@ -220,12 +221,12 @@ def check_refund(limit: Amount, tally: Tally, amount: Amount) -> None:
 
 
 def refunded(buckets: Iterable[tuple[int, Amount]], amount: Amount) -> list[tuple[int, Amount]]:
-    """Return what a refund takes from which bucket.
+    """Split a refund over buckets; return the number of each bucket and the amount taken from it.
 
     Args:
-        buckets: number and used amount of each that counts, oldest first: what is taken there stops counting soonest
-            anyway, so that a refund never makes room for longer than the charge would have taken it.
-        amount: at most what is used in all of them.
+        buckets: number and used amount of each bucket that still counts, oldest first: their charges stop counting
+            soonest anyway, so that a refund never frees an amount for longer than the charge would have used it.
+        amount: the refund, at most the used amount of all buckets.
     """
     taken = []
     for number, used in buckets:
@@ -239,5 +240,5 @@ def refunded(buckets: Iterable[tuple[int, Amount]], amount: Amount) -> list[tupl
 
 
 def _fits(needed: Amount, left: Amount) -> bool:
-    """Return True if each part that is needed is left: nothing always fits, also in an overdrawn account."""
+    """Return True if each part of *needed* fits into *left*; a part of zero always fits, even if it is overdrawn."""
     return (needed.rho <= 0 or needed.rho <= left.rho) and (needed.delta <= 0 or needed.delta <= left.delta)

@@ -1,8 +1,8 @@
 """From random bits to exact distributions. Noise is never computed as float(count) + noise.
 
-`bits` draws uniform words, `gumbel` reads them as exponential variates known to an interval and runs the race,
-`discrete` draws noise. Every decision is taken in fast floating point with a rigorous error bound, and where the
-bound cannot decide, with more bits and exact intervals: the result has exactly the distribution it claims.
+`bits` draws uniform words, `gumbel` turns them into exponential variates known up to an interval and runs the race,
+`discrete` and `rounded` draw noise. Comparisons use fast floating point with a rigorous error bound, and where that is
+not conclusive, more bits and exact intervals: the results have exactly the documented distribution.
 """
 
 from discreet.noise.bits import Bits, Encodable, KeyedBits, SystemBits, encode

@@ -5,8 +5,9 @@ no other draw, and a label used twice raises, so that no bit ever protects two t
 
 `KeyedBits` gives equal bits for equal secret, context and label, on every machine: consistent noise (LinkedIn's
 Audience Engagements API, section 8.2). A guarantee that rests on it is computational: it holds against
-adversaries that cannot distinguish AES-256 and HMAC-SHA256 from random functions. Its context must hold everything the
-answer depends on except the data: the query, the mechanism with every parameter, and a *public* version of the data.
+adversaries that cannot distinguish AES-256 and HMAC-SHA256 from random functions. Its context must contain everything
+that the answer depends on except the data: the query, the mechanism with every parameter, and a *public* version of the
+data.
 Equal bits with two noise scales reveal the counts; equal bits with changed data reveal the change (docs/noise.md).
 """
 

@@ -3,9 +3,9 @@
 A geometric variate is floor(b E) with E standard exponential: Pr[floor(b E) >= n] = e^(-n/b). The difference of two is
 discrete Laplace. The discrete Gaussian accepts discrete Laplace proposals (Canonne, Kamath & Steinke 2020, Algorithm 3)
 by comparing a further exponential variate with a rational number. floor and comparison are decided by intervals, and
-where those cannot decide, by further bits and exact fractions.
+where intervals are not conclusive, by further bits and exact fractions.
 
-Each distribution has its cost (zCDP of adding it to integers), its error and its interval.
+Each distribution provides its cost (zCDP of adding it to integers), its standard deviation and its tail bounds.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Noise(Protocol):
         ...
 
     def draw(self, bits: Bits, label: str, n: int) -> NDArray[np.int64]:
-        """Draw *n* values; *label* begins the labels of all bits drawn."""
+        """Draw *n* values; *label* is the prefix of the labels of all bits drawn."""
         ...
 
     def rho(self, sensitivity: int = 1) -> Fraction:
@@ -52,13 +52,13 @@ class Noise(Protocol):
         ...
 
     def half_width(self, miss: float = 0.05) -> int:
-        """Return a w, the smallest or nearly, with Pr[|noise| > w] <= *miss*."""
+        """Return a w, nearly the smallest, with Pr[|noise| > w] <= *miss*."""
         ...
 
     def difference_margin(self, probability: Fraction) -> int:
-        """Return the smallest m found with Pr[X - Y > m] <= *probability*, for two independent draws X and Y.
+        """Return an m, nearly the smallest and never too small, with Pr[X - Y > m] <= *probability*.
 
-        It is never too small.
+        X and Y are two independent draws.
         """
         ...
 
@@ -181,7 +181,7 @@ def _exact_floor(variates: Exponentials, i: int, scale: Fraction) -> int:
 def _accepted(
     proposals: NDArray[np.int64], tests: Exponentials, variance: Fraction, scale: Fraction
 ) -> NDArray[np.bool_]:
-    """Return where E > (|Y| - sigma^2 / t)^2 / (2 sigma^2), exactly."""
+    """Return a mask of the proposals with E > (|Y| - sigma^2 / t)^2 / (2 sigma^2), decided exactly."""
     centre, spread = float(variance / scale), 2 * float(variance)
     size = np.abs(proposals).astype(np.float64)
     distance = np.abs(size - centre)
@@ -211,7 +211,7 @@ def _exceeds(variates: Exponentials, i: int, hurdle: Fraction) -> bool:
 def laplace_difference_tail(scale: Fraction, other: Fraction, n: int) -> float:
     """Return Pr[X - Y >= n] for n >= 0, with X and Y independent discrete Laplace of the two scales.
 
-    With p = e^(-1/scale) and r = e^(-1/other) the convolution of p^|x| and r^|y| sums in closed form (docs/noise.md),
+    With p = e^(-1/scale) and r = e^(-1/other) the convolution of p^|x| and r^|y| has a closed form (docs/noise.md),
     written here without differences of nearly equal numbers. Rounded up by far more than its floating-point error.
     """
     wide, narrow = max(scale, other), min(scale, other)

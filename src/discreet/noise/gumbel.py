@@ -2,9 +2,9 @@
 
 Competitor i has the key scale * score_i + ln(factor_i) + G_i with G_i independent standard Gumbel. The order of the
 keys is the order of peeling: first the winner of the exponential mechanism with weights factor_i * exp(scale *
-score_i), then the winner among the others, and so on (Plackett-Luce; Durfee & Rogers 2019, section 4). Comparing keys
-is all that is ever done with them, so they are never rounded: intervals in floating point decide almost always, and
-where two intervals overlap, further bits and exact fractions do.
+score_i), then the winner among the remaining competitors, and so on (Plackett-Luce; Durfee & Rogers 2019, section 4).
+Keys are only compared, never rounded: intervals in floating point almost always decide, and where two intervals
+overlap, further bits and exact fractions do.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 
 def log_bounds(value: Fraction, digits: int) -> tuple[Fraction, Fraction]:
-    """Enclose ln(*value*): two fractions with it between, apart by less than 10**(2 - *digits*) (1 + |ln(value)|).
+    """Return a lower and an upper bound of ln(*value*), less than 10**(2 - *digits*) (1 + |ln(value)|) apart.
 
-    `decimal` rounds ln correctly, so that the true value lies between the two neighbours of what it returns. Used only
-    where 64 bits could not decide: rarely, so clarity beats speed here.
+    `decimal` rounds ln correctly, so that the true value lies between the two neighbours of its result. Used only where
+    64 bits could not decide: rarely, so clarity beats speed here.
 
     Args:
         value: above 0.
-        digits: significant decimal digits to work with.
+        digits: significant decimal digits of the computation.
     """
     down = decimal.Context(digits, decimal.ROUND_FLOOR, decimal.MIN_EMIN, decimal.MAX_EMAX)
     up = decimal.Context(digits, decimal.ROUND_CEILING, decimal.MIN_EMIN, decimal.MAX_EMAX)
-    # Next to 1 the logarithm may round to 0, and what is next to 0 must not have a billion digits.
+    # Next to 1 the logarithm may round to 0: a larger Emin keeps its neighbours from having a billion digits.
     beside = decimal.Context(digits, Emin=-8 * digits, Emax=decimal.MAX_EMAX)
     numerator, denominator = decimal.Decimal(value.numerator), decimal.Decimal(value.denominator)
     low = down.divide(numerator, denominator).ln(beside).next_minus(beside)
@@ -54,14 +54,13 @@ _ULPS = 2.0**-49
 class Exponentials:
     """A vector of n independent standard exponential variates; 64 bits are known of each, more are drawn when needed.
 
-    A variate is E = -ln W with W a uniform real in (0, 1), of which the first bits are drawn at once and the others
-    never, unless they matter. Every further word of variate i has its own label, so that what one machine's floating
-    point leaves undecided and another's does not changes no other draw: the decisions, being exact, are the same
-    everywhere.
+    A variate is E = -ln W with W a uniform real in (0, 1), whose first bits are drawn at once and further bits only if
+    they matter. Every further word of variate i has its own label: if floating point is conclusive on one machine and
+    not on another, no other draw changes, and the decisions, being exact, are the same everywhere.
 
     Args:
-        label: their label; further words are labelled "label/index/depth".
-        known_bits: how many bits are known at first; fewer than 64 only to force refinements in tests.
+        label: label of the first words; further words are labelled "label/index/depth".
+        known_bits: the number of bits known at first; fewer than 64 only to force refinements in tests.
     """
 
     def __init__(self, bits: Bits, label: str, n: int, known_bits: int = 64) -> None:
@@ -88,10 +87,10 @@ class Exponentials:
         return uniform
 
     def radius(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return absolute error bounds of `values`; infinite where almost nothing is known.
+        """Return absolute error bounds of `values`; infinite where almost no bits are known.
 
-        W lies in [r, r + step] / 2^64; what was taken for it is nearer than step to both ends: off by step / r + 2^-52
-        at most, relative to W.
+        W lies in [r, r + step] / 2^64, and `values` uses a point less than step from both ends: its error is at most
+        step / r + 2^-52, relative to W.
         """
         words = self._words.astype(np.float64)
         with np.errstate(divide="ignore"):
@@ -109,7 +108,7 @@ class Exponentials:
     def gumbel_bounds(self, index: NDArray[np.intp]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Enclose the standard Gumbel variates -ln E of the variates *index*, at full relative precision.
 
-        Large Gumbel variates come from W next to 1, where 1 - W is what is known well.
+        Large Gumbel variates come from W next to 1, where 1 - W is known with a small relative error.
         """
         words = self._words[index]
         step = np.uint64(1 << (64 - self._known))
@@ -133,7 +132,7 @@ class Exponentials:
         return low, high
 
     def bounds(self, i: int, depth: int) -> tuple[Fraction, Fraction | None]:
-        """Enclose variate *i* with *depth* further words; the upper end is None while W may be 0."""
+        """Return bounds of variate *i* from *depth* further words; the upper one is None while W may be 0."""
         words = self._more.setdefault(i, [])
         while len(words) < depth:
             words.append(int(self._bits.uint64(f"{self._label}/{i}/{len(words) + 1}", 1)[0]))
@@ -156,7 +155,7 @@ class Rival:
 
     Args:
         score: integer part of its score, in counts.
-        factor: what its weight is multiplied by, above 0.
+        factor: the factor of its weight, above 0.
     """
 
     score: int
@@ -169,9 +168,9 @@ class Race:
 
     Args:
         scores: int64 scores of shape (n,), absolute values at most 2^62.
-        scale: what one count is worth in the exponent (epsilon / tau), above 0.
+        scale: the increase of the exponent per count (epsilon / tau), above 0.
         rival: the competitor that ends the race, or None.
-        divisors: int64 of shape (n,), what each item's weight is divided by, or None for 1.
+        divisors: int64 of shape (n,), the divisor of each item's weight, or None for 1.
     """
 
     scores: NDArray[np.int64]
@@ -184,8 +183,8 @@ class Race:
 
         Args:
             bits: source of randomness.
-            label: of the draw.
-            limit: how many places there are, at least 1.
+            label: prefix of the labels of all bits drawn.
+            limit: the most items to return, at least 1.
         """
         n = len(self.scores)
         if n == 0:
@@ -237,7 +236,7 @@ def _first_places(race: Race, noise: Exponentials, limit: int) -> NDArray[np.int
     low = low + exponents - margin
     high = high + exponents + margin
 
-    # Any order will do as a start: what matters is where an order by intervals is certain.
+    # Any initial order is correct: places are fixed only where the intervals make the order certain.
     start = np.argsort(-np.where(np.isfinite(high), np.maximum(low, -1e300) + high, np.inf), kind="stable")
     contenders, low, high = contenders[start], low[start], high[start]
     behind = np.maximum.accumulate(high[::-1])[::-1]

@@ -1,13 +1,13 @@
 """Gaussian noise rounded to integers: exact, vectorised, with a separate variance for every draw.
 
 round(N(0, sigma^2)) added to an integer is that integer plus N(0, sigma^2), rounded: post-processing of the Gaussian
-mechanism. So everything that is known of the Gaussian mechanism holds without a correction, also with a different
-variance for every value: its exact (epsilon, delta) curve, mu-GDP, rho = s^2 / 2 sigma^2, Gaussian tails up to 1/2.
+mechanism. So all theorems about the Gaussian mechanism hold without a correction, also with a different variance for
+every value: its exact (epsilon, delta) curve, mu-GDP, rho = s^2 / 2 sigma^2, Gaussian tails up to 1/2.
 The discrete Gaussian (`discreet.noise.discrete`) has the same zCDP, but no exact curve.
 
 |N(0, 1)| is a standard exponential variate Y that is accepted if a second one exceeds (Y - 1)^2 / 2 (Devroye 1986,
-section II.3.2): three of four are. Acceptance and rounding are decided by intervals, and where those cannot decide, by
-further bits and exact fractions.
+section II.3.2): three of four are accepted. Acceptance and rounding are decided by intervals, and where intervals
+overlap, by further bits and exact fractions.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def rounded_gaussian(
 
     Args:
         bits: source of randomness.
-        label: begins the labels of all bits drawn.
-        precisions: their denominators, at least 1, shape (n,); numerator / precision is at most 2^80.
+        label: prefix of the labels of all bits drawn.
+        precisions: denominators of the variances, at least 1, shape (n,); numerator / precision is at most 2^80.
 
     Raises:
         InputError: a variance is above 2^80.
@@ -60,7 +60,7 @@ def rounded_gaussian(
 
 
 def _accepted(sizes: Exponentials, tests: Exponentials) -> NDArray[np.bool_]:
-    """Return where E > (Y - 1)^2 / 2, exactly."""
+    """Return a mask of the variates with E > (Y - 1)^2 / 2, decided exactly."""
     size, test = sizes.values(), tests.values()
     error = sizes.radius(size)
     distance = np.abs(size - 1)
@@ -89,7 +89,7 @@ def _exactly_accepted(sizes: Exponentials, tests: Exponentials, i: int) -> bool:
 def _scaled(
     sizes: Exponentials, which: NDArray[np.intp], numerator: int, precisions: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return floor(Y sqrt(numerator / precision) + 1/2) of the variates *which*, exactly."""
+    """Return floor(Y sqrt(numerator / precision) + 1/2), exactly, for the variates with the indices *which*."""
     values = sizes.values()
     error = sizes.radius(values)[which]
     sigma = np.sqrt(float(numerator) / precisions[: len(which)])
