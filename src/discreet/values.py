@@ -296,7 +296,7 @@ class UserItemPairs(Protocol):
     ) -> NDArray[np.int64]:
         """Count users that have one of *items* by the first scale k at which their items cost at most bounds[k].
 
-        At scale k a user's items cost the sum of costs[i] over those of *items* with last_scale[i] >= k.
+        At scale k a user's items cost the sum of costs[i] over the user's *items* with last_scale[i] >= k.
 
         Args:
             items: numbers of items, ascending, of shape (m,).
@@ -354,7 +354,7 @@ class Measured:
     Args:
         name: "sum", or "average" for the sum of an item divided by the number of its users.
         values: shape (m,): int64 sums, unbiased, or float64 averages.
-        std_errors: standard deviation of the noise in each sum, or nearly that of the error of each average; shape
+        std_errors: standard deviation of the noise in each sum, or approximately of the error of each average; shape
             (m,).
         low: lower ends of 95 % intervals for the true values, shape (m,), of the type of the values.
         high: upper ends, of the same shape and type.

@@ -1,6 +1,6 @@
 """Conversions between rho-zCDP, (epsilon, delta)-DP and LinkedIn's units, and the statement of a guarantee.
 
-- simple: epsilon = rho + 2 sqrt(rho ln(1/delta)) (Bun & Steinke 2016, Proposition 1.3; what the papers use).
+- simple: epsilon = rho + 2 sqrt(rho ln(1/delta)) (Bun & Steinke 2016, Proposition 1.3; used in the papers).
 - tight: epsilon = min over alpha > 1 of alpha rho + ln(1/(alpha delta))/(alpha - 1) + ln(1 - 1/alpha)
   (Canonne, Kamath & Steinke 2020, Proposition 12). Every alpha gives a valid bound, so an imperfect minimum is still
   valid; it is never above the simple bound.

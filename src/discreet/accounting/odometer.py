@@ -1,7 +1,7 @@
 """A privacy filter, and an odometer: a bound on the privacy loss *so far* that holds whenever it is read.
 
-A filter makes a guarantee about its whole limit. It is tempting to report the epsilon of the rho spent so
-far instead, `epsilon_tight(spent, delta)`; that is not a theorem. An analyst may stop because of an answer, at the
+A filter makes a guarantee about its whole limit. Reporting the epsilon of the rho spent so far instead,
+`epsilon_tight(spent, delta)`, is not covered by a theorem. An analyst may stop because of an answer, at the
 most revealing moment: with delta = 1e-6 the true delta is then 1.46 times that after 400 steps, and 2.8 times after
 2,000 (tests/accounting/test_odometer.py computes it). Whitehouse, Ramdas, Rogers & Wu 2023 give odometers
 that bound the privacy loss by time-uniform martingale inequalities. This one is simpler, keeps the tight conversion,

@@ -53,7 +53,7 @@ class KeyReused(InputError):
 class BudgetRefused(BudgetExceeded):
     """The answer could cost more than an account on the path has left.
 
-    The message names the account and no amounts, since others may share it: the caller decides who sees them.
+    The message names the account and no amounts, since other users may share it: the caller decides who sees them.
 
     Attributes:
         refusal: the account, the amounts needed and left, and when charges next stop counting.

@@ -112,7 +112,7 @@ class Exponentials:
         """
         words = self._words[index]
         step = np.uint64(1 << (64 - self._known))
-        complement = ~words + np.uint64(1)  # 2^64 - r; 0 stands for 2^64, where r is 0
+        complement = ~words + np.uint64(1)  # 2^64 - r; 0 means 2^64, where r is 0
         near_one = words >= np.uint64(2**63)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             most = np.where(

@@ -124,7 +124,7 @@ class Transaction:
         self.db = db
         self.clock = Clock(seen_us, seen_us, guard_us)
         self._seen_us, self._guard_us, self._step = seen_us, guard_us, step
-        self._recorded_us = seen_us  # the last time seen, as the database has it
+        self._recorded_us = seen_us  # the last time seen that the database has stored
         self._accounts: list[AccountRow] = []
         self._head: Head | None = None  # of chain 0, if it may be extended
         self._store_changed = False

@@ -130,7 +130,7 @@ def _check_releases(db: Connection, ledger: LedgerTotals) -> None:
 
 
 def _check_entitlements(db: Connection, ledger: LedgerTotals) -> None:
-    """Check that exactly the accounts that got a release, and their parents, have paid for it."""
+    """Check that exactly the accounts that received a release, and their parents, have paid for it."""
     sets = {answered.by for answered in ledger.releases.values()}
     if any(name not in ledger.accounts for by in sets for name in by):
         raise LedgerBroken("a release was returned to an account that was never created")
