@@ -67,7 +67,7 @@ class SqlPairs(ABC):
         """Return the result of a SELECT on the relations.
 
         Args:
-            statement: selects int64 columns a and b, or label columns i0, i1, ... if *labels* is True.
+            statement: selects int64 columns a and b; or, if *labels* is True, item and the columns of labels.
         """
 
     @abstractmethod

@@ -1,7 +1,7 @@
 """Private top-k and counts: pure functions of exact data, parameters and bits. One file for each mechanism.
 
-`summing` adds sums and averages to what KnownLap, KnownGumb, UnkLap and UnkGumb return. To add a mechanism: a file, a
-line in `MECHANISMS`, a test case, a page. `discreet.query.planning.choose` says which one is the default for a query.
+`summing` adds sums and averages to KnownLap, KnownGumb, UnkLap and UnkGumb. A new mechanism needs a module, a line in
+`MECHANISMS`, a test case and a page. `discreet.query.planning.choose` returns the default mechanism of a query.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
 }
 
 PAIR_MECHANISMS: tuple[type[Mechanism], ...] = (TwoRound, Auto)
-"""The mechanisms that query `UserItemPairs`; all others are given an `ExactHead`."""
+"""The mechanisms that query `UserItemPairs`; all other mechanisms read an `ExactHead`."""
 
 __all__ = [
     "MECHANISMS",

@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from discreet.values import UserItemPairs
 
 USERS_PER_NOISE = 285
-"""Two rounds are chosen if there are at least so many users for each user of noise that an item gets in the first
-round: with fewer, the head mostly has more accurate counts (docs/accuracy.md)."""
+"""The least ratio of users to the first round's noise per item, in users, at which two rounds are chosen: below it,
+the head mostly has more accurate counts (docs/accuracy.md)."""
 
 BRANCH_LOST = Fraction(1, 5)
-"""Share of delta that the labels of a head or a race may lose."""
+"""Share of delta for the labels of the head or the race."""
 
 GAP_SHARE = Fraction(1, 100)
 """Share of mu^2 for the noisy gap between count k and the cut-off."""
 
 TWO_ROUND_SHARE = Fraction(24, 25)
-"""Share of delta that the two rounds may use; what one branch leaves pays for the other's worse outcomes."""
+"""Share of delta that the two rounds may use; the remainder covers worse outcomes of the other branches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Auto:
-    """Measure how many items users have, and release by two rounds or from the head, whichever is better then.
+    """Measure how many items users have, then release by two rounds or from the head, whichever is more accurate.
 
     The choice depends on one noisy histogram, which the two rounds need anyway. For a top k there is a third branch: a
     race for k places, which is complete and more precise where the k-th count is far enough above the cut-off.
@@ -48,8 +48,8 @@ class Auto:
         two_round: the branch of two rounds; its budget includes the histogram.
         head: the branch of the head; its budget does not include the histogram.
         race: the branch for a top k, or None without a k; its budget is that of the head.
-        epsilon: of the exact (epsilon, delta) theorem, if both were chosen by it.
-        delta: likewise; 0 if not.
+        epsilon: epsilon of the exact (epsilon, delta) theorem, if it determined the branches' budgets.
+        delta: delta of that theorem; 0 without it.
     """
 
     two_round: TwoRound
@@ -71,7 +71,7 @@ class Auto:
     def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
         """Return the instance that is (epsilon, delta)-DP by docs/mechanisms/two_round.md, Theorem 2.
 
-        None for noise that is not Gaussian, and where epsilon leaves nothing for the other branches.
+        Returns None for noise that is not Gaussian, and if epsilon leaves no budget for the other branches.
         """
         if request.noise != "gaussian":
             return None
@@ -96,34 +96,34 @@ class Auto:
         return cls(two_round, SelectVerify.within(rest, request), race)
 
     @classmethod
-    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - it has none
-        """Return None: its steps have prices of their own."""
+    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - always None
+        """Return None: the costs of its steps do not derive from one epsilon."""
         return None
 
     def worst_cost(self) -> Cost:
-        """Return the larger of what the branches may cost, with the tests."""
+        """Return the largest cost of a branch, with the histogram and the gap."""
         two_round, rest = self.two_round.worst_cost(), self.head.worst_cost()
         rho = max(two_round.rho + _gap_rho(self.two_round), rest.rho + _tests(self.two_round))
         return Cost(rho, max(two_round.delta, rest.delta, self.delta))
 
     def direct_epsilon(self) -> Fraction | None:
-        """Return epsilon of the exact theorem, if the branches were chosen by it."""
+        """Return epsilon of the exact theorem, if it determined the branches' budgets."""
         return self.epsilon
 
     @property
     def head_limit(self) -> int:
-        """How many items of the head the other branch needs."""
+        """The number of items that the branch of the head needs."""
         return self.head.head_limit
 
     def expectation(self) -> Expectation:
-        """Return what holds whichever branch is chosen."""
+        """Return bounds that hold for both main branches."""
         branches = (self.two_round.expectation(), self.head.expectation())
         errors = [branch.std_error_least for branch in branches if branch.std_error_least is not None]
         counts = [branch.smallest_count for branch in branches if branch.smallest_count is not None]
         return Expectation(min(errors, default=None), None, min(counts))
 
     def release(self, pairs: UserItemPairs, bits: Bits) -> Outcome:
-        """Release; the outcome's positions are numbers of items, and it says which branch was chosen."""
+        """Release; the outcome's positions are item numbers, and it names the chosen branch."""
         sizes = self.two_round.measure_sizes(pairs, bits)
         if self.race is not None:
             order, head = self._head(pairs)
@@ -145,15 +145,15 @@ class Auto:
         )
 
     def _head(self, pairs: UserItemPairs) -> tuple[NDArray[np.int64], ExactHead]:
-        """Return the numbers of the largest items, and their exact counts: sums with a limit that no user reaches."""
+        """Return the numbers of the largest items and their exact counts: sums with a limit that no user reaches."""
         counts = pairs.weighted_sums(float(LARGEST_BASKET)) // (WEIGHT_UNIT - 1)
         order = np.argsort(-counts, kind="stable")[: self.head_limit + 1]
         return order, ExactHead(counts[order], self.head_limit)
 
     def _gap(self, race: UnknownGumbel, head: ExactHead, bits: Bits) -> tuple[int, int]:
-        """Return how far count k is above the cut-off, with noise, and how far it has to be for a complete race.
+        """Return the noisy gap between count k and the cut-off, and the least gap for a complete race.
 
-        Both counts move by 0 or 1 with a user, so their difference moves by 1 at most.
+        One user moves both counts by 0 or 1 in the same direction, so it moves their difference by at most 1.
         """
         precision = _gap_precision(self.two_round)
         exact = np.array([head.count_at(race.k) - head.count_at(self.head_limit + 1)])
@@ -181,7 +181,7 @@ def _two_round(limit: Cost, request: Request) -> TwoRound:
 
 
 def _gap_precision(branch: TwoRound) -> int:
-    """Return what the noisy gap costs a user, in units of 1 / `COST_UNIT`; 0 without a k."""
+    """Return the cost of the noisy gap, in units of 1 / `COST_UNIT`; 0 without a k."""
     return 0 if branch.k is None else int(branch.mu**2 * COST_UNIT * GAP_SHARE / (1 - GAP_SHARE))
 
 
@@ -190,5 +190,5 @@ def _gap_rho(branch: TwoRound) -> Fraction:
 
 
 def _tests(branch: TwoRound) -> Fraction:
-    """Return the rho of the histogram and the gap."""
+    """Return the rho of the histogram and of the gap."""
     return Fraction(branch.budget.histogram, 2 * COST_UNIT) + _gap_rho(branch)

@@ -2,7 +2,7 @@
 
 A mechanism is a frozen value of its parameters. It states the head limit it needs and its worst cost; its outcome
 states the actual cost. It gets counts and positions, never labels, so nothing can depend on a label. It draws all
-randomness from the given bits, so the same head, parameters and bits give the same outcome.
+randomness from *bits*, so the same head, parameters and bits give the same outcome.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 NoiseName: TypeAlias = Literal["gaussian", "laplace"]
 
 LARGEST_BOUND = 2**31
-"""The largest bound on what a user adds to a sum: sums of two billion users then fit int64."""
+"""The largest bound on a user's contribution to a sum, so that sums of two billion users fit int64."""
 
 
 @dataclass(frozen=True, slots=True)
 class Magnitude:
-    """How far a user moves a sum: a user who has the item adds *low* to *high*, any other user nothing.
+    """The bounds of a user's contribution to a sum: *low* to *high* for a user who has the item, else 0.
 
     Args:
-        low: in units of the column's last digit, at least -2^31; enforced by the engine that reads the head.
-        high: in the same units, at least *low* and at most 2^31.
+        low: lower bound in units of the column's last digit, at least -2^31; enforced by the engine.
+        high: upper bound in the same units, at least *low* and at most 2^31.
         average: True for the sum divided by the number of users.
     """
 
@@ -63,10 +63,10 @@ class Magnitude:
 
 @dataclass(frozen=True, slots=True)
 class PrivateMagnitude(Magnitude):
-    """How far a user moves a sum, with an upper bound that is chosen privately; *low* is 0.
+    """The bounds of a user's contribution to a sum, with a privately chosen upper bound; *low* is 0.
 
     Args:
-        choices: the upper bounds to choose from, ascending; the last is *high*.
+        choices: candidate upper bounds, ascending; the last is *high*.
     """
 
     choices: tuple[int, ...] = ()
@@ -79,17 +79,17 @@ class PrivateMagnitude(Magnitude):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a mechanism is to release, before its privacy parameters are known. All of it is public.
+    """The request for a release, before its privacy parameters are determined. All of it is public.
 
     Args:
-        k: how many items, or None for as many as possible.
-        head_limit: dbar: how many items the engine may return (one more is read for the threshold); with a known
-            domain, its size.
+        k: number of items, or None for as many as possible.
+        head_limit: dbar, the number of items that the engine returns at most (one more is read for the threshold); the
+            size of a known domain.
         sensitivity: how far one user can move the counts.
         counts: True for counts, False for labels only.
-        noise: which noise the counts get.
+        noise: noise distribution of the counts.
         known_domain: True if the items were listed in advance.
-        relative_error: what error a count should stay within (PCR), above 0 and below 1.
+        relative_error: target relative error of a count, above 0 and below 1.
         optimise_cutoff: True to choose the cut-off privately below the head limit (UnkGumb).
         summed: how far one user can move the requested sums, or None for no sums.
     """
@@ -116,10 +116,10 @@ class Expectation:
 
     Args:
         std_error_least: smallest standard error of a count, or None where no counts are released.
-        std_error_most: largest one; equal to the smallest where it does not depend on the data; None where the data
-            alone bound it.
-        smallest_count: a count above which an item is more likely returned than not, when the tail of the head is
-            empty (a tail adds to it); None where every item can appear, whatever its count.
+        std_error_most: largest standard error; equal to the smallest where it does not depend on the data; None where
+            only the data bound it.
+        smallest_count: the count above which an item is more likely returned than not if the tail of the head is empty
+            (a tail raises it); None where an item with any count can be returned.
         sum_std_error: standard error of a sum, in units of the column's last digit, or None where no sums are released.
     """
 
@@ -133,7 +133,7 @@ class Mechanism(Protocol):
     """A mechanism with all its parameters."""
 
     name: ClassVar[str]
-    """Its name in options, records and documentation."""
+    """The mechanism's name in options, records and documentation."""
 
     lossless: ClassVar[bool]
     """True if no probability mass is lost (Cost.delta is 0)."""
@@ -149,18 +149,18 @@ class Mechanism(Protocol):
 
     @classmethod
     def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
-        """Return the most accurate instance that its own theorem makes (epsilon, delta)-DP, or None without one."""
+        """Return the most accurate instance that is (epsilon, delta)-DP by the mechanism's own theorem, or None."""
         ...
 
     @classmethod
     def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
-        """Return the instance whose steps cost epsilon^2 / 8 each; None if it prices its own steps.
+        """Return the instance whose steps cost epsilon^2 / 8 each; None if its steps have other costs.
 
-        A step is a peel, or a noisy value of one item; values count as many times as one user can move them.
+        A step is a peel, or one of the noisy values that a single user can move.
 
         Args:
-            epsilon: of a step, above 0.
-            delta: mass that all of it may lose together, where it loses any.
+            epsilon: epsilon of a step, above 0.
+            delta: largest probability mass that the whole release may lose.
 
         Raises:
             InputError: the mechanism does not support the request.
@@ -169,23 +169,23 @@ class Mechanism(Protocol):
 
     @property
     def head_limit(self) -> int:
-        """The number of items it needs from the head, not counting the one below the cut."""
+        """The number of items that the mechanism needs from the head, without the one below the cut."""
         ...
 
     def worst_cost(self) -> Cost:
-        """Return the most that a release can cost."""
+        """Return the largest cost of a release."""
         ...
 
     def direct_epsilon(self) -> Fraction | None:
-        """Return epsilon of its own (epsilon, worst_cost().delta)-DP theorem, or None without one."""
+        """Return epsilon of the mechanism's own (epsilon, worst_cost().delta)-DP theorem, or None."""
         ...
 
     def expectation(self) -> Expectation:
-        """Return the expected error and size, before any data is read."""
+        """Return the expected error and size of a release, before any data is read."""
         ...
 
-    def release(self, source: Any, bits: Bits, /) -> Outcome:  # noqa: ANN401 - one of two types, by mechanism
-        """Release what was requested; the outcome states the cost to charge.
+    def release(self, source: Any, bits: Bits, /) -> Outcome:  # noqa: ANN401 - each mechanism takes one of two types
+        """Release, and return the outcome, which states the cost to charge.
 
         Args:
             source: an `ExactHead`; `UserItemPairs` for the mechanisms of `PAIR_MECHANISMS`.
@@ -221,16 +221,16 @@ def noise_of(name: NoiseName, scale: Fraction) -> Noise:
 
 
 def count_noise(name: NoiseName, epsilon: Fraction, rows_per_group: int) -> Noise:
-    """Return noise for one count at the price of one peel, epsilon^2 / 8: scale or sigma = 2 tau / epsilon."""
+    """Return noise that costs as much on a count as one peel, epsilon^2 / 8: scale or sigma = 2 tau / epsilon."""
     return noise_of(name, 2 * rows_per_group / epsilon)
 
 
 def noisy_outcome(
     head: ExactHead, positions: NDArray[np.int64], noise: Noise | None, bits: Bits, complete: bool, cost: Cost
 ) -> Outcome:
-    """Return the outcome of an ordered selection, with fresh noise on the selected counts, if counts are released.
+    """Return the outcome of an ordered selection, with fresh noise on the selected counts if *noise* is not None.
 
-    The noise is independent of the selection, so plain intervals cover.
+    The noise is independent of the selection, so plain intervals are valid.
     """
     if noise is None:
         return Outcome(positions, ordered=True, complete=complete, cost=cost)
@@ -249,7 +249,7 @@ def noisy_outcome(
 
 
 def shuffled(n: int, bits: Bits, label: str) -> NDArray[np.int64]:
-    """Return an exactly uniform random order of 0..n-1, for whatever must not reveal the head's order."""
+    """Return an exactly uniform random permutation of 0..n-1, for ties and sets, which must hide the head's order."""
     return Race(np.zeros(n, dtype=np.int64), Fraction(1)).run(bits, label, n)[0] if n else np.zeros(0, np.int64)
 
 
@@ -283,10 +283,10 @@ def largest(
 
     Args:
         values: noisy counts of the head's first items, shape (m,).
-        k: how many at most.
+        k: largest number of items, or None.
         bottom: the noisy threshold.
-        considered: how many values there may be, a public number of at least m.
-        bits: for the order among equal values, which must not follow the head's.
+        considered: public upper bound of m.
+        bits: source of the random order of equal values, which must not follow the head's.
         counts: False to return labels only.
     """
     order = shuffled(len(values), bits, "ties")

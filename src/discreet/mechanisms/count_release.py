@@ -26,7 +26,7 @@ CALLS_MOST = 2_000
 """Each try for the next item may lose delta / CALLS_MOST; after CALLS_MOST tries the run stops. Public, fixed."""
 
 LADDER = 2**12
-"""epsilon starts this many times below what the whole budget could buy for one peel."""
+"""The first epsilon is this many times smaller than that of a single peel that costs the whole budget."""
 
 CONFIDENCE = 1.645
 """A count at the threshold stays within the relative error with probability 90 % (the paper: any constant)."""
@@ -37,7 +37,7 @@ class CountRelease:
     """Release items one by one until the budget is spent: find an item at the least epsilon, then count it.
 
     UnkGumb with k = 1 is tried with a small epsilon that doubles after every failure; the item found gets a Gaussian
-    count whose sigma follows from the relative error and the threshold it passed, and is put aside (Rogers 2024,
+    count whose sigma follows from the relative error and the threshold it passed, and leaves the race (Rogers 2024,
     Algorithm 2, under the filter of its Theorem 5). No contribution bound is needed: one user may touch every count.
 
     Tries at one epsilon are successive peels of one Gumbel race, so each level runs one race and walks down its order
@@ -45,11 +45,11 @@ class CountRelease:
     threshold's log factor of the level's beginning.
 
     Args:
-        limit: what the run may spend: it usually spends nearly all of the rho.
+        limit: budget of the run, which usually spends nearly all of its rho.
         head_limit: kbar, the cut-off.
-        relative_error: what a count should stay within, above 0 and below 1.
+        relative_error: target relative error of a count, above 0 and below 1.
         rows_per_group: tau.
-        counts: False to return labels only; all of the budget then buys labels.
+        counts: False to return labels only, on which the whole budget is then spent.
     """
 
     limit: Cost
@@ -75,12 +75,12 @@ class CountRelease:
         )
 
     @classmethod
-    def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - it has none
-        """Return None: Gaussian counts under a filter have a zCDP theorem only."""
+    def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - always None
+        """Return None: Gaussian counts under a privacy filter have only a zCDP theorem."""
         return None
 
     @classmethod
-    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - it has none
+    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - always None
         """Return None: its steps grow until one finds an item."""
         return None
 
@@ -91,7 +91,7 @@ class CountRelease:
         return None
 
     def expectation(self) -> Expectation:
-        """Return the range from the first level to the last one that can pay for an item if none was found before."""
+        """Return the errors of the first level, and of the last affordable one if no other level found an item."""
         first = last = epsilon = self._most_epsilon() / LADDER
         spent = Cost()
         while ((peeled := spent + self._peel_cost(epsilon)) + self._count_cost(epsilon)).within(self.limit):
@@ -119,7 +119,7 @@ class CountRelease:
         return self._outcome(run)
 
     def _pay(self, run: _Run, epsilon: Fraction, found: int, reached: bool) -> int:
-        """Spend budget on the items of one level in order, then on the threshold; return how many are paid for."""
+        """Spend budget on the items of one level in order, then on the threshold; return the number of paid items."""
         peel = self._peel_cost(epsilon)
         count = self._count_cost(epsilon)
         for paid in range(found):
@@ -155,7 +155,7 @@ class CountRelease:
         return Outcome(positions, counts, stds, low, high, ordered=True, complete=False, cost=run.budget.spent)
 
     def _most_epsilon(self) -> Fraction:
-        """Return the epsilon of a single peel that would spend the whole rho."""
+        """Return the epsilon of a single peel that costs the whole rho."""
         return floor_sqrt(8 * self.limit.rho)
 
     def _mass_per_try(self) -> Fraction:

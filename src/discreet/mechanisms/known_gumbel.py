@@ -25,8 +25,8 @@ class KnownGumbel:
     (LinkedIn 2021, Algorithm 2; Durfee & Rogers 2019, section 4). Costs the same whatever is returned.
 
     Args:
-        k: how many items, at most the domain's size.
-        epsilon: per peel and per count.
+        k: number of items, at most the domain's size.
+        epsilon: epsilon of a peel and of a count.
         rows_per_group: tau.
         counts: noise of the counts, or None for labels only.
     """
@@ -45,14 +45,14 @@ class KnownGumbel:
         return cls._make(request, epsilon_per_unit(limit.rho, cls.units(request, Fraction(1))))
 
     @classmethod
-    def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - it loses none
-        """Return the instance by pure DP: k epsilon for peels, k epsilon/2 for Laplace counts; None for Gaussian."""
+    def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - delta is 0
+        """Return the pure DP instance, a Laplace count at half the epsilon of a peel; None for Gaussian counts."""
         if request.count_noise == "gaussian":
             return None
         return cls._make(request, epsilon / cls.units(request, Fraction(1, 2)))
 
     @classmethod
-    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - none lost
+    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - delta is 0
         return cls._make(request, epsilon)
 
     @classmethod
@@ -92,7 +92,7 @@ class KnownGumbel:
     def value_scale(self, moved: int) -> Fraction:
         return 2 * moved / self.epsilon
 
-    def plain_miss(self, released: int, miss: float) -> float:  # noqa: ARG002 - fresh noise selected nothing
+    def plain_miss(self, released: int, miss: float) -> float:  # noqa: ARG002 - fresh noise did not affect the selection
         return miss
 
     def race(self, head: ExactHead) -> Race:

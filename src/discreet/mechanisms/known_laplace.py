@@ -26,9 +26,9 @@ class KnownLaplace:
     standard error at the same cost). Which items are returned costs nothing more.
 
     Args:
-        k: how many of the largest noisy counts to return, or None for all.
+        k: number of the largest noisy counts to return, or None for all.
         groups_per_user: Delta, at most domain_size; enforced by the engine that reads the head.
-        scale: of the noise, in counts.
+        scale: noise scale, in counts.
         rows_per_group: tau.
         noise: "gaussian" or "laplace".
         counts: False to return labels only.
@@ -51,20 +51,20 @@ class KnownLaplace:
         return cls._make(request, ceil_sqrt(moved / (2 * limit.rho)))
 
     @classmethod
-    def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - it loses none
+    def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - delta is 0
         """Return the instance with Laplace noise of scale Delta tau / epsilon: epsilon-DP (Dwork et al. 2006)."""
         if request.noise == "gaussian":
             return None
         return cls._make(request, _groups(request) * request.sensitivity.rows_per_group / epsilon)
 
     @classmethod
-    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - none lost
+    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - delta is 0
         """Return the instance with noise of scale 2 tau / epsilon on Delta counts."""
         return cls._make(request, 2 * request.sensitivity.rows_per_group / epsilon)
 
     @classmethod
     def units(cls, request: Request, per_value: Fraction) -> Fraction:
-        """Return one unit for each item that a user may have."""
+        """Return one unit per item that a user may have."""
         return _groups(request) * per_value
 
     @classmethod

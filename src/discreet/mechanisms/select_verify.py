@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from discreet.noise import Bits
 
 RACES = 500
-"""There are at most so many races, and each may lose delta / RACES."""
+"""The largest number of races; each may lose delta / RACES."""
 
 PLACES = 256
-"""A race finds at most so many items."""
+"""The largest number of items that a race finds."""
 
 FIRST = 1000
-"""The first race has this part of the largest epsilon that the whole budget could pay for one step."""
+"""The first race's epsilon is this many times smaller than that of a single step that costs the whole budget."""
 
 FASTEST = Fraction(3, 20)
-"""epsilon grows by this share at most from one race to the next."""
+"""The largest relative growth of epsilon from one race to the next."""
 
 GROWTH = 0.5
-"""It grows by this share over the root of the number of items found: a race then finds about as many as that root."""
+"""epsilon grows by this share over the root of the number of found items, so a race finds about that root more."""
 
 ANCHOR_SHARE = Fraction(3, 100)
-"""Share of rho for the noise that all first counts have in common."""
+"""Share of rho for the noise that all first counts share."""
 
 TAIL_SHARE = Fraction(1, 40)
 """Share of rho for the noisy count below the cut."""
@@ -46,20 +46,20 @@ FIRST_ERROR = 0.09
 """The standard error of a first count, relative to the count that is likely to win."""
 
 ERRORS = 1.63
-"""So much budget is kept that the relative error is this many standard errors of the likely winner's second count."""
+"""The relative error in standard errors of the likely winner's second count; it sets the budget for second counts."""
 
 INTERVAL = 1.96
 
 PRECISION_UNIT = 2**40
-"""Second counts have variance PRECISION_UNIT / n for whole numbers n, in half counts."""
+"""Second counts have variance PRECISION_UNIT / n for integers n, in half counts."""
 
 LARGEST_HALVED = 2**60
-"""Counts are taken for this if they are larger, so that twice a count and its noise fit an int64."""
+"""Larger counts are reduced to this, so that twice a count and its noise fit int64."""
 
 
 @dataclass(frozen=True, slots=True)
 class SelectVerify:
-    """Find items by races and noisy counts that verify them, then measure what was found with what is left.
+    """Find items by races and noisy counts that verify them, then spend the rest of the budget on second counts.
 
     Race by race, with epsilon growing, all slots of the head compete: its items, and a blank for every slot that is
     not above the cut. The winner is counted with Gaussian noise; if that count is far above the noisy count below the
@@ -67,16 +67,16 @@ class SelectVerify:
     Gaussian counts the item and protects its label. All first counts share a part of their noise, the anchor, which
     makes each of them four times cheaper (Lebeda 2024).
 
-    When a share of the budget is spent, the labels are known. Everything else goes to a second count of each, with
-    noise that fits what is known of it by then and of all others.
+    Once a share of the budget is spent, the labels are final. The rest is spent on a second count of each item, with
+    noise that fits the first counts of all items.
 
     Args:
-        limit: what the run may spend.
+        limit: budget of the run.
         head_limit: kbar, the cut-off.
-        relative_error: what a count should stay within, above 0 and below 1.
+        relative_error: target relative error of a count, above 0 and below 1.
         rows_per_group: tau.
         counts: False to return labels only.
-        k: how many items, or None for all that are found.
+        k: number of items, or None for all that are found.
     """
 
     limit: Cost
@@ -91,7 +91,7 @@ class SelectVerify:
 
     def __post_init__(self) -> None:
         first = self._level(self._first_epsilon())
-        for variance in (self._anchor(), self._tail(), first.variance):  # the widest: later it depends on what is found
+        for variance in (self._anchor(), self._tail(), first.variance):  # the widest: others depend on the items
             check_scale(variance, LARGEST_SCALE**2)
 
     @classmethod
@@ -107,12 +107,12 @@ class SelectVerify:
         )
 
     @classmethod
-    def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - it has none
-        """Return None: its steps are added up in zCDP only."""
+    def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - always None
+        """Return None: the costs of its steps add up only in zCDP."""
         return None
 
     @classmethod
-    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - it has none
+    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - always None
         """Return None: its steps grow from race to race."""
         return None
 
@@ -123,7 +123,7 @@ class SelectVerify:
         return None
 
     def expectation(self) -> Expectation:
-        """Return the errors of a first count of the first race, and of an item that is found last and alone."""
+        """Return the largest error, of a first count in the first race, and the least, of a single item found last."""
         budget, epsilon = self._start(), self._first_epsilon()
         first = last = self._level(epsilon)
         rho = budget.remaining.rho * (1 - self._kept(first, 0, 0))
@@ -140,9 +140,9 @@ class SelectVerify:
         return Expectation(math.sqrt(least) / 2, math.sqrt(first.variance + self._anchor()) / 2, threshold)
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
-        """Release; the outcome's cost is what was spent."""
+        """Release; the outcome's cost is the spent budget."""
         budget = self._start()
-        counts = np.minimum(head.counts, LARGEST_HALVED)  # moves no further than the counts, and can be doubled
+        counts = np.minimum(head.counts, LARGEST_HALVED)  # one user moves them no further; can be doubled
         tail = int(counts[self.head_limit]) if len(counts) > self.head_limit else 0
         found = self._find(counts[: self.head_limit], tail, budget, bits)
         if self.counts and len(found.positions):
@@ -150,7 +150,7 @@ class SelectVerify:
         return self._outcome(found, budget.spent)
 
     def _find(self, counts: NDArray[np.int64], tail: int, budget: PrivacyFilter, bits: Bits) -> _Found:
-        """Return the items that races find, with first counts."""
+        """Run the races, and return the found items with their first counts."""
         tau = self.rows_per_group
         anchor = int(_half_counts(bits, "anchor", self._anchor(), 1)[0])
         noisy_tail = 2 * tail + anchor + int(_half_counts(bits, "tail", self._tail(), 1)[0])
@@ -185,16 +185,16 @@ class SelectVerify:
         return found
 
     def _race(self, counts: NDArray[np.int64], tail: int, blanks: int, level: _Level) -> Race:
-        """Return the race among *counts* and blanks, which have the count below the cut."""
+        """Return the race among *counts* and blanks, whose count is that below the cut."""
         return Race(counts, level.epsilon / self.rows_per_group, Rival(tail, Fraction(blanks)) if blanks else None)
 
     def _measure_again(self, found: _Found, counts: NDArray[np.int64], budget: PrivacyFilter, bits: Bits) -> _Found:
-        """Spend what is left: on a second anchor, and on second counts whose variance grows with the counts.
+        """Spend the rest of the budget on a second anchor and on second counts whose variance grows with the counts.
 
         Args:
-            found: what was found, with first counts.
-            counts: exact ones, shape (n,).
-            budget: is charged.
+            found: the found items, with first counts.
+            counts: exact counts of these items, shape (n,).
+            budget: the filter to charge.
             bits: source of randomness.
         """
         tau = self.rows_per_group
@@ -212,22 +212,22 @@ class SelectVerify:
         return found.with_second(again, second, PRECISION_UNIT / (4 * precisions[again]), PRECISION_UNIT / (4 * common))
 
     def _start(self) -> PrivacyFilter:
-        """Return the budget, after anchor and tail."""
+        """Return the budget after payment of anchor and tail."""
         budget = PrivacyFilter(self.limit)
         budget.spend(Cost(self.rows_per_group**2 * (1 / self._anchor() + 1 / self._tail()) / 2))
         return budget
 
     def _kept(self, level: _Level, noisy_tail: float, released: int) -> Fraction:
-        """Return the share of the budget that is kept for second counts: nothing if labels alone are wanted.
+        """Return the share of the budget to keep for second counts, 0 if only labels are released.
 
         An item with h users, d more than the cut, costs (ln(kbar)^2 + 1 / FIRST_ERROR^2) / 8d^2 with its label and its
-        first count, and what is missing to (ERRORS / relative error)^2 / 8h^2 later, where the anchor adds one over
-        the root of the number of items to it.
+        first count, and its second count costs the rest up to (ERRORS / relative error)^2 / 8h^2, to which the anchor
+        adds a share of one over the root of the number of items.
 
         Args:
-            level: of the race that may still begin.
+            level: the level of the next race.
             noisy_tail: the noisy count below the cut.
-            released: how many items were found.
+            released: number of items found.
         """
         if not self.counts:
             return Fraction(0)
@@ -238,15 +238,15 @@ class SelectVerify:
         return Fraction(math.ceil(2**30 * rest / (found + rest)), 2**30)
 
     def _anchor(self) -> Fraction:
-        """Return the variance of the first anchor in half counts."""
+        """Return the variance of the first anchor, in half counts."""
         return _rounded_up(self.rows_per_group**2 / (2 * ANCHOR_SHARE * self.limit.rho))
 
     def _tail(self) -> Fraction:
-        """Return the variance of the tail's own noise in half counts."""
+        """Return the variance of the tail's own noise, in half counts."""
         return _rounded_up(self.rows_per_group**2 / (2 * TAIL_SHARE * self.limit.rho))
 
     def _lost(self) -> Cost:
-        """Return the mass that a race may lose."""
+        """Return the probability mass that a race may lose."""
         return Cost.at_most(0, self.limit.delta / RACES)
 
     def _log_factor(self) -> float:
@@ -256,11 +256,11 @@ class SelectVerify:
         return floor_sqrt(8 * self.limit.rho) / FIRST
 
     def _level(self, epsilon: Fraction) -> _Level:
-        """Return the level of *epsilon*: all its parameters are public."""
+        """Return the level of *epsilon*, whose parameters are all public."""
         tau = self.rows_per_group
         above = tau * self._log_factor() / float(epsilon)
         variance = _rounded_up(Fraction(2 * FIRST_ERROR * above) ** 2)
-        # Noise of both that is farther out than this has a probability of delta / RACES, however epsilon was chosen.
+        # The noise of count and tail exceeds this radius with probability at most delta / RACES, for every epsilon.
         radius = math.sqrt(-2 * math.log(self._lost().delta))
         margin = math.ceil(radius * math.sqrt(variance + self._tail()) * (1 + 1e-12))
         return _Level(epsilon, variance, margin, Cost(epsilon**2 / 8 + tau**2 / (2 * variance)), above)
@@ -284,11 +284,11 @@ class _Level:
     """The parameters of a race and its first counts.
 
     Args:
-        epsilon: of a step of the race.
-        variance: of a first count's own noise, in half counts.
-        margin: what a count must be above the noisy tail beside tau, in half counts.
+        epsilon: epsilon of a step of the race.
+        variance: variance of a first count's own noise, in half counts.
+        margin: the least excess of a count over the noisy tail plus tau, in half counts.
         step: cost of a step.
-        above: how far above the cut an item is as likely to win as all that are next to the cut.
+        above: distance from the cut at which an item is as likely to win as all items and blanks next to the cut.
     """
 
     epsilon: Fraction
@@ -305,8 +305,8 @@ class _Found:
     Args:
         positions: rows of the head, shape (n,).
         measured: noisy counts, shape (n,).
-        variances: of their own noise, shape (n,).
-        common: variance of the noise that all have in common.
+        variances: variances of the counts' own noise, shape (n,).
+        common: variance of the noise that all counts share.
     """
 
     positions: NDArray[np.int64]
@@ -329,10 +329,10 @@ class _Found:
     def with_second(
         self, again: NDArray[np.int64], second: NDArray[np.float64], variances: NDArray[np.float64], common: float
     ) -> Self:
-        """Average with second counts, of the items *again*, which have another anchor.
+        """Average first counts with the second counts of the items *again*, which have another anchor.
 
-        The mean difference of both counts is the difference of the anchors, nearly: each count is corrected by its
-        anchor's share of that.
+        The mean difference of first and second counts is nearly that of the anchors, so each count is corrected by its
+        anchor's share of it.
         """
         own = self.variances.copy()
         weights = 1 / (own[again] + variances)
@@ -347,9 +347,9 @@ class _Found:
         return replace(self, measured=measured, variances=own, common=known * share)
 
     def estimates(self, log_factor: float) -> NDArray[np.float64]:
-        """Average each count with what its place in the order says: races nearly order items by their counts.
+        """Average each count with an estimate from its rank, because races nearly order items by their counts.
 
-        The falling fit of the counts is off by about 1.28 / *log_factor* of itself, the error of a race.
+        The relative error of the falling fit is about 1.28 / *log_factor*, that of a race.
         """
         pools = falling_pools(self.measured, 1 / self.variances)
         fit = np.repeat([mean for mean, _, _ in pools], [size for _, _, size in pools])
@@ -370,39 +370,39 @@ def _half_counts(bits: Bits, label: str, variance: Fraction, n: int) -> NDArray[
 
 
 def _grown(epsilon: Fraction, passed: int, released: int) -> Fraction:
-    """Return the epsilon of the race after one in which *passed* of all *released* items were found."""
+    """Return the next race's epsilon after a race that found *passed* of the *released* items."""
     share = min(FASTEST, Fraction(GROWTH / math.sqrt(released))) if passed else FASTEST
     return floor_bits(epsilon * (1 + share))
 
 
 def _spread(total: int, precisions: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return precisions to add, *total* at most, so that each is one number over its size, or has none added.
+    """Return precisions to add, *total* at most, after which those added to are inversely proportional to the sizes.
 
     Args:
         total: in the unit of the precisions.
-        precisions: what there is already, shape (n,).
+        precisions: present precisions, shape (n,).
         sizes: above 0, shape (n,).
     """
     held = precisions * sizes
     order = np.argsort(held, kind="stable")
     levels = (total + np.cumsum(precisions[order])) / np.cumsum(1 / sizes[order])
-    # The first level is above what its item has, but for rounding, which the factor allows for.
+    # The first level is at least what its item holds, except for rounding, which the factor covers.
     level = levels[np.flatnonzero(levels * (1 + 1e-12) >= held[order])[-1]]
     added = np.clip(level / sizes - precisions, 0, PRECISION_UNIT).astype(np.int64)
-    # However the sums above were rounded, no more is spent than there is: refusing it now would reveal something.
+    # Rounding must not spend more than *total*, because a refusal at this point would reveal data.
     affordable: NDArray[np.int64] = np.minimum(added, np.maximum(total - (np.cumsum(added) - added), 0))
     return affordable
 
 
 def falling_pools(values: NDArray[np.float64], weights: NDArray[np.float64]) -> list[tuple[float, float, int]]:
-    """Return the weighted least-squares fit of *values* that never rises, as pools of neighbours.
+    """Return the non-increasing weighted least-squares fit of *values*, as pools of neighbours.
 
     Args:
         values: shape (n,).
         weights: above 0, shape (n,).
 
     Returns:
-        for each pool its mean, its total weight and its size, in order (pool adjacent violators).
+        the mean, total weight and size of each pool, in order (pool adjacent violators).
     """
     pools: list[tuple[float, float, int]] = []
     for value, weight in zip(values.tolist(), weights.tolist(), strict=True):

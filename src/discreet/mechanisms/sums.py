@@ -38,25 +38,25 @@ if TYPE_CHECKING:
     from discreet.noise import Bits, Noise
 
 MISS = 0.05
-"""How often a 95 % interval fails."""
+"""The failure probability of a 95 % interval."""
 
 CHOICE_PRICE = Fraction(1, 2)
-"""The price of a choice, in noisy counts that one user moves by 1."""
+"""The cost of choosing a bound, in noisy counts that one user moves by 1."""
 
 _WIDER = 2
-"""The noise of the shares and of the size of a sum, in that of a count: each of the two costs a quarter of a count."""
+"""Noise scale of the shares and of a sum's size, relative to a count's: each of the two costs a quarter of a count."""
 
 _CERTAIN = 4.5
-"""A share this many standard errors above 0 is hardly noise; all above the last such share is taken for 0."""
+"""Standard errors above 0 that make a share significant; all shares after the last significant one are set to 0."""
 
 _BIAS = 2.0
-"""How much worse a clipped part of a sum is than noise of that size, which the intervals cover."""
+"""Weight of the clipped part of a sum relative to noise of the same size, which the intervals cover."""
 
 _MIDDLE = 0.72
-"""What users add on average between half a bound and the bound, in bounds: between even and falling density."""
+"""Assumed mean contribution of a user between half a bound and the bound, relative to the bound."""
 
 _MOST_BELOW = 0.75
-"""The size of a sum is measured with a bound that most users are below."""
+"""Share of users that must be below the bound with which the size of a sum is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +66,15 @@ class RankedSums:
     Noise of scale s on a sum that one user moves by C at most costs C^2 / 2 s^2; no user moves more than *moved* of the
     returned sums. s is chosen so that one sum costs what one count of *ranking* does.
 
-    PAY WHAT YOU GET: the ranking as it charges itself, and a sum for each item returned, *moved* of them at most.
+    PAY WHAT YOU GET: the cost of the ranking's outcome, and of a sum for each item returned, of *moved* sums at most.
 
-    An average is the noisy sum divided by the noisy count of distinct users: of each user's clipped sum, not of rows.
-    It costs what the two cost.
+    An average is the noisy sum divided by the noisy count of distinct users: an average of users' clipped sums, not of
+    rows. It costs as much as a sum and a count.
 
     Args:
-        ranking: what finds the items; releases counts if averages are wanted.
+        ranking: the mechanism that finds the items; it releases counts if averages are requested.
         summed: how far one user moves a sum.
-        moved: how many of the returned sums one user moves at most: what can be returned, or Delta if that is less.
+        moved: largest number of returned sums that one user moves: that of returned items, or Delta if less.
     """
 
     ranking: Ranking
@@ -137,11 +137,11 @@ class RankedSums:
         return replace(self.ranking.expectation(), sum_std_error=self.sum_noise().std)
 
     def sum_noise(self, most: int | None = None) -> Noise:
-        """Return the noise of each sum that a user moves by *most*; the declared bound if it is None."""
+        """Return the noise of each sum that a user moves by at most *most*, by default the declared bound."""
         return noise_of(self.noise, self.ranking.value_scale(self.summed.most if most is None else most))
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
-        _sums_of(head)  # before anything is drawn
+        _sums_of(head)  # fails before any noise is drawn
         found = self.ranking.release(head, bits)
         released = len(found.positions)
         exact, summed, clipping = _clipped(head, found.positions, self._choice(), self.summed, bits)
@@ -151,7 +151,7 @@ class RankedSums:
             measured = measured_sums(noisy, noise, summed)
         elif found.counts is None:
             raise InvariantViolated("an average without a count")
-        else:  # each of the two intervals may fail half as often as the average's
+        else:  # each of the two intervals gets half the failure probability of the average's
             sums = Estimates.of(noisy, noise, MISS / 2)
             count_noise = noise_of(self.noise, self.ranking.value_scale(1))
             counts = Estimates.of(found.counts, count_noise, self.ranking.plain_miss(released, MISS / 2))
@@ -208,12 +208,12 @@ class UnknownGumbelSums(RankedSums):
 class ListedSums:
     """The noisy sums of all items of a listed domain, the largest first; a total is a domain of one item.
 
-    Which items there are is known and all are returned, so there is nothing to find and all of the budget buys sums.
+    The items are known and all are returned, so none have to be found and the whole budget is spent on sums.
 
     Args:
         summed: how far one user moves a sum.
         moved: Delta, or *domain_size* if that is less.
-        scale: of the noise, in units of the column's last digit.
+        scale: noise scale in units of the column's last digit.
         noise: "gaussian" or "laplace".
     """
 
@@ -231,15 +231,15 @@ class ListedSums:
         return cls._make(ceil_sqrt(_moved_values(request) * _magnitude(request).most ** 2 / (2 * limit.rho)), request)
 
     @classmethod
-    def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - it loses none
+    def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - delta is 0
         """Return the instance with Laplace noise of scale Delta C / epsilon: epsilon-DP (Dwork et al. 2006)."""
         if request.noise == "gaussian" or isinstance(request.summed, PrivateMagnitude):
             return None
         return cls._make(_moved_sums(request) * _magnitude(request).most / epsilon, request)
 
     @classmethod
-    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - none lost
-        """Return the instance that costs one step for each sum that a user can move."""
+    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - delta is 0
+        """Return the instance that costs one step for each sum that one user can move."""
         return cls._make(2 * _magnitude(request).most / epsilon, request)
 
     @classmethod
@@ -266,7 +266,7 @@ class ListedSums:
         return Expectation(sum_std_error=self.sum_noise().std)
 
     def sum_noise(self, most: int | None = None) -> Noise:
-        """Return the noise of each sum that a user moves by *most*; by as much as is declared if it is None."""
+        """Return the noise of each sum that a user moves by at most *most*, by default the declared bound."""
         return noise_of(self.noise, self.scale if most is None else self.scale * most / self.summed.most)
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
@@ -287,7 +287,7 @@ def summing(kind: type[Mechanism], request: Request) -> type[Mechanism]:
     """Return the mechanism that also releases sums of the items *kind* finds; *kind* itself if *request* wants no sums.
 
     Raises:
-        InputError: *kind* returns no ranking that sums could be added to at a price known beforehand.
+        InputError: *kind* does not support sums.
     """
     if request.summed is None:
         return kind
@@ -315,7 +315,7 @@ def _choice(summed: Magnitude, moved: int, scale: Fraction, noise: NoiseName) ->
 def _clipped(
     head: ExactHead, positions: NDArray[np.int64], choice: BoundChoice | None, summed: Magnitude, bits: Bits
 ) -> tuple[NDArray[np.int64], Magnitude, Clipping | None]:
-    """Return the exact sums at *positions*, how far a user moves them, and the clipping by a private bound."""
+    """Return the exact sums at *positions*, the bounds on how far a user moves them, and the estimate of clipping."""
     exact = _sums_of(head)[positions]
     if choice is None or not len(positions):
         return exact, summed, None
@@ -324,7 +324,7 @@ def _clipped(
 
 
 def _moved_values(request: Request) -> Fraction:
-    """Return how many noisy values one user moves at most: the sums, and the choice of their bound."""
+    """Return the largest number of noisy values that one user moves: the sums, and the choice of their bound."""
     return _moved_sums(request) + (CHOICE_PRICE if isinstance(request.summed, PrivateMagnitude) else Fraction(0))
 
 
@@ -340,7 +340,7 @@ def _magnitude(request: Request) -> Magnitude:
 
 
 def _moved_sums(request: Request) -> int:
-    """Return how many of the returned sums one user can move."""
+    """Return the largest number of returned sums that one user can move."""
     returned = request.head_limit if request.k is None else min(request.k, request.head_limit)
     declared = request.sensitivity.groups_per_user
     return returned if declared is None else min(declared, returned)
@@ -362,18 +362,18 @@ class Estimates:
 
     @classmethod
     def of(cls, values: NDArray[np.int64], noise: Noise, miss: float) -> Self:
-        """Return the values with *noise* in them, and intervals that fail with probability *miss* at most."""
+        """Return estimates of values that contain *noise*, with intervals that fail with probability at most *miss*."""
         return cls(values, noise.std, noise.half_width(miss))
 
 
 def measured_sums(noisy: NDArray[np.int64], noise: Noise, summed: Magnitude) -> Measured:
-    """Return the sums with plain intervals, which are valid because their noise selected nothing.
+    """Return the sums with plain intervals, which are valid because no item was selected by this noise.
 
-    Intervals end at 0 where all that users add has one sign; the sums themselves stay unbiased.
+    Intervals end at 0 if all contributions of users have the same sign; the sums themselves stay unbiased.
 
     Args:
         noisy: the sums with their noise, shape (m,).
-        summed: what bounds each user's sum.
+        summed: the bounds of each user's sum.
     """
     width = noise.half_width(MISS)
     low, high = noisy - width, noisy + width
@@ -387,16 +387,16 @@ def measured_sums(noisy: NDArray[np.int64], noise: Noise, summed: Magnitude) -> 
 def averages(sums: Estimates, counts: Estimates, summed: Magnitude) -> Measured:
     """Return noisy sums divided by noisy counts.
 
-    A count below 1 is taken for 1, since an item without users has no average. What leaves [low, high] is moved to
-    its nearer end, since every user's sum is in there and so is their average. An interval reaches from the least to
-    the greatest quotient of a sum and a count within their intervals, so it fails only if one of these does.
+    A count below 1 is replaced by 1, since an item without users has no average. Averages are clipped to [low, high],
+    which contains every user's sum. An interval reaches from the least to the greatest quotient of a sum and a count
+    within their intervals, so it fails only if one of these does.
 
     Args:
-        sums: of each user's clipped sum.
-        summed: what bounds each user's sum.
+        sums: the sums of users' clipped sums.
+        summed: the bounds of each user's sum.
 
     Returns:
-        Standard errors are those of a quotient to the first order, and high - low at most.
+        the averages; standard errors are first-order errors of a quotient, at most high - low.
     """
     least, most = sums.values - sums.width, sums.values + sums.width
     few, users, many = (np.maximum(counts.values + shift, 1) for shift in (-counts.width, 0, counts.width))
@@ -416,8 +416,8 @@ class BoundChoice:
 
     Args:
         summed: the bounds to choose from.
-        moved: how many of the released sums one user moves at most.
-        scale: of noise that costs as much as a count does, for a value that one user moves by 1.
+        moved: largest number of released sums that one user moves.
+        scale: noise scale at which a value that one user moves by 1 costs as much as a count.
     """
 
     summed: PrivateMagnitude
@@ -430,10 +430,10 @@ class BoundChoice:
         return Cost(self._noise(SHARE_UNIT).rho(SHARE_UNIT) + self._noise(self.summed.high).rho(self.summed.high))
 
     def make(self, head: ExactHead, positions: NDArray[np.int64], bits: Bits) -> tuple[NDArray[np.int64], Clipping]:
-        """Return the exact sums of released items, clipped by the chosen bound, and an estimate of what it clips.
+        """Return the exact sums of released items, clipped by the chosen bound, and an estimate of the clipped share.
 
         Args:
-            positions: of the released items in the head; at least one.
+            positions: positions of the released items in the head; at least one.
         """
         if head.bounded is None or head.shares is None:
             raise InvariantViolated("the engine returned no sums with lower bounds")
@@ -441,8 +441,8 @@ class BoundChoice:
         noisy = with_noise(head.shares, noise, bits, "shares") / SHARE_UNIT
         shares = _denoised(noisy, noise.std / SHARE_UNIT)
         bounds = np.array(self.summed.choices, dtype=np.float64)
-        added = np.concatenate([bounds[:1], _MIDDLE * bounds[1:], bounds[-1:]])  # by users of each share
-        kept = (np.minimum(added, bounds[:, None]) * shares).sum(axis=1)  # with each bound
+        added = np.concatenate([bounds[:1], _MIDDLE * bounds[1:], bounds[-1:]])  # mean of each share
+        kept = (np.minimum(added, bounds[:, None]) * shares).sum(axis=1)  # mass that each bound keeps
         first = int(np.searchsorted(np.cumsum(shares), _MOST_BELOW * shares.sum()))
         first = min(first, len(bounds) - 1)
         size = self._size(head.bounded[positions, first], first, bits) * float(kept[-1] / kept[first])
@@ -451,9 +451,9 @@ class BoundChoice:
         return head.bounded[positions, chosen], _clipping(self.summed.choices[chosen], noisy, chosen, noise)
 
     def _size(self, sums: NDArray[np.int64], first: int, bits: Bits) -> float:
-        """Return roughly how large one of *sums* is; they are clipped to bound number *first*.
+        """Return a noisy estimate of the mean of *sums*, which are clipped to bound number *first*.
 
-        Their sum divided by *moved* moves by the bound at most.
+        One user moves the total of the sums, divided by *moved*, by at most the bound.
         """
         bound = self.summed.choices[first]
         total = np.array([min(sum(sums.tolist()) // self.moved, LARGEST_COUNT)])
@@ -465,12 +465,12 @@ class BoundChoice:
 
 
 def with_noise(exact: NDArray[np.int64], noise: Noise, bits: Bits, label: str) -> NDArray[np.int64]:
-    """Return noisy values; everything a mechanism of this file releases of the data passes through here."""
+    """Return noisy values; every sum, share and size that this module releases gets its noise here."""
     return exact + noise.draw(bits, label, len(exact))
 
 
 def _denoised(shares: NDArray[np.float64], std: float) -> NDArray[np.float64]:
-    """Return noisy shares without negative ones and without those after the last significant one."""
+    """Return noisy shares with 0 in place of negative ones and of those after the last significant one."""
     certain = np.flatnonzero(shares > _CERTAIN * std)
     if not len(certain):
         return np.where(shares == shares.max(), 1.0, 0.0)
@@ -478,7 +478,7 @@ def _denoised(shares: NDArray[np.float64], std: float) -> NDArray[np.float64]:
 
 
 def _clipping(bound: int, shares: NDArray[np.float64], chosen: int, noise: Noise) -> Clipping:
-    """Return a clipping estimate whose interval holds for all bounds at once, since the noise chose one of them."""
+    """Return a clipping estimate; its interval is valid for all bounds at once, because the noisy shares chose one."""
     width = noise.half_width(MISS / len(shares)) / SHARE_UNIT
     above, all_ = float(shares[chosen + 1 :].sum()), float(shares.sum())
     above_width, all_width = (width * math.sqrt(n) for n in (len(shares) - chosen - 1, len(shares)))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from discreet.values import ExactHead
 
 THRESHOLD_SHARE = Fraction(37, 100)
-"""p1 = 0.37 of epsilon goes to the threshold's noise, the rest to the gaps' (Carvalho et al. 2020, section 5)."""
+"""p1, the share of epsilon for the threshold's noise; the gaps get the rest (Carvalho et al. 2020, section 5)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ class TopStable:
 
     Args:
         k: largest size of the set (the paper's kbar).
-        epsilon: of the whole release.
-        delta: of the whole release.
+        epsilon: epsilon of the whole release.
+        delta: delta of the whole release.
         rows_per_group: tau.
     """
 
@@ -56,12 +56,12 @@ class TopStable:
 
     @classmethod
     def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
-        """Return the instance that spends all of epsilon and delta: the theorem is about both."""
+        """Return the instance that spends all of epsilon and delta; its theorem covers both."""
         return cls._make(epsilon, delta, request)
 
     @classmethod
-    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - it has none
-        """Return None: its price does not depend on k."""
+    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - always None
+        """Return None: its cost does not depend on k."""
         return None
 
     @classmethod
@@ -84,7 +84,7 @@ class TopStable:
         return self.epsilon
 
     def expectation(self) -> Expectation:
-        """Return the gap that must be exceeded; if nothing is below an item, its gap is its count."""
+        """Return the gap that an item must exceed, which is its count if no item is below it."""
         return Expectation(smallest_count=self.threshold() + self.rows_per_group)
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:

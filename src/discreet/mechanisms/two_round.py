@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 COST_UNIT = 2**40
-"""mu^2 is spent in units of 1 / COST_UNIT: noise of precision c has the variance COST_UNIT / c, and a value that a user
-moves by s costs c s^2 units."""
+"""mu^2 is spent in units of 1 / COST_UNIT: noise of precision c has variance COST_UNIT / c, and costs c s^2 units on a
+value that one user moves by s."""
 
 LEAST_BUDGET = 2_000
-"""Below so many units (epsilon is about 0.0001 then), shares of them could not be kept apart."""
+"""The smallest budget in these units, epsilon of about 0.0001; a smaller one would round shares of it too coarsely."""
 
 SCALES = 18
-"""Bins of the histograms of users by the scale of noise at which they fit; scales grow by sqrt(2)."""
+"""Number of bins of the histograms of users by the scale of noise at which they fit; scales grow by sqrt(2)."""
 
 CLIPPING_BINS = 26
-"""Bins of the histogram of users by how far they are above the limit: from 2^-8 of it, by sqrt(2)."""
+"""Number of bins of the histogram of users by their size relative to the limit: from 2^-8 of it, by sqrt(2)."""
 
 GRID = 2.0 ** (np.arange(64 * SCALES) / 128)
-"""Scales of noise that are chosen from, relative to the least: coarser than what two machines' powers differ by."""
+"""Candidate scales of noise, relative to the least; their steps exceed the rounding differences of machines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +48,22 @@ class Tuning:
     """Public constants, chosen on tables that docs/accuracy.md names. None affects privacy.
 
     Args:
-        first_share: of mu^2 without the histograms, for the first round.
-        histogram_share: of mu^2, for each of three histograms.
+        first_share: share of mu^2 for the first round, after the histograms.
+        histogram_share: share of mu^2 for each of the three histograms.
         mass_kept: least share of the first round's mass that clipping keeps.
-        clipping: root mean square of the share that clipping takes from users in the second round, at most, per
+        clipping: largest root mean square of the share that clipping removes from users in the second round, per
             relative error.
         noise: standard error of an item at the cut, relative to it, per relative error.
-        most_noise: the largest such standard error, where the first round is precise enough for a lower cut.
+        most_noise: the largest such standard error, used if the first round is precise enough for a lower cut.
         known: a lowered cut is at least *known* / relative error standard errors of the first round.
-        precise: items are released whose standard error, relative to them, is at most this, per relative error.
+        precise: largest standard error of a released item, relative to its count, per relative error.
         power: noise grows with an item's size to this power.
         least_evidence: standard errors that an item's first value must be above 0 to be measured again.
-        uneven_first: how much the loss differs between items in the first round, relative to their size.
-        uneven_second: the same in the second round, relative to the root mean square loss.
-        evidence: standard errors above 0 that a bin of a histogram needs to be used.
-        unseen: standard errors of a bin: so many users just above the limit may be hidden by its noise.
-        lost: share of delta for items that only one user has.
+        uneven_first: variation of the loss by clipping between items in the first round, relative to their size.
+        uneven_second: that variation in the second round, relative to the root mean square loss.
+        evidence: standard errors above 0 that a bin of a histogram must be to be used.
+        unseen: users just above the limit that the noise of a bin may hide, in its standard errors.
+        lost: share of delta for the release of items that only one user has.
     """
 
     first_share: float = 0.2
@@ -87,12 +87,12 @@ TUNING = Tuning()
 INTERVAL = 1.96
 
 THINNING = 1.3
-"""Users by size are taken to thin out by this factor per bin."""
+"""The number of users is assumed to fall by at least this factor per bin of larger sizes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The most that a user may cost in each step, in units of 1 / `COST_UNIT`: three histograms and two rounds."""
+    """The largest cost of a user in each histogram and in the two rounds, in units of 1 / `COST_UNIT`."""
 
     histogram: int
     first: int
@@ -101,10 +101,11 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The result of the first histogram: how many items users have.
+    """The result of the first histogram, of users by their number of items.
 
     Args:
-        scale: noise of the first round.
+        users: noisy number of users.
+        scale: scale of the noise in the first round.
         kept: share of the first round's mass that clipping keeps.
     """
 
@@ -115,20 +116,20 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class TwoRound:
-    """Two rounds of weighted sums: the first says which items are large, the second counts those with noise to match.
+    """Two rounds of weighted sums: the first finds the large items, the second counts them with noise to match.
 
-    What is bounded is not the number of items of a user but what they cost together, where an item costs one over the
-    variance of its noise; users above the bound are scaled, all their items alike. Three noisy histograms of users
-    choose the scales of the noise and say how much scaling takes away. Every step always runs.
+    It bounds not the number of a user's items but their total cost, where an item costs one over the variance of its
+    noise; users above the bound are clipped by scaling all their items alike. Three noisy histograms of users determine
+    the scales of the noise and the loss by clipping. Every step always runs.
 
     Args:
         mu: the whole release is mu-GDP but for the mass *lost*; a fraction, so that equal plans are equal.
-        lost: probability that an item that only one user has is released, at most.
-        relative_error: what a count should stay within, above 0 and below 1.
+        lost: largest probability that an item that only one user has is released.
+        relative_error: target relative error of a count, above 0 and below 1.
         counts: False to return labels only.
-        k: how many items, or None for as many accurate counts as possible.
-        epsilon: of the exact (epsilon, delta) theorem, if mu was chosen by it.
-        delta: of that theorem; 0 without it.
+        k: number of items, or None for as many accurate counts as possible.
+        epsilon: epsilon of the exact (epsilon, delta) theorem, if it determined mu.
+        delta: delta of that theorem; 0 without it.
         tuning: public constants.
     """
 
@@ -162,8 +163,8 @@ class TwoRound:
         return cls(mu, lost, request.relative_error, request.counts, request.k, epsilon, delta)
 
     @classmethod
-    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - it has none
-        """Return None: its steps have prices of their own."""
+    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - always None
+        """Return None: the costs of its steps do not derive from one epsilon."""
         return None
 
     @property
@@ -172,15 +173,15 @@ class TwoRound:
         return 0
 
     def worst_cost(self) -> Cost:
-        """Return what every release costs."""
+        """Return the cost of every release."""
         return Cost(self.mu**2 / 2, max(self.lost, self.delta))
 
     def direct_epsilon(self) -> Fraction | None:
-        """Return epsilon of the exact theorem, if mu was chosen by it."""
+        """Return epsilon of the exact theorem, if it determined mu."""
         return self.epsilon
 
     def expectation(self) -> Expectation:
-        """Return the least error and the least count that can be released; the data decide how much larger they are."""
+        """Return lower bounds of the error and of a released count; the actual values depend on the data."""
         budget = self.budget
         least = math.sqrt(COST_UNIT / (budget.first + budget.second))
         smallest = least / (self.tuning.precise * float(self.relative_error))
@@ -190,7 +191,7 @@ class TwoRound:
 
     @property
     def budget(self) -> Budget:
-        """Return what each step may cost a user."""
+        """Return the largest cost of a user in each step."""
         total = math.floor(self.mu**2 * COST_UNIT)
         if total < LEAST_BUDGET:
             raise InputError("epsilon is too small for a two-round release; choose a larger one, or the head mechanism")
@@ -199,11 +200,11 @@ class TwoRound:
         return Budget(histogram, first, total - 3 * histogram - first)
 
     def release(self, pairs: UserItemPairs, bits: Bits) -> Outcome:
-        """Release; the outcome's positions are numbers of items."""
+        """Release; the outcome's positions are item numbers."""
         return self.release_after(self.measure_sizes(pairs, bits), pairs, bits)
 
     def measure_sizes(self, pairs: UserItemPairs, bits: Bits) -> Sizes:
-        """Count users by their number of items, with noise, and choose the scale of the first round."""
+        """Count users by their number of items, with noise, and choose the scale of the first round's noise."""
         budget, tuning = self.budget, self.tuning
         bounds = 2 ** np.arange(SCALES)
         users = self._noisy_users(pairs.users_by_size(bounds), bits, "sizes")
@@ -217,7 +218,7 @@ class TwoRound:
         return Sizes(float(users.sum()), least * float(GRID[chosen]), max(0.3, float(share[chosen])))
 
     def release_after(self, sizes: Sizes, pairs: UserItemPairs, bits: Bits) -> Outcome:
-        """Release, once the sizes were measured; their price is included in the cost."""
+        """Release after `measure_sizes`, whose cost is included in the outcome's cost."""
         first, first_std = self._first_round(sizes, pairs, bits)
         power = self._power(sizes)
         scale = self._scale(first, first_std, power, pairs, bits)
@@ -232,10 +233,10 @@ class TwoRound:
         return noisy / (WEIGHT_UNIT * sizes.kept), math.sqrt(COST_UNIT / precision) / sizes.kept
 
     def _scale(self, first: Floats, first_std: float, power: float, pairs: UserItemPairs, bits: Bits) -> float:
-        """Choose the noise of an item at the second round's cut.
+        """Return the scale of an item's noise at the second round's cut.
 
         At scale s the cut is t = s / noise, and an item of size e >= t has noise s (e/t)^power. An item's cost at scale
-        s, s^-2(1-power) (e noise)^-2power, is split: what depends on the item is its cost, the rest is in the bound.
+        s, s^-2(1-power) (e noise)^-2power, is split: the item's factor is its cost, the other is part of the bound.
         """
         least = math.sqrt(COST_UNIT / self.budget.second)
         items = np.flatnonzero(first >= max(least / self._noise(), self.tuning.least_evidence * first_std))
@@ -256,7 +257,7 @@ class TwoRound:
     ) -> Outcome:
         """Measure the items above the cut and release those that are large enough."""
         tuning = self.tuning
-        # Few small items pass by chance where the first round is precise: the cut may be lower there.
+        # If the first round is precise, few small items pass by chance, so the cut may be lower.
         highest = scale / self._noise()
         known = tuning.known / float(self.relative_error) * first_std
         cut = min(highest, max(highest * tuning.noise / tuning.most_noise, known))
@@ -274,7 +275,7 @@ class TwoRound:
         second_variance = (sigma / (1 - lost)) ** 2 + (tuning.uneven_second * spread * np.maximum(second, 0)) ** 2
         std = 1 / np.sqrt(1 / first_variance + 1 / second_variance)
         mean = std**2 * (rough / first_variance + second / second_variance)
-        # There are many small items for each large one: what is that uncertain is more likely too high than too low.
+        # Small items outnumber large ones, so an uncertain estimate is more likely too high than too low.
         estimates = mean * (1 - np.minimum(1, std / np.maximum(mean, 1e-9)) ** 2)
 
         threshold = WEIGHT_UNIT + np.ceil(WEIGHT_UNIT * self._evidence() * sigma).astype(np.int64)
@@ -284,10 +285,10 @@ class TwoRound:
         return self._outcome(items[released], estimates[released], std[released], tuning.uneven_second * most_spread)
 
     def _clipped(self, items: Ints, costs: Ints, pairs: UserItemPairs, bits: Bits) -> tuple[float, float, float, float]:
-        """Choose by how much the second round's noise has to be wider; see `_clipping_loss`.
+        """Return the factor that widens the second round's noise, and the loss by clipping, as `_clipping_loss` does.
 
-        The scale was chosen by where users would fit, which does not say how fast their cost grows below. Here costs
-        are those of that scale.
+        The histogram of scales shows where users fit, but not how fast their cost grows at smaller scales, so this
+        one counts users by their cost at the chosen scale.
         """
         bounds = np.array([max(1, self.budget.second * 2**b >> 16) for b in range(CLIPPING_BINS)])
         users = pairs.users_by_scale(items, np.full(len(items), CLIPPING_BINS - 1), costs, bounds)
@@ -295,7 +296,7 @@ class TwoRound:
         return _clipping_loss(self._noisy_users(users, bits, "clipping"), unseen, self._clipping())
 
     def _outcome(self, items: Ints, estimates: Floats, std: Floats, lost: float) -> Outcome:
-        """Return the outcome; *lost* is the share that clipping may have taken from a count beyond the mean."""
+        """Return the outcome; *lost* is the share that clipping may have removed from a count beyond the mean loss."""
         counts = np.rint(estimates).astype(np.int64)
         order = np.argsort(-counts, kind="stable")[: self.k]
         items, counts, std = items[order], counts[order], std[order]
@@ -313,47 +314,47 @@ class TwoRound:
         return believable(noisy, math.sqrt(COST_UNIT / self.budget.histogram), self.tuning.evidence)
 
     def _precisions(self, sigma: Floats) -> Ints:
-        """Return what items with noise of standard deviation *sigma* cost: no more than a user may, after rounding.
+        """Return the costs of items with noise of standard deviation *sigma*, at most the largest cost of a user.
 
-        A unit above the limit, users of one item would seem to be clipped.
+        If rounding put a cost above that limit, users of one item would seem to be clipped.
         """
         most = min(self.budget.second, LARGEST_ITEM_COST)
         return np.clip(np.ceil(COST_UNIT / sigma**2), 1, most).astype(np.int64)
 
     def _noise(self) -> float:
-        """Return the standard error of an item at the cut, relative to it."""
+        """Return the relative standard error of an item at the cut."""
         return self.tuning.noise * float(self.relative_error)
 
     def _clipping(self) -> float:
-        """Return the root mean square of what clipping may take away."""
+        """Return the largest root mean square of the share that clipping may remove."""
         return self.tuning.clipping * float(self.relative_error)
 
     def _power(self, sizes: Sizes) -> float:
-        """Return the power of an item's size that its noise grows with; 0 where users have one item."""
+        """Return p such that an item's noise grows with its size to the power p; 0 where users have one item."""
         typical = sizes.scale**2 * self.budget.first / COST_UNIT
         return self.tuning.power * min(1.0, math.log2(max(1.0, typical)))
 
     def _evidence(self) -> float:
-        """Return the standard errors above the largest weight of one user that an item's second value needs."""
+        """Return how many standard errors above one user's largest weight an item's second value must be."""
         return normal_quantile(float_below(self.lost / LARGEST_BASKET))
 
 
 def add_noise(values: Ints, unit: int, precisions: Ints, bits: Bits, label: str) -> Ints:
-    """Add rounded Gaussian noise to values in steps of 1 / *unit*, of variance `COST_UNIT` / precision each."""
+    """Add rounded Gaussian noise of variance `COST_UNIT` / precision to values in units of 1 / *unit*."""
     return values + rounded_gaussian(bits, label, COST_UNIT * unit**2, precisions)
 
 
 def believable(noisy: Floats, std: float, evidence: float) -> Floats:
-    """Return the bins of a noisy histogram as they may be used: not negative, and falling beyond its bulk.
+    """Return a noisy histogram made plausible: not negative, and falling beyond its bulk.
 
-    Users thin out by a factor of at least `THINNING` per bin beyond the last bin that holds a third of the largest one.
-    That part is replaced by the best fit with this property, and what is not *evidence* standard errors above 0 by 0:
-    noise in a far bin would otherwise be taken for users with very many items. All 0 if no bin stands out at all.
+    From the last bin that holds a third of the largest one, bins are replaced by the best fit that falls by a factor of
+    at least `THINNING` per bin, and by 0 where the fit is below *evidence* standard errors: noise in a far bin would
+    otherwise pass for users with very many items. All bins are 0 if none is significant.
 
     Args:
         noisy: users per bin, shape (n,).
         std: standard error of each bin.
-        evidence: standard errors above 0.
+        evidence: standard errors that the fit of a bin must exceed.
     """
     if noisy.max() < 3 * std:
         return np.zeros(len(noisy))
@@ -367,23 +368,23 @@ def believable(noisy: Floats, std: float, evidence: float) -> Floats:
 
 
 def _centres(bins: int) -> Floats:
-    """Return the scales of bins by sqrt(2), relative to the least; the first bin holds what is at the least."""
+    """Return the central scale of each bin, relative to the least; the first bin holds users at the least scale."""
     centres: Floats = 2.0 ** ((np.arange(bins) - 0.5) / 2)
     centres[0] = 1.0
     return centres
 
 
 def _clipping_loss(users: Floats, unseen: float, allowed: float) -> tuple[float, float, float, float]:
-    """Return what clipping takes away, once noise is so wide that it is not too much.
+    """Return how much to widen the noise so that clipping removes at most *allowed*, and the loss that remains.
 
     Args:
-        users: by their size relative to the limit.
-        unseen: so many users more may be in the first bin above the limit.
-        allowed: root mean square of the share that clipping may take.
+        users: numbers of users by size relative to the limit, shape (CLIPPING_BINS,).
+        unseen: number of users that the first bin above the limit may lack.
+        allowed: largest root mean square of the share that clipping may remove.
 
     Returns:
-        by how much to widen the noise, at most by 2; the mean and root mean square share that clipping takes then; and
-        the latter with the unseen users.
+        the factor by which to widen the noise, at most 2; the mean and the root mean square of the share that clipping
+        then removes; and that root mean square with the unseen users.
     """
     size = 2.0 ** ((np.arange(CLIPPING_BINS) - 16.5) / 2)
     mass = users * size**2

@@ -32,10 +32,10 @@ class UnknownGumbel:
     every count, once more for an optimised cut-off; delta once.
 
     Args:
-        k: how many items at most.
+        k: largest number of items.
         head_limit: dbar, at least k; the cut-off itself unless it is optimised.
-        epsilon: per peel, per count, and for the cut-off.
-        delta: mass that one call may lose, above 0 and below 1.
+        epsilon: epsilon of a peel, of a count, and of the choice of the cut-off.
+        delta: probability mass that one release may lose, above 0 and below 1.
         rows_per_group: tau.
         counts: noise of the counts, or None for labels only.
         optimise_cutoff: True to choose the cut-off in k..head_limit by the exponential mechanism.
@@ -62,7 +62,7 @@ class UnknownGumbel:
 
     @classmethod
     def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
-        """Return the instance by DP: epsilon for a peel, epsilon/2 for a Laplace count; None for Gaussian counts."""
+        """Return the instance by basic composition, a Laplace count at half the epsilon of a peel; None for Gaussian."""
         if request.count_noise == "gaussian":
             return None
         return cls._make(request, epsilon / cls.units(request, Fraction(1, 2)), delta)
@@ -118,11 +118,11 @@ class UnknownGumbel:
     def value_scale(self, moved: int) -> Fraction:
         return 2 * moved / self.epsilon
 
-    def plain_miss(self, released: int, miss: float) -> float:  # noqa: ARG002 - fresh noise selected nothing
+    def plain_miss(self, released: int, miss: float) -> float:  # noqa: ARG002 - fresh noise did not affect the selection
         return miss
 
     def race(self, head: ExactHead, cutoff: int) -> Race:
-        """Return the race for a given *cutoff*, by the strict rule: items tied with the cut do not compete."""
+        """Return the race for *cutoff*, by the strict rule: items tied with the cut do not compete."""
         below = head.count_at(cutoff + 1)
         contenders = head.counts[:cutoff]
         contenders = contenders[: np.searchsorted(-contenders, -below, side="left")]

@@ -28,11 +28,11 @@ class UnknownLaplace:
     Delta tau^2 / 2 s^2, where the paper's scale grows with Delta instead of its root.
 
     Args:
-        k: how many of the largest to return at most, or None for all that pass.
+        k: largest number of items to return, or None for all above the threshold.
         head_limit: dbar.
         groups_per_user: Delta; enforced by the engine that reads the head.
-        scale: of the noise, in counts.
-        delta: mass that one call may lose, above 0 and below 1.
+        scale: noise scale, in counts.
+        delta: probability mass that one release may lose, above 0 and below 1.
         rows_per_group: tau.
         noise: "gaussian" or "laplace".
         counts: False to return labels only.
@@ -70,7 +70,7 @@ class UnknownLaplace:
 
     @classmethod
     def units(cls, request: Request, per_value: Fraction) -> Fraction:
-        """Return one unit for each item that a user may have."""
+        """Return one unit per item that a user may have."""
         return _groups(request) * per_value
 
     @classmethod
