@@ -40,7 +40,7 @@ BENCHMARKS = {
     "contract": contract.run,
 }
 WHEN_NAMED = {"budget-postgres", "contract", "engines", "fuzz", "growth", "memory"}
-"""These take long, or start servers that `make test-engines` installs."""
+"""Benchmarks that take long, or start servers that `make test-engines` installs."""
 
 
 def main() -> None:

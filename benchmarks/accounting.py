@@ -14,7 +14,7 @@ DELTA = Fraction(1, 10**9)
 
 
 def run() -> list[str]:
-    """Return one call of each, in one process (medians)."""
+    """Time of one call of each function, in one process (medians)."""
     calls = [
         ("epsilon from rho", "2 ms", 51, lambda: epsilon_tight(8.4375, 1e-9)),
         ("rho from epsilon", "2 ms", 51, lambda: rho_tight(1.0, 1e-9)),

@@ -48,7 +48,7 @@ EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 TARGETS = (0.1, 0.05, 0.2)
 HEAD_LIMIT = 10_000
 TRIALS = 6
-"""Number of trials at a target of 10 %; a third of it at others, and fewer on large tables where pairs are read."""
+"""Number of trials at a target of 10 %; a third of it at other targets, and fewer on large tables with pair queries."""
 
 SMALL = (
     "movielens-1m",
@@ -64,7 +64,7 @@ SMALL = (
     "retail",
 )
 LARGE = ("reddit-posts-domain", "reddit-posts-words", "imdb-words")
-"""Tables that the other libraries are not run on, because they would take most of the time."""
+"""Tables that are not released by the other libraries, because they would take most of the time."""
 
 PERCENTILES = (50, 75, 90, 95, 99)
 PEER_PERCENTILES = (95, 99)
@@ -116,7 +116,7 @@ class Released:
         counts: shape (m,).
         low: lower ends of the intervals, shape (m,), or None.
         high: upper ends, shape (m,), or None.
-        chosen: what `auto` chose, or None.
+        chosen: the branch that `auto` chose, or None.
     """
 
     items: NDArray[np.int64]
@@ -179,13 +179,13 @@ def _plume(table: UserItems, cell: Row, percent: float, trials: int) -> Found:
 
 
 def most(table: UserItems, epsilon: float) -> Row:
-    """Return a bound on the counts within 10 % from a head, if 6 % of those released may be beyond.
+    """Return an upper bound on the counts within 10 % from a head, if 6 % of the released ones may be beyond 10 %.
 
     One user may be in all counts. Noise of covariance V costs max u' V^-1 u / 2 over users u in {0, 1}^n, which is
     at least its mean over all u, at least tr V^-1 / 8, and at least the sum of 1 / 8 V_jj: no noise is cheaper than
     that of `SelectVerify`, even if it is chosen for the true counts. A label costs ln(HEAD_LIMIT)^2 / 8 count^2, the
-    cheapest race that its item wins against so many others every other time. What is left is to choose the standard
-    errors; by Lagrangian duality, every price and weight of a miss gives an upper bound, and the least is taken.
+    cheapest race that its item wins against HEAD_LIMIT others with probability 1/2. It remains to choose the standard
+    errors; by Lagrangian duality, every price and weight of a miss gives an upper bound, and the least is returned.
     """
     rho, beyond = float(limit_for(epsilon, DELTA).rho), 0.06
     counts = np.sort(table.counts)[::-1][:HEAD_LIMIT].astype(np.float64)
@@ -205,13 +205,13 @@ def most(table: UserItems, epsilon: float) -> Row:
 
 
 def _row(method: str, target: float, epsilon: float, releases: Sequence[Released], truth: NDArray[np.int64]) -> Row:
-    """Return a row of means over releases, and shares of all the counts that they released.
+    """Return a row of means over releases, and of shares of all counts that they released.
 
     Args:
         method: its name.
-        target: the relative error that counts should be within.
-        epsilon: of each release.
-        releases: one a trial.
+        target: the target relative error of counts.
+        epsilon: epsilon of each release.
+        releases: one release per trial.
         truth: true counts by item.
     """
     released = within = covered = 0
@@ -281,7 +281,7 @@ def with_results(page: str, rows: Sequence[Row]) -> str:
 
 
 def quick() -> list[str]:
-    """Counts within 10 % beside other methods, on two small made-up tables (the page has the rest)."""
+    """Counts within 10 % beside other methods, on two small generated tables (the page has the rest)."""
     return accuracy_page.say(run(EXPERIMENT, Setting(Tables(), smoke=True))).splitlines()
 
 

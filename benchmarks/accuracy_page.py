@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from papers.experiment import Row
 
 SET_ON = ("movielens-1m", "amazon-beauty", "citeulike", "lastfm-plays", "kjv-verses", "retail")
-"""Half of the real tables, on which constants are compared with their neighbours (`benchmarks.accuracy_tuning`)."""
+"""The half of the real tables on which constants are tuned (`benchmarks.accuracy_tuning`)."""
 
 MADE_UP = {"linkedin-titles": "light", "linkedin-articles": "mixed", "pcr-movielens/16": "heavy"}
 """Tables that can be generated without a download, and descriptions of their users."""
@@ -23,14 +23,14 @@ MADE_UP = {"linkedin-titles": "light", "linkedin-articles": "mixed", "pcr-moviel
 EXACT = "exact curve"
 PEERS = {"opendp": "OpenDP", "pydp": "PyDP"}
 LISTED = 2.1
-"""Cells in which the head has less than this multiple of PCR's counts are listed."""
+"""Cells are listed if the head has less than this multiple of PCR's counts."""
 
 FEW = 30
 """Cells with fewer released counts are too small to compare shares."""
 
 
 class Cell:
-    """All methods on one table at one epsilon and target."""
+    """The rows of all methods on one table at one epsilon and target."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.table, self.epsilon = str(rows[0]["table"]), float(rows[0]["epsilon"] or 0)
@@ -38,7 +38,7 @@ class Cell:
         self.ours = self.by_method["auto"]
 
     def value(self, method: str, name: str = "within") -> float:
-        """Return a measurement, 0 if there is none."""
+        """Return a measurement, 0 if it is missing."""
         return float(self.by_method[method][name] or 0)
 
     def best_plume(self, *, exact: bool) -> str:
@@ -47,11 +47,11 @@ class Cell:
         return max(variants, key=self.value)
 
     def ratio(self, *, head: bool = True, exact: bool = False) -> float:
-        """Return the ratio of our counts within the target to the best other method's, with one added to both.
+        """Return the ratio of `auto`'s counts within the target to the best other method's, with one added to both.
 
         Args:
-            head: whether our own head is among the others.
-            exact: whether Plume with better accounting than its authors' is among the others.
+            head: True to include the head mechanism in the other methods.
+            exact: True to include Plume with better accounting than its authors'.
         """
         others = [
             *(["head"] if head else []),
@@ -168,7 +168,7 @@ def _shown(table: str) -> str:
 
 
 def _counts(cell: Cell, method: str) -> str:
-    """Return a table of counts within the target, and of the share of those released that are not."""
+    """Return a table of counts within the target, and of the share of released counts that are not."""
     return f"{cell.value(method):,.0f} ({cell.value(method, 'beyond'):.0%})"
 
 

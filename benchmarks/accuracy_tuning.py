@@ -65,7 +65,7 @@ GRIDS: Mapping[str, tuple[float, ...]] = {
 }
 ERRORS_GRID = tuple(n / 20 for n in range(28, 39))
 MOST_BEYOND = 0.06
-"""The mean share of released counts beyond 10 % that a search allows."""
+"""The largest mean share of released counts beyond 10 % that a search allows."""
 
 FRACTION, MOST_BELOW = 0.9, 0.05
 """At most this share of cells may have less than this fraction of the head's counts."""
@@ -78,7 +78,7 @@ SIZES = (3, 4, 5, 6, 8, 10)
 
 
 def constants(tables: Tables) -> list[str]:
-    """Compare counts within 10 %, and shares beyond, of neighbouring constants with those of the constants in use."""
+    """Compare counts within 10 %, and shares beyond 10 %, of neighbouring constants with those of the current ones."""
     found: dict[tuple[str, float], list[tuple[float, float]]] = {}
     settings = [("none", 0.0), *((name, value) for name, values in MOVED.items() for value in values)]
     for name, epsilon in itertools.product(SET_ON, EPSILONS):
@@ -102,11 +102,11 @@ def constants(tables: Tables) -> list[str]:
 
 
 def search(tables: Tables) -> list[str]:
-    """Set the constants on `SET_ON` alone, and compare releases with them to today's.
+    """Set the constants on `SET_ON` alone, and compare their releases with those of the current constants.
 
-    The search starts from the first value of each grid, and the last of `uneven_second`: few counts, few of them
-    beyond. One constant after the other moves by a step if there are more counts within 10 % then and at most
-    `MOST_BEYOND` of those released are beyond, until none moves.
+    The search starts from the first value of each grid, and the last of `uneven_second`, which release few counts, few
+    of them beyond 10 %. Each constant in turn moves by a step if that increases the counts within 10 % and leaves at
+    most `MOST_BEYOND` of the released counts beyond 10 %, until none moves.
     """
     set_on = _pairs(tables, SET_ON)
     place = dict.fromkeys(GRIDS, 0) | {"uneven_second": len(GRIDS["uneven_second"]) - 1}
@@ -150,7 +150,7 @@ def _released(
     trials: int,
     release: Callable[[ArrayPairs, float, Bits], Outcome],
 ) -> Found:
-    """Return the counts within 10 %, and all that were released, by table, epsilon and trial."""
+    """Return the numbers of counts within 10 % and of all released counts, by table, epsilon and trial."""
     found = []
     for (name, pairs), epsilon, trial in itertools.product(tables.items(), epsilons, range(trials)):
         outcome = release(pairs, epsilon, _bits(name, epsilon, trial))
@@ -159,12 +159,12 @@ def _released(
 
 
 def _more(found: Found, base: Found) -> float:
-    """Return the geometric mean of the ratios of counts within 10 % to those of *base*; one is added to all."""
+    """Return the geometric mean ratio of counts within 10 % to those of *base*, with one added to all numbers."""
     return math.exp(float(np.log((found[:, 0] + 1) / (base[:, 0] + 1)).mean()))
 
 
 def _beyond(found: Found) -> float:
-    """Return the mean share beyond 10 % of the releases that are not too small."""
+    """Return the mean share of counts beyond 10 % in the releases that are not too small."""
     large = found[found[:, 1] >= FEW]
     return float((1 - large[:, 0] / large[:, 1]).mean())
 
@@ -178,10 +178,10 @@ def _bits(name: str, epsilon: float, trial: int) -> Bits:
 
 
 def head_constants(tables: Tables) -> list[str]:
-    """Choose `ERRORS` and `USERS_PER_NOISE` on each half of the tables, and compare them with today's on the other.
+    """Choose `ERRORS` and `USERS_PER_NOISE` on each half of the tables, and compare them with the current on the other.
 
     `ERRORS` is the value of its grid with which `head` has the most counts within 10 % (geometric mean over tables,
-    epsilons and trials), of those with which at most `MOST_BEYOND` of the counts released are beyond.
+    epsilons and trials), among those with which at most `MOST_BEYOND` of the released counts are beyond 10 %.
     `USERS_PER_NOISE` is the value with which `auto` has the most counts within 10 %, of those with which it has less
     than `FRACTION` of the head's on at most `MOST_BELOW` of tables and epsilons; and the value without that condition.
     """
@@ -229,7 +229,7 @@ def _by_head(tables: Mapping[str, ArrayPairs], errors: float) -> Found:
 
 
 class Branches:
-    """What `auto` releases by its head and by two rounds, and how many users there are for each user of noise."""
+    """The releases of `auto` by the head and by two rounds, and the ratio of users to users of noise."""
 
     def __init__(self, tables: Mapping[str, ArrayPairs]) -> None:
         self.tables = tables
@@ -251,18 +251,18 @@ class Branches:
             )
 
     def switched(self, switch: float) -> Found:
-        """Return what `auto` releases if `USERS_PER_NOISE` is *switch*."""
+        """Return the releases of `auto` if `USERS_PER_NOISE` is *switch*."""
         return np.where(self.users_per_noise[:, None] < switch, self.heads, self.rounds)
 
     def below(self, switch: float) -> float:
-        """Return the share of tables and epsilons with less than `FRACTION` of the head's counts, means over trials."""
+        """Return the share of tables and epsilons whose mean counts within 10 % are below `FRACTION` of the head's."""
         counts, heads = (
             found[:, 0].reshape(-1, TRIALS_OF_HEAD).mean(axis=1) + 1 for found in (self.switched(switch), self.heads)
         )
         return float((counts < FRACTION * heads).mean())
 
     def best_switches(self) -> dict[str, float]:
-        """Return the best values with and without the condition: midway between the users per noise of two releases."""
+        """Return the best values with and without the condition; each is midway between the ratios of two releases."""
         ends = np.sort(self.users_per_noise)
         values = np.sqrt(ends[:-1] * ends[1:]).tolist()
 
@@ -306,7 +306,7 @@ def _pairs(tables: Tables, names: Sequence[str]) -> dict[str, ArrayPairs]:
 
 
 def _within(outcome: Outcome, truth: NDArray[np.int64], least: float = -math.inf) -> int:
-    """Return how many counts of items with *least* users or more are within 10 %."""
+    """Return the number of counts within 10 % of items with *least* users or more."""
     true = truth[outcome.positions]
     if outcome.counts is None:
         raise InvariantViolated("counts were requested")
@@ -318,7 +318,7 @@ def _within(outcome: Outcome, truth: NDArray[np.int64], least: float = -math.inf
 @click.option("--search", "searches", is_flag=True, help="Set the constants of two rounds on half of the tables.")
 @click.option("--head", "heads", is_flag=True, help="Choose the constants of head and auto on each half of the tables.")
 def main(*, data: Path, searches: bool, heads: bool) -> None:
-    """Print both tables, or the search, or the choice; each takes up to ten minutes."""
+    """Print the two tables, the search or the choice; each takes up to ten minutes."""
     tables = Tables(real=data)
     if heads:
         print("\n".join(head_constants(tables)))

@@ -52,8 +52,8 @@ class _Raw:
     """Two transactions with the rows of a reservation and a settlement in plain SQLite: no rules, no hash chain.
 
     Args:
-        folder: of the database.
-        together: True to commit waiting writes together, on one thread; False for a connection and a commit each.
+        folder: folder of the database.
+        together: True to commit waiting writes together on one thread; False for a connection and a commit per thread.
     """
 
     def __init__(self, folder, together):
@@ -170,7 +170,7 @@ class Ours:
 
 
 def run() -> list[str]:
-    """Reservations on three levels, 8 threads, every commit on disk; raw: the same rows without any rule."""
+    """Reservations on three levels, 8 threads, every commit on disk; raw: the same rows without rules."""
     with _folder() as folder:
         alone, together = _Raw(folder, together=False), _Raw(folder, together=True)
         clock = lambda: time.time_ns() // 1000  # noqa: E731 - it is passed twice

@@ -1,4 +1,4 @@
-"""The budget manager on PostgreSQL compared with writing the same rows without any rule."""
+"""The budget manager on PostgreSQL compared with plain writes of the same rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Raw:
     """Two transactions with the rows of a reservation and a settlement: one locking and one writing statement each.
 
     Args:
-        url: of a database.
+        url: URL of a database.
     """
 
     def __init__(self, url):
@@ -97,7 +97,7 @@ def _database():
 
 
 def run() -> list[str]:
-    """Reservations on three levels, 8 threads, in PostgreSQL; raw: the same rows, locked and written without a rule."""
+    """Reservations on three levels, 8 threads, in PostgreSQL; raw: the same rows, locked and written without rules."""
     with _database() as url:
         raw, full = _Raw(url), Ours(PostgresStore(url), started=True)
         seconds = in_turns([raw.run, full.run], 5)

@@ -26,7 +26,7 @@ _FEWEST_QUERIES, _MOST_QUERIES, _MOST_SECONDS = 10, 100, 15.0
 
 
 def throughput(queries: Sequence[Callable[[], object]], heads: Sequence[Callable[[], object]]) -> tuple[float, float]:
-    """Return the queries per second of concurrent analysts, and the heads per second of as many plain connections."""
+    """Return the queries per second of concurrent analysts, and the heads per second of equally many connections."""
 
     def together(works: Sequence[Callable[[], object]], threads: int) -> None:
         with ThreadPoolExecutor(threads) as pool:
@@ -37,14 +37,14 @@ def throughput(queries: Sequence[Callable[[], object]], heads: Sequence[Callable
 
 
 def beside_long(warehouse: Warehouse, short: Callable[[], object]) -> tuple[float, float]:
-    """Return the 99th percentile of a short query's seconds, alone and during a long query."""
+    """Return the 99th percentile of a short query's time in seconds, alone and during a long query."""
     alone = _p99(short)
     with _counting(warehouse):
         return alone, _p99(short)
 
 
 def _p99(query: Callable[[], object]) -> float:
-    """Return the 99th percentile of the seconds of a query; of fewer than a hundred, if they take too long."""
+    """Return the 99th percentile of a query's time in seconds, over at most a hundred queries."""
     taken: list[float] = []
     while len(taken) < _FEWEST_QUERIES or (len(taken) < _MOST_QUERIES and sum(taken) < _MOST_SECONDS):
         start = time.perf_counter()

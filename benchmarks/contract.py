@@ -29,9 +29,9 @@ _ARGUMENTS = (
 
 
 def run() -> Iterator[str]:
-    """Requests made from the description by Schemathesis (DISCREET_EXAMPLES for each operation, 20 by default).
+    """Requests that Schemathesis generates from the description (DISCREET_EXAMPLES per operation, 20 by default).
 
-    Left out is the check that every request allowed by the description is accepted: JSON Schema
+    It omits the check that the service accepts every request allowed by the description, because JSON Schema
     cannot express which statements and combinations of options are allowed.
     """
     yield "| key | requests | failures |"
@@ -53,7 +53,7 @@ def run() -> Iterator[str]:
 
 
 def _requests(url: str, key: str, paths: list[str]) -> str:
-    """Return how many requests were sent; exit with what Schemathesis prints if a check failed."""
+    """Return the number of requests; exit with Schemathesis' output if a check failed."""
     tool = Path(sys.executable).with_name("schemathesis")
     command = [tool, "run", f"{url}/openapi.json", "--header", f"Authorization: Bearer {key}", *paths, *_ARGUMENTS]
     ran = subprocess.run(

@@ -22,7 +22,7 @@ _WHOLE, _ONE = Amount(TOTAL), Amount(COST)
 
 
 def run() -> list[str]:
-    """What data centres spend of one budget together: eventual consistency, and shares."""
+    """Total spending of data centres with one budget: eventual consistency, and shares."""
     rows = []
     for centres, (links, down) in itertools.product(CENTRES, LINKS.items()):
         eventual, shares = (
@@ -56,7 +56,7 @@ def run() -> list[str]:
 
 
 class _Eventual:
-    """Each checks against the spending it knows of, exchanged when connected (Rogers et al. 2021, section 4.2)."""
+    """Each data centre checks the spending it knows of, exchanged when connected (Rogers et al. 2021, section 4.2)."""
 
     def __init__(self, centres: int) -> None:
         self.known = [[0] * centres for _ in range(centres)]
@@ -73,7 +73,7 @@ class _Eventual:
 
 
 class _Shares:
-    """Each checks against its share, and requests more from the others when connected."""
+    """Each data centre checks its own share, and requests more from the other ones when connected."""
 
     def __init__(self, centres: int) -> None:
         first = first_grant(_WHOLE, _WHOLE, centres)
@@ -101,7 +101,7 @@ class _Shares:
 
 
 def _spent(kind: type[_Eventual | _Shares], centres: int, down: float, seed: int) -> int:
-    chance, budgets, spent = random.Random(seed), kind(centres), 0  # noqa: S311 - no secret
+    chance, budgets, spent = random.Random(seed), kind(centres), 0  # noqa: S311 - not a secret
     for n in range(QUESTIONS):
         spent += COST if budgets.spend(chance.randrange(centres)) else 0
         if n % EVERY == EVERY - 1:

@@ -60,7 +60,7 @@ _ROUNDS = 15
 
 
 def run() -> list[str]:
-    """Return a top 100 (dbar 1,000) of the shared table in SQL, with noise, and the head alone, written by hand."""
+    """Top 100 (dbar 1,000) of the shared table in SQL, with noise, and the head alone, written by hand."""
     whole, concurrent, short = [_preparation()], [], []
     with tempfile.TemporaryDirectory() as name:
         for engine in ENGINES:
@@ -71,7 +71,7 @@ def run() -> list[str]:
                 print(*whole[-1], file=sys.stderr, flush=True)
                 concurrent.append([engine, *_concurrent(url, warehouse)])
                 print(*concurrent[-1], file=sys.stderr, flush=True)
-                if engine != "clickhouse":  # the server of the tests runs one statement at a time
+                if engine != "clickhouse":  # the test server runs one statement at a time
                     short.append([engine, *_short(warehouse)])
                     print(*short[-1], file=sys.stderr, flush=True)
     headings = ["engine", "our whole path", "the same over HTTP", "its head alone"]
@@ -167,7 +167,7 @@ def opened(url: str, folder: Path) -> Iterator[Warehouse]:
         f'[engines.here]\nurl = "{shown}"\ntimeout_seconds = 600\n{needed}'
         f'[datasets.engagements]\nengine = "here"\ntable = "engagements"{_COLUMNS}'
     )
-    os.environ["PASSWORD"] = password or ""  # of the service, too
+    os.environ["PASSWORD"] = password or ""  # also read by the service
     with Warehouse(load_catalog(path)) as warehouse:
         yield warehouse
 

@@ -1,4 +1,4 @@
-"""The cost of exact sampling: our samplers compared with numpy's, which are not exact."""
+"""The cost of exact sampling: Discreet's samplers compared with numpy's, which are not exact."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def _database(folder: Path, extremes: bool) -> DuckDBEngine:
 
 
 def _arrow_table(extremes: bool) -> pa.Table:
-    """Return a table of Arrow's types: 64-bit extremes, also where they are no date of any calendar."""
+    """Return a table of Arrow's types with 64-bit extremes, some of which are outside every calendar."""
     integers = np.array([0, 2**63 - 1, -(2**63) + 1, 1, -1, 253_402_300_800, -62_135_596_801])
     rows = len(integers) if extremes else 1
     users = ["u1", "u2", "u3", *["z"] * (rows - 1)]
@@ -130,11 +130,11 @@ SOURCES: Mapping[str, Callable[[Path, bool], DuckDBEngine]] = {
     "parquet": _parquet,
     "csv": _csv,
 }
-"""Engines on a table with or without a user whose rows are extreme, by the kind of source."""
+"""For each kind of source, a function that opens an engine on a table with or without a user of extreme rows."""
 
 
 def run() -> Iterator[str]:
-    """Requests answered alike with and without the rows of one user (DISCREET_FUZZ_SECONDS, 60 by default)."""
+    """Requests with the same outcome with and without the rows of one user (DISCREET_FUZZ_SECONDS, 60 by default)."""
     seconds = float(os.environ.get("DISCREET_FUZZ_SECONDS", "60")) / len(SOURCES)
     yield "| source | seed | requests | outcomes that differ |"
     yield "| --- | --- | --- | --- |"

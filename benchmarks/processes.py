@@ -20,7 +20,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "build" / "benchmarks"
 
 
 def made_table(rows: int = ROWS) -> Path:
-    """Make rows of users and items, both heavy-tailed, some of them twice; there are a fifth as many users as rows."""
+    """Generate rows of users and items, both heavy-tailed, with duplicates; there are a fifth as many users as rows."""
     path = FOLDER / f"pairs-{rows}.parquet"
     if path.exists():
         return path
@@ -36,7 +36,7 @@ def made_table(rows: int = ROWS) -> Path:
 
 
 def made_baskets(users: int = 500_000, items: int = 1_000_000) -> Path:
-    """Make distinct pairs: users of 10 items in the median and 200 at the 99th percentile, items by Zipf's law."""
+    """Generate distinct pairs: 10 items per user in the median and 200 at the 99th percentile, items by Zipf's law."""
     path = FOLDER / f"baskets-{users}.parquet"
     if path.exists():
         return path
@@ -56,9 +56,9 @@ def made_baskets(users: int = 500_000, items: int = 1_000_000) -> Path:
 
 
 def run() -> list[str]:
-    """Whole processes in turns, on made-up rows: `discreet release` against DuckDB's exact head alone."""
+    """Whole processes in turns, on generated rows: `discreet release` against DuckDB's exact head alone."""
     python, rows = sys.executable, []
-    # Tables are made in another process: those that are timed start with the peak memory of this one.
+    # Tables are generated in another process, because timed processes inherit the peak memory of this one.
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as maker:
         small, large = maker.submit(made_table, 2_000_000).result(), maker.submit(made_table).result()
         baskets = maker.submit(made_baskets).result()

@@ -35,11 +35,11 @@ class Load:
     """Measurements of one kind of request.
 
     Args:
-        path: of the request.
-        body: of the next request.
-        each: requests of every client in a round.
-        rates: requests a second, of each round.
-        seconds: of each request.
+        path: path of the request.
+        body: returns the body of the next request.
+        each: number of requests of every client in a round.
+        rates: requests per second of each round.
+        seconds: seconds of each request.
     """
 
     path: str
@@ -50,17 +50,17 @@ class Load:
 
     @property
     def rate(self) -> float:
-        """Return requests per second: the median of the rounds."""
+        """Return the median of the rounds' requests per second."""
         return statistics.median(self.rates)
 
     @property
     def p99(self) -> float:
-        """Return the 99th percentile of the seconds of a request."""
+        """Return the 99th percentile of a request's time in seconds."""
         return statistics.quantiles(self.seconds, n=100)[98]
 
 
 def run() -> list[str]:
-    """New questions (a million rows, dbar 1,000) and repeated ones, by 8 clients, in turns with their floors."""
+    """New queries (a million rows, dbar 1,000) and repeated ones, by 8 clients, in turns with their baselines."""
     numbers = itertools.count(100)
 
     def by_head() -> dict[str, object]:

@@ -34,7 +34,7 @@ SHAPES = {
     "heavy": "CAST(least(ceil(20 / power(random(), 1 / 1.3)), 1000000) AS INTEGER)",
     "mixed": "CAST(least(ceil(30 * w * -ln(random())), 1000000) AS INTEGER)",
 }
-"""Values of made-up tables: 1 to 5; a Pareto tail of index 1.3; users whose sums differ by a factor of hundreds."""
+"""Values of generated tables: 1 to 5; a Pareto tail of index 1.3; users whose sums differ by a factor of hundreds."""
 
 
 def _tables(folder: Path) -> Iterator[tuple[str, Path, int]]:

@@ -1,4 +1,4 @@
-"""`python -m servers start|stop NAME...`: servers to try things on, in build/servers; all of them without a name."""
+"""`python -m servers start|stop [NAME...]`: start or stop servers for trials, in build/servers; by default all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FOLDER = Path("build/servers").absolute()
 
 
 def main() -> None:
-    """Start or stop servers, and print where they are."""
+    """Start or stop servers, and print their URLs."""
     parser = argparse.ArgumentParser(prog="python -m servers", description=__doc__)
     parser.add_argument("action", choices=["start", "stop"])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"any of {', '.join(NAMES)}")

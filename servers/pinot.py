@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 VERSION = "0.11.0"
-"""The latest version of which the Maven registry has all parts."""
+"""The latest version whose parts are all in the Maven registry."""
 
 ROLES = ("zookeeper", "controller", "broker", "server1", "server2")
 """The roles in the order in which they are started."""
@@ -80,7 +80,7 @@ def stop(folder: Path) -> None:
 
 
 def addresses(folder: Path) -> dict[str, str]:
-    """Return what `start` returned for *folder*."""
+    """Return the addresses that `start` returned for *folder*."""
     urls = {role: f"http://127.0.0.1:{port}" for role, port in _ports(folder).items() if role in _STARTERS}
     return urls | {"folder": str(folder)}
 
@@ -176,10 +176,10 @@ def _field(field: pa.Field) -> dict[str, Any]:
     """Return a column's schema whose substitute for NULL is not Pinot's default, which tests use as data."""
     if pa.types.is_string(field.type):
         return {"name": field.name, "dataType": "STRING", "defaultNullValue": "(missing)", "maxLength": 1_000_000}
-    if pa.types.is_boolean(field.type):  # no value is free to stand for a missing one
+    if pa.types.is_boolean(field.type):  # BOOLEAN has no value to spare for NULL
         return {"name": field.name, "dataType": "BOOLEAN", "notNull": True}
     if pa.types.is_timestamp(field.type):
-        return {"name": field.name, "dataType": "TIMESTAMP"}  # a missing one is 1970
+        return {"name": field.name, "dataType": "TIMESTAMP"}  # NULL is stored as 1970
     if pa.types.is_integer(field.type):
         return {"name": field.name, "dataType": "LONG", "defaultNullValue": 1 - 2**63}
     return {"name": field.name, "dataType": "DOUBLE"}
@@ -255,7 +255,7 @@ def _listener(role: str, port: int) -> dict[str, object]:
 def _java(role: str, *command: object) -> list[str]:
     home = os.environ.get("JAVA_HOME")
     options = [f"-Xmx{_MEGABYTES[role]}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync=no"]
-    options.append("-Duser.timezone=Europe/Berlin")  # not that of the tests, and with an hour that occurs twice
+    options.append("-Duser.timezone=Europe/Berlin")  # differs from the tests' zone, and one hour occurs twice
     opened = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED]
     java = Path(home, "bin", "java") if home else "java"
     return [str(java), *options, *opened, "-cp", f"{_jars()}/*", *map(str, command)]
@@ -272,7 +272,7 @@ def _jars() -> Path:
             goal = f"org.apache.maven.plugins:maven-dependency-plugin:{_PLUGIN}:copy-dependencies"
             options = [f"-DoutputDirectory={folder}/jars", "-DincludeScope=runtime"]
             subprocess.run(["mvn", "-q", "-B", "-C", "-f", str(pom), goal, *options], cwd=folder, check=True)
-            with contextlib.suppress(OSError):  # another process was faster
+            with contextlib.suppress(OSError):  # another process has installed it
                 Path(folder, "jars").rename(jars)
     return jars
 

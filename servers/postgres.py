@@ -95,7 +95,7 @@ def load(url: str, table: pa.Table, name: str) -> None:
     """Load *table* into the database as the table *name*, which the reader may read.
 
     Args:
-        url: as `start` returned it.
+        url: the URL that `start` returned.
         table: with columns of text, int64, decimal128, float64, bool, date32 and timestamp[us].
         name: a name that is not in use.
     """
@@ -103,7 +103,7 @@ def load(url: str, table: pa.Table, name: str) -> None:
         sql.SQL("{} {}").format(sql.Identifier(field.name), sql.SQL(_type(field.type))) for field in table.schema
     ]
     rows = io.BytesIO()
-    style = pa.csv.WriteOptions(include_header=False, quoting_style="all_valid")  # "" is empty, nothing is NULL
+    style = pa.csv.WriteOptions(include_header=False, quoting_style="all_valid")  # "" is empty text, nothing is NULL
     pa.csv.write_csv(table, rows, style)
     with owner(url) as connection, connection.cursor() as cursor:
         cursor.execute(sql.SQL("CREATE TABLE {} ({})").format(sql.Identifier(name), sql.SQL(", ").join(columns)))

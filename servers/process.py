@@ -66,14 +66,14 @@ def start(
         stop(folder, name)
         raise
     finally:
-        started.returncode = 0  # it may keep running: no ResourceWarning when this object is deleted
+        started.returncode = 0  # prevents a ResourceWarning when this object is deleted
 
 
 def check(folder: Path) -> None:
     """Check that the processes that were started in *folder*, and not stopped, still run.
 
     Raises:
-        RuntimeError: one of them has ended by itself; the message includes the end of its log.
+        RuntimeError: a process has ended by itself; the message includes the end of its log.
     """
     for file in folder.glob("*.pid"):
         if _ended(int(file.read_text()), 0.1):

@@ -98,7 +98,7 @@ def load(url: str, table: pa.Table, name: str) -> None:
 def execute(url: str, statement: str) -> list[dict[str, Any]]:
     """Run *statement* and return its rows."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # about new versions of pandas
+        warnings.simplefilter("ignore", FutureWarning)  # ignore warnings about new versions of pandas
         from pyspark.sql.connect.session import SparkSession
 
     parts = parse_url(url)

@@ -60,7 +60,7 @@ def engagements(rows: int = ROWS, *, dates: bool = True) -> pa.Table:
         dates: True to add the columns day, at, paid and price, which not every engine supports.
     """
     draw = np.random.default_rng(SEED)
-    # Counts do not follow the order of the labels; traps are among the largest, and many ties are at the end.
+    # The order of counts differs from that of labels; traps have large counts, and many small counts are tied.
     articles = [f"article {n}" for n in draw.permutation(20_000)]
     for place, trap in enumerate(TRAPS):
         articles.insert(7 * place, trap)

@@ -45,7 +45,7 @@ _UNPACKED = ("lib", "plugin/password-authenticators")
 _ROWS_AT_ONCE = 50_000
 
 OWNER, READER = "owner", "reader"
-PASSWORD = "open sesame"  # noqa: S105 - of a server for tests
+PASSWORD = "open sesame"  # noqa: S105 - password of a test server
 _ALL = ["SELECT", "INSERT", "DELETE", "UPDATE", "OWNERSHIP", "GRANT_SELECT"]
 _OWNERS_RULES: dict[str, list[dict[str, Any]]] = {
     "catalogs": [{"user": OWNER, "allow": "all"}],
@@ -150,7 +150,7 @@ def _install(folder: Path) -> None:
     with tarfile.open(fetched(*_SERVER)) as archive:
         wanted = [f"trino-server-core-476/{part}/" for part in _UNPACKED]
         members = [member for member in archive if member.name.startswith(tuple(wanted))]
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python has it from 3.11.4 on
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python has the argument from 3.11.4 on
         archive.extractall(unpacked, members)  # noqa: S202 - verified by its digest
     (unpacked / "trino-server-core-476" / "plugin").rename(folder / "plugin")
     with zipfile.ZipFile(fetched(*_MEMORY)) as archive:  # shutil would leave out files with two dots in their names

@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 def url_of(started: str | Mapping[str, str]) -> str:
-    """Return the URL for what a server's `start` returned, which for Pinot is a mapping from roles to URLs."""
+    """Return the URL for the result of a server's `start`, which for Pinot is a mapping from roles to URLs."""
     if isinstance(started, str):
         return started
     return f"pinot://{started['broker'].removeprefix('http://')}?controller={started['controller']}"
 
 
 def without_password(url: str) -> tuple[str, str | None]:
-    """Split a URL into the form without a password that catalogs accept, and the password."""
+    """Return a URL without its password, as catalogs require, and the password."""
     password = parse_url(url).password
     if password is None:
         return url, None

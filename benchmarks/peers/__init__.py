@@ -3,7 +3,7 @@
     python -m venv build/peers/opendp && build/peers/opendp/bin/pip install 'opendp[polars]==0.16.0' numpy
     python -m venv build/peers/pydp && build/peers/pydp/bin/pip install python-dp==1.1.5 polars==2.1.0
 
-The contribution bound that they need is read off the true data, in their favour.
+The contribution bound that they need is computed from the true data, in their favour.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ INSTALLED = tuple(peer for peer in ("opendp", "pydp") if (ENVIRONMENTS / peer / 
 def release_by(
     peer: str, table: UserItems, percent: float, delta: Fraction
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return items and noisy counts at epsilon 1, every user bounded to the true *percent*-th percentile of items."""
+    """Return items and noisy counts at epsilon 1, with users bounded to the true *percent*-th percentile of items."""
     bound = non_private_percentile(table.contributions, percent)
     with tempfile.TemporaryDirectory() as folder:
         rows, counts = Path(folder, "rows.parquet"), Path(folder, "counts.parquet")

@@ -10,7 +10,7 @@ dp.enable_features("contrib")
 
 
 def epsilon_of(rho: float) -> float:
-    """Return epsilon of rho-zCDP at half of delta, by OpenDP's own conversion; the threshold loses the other half."""
+    """Return epsilon of rho-zCDP at half of delta, by OpenDP's conversion; the threshold spends the other half."""
     space = dp.atom_domain(T=float, nan=False), dp.absolute_distance(T=float)
     gaussian = dp.m.make_gaussian(*space, scale=(1 / (2 * rho)) ** 0.5)
     return dp.c.make_fix_delta(dp.c.make_zCDP_to_approxDP(gaussian), delta / 2).map(1.0)[0]

@@ -46,7 +46,7 @@ class KnownGumbel:
 
     @classmethod
     def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - delta is 0
-        """Return the pure DP instance, a Laplace count at half the epsilon of a peel; None for Gaussian counts."""
+        """Return the pure DP instance, with Laplace counts at half a peel's epsilon; None for Gaussian counts."""
         if request.count_noise == "gaussian":
             return None
         return cls._make(request, epsilon / cls.units(request, Fraction(1, 2)))

@@ -62,7 +62,7 @@ class UnknownGumbel:
 
     @classmethod
     def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
-        """Return the instance by basic composition, a Laplace count at half the epsilon of a peel; None for Gaussian."""
+        """Return the instance by basic composition, with Laplace counts at half a peel's epsilon; None for Gaussian."""
         if request.count_noise == "gaussian":
             return None
         return cls._make(request, epsilon / cls.units(request, Fraction(1, 2)), delta)

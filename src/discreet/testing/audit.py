@@ -1,10 +1,9 @@
 """Audits: how much a mechanism's outcomes reveal about one user, on heads small enough to enumerate all outcomes.
 
-*Exact*: from the public structure of a mechanism (its races, gaps, margins and noise) the probability of every outcome
-follows, and from two of those the hockey-stick divergence, which is at most delta at epsilon if and only if the pair is
-(epsilon, delta)-indistinguishable. What is computed is never less than what is published: the cut-off, whether the
-threshold was reached, the threshold's value are part of the outcome here. Everything is labelled, since a user sees
-labels, not ranks.
+*Exact*: the public structure of a mechanism (its races, gaps, margins and noise) determines the probability of every
+outcome, and two such distributions the hockey-stick divergence, which is at most delta at epsilon if and only if the
+pair is (epsilon, delta)-indistinguishable. An outcome here has at least the published information: it includes the
+cut-off, whether the threshold was reached, and the threshold's value. Outcomes have labels, not ranks, as for analysts.
 
 *Statistical*: many releases on two neighbouring heads give a lower confidence bound for delta at epsilon, which tests
 the code that samples.
@@ -38,20 +37,20 @@ if TYPE_CHECKING:
     from discreet.values import Outcome
 
 Distribution: TypeAlias = "Mapping[Hashable, float]"
-"""Probabilities by outcome. They may add up to less than 1: what is missing counts against privacy."""
+"""Probabilities by outcome. They may sum to less than 1; the missing mass is treated as a privacy loss."""
 
 ROUNDING = 1e-12
-"""More than all floating-point errors of a divergence."""
+"""An upper bound of the floating-point errors of a divergence."""
 
-_TAIL_LAPLACE, _TAIL_GAUSSIAN = 37, 9  # in scales: less than 1e-16 of noise is farther out
+_TAIL_LAPLACE, _TAIL_GAUSSIAN = 37, 9  # in scales: less than 1e-16 of the noise's mass is outside
 
 
 def hockey_stick(one: Distribution, other: Distribution, epsilon: float) -> float:
-    """Return delta at *epsilon*, in one direction, never too small: the sum of max(one - e^epsilon * other, 0).
+    """Return delta at *epsilon* in one direction, the sum of max(one - e^epsilon * other, 0), rounded up.
 
     Args:
-        one: the distribution that is to be covered.
-        other: the one that covers it.
+        one: the distribution P of the divergence of P from Q.
+        other: the distribution Q.
         epsilon: at least 0.
     """
     factor = math.exp(min(epsilon, 700.0))
@@ -61,7 +60,7 @@ def hockey_stick(one: Distribution, other: Distribution, epsilon: float) -> floa
 
 
 def divergence(one: Distribution, other: Distribution, epsilon: float) -> float:
-    """Return the larger `hockey_stick` of the two directions: delta at *epsilon* of this pair."""
+    """Return the larger `hockey_stick` of the two directions: delta at *epsilon* of the pair."""
     return max(hockey_stick(one, other, epsilon), hockey_stick(other, one, epsilon))
 
 
@@ -69,8 +68,8 @@ def renyi(one: Distribution, other: Distribution, alpha: float) -> float:
     """Return the Rényi divergence of order *alpha* in one direction; rho-zCDP says that it is at most alpha * rho.
 
     Args:
-        one: probabilities that add up to 1.
-        other: likewise.
+        one: probabilities that sum to 1.
+        other: probabilities that sum to 1.
         alpha: above 1; infinity gives the logarithm of the largest ratio.
 
     Returns:
@@ -93,10 +92,10 @@ def head_of(
     """Return the head of a histogram, as from an engine: descending counts, ties by label, at most limit + 1 items.
 
     Args:
-        counts: by label, none negative. Without *known_domain*, items without users are not in the table.
+        counts: counts by label, none negative. Without *known_domain*, items of count 0 are left out.
         limit: dbar.
         known_domain: True to keep items of count 0.
-        sums: by label, or None.
+        sums: sums by label, or None.
     """
     items = sorted((-count, label) for label, count in counts.items() if count > 0 or known_domain)[: limit + 1]
     labels = tuple(label for _, label in items)
@@ -200,7 +199,7 @@ def _laplace_tail(noise: DiscreteLaplace, least: NDArray[np.int64]) -> NDArray[n
 
 
 def radius(noise: Noise) -> int:
-    """Return how far from 0 the noise can be; all but 1e-16 of its mass is inside."""
+    """Return a radius around 0 that contains all but 1e-16 of the noise's mass."""
     return math.ceil(_TAIL_LAPLACE * noise.scale if isinstance(noise, DiscreteLaplace) else _TAIL_GAUSSIAN * noise.std)
 
 
@@ -233,7 +232,7 @@ def merge_equal_ratios(
 
     Args:
         one: probabilities above 0, of any shape.
-        other: likewise, of the same outcomes.
+        other: probabilities above 0 of the same outcomes.
     """
     logs = (np.log(one) - np.log(other)).ravel()
     order = np.argsort(logs)
@@ -248,18 +247,19 @@ def values_divergence(
     epsilon: float,
     sums: Noise | None = None,
 ) -> float:
-    """Return delta at *epsilon*, both directions, of all noisy values above the noisy threshold, and the threshold.
+    """Return delta at *epsilon*, in both directions, of the noisy threshold and of all noisy values above it.
 
-    Given the threshold the values are independent, so items with equal counts in both heads carry no information and
-    are left out, and adjacent values with the same likelihood ratio are one outcome. Nothing is approximated except
-    noise farther out than `radius`, which is counted as lost. The number of outcomes is exponential in the
+    The values are independent conditionally on the threshold, so items with equal counts in both heads carry no
+    information and are left out, and adjacent values with the same likelihood ratio are merged. The only approximation
+    is that noise outside `radius` is treated as a privacy loss. The number of outcomes is exponential in the
     number of items that differ.
 
     Args:
         mechanism: a KnownLaplace (whose threshold is below everything) or an UnknownLaplace, with any k.
-        neighbour: likewise.
+        head: with labels, as from `head_of`.
+        neighbour: the head of a neighbouring table.
         epsilon: at least 0.
-        sums: noise in the sums of the items above the threshold, which are shown too; None for no sums.
+        sums: noise of the sums of the items above the threshold, which are also released; None for no sums.
     """
     noise = noise_of(mechanism.noise, mechanism.scale)
     here, there = _stored(mechanism, head), _stored(mechanism, neighbour)
@@ -298,7 +298,7 @@ def _stored(mechanism: KnownLaplace | UnknownLaplace, head: ExactHead) -> dict[s
 
 
 def _with_sums(cells: NDArray[np.float64], sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return cells as from `_cells`, with the shown ones split by every noisy sum."""
+    """Return cells as from `_cells`, with each released value split by the noisy sums."""
     shown = (cells[:, 1:, None] * sums).reshape(len(cells), -1)
     return np.concatenate((cells[:, :1], shown), axis=1)
 
@@ -306,9 +306,9 @@ def _with_sums(cells: NDArray[np.float64], sums: NDArray[np.float64]) -> NDArray
 def _cells(
     noise: Noise, grid: NDArray[np.int64], bars: NDArray[np.int64], one: int | None, other: int | None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return what one item shows for each bar: [not above it, then runs of values with equal likelihood ratios], twice.
+    """Return one item's outcomes at each threshold on both heads: not above it, then values merged by likelihood ratio.
 
-    A count of None is an item outside the head, which never shows.
+    A count of None is an item outside the head, which is never released.
     """
     edges = grid[[0, -1]] + [0, 1]
     if one is not None and other is not None:
@@ -329,7 +329,7 @@ def _cells(
 
 
 def released(labels: tuple[str, ...], outcome: Outcome) -> Hashable:
-    """Return what a user sees of an outcome: the labels, in order if it is meaningful, and the counts, if any."""
+    """Return the visible part of an outcome: the labels, in order if the outcome is ordered, and the counts, if any."""
     seen = tuple(labels[i] for i in outcome.positions)
     if outcome.counts is not None:
         return tuple(zip(seen, outcome.counts.tolist(), strict=True))
@@ -343,11 +343,11 @@ def sample(
     secret: bytes,
     view: Callable[[tuple[str, ...], Outcome], Hashable] = released,
 ) -> list[Hashable]:
-    """Return *trials* independent releases, mapped by *view*; equal *secret*, equal releases.
+    """Return *trials* independent releases, mapped by *view* and determined by *secret*.
 
     Args:
         secret: at least 32 bytes.
-        view: from the labels of the head and an outcome to what is compared.
+        view: maps the labels of the head and an outcome to the compared value.
     """
     return [view(head.labels, mechanism.release(head, KeyedBits(secret, trial))) for trial in range(trials)]
 
@@ -360,12 +360,12 @@ def statistical_audit(one: Iterable[Hashable], other: Iterable[Hashable], epsilo
 
     Args:
         one: independent views of releases on one head, as from `sample`.
-        other: likewise on its neighbour, with another secret.
+        other: independent views on its neighbour, with another secret.
         epsilon: at least 0.
-        miss: with this probability at most the bound is above the truth.
+        miss: largest probability that the bound exceeds the true delta.
 
     Returns:
-        0 if nothing is shown. A bound above the claimed delta disproves the claim.
+        the bound, 0 without evidence. A bound above the claimed delta disproves the claim.
     """
     samples = [list(one), list(other)]
     halves = [(Counter(s[: len(s) // 2]), Counter(s[len(s) // 2 :])) for s in samples]
@@ -381,7 +381,7 @@ def statistical_audit(one: Iterable[Hashable], other: Iterable[Hashable], epsilo
 
 
 def binomial_bounds(successes: int, trials: int, miss: float) -> tuple[float, float]:
-    """Return exact one-sided bounds for a probability (Clopper & Pearson 1934); each fails at most *miss* of the time.
+    """Return exact one-sided bounds of a probability (Clopper & Pearson 1934); each fails with at most *miss*.
 
     Args:
         successes: from 0 to *trials*.

@@ -1,4 +1,4 @@
-"""A suite for engines: exact heads, held against a count in plain Python. Needs pytest and hypothesis.
+"""A test suite for engines, which compares their heads with counts in plain Python. Needs pytest and hypothesis.
 
 class TestMyEngine(EngineSuite):
     @contextlib.contextmanager
@@ -9,11 +9,11 @@ class TestMyEngine(EngineSuite):
 
     @contextlib.contextmanager
     def slow(self, timeout_seconds):
-        ...  # the same on a view whose count takes minutes
+        ...  # an engine on a view whose count takes minutes
 
     @contextlib.contextmanager
     def dead(self):
-        ...  # the same on an engine whose server, or file, is gone since it was opened
+        ...  # an engine whose server or file disappeared after opening
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from discreet.values import UserItemPairs
 
 Row: TypeAlias = "tuple[Any, ...]"
-"""An item's labels and its count, and its sum if one was requested."""
+"""An item's labels, its count, and its sum if requested."""
 
 OPERATORS: dict[Operator, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
@@ -145,7 +145,7 @@ _SLOW = HeadRequest("who", ("item",), 10)
 
 
 class _Left(Exception):
-    """The client left."""
+    """A client disconnected."""
 
 
 def tables() -> st.SearchStrategy[pa.Table]:
@@ -164,7 +164,7 @@ def predicates(columns: Mapping[str, Kind] = KINDS) -> st.SearchStrategy[Predica
     return _predicates(tuple(sorted(columns.items())))
 
 
-@functools.lru_cache(maxsize=64)  # to validate a strategy takes longer than to draw from it
+@functools.lru_cache(maxsize=64)  # validating a strategy takes longer than drawing from it
 def _predicates(columns: tuple[tuple[str, Kind], ...]) -> st.SearchStrategy[Predicate]:
     def leaf(name: str, kind: Kind) -> st.SearchStrategy[Predicate]:
         constants = st.sampled_from(_CONSTANTS[kind])
@@ -183,7 +183,7 @@ def _predicates(columns: tuple[tuple[str, Kind], ...]) -> st.SearchStrategy[Pred
 
 
 def truth(predicate: Predicate, row: Mapping[str, Any]) -> bool | None:
-    """Return what *predicate* is for *row* in SQL's three-valued logic; None is unknown."""
+    """Return the value of *predicate* for *row* in SQL's three-valued logic; None is unknown."""
     match predicate:
         case IsNull(column):
             return _is_missing(row[column])
@@ -203,11 +203,11 @@ def truth(predicate: Predicate, row: Mapping[str, Any]) -> bool | None:
             return True if True in values else None if None in values else False
 
 
-def _is_missing(value: Any) -> bool:  # noqa: ANN401 - whatever a cell holds
+def _is_missing(value: Any) -> bool:  # noqa: ANN401 - any cell value
     return value is None or value != value  # noqa: PLR0124 - NaN is missing in filters
 
 
-def _comparable(value: Any, constant: Constant) -> tuple[Any, Any]:  # noqa: ANN401 - whatever a cell holds
+def _comparable(value: Any, constant: Constant) -> tuple[Any, Any]:  # noqa: ANN401 - any cell value
     match value:
         case str():
             return value.encode(), constant.text.encode()
@@ -220,7 +220,7 @@ def _comparable(value: Any, constant: Constant) -> tuple[Any, Any]:  # noqa: ANN
     return _exact(value), _exact(constant.text)
 
 
-_exact = functools.lru_cache(10_000)(Fraction)  # a filter compares the same few numbers in every row
+_exact = functools.lru_cache(10_000)(Fraction)  # cached: a filter compares the same few numbers in every row
 
 
 def reference_head(table: pa.Table, request: HeadRequest, seed: bytes = b"") -> list[Row]:
@@ -238,7 +238,7 @@ def reference_head(table: pa.Table, request: HeadRequest, seed: bytes = b"") -> 
 
 
 def _users(table: pa.Table, request: HeadRequest, seed: bytes) -> list[dict[tuple[Any, ...], list[dict[str, Any]]]]:
-    """Return the rows that count, by the items that each user keeps."""
+    """Return for each user the counted rows of each item that the user keeps."""
     users: dict[Any, dict[tuple[Any, ...], list[dict[str, Any]]]] = {}
     listed = None
     if request.domain is not None:
@@ -257,7 +257,7 @@ def _users(table: pa.Table, request: HeadRequest, seed: bytes) -> list[dict[tupl
 
 
 def reference_bounds(table: pa.Table, request: HeadRequest, summed: Summed) -> tuple[dict[Any, list[int]], list[int]]:
-    """Return the sums of each item with every bound to choose from, and `ExactHead.shares`, in plain Python."""
+    """Return the sums of each item with every candidate bound, and `ExactHead.shares`, in plain Python."""
     sums: dict[Any, list[int]] = {}
     shares = [0] * (len(summed.choices) + 1)
     for items in _users(table, request, b""):
@@ -271,13 +271,13 @@ def reference_bounds(table: pa.Table, request: HeadRequest, summed: Summed) -> t
 
 
 def _rows(table: pa.Table, request: HeadRequest) -> list[dict[str, Any]]:
-    """Return the rows of *table* with the derived columns."""
+    """Return the rows of *table* with the derived columns added."""
     rows: list[dict[str, Any]] = table.to_pylist()
     return [row | {made.name: start_of(row[made.column], made.each) for made in request.derived} for row in rows]
 
 
-def start_of(value: Any, each: Period | int) -> Any:  # noqa: ANN401 - whatever a cell holds
-    """Return the start of the period or bin that *value* falls into, or None."""
+def start_of(value: Any, each: Period | int) -> Any:  # noqa: ANN401 - any cell value
+    """Return the start of the period or bin that contains *value*, or None."""
     if value is None:
         return None
     if isinstance(each, int):
@@ -291,7 +291,7 @@ def start_of(value: Any, each: Period | int) -> Any:  # noqa: ANN401 - whatever 
 
 
 def reference_pairs(table: pa.Table, request: HeadRequest, largest_basket: int = LARGEST_BASKET) -> ArrayPairs:
-    """Return the user-item pairs of *table*, found in plain Python."""
+    """Return the user-item pairs of *table*, computed in plain Python."""
     numbered: dict[Any, int] = {}
     pairs = []
     for row in _rows(table, request):
@@ -332,8 +332,8 @@ def check_pair_queries(pairs: UserItemPairs, reference: ArrayPairs, seed: int = 
         assert pairs.labels(shuffled).to_pylist() == labels.to_pylist()
 
 
-def digest(seed: bytes, user: Any, labels: tuple[Any, ...]) -> str:  # noqa: ANN401 - whatever a user may be
-    """Return the position of one of a user's items in the order that all engines share."""
+def digest(seed: bytes, user: Any, labels: tuple[Any, ...]) -> str:  # noqa: ANN401 - any user value
+    """Return the sort key of one of a user's items in the order that is the same in all engines."""
     framed = [_text(value) for value in (user, *labels)]
     parts = ["-" if text is None else f"{len(text.encode())}:{_shortened(text)}" for text in framed]
     return hashlib.md5((seed.hex() + "".join(parts)).encode(), usedforsecurity=False).hexdigest()
@@ -344,7 +344,7 @@ def _shortened(text: str) -> str:
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest() if long else text
 
 
-def _text(value: Any) -> str | None:  # noqa: ANN401 - whatever a cell holds
+def _text(value: Any) -> str | None:  # noqa: ANN401 - any cell value
     match value:
         case None:
             return None
@@ -360,12 +360,12 @@ def _total(rows: list[dict[str, Any]], column: str) -> Fraction:
 
 
 def _clipped(rows: list[dict[str, Any]], summed: Summed) -> int:
-    """Return what a user's rows of an item add to its sum, in units of the last digit."""
+    """Return a user's clipped contribution to an item's sum, in units of the last digit."""
     total = _total(rows, summed.column)
     return int(max(min(total, summed.high), summed.low) * 10**summed.scale)
 
 
-def _sorted_by(label: Any) -> Any:  # noqa: ANN401 - whatever a label may be
+def _sorted_by(label: Any) -> Any:  # noqa: ANN401 - any label value
     return (label is not None, label.encode() if isinstance(label, str) else label)
 
 
@@ -381,10 +381,10 @@ def rows_of(engine: Engine, request: HeadRequest, seed: bytes = b"") -> list[Row
 
 
 class EngineSuite:
-    """What every engine must pass. Subclass it, and implement how the engine reads an Arrow table.
+    """The tests that every engine must pass. Subclasses implement how the engine reads an Arrow table.
 
     Attributes:
-        patience_seconds: how long a cancelled count may take to end, and one of two to start.
+        patience_seconds: time limit for a cancelled count to end, and for the second of two counts to start.
     """
 
     patience_seconds: ClassVar[float] = 60
@@ -394,11 +394,11 @@ class EngineSuite:
         raise NotImplementedError
 
     def slow(self, timeout_seconds: float | None) -> AbstractContextManager[Engine]:
-        """Return an engine with the columns who and item, which takes minutes for a head, unless the limit ends it."""
+        """Return an engine with the columns who and item, whose head takes minutes unless the time limit ends it."""
         raise NotImplementedError
 
     def dead(self) -> AbstractContextManager[Engine]:
-        """Return an engine with the columns who and item, whose server or file is gone since it was opened."""
+        """Return an engine with the columns who and item, whose server or file disappeared after opening."""
         raise NotImplementedError
 
     def head(self, table: pa.Table, *items: str, **parts: Any) -> list[Row]:
@@ -406,7 +406,7 @@ class EngineSuite:
         return self.heads(table, *items, each=[parts])[0]
 
     def heads(self, table: pa.Table, *items: str, each: Iterable[dict[str, Any]]) -> list[list[Row]]:
-        """Return several heads of *table*, which is loaded once: loading is what takes time."""
+        """Return several heads of *table*, which is loaded only once because loading is slow."""
         found = []
         with self.opened(table) as engine:
             for parts in each:
@@ -453,7 +453,7 @@ class EngineSuite:
 
     @pytest.mark.parametrize("made", _DERIVED)
     def test_periods_and_bins_that_are_listed_get_all_their_counts(self, made: Derived) -> None:
-        """A time series over a known domain has a count, 0 or more, for every period of it."""
+        """A time series over a known domain has a count of 0 or more for each of its periods."""
         values = _POOLS[made.column][2]
         table = pa.table({"who": range(len(values)), made.column: pa.array(values, _POOLS[made.column][1])})
         starts = sorted({start_of(value, made.each) for value in values} - {None})
@@ -467,8 +467,8 @@ class EngineSuite:
 
     @pytest.mark.parametrize("sign", OPERATORS)
     def test_every_operator_compares_every_kind(self, sign: Operator) -> None:
-        """Below, at and above the constant, and NULL, which passes neither the filter nor its NOT."""
-        # Every condition has a block of rows with all values to itself, so that one query holds all of a kind.
+        """Values below, at and above the constant, and NULL, which passes neither the filter nor its NOT."""
+        # Each condition has its own block of rows with all values, so that one query tests all of a kind.
         compared = {
             name: [
                 where
@@ -503,13 +503,13 @@ class EngineSuite:
         assert self.head(table, "item") == [(("a",), 1)]
 
     def test_duplicated_rows_count_once(self) -> None:
-        """Counts are of users, or of rows, of which at most so many per user count."""
+        """Counts are of users, or of at most rows_per_group rows of each user."""
         table = pa.table({"who": [1] * 1000 + [2] * 3, "item": ["a"] * 1003})
         each = [{"rows_per_group": tau} for tau in (1, 2, 5, 2**31)]
         assert self.heads(table, "item", each=each) == [[(("a",), count)] for count in (2, 4, 8, 1003)]
 
     def test_the_item_below_the_cut_is_returned_too(self) -> None:
-        """One more than the limit if there are as many; ties at the cut stand in ascending order of the labels."""
+        """The head has one item more than the limit, if there is one; ties at the cut are in order of the labels."""
         words = ["ﬀ", "😀", "b", "a", "é", "Z"]
         table = pa.table({"who": [0] * 6 + [1], "item": [*words, "b"]})
         ranked = [(("b",), 2), *(((word,), 1) for word in ("Z", "a", "é", "ﬀ", "😀"))]
@@ -518,13 +518,13 @@ class EngineSuite:
 
     @pytest.mark.parametrize("name", _LABELS)
     def test_labels_of_every_kind_come_back_in_ascending_order(self, name: str) -> None:
-        """Text by UTF-8 bytes, False before True, numbers and moments by value; the values are unchanged."""
+        """Text by UTF-8 bytes, False before True, numbers and timestamps by value; the values are unchanged."""
         _, type_, values = _POOLS[name]
         table = pa.table({"who": range(len(values)), "item": pa.array(values[::-1], type_)})
         assert self.head(table, "item") == [((label,), 1) for label in sorted(values, key=_sorted_by)]
 
     def test_very_long_labels_stay_apart(self) -> None:
-        """Labels of 100 kB that differ in their last character only are different items, whole; also megabytes are."""
+        """Labels of 100 kB and of megabytes are whole, and different if only their last characters differ."""
         labels = ["x" * 100_000 + end for end in "bac"]
         table = pa.table({"who": [1, 1, 1, 2], "item": [*labels, labels[2]]})
         assert self.head(table, "item") == [((labels[n],), count) for n, count in ((2, 2), (1, 1), (0, 1))]
@@ -538,7 +538,7 @@ class EngineSuite:
         ["order", "a b", 'it"em', "it'em", "n", "u", "i0", "i1", "c", "domain", "Größe", "{x}", "%s", "?", "a--b"],
     )
     def test_columns_may_have_any_name(self, name: str) -> None:
-        """Reserved words, quotes, and whatever an engine might call things itself."""
+        """Reserved words, quotes, and names that an engine might use internally."""
         table = pa.table({f"{name}'s": [1, 2, 3], name: ["a", "b", "b"], f"{name}2": [7, 7, 8]})
         where = Comparison(f"{name}2", "<>", Constant(Kind.INTEGER, "8"))
         rows = self.head(table, f"{name}2", name, where=where, rows_per_group=2, groups_per_user=5)
@@ -556,7 +556,7 @@ class EngineSuite:
         assert found == [[((text,), 1)] for text in hostile] * 2
 
     def test_each_user_keeps_as_many_items_as_the_bound_or_all(self) -> None:
-        """User u owns u items, twice each: min(groups, u) are kept, with their rows."""
+        """User u has u items, twice each: min(groups, u) are kept, with their rows."""
         pairs = [(user, f"{user}/{n}") for user in range(1, 8) for n in range(user)] * 2
         table = pa.table({"who": [user for user, _ in pairs], "item": [item for _, item in pairs]})
         bounds = (1, 3, 5, 100)
@@ -567,7 +567,7 @@ class EngineSuite:
             assert owners == {user: min(groups, user) for user in range(1, 8)}
 
     def test_what_a_user_keeps_depends_on_the_seed_and_that_user_alone(self) -> None:
-        """The same seed keeps the same items, whatever the other users are; another seed keeps others."""
+        """The same seed keeps the same items for any other users; another seed keeps other items."""
         pairs = [(user, f"{user}/{n}") for user in range(30) for n in range(9)]
         together = pa.table({"who": [user for user, _ in pairs], "item": [item for _, item in pairs]})
         crowded = pa.concat_tables([together.take([*range(269, -1, -1)]), together.slice(0, 50)])
@@ -605,7 +605,7 @@ class EngineSuite:
         ],
     )
     def test_a_domain_with_labels_that_cannot_be_meant_is_refused(self, type_: pa.DataType, labels: list[Any]) -> None:
-        """Missing, listed twice, or not a value that the column can hold: never read as another label."""
+        """Labels that are missing, listed twice, or not of the column's type are never interpreted as another label."""
         table = pa.table({"who": pa.array([], pa.int64()), "item": pa.array([], type_)})
         with pytest.raises(InputError, match="domain"):
             self.head(table, "item", domain=pa.table({"item": labels}), limit=len(labels))
@@ -642,7 +642,7 @@ class EngineSuite:
                     pass
 
     def test_progress_is_a_share(self) -> None:
-        """Whatever progress is reported lies between 0 and 1."""
+        """All reported progress is between 0 and 1."""
         shares: list[float] = []
         table = pa.table({"who": range(100_000), "item": range(100_000)})
         with self.opened(table) as engine:
@@ -650,7 +650,7 @@ class EngineSuite:
         assert all(0 <= share <= 1 for share in shares)
 
     def test_a_count_ends_when_its_progress_raises(self) -> None:
-        """So that a client that left stops it; the engine can be used again."""
+        """A client that disconnects stops its count, and the engine can be used again."""
 
         def leave(_: float) -> None:
             raise _Left
@@ -663,14 +663,14 @@ class EngineSuite:
         assert time.monotonic() - start < self.patience_seconds
 
     def test_a_count_ends_at_its_time_limit(self) -> None:
-        """As `EngineTimeout`, and the engine can be used again."""
+        """The count raises `EngineTimeout`, and the engine can be used again."""
         with self.slow(2) as engine:
             with pytest.raises(EngineTimeout):
                 self._ended(lambda: engine.head(_SLOW))
             engine.check(_SLOW)
 
     def test_a_count_does_not_wait_for_another(self) -> None:
-        """Two run at once: both report progress before either ends."""
+        """Two counts run concurrently: both report progress before either ends."""
         both = threading.Barrier(2)
 
         def meet(_: float) -> None:
@@ -682,7 +682,7 @@ class EngineSuite:
             assert [type(count.exception()) for count in counts] == [_Left, _Left]
 
     def test_counts_at_once_get_each_their_own_head(self) -> None:
-        """Filters, limits and listed items of one request are never those of another."""
+        """Concurrent requests never mix up their filters, limits and listed items."""
         table = pa.table({"who": range(60), "item": [n % 6 for n in range(60)]})
         requests = [
             HeadRequest("who", ("item",), 1 + n % 5, Comparison("who", "<", Constant(Kind.INTEGER, str(10 * n))))
@@ -693,7 +693,7 @@ class EngineSuite:
         assert heads == [reference_head(table, request) for request in requests]
 
     def test_an_engine_that_is_gone_is_unreachable_before_a_query(self) -> None:
-        """`check` raises `EngineUnreachable`, so that nothing is charged; a head raises an `EngineError`."""
+        """`check` raises `EngineUnreachable`, so that nothing is charged; `head` raises an `EngineError`."""
         with self.dead() as engine:
             with pytest.raises(EngineUnreachable):
                 engine.check(_SLOW)
@@ -701,7 +701,7 @@ class EngineSuite:
                 engine.head(_SLOW)
 
     def _ended(self, count: Callable[[], object]) -> None:
-        """Run *count* in a thread, which is left behind if it does not end."""
+        """Run *count* in a daemon thread, which is abandoned if it does not end in time."""
         found: list[BaseException] = []
 
         def work() -> None:
@@ -727,7 +727,7 @@ class EngineSuite:
     @_SETTINGS
     @given(data=st.data(), table=tables())
     def test_private_bounds_are_chosen_from_exact_sums_and_shares(self, data: st.DataObject, table: pa.Table) -> None:
-        """Sums with every bound, and of each user the share of items between two bounds, are those of plain Python."""
+        """Sums with every bound, and each user's share of items between two bounds, equal those of plain Python."""
         size = PrivatelyBounded("size", Fraction(0), Fraction(data.draw(st.sampled_from([1, 6, 2**31]))))
         summed = data.draw(st.sampled_from([size, PrivatelyBounded("price", Fraction(0), Fraction(701, 100), 2)]))
         domain = table.select(["word"]).drop_null().group_by(["word"]).aggregate([])
@@ -748,7 +748,7 @@ class EngineSuite:
                 assert head.shares.tolist() == shares
 
     def test_columns_that_cannot_be_summed_are_refused_beforehand(self) -> None:
-        """By their type, so that the data owner sees the error, not the analyst."""
+        """The column's type alone is refused, so that the data owner sees the error and not the analyst."""
         table = pa.table({name: pa.array([], type_) for name, (_, type_, _) in _POOLS.items()})
         with self.opened(table) as engine:
             for name in ("who", "share", "day"):

@@ -1,11 +1,11 @@
-"""The test suite that every mechanism must pass, ours and those of other packages. Needs pytest.
+"""The test suite that the mechanisms of this and of other packages must pass. Needs pytest.
 
     class TestMyMechanism(MechanismSuite):
         mechanism = MyMechanism
         request = Request(k=3, head_limit=8, counts=False)
 
-It tests the properties of `Mechanism` and `Outcome` that can be seen from outside, not that a mechanism is private: see
-`discreet.testing.audit` for that.
+It tests the properties of `Mechanism` and `Outcome` that can be seen from outside, but not privacy, which
+`discreet.testing.audit` tests.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ HEADS: dict[str, Callable[[int], list[int]]] = {
     "tied with the cut": lambda n: [100_000] * (n + 1),
     "largest counts": lambda n: [LARGEST_COUNT] * (n - 1) + [1],
 }
-"""Counts by the head's limit; a known domain is cut or filled up with zeros to its size."""
+"""Counts as functions of the head limit; in a known domain they are truncated or padded with zeros to its size."""
 
 RUNS = range(3)
 
 
 def on_every_head(test: Callable[[MechanismSuite, str], None]) -> Callable[[MechanismSuite], None]:
-    """Run a test for all of `HEADS` as one test: starting a test takes pytest longer than running one of these."""
+    """Run a test on all `HEADS` as one pytest test, because starting a test takes longer than running it on a head."""
 
     def run(self: MechanismSuite) -> None:
         for head in HEADS:
@@ -81,8 +81,8 @@ class MechanismSuite:
     """The properties of a mechanism, as tests; subclass it and set the attributes.
 
     Attributes:
-        request: what it has to release; k and the head limit best between 2 and 10.
-        limit: what a release may cost.
+        request: the request for the mechanism, preferably with k and head limit between 2 and 10.
+        limit: largest cost of a release.
     """
 
     mechanism: ClassVar[type[Mechanism]]
@@ -90,7 +90,7 @@ class MechanismSuite:
     limit: ClassVar[Cost] = Cost(Fraction(1, 2), Fraction(1, 10**6))
 
     def make(self) -> Mechanism:
-        """Return the instance under test; override it for mechanisms that are constructed differently."""
+        """Return the mechanism under test; override this for mechanisms that are constructed differently."""
         return self.mechanism.within(self.limit, self.request)
 
     def counts(self, head: str) -> NDArray[np.int64]:
@@ -111,7 +111,7 @@ class MechanismSuite:
         return suite.release(suite.counts(head), run)
 
     def _head(self, counts: NDArray[np.int64], labels: object = None) -> ExactHead:
-        """Return a head, with sums if the request has them: as if every user added the most allowed."""
+        """Return a head; if the request has sums, every user contributes the largest allowed value."""
         sums, summed = None, self.request.summed
         if summed is not None:
             bound = summed.high if summed.most == summed.high else summed.low
@@ -145,7 +145,7 @@ class MechanismSuite:
         assert self.make().name
 
     def test_the_worst_cost_is_within_the_limit(self) -> None:
-        """`within` makes what the limit can pay for."""
+        """`within` returns an instance that the limit can pay for."""
         assert self.make().worst_cost().within(self.limit)
 
     def test_only_a_lossless_mechanism_costs_no_delta(self) -> None:
@@ -153,7 +153,7 @@ class MechanismSuite:
         assert self.make().lossless == (self.make().worst_cost().delta == 0)
 
     def test_its_parameters_are_a_frozen_value(self) -> None:
-        """Parameters, a frozen dataclass, cannot change after they were paid for, and equal ones are equal."""
+        """Parameters cannot change after payment, and mechanisms with equal parameters are equal."""
         made = self.make()
         assert made == self.make()
         assert hash(made) == hash(self.make())
@@ -174,19 +174,19 @@ class MechanismSuite:
             assert self._comparable(self.release(self.counts(head), run)) == self._comparable(self.released(head, run))
 
     def test_other_bits_give_other_outcomes(self) -> None:
-        """Bits are used."""
+        """Other bits change the outcome."""
         counts, _ = self._tied()
         assert len({self._comparable(self.release(counts, run)) for run in range(20)}) > 1
 
     @on_every_head
     def test_labels_are_never_looked_at(self, head: str) -> None:
-        """Nothing depends on labels: a head without any gives the same outcome."""
+        """Nothing depends on labels: a head without labels gives the same outcome."""
         made, counts = self.make(), self.counts(head)
         bare = made.release(self._head(counts), self._bits(0))
         assert self._comparable(self.released(head, 0)) == self._comparable(bare)
 
     def test_no_bits_are_drawn_twice(self) -> None:
-        """A second release from the same bits is refused: no noise protects two things."""
+        """A second release from the same bits is refused, so no noise is used twice."""
         made, counts, bits = self.make(), self._tied()[0], self._bits(0)
         made.release(self._head(counts), bits)
         with pytest.raises(InvariantViolated):
@@ -194,7 +194,7 @@ class MechanismSuite:
 
     @on_every_head
     def test_positions_are_different_rows_above_the_cut(self, head: str) -> None:
-        """What is released is in the head, once, and never the item that is only read for the threshold."""
+        """Each released item is in the head, only once, and is not the item that is read only for the threshold."""
         rows = range(min(len(self.counts(head)), self.make().head_limit))
         for run in RUNS:
             positions = self.released(head, run).positions
@@ -205,14 +205,14 @@ class MechanismSuite:
 
     @on_every_head
     def test_an_item_without_users_appears_only_in_a_known_domain(self, head: str) -> None:
-        """A count of 0 is as good as not being in the table."""
+        """Without a known domain, an item with a count of 0 is treated like an item that is not in the table."""
         counts = self.counts(head)
         for run in RUNS:
             assert self.request.known_domain or (counts[self.released(head, run).positions] > 0).all()
 
     @on_every_head
     def test_complete_means_that_all_was_returned(self, head: str) -> None:
-        """At most k items; complete if there are k, or, without a k, only if there is nothing else."""
+        """At most k items are returned; an outcome is complete with k items or, without a k, only with all items."""
         counts = self.counts(head)
         for run in RUNS:
             outcome, k = self.released(head, run), self.request.k
@@ -233,7 +233,7 @@ class MechanismSuite:
 
     @on_every_head
     def test_intervals_are_sane(self, head: str) -> None:
-        """0 <= low <= high, and the released count is between them unless it is negative."""
+        """0 <= low <= high, and the released count is in the interval unless it is negative."""
         for run in RUNS:
             outcome = self.released(head, run)
             if outcome.counts is None or outcome.low is None or outcome.high is None:
@@ -244,7 +244,7 @@ class MechanismSuite:
 
     @on_every_head
     def test_standard_errors_are_as_expected(self, head: str) -> None:
-        """Every standard error is within what was said before any data was read."""
+        """Every standard error is within the range that `expectation` returned before any data was read."""
         expected = self.make().expectation()
         least, most = expected.std_error_least, expected.std_error_most
         assert (least is None) == (most is None) == (not self.request.counts)
@@ -268,7 +268,7 @@ class MechanismSuite:
 
     @on_every_head
     def test_intervals_of_sums_are_sane(self, head: str) -> None:
-        """Averages and ends of intervals are where what users add lets them be; sums, unbiased, may leave that."""
+        """Averages and interval ends are within the bounds of users' contributions; unbiased sums need not be."""
         summed, measured = self.request.summed, self.released(head, 1).measured
         if summed is None or measured is None:
             return
@@ -280,7 +280,7 @@ class MechanismSuite:
 
     @on_every_head
     def test_standard_errors_of_sums_are_as_expected(self, head: str) -> None:
-        """What was said before any data was read; an average's is not above the width of what one user adds."""
+        """They equal `expectation`'s; an average's is at most the width of the bounds of one user's contribution."""
         summed, expected = self.request.summed, self.make().expectation().sum_std_error
         assert (expected is None) == (summed is None)
         measured = self.released(head, 0).measured
@@ -303,14 +303,14 @@ class MechanismSuite:
             assert one.counts.tolist() == other.counts.tolist()
 
     def test_ties_follow_no_order(self) -> None:
-        """Equal counts come in random order, not in the head's: each of them comes first now and then."""
+        """Equal counts are in random order, not in the head's: each of them is sometimes first."""
         counts, tied = self._tied()
         first = [self.release(counts, run).positions[:1].tolist() for run in range(80)]
         assert {row for rows in first for row in rows} == set(range(tied))
 
     @pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(3)])
     def test_its_own_theorem_stays_within_what_was_requested(self, epsilon: Fraction) -> None:
-        """What `at` makes, if it makes something, is (epsilon, delta)-DP by its own account."""
+        """An instance from `at` states that it is (epsilon, delta)-DP with at most the requested parameters."""
         made = self.mechanism.at(epsilon, self.limit.delta, self.request)
         if made is not None:
             direct = made.direct_epsilon()
@@ -319,7 +319,7 @@ class MechanismSuite:
             assert made.worst_cost().delta <= self.limit.delta
 
     def _tied(self) -> tuple[NDArray[np.int64], int]:
-        """Return a head of equal, large counts with nothing below them, and how many can be returned."""
+        """Return a head of equal, large counts with nothing below them, and the largest number of released items."""
         limit = self.make().head_limit
         tied = min(self.request.k or limit, limit)
         rest = limit - tied if self.request.known_domain else 0
@@ -327,24 +327,24 @@ class MechanismSuite:
 
 
 Step: TypeAlias = "tuple[Noise, Mapping[str, int], Mapping[str, int]]"
-"""Noise, and by label what it is added to on one head and on the other."""
+"""A noise, and the values by label that it is added to on one head and on the other."""
 
 
 def sums_divergence(mechanism: RankedSums | ListedSums, head: ExactHead, neighbour: ExactHead, epsilon: float) -> float:
-    """Return delta at *epsilon*, both directions, of everything *mechanism* releases, and everything its proof reveals.
+    """Return delta at *epsilon*, in both directions, of all that *mechanism* releases and that its proof reveals.
 
-    The noise of values had no part in finding the items, so given the labels all values are independent, and those that
-    did not move carry no information. Averages follow from counts and sums.
+    The noise of values does not affect the selection, so the values are independent conditionally on the labels, and
+    values that are equal on both heads carry no information. Averages follow from counts and sums.
 
     Args:
-        mechanism: sums of a whole listed domain, of what a Gumbel mechanism returns (with its counts, if it releases
-            any), or of all that is above the threshold of a Laplace mechanism.
+        mechanism: sums of a whole listed domain, of a Gumbel mechanism's items (with their counts, if released), or of
+            all items above the threshold of a Laplace mechanism.
         head: with labels and sums, as from `head_of`.
         neighbour: the head of a table with one user more or less, with labels and sums.
         epsilon: at least 0.
 
     Raises:
-        InputError: the k largest of a Laplace mechanism, since its audit shows all values, and so would show all sums.
+        InputError: sums of the k largest items of a Laplace mechanism, whose audit covers only sums of all items.
     """
     noise = mechanism.sum_noise()
     steps: list[Step] = [(noise, _by_label(head, head.sums), _by_label(neighbour, neighbour.sums))]
@@ -371,7 +371,7 @@ def _by_label(head: ExactHead, values: NDArray[np.int64] | None) -> Mapping[str,
 def _divergence(
     one: Mapping[Hashable, float], other: Mapping[Hashable, float], steps: list[Step], epsilon: float
 ) -> float:
-    """Return the divergence, both directions, of outcomes (cut-off, labels, reached) with noisy values."""
+    """Return the divergence, in both directions, of outcomes (cut-off, labels, reached) with noisy values."""
     beside: dict[frozenset[str], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
     factor = math.exp(epsilon)
     one_head, other_head = (values.keys() for values in steps[0][1:])
@@ -388,7 +388,7 @@ def _divergence(
 
 
 def _joint(moves: Iterable[tuple[Noise, int]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the joint distribution of independent noises around 0, and around moved values, by likelihood ratio."""
+    """Return the joint distributions of independent noises around 0 and around moved values, by likelihood ratio."""
     one = other = np.ones(1)
     for noise, moved in moves:
         if moved:

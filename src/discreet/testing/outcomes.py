@@ -73,8 +73,8 @@ def select(cases: Mapping[str, Sequence[str]], extremes: bool) -> str:
     """Return a SELECT of a table with the columns who (text) and c0, c1, ..., one of each type.
 
     Args:
-        cases: by the type: SQL expressions, the first of which is an ordinary value, the others extreme ones.
-        extremes: True for rows of one more user, which together hold all extreme values.
+        cases: SQL expressions for each type: an ordinary value, then extreme values.
+        extremes: True to add the rows of one more user, which together hold all extreme values.
     """
     rows = [("u1", 0), ("u2", 0), ("u3", 0)]
     if extremes:
@@ -93,8 +93,8 @@ def check_outcomes(with_user: Engine, without_user: Engine, rng: random.Random, 
     """Send *number* random requests to both engines.
 
     Raises:
-        AssertionError: one answers and the other does not, or with another error, or one user moves a count by more
-            than rows_per_group or a sum by more than the bounds.
+        AssertionError: only one engine raises, or they raise different errors, or one user moves a count by more than
+            rows_per_group or a sum by more than the bounds.
     """
     for _ in range(number):
         request = random_request(rng, without_user)
@@ -169,7 +169,7 @@ def _predicate(rng: random.Random, columns: Mapping[str, Kind], depth: int) -> P
 
 
 def _outcome(engine: Engine, request: HeadRequest, seed: bytes) -> tuple[str | None, dict[tuple[Any, ...], Any]]:
-    """Return the class of the error or None, and the head: counts and sums by label, as Python values."""
+    """Return the class of the error or None, and the head as counts and sums by label, in Python values."""
     try:
         head = engine.head(request, seed=seed)
         if engine.has_pairs and request.items and request.summed is None:

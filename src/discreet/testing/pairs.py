@@ -17,10 +17,10 @@ class ArrayPairs:
     """`discreet.values.UserItemPairs` over two arrays.
 
     Args:
-        users: any int64, one for each row.
-        items: numbers of items, 0 or more, one for each row; items without users may be left out only at the end.
-        labels: what `labels` picks from, an Arrow table; None for the numbers themselves.
-        largest_basket: users with more items are left out.
+        users: the user of each row, any int64.
+        items: the item number of each row, 0 or more; only the last numbers may be without users.
+        labels: an Arrow table with the labels of the items by number, or None to use the numbers as labels.
+        largest_basket: largest number of items of a user; users with more are left out.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ArrayPairs:
         scale = last_scale[place]
         cost = np.zeros(len(self._sizes), dtype=np.int64)
         first = np.full(len(self._sizes), len(bounds) - 1)
-        for k in reversed(range(len(bounds))):  # costs rise and bounds fall on the way down
+        for k in reversed(range(len(bounds))):  # in descending order of scales, costs rise and bounds fall
             rows = scale == k
             if rows.any():
                 cost += _sums(user[rows], costs[place[rows]], len(cost))
@@ -91,7 +91,7 @@ class ArrayPairs:
 
 
 def weights(share: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return a user's weight, in units of 1 / WEIGHT_UNIT, from the share of its items that a bound allows."""
+    """Return users' weights, in units of 1 / WEIGHT_UNIT, from the share of their items that a bound allows."""
     rounded: NDArray[np.int64] = np.maximum(np.floor(WEIGHT_UNIT * np.minimum(1.0, share)).astype(np.int64) - 1, 0)
     return rounded
 
@@ -102,7 +102,7 @@ def _histogram(values: NDArray[np.int64], bounds: NDArray[np.int64]) -> NDArray[
 
 
 def _sums(keys: NDArray[np.int64], values: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Return the exact sums of *values* by key: bincount adds floats, which are exact only up to 2^53."""
+    """Return the exact sums of *values* by key, in two parts, because bincount adds floats, exact only up to 2^53."""
     low = np.bincount(keys, weights=(values & (2**22 - 1)).astype(np.float64), minlength=size)
     high = np.bincount(keys, weights=(values >> 22).astype(np.float64), minlength=size)
     total: NDArray[np.int64] = low.astype(np.int64) + (high.astype(np.int64) << 22)
