@@ -1,11 +1,11 @@
-"""Discreet: differentially private top-k and counts over items that were not listed in advance.
+"""Discreet: differentially private top-k and counts over items that need not be listed in advance.
 
     import discreet
 
     table = discreet.scan("reads.parquet", user="reader")
     print(table.top("article", k=10, epsilon=1.0, delta=1e-8))
 
-Importing this package imports next to nothing; what you use is loaded when you use it.
+Importing this package is fast: each public name is loaded at its first use.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _MODULES = {
     "SystemBits": "noise",
     "CatalogError": "catalog.loader",
 }
-"""Where the names of `__all__` are defined that are not in `errors`."""
+"""The modules that define the names of `__all__`, except those in `errors`."""
 
 __all__ = [
     "Budget",
@@ -91,7 +91,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - any of the names above
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
     if name not in __all__:
         raise AttributeError(f"module 'discreet' has no attribute {name!r}")
     return getattr(importlib.import_module(f"discreet.{_MODULES.get(name, 'errors')}"), name)

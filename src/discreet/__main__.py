@@ -1,4 +1,4 @@
-"""`python -m discreet` is `discreet`."""
+"""Run the command line as `python -m discreet`."""
 
 from discreet.cli import main
 

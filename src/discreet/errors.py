@@ -2,21 +2,21 @@
 
     DiscreetError
     ├── InputError            invalid input; the message says what is allowed
-    │   ├── UnknownColumn     a column the table does not have
+    │   ├── UnknownColumn     a column that the table does not have
     │   ├── WhereError        a filter outside the grammar, with the position
     │   └── SQLError          a statement outside the grammar, with the position
     ├── BudgetExceeded        the answer could cost more than is left; nothing was read or charged
-    ├── EngineError           the engine failed while it read data; what was reserved is charged
+    ├── EngineError           the engine failed while it read data; the reserved amount is charged
     │   ├── EngineUnreachable no connection; if found before data is queried, nothing is charged
     │   ├── EngineBusy        too many queries wait for the engine; nothing is charged
     │   ├── EngineTimeout     the engine did not answer in time
     │   ├── UnfitData         a row does not have the declared form
-    │   └── InexactHead       the engine answered, but not with a head that is proven exact
+    │   └── InexactHead       the engine returned a head that is not proven exact
     └── InvariantViolated     a bug: a guarantee of privacy or budget would have been violated
 
-Budgets that are kept in a store add theirs, drawn in `discreet.budget.errors`: UnknownAccount and KeyReused below
-InputError, BudgetRefused below BudgetExceeded, and beside them Suspended, DataChanged, ClockError, LeaseLost,
-StoreUnavailable, StoreBehind and LedgerBroken.
+Stored budgets add the errors in `discreet.budget.errors`: UnknownAccount, AccountChanged and KeyReused are subclasses
+of InputError, BudgetRefused of BudgetExceeded; Suspended, DataChanged, ClockError, LeaseLost, StoreUnavailable,
+StoreBehind and LedgerBroken of DiscreetError.
 
 Messages are single sentences. They never hold a count, a row, a key or a seed.
 """
@@ -35,14 +35,14 @@ class DiscreetError(Exception):
 
 
 class InputError(DiscreetError, ValueError):
-    """The request is invalid as it stands; no row of the data decides that."""
+    """The request is invalid, on any data; no row of the data decides this."""
 
 
 class UnknownColumn(InputError):
     """A column that the table does not have.
 
     Attributes:
-        nearest: the existing column that looks most like it, or None.
+        nearest: the existing column with the most similar name, or None.
     """
 
     def __init__(self, name: str, known: Iterable[str], role: str = "column") -> None:
@@ -59,7 +59,7 @@ class WhereError(InputError):
 
     Attributes:
         reason: what is wrong, without the position.
-        position: 0-based offset in the text of what is refused, or None if it has no one place.
+        position: 0-based offset of the refused part in the text, or None if there is no single position.
     """
 
     def __init__(self, message: str, position: int | None = None) -> None:
@@ -70,11 +70,11 @@ class WhereError(InputError):
 
 
 class SQLError(InputError):
-    """A statement outside the grammar. A fault in its filter is a `WhereError`, with the position in the statement.
+    """A statement outside the grammar. An error in its filter is a `WhereError`, with the position in the statement.
 
     Attributes:
         reason: what is wrong, without the position.
-        position: 0-based offset in the text of what is refused, or None if it has no one place.
+        position: 0-based offset of the refused part in the text, or None if there is no single position.
     """
 
     def __init__(self, message: str, position: int | None = None) -> None:
@@ -89,9 +89,9 @@ class BudgetExceeded(DiscreetError):
 
 
 class EngineError(DiscreetError):
-    """The engine failed; its own words may hold data and are kept out of the message.
+    """The engine failed; its error text may hold data and is not part of the message.
 
-    Whether a query fails may depend on the rows, so a query that was sent is charged, answered or not.
+    Whether a query fails may depend on the rows, so a query that was sent is charged even if it fails.
     """
 
 
@@ -112,7 +112,7 @@ class UnfitData(EngineError):
 
 
 class InexactHead(EngineError):
-    """The engine answered with a head that is not proven exact, so no noise may be drawn from it."""
+    """The engine returned a head that is not proven exact, so nothing is released from it."""
 
 
 class InvariantViolated(DiscreetError, AssertionError):

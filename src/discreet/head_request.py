@@ -1,4 +1,4 @@
-"""The request to an engine: a filter and the head to return. Each engine writes it in its own dialect."""
+"""The request to an engine: a filter and the head to return. Each engine translates it to its own dialect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOTAL = "total"
 
 
 class Kind(Enum):
-    """The kind of value of a column or a constant, for filters and labels."""
+    """The kind of the values of a column, or of a constant, in filters and labels."""
 
     TEXT = "text"
     INTEGER = "whole numbers"
@@ -36,7 +36,7 @@ class Constant:
 
     Args:
         kind: TEXT, INTEGER, DECIMAL, BOOLEAN, DATE or TIMESTAMP.
-        text: as a canonical literal: digits, "true" or "false", ISO 8601, or the text itself.
+        text: canonical text of the value: digits, "true" or "false", ISO 8601, or the text itself.
     """
 
     kind: Kind
@@ -76,14 +76,14 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """All of the predicates (AND); none of them is true for every row."""
+    """All of the predicates (AND); an empty AND is true for every row."""
 
     predicates: tuple[Predicate, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """At least one of the predicates (OR); none of them is true for no row."""
+    """At least one of the predicates (OR); an empty OR is true for no row."""
 
     predicates: tuple[Predicate, ...]
 
@@ -92,7 +92,7 @@ Predicate: TypeAlias = Comparison | Membership | IsNull | Not | And | Or
 
 
 MOST_CHOICES = 20
-"""How many upper bounds a private choice has: the smallest is about a 500,000th of the largest."""
+"""The largest number of upper bounds to choose from privately; the smallest is then 2^-19 of the largest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +100,9 @@ class Summed:
     """A column of exact numbers to be summed, first for each user and item, then over users.
 
     Args:
-        column: rows without a value add nothing.
-        low: the least that one user adds to one item; a smaller sum is raised to it. A multiple of 10^-scale.
-        high: the most that one user adds to one item; a larger sum is lowered to it. A multiple of 10^-scale.
+        column: the column to sum; missing values add 0.
+        low: lower bound on one user's sum for one item; smaller sums are raised to it. A multiple of 10^-scale.
+        high: upper bound on one user's sum for one item; larger sums are lowered to it. A multiple of 10^-scale.
         scale: digits after the decimal point of the column; sums are whole multiples of 10^-scale.
     """
 
@@ -118,7 +118,7 @@ class Summed:
 
     @property
     def choices(self) -> tuple[int, ...]:
-        """The upper bounds to choose from privately, ascending, in units of the last digit; none if none is chosen."""
+        """The upper bounds to choose from privately, ascending, in units of the last digit; empty if *high* is used."""
         return ()
 
 
@@ -138,12 +138,12 @@ class PrivatelyBounded(Summed):
 Period: TypeAlias = Literal["hour", "day", "week", "month"]
 
 LARGEST_BINNED = 10**15
-"""The largest magnitude of a number that falls into a bin; a larger one has none, and counts as missing."""
+"""The largest magnitude of a number that has a bin; larger numbers are treated as missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """A column computed from one of the table: the start of a value's period, in UTC, or of its bin.
+    """A column computed from a column of the table: the start of the period, in UTC, or of the bin of each value.
 
     Weeks begin on Monday. Bins begin at the multiples of their width.
 
@@ -163,7 +163,7 @@ class Derived:
         return Kind.TIMESTAMP if self.each == "hour" else Kind.DATE
 
     def type_error(self, held: Kind) -> str | None:
-        """Return why it cannot be computed from a column of that kind, or None."""
+        """Return an error message if it cannot be computed from a column of kind *held*, or None."""
         fit = {Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT} if isinstance(self.each, int) else {Kind.TIMESTAMP, Kind.DATE}
         if held is Kind.UNTYPED or (held in fit and not (held is Kind.DATE and self.each == "hour")):
             return None
@@ -172,19 +172,19 @@ class Derived:
 
 @dataclass(frozen=True, slots=True)
 class HeadRequest:
-    """The head that a mechanism needs.
+    """A request for the head: the counts of the largest items, and the rows to count.
 
     Args:
         user: the column that identifies the user of a row.
-        items: the columns that together name an item; none for all rows as one item, which is always there.
-        limit: dbar; the engine returns limit + 1 items if there are as many.
-        where: which rows count, or None for all.
-        rows_per_group: tau: 1 counts distinct users, more counts rows up to so many per user and item.
-        groups_per_user: how many random items of each user to keep, or None to keep all.
+        items: the columns that together name an item; empty for all rows as one item, which is always returned.
+        limit: dbar; the engine returns limit + 1 items, or all if there are fewer.
+        where: the filter, or None for all rows.
+        rows_per_group: tau: 1 counts distinct users, more counts rows, at most tau per user and item.
+        groups_per_user: the number of random items of each user to keep, or None to keep all.
         domain: the items listed in advance, an Arrow table with the item columns; items without rows count 0.
         keep_missing: True to count rows without a label under a missing label; otherwise they are left out.
-        summed: a column to sum beside the counts, or None.
-        derived: the columns of the items and the filter that the table does not have itself.
+        summed: a column to sum in addition to the counts, or None.
+        derived: computed columns that the items or the filter use.
     """
 
     user: str

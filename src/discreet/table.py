@@ -56,8 +56,8 @@ class Table:
     """A table, optionally filtered. Made by `scan`.
 
     Args:
-        where: which rows count, or None for all.
-        queue: of the engine, or None for a new one.
+        where: the filter, or None for all rows.
+        queue: the engine's request queue, or None for a new one.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Table:
     def data_version(self) -> str | None:
         """A public version of the files of the table, for `NoiseKey`: their paths and modification times.
 
-        None for tables that are not files; their version has to be given.
+        None for tables that are not files; pass `NoiseKey` a version for those.
         """
         return self._engine.data_version()
 
@@ -81,11 +81,11 @@ class Table:
 
         Args:
             text: conditions on columns with AND, OR, NOT: "country = 'IN' AND year >= 2024". The grammar is in
-                `discreet.query.sql`; nothing else is accepted, and the text itself never reaches an engine.
+                `discreet.query.sql`; other SQL is refused, and the text itself never reaches an engine.
 
         Raises:
-            WhereError: outside the grammar, or a type error.
-            UnknownColumn: a column the table does not have.
+            WhereError: the filter is outside the grammar, or has a type error.
+            UnknownColumn: the table has no such column.
         """
         added = bind_where(parse_where(text), self._engine.columns())
         where = added if self._where is None else And((self._where, added))
@@ -113,29 +113,31 @@ class Table:
         """Release the k items that most users have, in order, with counts; fewer if the noise hides the others.
 
         Args:
-            item: the column that names the item, or several columns that do together.
-            k: how many items at most, at least 1.
+            item: the column that names the item, or several columns that name it together.
+            k: the largest number of items, at least 1.
             epsilon: at least 1e-6; above 100 only if forced.
-            delta: at least 1e-20; far below one over the number of users. Text such as "1e-8" is taken exactly. By
-                default 1e-8, or a hundredth of the budget's if there is one.
+            delta: at least 1e-20; choose it far below one over the number of users. Text such as "1e-8" is taken
+                exactly. By default 1e-8, or a hundredth of the budget's delta.
             counts: False for labels only, which leaves more of epsilon for finding them.
-            mechanism: "gumbel", "laplace", "head", "two-round" or "stable" (a set, without counts); "auto" or None:
-                what fits k and what was declared.
+            mechanism: "gumbel", "laplace", "head", "two-round" or "stable" (a set, without counts); "auto" or None
+                to choose by k and the other arguments.
             noise: "gaussian" or "laplace" counts; by default the one with the smaller standard error.
             groups_per_user: a bound on the items of one user. It is enforced by keeping that many random items of each
                 user, not trusted; it makes counts smaller and noise smaller.
-            rows_per_user_and_item: 1 counts distinct users; more counts rows, at most so many per user and item.
-            domain: all possible items, listed in advance: a list of labels (tuples for several columns), an Arrow
-                table, or a path of a CSV or Parquet file with the item columns. Listed items without rows take part.
-            head_limit: how many items to read from the engine, at least k; by default max(10 k, 1000).
-            budget: a budget to draw from, pay what you get; without one, the guarantee is for this query alone.
-            bits: where randomness comes from: the operating system, a `KeyedBits` of your own, or a `NoiseKey` for
+            rows_per_user_and_item: 1 counts distinct users; a larger number counts rows, at most that many per user
+            and item.
+                domain: all possible items, listed in advance: a list of labels (tuples for several columns), an Arrow
+            table, or a path of a CSV or Parquet file with the item columns. Listed items without rows have a count
+            of 0.
+            head_limit: the number of items to read from the engine, at least k; by default max(10 k, 1000).
+                budget: the budget to charge (pay what you get); without one, the guarantee is for this query alone.
+                bits: source of randomness: by default the operating system; a `KeyedBits`, or a `NoiseKey` for
                 consistent noise.
             force: True to allow epsilon above 100.
-            progress: called with the share of the counting that is done.
+            progress: called with the finished share of the counting.
 
         Raises:
-            InputError: the query is not allowed; the message says what is.
+            InputError: the query is not allowed; the message says what is allowed.
             BudgetExceeded: the budget cannot cover the worst case; nothing was read.
             EngineError: the engine failed; the budget is charged the worst case if data was being read.
         """
@@ -177,11 +179,12 @@ class Table:
         """Release as many accurate counts as the guarantee allows, the largest first.
 
         Args:
-            relative_error: what most counts should stay within, above 0 and below 1; the noise is scaled by it.
-            mechanism: "auto", "head", "two-round", "pcr" or "laplace"; by default auto on engines that can query
-                user-item pairs, otherwise head, and laplace where a bound or the items are given.
-            domain: as in `top`; every listed item gets a count then.
-            head_limit: how many items to read from the engine; by default 10,000.
+            relative_error: the relative error that most counts should stay within, above 0 and below 1; it scales the
+            noise.
+                mechanism: "auto", "head", "two-round", "pcr" or "laplace"; by default laplace with *groups_per_user* or
+            *domain*, otherwise auto on engines that can query user-item pairs, and head on the others.
+            domain: as in `top`; every listed item is released with a count.
+            head_limit: the number of items to read from the engine; by default 10,000.
 
         Other arguments, and errors, are those of `top`.
         """

@@ -61,7 +61,7 @@ def connect(catalog: str | Path | Catalog) -> Warehouse:
     """Return the datasets of a catalog, ready to be queried.
 
     Args:
-        catalog: a TOML file (docs/catalog.md), or what was read from one. Engines are connected to when they are used.
+        catalog: a TOML file (docs/catalog.md), or a `Catalog`. Engines are connected to at their first use.
 
     Raises:
         InputError: the catalog is invalid; all mistakes are listed.
@@ -76,10 +76,10 @@ class Warehouse:
     """Datasets declared by a catalog. Made by `connect`; thread-safe.
 
     Args:
-        catalog: what may be queried.
-        clock: the time with its zone, for data versions on a schedule.
-        environment: the variables that hold passwords of engines.
-        open_: opens the engine of a dataset, as `discreet.catalog.engine_pool.open_dataset`.
+        catalog: the datasets that may be queried.
+        clock: returns the time with its zone, for data versions on a schedule.
+        environment: environment variables, for passwords of engines.
+        open_: opens the engine of a dataset, like `discreet.catalog.engine_pool.open_dataset`.
     """
 
     def __init__(
@@ -96,10 +96,10 @@ class Warehouse:
         """Return the same datasets restricted to *catalog*, over the same open engines.
 
         Args:
-            catalog: that of this warehouse without some datasets and columns.
+            catalog: the catalog of this warehouse without some datasets and columns.
 
         Raises:
-            InputError: it has a dataset that this warehouse lacks.
+            InputError: *catalog* has a dataset that this warehouse lacks.
         """
         unknown = catalog.datasets.keys() - self.catalog.datasets.keys()
         if unknown:
@@ -129,23 +129,23 @@ class Warehouse:
             query: a SELECT, see `discreet.query.sql`; or its JSON form as a mapping, or `discreet.Select`.
                 With LIMIT k, a top k; without, as many accurate counts as possible; without GROUP BY, one total.
             epsilon: at least 1e-6; above 100 only if forced; by default 1.
-            delta: at least 1e-20; far below one over the number of users. Text such as "1e-8" is taken exactly. By
-                default 1e-8, or a hundredth of the budget's if there is one.
-            per: a price for each unit of information and each call, as LinkedIn's budget has it, in place of epsilon
-                and delta.
-            relative_error: what most counts should stay within, for queries without k.
+            delta: at least 1e-20; choose it far below one over the number of users. Text such as "1e-8" is taken
+                exactly. By default 1e-8, or a hundredth of the budget's delta.
+            per: the price of a unit of information and of a call, as in LinkedIn's budgets, in place of epsilon and
+                delta.
+            relative_error: the relative error that most counts should stay within, for queries without k.
             counts: False for labels only.
-            mechanism: by name; by default what fits the catalog.
+            mechanism: name of the mechanism; by default chosen by the query and the catalog.
             noise: "gaussian" or "laplace"; by default the one with the smaller standard error.
-            head_limit: how many items to read from the engine, at least k.
-            budget: a budget to draw from, pay what you get; without one, the guarantee is for this query alone.
+            head_limit: the number of items to read from the engine, at least k.
+            budget: the budget to charge (pay what you get); without one, the guarantee is for this query alone.
             key: a secret of 32 bytes or more for consistent noise: the same query of the same version of the data
                 gets the same answer, on every engine. The catalog must declare the version of the data.
             force: True to allow epsilon above 100.
-            progress: called with the share of the counting that is done; an exception from it stops the engine.
+            progress: called with the finished share of the counting; an exception from it stops the engine.
 
         Raises:
-            InputError: the query is not allowed; the message says what is.
+            InputError: the query is not allowed; the message says what is allowed.
             BudgetExceeded: the budget cannot cover the worst case; nothing was read.
             EngineError: the engine failed; the budget is charged the worst case if data was being read.
             InexactHead: the engine's answer is not proven exact; the budget is charged the worst case.
@@ -190,12 +190,12 @@ class Warehouse:
         shared: bool = False,
         force: bool = False,
     ) -> Plan:
-        """Return how a query would be answered and its worst cost; no row is read. Parameters as in `query`.
+        """Return the plan of a query with its worst cost; no row is read. Parameters as in `query`.
 
-        *shared* is True if another budget that adds up zCDP will be charged, such as an account of a service.
+        Set *shared* if the cost will be charged to another budget that adds up zCDP, such as an account of a service.
 
         Raises:
-            InputError: the query is not allowed; the message says what is.
+            InputError: the query is not allowed; the message says what is allowed.
             EngineError: the engine failed to return its columns or the items of a listed domain.
         """
         select = _read(query)
@@ -265,7 +265,7 @@ class Warehouse:
             budget.void(budget.reserve(sum((plan.worst_cost for plan in plans.values()), Cost())))
         releases: dict[str, Release] = {}
         for leaf in leaves.values():
-            if leaf.sql not in releases:  # two may have become one without their k
+            if leaf.sql not in releases:  # two queries may have become equal without their k
                 releases[leaf.sql] = self.query(leaf.select, key=key, **priced)  # type: ignore[arg-type]
         answers = {name: answer_table(releases[leaf.sql]) for name, leaf in leaves.items()}
         return Answers(compute_outer(statement.outer, public | answers).table, releases)
@@ -286,7 +286,7 @@ class Warehouse:
     def rehearsal(self) -> Warehouse:
         """Return the same datasets with 10,000 made-up rows each instead of their data, which is not read.
 
-        Statements are answered as those about the data are, with noise, so that they can be tried before any budget is
+        Statements are answered with noise, as they are on real data, so that they can be tried before any budget is
         spent. The numbers mean nothing.
         """
         return Warehouse(made_up_catalog(self.catalog), open_=open_made_up)
@@ -295,12 +295,12 @@ class Warehouse:
         """Return the queries of a statement, and the post-processing of their answers.
 
         Args:
-            k_most: where k is above it, or above that of the dataset, or all items of a known domain, LIMIT only cuts
-                the answer.
+            k_most: the largest k of a query. If a LIMIT is above it or the dataset's largest k, or covers a known
+                domain, the query has no k and the LIMIT is applied to its answer.
 
         Raises:
-            SQLError: something is not allowed.
-            WhereError: the same in the filter of a query.
+            SQLError: part of the statement is not allowed.
+            WhereError: part of the filter of a query is not allowed.
             InputError: there is no such dataset.
             EngineError: the engine failed to return the items of a listed domain.
         """
@@ -319,12 +319,12 @@ class Warehouse:
         return replace(statement, leaves=tuple(leaves))
 
     def _domain_size(self, leaf: Leaf) -> float:
-        """Return how many items a query with k can have: infinity if its domain is unknown."""
+        """Return the number of possible items of a query with k: infinity if its domain is unknown."""
         select = leaf.select
         if select is None or select.k is None:
             return math.inf
         name = self.catalog.find(leaf.dataset)
-        with contextlib.suppress(InputError):  # which is raised again, and says where, when the query is planned
+        with contextlib.suppress(InputError):  # planning raises it again, with the query
             labels = self._open.domain(name, columns_named(select.items, self.catalog.datasets[name]))
             return math.inf if labels is None else len(labels)
         return math.inf
@@ -334,7 +334,7 @@ class Warehouse:
 
         Raises:
             UnknownColumn: there is no such column.
-            InputError: the labels of a column are not known.
+            InputError: the catalog does not list the labels of a column.
             EngineError: the engine failed to return the items of a listed domain.
         """
         tables = {name: schema_table(name, self.catalog) for name in statement.schemas}
@@ -359,7 +359,7 @@ class Warehouse:
     def key_context(self, dataset: str) -> tuple[str | None, str]:
         """Return the inputs of keys: the current version of a dataset's data (None if unknown), and its table's name.
 
-        A view with other SQL is another table. The name does not depend on the engine or the place of the table.
+        The name changes with the SQL of a view, but not with the engine or the location of the table.
 
         Raises:
             InputError: there is no such dataset.
@@ -376,11 +376,11 @@ class Warehouse:
 
         Args:
             dataset: its name; may differ in case.
-            version: from `key_context`, or None if the data may change meanwhile.
+            version: the version from `key_context`, or None if the data may change during the query.
 
         Raises:
             InputError: there is no such dataset.
-            EngineError: the engine cannot be reached, or the table is not what the catalog says.
+            EngineError: the engine cannot be reached, or the table does not fit the catalog.
         """
         name = self.catalog.find(dataset)
         engine = self._open.engine(name)
@@ -395,7 +395,7 @@ class Warehouse:
         return self._open.queue(self.catalog.find(dataset))
 
     def engine(self, dataset: str) -> Engine:
-        """Return the engine of a dataset itself; raises what `versioned_reader` does."""
+        """Return the engine of a dataset; raises the errors of `versioned_reader`."""
         return self._open.engine(self.catalog.find(dataset))
 
     def close(self) -> None:
@@ -417,7 +417,7 @@ class Warehouse:
         return version, NoiseKey(key, version).bits(plan, table)
 
     def _scales(self, name: str, select: Select) -> dict[str, int]:
-        """Return the decimal places of the column that is summed, where it has some."""
+        """Return the number of decimal places of a summed decimal column, by its name; empty for other queries."""
         column = (select.measure.column or "").casefold()
         summed = [found for found in self.catalog.datasets[name].summable if found.casefold() == column]
         if select.measure.kind not in {"sum", "average"} or not summed:
@@ -429,11 +429,11 @@ class Warehouse:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The rows of a statement, and the releases they were computed from.
+    """The result of a statement, and the releases that it was computed from.
 
     Args:
-        table: an Arrow table.
-        releases: by the SQL of their query; each once.
+        table: the rows, an Arrow table.
+        releases: the releases, by the SQL of their query.
     """
 
     table: pa.Table
@@ -448,22 +448,22 @@ class Answers:
 def statement_types(
     catalog: Catalog, queries: Mapping[str, tuple[str, Query]], public: Mapping[str, pa.Table]
 ) -> dict[str, dict[str, str]]:
-    """Return the columns of all tables of a statement, by the table's name, before there are answers.
+    """Return the SQL types of the columns of all tables of a statement, by table and column; needs no answers.
 
     Args:
-        catalog: what may be queried.
-        queries: datasets and planned queries, by the name of the answer.
-        public: from `Warehouse.public_tables`.
+        catalog: the datasets that may be queried.
+        queries: the dataset and the planned query of each answer, by `Leaf.name`.
+        public: tables of `Warehouse.public_tables`.
     """
     types = {name: answer_types(query, catalog.datasets[dataset]) for name, (dataset, query) in queries.items()}
     return types | {name: arrow_types(table) for name, table in public.items()}
 
 
 def check_complete(leaf: Leaf, plan: Plan) -> None:
-    """Raise unless *plan* answers with all labels, where quantiles are computed from the answer.
+    """Raise unless *plan* releases all labels, if quantiles are computed from the answer.
 
     Raises:
-        InputError: the query names another mechanism, which leaves labels with small counts out.
+        InputError: the query names another mechanism, which omits labels with small counts.
     """
     if leaf.complete and not isinstance(plan.mechanism, KnownLaplace):
         raise InputError("quantiles need the counts of all labels: leave the mechanism out, or choose laplace")
@@ -481,14 +481,14 @@ def naming_query(leaf: Leaf, statement: Statement) -> Iterator[None]:
 
 
 class _View(Warehouse):
-    """A part of the datasets of another `Warehouse`, which keeps and closes the engines."""
+    """A view of some datasets of another `Warehouse`, which owns and closes the engines."""
 
     def __init__(self, catalog: Catalog, opened: EnginePool) -> None:
         self.catalog = catalog
         self._open = opened
 
     def close(self) -> None:
-        """Do nothing: the engines are not its own."""
+        """Do nothing: another `Warehouse` owns the engines."""
 
 
 def _check_price(per: object, *others: object) -> None:

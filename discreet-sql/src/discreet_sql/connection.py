@@ -38,11 +38,11 @@ _OPTIONS: Mapping[str, Callable[[str], object]] = {
     "head_limit": int,
     "rehearse": lambda text: bool(("0", "1").index(text)),
 }
-"""Options of a query, by their names in requests; the service sets defaults for missing ones."""
+"""Parsers of the options in URLs, by the option's name in requests; the service sets defaults for missing ones."""
 
 _ATTEMPTS = 4
 _RETRIED = {"in-flight", "too-many-requests", "engine-unavailable", "store-unavailable"}
-"""Problems after which nothing was charged, or the same idempotency key gets the same answer."""
+"""Problems that can be retried without another charge."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class Address:
     """A parsed URL.
 
     Args:
-        url: of the service, with http or https.
+        url: the URL of the service, with http or https.
         key: the API key, or None.
-        options: of all queries, as they are sent.
+        options: options of all queries, as fields of requests.
     """
 
     url: str
@@ -66,7 +66,7 @@ def parse_url(text: str) -> Address:
     A discreet URL means https, and http if the host is this machine; `tls=on` and `tls=off` decide otherwise.
 
     Raises:
-        InterfaceError: it is malformed. The message does not show the URL, because a key is in it.
+        InterfaceError: the URL is malformed. The message does not show the URL, because it may hold a key.
     """
     try:
         parts = urlsplit(text)
@@ -87,7 +87,7 @@ def parse_url(text: str) -> Address:
 
 
 def query_options(given: Mapping[str, object]) -> dict[str, object]:
-    """Return options of a query as they are sent.
+    """Convert options of a query to fields of requests.
 
     Raises:
         InterfaceError: there is no such option, or its value is malformed.
@@ -126,8 +126,8 @@ def connect(
         url: discreet://name:KEY@host/?epsilon=1&delta=1e-8, or the https URL of the service.
         key: an API key or a token; by default the one in the URL, or in the environment variable DISCREET_KEY.
         timeout: seconds for one attempt of a request.
-        transport: of httpx; by default the network, with certificates verified.
-        sleep: waits so many seconds between attempts.
+        transport: a transport of httpx; by default the network, with certificates verified.
+        sleep: waits the given number of seconds between attempts.
         **options: epsilon and delta, or epsilon_per and information; relative_error, mechanism, noise, head_limit.
             They replace those in the URL. With rehearse=1, statements are computed from made-up rows, free of charge,
             and their rows have a column `made_up`.
@@ -146,14 +146,14 @@ def connect(
         headers={"Authorization": f"Bearer {key}", "User-Agent": "discreet-sql", "Accept": "application/json"},
         timeout=httpx.Timeout(timeout, connect=min(timeout, 10.0)),
         transport=transport,
-        # A proxy from the environment could read what is not encrypted.
+        # A proxy from the environment could read unencrypted requests.
         trust_env=address.url.startswith("https:"),
     )
     return Connection(client, {**address.options, **query_options(options)}, sleep)
 
 
 class Connection:
-    """A connection to a service. Usable from several threads, and as a context manager that closes it."""
+    """A connection to a service. Thread-safe, and usable as a context manager that closes it."""
 
     def __init__(self, client: httpx.Client, options: Mapping[str, object], sleep: Callable[[float], None]) -> None:
         self._client, self._options, self._sleep = client, options, sleep
@@ -168,7 +168,7 @@ class Connection:
         """Do nothing: there are no transactions."""
 
     def rollback(self) -> None:
-        """Do nothing: what was charged stays charged."""
+        """Do nothing: charges are final."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -183,15 +183,15 @@ class Connection:
         self.close()
 
     def datasets(self) -> list[dict[str, Any]]:
-        """Return name and description of the datasets that the account may query."""
+        """Return the names and descriptions of the datasets that the account may query."""
         return list(self._send("GET", "/v1/datasets")["datasets"])
 
     def dataset(self, name: str) -> dict[str, Any]:
-        """Return the columns of a dataset and what they may be used for, as GET /v1/datasets/{name} has it."""
+        """Return the response of GET /v1/datasets/{name}: the columns of a dataset and their permitted uses."""
         return self._send("GET", f"/v1/datasets/{quote(name, safe='')}")
 
     def run(self, sql: str) -> dict[str, Any]:
-        """Return columns, rows and queries of a statement, as POST /v1/sql has them.
+        """Return the response of POST /v1/sql: the columns, rows and queries of a statement.
 
         Every attempt has the same idempotency key, so that the statement is charged once.
         """
@@ -239,11 +239,11 @@ class Cursor:
     """Executes statements and returns their rows.
 
     Attributes:
-        description: of each column (name, type, and five times None), or None before a statement.
-        rowcount: rows of the answer; -1 before a statement.
-        arraysize: how many rows `fetchmany` returns.
+        description: a tuple for each column (name, type, and five times None), or None before a statement.
+        rowcount: the number of rows in the result; -1 before a statement.
+        arraysize: the number of rows that `fetchmany` returns by default.
         queries: the queries of datasets in the last statement: sql, dataset, status ("released", "replayed", "public"
-            or "made up") and what each was charged.
+            or "made up") and charge of each.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -263,7 +263,7 @@ class Cursor:
 
         Args:
             operation: one SELECT.
-            parameters: one for each question mark.
+            parameters: a value for each question mark.
 
         Raises:
             ProgrammingError: the statement or a parameter is not allowed; nothing was charged.
@@ -296,10 +296,10 @@ class Cursor:
     def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
         """Return the next *size* rows, or fewer at the end."""
         left, most = self._left(), self.arraysize if size is None else size
-        return [row for _, row in zip(range(most), left)]  # noqa: B905 - the shorter one ends it
+        return [row for _, row in zip(range(most), left)]  # noqa: B905 - stops at the shorter one
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """Return all rows that are left."""
+        """Return all remaining rows."""
         return list(self._left())
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sqlalchemy.types import TypeEngine
 
 SCHEMA = "main"
-"""Schema of the datasets whose names have none."""
+"""The schema of datasets whose names have no schema."""
 
 _TYPES: dict[str, type[TypeEngine[Any]]] = {
     "text": types.VARCHAR,
@@ -29,7 +29,7 @@ _TYPES: dict[str, type[TypeEngine[Any]]] = {
     "timestamp": types.TIMESTAMP,
     "float": types.FLOAT,
 }
-"""SQLAlchemy types by the types of a dataset's columns."""
+"""SQLAlchemy types by the service's column types."""
 
 
 class _Preparer(IdentifierPreparer):

@@ -1,4 +1,4 @@
-"""Exceptions of PEP 249, and the problems of the service that they represent.
+"""Exceptions of PEP 249, and their construction from the service's problems.
 
     DatabaseError
     ├── ProgrammingError   the statement is malformed or asks for something that is not allowed
@@ -71,11 +71,11 @@ _KINDS: Mapping[str, type[DatabaseError]] = {
     "too-large": ProgrammingError,
     "internal": InternalError,
 }
-"""By the names of problems; all others are `OperationalError`."""
+"""Exceptions by the name of the problem; all other problems raise `OperationalError`."""
 
 
 def error_of(problem: Mapping[str, Any]) -> DatabaseError:
-    """Return the exception for a problem of the service; its message includes what would still fit the budget."""
+    """Return the exception for a problem; its message includes the parameters that would still fit the budget."""
     message = str(problem.get("detail") or problem.get("title") or "the service refused the request")
     fits = problem.get("fits")
     if isinstance(fits, dict):

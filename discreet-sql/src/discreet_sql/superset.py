@@ -21,13 +21,13 @@ class DiscreetEngineSpec(BaseEngineSpec):
     engine_name = "Discreet"
     default_driver = "http"
     sqlalchemy_uri_placeholder = "discreet://name:KEY@host/?epsilon=1&delta=1e-8"
-    metadata = {  # noqa: RUF012 - as the base class has it
+    metadata = {  # noqa: RUF012 - overrides the base class's attribute
         "description": "Counts, sums and averages with differential privacy.",
         "pypi_packages": ["discreet-sql"],
         "connection_string": sqlalchemy_uri_placeholder,
     }
-    limit_method = LimitMethod.FETCH_MANY  # a limit in the statement would be taken for k
-    allows_joins = False  # Superset then queries the largest series first, and filters by them
+    limit_method = LimitMethod.FETCH_MANY  # LIMIT in a statement would set k
+    allows_joins = False  # Superset then queries the largest series first and filters by them, in place of a join
     allows_sql_comments = False
     supports_file_upload = False
 
@@ -41,7 +41,7 @@ class DiscreetEngineSpec(BaseEngineSpec):
 
     @classmethod
     def convert_dttm(cls, target_type: str, dttm: datetime, db_extra: dict[str, Any] | None = None) -> str | None:
-        """Return the SQL literal of a time that a filter compares a column with."""
+        """Return the SQL literal of a time in a filter."""
         kind = cls.get_sqla_column_type(target_type)
         if isinstance(kind, types.Date):
             return f"DATE '{dttm.date().isoformat()}'"
@@ -51,7 +51,7 @@ class DiscreetEngineSpec(BaseEngineSpec):
 
     @classmethod
     def get_metrics(cls, database: Any, inspector: Any, table: Any) -> list[dict[str, Any]]:
-        """Return the metric of a new dataset: its number of users."""
+        """Return the default metric of a new dataset, its number of users."""
         comments = [column["comment"] or "" for column in inspector.get_columns(table.table, table.schema)]
         users = [text.removeprefix(_USER_COMMENT) for text in comments if text.startswith(_USER_COMMENT)]
         return [

@@ -1,4 +1,4 @@
-"""Parameters as SQL literals, and cells of an answer as Python values."""
+"""Convert parameters to SQL literals, and cells of results to Python values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from discreet_sql.errors import ProgrammingError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-# Text, quoted names and comments are skipped: a question mark in them is no parameter.
+# Skips text, quoted names and comments: a question mark in them is not a parameter.
 _PARAMETER = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/|(?P<parameter>\?)""", re.DOTALL)
 
 
@@ -36,7 +36,7 @@ def literal(value: object) -> str:
     """Return the SQL literal of *value*.
 
     Raises:
-        ProgrammingError: it has none.
+        ProgrammingError: *value* has no literal.
     """
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"
@@ -57,7 +57,7 @@ def literal(value: object) -> str:
 
 
 class TypeGroup:
-    """A type object of PEP 249, equal to the type codes of its group of SQL types."""
+    """A type object of PEP 249; it is equal to the type code of each SQL type in its group."""
 
     def __init__(self, *names: str) -> None:
         self._names = frozenset(names)
@@ -85,7 +85,7 @@ def base_type(name: str) -> str:
 
 
 def reader(name: str) -> Callable[[Any], Any]:
-    """Return a function that converts a cell of that SQL type to a Python value; None stays None."""
+    """Return a function that converts cells of the SQL type *name* to Python values; None stays None."""
     convert = _READERS.get(base_type(name))
     return (lambda cell: cell) if convert is None else (lambda cell: None if cell is None else convert(cell))
 

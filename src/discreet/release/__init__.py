@@ -1,4 +1,4 @@
-"""`answer` runs a plan and returns a `Release`."""
+"""Run plans (`answer`) and convert their results (`Release`)."""
 
 from discreet.release.answer import answer
 from discreet.release.keys import NoiseKey

@@ -1,18 +1,18 @@
-"""Answer a planned query. The library, the CLI and the service all call `answer`, and nothing else reads exact data.
+"""Answer a planned query. The library, the CLI and the service all call `answer`; no other code reads exact data.
 
-    hold    = budget.reserve(plan.worst_cost)      or a stored release: it is returned, and no data is read
+    hold    = budget.reserve(plan.worst_cost)      if this returns a stored release, no data is read
     queue.slot()                                   wait until the engine may run another query
     engine.check(plan.request)
     budget.start(hold)
-    head    = engine.head(plan.request)            or pairs, for mechanisms that query user-item pairs
+    head    = engine.head(plan.request)            engine.pairs for mechanisms that query user-item pairs
     outcome = plan.mechanism.release(head, bits)
     return    budget.settle(hold, outcome.cost, encode(release))
 
-`start` decides what a failure costs, whatever failed and whichever budget pays. Before it no part of the request was
-sent: the hold is voided and nothing is charged. After it the failure may depend on the data, so that a refund would
-reveal something for free: the hold is forfeited and the worst case stays charged. All that can be refused without
-data (a busy engine, a request that it cannot answer, no connection, a caller that has gone) is therefore checked before
-it.
+The call of `start` decides the charge of a failure, of any kind and for any budget. Before `start`, no query was sent:
+the hold is voided and nothing is charged. After it, the failure may depend on the data, so that a refund would reveal
+something for free: the hold is forfeited and the worst case stays charged. All conditions that do not depend on the
+data (a busy engine, a request that it cannot answer, no connection, a caller that has disconnected) are therefore
+checked before `start`.
 """
 
 from __future__ import annotations
@@ -48,31 +48,31 @@ Answer_co = TypeVar("Answer_co", covariant=True)
 class BudgetPort(Protocol[Answer_co]):
     """The budget of one query: `discreet.Budget`, or a stored account (`discreet.budget.manager.StoredBudget`).
 
-    *Answer* is what the caller of `answer` gets: the `Release`, or the stored release that the store says to return.
+    *Answer* is the type that `answer` returns: a `Release`, or a stored release.
     """
 
     def reserve(self, cost: Cost) -> Hold | Answer_co:
-        """Hold *cost*, or return the answer that is stored already.
+        """Reserve *cost*, or return the stored answer if there is one.
 
         Raises:
-            BudgetExceeded: it does not fit; nothing changed.
+            BudgetExceeded: the cost does not fit; nothing changed.
         """
         ...
 
     def start(self, hold: Hold) -> None:
-        """Record that the data will be read now."""
+        """Record that reading the data starts now."""
         ...
 
     def settle(self, hold: Hold, cost: Cost, result: Any, fingerprint: Fingerprint | None = None) -> Answer_co:  # noqa: ANN401 - what `encode` returns
-        """Charge *cost*, at most what was held, free the rest, and keep *result* with it, in one transaction."""
+        """Charge *cost*, at most the held amount, free the rest, and store *result*, in one transaction."""
         ...
 
     def void(self, hold: Hold) -> None:
-        """Free all that was held; only before `start`."""
+        """Free the held amount; only before `start`."""
         ...
 
     def forfeit(self, hold: Hold) -> None:
-        """Charge all that was held; only after `start`."""
+        """Charge the held amount; only after `start`."""
         ...
 
 
@@ -92,22 +92,22 @@ def answer(
     """Answer *plan* from the table of *engine*, and charge *budget*.
 
     Args:
-        budget: shared with other queries, or None if the plan's own guarantee is all that is promised.
+        budget: a budget shared with other queries, or None if the guarantee is for this query alone.
         bits: source of randomness.
-        queue: of the engine, if there can be several queries at once.
+        queue: the engine's queue, or None if it runs no other queries at the same time.
         computational: True if *bits* are keyed, so that the guarantee rests on cryptography.
-        encode: makes what the budget keeps with the charge; by default the release itself.
-        fingerprint_key: recognises what the engine returned in one version of the data; None if it has no version.
-        progress: called with the share of the counting that is done; an exception from it stops the query.
+        encode: converts the release to the result that the budget stores; by default the release is stored.
+        fingerprint_key: key for the fingerprint of the engine's results; None if the data has no version.
+        progress: called with the finished share of the counting; an exception from it stops the query.
         span: a context around each step.
 
     Raises:
         BudgetExceeded: the worst case does not fit; nothing was read.
-        InputError: the engine cannot answer such a request; nothing was charged.
+        InputError: the engine cannot answer this request; nothing was charged.
         EngineBusy: too many queries run on the engine; nothing was charged.
         EngineUnreachable: there is no connection; nothing was charged.
         EngineError: reading failed; the worst case is charged.
-        DiscreetError: as the methods of the budget.
+        DiscreetError: an error of the budget's methods.
     """
     # Without a shared budget, the plan's worst case is the whole budget of this query.
     port: BudgetPort[Any] = Budget.of_cost(plan.worst_cost) if budget is None else budget
@@ -139,7 +139,7 @@ def answer(
             with span("settle"):
                 settled: Answer = port.settle(hold, outcome.cost, result, seen)
         except BaseException:
-            _end(port.forfeit, hold)  # if it was settled after all, this changes nothing
+            _end(port.forfeit, hold)  # no effect if settling succeeded despite the error
             raise
     return settled
 
@@ -152,8 +152,8 @@ def _read(
     progress: Callable[[float], None] | None,
     span: Callable[[Step], AbstractContextManager[None]],
 ) -> tuple[pa.Table, Outcome, Fingerprint | None]:
-    """Read the exact data and release from it; returns the released labels, the outcome and the fingerprint."""
-    if plan.reads_pairs:  # they are queried and get noise in turns
+    """Read the exact data and add noise; returns the released labels, the outcome and the fingerprint."""
+    if plan.reads_pairs:  # the mechanism alternates between queries and noise
         with span("engine"), engine.pairs(plan.request, progress=progress) as pairs:
             recorded = RecordedPairs(pairs)
             outcome = plan.mechanism.release(recorded, bits)
@@ -169,16 +169,16 @@ def _read(
 
 
 def _end(end: Callable[[Hold], None], hold: Hold) -> None:
-    """Void or forfeit *hold*. If the store fails, the lease ends it later, as void before `start` and forfeit after."""
+    """Void or forfeit *hold*. If the store fails, this happens when the lease of *hold* ends."""
     with contextlib.suppress(DiscreetError):
         end(hold)
 
 
 def delta_of(delta: float | str | Fraction | None, budget: Budget | None) -> float | str | Fraction:
-    """Return *delta*, or its default: 1e-8, or a hundredth of the budget's.
+    """Return *delta*, or its default: 1e-8, or a hundredth of the delta of *budget*.
 
     Raises:
-        InputError: *budget* is no budget.
+        InputError: *budget* is not a `Budget`.
     """
     if not isinstance(budget, Budget | None):
         raise InputError("a budget is a discreet.Budget")

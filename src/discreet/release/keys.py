@@ -1,7 +1,7 @@
-"""Keys of consistent noise and stored releases, and fingerprints: keyed digests of what an engine returned.
+"""Keys of consistent noise and stored releases, and fingerprints: keyed digests of an engine's results.
 
-Fingerprints notice data that changed while its version did not. Keyed noise depends on the query, the
-mechanism with every parameter, and a public version of the data.
+Fingerprints detect data that changed without a new version. Keyed noise depends on the query, the mechanism with
+every parameter, and a public version of the data.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class NoiseKey:
-    """Consistent noise: the same query of the same version of the data gets the same answer.
+    """A key for consistent noise: the same query of the same version of the data gets the same answer.
 
     Args:
         secret: at least 32 random bytes. With it the noise can be removed.
         data_version: a public name of the data and its state that does not depend on its rows, such as the name of a
-            table with the number or the time of its ingest. Data that changes must get a new version, and two tables
-            two: equal noise on different data shows the difference.
+            table with the number or the time of its ingest. Each change of the data needs a new version, and each
+            table its own: equal noise on different data reveals the difference.
     """
 
     secret: bytes
@@ -54,7 +54,7 @@ class NoiseKey:
             raise InputError("a noise key needs a data version: text that names the data and its state")
 
     def bits(self, plan: Plan, table: str) -> KeyedBits:
-        """Return the bits for *plan* on the table of that name."""
+        """Return the keyed randomness for *plan* on the table with the name *table*."""
         return KeyedBits(self.secret, release_context(plan, table, self.data_version))
 
     def __repr__(self) -> str:
@@ -62,7 +62,7 @@ class NoiseKey:
 
 
 def release_context(plan: Plan, table: str, data_version: str) -> Encodable:
-    """Return everything an answer depends on except the data, for `KeyedBits`.
+    """Return all inputs of an answer except the data, for `KeyedBits`.
 
     The version of the software is part of it, because another version of Discreet may draw its bits in another order.
     """
@@ -86,8 +86,8 @@ def release_context(plan: Plan, table: str, data_version: str) -> Encodable:
     )
 
 
-def encodable(value: Any) -> Encodable:  # noqa: ANN401 - any frozen value of ours
-    """Return a frozen value as nested tuples that include type and field names; labels become their type and text."""
+def encodable(value: Any) -> Encodable:  # noqa: ANN401 - a frozen dataclass, or a label
+    """Convert a frozen value to nested tuples with its type and field names, and a label to its type and text."""
     match value:
         case None | bool() | int() | str() | bytes() | Fraction():
             return value
@@ -103,7 +103,7 @@ def encodable(value: Any) -> Encodable:  # noqa: ANN401 - any frozen value of ou
 
 
 class DerivedKeys:
-    """Keys for separate purposes, derived from a service's secret such that none reveals another.
+    """Keys for separate purposes, derived from a service's secret so that no key reveals another.
 
     Args:
         secret: at least 32 random bytes. With it the noise of all answers can be removed.
@@ -124,7 +124,7 @@ class DerivedKeys:
         return "DerivedKeys(...)"
 
     def release_key(self, plan: Plan, table: str, data_version: str) -> bytes:
-        """Return the key of the answer to *plan*: 32 bytes, equal only for equal queries of equal data.
+        """Return the key of the answer to *plan*: 32 bytes, equal only for equal queries of the same data version.
 
         Args:
             table: a name of the table, see `Warehouse.context`.
@@ -132,10 +132,10 @@ class DerivedKeys:
         return _derived(self._names, ("version", release_context(plan, table, data_version)))
 
     def release_key_once(self, account: str, key: str, digest: bytes) -> bytes:
-        """Return the key of an answer about data without a version; only the same request gets that answer again.
+        """Return the key of an answer about data without a version; only the same request gets the same key.
 
         Args:
-            key: its idempotency key, or random text.
+            key: the request's idempotency key, or random text.
         """
         return _derived(self._names, ("once", account, key, digest))
 
@@ -153,11 +153,11 @@ def _derived(key: bytes, value: Encodable) -> bytes:
 
 
 def fingerprint(head: ExactHead, request: HeadRequest, seed: bytes, key: bytes) -> Fingerprint:
-    """Return a keyed digest of an engine's answer to *request*; it reveals nothing and changes with any part of it.
+    """Return keyed digests of *request* and of the engine's result, which reveal nothing about the data.
 
     Args:
-        seed: which random groups of users were kept.
-        key: of the table and the version of its data.
+        seed: the seed that selected the groups of each user.
+        key: a key from `DerivedKeys.fingerprint_key`.
     """
     listed = None if request.domain is None else _lossless(request.domain)
     sent = encodable(dataclasses.replace(request, domain=None)), listed, seed
@@ -168,7 +168,7 @@ def fingerprint(head: ExactHead, request: HeadRequest, seed: bytes, key: bytes) 
 
 
 def _lossless(table: pa.Table) -> tuple[str, bytes]:
-    """Return *table* as unambiguous text: values are quoted, so that a missing label differs from an empty one."""
+    """Serialize *table* unambiguously: text is quoted, so that a missing label differs from an empty one."""
     import pyarrow.csv
 
     rows = io.BytesIO()
@@ -177,7 +177,7 @@ def _lossless(table: pa.Table) -> tuple[str, bytes]:
 
 
 class RecordedPairs:
-    """`UserItemPairs` with a digest of all query results.
+    """`UserItemPairs` that also compute a digest of all query results.
 
     With keyed noise, the queries of a plan follow from the data and the key; so equal data give an equal digest.
     """
@@ -204,7 +204,7 @@ class RecordedPairs:
         return labels
 
     def fingerprint(self, plan: Plan, key: bytes) -> Fingerprint:
-        """Return a keyed digest of the plan's request and mechanism, and one of all that the queries returned."""
+        """Return keyed digests of the plan's request and mechanism, and of all query results."""
         request = encode((encodable(plan.request), encodable(plan.mechanism)))
         return Fingerprint(*(hmac.digest(key, part, hashlib.sha256) for part in (request, self._digest.digest())))
 

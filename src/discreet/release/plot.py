@@ -1,4 +1,4 @@
-"""Plot releases as bars with error bars, and what privacy costs as curves of epsilon."""
+"""Plot releases as bars with error bars, and bounds on epsilon as curves."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def plot_bars(
         values: lengths of the bars, shape (n,).
         low: lower ends of the intervals, shape (n,).
         high: upper ends, shape (n,).
-        path: its ending chooses the format (png, svg, pdf).
+        path: the file to write; its ending chooses the format (png, svg, pdf).
 
     Raises:
         InputError: matplotlib is missing, or *path* cannot be written.
@@ -61,7 +61,7 @@ def plot_bars(
     errors = np.maximum(np.stack([values - low, high - values]), 0)
     axes.barh(places, values, color=_BAR, height=0.72)
     axes.errorbar(values, places, xerr=errors, fmt="none", ecolor=_ERROR, elinewidth=1.4, capsize=2.5)
-    # A dollar sign would start a formula.
+    # matplotlib would parse text between dollar signs as a formula.
     texts = [shortened(text, _LONGEST_LABEL).replace("$", r"\$") for text in labels]
     axes.set_yticks(places, texts, color=_INK)
     axes.set_ylim(-0.6, max(n, 1) - 0.4)
@@ -97,7 +97,7 @@ def svg_bars(values: Sequence[float], low: Sequence[float], high: Sequence[float
 
 
 RESOLUTION = 32
-"""Grid of the adaptive optimum in pictures: an upper bound at any resolution, here within the width of a line."""
+"""Grid of the adaptive optimum in plots: an upper bound at any resolution, here with an error below a line's width."""
 
 BOUNDS: dict[str, Callable[[int, float, float], float]] = {
     "basic": lambda k, epsilon, _: k * epsilon,
@@ -109,14 +109,14 @@ BOUNDS: dict[str, Callable[[int, float, float], float]] = {
     "adaptive optimum": lambda k, epsilon, delta: adaptive_epsilon(k, epsilon, delta, RESOLUTION),
     "optimum if fixed in advance (DDR20)": bounds.nonadaptive_br,
 }
-"""Epsilon of k bounded-range steps by every bound, from (k, epsilon of a step, delta)."""
+"""Functions from (k, epsilon of a step, delta) to the epsilon of k bounded-range steps, by the bound's name."""
 
 
 def epsilon_curves(axes: Axes, curves: Mapping[str, Sequence[float]], steps: Sequence[int]) -> None:
     """Draw epsilon against the information budget, a curve for each bound.
 
     Args:
-        axes: where to draw.
+        axes: the axes to draw on.
         curves: for each bound, epsilon at each of *steps*.
     """
     top = 2.0 * max(curves["LinkedIn, Lemma 2.1"])
@@ -135,7 +135,7 @@ def draw_advice(advice: Advice, path: Path, progress: Callable[[float], None] | 
     """Plot the cost of the advised epsilon_per up to slightly more than the advised information budget.
 
     Args:
-        progress: called with the share of the curves that is done.
+        progress: called with the finished share of the curves.
 
     Raises:
         InputError: *path* cannot be written.

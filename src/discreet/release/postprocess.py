@@ -1,7 +1,7 @@
-"""Compute the outer part of a statement from the answers of its queries, in a database that holds nothing else.
+"""Compute the outer part of a statement from the answers of its queries, in a database that holds only those.
 
-What is computed from released answers costs no privacy (post-processing). The database is in memory, reads no file, has
-no extensions and cannot be configured by a statement; memory, time and rows are limited.
+Computing from released answers costs no privacy (post-processing). The database is in memory, reads no file, has no
+extensions and cannot be configured by a statement; memory, time and rows are limited.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ _TYPES: Mapping[Kind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The rows of a statement.
+    """The result of a statement.
 
     Args:
-        table: an Arrow table.
-        types: of its columns, as SQL names them.
+        table: the rows, an Arrow table.
+        types: the SQL types of its columns.
     """
 
     table: pa.Table
@@ -59,14 +59,14 @@ class Result:
 
 
 def check_outer(outer: str, tables: Mapping[str, Mapping[str, str]]) -> None:
-    """Raise unless a statement can be computed from tables with the given columns.
+    """Raise unless an outer statement is valid SQL over tables with these columns.
 
     Args:
-        outer: from `discreet.query.statement.split_statement`.
-        tables: types by column of each table of the schema `answers`.
+        outer: a `Statement.outer` of `discreet.query.statement.split_statement`.
+        tables: the SQL types by column, for each table of the schema `answers`.
 
     Raises:
-        SQLError: it does not; nothing was queried.
+        SQLError: the statement is not valid; nothing was queried.
     """
     import duckdb
 
@@ -82,14 +82,14 @@ def check_outer(outer: str, tables: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def compute_outer(outer: str, tables: Mapping[str, pa.Table]) -> Result:
-    """Compute a statement from answers, and return its rows.
+    """Run an outer statement over answers, and return its result.
 
     Args:
-        outer: from `discreet.query.statement.split_statement`.
-        tables: answers by the name of their table in the schema `answers`.
+        outer: a `Statement.outer` of `discreet.query.statement.split_statement`.
+        tables: the answers, by the name of their table in the schema `answers`.
 
     Raises:
-        InputError: it fails on these answers, or takes too much memory, time or rows.
+        InputError: the statement fails on these answers, or takes too much memory or time, or has too many rows.
     """
     import duckdb
     import pyarrow as pa
@@ -139,7 +139,7 @@ def _distinct(names: list[str]) -> list[str]:
 
 
 def _with_integers(result: Result) -> Result:
-    """Return sums of integers as BIGINT where they fit; DuckDB computes HUGEINT, which Arrow has only as decimals."""
+    """Convert HUGEINT columns, DuckDB's sums of integers, to BIGINT if they fit; Arrow would have them as decimals."""
     import pyarrow as pa
 
     table, types = result.table, list(result.types)
@@ -153,7 +153,7 @@ def _with_integers(result: Result) -> Result:
 
 
 def answer_types(query: Query, dataset: Dataset) -> dict[str, str]:
-    """Return the columns of the answer of *query* before there is one; see `answer_table`."""
+    """Return the SQL types, by column, of the table that `answer_table` will return for *query*."""
     number = "DOUBLE" if query.average else "BIGINT"
     if query.summed is not None and query.summed.scale and not query.average:
         number = f"DECIMAL(38,{query.summed.scale})"
@@ -162,10 +162,10 @@ def answer_types(query: Query, dataset: Dataset) -> dict[str, str]:
 
 
 def answer_table(release: Release) -> pa.Table:
-    """Return an answer as a table for statements: its labels, and the columns `VALUE`, `LOW` and `HIGH`.
+    """Convert an answer to a table for outer statements: its labels, and the columns `VALUE`, `LOW` and `HIGH`.
 
     Raises:
-        InputError: it has labels only.
+        InputError: the release has labels only.
     """
     table, query = release.to_arrow(), release.query
     measure = "average" if query.average else "count" if query.summed is None else "sum"
@@ -178,11 +178,11 @@ def answer_table(release: Release) -> pa.Table:
 
 
 def schema_table(name: str, catalog: Catalog) -> pa.Table:
-    """Return a table of information_schema that lists what *catalog* allows.
+    """Return a table of information_schema for the datasets and columns of *catalog*.
 
     Args:
-        name: tables or columns.
-        catalog: what the caller may query.
+        name: "tables" or "columns".
+        catalog: the datasets that the caller may query.
     """
     import pyarrow as pa
 
@@ -213,18 +213,18 @@ _SCHEMA: Mapping[str, tuple[str, ...]] = {
 
 
 def arrow_types(table: pa.Table) -> dict[str, str]:
-    """Return the types of an Arrow table's columns, as SQL names them."""
+    """Return the SQL types of an Arrow table's columns, by column."""
     with _database() as database:
         relation = database.from_arrow(table.slice(0, 0))
         return dict(zip(relation.columns, map(str, relation.types), strict=True))
 
 
 def explain(statement: Statement, plans: Mapping[str, Plan]) -> Result:
-    """Return the rows of EXPLAIN: for each query, its mechanism, expected error and worst cost.
+    """Return the result of EXPLAIN: a row for each query with its mechanism, expected error and worst cost.
 
     Args:
-        statement: as split.
-        plans: by the name of the answer.
+        statement: the split statement.
+        plans: the plans of its queries, by `Leaf.name`.
     """
     import pyarrow as pa
 
@@ -278,7 +278,7 @@ _SETTINGS: Mapping[str, str] = {
     "max_temp_directory_size": "'0B'",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
-    "enable_external_access": "false",  # set last, because it locks some of the others
+    "enable_external_access": "false",  # set last, because it locks other settings
 }
 
 
@@ -293,13 +293,13 @@ def _database() -> duckdb.DuckDBPyConnection:
 
 
 def _lock(database: duckdb.DuckDBPyConnection) -> None:
-    """Keep statements from reading variables of Python and from changing settings."""
+    """Prevent statements from reading Python variables and from changing settings."""
     database.execute("SET python_enable_replacements = false")
     database.execute("SET lock_configuration = true")
 
 
 def _sentence(error: Exception) -> str:
-    """Return the first line of an error of DuckDB, as part of a sentence."""
+    """Return the first line of DuckDB's error message, with SQL names for the columns of answers."""
     line = str(error).strip().splitlines()[0]
     text = line.partition("Error: ")[2] or line
     for name, said in ((VALUE, "the aggregate"), (LOW, "LOW"), (HIGH, "HIGH")):

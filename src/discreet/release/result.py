@@ -1,4 +1,4 @@
-"""The result of a query: items, counts, error bars and cost, and their conversions to tables, files and plots."""
+"""The result of a query: items, counts, error bars and cost; conversions to tables, files and plots."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def require(library: str, wanted: str) -> ModuleType:
     """Import and return an optional *library*.
 
     Raises:
-        InputError: it is not installed.
+        InputError: the library is not installed.
     """
     try:
         return importlib.import_module(library)
@@ -57,7 +57,7 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
     """Write a temporary file next to *path*, then move it there, so that an incomplete file is never visible.
 
     Raises:
-        InputError: it cannot be written there.
+        InputError: *path* cannot be written.
     """
     target = Path(path)
     try:
@@ -87,7 +87,7 @@ def write_text(text: str, path: str | Path) -> None:
 
 
 def arrow_array(values: NDArray[Any]) -> pa.Array:
-    """Return numbers as an Arrow array without pa.array(), which imports pandas where it is installed."""
+    """Convert numbers to an Arrow array without pa.array(), which imports pandas if it is installed."""
     import pyarrow as pa
 
     kind = pa.from_numpy_dtype(values.dtype)
@@ -95,7 +95,7 @@ def arrow_array(values: NDArray[Any]) -> pa.Array:
 
 
 def python_values(column: pa.ChunkedArray) -> list[Any]:
-    """Return a column as Python values, or as text if Python cannot represent them (days before the year 1)."""
+    """Convert a column to Python values, or to text if Python cannot represent them (days before the year 1)."""
     import pyarrow as pa
 
     try:
@@ -104,8 +104,8 @@ def python_values(column: pa.ChunkedArray) -> list[Any]:
         return list(column.cast(pa.string()).to_pylist())
 
 
-def plain_value(value: Any) -> Any:  # noqa: ANN401 - whatever a label may be
-    """Return a label as a JSON value: dates and times in ISO 8601, decimals as exact text."""
+def plain_value(value: Any) -> Any:  # noqa: ANN401 - a label of any type
+    """Convert a label to a JSON value: dates and times in ISO 8601, decimals as exact text."""
     match value:
         case None | bool() | int() | float() | str():
             return value
@@ -118,7 +118,7 @@ def plain_value(value: Any) -> Any:  # noqa: ANN401 - whatever a label may be
 
 
 def privacy_to_dict(guarantee: Guarantee) -> dict[str, Any]:
-    """Return a guarantee as plain values."""
+    """Convert a guarantee to JSON values."""
     return {
         "unit": guarantee.unit,
         "neighbours": guarantee.neighbours,
@@ -130,7 +130,7 @@ def privacy_to_dict(guarantee: Guarantee) -> dict[str, Any]:
 
 
 def query_to_dict(query: Query) -> dict[str, Any]:
-    """Return a query as plain values."""
+    """Convert a query to JSON values."""
     return {
         "user": query.user,
         "items": list(query.items),
@@ -149,7 +149,7 @@ def query_to_dict(query: Query) -> dict[str, Any]:
 
 
 def text_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table for terminals: columns as wide as their widest cell, numbers right-aligned."""
+    """Format a table for terminals: columns as wide as their widest cell, numbers right-aligned."""
     table = [[shortened(cell) for cell in row] for row in (headings, *rows)]
     widths = [max(map(_width, column)) for column in zip(*table, strict=True)]
     lines = []
@@ -163,7 +163,7 @@ def text_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]], note: str, images: Sequence[str] = ()) -> str:
-    """Return a table for notebooks, with a note below; *images* is HTML for a last column without a heading."""
+    """Format a table as HTML, with a note below; *images* is the HTML of a last column without a heading."""
     heading = "".join(f"<th>{html.escape(text)}</th>" for text in (*headings, *[""] * bool(images)))
     cells = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows]
     if images:
@@ -173,7 +173,7 @@ def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]], note: str
 
 
 def shortened(cell: str, most: int = 60) -> str:
-    """Return *cell* cut to *most* characters, without characters that move the cursor."""
+    """Return *cell* cut to *most* characters, with unprintable characters replaced."""
     printable = cell
     if not cell.isprintable():
         printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in cell)
@@ -181,7 +181,7 @@ def shortened(cell: str, most: int = 60) -> str:
 
 
 def _width(text: str) -> int:
-    """Return the width of a text on a terminal: two for wide characters, none for combining ones."""
+    """Return the width of a text in terminal cells: two for wide characters, zero for combining ones."""
     if text.isascii():
         return len(text)
     return sum(
@@ -191,27 +191,27 @@ def _width(text: str) -> int:
 
 
 _OURS = ("rank", "count", "sum", "average", "std_error", "low", "high")
-"""Columns of `Release.to_arrow` beside the labels."""
+"""Names of the columns of `Release.to_arrow` other than the item columns."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Release:
-    """Private counts. All of it is safe to publish except the duration, which depends on the data.
+    """Private counts. All attributes are safe to publish except the duration, which depends on the data.
 
     Attributes:
         labels: Arrow table of the items, a column for each item column, shape (m,), in order of release.
-        counts: int64 noisy counts, shape (m,), or None for labels only. Unbiased: small ones may be negative.
+        counts: int64 noisy counts, shape (m,), or None for labels only. Unbiased: small counts may be negative.
         std_errors: standard deviation of the noise in each count, shape (m,), or None.
         low: lower ends of 95 % intervals, shape (m,), or None. At least 95 % of the released true counts lie within
             their interval, on average.
         ordered: True if the order is a ranking; False for a set.
-        complete: True if everything requested was returned: k items, or the whole domain. Always False for as many
-            counts as possible over an unknown domain, where it cannot be known.
-        charged: what it cost: less than the guarantee allows where less was returned (pay what you get).
-        seconds: how long it took, if it was measured.
+        complete: True if the release has k items, or the whole domain. Always False without k over an unknown domain,
+            where it cannot be known.
+        charged: the actual cost, below the guarantee's if fewer items were released (pay what you get).
+        seconds: the duration, or 0 if it was not measured.
         measured: sums or averages in units of the column's last digit, or None for counts only.
-        chosen: the mechanism that auto took, by name, or None.
-        why: a sentence that says why, from noisy numbers only, or None.
+        chosen: name of the mechanism that auto chose, or None.
+        why: the reason for this choice as a sentence, from noisy numbers only, or None.
     """
 
     labels: pa.Table
@@ -232,7 +232,7 @@ class Release:
 
     @classmethod
     def of(cls, plan: Plan, labels: pa.Table, outcome: Outcome, *, computational: bool) -> Release:
-        """Return the release of *outcome*, whose items are *labels*, in its order."""
+        """Return the release of *outcome*; *labels* are its items, in the same order."""
         return cls(
             labels,
             outcome.counts,
@@ -255,7 +255,7 @@ class Release:
 
     @property
     def clipped(self) -> str | None:
-        """A sentence about how much of one user counts, or None if all of it does; intervals cover the noise only."""
+        """A sentence about the bounds on each user's contribution, or None if there are none."""
         summed, bound = self.query.summed, self.query.sensitivity
         bounds = []
         if summed is not None:
@@ -277,10 +277,10 @@ class Release:
 
     @property
     def clipping(self) -> dict[str, Any] | None:
-        """The privately chosen bound of sums, in units of the column, and a noisy estimate of what it clips.
+        """The privately chosen bound of sums, in units of the column, and a noisy estimate of the clipped share.
 
         Returns:
-            bound; share: how many of a user's sums are above it, from 0 to 1, averaged over users; low and high: a 95 %
+            bound; share: the share of a user's sums above it, from 0 to 1, averaged over users; low and high: a 95 %
             interval for the share. None if no bound was chosen privately.
         """
         found, summed = None if self.measured is None else self.measured.clipping, self.query.summed
@@ -290,14 +290,14 @@ class Release:
         return {"bound": plain_value(bound), "share": found.share, "low": found.low, "high": found.high}
 
     def timed(self, seconds: float) -> Release:
-        """Return the same release with its duration."""
+        """Return the release with *seconds* as its duration."""
         return dataclasses.replace(self, seconds=seconds)
 
     def to_arrow(self) -> pa.Table:
         """Return an Arrow table: rank (for a top k), the item columns, count, std_error, low, high.
 
-        With sums or averages there is a column sum or average, to which std_error, low and high then belong; averages
-        have their count, too. An underscore is appended to an item column with one of those names.
+        With sums or averages there is a column sum or average, and std_error, low and high refer to it; with averages
+        there is also the column count. An underscore is appended to an item column with one of those names.
         """
         import pyarrow as pa
 
@@ -320,7 +320,7 @@ class Release:
         return frame
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values: items, mechanism, clipping, privacy, charged and more (docs/formats.md)."""
+        """Return JSON values: items, mechanism, clipping, privacy, charged and more (docs/formats.md)."""
         return {
             "items": [{name: plain_value(value) for name, value in row.items()} for row in self._rows()],
             "mechanism": self.mechanism,
@@ -360,8 +360,8 @@ class Release:
         """Plot the first *most* items as bars with 95 % intervals; write to *path* if one is given. Needs matplotlib.
 
         Args:
-            path: its ending chooses the format: png, svg or pdf.
-            most: at most 1,000.
+            path: the file to write; its ending chooses the format: png, svg or pdf.
+            most: the largest number of bars, at most 1,000.
 
         Raises:
             InputError: there are no counts, matplotlib is missing, or *path* cannot be written.
@@ -402,17 +402,17 @@ class Release:
 
     @property
     def _plotted(self) -> str | None:
-        """The name of the number to plot, or None if there are only labels."""
+        """The name of the column to plot, or None if there are only labels."""
         numbers = self._numbers()
         return next((name for name in ("sum", "average", "count") if name in numbers), None)
 
     def _bars(self, shown: str) -> list[list[float]]:
-        """Return the values, and the lower and upper ends of their intervals."""
+        """Return the values of column *shown*, and the lower and upper ends of their intervals."""
         numbers = self._numbers()
         return [[float(value) for value in numbers[name].to_pylist()] for name in (shown, "low", "high")]
 
     def _numbers(self) -> dict[str, pa.Array]:
-        """Return the columns besides the labels; with sums or averages, std_error, low and high refer to these."""
+        """Return the numeric columns; with sums or averages, std_error, low and high refer to these."""
         numbers = {"count": self.counts, "std_error": self.std_errors, "low": self.low, "high": self.high}
         columns = {name: arrow_array(values) for name, values in numbers.items() if values is not None}
         measured = self.measured
@@ -478,7 +478,7 @@ def _in_units(values: NDArray[Any], scale: int) -> pa.Array:
 
 
 def _free_name(name: str, items: list[str]) -> str:
-    """Return *name*, with underscores appended where it would collide with one of our columns."""
+    """Return *name*, with underscores appended if it is one of `_OURS`."""
     while name in _OURS:
         name += "_"
         while name in items:
