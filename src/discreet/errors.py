@@ -5,7 +5,7 @@
     │   ├── UnknownColumn     a column that the table does not have
     │   ├── WhereError        a filter outside the grammar, with the position
     │   └── SQLError          a statement outside the grammar, with the position
-    ├── BudgetExceeded        the answer could cost more than is left; nothing was read or charged
+    ├── BudgetExceeded        the worst cost is above the balance; nothing was read or charged
     ├── EngineError           the engine failed while it read data; the reserved amount is charged
     │   ├── EngineUnreachable no connection; if found before data is queried, nothing is charged
     │   ├── EngineBusy        too many queries wait for the engine; nothing is charged
@@ -58,7 +58,7 @@ class WhereError(InputError):
     """A filter outside the grammar.
 
     Attributes:
-        reason: what is wrong, without the position.
+        reason: the message without the position.
         position: 0-based offset of the refused part in the text, or None if there is no single position.
     """
 
@@ -73,7 +73,7 @@ class SQLError(InputError):
     """A statement outside the grammar. An error in its filter is a `WhereError`, with the position in the statement.
 
     Attributes:
-        reason: what is wrong, without the position.
+        reason: the message without the position.
         position: 0-based offset of the refused part in the text, or None if there is no single position.
     """
 

@@ -110,7 +110,7 @@ class Table:
         force: bool = False,
         progress: Callable[[float], None] | None = None,
     ) -> Release:
-        """Release the k items that most users have, in order, with counts; fewer if the noise hides the others.
+        """Release the k items with the most users, in order, with counts; fewer if the noise hides the others.
 
         Args:
             item: the column that names the item, or several columns that name it together.

@@ -1,7 +1,7 @@
 """Exceptions of PEP 249, and their construction from the service's problems.
 
     DatabaseError
-    ├── ProgrammingError   the statement is malformed or asks for something that is not allowed
+    ├── ProgrammingError   the statement is malformed or not allowed
     ├── OperationalError   the key is not valid, the budget is short, or the service cannot answer now
     └── InternalError      the service failed
 
@@ -57,7 +57,7 @@ class InternalError(DatabaseError):
 
 
 class ProgrammingError(DatabaseError):
-    """The statement is malformed, asks for something that is not allowed, or the cursor is used wrongly."""
+    """The statement is malformed or not allowed, or the cursor is used wrongly."""
 
 
 class NotSupportedError(DatabaseError):

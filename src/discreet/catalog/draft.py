@@ -1,4 +1,4 @@
-"""Draft a catalog for a table from its columns and their types. No row is read and nothing is allowed yet."""
+"""Draft a catalog for a table from its columns and types. No row is read, and the draft permits no queries."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ class EnginePool:
         return self._scales[name, column]
 
     def domain(self, name: str, items: tuple[str, ...]) -> pa.Table | None:
-        """Return all possible items if the catalog lists those of every item column; cached until the data changes.
+        """Return all possible items if the catalog lists the labels of all item columns; cached until the data changes.
 
         Raises:
             EngineError: the engine failed, or the declared domain cannot be used.

@@ -1,4 +1,4 @@
-"""The catalog as frozen values: what may be queried, as declared by the data owner.
+"""The catalog as frozen values: the datasets, columns and uses that the data owner permits.
 
 No data and no files are read here; `discreet.catalog.loader` reads a `Catalog` from a file.
 """
@@ -193,7 +193,7 @@ def _check_period(value: object) -> Period | int:
 
 
 def starts_between(first: Any, last: Any, each: Period | int) -> Iterator[Label]:  # noqa: ANN401 - dates or whole numbers
-    """Yield the starts of all periods or bins, from the one of *first* to the one of *last*."""
+    """Yield the starts of all periods or bins, from that of *first* to that of *last*."""
     if isinstance(each, int):
         yield from range(first // each * each, last + 1, each)
     elif each == "hour":

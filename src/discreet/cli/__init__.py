@@ -30,7 +30,7 @@ INPUT, ENGINE, INTERRUPTED = 2, 3, 130
 def discreet() -> None:
     """Differentially private top-k and counts over items that need not be listed in advance.
 
-    Every row of a table belongs to one user; a release reveals next to nothing about any single one.
+    Every row of a table belongs to one user; a release reveals next to nothing about any single user.
     """
 
 
@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit.
 
     Args:
-        arguments: the arguments; by default those of the process.
+        arguments: the command line; by default that of the process.
     """
     warnings.showwarning = _show_warning
     try:

@@ -81,7 +81,7 @@ def preview(account: str, epsilon: float, delta: str, days: int, **options: Any)
 @click.option("--days", type=int, default=30, show_default=True, help="Days to look back.")
 @_connected
 def spending(days: int, **options: Any) -> None:
-    """Show what accounts spent on each day, and how soon analysts use up their limits."""
+    """Show the spending of all accounts on each day, and how soon analysts use up their limits."""
     _send(options, "GET", f"spending?days={days}")
 
 
@@ -98,7 +98,7 @@ def grants(**options: Any) -> None:
 @click.option("--column", "columns", multiple=True, help="A column; may be repeated.  [default: all columns]")
 @_changing
 def grant(account: str, dataset: str, columns: tuple[str, ...], **options: Any) -> None:
-    """Let ACCOUNT, and all accounts below it, query DATASET."""
+    """Let ACCOUNT and its descendants query DATASET."""
     body = {"columns": list(columns) or None}
     _send(options, "PUT", f"grants/{_segment(account)}/{_segment(dataset)}", body)
 

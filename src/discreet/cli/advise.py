@@ -49,9 +49,9 @@ _QUESTIONS = {
 @click.option("--plot", metavar="FILE", help="Draw epsilon against the information budget: .png, .svg or .pdf.")
 @click.option("--force", is_flag=True, help="Overwrite the picture.")
 def advise(form: str, plot: str | None, *, force: bool, **given: Any) -> None:
-    """Choose parameters for a budget service by the attacks that they should withstand.
+    """Choose parameters for a budget service that withstand typical attacks.
 
-    Prompts for the period, queries a day, results a query and tolerance, unless they are given. Follows section 8.3 of
+    Prompts for the period, queries a day, results a query and tolerance if they are missing. Follows section 8.3 of
     LinkedIn's Audience Engagements API: averaging, differencing, and items of a single user.
     """
     from discreet.accounting import advice

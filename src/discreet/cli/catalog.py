@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def catalog() -> None:
-    """Check and write catalogs, in which the data owner declares what analysts may query."""
+    """Check and write catalogs, in which the data owner declares the permitted queries."""
 
 
 @catalog.command()
@@ -25,8 +25,8 @@ def catalog() -> None:
 def check(context: click.Context, file: str, datasets: tuple[str, ...], form: str) -> None:
     """Compare a catalog with its tables.
 
-    FILE is the catalog; without a DATASET, all of its datasets are checked. Prints a line for everything that was
-    checked, and no data. Exit code 2 if there is a mistake.
+    FILE is the catalog; without a DATASET, all of its datasets are checked. Prints a line for each check, and no
+    data. Exit code 2 if there is a mistake.
     """
     found = _findings(file, datasets)
     if form == "json":

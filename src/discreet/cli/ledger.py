@@ -52,7 +52,7 @@ def ledger() -> None:
 @_store_options
 @click.option("--archive", "archives", multiple=True, metavar="FILE", help="Lines that prune removed; give every file.")
 def verify(archives: Sequence[str], **where: str | None) -> None:
-    """Verify every line, every balance and the end.
+    """Verify all lines and balances, and compare the end with the checkpoint.
 
     Reads the whole ledger, computes every balance from it, and compares its end with the signed checkpoint. Exit code 3
     if something was changed. Lines that prune removed are read from the archives; without archives, the check starts
@@ -79,7 +79,7 @@ def verify(archives: Sequence[str], **where: str | None) -> None:
 def show(account: str | None, last: int, **where: str | None) -> None:
     """Print the last lines.
 
-    Lines of all chains, by time. A change is what was charged, held or released, in rho and delta.
+    Lines of all chains, by time. A change is the amount charged, held or released, in rho and delta.
     """
     with _open_store(**where) as (store, _):
         lines = [line for line in _all_lines(store) if account is None or _mentions(line[1], account)]
@@ -95,7 +95,7 @@ def show(account: str | None, last: int, **where: str | None) -> None:
 def export(form: str, output: str | None, *, force: bool, **where: str | None) -> None:
     """Write all lines.
 
-    JSON lines hold everything, with the exact text that is hashed, so that the chain can be verified; CSV has a row for
+    JSON lines hold all fields, with the exact text that is hashed, so that the chain can be verified; CSV has a row for
     each change.
     """
     if output is not None:
@@ -119,7 +119,7 @@ def prune(config: str, before: datetime, archive: str, reason: str, *, force: bo
     """Move old lines to a file.
 
     Verifies the ledger first. Balances, stored releases and the records of who paid for them stay; idempotency keys
-    and ended reservations that are as old are removed. Stop a service with an SQLite store before.
+    and ended reservations of the same age are removed. If the store is SQLite, stop the service first.
     """
     require_service()
     from discreet.budget.manager import BudgetManager

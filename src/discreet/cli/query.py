@@ -78,10 +78,10 @@ _PRICE = (
 def query(sql: str, *, estimate: bool, **options: Any) -> None:
     """Query a budget service.
 
-    The service chooses the options that are not given. The key is in a file or in DISCREET_KEY, never on the command
-    line, where others could see it. A request that fails on the way is sent again, and charged once.
+    The service sets defaults for missing options. The key is in a file or in DISCREET_KEY, never on the command line,
+    where other users could see it. A request that fails in transit is sent again, and charged once.
 
-    What is not one query in the grammar of docs/sql.md is sent as a whole statement: each SELECT directly over a
+    SQL other than one query in the grammar of docs/sql.md is sent as a whole statement: each SELECT directly over a
     dataset is charged, and the rest is computed from the answers.
     """
     from discreet.query.sql import is_select
@@ -113,8 +113,8 @@ def query(sql: str, *, estimate: bool, **options: Any) -> None:
 def rehearse(dataset: str | None, sql: str | None, rows: int | None, **options: Any) -> None:
     """Compute a statement from made-up rows, or show such rows, before any budget is spent.
 
-    The rows follow the catalog alone: its columns, types and listed labels. No data is read and nothing is charged. The
-    result of a statement has a column made_up; its other options are those of discreet query.
+    The rows are generated from the columns, types and listed labels of the catalog alone. No data is read and nothing
+    is charged. The result of a statement has a column made_up. The other options are those of discreet query.
     """
     price = {name: options[name] for name in _PRICE}
     if (dataset is None) == (sql is None):
@@ -251,8 +251,8 @@ _WIDTH = 30
 def budget(form: str, **options: Any) -> None:
     """Show the balance of the account of a key.
 
-    Its parents, which are charged too, are shown with what they have left. In the bars, # is charged and = is held for
-    queries that are being answered.
+    Also shows the balances of its parents, which are charged too. In the bars, # is charged and = is held for queries
+    that are being answered.
     """
     with open_client(options) as client:
         report = client.budget()

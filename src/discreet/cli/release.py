@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 @k_option
 @mechanism_option("auto|gumbel|laplace|stable")
 def top(**options: Any) -> None:
-    """Release the K items that most users have, with private counts.
+    """Release the K items with the most users, with private counts.
 
     SOURCE is a path or glob of Parquet or CSV files, a DuckDB file, the URL of an engine such as
-    postgresql://reader@host/database, or a dataset of --catalog. Fewer than K items are released where the
-    rest does not stand out from the noise.
+    postgresql://reader@host/database, or a dataset of --catalog. Fewer than K items are released if the
+    others do not stand out from the noise.
     """
     _answer("top", options)
 
@@ -155,10 +155,10 @@ def _noise_key(options: dict[str, Any], table: Table) -> NoiseKey | None:
 @mechanism_option("auto|gumbel|laplace|stable|pcr")
 @click.pass_context
 def plan(context: click.Context, /, **options: Any) -> None:
-    """Show what `top` (with -k) or `release` (without) would do with the same arguments.
+    """Show the plan of `top` (with -k) or `release` (without) for the same arguments.
 
     Shows the mechanism, the worst-case cost, the expected standard error and the smallest count that can appear.
-    SOURCE is not opened, so its columns are not checked; or it is a dataset of --catalog, of which no row is read.
+    SOURCE is not opened, so its columns are not checked. With --catalog, no row of the dataset is read.
     """
     if options["form"] not in {None, "table", "json"}:
         raise InputError("a plan is printed as table or json")

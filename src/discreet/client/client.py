@@ -122,7 +122,7 @@ class Client:
         timeout: seconds for a call with all attempts and pauses, up to 86,400.
         retries: number of retries after failed attempts of a call, from 0 to 100. Waiting for a query that is still
             being answered is not a failed attempt.
-        runtime: clock, sleep and randomness; by default those of the system.
+        runtime: clock, sleep and randomness; by default of the system.
         transport: a transport of httpx; by default the network, with certificates verified.
 
     Raises:
@@ -161,7 +161,7 @@ class Client:
         Args:
             query: a SELECT, its JSON form as a dictionary, or `discreet.Select`.
             **options: epsilon and delta, or epsilon_per and information; relative_error, counts, mechanism, noise,
-                head_limit: as in `discreet.Warehouse.query`, within what the service allows.
+                head_limit: as in `discreet.Warehouse.query`, within the limits of the service.
 
         Raises:
             InputError: something in the query is not allowed, or the key is not valid.

@@ -8,7 +8,7 @@
     │   ├── NotFound           the name does not exist, or is hidden from this key
     │   └── Busy               too many requests, or the same one is still being answered
     ├── BudgetExceeded
-    │   └── BudgetShort        which account falls short, by how much, and what would fit
+    │   └── BudgetShort        with the account, its balance, the cost, and the limits that would fit
     ├── EngineError            the engine behind the service failed
     └── ServiceError           the service cannot be reached, or failed
 
@@ -82,8 +82,8 @@ class BudgetShort(BudgetExceeded):
     """The answer could cost more than an account has left. Nothing was read, nothing was charged.
 
     Attributes:
-        account: the account that falls short: that of the key, or a parent.
-        needed: the most that the answer could cost.
+        account: the account with too little left: the key's account, or a parent.
+        needed: the worst cost of the answer.
         resets_at: when the next charge expires, or None if none will.
         fits: the largest values of "k", "epsilon" or "information" that would still fit; empty if none would.
     """

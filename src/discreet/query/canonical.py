@@ -283,7 +283,7 @@ def _write(form: _Values | _Junction, columns: Mapping[str, Kind]) -> Predicate:
     elif columns[form.column] is form.kind or form.kind is Kind.TEXT:
         present = Not(IsNull(form.column))
     else:
-        # In a column without types, a text that cannot be read as this kind is neither NULL nor one of the values.
+        # In an untyped column, a text that cannot be converted to this kind is neither NULL nor a value of this kind.
         some = constant_of(form.kind, _SOME_VALUE[form.kind])
         present = Or((Comparison(form.column, "=", some), Comparison(form.column, "<>", some)))
     return _flatten(Or, [present, IsNull(form.column)]) if form.missing else present

@@ -433,7 +433,7 @@ def _mechanism(query: Query, request: Request, default: type[Mechanism]) -> type
 
 
 def _most_accurate(kind: type[Mechanism], query: Query, request: Request, shared_budget: bool) -> Mechanism:
-    """Return the instance with the smallest error over both noises (or the query's), by zCDP or its own theorem."""
+    """Return the most accurate instance, with either noise (or the query's), by zCDP or the mechanism's own theorem."""
     epsilon = Fraction(query.epsilon)
     best = kind.within(limit_for(query.epsilon, query.delta, kind.lossless and not shared_budget), request)
     if shared_budget:

@@ -124,7 +124,7 @@ class Query:
         relative_error: the target relative error of a released count, above 0 and below 1.
         domain: an Arrow table that lists all items, or None.
         keep_missing: True to count rows without a label as an item; otherwise they are left out.
-        summed: a column whose sums are released, or None; counts are then released only for averages.
+        summed: a column whose sums are released, or None; with sums, counts are not released, except for averages.
         average: True for sums divided by counts.
         derived: computed columns that the items or the filter use.
 

@@ -83,7 +83,7 @@ _NODES = _word_set(
     "COMPARE_BETWEEN COMPARE_EQUAL COMPARE_NOTEQUAL COMPARE_LESSTHAN COMPARE_LESSTHANOREQUALTO "
     "COMPARE_GREATERTHAN COMPARE_GREATERTHANOREQUALTO COMPARE_DISTINCT_FROM COMPARE_NOT_DISTINCT_FROM"
 )
-"""Types of nodes of an outer statement that need no check of their own."""
+"""Types of nodes of an outer statement that are allowed without further checks."""
 
 _UNKNOWN = {
     "TABLE_FUNCTION": "functions in FROM are not allowed",

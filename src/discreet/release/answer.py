@@ -63,7 +63,7 @@ class BudgetPort(Protocol[Answer_co]):
         """Record that reading the data starts now."""
         ...
 
-    def settle(self, hold: Hold, cost: Cost, result: Any, fingerprint: Fingerprint | None = None) -> Answer_co:  # noqa: ANN401 - what `encode` returns
+    def settle(self, hold: Hold, cost: Cost, result: Any, fingerprint: Fingerprint | None = None) -> Answer_co:  # noqa: ANN401 - a result of `encode`
         """Charge *cost*, at most the held amount, free the rest, and store *result*, in one transaction."""
         ...
 

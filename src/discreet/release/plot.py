@@ -36,7 +36,7 @@ def plot_bars(
     title: str,
     axis_label: str,
 ) -> Any:  # noqa: ANN401 - a Figure
-    """Return a figure with a bar and interval for each label, the first on top; write it to *path* if one is given.
+    """Return a figure with a bar and interval for each label, the first on top; with *path*, also write it.
 
     Args:
         values: lengths of the bars, shape (n,).

@@ -336,11 +336,11 @@ class Release:
         }
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """Return `to_dict` as JSON text, and write it to *path* if one is given."""
+        """Return `to_dict` as JSON text; with *path*, also write it."""
         return _written(json.dumps(self.to_dict(), ensure_ascii=False, indent=2, allow_nan=False) + "\n", path)
 
     def to_csv(self, path: str | Path | None = None) -> str:
-        """Return CSV text with a header; columns as in `to_arrow`; write it to *path* if one is given."""
+        """Return CSV text with a header; columns as in `to_arrow`; with *path*, also write it."""
         import pyarrow.csv
 
         buffer = io.BytesIO()
@@ -357,7 +357,7 @@ class Release:
         write_atomically(path, lambda part: pyarrow.parquet.write_table(table, part))
 
     def plot(self, path: str | Path | None = None, *, most: int = 40) -> Any:  # noqa: ANN401 - a matplotlib figure
-        """Plot the first *most* items as bars with 95 % intervals; write to *path* if one is given. Needs matplotlib.
+        """Plot the first *most* items as bars with 95 % intervals; with *path*, also write the plot. Needs matplotlib.
 
         Args:
             path: the file to write; its ending chooses the format: png, svg or pdf.

@@ -144,7 +144,7 @@ def _release(found: Mapping[str, Any]) -> Release:
     }
     names = [column["name"] for column in found["columns"]][0 if query.k is None else 1 :]
     items = query.items or (TOTAL,)
-    measured = _measured(query, columns, found.get("clipping"))  # documents of earlier versions have none
+    measured = _measured(query, columns, found.get("clipping"))  # missing in documents of earlier versions
     privacy = found["privacy"]
     return Release(
         pa.table({item: columns[name] for item, name in zip(items, names, strict=False)}),
@@ -159,7 +159,7 @@ def _release(found: Mapping[str, Any]) -> Release:
         Cost.at_most(found["charged"]["rho"], found["charged"]["delta"]),
         query,
         measured=measured,
-        chosen=found.get("chosen"),  # documents of earlier versions have neither
+        chosen=found.get("chosen"),  # missing in documents of earlier versions, like why
         why=found.get("why"),
     )
 

@@ -197,7 +197,7 @@ class Malformed(InputError):
 
 
 def request_error(sentence: str) -> PydanticCustomError:
-    """Return the error for a validator to raise; *sentence* says what is wrong and what is allowed."""
+    """Return the error for a validator to raise, with *sentence* as its message."""
     return PydanticCustomError("mistake", "{sentence}", {"sentence": sentence})
 
 

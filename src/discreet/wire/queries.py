@@ -242,7 +242,7 @@ class StatementEstimate(Reply):
 
 
 class Period(Reply):
-    """The period after which a charge no longer uses up the limit."""
+    """The period for which a limit holds."""
 
     kind: Literal["sliding", "calendar", "forever"]
     days: int | None = Field(default=None, description="Days of a sliding period.")
@@ -323,7 +323,7 @@ class SumBounds(Reply):
 
 
 class ColumnDetail(Reply):
-    """A column, and how it may be used."""
+    """A column, and its permitted uses."""
 
     name: str
     type: Literal["text", "integer", "decimal", "boolean", "date", "timestamp", "float"]
@@ -338,7 +338,7 @@ class ColumnDetail(Reply):
 
 
 class DatasetDetail(Reply):
-    """A dataset, and how it may be queried."""
+    """A dataset, its columns, and the limits of its queries."""
 
     name: str
     description: str | None
