@@ -52,7 +52,7 @@ def draft_catalog(
     """Return a catalog for a table, as TOML. Settings are commented out until the data owner enables them.
 
     Args:
-        source: a path or pattern of files, a DuckDB file, or the URL of an engine, as `discreet.scan` takes it.
+        source: a path or pattern of files, a DuckDB file, or the URL of an engine, like the source of `discreet.scan`.
         table: the table of an engine, or of a DuckDB file with several.
         password_env: the environment variable that holds the engine's password, if it needs one.
 

@@ -325,7 +325,7 @@ def current_version(dataset: Dataset, engine: Engine, now: datetime.datetime) ->
     """Return the version of a dataset's data; None if neither the catalog nor the engine states one.
 
     Args:
-        now: with a time zone.
+        now: the time, with a time zone.
 
     Raises:
         InputError: the owner's query does not return one text, number, date or timestamp.
@@ -355,7 +355,7 @@ def scheduled_version(schedule: Schedule, now: datetime.datetime) -> str:
     the text, so that two changes never have the same version.
 
     Args:
-        now: with a time zone.
+        now: the time, with a time zone.
     """
     if now.tzinfo is None:
         raise InvariantViolated("a version needs a time with a time zone")

@@ -164,7 +164,7 @@ _SENTENCES = {
     "less_than_equal": "must be at most {le:,}",
     "string_pattern_mismatch": 'must be a time such as "04:00", or the minute of an hourly schedule such as ":15"',
 }
-"""A sentence for each type of pydantic error; pydantic's own messages are written for programmers."""
+"""Messages by pydantic's error type; pydantic's own messages are written for programmers."""
 
 _FORMS: Mapping[str, type[Table]] = {
     "~text": Dataset,

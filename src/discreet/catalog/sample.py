@@ -36,8 +36,7 @@ _START = datetime.datetime(2026, 1, 1)
 def sample(dataset: Dataset, rows: int) -> pa.Table:
     """Return made-up rows with the user column and the columns of the catalog; the same for the same arguments.
 
-    Labels that the catalog lists are used as they are, the first most often. Numbers of users, values and their
-    sizes are invented.
+    Labels that the catalog lists are used, the first one most often; users and all other values are made up.
 
     Args:
         rows: at least 1.

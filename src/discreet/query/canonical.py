@@ -262,7 +262,7 @@ def _merge(sets: Sequence[_Values], conjunction: bool) -> _Values:
 
 
 def _simplify(values: _Values) -> bool | _Values:
-    """Return True for a set that contains every row, False for an empty one."""
+    """Return True for a set that contains every row, False for an empty one, or else the set."""
     return values.first if not values.cuts and values.first is values.missing else values
 
 

@@ -314,7 +314,7 @@ class TreeReader:
         self._shift = shift
 
     def open(self, node: Json) -> Node:
-        """Return *node* if its type and all its keys are allowed."""
+        """Return *node*; raise the reader's error unless its type and all its keys are allowed."""
         kind = node.get("type") if isinstance(node, dict) else None
         shape = _NODES.get(str(kind))
         if shape is None:
@@ -322,7 +322,7 @@ class TreeReader:
         return self.check(node, shape, {"type", "query_location", "query_location_length"})
 
     def check(self, node: Json, shape: Mapping[str, Any], optional: set[str] | None = None) -> Node:
-        """Return *node* if it has the keys of *shape*, with the values there, and no others except *optional* ones."""
+        """Return *node*; raise unless it has the keys and values of *shape*, and no others except *optional* keys."""
         if not isinstance(node, dict) or not shape.keys() <= node.keys() <= shape.keys() | (optional or set()):
             self.refuse(None, node)
         for key, wanted in shape.items():

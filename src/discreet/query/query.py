@@ -166,7 +166,7 @@ class Query:
 
 
 def check_name(name: Any, key: str) -> str:  # noqa: ANN401 - any JSON value
-    """Return *name* if it is a valid name.
+    """Return *name*; raise unless it is a valid name.
 
     Raises:
         InputError: *name* is not text, or is empty, or holds NUL or a lone surrogate; the message names *key*.

@@ -130,7 +130,7 @@ class _NestedReader:
 
 
 def _object(part: Any, key: str, needed: set[str], allowed: set[str]) -> Mapping[str, Any]:  # noqa: ANN401 - any JSON value
-    """Return *part* if it is an object with all *needed* keys, and no others except *allowed* ones."""
+    """Return *part*; raise unless it is an object with all *needed* keys, and no others except *allowed* ones."""
     place = repr(key) if key else "the query"
     if not isinstance(part, Mapping):
         raise InputError(f"{place} must be an object")

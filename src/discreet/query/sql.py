@@ -232,7 +232,7 @@ def _is_constant(node: Json) -> bool:
 
 
 def _expression(node: Json) -> str | None:
-    """Return the reason for refusing an expression."""
+    """Return the reason for refusing an expression, or None for the general message."""
     match node:
         case {"type": "COLUMN_REF", "column_names": [str(name)]} if name.upper() in _NOW:
             return "the current date is not a constant: write it out, as DATE '2025-01-31'"

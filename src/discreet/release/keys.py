@@ -127,7 +127,7 @@ class DerivedKeys:
         """Return the key of the answer to *plan*: 32 bytes, equal only for equal queries of the same data version.
 
         Args:
-            table: a name of the table, see `Warehouse.context`.
+            table: a name of the table, see `Warehouse.key_context`.
         """
         return _derived(self._names, ("version", release_context(plan, table, data_version)))
 
