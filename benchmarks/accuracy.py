@@ -208,7 +208,7 @@ def _row(method: str, target: float, epsilon: float, releases: Sequence[Released
     """Return a row of means over releases, and of shares of all counts that they released.
 
     Args:
-        method: its name.
+        method: name of the method.
         target: the target relative error of counts.
         epsilon: epsilon of each release.
         releases: one release per trial.
@@ -290,7 +290,7 @@ def quick() -> list[str]:
 @click.option("--page", is_flag=True, help="Measure nothing: write the page from docs/accuracy.csv.")
 @click.option("--data", type=click.Path(path_type=Path), default=REAL, help="The folder of the real tables.")
 def main(*, quick: bool, page: bool, data: Path) -> None:
-    """Measure how many counts a release has, and write docs/accuracy.md."""
+    """Measure the accurate counts of releases, and write docs/accuracy.md."""
     rows = read() if page else run(EXPERIMENT, Setting(Tables(real=data), smoke=quick))
     if not (quick or page):
         write_numbers(rows)

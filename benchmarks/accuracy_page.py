@@ -193,7 +193,7 @@ def _heads(cells: Sequence[Cell]) -> list[str]:
 
 
 def _peers(rows: Sequence[Row]) -> list[str]:
-    """Compare other libraries with ours at epsilon 1."""
+    """Compare other libraries with `auto` at epsilon 1."""
     found = {
         (str(row["table"]), str(row["method"])): row for row in rows if row["target"] == 0.1 and row["epsilon"] == 1
     }

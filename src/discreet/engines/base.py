@@ -63,7 +63,7 @@ class Reader(Protocol):
 
         Rows without a user are left out, and so are rows without one of the labels unless missing labels are kept. Ties
         are in ascending order of the labels, missing ones first, text by UTF-8 bytes. With a domain, exactly its items
-        are returned. Labels are text, int64, decimals, booleans, dates or microseconds, whatever the engine. With
+        are returned. Labels are text, int64, decimals, booleans, dates or microseconds, in every engine. With
         request.summed.choices, the head also has the sums with each bound and the shares; only engines whose
         attribute has_private_bounds is true get such requests.
 
@@ -75,7 +75,7 @@ class Reader(Protocol):
         Raises:
             InputError: the engine does not support the request. The request and the types of the columns alone decide
                 that, never a row, so nothing is charged.
-            EngineUnreachable: there is no connection, and no part of the request was sent; nothing is charged.
+            EngineUnreachable: the engine cannot be reached, and no part of the request was sent; nothing is charged.
             EngineError: the engine failed in another way; its own message, which may hold data, is left out.
             UnfitData: a view of the data owner failed on a value.
             InexactHead: the engine's result cannot be proven exact.
@@ -128,7 +128,7 @@ class Engine(Reader, Protocol):
         ...
 
     def check_sum(self, column: str) -> None:
-        """Raise unless the type of *column* guarantees that every sum of it is exact and does not overflow.
+        """Raise unless the type of *column* guarantees that every sum of its values is exact and does not overflow.
 
         Raises:
             InputError: the type does not guarantee it.
@@ -358,7 +358,7 @@ def run(
         share: returns the completed share of the work, from 0 to 1.
 
     Raises:
-        EngineTimeout: it took too long.
+        EngineTimeout: *work* took longer than *seconds*.
     """
     end = None if seconds is None else time.monotonic() + seconds
     with ThreadPoolExecutor(1) as pool:

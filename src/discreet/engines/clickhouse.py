@@ -97,7 +97,7 @@ class ClickHouseEngine(SqlEngine["ClickHouseClient", "ClickHouseStatement"]):
             temporary=true for pair queries, which make temporary tables.
         table: name of the table, if the URL does not name it.
         view: a SELECT of the data owner, used instead of a table.
-        password: of the account; sent over TLS only.
+        password: password of the account; sent only over TLS.
         timeout_seconds: time limit of a query, here and on the server, or None.
 
     Raises:
@@ -341,8 +341,8 @@ class ClickHouseClient:
         """Return all rows of *statement*; timestamps are in UTC, without a time zone.
 
         Raises:
-            NotFoundError: it names a table that is not there.
-            EngineError: the server cannot be reached, refused it, failed, or took too long.
+            NotFoundError: the statement names a table that does not exist.
+            EngineError: the server cannot be reached, refused the statement, failed, or took too long.
         """
         body = self.execute(statement, progress)
         try:

@@ -95,7 +95,7 @@ class DuckDBPairs:
         self._connection.unregister(_GIVEN)
 
     def users_by_size(self, bounds: Ints) -> Ints:
-        """Count users by how many items they have."""
+        """Count users by their number of items."""
         sizes = np.flatnonzero(self._users_of_size)
         return _sums(_bins(sizes, bounds), self._users_of_size[sizes], len(bounds))
 

@@ -75,7 +75,7 @@ class SqlPairs(ABC):
         """Return the SQL of a relation with int64 *columns*, for use in FROM."""
 
     def users_by_size(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Count users by how many items they have."""
+        """Count users by their number of items."""
         sized = f"SELECT {_bin('n', bounds)} AS a FROM {self._users} WHERE n <= {LARGEST_BASKET}"
         return _histogram(self._select(f"SELECT a, count(*) AS b FROM ({sized}) AS s GROUP BY a"), len(bounds))
 

@@ -72,7 +72,7 @@ class PinotEngine(PooledEngine[PinotClient]):
             names one broker, not a load balancer, because the settings of that broker are checked.
         table: name of the table, without the type, if the URL does not name it.
         view: must be None: Pinot has no views.
-        password: of the URL's user, at the broker and at the controller; sent over TLS only.
+        password: password of the URL's user at the broker and the controller; sent only over TLS.
         timeout_seconds: time limit of a query, here and on the servers, or None.
 
     Raises:

@@ -1,8 +1,7 @@
-"""A Pinot cluster over HTTP: its client, and what must hold of a cluster and a table before its counts are believed.
+"""A Pinot cluster over HTTP: its client, and the checks of a cluster and a table that exact counts need.
 
-Some settings of brokers and tables make counts inexact, or cut answers, and nothing in an answer shows it. A table's
-are read for every request, and a broker's, which only a restart changes, once per connection; a version that is not
-known is not trusted.
+Some settings of brokers and tables silently make counts inexact or truncate responses. A table's settings are read
+for every request, and a broker's, which only a restart changes, once per connection; unknown versions are refused.
 """
 
 from __future__ import annotations
@@ -209,7 +208,7 @@ def check_url(url: str) -> str:
     """Return the URL of a controller without its trailing slash.
 
     Raises:
-        InputError: it is not valid.
+        InputError: the URL is not valid.
     """
     try:
         parts = urlsplit(url)
@@ -393,7 +392,7 @@ def attested(controller: PinotProcess, settings: Mapping[str, Any], table: str) 
         table: name of the table, without the type.
 
     Raises:
-        InputError: there is no such table.
+        InputError: the table does not exist.
         InexactHead: a setting makes counts inexact, or the version is not known.
         EngineError: the controller cannot be reached, or a response is not that of Pinot.
     """
@@ -414,8 +413,7 @@ def segments_of(controller: PinotProcess, table: str) -> frozenset[str]:
     """Return the names of a table's segments.
 
     Raises:
-        LookupError: the controller's response has another form.
-        TypeError: the same.
+        LookupError, TypeError: the controller's response has another form.
     """
     listed = controller.get(f"/segments/{table}?type=OFFLINE&excludeReplacedSegments=true")
     return frozenset(map(str, listed[0]["OFFLINE"]))

@@ -80,7 +80,7 @@ class TrinoEngine(SqlEngine["TrinoClient", "TrinoStatement"]):
             scratch=catalog.schema for pair queries, which make tables there and drop them.
         table: name of the table in the schema, taken literally, if the URL does not name it.
         view: a SELECT of the data owner, used instead of a table.
-        password: of the user; sent over TLS only.
+        password: password of the user; sent only over TLS.
         timeout_seconds: time limit of a query, here and on the server, or None.
 
     Raises:
@@ -412,8 +412,8 @@ class TrinoClient:
         """Return all rows of *statement*.
 
         Raises:
-            NotFoundError: it names a table that is not there.
-            ForbiddenError: its user may not read what it names.
+            NotFoundError: the statement names a table that does not exist.
+            ForbiddenError: the user may not read a table that it names.
             InputError: the statement is longer than this Trino allows.
             EngineError: Trino cannot be reached, refused the statement, failed, or took too long; or a column has an
                 unsupported type.
@@ -424,8 +424,8 @@ class TrinoClient:
         """Return the column names of *statement* and their types in Trino.
 
         Raises:
-            NotFoundError: it names a table that is not there.
-            EngineError: as for `run`.
+            NotFoundError: the statement names a table that does not exist.
+            EngineError: for the same reasons as in `run`.
         """
         return self._answer(statement, None)[1]
 

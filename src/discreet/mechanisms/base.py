@@ -85,13 +85,13 @@ class Request:
         k: number of items, or None for as many as possible.
         head_limit: dbar, the number of items that the engine returns at most (one more is read for the threshold); the
             size of a known domain.
-        sensitivity: how far one user can move the counts.
+        sensitivity: the bounds on how far one user moves the counts.
         counts: True for counts, False for labels only.
         noise: noise distribution of the counts.
         known_domain: True if the items were listed in advance.
         relative_error: target relative error of a count, above 0 and below 1.
         optimise_cutoff: True to choose the cut-off privately below the head limit (UnkGumb).
-        summed: how far one user can move the requested sums, or None for no sums.
+        summed: the bounds of a user's contribution to a requested sum, or None for no sums.
     """
 
     k: int | None

@@ -22,7 +22,7 @@ class KnownGumbel:
     """The first k items of a Gumbel race over a domain listed in advance; items without users compete too.
 
     k peels of the exponential mechanism, each epsilon-bounded range: k epsilon^2 / 8, and as much again for the counts
-    (LinkedIn 2021, Algorithm 2; Durfee & Rogers 2019, section 4). Costs the same whatever is returned.
+    (LinkedIn 2021, Algorithm 2; Durfee & Rogers 2019, section 4). The cost does not depend on the outcome.
 
     Args:
         k: number of items, at most the domain's size.

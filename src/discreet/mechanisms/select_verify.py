@@ -63,7 +63,7 @@ class SelectVerify:
 
     Race by race, with epsilon growing, all slots of the head compete: its items, and a blank for every slot that is
     not above the cut. The winner is counted with Gaussian noise; if that count is far above the noisy count below the
-    cut, item and count are released and the race goes on, otherwise it ends, as it does when a blank wins. So one
+    cut, item and count are released and the race continues; otherwise, or if a blank wins, it ends. So one
     Gaussian counts the item and protects its label. All first counts share a part of their noise, the anchor, which
     makes each of them four times cheaper (Lebeda 2024).
 

@@ -64,7 +64,7 @@ class RankedSums:
     """The items that *ranking* returns, each with the noisy sum of a column; a sum costs as much as a noisy count.
 
     Noise of scale s on a sum that one user moves by C at most costs C^2 / 2 s^2; no user moves more than *moved* of the
-    returned sums. s is chosen so that one sum costs what one count of *ranking* does.
+    returned sums. s is chosen so that one sum costs as much as one count of *ranking*.
 
     PAY WHAT YOU GET: the cost of the ranking's outcome, and of a sum for each item returned, of *moved* sums at most.
 
@@ -73,7 +73,7 @@ class RankedSums:
 
     Args:
         ranking: the mechanism that finds the items; it releases counts if averages are requested.
-        summed: how far one user moves a sum.
+        summed: the bounds of a user's contribution to a sum.
         moved: largest number of returned sums that one user moves: that of returned items, or Delta if less.
     """
 
@@ -211,7 +211,7 @@ class ListedSums:
     The items are known and all are returned, so none have to be found and the whole budget is spent on sums.
 
     Args:
-        summed: how far one user moves a sum.
+        summed: the bounds of a user's contribution to a sum.
         moved: Delta, or *domain_size* if that is less.
         scale: noise scale in units of the column's last digit.
         noise: "gaussian" or "laplace".

@@ -65,7 +65,7 @@ def divergence(one: Distribution, other: Distribution, epsilon: float) -> float:
 
 
 def renyi(one: Distribution, other: Distribution, alpha: float) -> float:
-    """Return the Rényi divergence of order *alpha* in one direction; rho-zCDP says that it is at most alpha * rho.
+    """Return the Rényi divergence of order *alpha* in one direction, which rho-zCDP bounds by alpha * rho.
 
     Args:
         one: probabilities that sum to 1.

@@ -43,7 +43,7 @@ class ArrayPairs:
         return np.bincount(self._item, minlength=len(self._numbers))
 
     def users_by_size(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Count users by how many items they have."""
+        """Count users by their number of items."""
         return _histogram(self._sizes, bounds)
 
     def weighted_sums(self, limit: float) -> NDArray[np.int64]:
