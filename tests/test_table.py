@@ -257,10 +257,10 @@ def test_a_query_beyond_the_budget_is_refused_before_data_is_read():
         table.top("item", k=2, epsilon=0.3, budget=budget, bits=_bits(n))
     with pytest.raises(BudgetExceeded):
         table.top("item", k=2, epsilon=0.3, budget=budget, bits=_bits("refused"))
-    assert len(engine.asked) == asked > 5
+    assert len(engine.requests) == asked > 5
     before = budget.spent
     table.top("item", k=2, epsilon=0.05, budget=budget, bits=_bits("small"))
-    assert len(engine.asked) == asked + 1
+    assert len(engine.requests) == asked + 1
     assert before.rho < budget.spent.rho <= budget.limit.rho
 
 
@@ -347,7 +347,7 @@ def test_progress_is_passed_to_the_engine():
     """The engine calls it with shares."""
     engine, progress = TinyEngine(), [].append
     Table(engine, "user").top("item", progress=progress, bits=_bits())
-    assert [given for _, _, given in engine.asked] == [progress]
+    assert [given for _, _, given in engine.requests] == [progress]
 
 
 def test_temporary_tables_are_dropped(tmp_path, monkeypatch):

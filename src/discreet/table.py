@@ -125,13 +125,13 @@ class Table:
             groups_per_user: a bound on the items of one user. It is enforced by keeping that many random items of each
                 user, not trusted; it makes counts smaller and noise smaller.
             rows_per_user_and_item: 1 counts distinct users; a larger number counts rows, at most that many per user
-            and item.
-                domain: all possible items, listed in advance: a list of labels (tuples for several columns), an Arrow
-            table, or a path of a CSV or Parquet file with the item columns. Listed items without rows have a count
-            of 0.
+                and item.
+            domain: all possible items, listed in advance: a list of labels (tuples for several columns), an Arrow
+                table, or a path of a CSV or Parquet file with the item columns. Listed items without rows have a count
+                of 0.
             head_limit: the number of items to read from the engine, at least k; by default max(10 k, 1000).
-                budget: the budget to charge (pay what you get); without one, the guarantee is for this query alone.
-                bits: source of randomness: by default the operating system; a `KeyedBits`, or a `NoiseKey` for
+            budget: the budget to charge (pay what you get); without one, the guarantee is for this query alone.
+            bits: source of randomness: by default the operating system; a `KeyedBits`, or a `NoiseKey` for
                 consistent noise.
             force: True to allow epsilon above 100.
             progress: called with the finished share of the counting.
@@ -180,9 +180,9 @@ class Table:
 
         Args:
             relative_error: the relative error that most counts should stay within, above 0 and below 1; it scales the
-            noise.
-                mechanism: "auto", "head", "two-round", "pcr" or "laplace"; by default laplace with *groups_per_user* or
-            *domain*, otherwise auto on engines that can query user-item pairs, and head on the others.
+                noise.
+            mechanism: "auto", "head", "two-round", "pcr" or "laplace"; by default laplace with *groups_per_user* or
+                *domain*, otherwise auto on engines that can query user-item pairs, and head on the others.
             domain: as in `top`; every listed item is released with a count.
             head_limit: the number of items to read from the engine; by default 10,000.
 
