@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ANALYSTS = 16
 CONNECTIONS = 4
 _LONG = HeadRequest("member_id", ("article", "title", "seniority"), 100_000)
-_ROUNDS = 3
+_ROUNDS = 7
 _FEWEST_QUERIES, _MOST_QUERIES, _MOST_SECONDS = 10, 100, 15.0
 
 
