@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def make_table(name: str) -> UserItems:
-    """Return the table *name* of `GENERATORS`; "name/10" has a tenth of its users, drawn likewise."""
+    """Return the table *name* of `GENERATORS`; "name/10" has a tenth of its users, drawn in the same way."""
     base, _, divisor = name.partition("/")
     seed = int.from_bytes(hashlib.sha256(base.encode()).digest()[:8], "big")
     return GENERATORS[base](int(divisor or 1), np.random.default_rng(seed))

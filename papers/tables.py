@@ -59,7 +59,7 @@ class Tables:
     def made_up(self, name: str) -> UserItems:
         """Return the made-up table *name* (a key of `papers.generators.GENERATORS`).
 
-        "pcr-reddit/10" is a tenth of the users of "pcr-reddit"; likewise for every name and divisor.
+        "NAME/N" is one N-th of the users of "NAME": "pcr-reddit/10" is a tenth of those of "pcr-reddit".
         """
         if ("made up", name) not in self._kept:
             self._kept["made up", name] = make_table(name)

@@ -44,7 +44,7 @@ PAPER_S: dict[tuple[str, str], dict[float, tuple[float, float, float]]] = {
     ("ts-foursquare", TS_RUN): {0.4: (1.00, 0.75, 0.28), 0.8: (1.00, 0.94, 0.39), 1.0: (1.00, 0.94, 0.40)},
     ("ts-foursquare", GUMBEL_RUN): {0.4: (0.70, 0.78, 0.32), 0.8: (0.75, 0.91, 0.46), 1.0: (0.87, 0.97, 0.50)},
 }
-"""Table 3, likewise."""
+"""Table 3, for k = 3, 10, 50."""
 MARKS = {
     TS_RUN: ("tab:orange", "x"),
     TS_PUBLISHED: ("tab:orange", "s"),

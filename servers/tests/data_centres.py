@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import select
 import shutil
-import socket
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -22,6 +18,7 @@ from discreet.service.init_project import CATALOG, write_reads
 from servers import postgres as server_of
 from servers import process
 from servers.tests.budget_schemas import new_schema
+from servers.tests.proxies import SwitchedProxy
 
 _ROOT = Path(__file__).parents[2]
 _PATIENCE_SECONDS = 60
@@ -69,41 +66,6 @@ peers.{other} = "http://127.0.0.1:{proxy}"
 """
 
 
-class _Proxy:
-    """A TCP proxy from its own port to another, which can be cut.
-
-    Args:
-        to: the destination port.
-    """
-
-    def __init__(self, to):
-        self._to = to
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        self.cut = False
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self):
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                threading.Thread(target=self._carry, args=(client,), daemon=True).start()
-
-    def _carry(self, client):
-        with client, contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._to)) as server:
-            while not self.cut:
-                for ready in select.select([client, server], [], [], 0.02)[0]:
-                    data = ready.recv(65_536)
-                    if not data or self.cut:
-                        return
-                    (server if ready is client else client).sendall(data)
-
-    def close(self):
-        """Stop forwarding and close the listener."""
-        self.cut = True
-        self._listener.close()
-
-
 class DataCentre:
     """A data centre: a PostgreSQL store, a service process and the proxy that its peer connects to.
 
@@ -116,7 +78,7 @@ class DataCentre:
     def __init__(self, name, folder, server):
         self.name, self.folder, self._store_url = name, folder, new_schema(server)
         self.port = process.free_port()
-        self.proxy = _Proxy(self.port)
+        self.proxy = SwitchedProxy(("127.0.0.1", self.port))
         self.store = PostgresStore(self._store_url)
         self.keys, self._service = {}, None
         folder.mkdir()

@@ -49,16 +49,33 @@ class Proxy:
             target.shutdown(socket.SHUT_RDWR)
 
 
-class LostCommitProxy:
-    """A proxy that closes the connection in place of the response to the next COMMIT, which the server has made."""
+class SwitchedProxy:
+    """A TCP proxy that closes its connections, and each new one at once, while it is cut.
 
-    def __init__(self, url):
-        parts = urlsplit(url)
-        self._server = parts.hostname, parts.port
+    Args:
+        server: host and port of the server.
+
+    Attributes:
+        port: the proxy's own port.
+        cut: True to close all connections, False to forward again.
+    """
+
+    def __init__(self, server):
+        self._server = server
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = url.replace(f":{parts.port}", f":{self._listener.getsockname()[1]}")
-        self.armed, self.dropped = False, 0
+        self.port = self._listener.getsockname()[1]
+        self.cut = False
         threading.Thread(target=self._serve, daemon=True).start()
+
+    def close(self):
+        """Stop forwarding and close the listener."""
+        self.cut = True
+        self._listener.close()
+
+    def _loses(self, response):
+        """Return True to close the connection in place of sending *response*."""
+        del response
+        return False
 
     def _serve(self):
         with contextlib.suppress(OSError):
@@ -67,17 +84,26 @@ class LostCommitProxy:
                 threading.Thread(target=self._carry, args=(client,), daemon=True).start()
 
     def _carry(self, client):
-        with client, socket.create_connection(self._server) as server, contextlib.suppress(OSError):
-            while True:
-                for ready in select.select([client, server], [], [])[0]:
+        with client, contextlib.suppress(OSError), socket.create_connection(self._server) as server:
+            while not self.cut:
+                for ready in select.select([client, server], [], [], 0.02)[0]:
                     data = ready.recv(65_536)
-                    if not data:
-                        return
-                    if ready is server and self.armed and b"COMMIT\0" in data:
-                        self.armed, self.dropped = False, self.dropped + 1
+                    if not data or self.cut or (ready is server and self._loses(data)):
                         return
                     (server if ready is client else client).sendall(data)
 
-    def close(self):
-        """Accept no more connections."""
-        self._listener.close()
+
+class LostCommitProxy(SwitchedProxy):
+    """A proxy that closes the connection in place of the response to the next COMMIT, which the server has made."""
+
+    def __init__(self, url):
+        parts = urlsplit(url)
+        self.armed, self.dropped = False, 0
+        super().__init__((parts.hostname, parts.port))
+        self.url = url.replace(f":{parts.port}", f":{self.port}")
+
+    def _loses(self, response):
+        if not (self.armed and b"COMMIT\0" in response):
+            return False
+        self.armed, self.dropped = False, self.dropped + 1
+        return True

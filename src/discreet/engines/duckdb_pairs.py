@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from discreet.engines.base import int64_array
-from discreet.engines.pairs import arrow_array
+from discreet.engines.pairs import arrow_array, joined_items, label_names, numbered_items
 from discreet.errors import InexactHead
 from discreet.head_request import Kind
 from discreet.values import LARGEST_BASKET, WEIGHT_UNIT
@@ -51,23 +51,17 @@ class DuckDBPairs:
         self._words = words
         self._connection = connection
         self._run = run
-        self._names = [f"i{n}" for n in range(len(words.request.items))]
+        self._labels = ", ".join(label_names(words))
         self._items = 0
         self._numbers = np.zeros(0, dtype=np.int64)
         self._users_of_size = np.zeros(0, dtype=np.int64)
 
     def create(self) -> None:
         """Write the pairs, and count users by size and by item."""
-        labels, words = ", ".join(self._names), self._words
-        self._write(_ROWS, f"SELECT {labels}, u FROM ({words.rows()}) AS r", words.parameters)
-        self._write(
-            _ITEMS,
-            f"SELECT {labels}, row_number() OVER (ORDER BY {words.ordered()}) - 1 AS item "
-            f"FROM (SELECT DISTINCT {labels} FROM {_ROWS})",
-        )
-        same = words.same if words.request.keep_missing else "{} = {}".format
-        joined = " AND ".join(same(f"d.{name}", f"i.{name}") for name in self._names)
-        pairs = f"{_ROWS} AS d JOIN {_ITEMS} AS i ON {joined}"
+        words = self._words
+        self._write(_ROWS, f"SELECT {self._labels}, u FROM ({words.rows()}) AS r", words.parameters)
+        self._write(_ITEMS, numbered_items(words, _ROWS))
+        pairs = joined_items(words, _ROWS, _ITEMS)
         if self._has_integer_users():
             owner = "u"
         else:
@@ -110,11 +104,12 @@ class DuckDBPairs:
         """Count users by the first scale at which their items fit."""
         cost_of, scale_of = self._by_item(items, costs), self._by_item(items, last_scale)
         last = last_scale.max(initial=0)
+        is_one_scale = (last_scale == last).all()
         users = np.zeros(len(bounds), dtype=np.int64)
         for held, sizes in self._baskets():
             cost = cost_of[held]
             spent = _by_user(cost, sizes)
-            if (last_scale == last).all():  # a user costs the same at every scale up to the last one
+            if is_one_scale:  # a user costs the same at every scale up to the last one
                 users += np.bincount(_bins(spent, bounds[: last + 2])[spent > 0], minlength=len(bounds))
                 continue
             users[0] -= np.count_nonzero(spent == 0)
@@ -142,8 +137,7 @@ class DuckDBPairs:
         numbers = self._numbers[items]
         chosen = pa.table({"item": arrow_array(numbers), "place": arrow_array(np.arange(len(numbers)))})
         self._connection.register(_GIVEN, chosen)
-        names = ", ".join(self._names)
-        table = self._select(f"SELECT {names} FROM {_ITEMS} JOIN {_GIVEN} USING (item) ORDER BY place")
+        table = self._select(f"SELECT {self._labels} FROM {_ITEMS} JOIN {_GIVEN} USING (item) ORDER BY place")
         return table.rename_columns(list(self._words.request.items))
 
     def _by_item(self, items: Ints, values: Ints) -> Ints:

@@ -29,6 +29,26 @@ _EARLY_SCALES = 4
 _FULL_WEIGHT = WEIGHT_UNIT - 1
 
 
+def label_names(words: HeadStatement) -> list[str]:
+    """Return the names of the label columns in relations of pairs: i0, i1, ..."""
+    return [f"i{n}" for n in range(len(words.request.items))]
+
+
+def numbered_items(words: HeadStatement, source: str) -> str:
+    """Return a SELECT of the distinct labels in *source*, numbered from 0 in ascending order of the labels."""
+    labels = ", ".join(label_names(words))
+    number = f"row_number() OVER (ORDER BY {words.ordered()}) - 1 AS item"
+    return f"SELECT {labels}, {number} FROM (SELECT DISTINCT {labels} FROM {source}) AS i"
+
+
+def joined_items(words: HeadStatement, rows: str, items: str) -> str:
+    """Return a join, for use in FROM, of the relation *rows* as d with the numbered *items* as i, by their labels."""
+    same = words.same if words.request.keep_missing else "{} = {}".format
+    return f"{rows} AS d JOIN {items} AS i ON " + " AND ".join(
+        same(f"d.{name}", f"i.{name}") for name in label_names(words)
+    )
+
+
 class SqlPairs(ABC):
     """`discreet.values.UserItemPairs` in standard SQL, on four relations that an engine creates from `_definitions`.
 
@@ -42,24 +62,17 @@ class SqlPairs(ABC):
 
     def __init__(self, words: HeadStatement, prefix: str = "discreet_") -> None:
         self._words = words
-        self._items = [f"i{n}" for n in range(len(words.request.items))]
+        self._items = label_names(words)
         self._distinct, self._users, self._numbered, self._pairs = (
             f"{prefix}{name}" for name in ("distinct", "users", "items", "pairs")
         )
         items = ", ".join(self._items)
-        same = words.same if words.request.keep_missing else "{} = {}".format
-        joined = " AND ".join(same(f"d.{name}", f"i.{name}") for name in self._items)
         few = f"NOT EXISTS (SELECT 1 FROM {self._users} AS m WHERE m.u = d.u AND m.n > {LARGEST_BASKET})"
         self._definitions = {
             self._distinct: f"SELECT DISTINCT {items}, u FROM ({words.rows()}) AS r",
             self._users: f"SELECT u, count(*) AS n FROM {self._distinct} GROUP BY u",
-            self._numbered: (
-                f"SELECT {items}, row_number() OVER (ORDER BY {words.ordered()}) - 1 AS item "
-                f"FROM (SELECT DISTINCT {items} FROM {self._distinct} AS d WHERE {few}) AS i"
-            ),
-            self._pairs: (
-                f"SELECT u, item FROM {self._distinct} AS d JOIN {self._numbered} AS i ON {joined} WHERE {few}"
-            ),
+            self._numbered: numbered_items(words, f"{self._distinct} AS d WHERE {few}"),
+            self._pairs: f"SELECT u, item FROM {joined_items(words, self._distinct, self._numbered)} WHERE {few}",
         }
 
     @abstractmethod
