@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from discreet.client.errors import read_problem
+from discreet.wire.problems import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,8 +29,6 @@ LONGEST_SECONDS = 30.0
 """The longest pause if the service sends no Retry-After."""
 
 _TRANSIENT = frozenset({502, 503, 504})
-_FREE = frozenset({"engine-unavailable", "store-unavailable"})
-"""Problems with a status in `_TRANSIENT` that are not charged, because no data was read."""
 
 
 def pause_before_next(reply: Reply | NoReply, failures: int, waits: int, retries: int, chance: float) -> float | None:
@@ -121,16 +120,19 @@ class Reply:
     @property
     def waits(self) -> bool:
         """True if the service requires the client to wait, which is not a failure."""
-        return self.status == 429 or (self.status == 409 and self._slug == "in-flight")
+        return self.status == 429 or (self.status == 409 and self._is_free)
 
     @property
     def failed(self) -> bool:
         """True if the attempt failed and a retry may succeed."""
-        return self.status in _TRANSIENT and (self._slug is None or self._slug in _FREE)
+        # a proxy's own 502, 503 and 504 hold no problem
+        return self.status in _TRANSIENT and (self.problem is None or self._is_free)
 
     @property
-    def _slug(self) -> str | None:
-        return None if self.problem is None else self.problem.slug
+    def _is_free(self) -> bool:
+        """True if the problem is one that a retry may solve without another charge."""
+        kind = None if self.problem is None else KINDS.get(self.problem.slug)
+        return kind is not None and kind.retry_after is not None
 
 
 @dataclass(frozen=True, slots=True)
