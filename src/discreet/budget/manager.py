@@ -256,7 +256,7 @@ class Report:
         balance: the exact balance.
         epsilon_spent: epsilon of the amount spent, by the tight formula at `conversion`.
         epsilon_left: epsilon of one release that uses the whole remaining amount, by the same formula; rounded down.
-        conversion: the delta of both epsilons; mass that releases may lose comes on top.
+        conversion: the delta of both epsilons, to which the deltas of the releases are added.
         guarantee: the guarantee of all releases in any window as long as the period; None for accounts in observe mode,
             and for limits with a delta of 1 or more.
         published: the same by the paper's Theorem 2, if the limit is that of the account's units and was not exceeded.

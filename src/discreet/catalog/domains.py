@@ -41,6 +41,7 @@ def known_domain(dataset: Dataset, items: tuple[str, ...], engine: Engine) -> pa
     total = math.prod(map(len, labels))
     if total > DOMAIN_MOST:
         return None
+    # As the digits of a number: the labels of the last column change with every row, those of the first most slowly.
     columns, repeated = {}, total
     for item, known in zip(items, labels, strict=True):
         repeated //= len(known)
@@ -104,7 +105,13 @@ def listed_items(domain: Any, items: tuple[str, ...]) -> pa.Table:  # noqa: ANN4
 
     if isinstance(domain, str | Path):
         domain = _read(Path(domain), items)
-    table = _columns(domain, items) if isinstance(domain, pa.Table) else _rows(domain, items)
+    if isinstance(domain, pa.Table):
+        for item in items:
+            if domain.column_names.count(item) != 1:
+                raise UnknownColumn(item, domain.column_names, "column of the domain")
+        table = domain.select(list(items))
+    else:
+        table = _rows(domain, items)
     if table.num_rows == 0:
         raise InputError("the domain is empty; leave it out to release items that are not listed")
     return table
@@ -125,13 +132,6 @@ def _read(path: Path, items: tuple[str, ...]) -> pa.Table:
         return pa.csv.read_csv(path, convert_options=as_text)
     except (pa.ArrowInvalid, OSError):
         raise InputError(f"the domain file {str(path)!r} can be read neither as Parquet nor as CSV") from None
-
-
-def _columns(domain: pa.Table, items: tuple[str, ...]) -> pa.Table:
-    for item in items:
-        if domain.column_names.count(item) != 1:
-            raise UnknownColumn(item, domain.column_names, "column of the domain")
-    return domain.select(list(items))
 
 
 def _rows(domain: Any, items: tuple[str, ...]) -> pa.Table:  # noqa: ANN401 - any iterable

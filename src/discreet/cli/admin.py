@@ -44,9 +44,9 @@ def accounts(**options: Any) -> None:
 
 @admin.command("open")
 @click.argument("account")
-@click.option("--parent", help="The account that is charged too; it never changes.")
+@click.option("--parent", help="The parent account, which is charged too; it never changes.")
 @_limited
-@click.option("--days", type=int, help="Charges stop counting after so many days: how long the data is kept.")
+@click.option("--days", type=int, help="Days after which a charge stops counting, as many as the data is kept.")
 @_changing
 def open_account(
     account: str, parent: str | None, epsilon: float, delta: str, days: int | None, **options: Any

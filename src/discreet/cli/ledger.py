@@ -36,7 +36,7 @@ _FIELDS = (
 
 _store_options = options_of(
     click.option("--config", metavar="FILE", help="Settings of the service.  [default: discreet.toml]"),
-    click.option("--store", metavar="URL", help="Its store, instead of the settings: sqlite:FILE or postgresql://..."),
+    click.option("--store", metavar="URL", help="The store, instead of settings: sqlite:FILE or postgresql://..."),
     click.option(
         "--password-env", metavar="NAME", help="The environment variable that holds the password of the store."
     ),
@@ -50,7 +50,9 @@ def ledger() -> None:
 
 @ledger.command()
 @_store_options
-@click.option("--archive", "archives", multiple=True, metavar="FILE", help="Lines that prune removed; give every file.")
+@click.option(
+    "--archive", "archives", multiple=True, metavar="FILE", help="A file of lines that prune removed; give all of them."
+)
 def verify(archives: Sequence[str], **where: str | None) -> None:
     """Verify all lines and balances, and compare the end with the checkpoint.
 
@@ -75,7 +77,7 @@ def verify(archives: Sequence[str], **where: str | None) -> None:
 @ledger.command()
 @_store_options
 @click.option("--account", metavar="NAME", help="Only lines that name this account.")
-@click.option("--last", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="How many lines.")
+@click.option("--last", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="Number of lines.")
 def show(account: str | None, last: int, **where: str | None) -> None:
     """Print the last lines.
 
@@ -84,7 +86,10 @@ def show(account: str | None, last: int, **where: str | None) -> None:
     with _open_store(**where) as (store, _):
         lines = [line for line in _all_lines(store) if account is None or _mentions(line[1], account)]
     for chain, line in sorted(lines, key=lambda found: found[1].time)[-last:]:
-        click.echo(_format_line(chain, line))
+        act = " ".join(str(line.detail[name]) for name in ("actor", "reason") if name in line.detail)
+        changes = "; ".join(f"{c.account} {c.part} {c.rho:+.4g} {c.delta:+.4g}" for c in line.changes)
+        fields = (line.time[:19], f"{f'{chain}:{line.seq}':>8}", f"{line.kind:<8}", act, changes)
+        click.echo("  ".join(field for field in fields if field))
 
 
 @ledger.command()
@@ -196,13 +201,6 @@ def _mentions(line: LedgerLine, account: str) -> bool:
     return account == named or any(change.account == account for change in line.changes)
 
 
-def _format_line(chain: int, line: LedgerLine) -> str:
-    act = " ".join(str(line.detail[name]) for name in ("actor", "reason") if name in line.detail)
-    changes = "; ".join(f"{c.account} {c.part} {c.rho:+.4g} {c.delta:+.4g}" for c in line.changes)
-    place = f"{chain}:{line.seq}"
-    return "  ".join(part for part in (f"{line.time[:19]}", f"{place:>8}", f"{line.kind:<8}", act, changes) if part)
-
-
 def _as_json(lines: Iterable[tuple[int, LedgerLine]]) -> Iterator[str]:
     for chain, line in lines:
         yield json.dumps({"chain": chain, **line.model_dump()}, ensure_ascii=False) + "\n"
@@ -216,6 +214,7 @@ def _as_csv(lines: Iterable[tuple[int, LedgerLine]]) -> Iterator[str]:
         for row in _csv_rows(chain, line):
             writer.writerow(row)
         yield text.getvalue()
+        # One line at a time: a ledger may be larger than the memory.
         text.seek(0)
         text.truncate()
     yield text.getvalue()
@@ -239,19 +238,19 @@ def _csv_rows(chain: int, line: LedgerLine) -> Iterator[dict[str, Any]]:
         yield shared | change
 
 
-def _write(path: Path, parts: Iterable[str]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        for part in parts:
-            file.write(part)
-        file.flush()
-        os.fsync(file.fileno())
-
-
 def _write_durably(path: Path, parts: Iterable[str]) -> None:
     """Write a file atomically and flush it and its folder to disk."""
     from discreet.release.result import write_atomically
 
-    write_atomically(path, lambda part: _write(part, parts))
+    def write(temporary: Path) -> None:
+        with temporary.open("w", encoding="utf-8", newline="") as file:
+            for part in parts:
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+
+    write_atomically(path, write)
+    # The content is on disk; the name is only after this.
     folder = os.open(path.resolve().parent, os.O_RDONLY)
     try:
         os.fsync(folder)

@@ -74,10 +74,14 @@ class Output:
 
     def write(self, release: Release) -> None:
         """Write the release, the plot and the notes."""
-        if self.output is not None:
-            self._write_file(release, self.output)
-        else:
+        if self.output is None:
             click.echo(self._text(release), nl=False)
+        elif self.form == "parquet":
+            release.to_parquet(self.output)
+        else:
+            from discreet.release.result import write_text
+
+            write_text(self._text(release), self.output)
         if self.plot is not None:
             release.plot(self.plot)
         if not self.quiet:
@@ -105,14 +109,6 @@ class Output:
             click.echo(text, nl=False)
         else:
             write_text(text, self.output)
-
-    def _write_file(self, release: Release, path: Path) -> None:
-        if self.form == "parquet":
-            release.to_parquet(path)
-        else:
-            from discreet.release.result import write_text
-
-            write_text(self._text(release), path)
 
     def _text(self, release: Release) -> str:
         match self.form:

@@ -73,7 +73,7 @@ def _announce(url: str) -> None:
 @click.option("--catalog", metavar="FILE", help="Serve this catalog, instead of example data.")
 @click.option("--store", metavar="URL", help="Keep budgets in this empty PostgreSQL database, instead of a file.")
 @click.option("--password-env", metavar="NAME", help="The environment variable that holds its password.")
-@click.option("--force", is_flag=True, help="Rename existing files.")
+@click.option("--force", is_flag=True, help="Replace existing files, which are renamed.")
 def init(folder: str, *, catalog: str | None, store: str | None, password_env: str | None, force: bool) -> None:
     """Set up a budget service.
 

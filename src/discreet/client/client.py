@@ -409,15 +409,16 @@ def _statement_body(text: str, options: Options, *, rehearse: bool = False) -> b
 
 
 def _body(fields: dict[str, Any], options: Options) -> bytes:
-    given = {name: _plain(value) for name, value in options.items() if value is not None}
+    # JSON has no fractions; as text, the service takes them exactly
+    given = {
+        name: str(value) if isinstance(value, Fraction) else value
+        for name, value in options.items()
+        if value is not None
+    }
     try:
         return json.dumps(fields | given).encode()
     except (TypeError, ValueError, RecursionError):
         raise InputError("a query can hold text, numbers, true, false, null, lists and objects only") from None
-
-
-def _plain(value: object) -> object:
-    return str(value) if isinstance(value, Fraction) else value
 
 
 KEY_VARIABLE = "DISCREET_KEY"

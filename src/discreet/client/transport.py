@@ -103,6 +103,7 @@ class Transport:
                 parts = []
                 for part in response.iter_bytes():
                     parts.append(part)
+                    # httpx limits the pause before each part, not the whole reply
                     if self._runtime.clock() >= deadline:
                         return self._timed_out
                 return Reply(response.status_code, dict(response.headers), b"".join(parts))
@@ -113,6 +114,7 @@ class Transport:
         """Return the reason why there is no reply, without httpx's message, which could show parts of the request."""
         if isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout | httpx.PoolTimeout):
             return self._timed_out
+        # httpx wraps the error of the certificate several times, and has no class of its own for it
         cause: BaseException | None = error
         while cause is not None:
             if isinstance(cause, ssl.SSLCertVerificationError):

@@ -44,7 +44,8 @@ class ArrayPairs:
 
     def users_by_size(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
         """Count users by their number of items."""
-        return _histogram(self._sizes, bounds)
+        bins = np.minimum(np.searchsorted(bounds, self._sizes), len(bounds) - 1)  # the last bin has no upper bound
+        return np.bincount(bins, minlength=len(bounds))
 
     def weighted_sums(self, limit: float) -> NDArray[np.int64]:
         """Add up the weights of every item's users."""
@@ -94,11 +95,6 @@ def weights(share: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return users' weights, in units of 1 / WEIGHT_UNIT, from the share of their items that a bound allows."""
     rounded: NDArray[np.int64] = np.maximum(np.floor(WEIGHT_UNIT * np.minimum(1.0, share)).astype(np.int64) - 1, 0)
     return rounded
-
-
-def _histogram(values: NDArray[np.int64], bounds: NDArray[np.int64]) -> NDArray[np.int64]:
-    bins = np.minimum(np.searchsorted(bounds, values), len(bounds) - 1)
-    return np.bincount(bins, minlength=len(bounds))
 
 
 def _sums(keys: NDArray[np.int64], values: NDArray[np.int64], size: int) -> NDArray[np.int64]:

@@ -127,14 +127,18 @@ class Problem(BaseModel):
     detail: str = Field(description="One sentence: what was wrong, what is allowed.")
     request_id: str = Field(description="Id of the request, as in the log of the service.")
     position: int | None = Field(
-        default=None, description="Where reading the statement or the filter stopped, counted from 0."
+        default=None, description="The offset at which the statement or the filter could not be parsed, counted from 0."
     )
     account: str | None = Field(default=None, description="The account that falls short or is suspended.")
-    needed: Spend | None = Field(default=None, description="What the release could cost that account.")
-    left: Spend | None = Field(default=None, description="What is left of that account.")
-    resets_at: str | None = Field(default=None, description="When some of it is available again; absent if never.")
-    fits: Fitting | None = Field(default=None, description="What would still fit; absent if nothing would.")
-    until: str | None = Field(default=None, description="When the suspension ends by itself.")
+    needed: Spend | None = Field(default=None, description="The worst-case cost of the release to that account.")
+    left: Spend | None = Field(default=None, description="The balance of that account.")
+    resets_at: str | None = Field(
+        default=None, description="The time at which some of it is available again; absent if never."
+    )
+    fits: Fitting | None = Field(
+        default=None, description="The largest value of a parameter that would still fit; absent if none would."
+    )
+    until: str | None = Field(default=None, description="The time at which the suspension ends by itself.")
 
     @property
     def slug(self) -> str:
@@ -235,12 +239,14 @@ def read_body(kind: type[Shape], body: bytes) -> Shape:
     except ValidationError as error:
         sentence = message_of(error)
     else:
+        # JSON parsers do not agree which of two fields of the same name to keep (RFC 8259, section 4), so another one,
+        # such as a proxy's, could have read another request.
         json.loads(body, object_pairs_hook=_refuse_duplicates, parse_int=str, parse_float=str)
         return found
     raise Malformed(sentence)  # outside the except block: pydantic's error may hold values that were sent
 
 
 def _refuse_duplicates(pairs: list[tuple[str, object]]) -> None:
-    """Refuse an object with a repeated field: JSON parsers do not agree on which one to keep (RFC 8259, 4)."""
+    """Refuse an object with a repeated field."""
     if len({name for name, _ in pairs}) < len(pairs):
         raise Malformed("an object in the body has a field twice")

@@ -90,9 +90,16 @@ class Metrics:
         """Count *event*."""
         match event:
             case Requested():
-                self._requested(event)
+                self._count("requests", event.route, str(event.status))
+                self._child(("request_seconds", event.route), self._requests).observe(event.milliseconds / 1000)
+                if event.problem is not None:
+                    self._count("problems", event.problem)
+                if event.release is not None and event.mechanism is not None:  # no `Released` is logged for the cache
+                    self._count("releases", "memory", event.mechanism)
             case Released():
-                self._released(event)
+                self._count("releases", event.source, event.mechanism)
+                self._counters["charged_rho"].inc(event.rho)
+                self._counters["charged_delta"].inc(event.delta)
             case LeasesExpired():
                 self._counters["expired_reservations"].inc(event.ended)
             case Started() | Stopped():
@@ -102,19 +109,6 @@ class Metrics:
                     raise InvariantViolated("only events of the service are counted")
                 name, _, labels = _COUNTED[type(event)]
                 self._count(name, *(getattr(event, label) for label in labels))
-
-    def _requested(self, event: Requested) -> None:
-        self._count("requests", event.route, str(event.status))
-        self._child(("request_seconds", event.route), self._requests).observe(event.milliseconds / 1000)
-        if event.problem is not None:
-            self._count("problems", event.problem)
-        if event.release is not None and event.mechanism is not None:
-            self._count("releases", "memory", event.mechanism)
-
-    def _released(self, event: Released) -> None:
-        self._count("releases", event.source, event.mechanism)
-        self._counters["charged_rho"].inc(event.rho)
-        self._counters["charged_delta"].inc(event.delta)
 
     def maintained(self, ledger_lines: int) -> None:
         """Record that maintenance succeeded just now."""
