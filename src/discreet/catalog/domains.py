@@ -74,21 +74,15 @@ def known_labels(dataset: Dataset, column: str, engine: Engine) -> pa.Array:
         raise InputError(f"the domain of column {column!r} must have from 1 to {DOMAIN_MOST:,} labels")
     if labels.null_count:
         raise InputError(f"the domain of column {column!r} holds a missing label")
-    labels = _plain(labels)
-    if pa.types.is_nested(labels.type) or pc.count_distinct(labels).as_py() < len(labels):
-        raise InputError(f"the domain of column {column!r} holds a label twice, or values that are no labels")
-    return labels
-
-
-def _plain(labels: pa.ChunkedArray) -> pa.Array:
-    """Return text labels as plain strings, without dictionary or other encodings."""
-    import pyarrow as pa
-
+    # Files and engines may encode text as dictionaries, views or large strings; all are labels of type text.
     if pa.types.is_dictionary(labels.type):
         labels = labels.cast(labels.type.value_type)
     if pa.types.is_large_string(labels.type) or pa.types.is_string_view(labels.type):
         labels = labels.cast(pa.string())
-    return labels.combine_chunks()
+    labels = labels.combine_chunks()
+    if pa.types.is_nested(labels.type) or pc.count_distinct(labels).as_py() < len(labels):
+        raise InputError(f"the domain of column {column!r} holds a label twice, or values that are no labels")
+    return labels
 
 
 def listed_items(domain: Any, items: tuple[str, ...]) -> pa.Table:  # noqa: ANN401 - lists, Arrow tables and paths

@@ -49,7 +49,7 @@ class Schedule(Table):
     )
     at: str = Field(
         pattern="^([01][0-9]|2[0-3])?:[0-5][0-9]$",
-        description='The time at which new data is complete, such as "04:00"; if hourly, its minute, such as ":15".',
+        description='The time by which new data is complete, such as "04:00"; if hourly, its minute, such as ":15".',
     )
     zone: Text = Field(description="The time zone of that time, such as Europe/Berlin.")
     day: Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"] | None = Field(
@@ -348,7 +348,7 @@ class Dataset(Table):
     source: Place | None = Field(
         default=None,
         validate_default=True,
-        description="Its files, in place of an engine: a path, a pattern or a URL; relative to the folder of the catalog.",
+        description="Its files, without an engine: a path, a pattern or a URL; relative to the folder of the catalog.",
     )
     table: Text | None = Field(
         default=None, description="The table: with its schema in an engine, or one of several in a DuckDB file."

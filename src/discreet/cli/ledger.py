@@ -211,31 +211,25 @@ def _as_csv(lines: Iterable[tuple[int, LedgerLine]]) -> Iterator[str]:
     writer = csv.DictWriter(text, _FIELDS, lineterminator="\n")
     writer.writeheader()
     for chain, line in lines:
-        for row in _csv_rows(chain, line):
-            writer.writerow(row)
+        shared = {
+            "chain": chain,
+            "seq": line.seq,
+            "time": line.time,
+            "kind": line.kind,
+            "reservation": line.reservation,
+            "actor": line.detail.get("actor"),
+            "reason": line.detail.get("reason"),
+            "detail": json.dumps(line.detail, ensure_ascii=False),
+            "hash": line.hash,
+        }
+        changes: list[dict[str, Any]] = [change.model_dump() for change in line.changes]
+        for change in changes or [{}]:  # a line without changes has a row, too
+            writer.writerow(shared | change)
         yield text.getvalue()
         # One line at a time: a ledger may be larger than the memory.
         text.seek(0)
         text.truncate()
     yield text.getvalue()
-
-
-def _csv_rows(chain: int, line: LedgerLine) -> Iterator[dict[str, Any]]:
-    """Yield a CSV row for each change of a line; a single row if it has no changes."""
-    shared = {
-        "chain": chain,
-        "seq": line.seq,
-        "time": line.time,
-        "kind": line.kind,
-        "reservation": line.reservation,
-        "actor": line.detail.get("actor"),
-        "reason": line.detail.get("reason"),
-        "detail": json.dumps(line.detail, ensure_ascii=False),
-        "hash": line.hash,
-    }
-    changes: list[dict[str, Any]] = [change.model_dump() for change in line.changes]
-    for change in changes or [{}]:
-        yield shared | change
 
 
 def _write_durably(path: Path, parts: Iterable[str]) -> None:

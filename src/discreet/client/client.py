@@ -437,11 +437,11 @@ def find_key(key: str | None, key_file: str | Path | None, environment: Mapping[
     if key is not None and key_file is not None:
         raise InputError("give the key or the file that holds it, not both")
     if key is not None:
-        return _check_key(key, "the key")
+        return _check_key(key, "the argument key")
     if key_file is not None:
-        return _check_key(_read(Path(key_file)), f"what is in {str(key_file)!r}")
+        return _check_key(_read(Path(key_file)), f"the content of {str(key_file)!r}")
     if KEY_VARIABLE in environment:
-        return _check_key(environment[KEY_VARIABLE], f"what is in {KEY_VARIABLE}")
+        return _check_key(environment[KEY_VARIABLE], f"the value of {KEY_VARIABLE}")
     raise InputError(f"a service needs a key: give one, name a file that holds it, or set {KEY_VARIABLE}")
 
 
@@ -461,5 +461,5 @@ def _read(path: Path) -> str:
 def _check_key(key: str, what: str) -> str:
     key = key.strip()
     if not 0 < len(key) <= KEY_LONGEST or not key.isascii() or not key.isprintable() or " " in key:
-        raise InputError(f"{what} is not a key: a key is one word of printable ASCII characters")
+        raise InputError(f"{what} is not a valid key: a key is one word of printable ASCII characters")
     return key

@@ -43,6 +43,7 @@ def pause_before_next(reply: Reply | NoReply, failures: int, waits: int, retries
     if not reply.waits and not (reply.failed and failures <= retries):
         return None
     doublings = (waits if reply.waits else failures) - 1
+    # The exponent is bounded because 2.0 ** 1024 overflows, and a wait has no maximum number of repetitions.
     own = min(FIRST_SECONDS * 2.0 ** min(doublings, 20), LONGEST_SECONDS)
     if reply.retry_after is None:
         return own * (0.5 + chance / 2)
@@ -55,9 +56,10 @@ def read_retry_after(headers: Mapping[str, str]) -> float | None:
     A date is compared with the header Date of the reply, so that the clocks need not agree.
     """
     value = headers.get("retry-after", "").strip()
-    if value.isascii() and value.isdigit() and len(value) <= 9:
+    if value.isascii() and value.isdigit() and len(value) <= 9:  # isdigit() alone accepts "²"
         return float(value)
     try:
+        # TypeError: one of the dates has the zone -0000, and the other has a zone, so they cannot be subtracted.
         then, now = (email.utils.parsedate_to_datetime(text) for text in (value, headers.get("date", "")))
         return max((then - now).total_seconds(), 0.0)
     except (ValueError, TypeError):

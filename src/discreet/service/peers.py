@@ -467,7 +467,7 @@ class ShareRequests:
                 backoff.left -= 1
             elif holding.account.share is not None and is_short(holding.left, holding.limit, holding.total):
                 if found == ENTRIES_MOST:
-                    self._after = before
+                    self._after = before  # the next round begins with this account
                     return
                 found += 1
                 yield name

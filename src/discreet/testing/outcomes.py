@@ -80,7 +80,7 @@ def select(cases: Mapping[str, Sequence[str]], extremes: bool) -> str:
     if extremes:
         rows += [("z", n) for n in range(1, max(map(len, cases.values())))]
     selected = []
-    for user, n in rows:
+    for user, n in rows:  # a type with fewer values begins again with its first extreme one
         cells = [
             f"CAST({values[n if n < len(values) else (n - 1) % (len(values) - 1) + 1]} AS {type_}) AS c{place}"
             for place, (type_, values) in enumerate(cases.items())
@@ -103,7 +103,7 @@ def check_outcomes(with_user: Engine, without_user: Engine, rng: random.Random, 
             _outcome(engine, request, seed) for engine in (with_user, without_user)
         )
         assert error == error_without, f"with the user {error}, without {error_without}: {request}"
-        if request.user != USER:  # the other values are then other users
+        if request.user != USER:  # the values of another column are many users, whose counts may differ by more
             continue
         summed = request.summed
         most = 0 if summed is None else max(map(abs, summed.digits))

@@ -28,9 +28,10 @@ class ArrayPairs:
     ) -> None:
         rows = np.stack([np.asarray(users, dtype=np.int64), np.asarray(items, dtype=np.int64)])
         _, user = np.unique(rows[0], return_inverse=True)
-        key = np.unique(user * (rows[1].max(initial=0) + 1) + rows[1])
+        key = np.unique(user * (rows[1].max(initial=0) + 1) + rows[1])  # a number for each pair, to drop repeated ones
         user, item = np.divmod(key, rows[1].max(initial=0) + 1)
         kept = np.bincount(user)[user] <= largest_basket
+        # Users and items are numbered again, because some have no pairs left.
         self._user = np.unique(user[kept], return_inverse=True)[1]
         present, self._item = np.unique(item[kept], return_inverse=True)
         self._labels = labels

@@ -179,7 +179,7 @@ class AccountSpending(Reply):
 
 
 class Reached(Reply):
-    """How many days it takes analysts to use up a percentage of their limits."""
+    """The days in which analysts use up a percentage of their limits."""
 
     percent: int = Field(description="Percent of the limit, by rho or delta, whichever is used up first.")
     analysts: list[float] = Field(

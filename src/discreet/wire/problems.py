@@ -218,6 +218,7 @@ _SENTENCES = {
 def message_of(error: ValidationError) -> str:
     """Return the first error as one sentence, which shows names of fields but no values that were sent."""
     first = error.errors(include_url=False, include_input=False)[0]
+    # pydantic adds the names of validators and of the types of a union to the location.
     place = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("constrained-", "function-")))
     if not place:
         place = "the body"

@@ -136,7 +136,7 @@ class Metrics:
             name, *labels = wanted
             bounded = [self._bounded(f"{name} {place}", label) for place, label in enumerate(labels)]
             found = metric.labels(*bounded) if bounded else metric
-            if bounded == labels:
+            if bounded == labels:  # a label that became "other" is not kept: there is no bound on their number
                 self._children[wanted] = found
         return found
 
