@@ -91,6 +91,7 @@ class UnknownColumn(InputError):
     def __init__(self, name: str, known: Iterable[str], role: str = "column") -> None:
         columns = list(known)
         self.name = name
+        # Matched without case, and shown as the table spells it.
         matches = difflib.get_close_matches(name.casefold(), [c.casefold() for c in columns], n=1)
         self.nearest = next((c for c in columns if matches and c.casefold() == matches[0]), None)
         hint = f"did you mean {self.nearest!r}?" if self.nearest else f"the columns are {', '.join(map(repr, columns))}"

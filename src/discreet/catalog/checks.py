@@ -110,7 +110,7 @@ def _fits(column: Column, labels: pa.Array) -> bool:
     }[column.type]
     if is_type(labels.type):
         return True
-    try:
+    try:  # Arrow casts value by value, and raises for text that is not of the type
         labels.cast(type_)
     except pa.ArrowException:
         return False

@@ -201,6 +201,7 @@ def starts_between(first: Any, last: Any, each: Period | int) -> Iterator[Label]
         for hours in range((last - start) // datetime.timedelta(hours=1) + 1):
             yield start + datetime.timedelta(hours=hours)
     elif each == "month":
+        # Months are counted from January of year 0, so that month // 12 is the year.
         for month in range(12 * first.year + first.month - 1, 12 * last.year + last.month):
             yield datetime.date(month // 12, month % 12 + 1, 1)
     else:
@@ -216,6 +217,7 @@ def _labels_between(between: LabelRange, type_: ColumnType, each: Period | int |
         raise invalid("must be a list: ranges are of dates, of whole numbers and of hours")
     if not (_is_label(between.first, type_) and _is_label(between.last, type_) and between.first <= between.last):
         raise invalid(f"must be from a first to a last label, which is not before it: {_LABELS[type_][1]}")
+    # One more than allowed is enough to refuse it: a range may have 10^18 labels.
     return _check_count(list(itertools.islice(starts_between(between.first, between.last, each), DOMAIN_MOST + 1)))
 
 
@@ -251,7 +253,7 @@ class Column(Table):
     @classmethod
     def _check_each(cls, each: Period | int, info: ValidationInfo) -> Period | int:
         type_ = info.data.get("type")
-        kind = Derived("", "", each).kind
+        kind = Derived("", "", each).kind  # it depends on nothing but `each`
         if type_ is not None and KINDS[cast("ColumnType", type_)] is not kind:
             raise invalid(f"needs a column declared {next(name for name in KINDS if KINDS[name] is kind)}")
         return each
@@ -457,6 +459,7 @@ class Dataset(Table):
 
     def groups_of(self, items: tuple[str, ...]) -> int | None:
         """Return the bound on the groups of one user that are counted when grouping by *items*, or None."""
+        # A user with a labels in one column and b in another is in at most a * b groups of both.
         each = [self.columns[item].groups_per_user for item in items]
         bounds = [self.groups_per_user, None if None in each or not each else math.prod(filter(None, each))]
         return min((bound for bound in bounds if bound is not None), default=None)

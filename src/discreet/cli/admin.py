@@ -155,7 +155,7 @@ def _send(options: dict[str, Any], method: str, path: str, body: dict[str, Any] 
 
     headers = {"Authorization": f"Bearer {find_key(None, options['key_file'], os.environ)}"}
     parameters = {}
-    if "reason" in options:
+    if "reason" in options:  # a change; DELETE has no body, so its reason is in the URL
         headers["Idempotency-Key"] = secrets.token_hex(16)
         parameters = {"reason": options["reason"]} if body is None else {}
         body = None if body is None else {**body, "reason": options["reason"]}

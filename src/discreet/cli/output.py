@@ -149,6 +149,7 @@ def check_writable(path: Path, *, force: bool) -> None:
     if not path.parent.is_dir():
         raise InputError(f"there is no folder {str(path.parent)!r} to write {path.name!r} into")
     try:
+        # Permissions alone do not show that a file system is read-only or that root may write.
         tempfile.TemporaryFile(dir=path.parent).close()
     except OSError:
         raise InputError(f"the folder {str(path.parent)!r} does not allow writing {path.name!r}") from None
@@ -181,7 +182,7 @@ class Progress:
 
     def __call__(self, share: float) -> None:
         """Show that *share* of the work is done."""
-        if not self._shown or time.monotonic() - self._start < 1:
+        if not self._shown or time.monotonic() - self._start < 1:  # most queries end before a bar is of use
             return
         if self._bar is None:
             self._bar = click.progressbar(length=1000, label=self._label, file=sys.stderr)

@@ -180,7 +180,7 @@ def admin(config: str, reason: str) -> None:
     made, record = make_key("admin", None, time.time_ns() // 1_000, secrets.token_bytes)
     try:
         store = open_store(settings.store, os.environ, utc_now)
-    except StoreInUse:
+    except StoreInUse:  # one process may open an SQLite store, so the service itself has to add the key
         if settings.store.file is None:
             raise
         write_key_file(settings.store.file, made, record, reason)

@@ -448,14 +448,14 @@ def find_key(key: str | None, key_file: str | Path | None, environment: Mapping[
 def _read(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            content = file.read(KEY_LONGEST + 2)
+            content = file.read(KEY_LONGEST + 2)  # one character too many, and a line break
             readable = stat.S_IMODE(path.stat().st_mode) & (stat.S_IRGRP | stat.S_IROTH)
     except OSError as error:
         reason = (error.strerror or "no access").lower()
         raise InputError(f"the key {str(path)!r} cannot be read: {reason}") from None
     if readable:
         warnings.warn(f"others can read the key; chmod 600 {path}", stacklevel=4)
-    return content.decode("latin-1")
+    return content.decode("latin-1")  # cannot fail; a key with other than ASCII characters is refused next
 
 
 def _check_key(key: str, what: str) -> str:

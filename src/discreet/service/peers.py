@@ -258,11 +258,11 @@ class Peers:
                     body += part
                     if len(body) > BODY_MOST_BYTES:
                         raise PeerUnreachable
-            if response.status_code != httpx.codes.OK:
+            if response.status_code != httpx.codes.OK:  # after the body, so that the connection can be used again
                 raise PeerUnreachable
             return read_body(kind, body)
         except (httpx.HTTPError, httpx.InvalidURL, InputError):
-            raise PeerUnreachable from None
+            raise PeerUnreachable from None  # their texts may hold parts of the message
 
     def _exchange_with(self, name: str, url: str, round_: Round) -> None:
         """Request shares of one data centre, and send it pending shares and receipts."""
@@ -422,6 +422,7 @@ class ShareRequests:
         """Record the worst-case cost of a refused query."""
         needed = Amount.of(refusal.needed)
         with self._lock:
+            # The largest of each part, not the sum: a share is for one such query.
             self._needs[refusal.account] = self._needs.get(refusal.account, NOTHING).most(needed)
 
     def need(self, account: str) -> Amount:

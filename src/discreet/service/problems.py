@@ -200,7 +200,7 @@ def problem_of(error: Exception) -> ProblemAnswer:
         case Unauthorized():
             headers = {"WWW-Authenticate": "Bearer"}
         case TooManyRequests():
-            headers = {"Retry-After": str(math.ceil(error.seconds))}
+            headers = {"Retry-After": str(math.ceil(error.seconds))}  # the header has whole seconds
         case Suspended():
             more = {"account": error.account, "until": iso_time(error.until_us)}
         case BudgetRefused():

@@ -261,7 +261,7 @@ def describe_exception(error: BaseException) -> tuple[str, tuple[str, ...]]:
     names: list[str] = []
     frames: list[str] = []
     cause: BaseException | None = error
-    while cause is not None and len(names) < CAUSES_MOST:
+    while cause is not None and len(names) < CAUSES_MOST:  # causes may form a cycle
         names.append(type(cause).__name__)
         trace = cause.__traceback__
         while trace is not None:
@@ -280,7 +280,7 @@ EVENT_NAMES: Mapping[type, str] = {
 
 _LEVELS: Mapping[type, Level] = {Failed: "error", Forfeited: "warning"}
 _PLAIN = frozenset((str, int, float, bool, type(None)))
-_JSON = json.JSONEncoder(ensure_ascii=False, check_circular=False)
+_JSON = json.JSONEncoder(ensure_ascii=False, check_circular=False)  # plain values have no cycles
 
 
 class Log(Protocol):
@@ -336,6 +336,7 @@ def fields_of(event: Event) -> dict[str, Any]:
     for name in type(event).__slots__:
         value = getattr(event, name)
         parts = value if type(value) is tuple else (value,)
+        # By exact type: a subclass of str could be rendered as anything.
         if not _PLAIN.issuperset(map(type, parts)):
             raise InvariantViolated("only plain values of an event may be logged")
         if value is not None and value != ():

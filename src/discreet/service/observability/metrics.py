@@ -83,7 +83,7 @@ class Metrics:
         self._ledger = Gauge("discreet_ledger_lines", "Lines of the ledger.", registry=self.registry)
         self._maintained_at = clock()
         age = Gauge("discreet_maintenance_age_seconds", "Since maintenance last succeeded.", registry=self.registry)
-        age.set_function(lambda: self._clock() - self._maintained_at)
+        age.set_function(lambda: self._clock() - self._maintained_at)  # grows even if the thread has ended
         Gauge("discreet_info", "What runs.", ["version"], registry=self.registry).labels(__version__).set(1)
 
     def event(self, event: Event) -> None:
