@@ -189,21 +189,33 @@ def test_the_server_releases_the_locks_of_a_hanging_process(open_store, monkeypa
     assert units(store, "ann") == (0, 6, 0)
 
 
+class Crash:
+    """Crashes the server of a folder: at once and started again if called, or stopped until it is started."""
+
+    def __init__(self, folder):
+        self._data = folder / "data"
+
+    def __call__(self):
+        """Crash the server and start it again; it starts also if it was stopped."""
+        self._control("restart", "--mode=immediate", f"--log={self._data / 'again.log'}")
+
+    def stop(self):
+        """Stop the server as in a crash."""
+        self._control("stop", "--mode=immediate")
+
+    def _control(self, command, *options):
+        server_of._run([server_of._programs() / "pg_ctl", command, "--pgdata", self._data, "--wait", *options])
+
+
 @pytest.fixture(scope="module")
 def own_server(tmp_path_factory):
-    """Return the URL of a server for crash tests and a function to crash it; asynchronous commits do not survive."""
+    """Return the URL of a server for crash tests and its `Crash`; asynchronous commits do not survive."""
     folder = tmp_path_factory.mktemp("crashing")
     url = server_of.start(folder)
     with server_of.owner(url) as db:
         db.execute("ALTER SYSTEM SET wal_writer_delay = '10s'")
         db.execute("SELECT pg_reload_conf()")
-
-    def crash():
-        data = folder / "data"
-        control = [server_of._programs() / "pg_ctl", "restart", "--pgdata", data, "--mode=immediate"]
-        server_of._run([*control, "--wait", f"--log={data / 'again.log'}"])
-
-    yield url, crash
+    yield url, Crash(folder)
     server_of.stop(folder)
 
 

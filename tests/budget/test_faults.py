@@ -370,6 +370,7 @@ def test_a_restored_backup_is_behind_its_checkpoint(tmp_path):
     """F12: an older copy of the database is consistent, and refused."""
     checkpointer = _checkpointer(tmp_path)
     store = _small(tmp_path)
+    checkpointer.begin(store)
     manager = BudgetManager(store, map(str, itertools.count()).__next__, checkpointer=checkpointer)
     spend(store, claim("a"))
     manager.maintain()
@@ -393,6 +394,7 @@ def test_pruning_keeps_the_lines_of_the_last_checkpoint(tmp_path):
     """F12: the checkpoint accepts the pruned store, but not an unpruned copy or one pruned in another way."""
     checkpointer = _checkpointer(tmp_path)
     store = _small(tmp_path)
+    checkpointer.begin(store)
     spend(store, claim("a"))
     store.close()
     shutil.copy(tmp_path / "budget.db", tmp_path / "backup")
@@ -414,7 +416,7 @@ def test_a_new_store_cannot_replace_one_with_checkpoints(tmp_path):
     """An empty store would refund all charges."""
     checkpointer = _checkpointer(tmp_path)
     store = _small(tmp_path)
-    checkpointer.write(store)
+    checkpointer.begin(store)
     other = SQLiteStore(None, FakeClock())
     with pytest.raises(StoreBehind, match="another store"):
         checkpointer.check(other)
@@ -423,11 +425,38 @@ def test_a_new_store_cannot_replace_one_with_checkpoints(tmp_path):
         one.close()
 
 
+@pytest.mark.parametrize("lose", ["removed", "emptied", "cut off"])
+def test_a_store_whose_checkpoints_are_lost_may_be_an_older_copy(lose, tmp_path):
+    """F12: the file is created with the store, so without it neither the next manager nor a running one serves."""
+    checkpointer, file = _checkpointer(tmp_path), tmp_path / "checkpoints"
+    store = SQLiteStore(tmp_path / "budget.db", FakeClock())
+    manager = BudgetManager(store, map(str, itertools.count()).__next__, checkpointer=checkpointer)  # a new store
+    store.create(account("ann", 1_000), ACT)
+    manager.maintain()
+    before = file.read_bytes()
+    file.unlink()
+    if lose != "removed":
+        file.write_bytes(b"" if lose == "emptied" else b'\n{"content": "cut')
+    for refused in (
+        lambda: BudgetManager(store, str, checkpointer=checkpointer),
+        manager.maintain,
+        manager.verify,
+        lambda: manager.reserve("ann", key_of("a"), UNIT),
+        lambda: checkpointer.write(store),
+    ):
+        with pytest.raises(StoreBehind):
+            refused()
+    file.write_bytes(before)
+    manager.maintain()
+    assert manager.reserve("ann", key_of("a"), UNIT)
+    store.close()
+
+
 def test_incomplete_checkpoints_are_ignored(tmp_path):
     """A checkpoint is read only if it is complete; what a crash truncated is ignored."""
     checkpointer = _checkpointer(tmp_path)
     store = _small(tmp_path)
-    checkpointer.write(store)
+    checkpointer.begin(store)
     written = (tmp_path / "checkpoints").read_text()
     with (tmp_path / "checkpoints").open("a") as out:
         out.write('\n{"said": "cut o')
@@ -449,6 +478,7 @@ def test_an_unchanged_store_gets_no_second_checkpoint(tmp_path):
     """An idle store is compared every ten seconds, and its file of checkpoints does not grow."""
     checkpointer = _checkpointer(tmp_path)
     store = _small(tmp_path)
+    checkpointer.begin(store)
     for _ in range(3):
         checkpointer.write(store)
     before = (tmp_path / "checkpoints").read_text()

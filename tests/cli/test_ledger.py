@@ -50,10 +50,8 @@ def test_a_valid_ledger_verifies(run, folder):
     ran = run("ledger", "verify")
     assert (ran.code, ran.out) == (0, "sound: 7 lines, 3 accounts; its end is that of the last checkpoint\n")
     named = run("ledger", "verify", "--store", "sqlite:budget.db")
-    assert (named.code, named.out) == (
-        0,
-        "sound: 7 lines, 3 accounts; its end is not checked: there are no checkpoints\n",
-    )
+    unchecked = "its end is not checked, so a rollback cannot be excluded: there are no checkpoints"
+    assert (named.code, named.out) == (0, f"sound: 7 lines, 3 accounts; {unchecked}\n")
     assert run("ledger", "verify", "--config", folder / "discreet.toml").out == ran.out
 
 
@@ -83,6 +81,46 @@ def test_external_changes_are_detected(run, statement):
     ran = run("ledger", "verify")
     assert (ran.code, ran.out, ran.err.count("\n")) == (3, "", 1)
     assert "cannot be trusted" in ran.err
+
+
+def test_a_ledger_without_its_checkpoint_may_be_an_older_copy(run, folder):
+    """F12, T25: exit code 3 until an operator accepts the store, which the ledger records; then as before."""
+    checkpoints, accept = folder / "checkpoints.log", ["accept", "--reason", "the disk was lost"]
+    assert "nothing to accept" in run("ledger", *accept).err
+    for lose in (checkpoints.unlink, lambda: checkpoints.write_bytes(b""), lambda: checkpoints.write_bytes(b"{cut")):
+        lose()
+        for command in (["ledger", "verify"], ["serve"], ["key", "admin", "--reason", "lost"]):
+            ran = run(*command)
+            assert (ran.code, ran.out, ran.err.count("\n")) == (3, "", 1), command
+            assert "a rollback to an older copy of the store cannot be excluded" in ran.err
+        lines = int(run("ledger", "verify", "--store", "sqlite:budget.db").out.split()[1])
+        ran = run("ledger", *accept)
+        assert (ran.code, ran.out) == (
+            0,
+            f"accepted: {lines} lines, as they are; 'checkpoints.log' has the first checkpoint\n",
+        )
+        (line,) = run("ledger", "show", "--last", 1).out.splitlines()
+        assert "discreet the disk was lost" in line
+        assert run("ledger", "verify").out.startswith(f"sound: {lines + 1} lines")
+        assert "nothing to accept" in run("ledger", *accept).err
+
+
+def test_a_ledger_that_was_changed_is_not_accepted(run, folder):
+    """Accepting means that lines may be missing at the end, not that the others may be wrong."""
+    (folder / "checkpoints.log").unlink()
+    tamper("DELETE FROM budget_ledger WHERE seq = 3")
+    ran = run("ledger", "accept", "--reason", "why not")
+    assert (ran.code, "cannot be trusted" in ran.err) == (3, True)
+    assert not (folder / "checkpoints.log").exists()
+
+
+def test_without_checkpoints_in_the_settings_there_is_nothing_to_accept(run, folder):
+    """Exit code 2; the service starts without them anyway."""
+    settings = folder / "discreet.toml"
+    text = settings.read_text()
+    settings.write_text(text[: text.index("[checkpoints]")] + text[text.index("[defaults]") :])
+    ran = run("ledger", "accept", "--reason", "why not")
+    assert (ran.code, "no section checkpoints" in ran.err) == (2, True)
 
 
 @pytest.mark.usefixtures("folder")

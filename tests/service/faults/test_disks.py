@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
 import shutil
 import sys
+from fractions import Fraction
 
 import apsw
 import httpx
@@ -12,11 +14,12 @@ import pyarrow.parquet
 import pytest
 
 from discreet.budget.errors import StoreBehind
+from discreet.budget.model import Account
 from discreet.errors import InputError
 from discreet.values import Cost
 from tests.service.deployment import CHECKPOINTS, TOP, Deployment, slug, table_of
 
-from .processes import Process, serving
+from .processes import WITHIN, Process, serving, stepping_store
 
 NAME = "the bad disk of a service"
 
@@ -95,6 +98,49 @@ def test_a_disk_that_is_full_at_settlement_releases_nothing(disk, deployment, mo
         assert service.balance().forfeited == service.balance().spent != Cost()
         assert service.ask(key="once").status_code == 200
         assert service.balance().used == service.balance().spent
+
+
+ROUNDS = int(os.environ.get("DISCREET_ROUNDS", "1"))
+"""How often the store fails at each step below."""
+
+
+@pytest.mark.parametrize("event", ["start", "settle"])
+def test_runs_that_a_failing_store_loses_are_charged_and_suspend_nobody(event, tmp_path, monkeypatch):
+    """I3: the store fails at each step of the transaction; what was held pays for the retry, at once."""
+    wide = Account("ann@sales", Cost(Fraction(10**6), Fraction(1, 2)), Fraction(3, 4))
+    deployment = Deployment(tmp_path / "deployment", accounts=[wide])
+    armed = []  # the step at which the store fails, once
+
+    def step(name):
+        if name in armed:
+            armed.clear()
+            raise apsw.FullError
+
+    monkeypatch.setattr("discreet.service.app.open_store", functools.partial(stepping_store, step))
+    with deployment.open() as service:
+        for n, where in enumerate(WITHIN[event] * ROUNDS):
+
+            def fail_at_start(where=where):
+                armed.append(where)
+
+            def fail_at_settlement(count, _, where=where):
+                head = count()
+                armed.append(where)
+                return head
+
+            service.engines.check = fail_at_start if event == "start" else None
+            service.engines.head = fail_at_settlement if event == "settle" else None
+            question, before = TOP.replace("GROUP", f"WHERE article <> '{n}' GROUP"), service.balance().spent
+            refused = service.ask(question, key=str(n), epsilon=0.1)
+            assert (refused.status_code, slug(refused), armed) == (503, "store-unavailable", []), where
+            service.engines.check = service.engines.head = None
+            held = service.balance().spent
+            assert (held == before) is (event == "start" and where != "committed"), where
+            assert service.ask(question, key=str(n), epsilon=0.1).status_code == 200, where
+            assert service.balance().spent == service.balance().used, where
+            assert held == before or service.balance().used.within(held), where
+        assert service.manager.verify().failures == {}
+        assert service.balance().suspended_until_us is None
 
 
 def test_a_failed_disk_stops_answers_until_the_service_is_restarted(disk, deployment):
