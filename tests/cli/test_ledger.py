@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import io
@@ -9,11 +10,13 @@ import json
 import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
 
 import apsw
 import pytest
 
 from discreet.budget.model import AdminAction
+from discreet.errors import DiscreetError
 from discreet.service.app import open_service
 from discreet.service.settings import load_settings
 from discreet.values import Cost
@@ -246,6 +249,46 @@ def test_a_file_that_cannot_be_read_is_reported(run, arguments, code, sentence):
     ran = run("ledger", *arguments)
     assert (ran.code, ran.out) == (code, "")
     assert sentence in ran.err
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_damaged_store_gets_one_sentence_from_every_command(run, folder, seed):
+    """F11: a page of garbage or of zeros, changed bytes, a part of the file; whichever command reads it."""
+    random = Random(seed)  # noqa: S311
+    whole, settings = (folder / "budget.db").read_bytes(), folder / "discreet.toml"
+    refused = 0
+    for _ in range(10):
+        at = random.randrange(len(whole))
+        page = at // 4096 * 4096
+        damage = {
+            "garbage": lambda page=page: whole[:page] + random.randbytes(4096) + whole[page + 4096 :],
+            "zeros": lambda page=page: whole[:page] + bytes(4096) + whole[page + 4096 :],
+            "bytes": lambda at=at: whole[:at] + random.randbytes(9) + whole[at + 9 :],
+            "part": lambda at=at: whole[:at],
+        }
+        damaged = random.choice([*damage.values()])()
+        for command in (
+            *(["ledger", name] for name in ("verify", "show", "export")),
+            ["ledger", "export", "--format", "csv"],
+            ["ledger", "prune", "--before", "2020-01-01", "--archive", "old.jsonl", "--reason", "old", "--force"],
+            ["key", "admin", "--reason", "lost"],
+            ["serve"],
+        ):
+            for rest in ("-wal", "-shm"):
+                (folder / f"budget.db{rest}").unlink(missing_ok=True)
+            (folder / "budget.db").write_bytes(damaged)
+            if command == ["serve"]:  # without waiting for requests
+                with (
+                    contextlib.suppress(DiscreetError),
+                    open_service(load_settings(settings), {}, io.StringIO()) as served,
+                ):
+                    served.maintenance.once()
+                continue
+            ran = run(*command)
+            assert ran.code in {0, 2, 3}, command
+            assert ran.err.count("\n") == (ran.code > 0), command
+            refused += ran.code > 0
+    assert refused > 10
 
 
 @pytest.mark.usefixtures("folder")

@@ -199,9 +199,13 @@ def _all_lines(store: BudgetStore | LedgerFile) -> Iterator[tuple[int, LedgerLin
 
 
 def _with_chain(line: Line) -> tuple[int, LedgerLine]:
+    from discreet.budget.errors import LedgerBroken
     from discreet.service.serializers import ledger_line_of
 
-    return line.chain, ledger_line_of(line)
+    try:
+        return line.chain, ledger_line_of(line)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # of a value that is damaged
+        raise LedgerBroken("a line cannot be read", line.chain, line.seq) from None
 
 
 def _archived(file: Path) -> Iterator[Line]:

@@ -68,11 +68,20 @@ def disk(monkeypatch):
 def test_a_full_disk_changes_nothing_and_the_store_recovers_when_there_is_room(disk, deployment):
     """F11: an answer that cannot be written is not sent; the retry is charged once, by the same service."""
     with deployment.open() as service:
+        service.maintenance.once()
+        assert service.send("GET", "/readyz", None).status_code == 200
         disk.full = True
         refused = service.ask(key="once")
         assert (refused.status_code, slug(refused), refused.headers["retry-after"]) == (503, "store-unavailable", "2")
         assert service.engines.queried == 0
+        ready = service.send("GET", "/readyz", None)
+        assert (ready.status_code, ready.json()["checks"]["store"]) == (503, "unavailable"), "from the first failure on"
+        service.clock.pass_(seconds=10)  # a heartbeat at the same moment would not write
+        service.maintenance.once()
+        assert service.send("GET", "/readyz", None).status_code == 503, "the disk is still full"
         disk.full = False
+        service.maintenance.once()
+        assert service.send("GET", "/readyz", None).status_code == 200
         answered = service.ask(key="once")
         assert answered.status_code == 200
         assert service.balance().used == service.balance("sales").used == service.balance().spent
@@ -158,7 +167,8 @@ def test_a_failed_disk_stops_answers_until_the_service_is_restarted(disk, deploy
         assert slug(service.ask(key="once")) == "store-unavailable"
         assert slug(service.ask(key="another", epsilon=0.5)) == "store-unavailable"
         assert service.engines.queried == 1
-        assert service.send("GET", "/readyz", None).json()["checks"]["maintenance"] == "stale"
+        checks = service.send("GET", "/readyz", None).json()["checks"]
+        assert (checks["maintenance"], checks["store"]) == ("stale", "unavailable")
     deployment.clock.pass_(minutes=10)
     with deployment.open() as service:
         service.manager.maintain()

@@ -241,15 +241,13 @@ class SQLiteStore(BudgetStore):
             if self._path is not None:
                 check_disk(self._path)
                 self._lock = stack.enter_context(contextlib.closing(lock(self._path)))
-            try:
+            with _translate_errors():
                 self._db = stack.enter_context(contextlib.closing(self._open()))
                 connection = SQLiteConnection(self._db, step)
                 self._id = _prepare(self._db)
                 if self._path is not None:
                     self._reader = apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)
                     self._configure(self._reader)
-            except apsw.Error as error:
-                raise StoreUnavailable("the file of the budget store cannot be opened") from error
             stack.pop_all()
         self._writer = Writer(self._db, lambda: Transaction(connection, self._seen_us, guard_us, step), step)
 
@@ -257,7 +255,7 @@ class SQLiteStore(BudgetStore):
     def id(self) -> str:
         return self._id
 
-    def write(self, work: Callable[[Transaction], Answer], *, repeat: bool) -> Answer:  # noqa: ARG002 - never in doubt
+    def _write(self, work: Callable[[Transaction], Answer], *, repeat: bool) -> Answer:  # noqa: ARG002 - never in doubt
         answer, now_us = self._writer.run(lambda transaction: (work(transaction), transaction.clock.now_us))
         self._seen_us = max(self._seen_us, now_us)
         return answer
@@ -265,11 +263,8 @@ class SQLiteStore(BudgetStore):
     def read(self, work: Callable[[Connection], Answer]) -> Answer:
         if self._reader is None:
             return self._writer.run(lambda transaction: work(transaction.db))
-        try:
-            with self._reading:
-                return work(SQLiteConnection(self._reader))
-        except (apsw.Error, apsw.ConnectionClosedError) as error:
-            raise StoreUnavailable("the budget store cannot be read now") from error
+        with self._reading, _translate_errors():
+            return work(SQLiteConnection(self._reader))
 
     def close(self) -> None:
         self._writer.close()
@@ -283,8 +278,7 @@ class SQLiteStore(BudgetStore):
     def _snapshot(self, work: Callable[[Connection], Answer]) -> Answer:
         if self._path is None:
             return self.read(work)
-        db = apsw.Connection(str(self._path), apsw.SQLITE_OPEN_READONLY)
-        with contextlib.closing(db):
+        with _translate_errors(), contextlib.closing(apsw.Connection(str(self._path), apsw.SQLITE_OPEN_READONLY)) as db:
             self._configure(db)
             db.execute("BEGIN")  # one snapshot, while other connections continue to write
             return work(SQLiteConnection(db))
@@ -316,30 +310,44 @@ class LedgerFile:
 
     def __init__(self, path: Path) -> None:
         check_library(apsw.sqlite_lib_version())
-        try:
+        with _translate_errors():
             self._db = _open_snapshot(path)
             _register_sha256(self._db)
             self._connection = SQLiteConnection(self._db)
             self.id = _check_version(self._db)
-        except (apsw.Error, ValueError) as error:
-            raise StoreUnavailable("the file of the budget store cannot be read") from error
 
     def heads(self) -> tuple[Head, ...]:
         """Return the last line of every chain that has one, by chain."""
-        return tuple(Head(*row) for row in self._connection.query((statements.HEADS, ()))[0])
+        with _translate_errors():
+            return tuple(Head(*row) for row in self._connection.query((statements.HEADS, ()))[0])
 
     def lines(self, chain: int = 0, after: int = 0, most: int | None = None) -> Iterator[Line]:
         """Yield the lines of a chain in order, as `BudgetStore.lines` does."""
-        (rows,) = self._connection.query((statements.LINES, (chain, after, LAST if most is None else most)))
+        with _translate_errors():
+            (rows,) = self._connection.query((statements.LINES, (chain, after, LAST if most is None else most)))
         return iter([Line(*row) for row in rows])
 
     def verify(self, archived: Sequence[Iterable[Line]] = ()) -> LedgerTotals:
         """Check the whole ledger and all tables against it, as `BudgetStore.verify` does."""
-        return verify(self._connection, archived)
+        with _translate_errors():
+            return verify(self._connection, archived)
 
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+
+@contextlib.contextmanager
+def _translate_errors() -> Iterator[None]:
+    """Translate errors of a connection into `StoreUnavailable`, without SQLite's message, which may hold values."""
+    try:
+        yield
+    except (apsw.CorruptError, apsw.NotADBError, UnicodeDecodeError) as error:
+        raise StoreUnavailable(
+            "the file of the budget store cannot be read: it is damaged, or no SQLite database; restore it from a backup"
+        ) from error
+    except apsw.Error as error:
+        raise StoreUnavailable("the file of the budget store cannot be opened or read now") from error
 
 
 def check_library(version: str) -> None:
