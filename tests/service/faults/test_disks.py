@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-import sys
 from fractions import Fraction
 
 import apsw
@@ -17,52 +16,25 @@ from discreet.budget.errors import StoreBehind
 from discreet.budget.model import Account
 from discreet.errors import InputError
 from discreet.values import Cost
+from tests.budget.bad_disk import BadDisk, failing
 from tests.service.deployment import CHECKPOINTS, TOP, Deployment, slug, table_of
 
 from .processes import WITHIN, Process, serving, stepping_store
 
-NAME = "the bad disk of a service"
-
-
-class BadDisk(apsw.VFS):
-    """A disk that can be set to be full, or to fail on flush."""
-
-    def __init__(self):
-        self.full = self.broken = False
-        super().__init__(NAME, "")
-
-    def xOpen(self, name, flags):  # noqa: N802 - SQLite's name
-        """Open a file on it."""
-        return _BadFile(self, name, flags)
-
-
-class _BadFile(apsw.VFSFile):
-    def __init__(self, disk, name, flags):
-        self._disk = disk
-        super().__init__("", name, flags)
-
-    def xWrite(self, data, offset):  # noqa: N802 - SQLite's name
-        """Write, if there is room."""
-        if self._disk.full:
-            raise apsw.FullError
-        super().xWrite(data, offset)
-
-    def xSync(self, flags):  # noqa: N802 - SQLite's name
-        """Flush, or fail."""
-        if self._disk.broken:
-            raise apsw.IOError
-        super().xSync(flags)
+FULL, BROKEN = failing(apsw.FullError(), "xWrite"), failing(apsw.IOError(), "xSync")
 
 
 @pytest.fixture
 def disk(monkeypatch):
     """Return the disk of stores that are opened from now on."""
     made = BadDisk()
-    connection = functools.partial(apsw.Connection, vfs=NAME)
-    monkeypatch.setattr("discreet.budget.stores.sqlite.apsw.Connection", connection)
-    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # where apsw repeats the error of SQLite
+    made.install(monkeypatch)
     yield made
     made.unregister()
+
+
+def fine(_):
+    """Let an operation of the disk succeed."""
 
 
 def test_a_full_disk_changes_nothing_and_the_store_recovers_when_there_is_room(disk, deployment):
@@ -70,7 +42,7 @@ def test_a_full_disk_changes_nothing_and_the_store_recovers_when_there_is_room(d
     with deployment.open() as service:
         service.maintenance.once()
         assert service.send("GET", "/readyz", None).status_code == 200
-        disk.full = True
+        disk.before = FULL
         refused = service.ask(key="once")
         assert (refused.status_code, slug(refused), refused.headers["retry-after"]) == (503, "store-unavailable", "2")
         assert service.engines.queried == 0
@@ -79,7 +51,7 @@ def test_a_full_disk_changes_nothing_and_the_store_recovers_when_there_is_room(d
         service.clock.pass_(seconds=10)  # a heartbeat at the same moment would not write
         service.maintenance.once()
         assert service.send("GET", "/readyz", None).status_code == 503, "the disk is still full"
-        disk.full = False
+        disk.before = fine
         service.maintenance.once()
         assert service.send("GET", "/readyz", None).status_code == 200
         answered = service.ask(key="once")
@@ -92,14 +64,14 @@ def test_a_disk_that_is_full_at_settlement_releases_nothing(disk, deployment, mo
 
     def fill(count, _):
         head = count()
-        disk.full = True
+        disk.before = FULL
         return head
 
     with deployment.open() as service:
         service.engines.head = fill
         refused = service.ask(key="once")
         assert (refused.status_code, slug(refused)) == (503, "store-unavailable")
-        disk.full, service.engines.head = False, None
+        disk.before, service.engines.head = fine, None
         monkeypatch.setattr("discreet.service.api.query.JOIN_SECONDS", 0)  # the first request never ends
         assert (service.ask(key="once").status_code, service.engines.queried) == (409, 1)
         service.clock.pass_(minutes=10)
@@ -157,13 +129,13 @@ def test_a_failed_disk_stops_answers_until_the_service_is_restarted(disk, deploy
 
     def fail(count, _):
         head = count()
-        disk.broken = True
+        disk.before = BROKEN
         return head
 
     with deployment.open(checked=False) as service:
         service.engines.head = fail
         assert slug(service.ask(key="once")) == "store-unavailable"
-        disk.broken, service.engines.head = False, None
+        disk.before, service.engines.head = fine, None
         assert slug(service.ask(key="once")) == "store-unavailable"
         assert slug(service.ask(key="another", epsilon=0.5)) == "store-unavailable"
         assert service.engines.queried == 1

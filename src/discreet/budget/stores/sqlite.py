@@ -237,17 +237,19 @@ class SQLiteStore(BudgetStore):
         self._path = None if path is None else Path(path)
         self._reading = threading.Lock()
         self._reader: apsw.Connection | None = None
-        with contextlib.ExitStack() as stack:
+        self._lock: apsw.Connection | None = None
+        with _translate_errors(), contextlib.ExitStack() as stack:
             if self._path is not None:
                 check_disk(self._path)
                 self._lock = stack.enter_context(contextlib.closing(lock(self._path)))
-            with _translate_errors():
-                self._db = stack.enter_context(contextlib.closing(self._open()))
-                connection = SQLiteConnection(self._db, step)
-                self._id = _prepare(self._db)
-                if self._path is not None:
-                    self._reader = apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)
-                    self._configure(self._reader)
+            opened = apsw.Connection(":memory:" if self._path is None else str(self._path))
+            self._db = stack.enter_context(contextlib.closing(opened))
+            self._prepare_writing(self._db)
+            connection = SQLiteConnection(self._db, step)
+            self._id = _prepare(self._db)
+            if self._path is not None:
+                self._reader = apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)
+                self._configure(self._reader)
             stack.pop_all()
         self._writer = Writer(self._db, lambda: Transaction(connection, self._seen_us, guard_us, step), step)
 
@@ -268,12 +270,13 @@ class SQLiteStore(BudgetStore):
 
     def close(self) -> None:
         self._writer.close()
+        connections = [self._reader, self._db, self._lock]  # in this order: the lock protects the other two
         with self._reading:
-            if self._reader is not None:
-                self._reader.close()
-            self._db.close()  # the last connection to close checkpoints the write-ahead log
-            if self._path is not None:
-                self._lock.close()
+            for db in connections:
+                # Closing writes the log to the file. If that fails, nothing is lost: the next opening does it.
+                with contextlib.suppress(apsw.Error):
+                    if db is not None:
+                        db.close()
 
     def _snapshot(self, work: Callable[[Connection], Answer]) -> Answer:
         if self._path is None:
@@ -283,14 +286,12 @@ class SQLiteStore(BudgetStore):
             db.execute("BEGIN")  # one snapshot, while other connections continue to write
             return work(SQLiteConnection(db))
 
-    def _open(self) -> apsw.Connection:
-        db = apsw.Connection(":memory:" if self._path is None else str(self._path))
+    def _prepare_writing(self, db: apsw.Connection) -> None:
         self._configure(db)
         db.set_busy_timeout(5_000)  # for the reading connection of this store
         if self._path is not None and db.execute("PRAGMA journal_mode = WAL").fetchall() != [("wal",)]:
             raise StoreUnavailable("this file system has no shared memory for SQLite's write-ahead log")
         db.execute("PRAGMA synchronous = FULL; PRAGMA fullfsync = ON")
-        return db
 
     def _configure(self, db: apsw.Connection) -> None:
         db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # without it each new value replans a join: 10 times as slow
@@ -344,7 +345,7 @@ def _translate_errors() -> Iterator[None]:
         yield
     except (apsw.CorruptError, apsw.NotADBError, UnicodeDecodeError) as error:
         raise StoreUnavailable(
-            "the file of the budget store cannot be read: it is damaged, or no SQLite database; restore it from a backup"
+            "the file of the budget store cannot be read: it is damaged or no SQLite database; restore it from a backup"
         ) from error
     except apsw.Error as error:
         raise StoreUnavailable("the file of the budget store cannot be opened or read now") from error
@@ -376,14 +377,16 @@ def lock(path: Path) -> apsw.Connection:
     Raises:
         StoreUnavailable: another process has locked it, or the folder cannot be written.
     """
-    try:
-        holder = apsw.Connection(str(path) + ".lock")
-        holder.execute("PRAGMA journal_mode = MEMORY")  # no journal file: the database of the lock is empty
-        holder.execute("BEGIN EXCLUSIVE")
-    except apsw.BusyError:
-        raise StoreInUse("another process has this budget store open; one process at a time") from None
-    except apsw.Error as error:
-        raise StoreUnavailable("the folder of the budget store cannot be written") from error
+    with contextlib.ExitStack() as stack:
+        try:
+            holder = stack.enter_context(contextlib.closing(apsw.Connection(str(path) + ".lock")))
+            holder.execute("PRAGMA journal_mode = MEMORY")  # no journal file: the database of the lock is empty
+            holder.execute("BEGIN EXCLUSIVE")
+        except apsw.BusyError:
+            raise StoreInUse("another process has this budget store open; one process at a time") from None
+        except apsw.Error as error:
+            raise StoreUnavailable("the folder of the budget store cannot be written") from error
+        stack.pop_all()
     return holder
 
 
