@@ -5,15 +5,18 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import subprocess
 from fractions import Fraction
+from pathlib import Path
 
 import apsw
 import httpx
 import pyarrow.parquet
 import pytest
 
-from discreet.budget.errors import StoreBehind
+from discreet.budget.errors import StoreBehind, StoreUnavailable
 from discreet.budget.model import Account
+from discreet.cli import main
 from discreet.errors import InputError
 from discreet.values import Cost
 from tests.budget.bad_disk import BadDisk, failing
@@ -146,6 +149,70 @@ def test_a_failed_disk_stops_answers_until_the_service_is_restarted(disk, deploy
         service.manager.maintain()
         assert service.ask(key="once").status_code == 200
         assert service.balance().used == service.balance().spent
+
+
+def mount(*words):
+    """Run a command of an administrator; skip the test where it is not allowed."""
+    try:
+        subprocess.run(words, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("needs root and mount")
+
+
+@pytest.fixture
+def file_system(tmp_path):
+    """Return a folder on an ext4 file system of its own."""
+    image, folder = tmp_path / "image", tmp_path / "mounted"
+    folder.mkdir()
+    with image.open("wb") as file:
+        file.truncate(32 << 20)
+    mount("mkfs.ext4", "-q", "-F", image)
+    mount("mount", "-o", "loop,errors=remount-ro", image, folder)
+    yield folder
+    mount("umount", "--lazy", folder)
+
+
+def test_a_file_system_that_becomes_read_only_stops_answers_and_loses_no_charge(file_system, tmp_path, capsys):
+    """F11: as ext4 does after an error, under a running service; reading goes on, and a restart serves again."""
+    deployment = Deployment(file_system / "deployment", rest=CHECKPOINTS)
+    mount("sync", "--file-system", file_system)  # the files that the test wrote
+    device = next(line.split()[0] for line in Path("/proc/mounts").read_text().splitlines() if str(file_system) in line)
+    error = Path("/sys/fs/ext4") / Path(device).name / "trigger_fs_error"
+    if not error.exists():
+        pytest.skip("needs ext4 in sysfs")
+
+    def run(*command):
+        with pytest.raises(SystemExit) as ended:
+            main([*command, "--config", str(deployment.folder / "discreet.toml")])
+        return ended.value.code, capsys.readouterr().err
+
+    with deployment.open(checked=False) as service:
+        paid = service.ask(key="first")
+        service.maintenance.once()
+        error.write_text("1")
+        for _ in range(2):
+            refused = service.ask(key="second", epsilon=0.5)
+            assert (refused.status_code, slug(refused)) == (503, "store-unavailable")
+            assert service.send("GET", "/readyz", None).status_code == 503
+        service.clock.pass_(seconds=10)
+        service.maintenance.once()
+        assert service.send("GET", "/readyz", None).status_code == 503
+        assert service.ask().content == paid.content, "what is in memory was paid for"
+        assert service.engines.queried == 1
+    assert run("ledger", "verify") == (0, "")
+    for command in (["key", "admin", "--reason", "lost"], ["ledger", "prune", "--before", "2020-01-01"]):
+        rest = ["--archive", str(tmp_path / "old"), "--reason", "old"] if "prune" in command else []
+        code, said = run(*command, *rest)
+        assert (code, said.count("\n")) == (3, 1), said
+    with pytest.raises(StoreUnavailable), deployment.open():
+        pass
+    mount("umount", file_system)
+    mount("mount", "-o", "loop,errors=remount-ro", tmp_path / "image", file_system)
+    with deployment.open() as service:
+        assert service.ask(key="first").content == paid.content
+        assert service.ask(key="second", epsilon=0.5).status_code == 200
+        assert service.balance().used == service.balance().spent
+        assert service.manager.verify().failures == {}
 
 
 def test_a_second_service_on_one_file_is_refused(deployment):

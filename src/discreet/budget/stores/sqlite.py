@@ -287,6 +287,8 @@ class SQLiteStore(BudgetStore):
             return work(SQLiteConnection(db))
 
     def _prepare_writing(self, db: apsw.Connection) -> None:
+        if db.readonly("main"):  # SQLite opens it all the same, and fails at the first write
+            raise StoreUnavailable("the file of the budget store cannot be written")
         self._configure(db)
         db.set_busy_timeout(5_000)  # for the reading connection of this store
         if self._path is not None and db.execute("PRAGMA journal_mode = WAL").fetchall() != [("wal",)]:
@@ -381,6 +383,8 @@ def lock(path: Path) -> apsw.Connection:
         try:
             holder = stack.enter_context(contextlib.closing(apsw.Connection(str(path) + ".lock")))
             holder.execute("PRAGMA journal_mode = MEMORY")  # no journal file: the database of the lock is empty
+            if holder.readonly("main"):
+                raise apsw.ReadOnlyError  # on such a file the next statement would lock nothing
             holder.execute("BEGIN EXCLUSIVE")
         except apsw.BusyError:
             raise StoreInUse("another process has this budget store open; one process at a time") from None
