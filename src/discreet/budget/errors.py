@@ -12,7 +12,7 @@
     ├── ClockError             the database's clock ran ahead and has to be confirmed
     ├── LeaseLost              the reservation has ended: drop the answer
     ├── StoreUnavailable       the store could not write; nothing is known to have changed
-    ├── StoreBehind            the store is older than its last checkpoint: it must not serve
+    ├── StoreBehind            the store is, or may be, older than its last checkpoint: it must not serve
     └── LedgerBroken           the ledger was changed, or the tables contradict it
 
 Messages are single sentences. They never hold a true count, a row, a key or a seed.
@@ -149,7 +149,7 @@ class StoreInUse(StoreUnavailable):
 
 
 class StoreBehind(DiscreetError):
-    """The store is older than its last checkpoint: a backup was restored or a replica promoted."""
+    """The store is older than its last checkpoint (a restored backup, a promoted replica), or may be: there is none."""
 
     problem = StoreUnavailable.problem
 

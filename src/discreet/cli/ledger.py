@@ -57,15 +57,15 @@ def verify(archives: Sequence[str], **where: str | None) -> None:
     """Verify all lines and balances, and compare the end with the checkpoint.
 
     Reads the whole ledger, computes every balance from it, and compares its end with the signed checkpoint. Exit code 3
-    if something was changed. Lines that prune removed are read from the archives; without archives, the check starts
-    from their sums, whose hash is in the ledger.
+    if something was changed, or if the checkpoint is missing, so that a rollback cannot be excluded. Lines that prune
+    removed are read from the archives; without archives, the check starts from their sums, whose hash is in the ledger.
     """
     with _open_store(**where) as (store, checkpointer):
         verified = store.verify([_archived(Path(file)) for file in archives])
         if checkpointer is not None:
             checkpointer.check(store)
     vouched = (
-        "its end is not checked: there are no checkpoints"
+        "its end is not checked, so a rollback cannot be excluded: there are no checkpoints"
         if checkpointer is None
         else "its end is that of the last checkpoint"
     )
@@ -148,6 +148,36 @@ def prune(config: str, before: datetime, archive: str, reason: str, *, force: bo
     click.echo(f"{removed:,} lines are in {archive}, and no longer in the store")
 
 
+@ledger.command()
+@click.option("--config", default="discreet.toml", show_default=True, metavar="FILE", help="Settings of the service.")
+@click.option("--reason", required=True, help="Recorded in the ledger.")
+def accept(config: str, reason: str) -> None:
+    """Accept a ledger that has no checkpoint.
+
+    A service does not start without the file of checkpoints, because its store may be an older copy, with budget that
+    was spent since. This verifies the ledger, records in it that the store was accepted as it is, and writes the first
+    checkpoint. If the store is SQLite, stop the service first. To go on with a store that is older than its last
+    checkpoint, rename the file of checkpoints before.
+    """
+    require_service()
+    from discreet.budget.model import AdminAction
+    from discreet.service.settings import load_settings
+    from discreet.service.stores import checkpointer_of, open_store, utc_now
+
+    settings = load_settings(config)
+    checkpointer = checkpointer_of(settings.checkpoints)
+    if settings.checkpoints is None or checkpointer is None:
+        raise InputError("the settings have no section checkpoints, so there is nothing to accept")
+    name = settings.checkpoints.file.name
+    if checkpointer.file.latest() is not None:
+        raise InputError(f"{name!r} has a checkpoint, with which the store is compared, so there is nothing to accept")
+    with contextlib.closing(open_store(settings.store, os.environ, utc_now)) as store:
+        lines = store.verify().lines
+        store.note(AdminAction("discreet", reason), {"what": "accept the ledger without a checkpoint"})
+        checkpointer.begin(store)
+    click.echo(f"accepted: {lines:,} lines, as they are; {name!r} has the first checkpoint")
+
+
 @contextlib.contextmanager
 def _open_store(
     config: str | None, store: str | None, password_env: str | None
@@ -174,9 +204,13 @@ def _all_lines(store: BudgetStore | LedgerFile) -> Iterator[tuple[int, LedgerLin
 
 
 def _with_chain(line: Line) -> tuple[int, LedgerLine]:
+    from discreet.budget.errors import LedgerBroken
     from discreet.service.serializers import ledger_line_of
 
-    return line.chain, ledger_line_of(line)
+    try:
+        return line.chain, ledger_line_of(line)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # of a value that is damaged
+        raise LedgerBroken("a line cannot be read", line.chain, line.seq) from None
 
 
 def _archived(file: Path) -> Iterator[Line]:
