@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import secrets
 import sys
 import time
@@ -208,7 +209,7 @@ def open_service(
             *([] if peers is None else peer_routes(peers)),
         ]
         if settings.service.metrics_port is None:
-            routes.append(_metrics_route(metrics))
+            routes.append(_metrics_route(metrics, runtime.monotonic))
         app = create_app(routes, runtime, tracer, log, settings.service.release_grid_ms)
         yield Service(app, maintenance, peers, manager, warehouse, authenticator, grants, log, metrics)
 
@@ -236,9 +237,15 @@ async def _routing_problem(request: Request, error: Exception) -> Response:
     return problem_response(request.scope, error)
 
 
-def _metrics_route(metrics: Metrics) -> Route:
+def _metrics_route(metrics: Metrics, monotonic: Callable[[], float]) -> Route:
+    shown = -math.inf, b""
+
     async def show(_: Request) -> Response:
-        return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
+        # Anyone may ask, and an encoding takes tens of milliseconds of the event loop: at most one a second.
+        nonlocal shown
+        if monotonic() - shown[0] >= 1:
+            shown = monotonic(), metrics.text()
+        return Response(shown[1], media_type=CONTENT_TYPE_LATEST)
 
     return Route("/metrics", show)
 

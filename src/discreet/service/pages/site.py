@@ -33,6 +33,7 @@ from discreet.service.auth.oidc import PendingLogin
 from discreet.service.middleware import context_of, problem_of_request
 from discreet.service.pages import charts, text
 from discreet.service.problems import NotFound, Unauthorized
+from discreet.service.settings import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -134,7 +135,6 @@ class Sessions:
 
 
 _HERE = Path(__file__).parent
-_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _FORM = "application/x-www-form-urlencoded"
 _TOKEN_LONGEST = 2_800
 """The maximum length of a token whose encryption fits into a cookie, in characters."""
@@ -443,7 +443,7 @@ def _read_assets() -> dict[str, _Asset]:
 
 def _is_private(request: Request) -> bool:
     """Return True if the request is sent over https or to this machine."""
-    return request.url.scheme == "https" or request.url.hostname in _LOOPBACK
+    return request.url.scheme == "https" or is_loopback(request.url.hostname)
 
 
 def _is_cross_site_link(request: Request, session: Session | None) -> bool:
