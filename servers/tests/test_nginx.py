@@ -205,7 +205,9 @@ def test_requests_above_the_rate_of_an_address_get_429_and_no_others(front, open
     """An address that asks for more than its rate and burst is refused by nginx, before the service is called."""
     connections = [opened(front.connect("127.0.2.1")) for _ in range(120)]
     for connection in connections:
-        connection.sendall(GET.replace(b"openapi.json", b"healthz").replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        connection.sendall(
+            GET.replace(b"openapi.json", b"healthz").replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+        )
     front.others_are_answered()
     answers = [to_the_end(connection).partition(b"\r\n\r\n") for connection in connections]
     assert {head.split()[1] for head, _, _ in answers} == {b"200", b"429"}

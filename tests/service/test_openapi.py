@@ -222,7 +222,7 @@ def test_metrics_need_no_key_and_hold_no_names(service):
 def test_metrics_are_encoded_at_most_once_a_second(service, monkeypatch):
     """Anyone can request them, and with many series an encoding takes 30 ms of the event loop."""
     calls = []
-    monkeypatch.setattr(metrics, "generate_latest", lambda registry: calls.append(1) or b"%d" % len(calls))
+    monkeypatch.setattr(metrics, "generate_latest", lambda _: calls.append(1) or b"%d" % len(calls))
     assert [service.get("/metrics", None).content for _ in range(5)] == [b"1"] * 5
     service.monotonic.now += 1.0
     assert service.get("/metrics", None).content == b"2"

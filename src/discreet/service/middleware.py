@@ -118,7 +118,7 @@ class RequestMiddleware:
             sent = [name for name, _ in scope["headers"]]
             # A proxy in front and the libraries below could each take another of several values (RFC 9112, 3.2).
             if sent.count(b"host") != 1 or sent.count(b"authorization") > 1:
-                raise Malformed("a request has the header Host once, and the header Authorization at most once")
+                raise Malformed("a request has the header Host once, and Authorization at most once")  # noqa: TRY301
             await self._app(scope, receive, send)
         except Exception as error:  # noqa: BLE001 - the server would print it
             response = problem_response(scope, error)

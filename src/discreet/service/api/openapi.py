@@ -23,7 +23,13 @@ if TYPE_CHECKING:
 
 _REF = "#/components/schemas/{model}"
 _SCHEME = "key"
-_TAGS = {"analyst": "queries", "officer": "administration", "admin": "administration", None: "service"}
+_TAGS = {
+    "analyst": "queries",
+    "officer": "administration",
+    "admin": "administration",
+    "any": "service",
+    None: "service",
+}
 
 
 _STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a}
