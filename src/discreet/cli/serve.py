@@ -39,6 +39,13 @@ def require_service() -> None:
 @click.option("--host", metavar="ADDRESS", help="Address to listen at, instead of that of SETTINGS.")
 @click.option("--port", type=int, metavar="N", help="Port, instead of that of SETTINGS; 0 for any free one.")
 @click.option("--workers", type=int, metavar="N", help="Processes; more than one need a PostgreSQL store.")
+@click.option(
+    "--without-proxy",
+    is_flag=True,
+    default=None,
+    help="Listen outside of this machine without a proxy: without TLS, and without limits of connections, headers and "
+    "slow clients.",
+)
 @click.option("--schema", is_flag=True, help="Print the JSON schema of settings files and exit.")
 def serve(settings: str, *, schema: bool, **overrides: Any) -> None:
     """Serve private answers over HTTP.

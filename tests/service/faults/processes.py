@@ -207,7 +207,7 @@ class _Points:
 def _run(folder, environment, now, pipe, orders):
     """Serve, in the forked process."""
     from discreet.service import app, server
-    from discreet.service.app import Runtime
+    from discreet.service.runtime import Runtime
     from discreet.service.settings import load_settings
 
     folder = Path(folder)
