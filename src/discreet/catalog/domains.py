@@ -12,38 +12,35 @@ from discreet.catalog.model import DOMAIN_MOST, LabelFile
 from discreet.errors import InputError, UnknownColumn
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pyarrow as pa
 
     from discreet.catalog.model import Dataset
     from discreet.engines.base import Engine
 
 
-def known_domain(dataset: Dataset, items: tuple[str, ...], engine: Engine) -> pa.Table | None:
+def known_domain(items: tuple[str, ...], labels: Mapping[str, pa.Array]) -> pa.Table | None:
     """Return every combination of the labels of item columns.
 
     Args:
-        dataset: the dataset that declares the labels of each column.
-        engine: its engine, for the owner's queries.
+        labels: the labels of each column that has a known domain, from `known_labels`.
 
     Returns:
         an Arrow table with a column for each of *items*. None without items, if an item has no known domain, or for
         more than `DOMAIN_MOST` combinations: the domain is then treated as unknown, as private but less accurate.
-
-    Raises:
-        InputError: a domain cannot be read or is invalid.
-        EngineError: the engine failed.
     """
     import pyarrow as pa
 
-    if not items or any(dataset.columns[item].domain is None for item in items):
+    if not items or not labels.keys() >= set(items):
         return None
-    labels = [known_labels(dataset, item, engine) for item in items]
-    total = math.prod(map(len, labels))
+    total = math.prod(len(labels[item]) for item in items)
     if total > DOMAIN_MOST:
         return None
     # As the digits of a number: the labels of the last column change with every row, those of the first most slowly.
     columns, repeated = {}, total
-    for item, known in zip(items, labels, strict=True):
+    for item in items:
+        known = labels[item]
         repeated //= len(known)
         places = [place for place in range(len(known)) for _ in range(repeated)] * (total // len(known) // repeated)
         columns[item] = known.take(pa.array(places, pa.int64()))
