@@ -20,7 +20,7 @@ from discreet.engines.duckdb_source import (
     original_names,
     prepare,
 )
-from discreet.engines.sql import Column, HeadStatement, decimal_type, integer_type
+from discreet.engines.sql import Column, Columns, HeadStatement, decimal_type, integer_type
 from discreet.errors import EngineError, EngineUnreachable, InputError, UnfitData
 from discreet.head_request import Kind
 
@@ -48,6 +48,7 @@ _KINDS = {
     "TIMESTAMP_MS": Kind.TIMESTAMP,
     "TIMESTAMP_NS": Kind.TIMESTAMP,
     "TIMESTAMP WITH TIME ZONE": Kind.TIMESTAMP,
+    "TIMESTAMPTZ_NS": Kind.TIMESTAMP,
     "DECIMAL": Kind.DECIMAL,
     "FLOAT": Kind.FLOAT,
     "DOUBLE": Kind.FLOAT,
@@ -165,10 +166,10 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         except duckdb.Error:
             raise InputError(f"{self._source.name} cannot be read as the table it should be") from None
         check_names(original_names(connection, self._source), self._source.name)
-        return {
-            name: Column(Kind.OTHER, type_) if name in self._source.unsafe else _column(type_, self._source.untyped)
+        return Columns(
+            (name, Column(Kind.OTHER, type_) if name in self._source.unsafe else _column(type_, self._source.untyped))
             for name, type_, *_ in rows
-        }
+        )
 
     def _statement(
         self,
@@ -264,11 +265,20 @@ class DuckDBStatement(HeadStatement):
     def __init__(self, request: HeadRequest, source: Source, columns: Mapping[str, Column], seed: bytes) -> None:
         super().__init__(request, source.relation, columns, seed)
         self._database = source.database
+        self._unsafe = source.unsafe
+
+    def value(self, column: str) -> str:
+        if column in self._unsafe:  # even IS NULL reads its values, and one that overflows is an error
+            raise InputError(f"column {column!r} has values that DuckDB may fail to read; convert it to microseconds")
+        return super().value(column)
 
     def moment(self, column: str) -> str:
+        value, type_ = self.value(column), self.columns[column].type
+        if type_.endswith("_NS"):  # a cast would round the last nanoseconds of a period up, into the next one
+            nanoseconds = f"epoch_ns({value})"  # NULL if infinite
+            return f"make_timestamp({nanoseconds} // 1000 - CAST({nanoseconds} % 1000 < 0 AS BIGINT))"
         # TIMESTAMP_S and _MS hold timestamps whose microseconds overflow 64 bits.
-        cast = _base(self.columns[column].type).startswith("TIMESTAMP_")
-        return f"TRY_CAST({self.value(column)} AS TIMESTAMP)" if cast else self.value(column)
+        return f"TRY_CAST({value} AS TIMESTAMP)" if type_.startswith("TIMESTAMP_") else value
 
     def label(self, column: str) -> str:
         if self.columns[column].kind in {Kind.DATE, Kind.TIMESTAMP}:
@@ -281,8 +291,7 @@ class DuckDBStatement(HeadStatement):
         return self._by_bytes(column)
 
     def user(self, column: str) -> str:
-        moment = self.columns[column].kind in {Kind.DATE, Kind.TIMESTAMP}
-        return self.moment(column) if moment else self._by_bytes(column)
+        return self._by_bytes(column)
 
     def compared(self, column: str, kind: Kind | None) -> str:
         described = self.columns[column]
