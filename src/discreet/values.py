@@ -330,6 +330,20 @@ class UserItemPairs(Protocol):
         ...
 
 
+class HeadAndPairs(UserItemPairs, Protocol):
+    """`UserItemPairs` of which a head can be read first; engines write the pairs only if one of their queries follows.
+
+    If none does, the positions of the outcome are rows of the head, and otherwise numbers of items.
+    """
+
+    def head(self, limit: int) -> ExactHead:
+        """Return the *limit* + 1 largest counts of distinct users of the same rows; before any other query.
+
+        The counts include users with more than `LARGEST_BASKET` items.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Clipping:
     """The privately chosen bound on a user's contribution to a sum, and a noisy estimate of the clipped share.
@@ -374,7 +388,8 @@ class Outcome:
     """The result of a mechanism. All fields are safe to publish.
 
     Args:
-        positions: rows of the head that were released, shape (m,), in the order of release.
+        positions: rows of the head that were released, or numbers of items if user-item pairs were queried; shape
+            (m,), in the order of release.
         counts: released counts, shape (m,), or None for labels only. Unbiased, so they may be negative.
         std_errors: standard deviation of the noise in each count, shape (m,), or None.
         low: lower ends of 95 % intervals for the true counts, shape (m,), or None.

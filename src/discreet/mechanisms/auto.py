@@ -18,10 +18,8 @@ from discreet.mechanisms.unknown_gumbel import UnknownGumbel
 from discreet.values import LARGEST_BASKET, WEIGHT_UNIT, Cost, ExactHead, Outcome, float_below
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from discreet.noise import Bits
-    from discreet.values import UserItemPairs
+    from discreet.values import HeadAndPairs
 
 USERS_PER_NOISE = 285
 """The least ratio of users to the first round's noise per item, in users, at which two rounds are chosen: below it,
@@ -41,8 +39,9 @@ TWO_ROUND_SHARE = Fraction(24, 25)
 class Auto:
     """Measure how many items users have, then release by two rounds or from the head, whichever is more accurate.
 
-    The choice depends on one noisy histogram, which the two rounds need anyway. For a top k there is a third branch: a
-    race for k places, which is complete and more precise where the k-th count is far enough above the cut-off.
+    The choice depends on one noisy histogram, which the two rounds need anyway. For a top k there is a third branch,
+    tried first because it needs the head only: a race for k places, which is complete and more precise where the k-th
+    count is far enough above the cut-off.
 
     Args:
         two_round: the branch of two rounds; its budget includes the histogram.
@@ -122,20 +121,24 @@ class Auto:
         counts = [branch.smallest_count for branch in branches if branch.smallest_count is not None]
         return Expectation(min(errors, default=None), None, min(counts))
 
-    def release(self, pairs: UserItemPairs, bits: Bits) -> Outcome:
-        """Release; the outcome's positions are item numbers, and it names the chosen branch."""
-        sizes = self.two_round.measure_sizes(pairs, bits)
+    def release(self, pairs: HeadAndPairs, bits: Bits) -> Outcome:
+        """Release; the outcome names the chosen branch. Its positions are rows of the head if the race is chosen."""
         if self.race is not None:
-            order, head = self._head(pairs)
+            head = pairs.head(self.head_limit)
             gap, needed = self._gap(self.race, head, bits)
             if gap >= needed:
                 k = self.race.k
                 why = f"count {k} is about {gap:,} above the cut-off; {needed:,} are enough to release all {k}"
-                return self._from_head(self.race, order, head, bits, why)
+                return self._from_head(self.race, head, bits, why)
+        sizes = self.two_round.measure_sizes(pairs, bits)
         measured = f"about {sizes.users:,.0f} users, and noise of {sizes.scale:,.1f} users per item in the first round"
         if sizes.scale * USERS_PER_NOISE > max(sizes.users, 1):
             why = f"few users for the number of items they have: {measured}"
-            return self._from_head(self.head, *self._head(pairs), bits, why)
+            # Exact counts are sums with a limit that no user reaches.
+            counts = pairs.weighted_sums(float(LARGEST_BASKET)) // (WEIGHT_UNIT - 1)
+            order = np.argsort(-counts, kind="stable")[: self.head_limit + 1]
+            outcome = self._from_head(self.head, ExactHead(counts[order], self.head_limit), bits, why)
+            return replace(outcome, positions=order[outcome.positions])
         outcome = self.two_round.release_after(sizes, pairs, bits)
         return replace(
             outcome,
@@ -143,12 +146,6 @@ class Auto:
             chosen=self.two_round.name,
             why=f"many users for the number of items they have: {measured}",
         )
-
-    def _head(self, pairs: UserItemPairs) -> tuple[NDArray[np.int64], ExactHead]:
-        """Return the numbers of the largest items and their exact counts: sums with a limit that no user reaches."""
-        counts = pairs.weighted_sums(float(LARGEST_BASKET)) // (WEIGHT_UNIT - 1)
-        order = np.argsort(-counts, kind="stable")[: self.head_limit + 1]
-        return order, ExactHead(counts[order], self.head_limit)
 
     def _gap(self, race: UnknownGumbel, head: ExactHead, bits: Bits) -> tuple[int, int]:
         """Return the noisy gap between count k and the cut-off, and the least gap for a complete race.
@@ -162,17 +159,11 @@ class Auto:
         needed = threshold + 3 / float(race.epsilon) + 1.5 * math.sqrt(COST_UNIT / precision)
         return int(gap[0]), math.ceil(needed)
 
-    def _from_head(
-        self,
-        branch: SelectVerify | UnknownGumbel,
-        order: NDArray[np.int64],
-        head: ExactHead,
-        bits: Bits,
-        why: str,
-    ) -> Outcome:
+    def _from_head(self, branch: SelectVerify | UnknownGumbel, head: ExactHead, bits: Bits, why: str) -> Outcome:
+        """Return the outcome of *branch*, charged with both tests: Theorem 2 holds as if sizes were always measured."""
         outcome = branch.release(head, bits)
         cost = outcome.cost + Cost(_tests(self.two_round))
-        return replace(outcome, positions=order[outcome.positions], cost=cost, chosen=branch.name, why=why)
+        return replace(outcome, cost=cost, chosen=branch.name, why=why)
 
 
 def _two_round(limit: Cost, request: Request) -> TwoRound:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from discreet.values import LARGEST_BASKET, WEIGHT_UNIT
+from discreet.values import LARGEST_BASKET, WEIGHT_UNIT, ExactHead
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ArrayPairs:
-    """`discreet.values.UserItemPairs` over two arrays.
+    """`discreet.values.HeadAndPairs` over two arrays; its head counts no users above *largest_basket* either.
 
     Args:
         users: the user of each row, any int64.
@@ -41,6 +41,11 @@ class ArrayPairs:
     def counts(self) -> NDArray[np.int64]:
         """The exact number of users of each item."""
         return np.bincount(self._item, minlength=len(self._numbers))
+
+    def head(self, limit: int) -> ExactHead:
+        """Return the largest counts, with labels."""
+        order = np.argsort(-self.counts, kind="stable")[: limit + 1]
+        return ExactHead(self.counts[order], limit, self.labels(order))
 
     def users_by_size(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
         """Count users by their number of items."""
