@@ -250,6 +250,9 @@ WEIGHT_UNIT = 2**20
 LARGEST_BASKET = 10**6
 """Users with more items than this are left out of `UserItemPairs`."""
 
+CAPPED_BASKET = 10
+"""Users with more than this times the cap of items have the weight 0 in `UserItemPairs.capped_sums`."""
+
 LARGEST_ITEM_COST = 2**43
 """Costs of items above this are refused, so that a user's sum of them fits an int64."""
 
@@ -281,6 +284,20 @@ class UserItemPairs(Protocol):
 
         Args:
             limit: above 0; from sqrt(LARGEST_BASKET) on, every user has the weight W - 1.
+
+        Returns:
+            one sum for each item, by its number.
+        """
+        ...
+
+    def capped_sums(self, cap: int) -> NDArray[np.int64]:
+        """Add up the weights of every item's users: max(0, floor(W min(1, cap / n)) - 1) for a user of n items.
+
+        The weights of a user's items add up to less than W cap. A user of more than `CAPPED_BASKET` * *cap* items has
+        the weight 0.
+
+        Args:
+            cap: number of items of a user that count in full, at least 1.
 
         Returns:
             one sum for each item, by its number.

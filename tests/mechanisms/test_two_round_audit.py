@@ -390,6 +390,6 @@ def test_a_loss_estimated_from_items_is_detected(monkeypatch):
         return added
 
     monkeypatch.setattr(two_round, "add_noise", remember)
-    monkeypatch.setattr(two_round, "_clipping_loss", lambda *_: (1.0, min(0.7, abs(seen["sum"]) / 1000), 0.1, 0.1))
+    monkeypatch.setattr(two_round, "_clipping_loss", lambda *_: (1.0, min(0.7, abs(seen["sum"]) / 1000), 0.1, 0.1, 0.0))
     found = paths(instance(3, 0.5), "own items", 40)
     assert any(path.fault for path in found)

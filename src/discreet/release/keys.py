@@ -216,6 +216,9 @@ class RecordedPairs:
     def weighted_sums(self, limit: float) -> Ints:
         return self._record(self._written().weighted_sums(limit))
 
+    def capped_sums(self, cap: int) -> Ints:
+        return self._record(self._written().capped_sums(cap))
+
     def users_by_scale(self, items: Ints, last_scale: Ints, costs: Ints, bounds: Ints) -> Ints:
         return self._record(self._written().users_by_scale(items, last_scale, costs, bounds))
 

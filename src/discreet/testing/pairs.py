@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from discreet.values import LARGEST_BASKET, WEIGHT_UNIT, ExactHead
+from discreet.values import CAPPED_BASKET, LARGEST_BASKET, WEIGHT_UNIT, ExactHead
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,6 +54,11 @@ class ArrayPairs:
     def weighted_sums(self, limit: float) -> NDArray[np.int64]:
         """Add up the weights of every item's users."""
         weight = weights(limit / np.sqrt(self._sizes))
+        return _sums(self._item, weight[self._user], len(self._numbers))
+
+    def capped_sums(self, cap: int) -> NDArray[np.int64]:
+        """Add up the weights of every item's users, at most *cap* items for each user."""
+        weight = np.where(self._sizes > CAPPED_BASKET * cap, 0, weights(cap / self._sizes))
         return _sums(self._item, weight[self._user], len(self._numbers))
 
     def users_by_scale(
