@@ -38,10 +38,10 @@ TAIL_MATTERS = 1.8
 TWO_ROUND_SHARE = Fraction(24, 25)
 """Share of delta that the two rounds may use; the remainder covers worse outcomes of the other branches."""
 
-HEAD_SHARE = Fraction(99, 100)
+HEAD_SHARE = Fraction(199, 200)
 """Share of delta that two rounds and the head may use together; the remainder covers worse outcomes of one round."""
 
-LIGHT_LOST = Fraction(1, 2)
+LIGHT_LOST = Fraction(3, 10)
 """Share of delta for the labels of one round."""
 
 
@@ -148,7 +148,7 @@ class Auto:
                 return self._with_tests(self.race.release(head, bits), self.race.name, why)
         sizes = self.two_round.measure_sizes(pairs, bits)
         measured = f"about {sizes.users:,.0f} users, and noise of {sizes.scale:,.1f} users per item in the first round"
-        cap = self.light.cap(sizes)
+        cap = self.light.cap(sizes, float(self.two_round.mu))
         if cap is not None:
             items = "one item" if cap.items == 1 else f"up to {cap.items} items"
             why = f"most users have {items}: about {cap.kept:.0%} of the counts are kept with a cap there"

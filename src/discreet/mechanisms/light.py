@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -15,8 +14,10 @@ from discreet.noise import DiscreteLaplace
 from discreet.values import CAPPED_BASKET, WEIGHT_UNIT, Cost, Outcome
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from discreet.mechanisms.base import Request
-    from discreet.mechanisms.two_round import Sizes
+    from discreet.mechanisms.two_round import Floats, Sizes
     from discreet.noise import Bits
     from discreet.values import UserItemPairs
 
@@ -29,6 +30,10 @@ ALWAYS = 2
 MAX_TYPICAL = 1.25
 """The typical number of items of a user up to which larger caps are better, too: above it, two rounds give small noise
 to the small items, which most users have (docs/accuracy.md)."""
+
+GAIN = 1.3
+"""A cap of c items is possible if epsilon is at least GAIN * sqrt(c) times the mu of two rounds: in a shared budget of
+small rho, Laplace noise is no better than Gaussian noise."""
 
 MAX_SPREAD = 1.2
 """The largest root mean square of the share that a cap may remove from users, per relative error."""
@@ -55,7 +60,8 @@ class Cap:
         items: c; the weights of a user of n items are min(1, c / n), and 0 above `CAPPED_BASKET` c items.
         kept: share of the counts that the cap keeps.
         spread: root mean square of the share that the cap removes from users.
-        unseen: further share that users may have lost whom the noise of the histogram hides.
+        unseen: standard error of the share that the cap removes from an item, beyond the mean, if the noise of the
+            histogram hides users with many items.
     """
 
     items: int
@@ -102,13 +108,14 @@ class Light:
             smallest = max(smallest, TAILS * float(noise.scale) / WEIGHT_UNIT / float(self.relative_error))
         return Expectation(noise.std / WEIGHT_UNIT if self.counts else None, None, math.ceil(smallest))
 
-    def cap(self, sizes: Sizes) -> Cap | None:
-        """Return the cap with the least noise among those that remove little, or None if all remove too much.
+    def cap(self, sizes: Sizes, mu: float) -> Cap | None:
+        """Return the cap with the least noise, or None if two rounds are better than any.
 
         Args:
             sizes: the noisy histogram of users by their number of items.
+            mu: of the two rounds.
         """
-        most = CAPS[-1] if sizes.typical <= MAX_TYPICAL else ALWAYS
+        most = min(CAPS[-1] if sizes.typical <= MAX_TYPICAL else ALWAYS, (float(self.epsilon) / (GAIN * mu)) ** 2)
         caps = [_measured(items, sizes) for items in CAPS if items <= most]
         possible = [cap for cap in caps if cap.spread <= MAX_SPREAD * self.relative_error]
         return min(possible, key=lambda cap: cap.items / cap.kept, default=None)
@@ -134,7 +141,8 @@ class Light:
         if not self.counts:
             return Outcome(items, ordered=True, complete=complete, cost=cost)
         low = np.maximum(np.floor(counts - INTERVAL * std), 0).astype(np.int64)
-        high = np.ceil(counts + INTERVAL * np.hypot(std, cap.unseen * counts)).astype(np.int64)
+        above = np.hypot(noise.std / (WEIGHT_UNIT * cap.kept), cap.unseen * np.maximum(counts, 0))
+        high = np.ceil(counts + INTERVAL * above).astype(np.int64)
         return Outcome(items, counts, std, low, high, ordered=True, complete=complete, cost=cost)
 
     def _noise(self, cap: int) -> DiscreteLaplace:
@@ -161,9 +169,14 @@ def _measured(items: int, sizes: Sizes) -> Cap:
     """
     n = np.concatenate([[1.0, 2.0], 2.0 ** (np.arange(2, len(sizes.by_size)) - 0.5)])
     lost = 1 - np.where(n > CAPPED_BASKET * items, 0, np.minimum(1, items / n))
-    mass, continued = sizes.by_size * n, sizes.continued * n
-    if mass.sum() <= 0:
+
+    def loss(users: Floats) -> tuple[float, float]:
+        """Return the mean of the loss, and its root mean square."""
+        mass = users * n / (users @ n)
+        return float(lost @ mass), math.sqrt(float(lost**2 @ mass))
+
+    if sizes.users <= 0:
         return Cap(items, 1.0, math.inf, 0.0)
-    kept, spread = 1 - float(lost @ mass / mass.sum()), math.sqrt(float(lost**2 @ mass / mass.sum()))
-    beyond = float(lost @ continued / continued.sum()) - (1 - kept)
-    return Cap(items, max(kept, 0.05), spread, max(beyond, 0.0) / max(kept, 0.05))
+    (mean, spread), (mean_with_tail, spread_with_tail) = loss(sizes.by_size), loss(sizes.continued)
+    kept = max(1 - mean, 0.05)
+    return Cap(items, kept, spread, math.hypot(UNEVEN * spread_with_tail, mean_with_tail - mean) / kept)

@@ -401,7 +401,8 @@ def continued(noisy: Floats, std: float, evidence: float) -> Floats:
 
     Where activity follows a power law, the bins of the few users who have most of the pairs are below the noise, and
     `believable` drops them. The tail falls as the visible part does beyond the bulk, holds at most two standard errors
-    of users per bin, and all together at most what was measured there and one standard error.
+    of users per bin, and all together at most what was measured there and one standard error; its first bin holds at
+    least what was measured.
 
     Args:
         noisy: users per bin, shape (n,).
@@ -420,6 +421,7 @@ def continued(noisy: Floats, std: float, evidence: float) -> Floats:
     tail = np.minimum(result[last] / max(rate, THINNING) ** np.arange(1, unseen + 1), 2 * std)
     measured = max(float(noisy[last + 1 :].sum()) + std * math.sqrt(unseen), 0.0)
     tail *= min(1.0, measured / float(tail.sum()))
+    tail[0] = max(tail[0], min(noisy[last + 1], evidence * std))  # a bin that just fails to be visible
     result[last + 1 :] = np.where(tail < 1, 0, tail)
     return result
 
