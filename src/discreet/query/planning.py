@@ -229,7 +229,7 @@ class Plan:
 
     @property
     def reads_pairs(self) -> bool:
-        """True if the mechanism queries user-item pairs instead of a head."""
+        """True if the mechanism queries user-item pairs, if a head was not enough."""
         return isinstance(self.mechanism, PAIR_MECHANISMS)
 
     @property

@@ -376,6 +376,8 @@ def check_pair_queries(pairs: UserItemPairs, reference: ArrayPairs, seed: int = 
         assert pairs.users_by_size(sizes).tolist() == reference.users_by_size(sizes).tolist()
     for limit in (0.3, math.sqrt(5), 1e9):
         assert pairs.weighted_sums(limit).tolist() == reference.weighted_sums(limit).tolist()
+    for cap in (1, 2, 8):
+        assert pairs.capped_sums(cap).tolist() == reference.capped_sums(cap).tolist()
     for share, cost in ((0, 1), (0.5, 7), (1, LARGEST_ITEM_COST)):
         items = np.flatnonzero(rng.random(size) < share)
         costs = rng.integers(1, cost, len(items), endpoint=True)

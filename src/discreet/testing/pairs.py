@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from discreet.values import LARGEST_BASKET, WEIGHT_UNIT
+from discreet.values import CAPPED_BASKET, LARGEST_BASKET, WEIGHT_UNIT, ExactHead
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ArrayPairs:
-    """`discreet.values.UserItemPairs` over two arrays.
+    """`discreet.values.HeadAndPairs` over two arrays; its head counts no users above *largest_basket* either.
 
     Args:
         users: the user of each row, any int64.
@@ -43,6 +43,11 @@ class ArrayPairs:
         """The exact number of users of each item."""
         return np.bincount(self._item, minlength=len(self._numbers))
 
+    def head(self, limit: int) -> ExactHead:
+        """Return the largest counts, with labels."""
+        order = np.argsort(-self.counts, kind="stable")[: limit + 1]
+        return ExactHead(self.counts[order], limit, self.labels(order))
+
     def users_by_size(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
         """Count users by their number of items."""
         bins = np.minimum(np.searchsorted(bounds, self._sizes), len(bounds) - 1)  # the last bin has no upper bound
@@ -51,6 +56,11 @@ class ArrayPairs:
     def weighted_sums(self, limit: float) -> NDArray[np.int64]:
         """Add up the weights of every item's users."""
         weight = weights(limit / np.sqrt(self._sizes))
+        return _sums(self._item, weight[self._user], len(self._numbers))
+
+    def capped_sums(self, cap: int) -> NDArray[np.int64]:
+        """Add up the weights of every item's users, at most *cap* items for each user."""
+        weight = np.where(self._sizes > CAPPED_BASKET * cap, 0, weights(cap / self._sizes))
         return _sums(self._item, weight[self._user], len(self._numbers))
 
     def users_by_scale(
