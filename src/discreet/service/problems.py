@@ -147,6 +147,13 @@ class RunFailed(DiscreetError):
         super().__init__("the data was queried, and the query failed; the same query again is already paid for")
 
 
+class StatementsUnavailable(DiscreetError):
+    """No process can be started to compute a statement in."""
+
+    def __init__(self, sentence: str = "no process can be started to compute the statement; try again later") -> None:
+        super().__init__(sentence)
+
+
 class ClientDisconnected(DiscreetError):
     """The client disconnected before the response was complete; the run is stopped."""
 
@@ -252,6 +259,8 @@ def problem_of(error: Exception) -> ProblemAnswer:
             )
         case RequestInFlight():
             found = ProblemAnswer("in-flight", str(error), headers={"Retry-After": "1"})
+        case StatementsUnavailable():
+            found = ProblemAnswer("engine-unavailable", str(error), headers={"Retry-After": "5"})
         case BudgetShort():
             found = _budget_problem(error.refusal, error.fits)
         case BudgetRefused():
