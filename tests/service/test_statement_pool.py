@@ -142,17 +142,17 @@ def test_a_result_is_limited_in_bytes(pool, monkeypatch, form):
 
 
 @pytest.mark.parametrize(
-    "response",
+    ("response", "ends"),
     [
-        b"",
-        b"\1",
-        RESPONSE.pack(True, 1, 2**62),
-        RESPONSE.pack(True, 1, RESULT_MOST_BYTES + 2**21),
-        RESPONSE.pack(True, 1, 9) + b"x",
+        (b"", True),
+        (b"\1", True),
+        (RESPONSE.pack(True, 1, 9) + b"x", True),
+        (RESPONSE.pack(True, 1, 2**62), False),
+        (RESPONSE.pack(True, 1, RESULT_MOST_BYTES + 2**21), False),
     ],
 )
-def test_a_worker_that_answers_nonsense_is_not_believed(own_pool, monkeypatch, response):
-    """A bug of DuckDB may give it to whoever wrote the statement: neither unbounded reading nor an early end."""
+def test_a_worker_that_answers_nonsense_is_not_believed(own_pool, monkeypatch, response, ends):
+    """A bug of DuckDB may let a statement write it: it is neither read without bound nor taken for a result."""
     ours, theirs = socket.socketpair()
 
     @contextlib.contextmanager
@@ -160,10 +160,12 @@ def test_a_worker_that_answers_nonsense_is_not_believed(own_pool, monkeypatch, r
         with ours, theirs:
             ours.settimeout(0.01)
             theirs.sendall(response)
-            theirs.shutdown(socket.SHUT_WR)
+            if ends:
+                theirs.shutdown(socket.SHUT_WR)
             yield ours, os.getpid()
 
     monkeypatch.setattr(own_pool, "_worker", replaced)
+    monkeypatch.setattr(statement_pool, "_QUICK_SECONDS", 60)  # or this process would get the lowest priority
     with pytest.raises(InputError, match="its process ended early"):
         computed(own_pool)
 
@@ -189,15 +191,22 @@ def children(process):
     return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
 
 
+def kill(process):
+    """Kill a process and wait until it is dead; its parent has still to wait for it."""
+    os.kill(process, signal.SIGKILL)
+    with contextlib.suppress(OSError):  # its parent has waited for it
+        while Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX":
+            pass
+
+
 def test_after_its_workers_or_their_parent_are_killed_the_next_statement_works(own_pool):
     """As the operating system does when memory runs out."""
     parent = own_pool._parent.pid
     assert computed(own_pool).rows == 1
     for child in children(parent):
-        os.kill(child, signal.SIGKILL)
+        kill(child)
     assert computed(own_pool).rows == 1
-    os.kill(parent, signal.SIGKILL)
-    own_pool._parent.wait()
+    kill(parent)
     assert computed(own_pool).rows == 1
     assert own_pool._parent.pid != parent
 
@@ -206,14 +215,14 @@ def test_a_worker_that_is_killed_during_a_statement_is_a_sentence(own_pool):
     """And the workers that were ready do not replace it: the statement may have been the reason."""
     seen = []
 
-    def kill():
+    def kill_all():
         for child in children(own_pool._parent.pid):
-            os.kill(child, signal.SIGKILL)
+            kill(child)
             seen.append(child)
         return False
 
     with pytest.raises(InputError, match="its process ended early"):
-        computed(own_pool, ENDLESS, disconnected=kill)
+        computed(own_pool, ENDLESS, disconnected=kill_all)
     assert seen
     assert computed(own_pool).rows == 1
 
@@ -226,12 +235,10 @@ def test_without_processes_a_statement_is_a_sentence(own_pool, monkeypatch):
         with monkeypatch.context() as patched:
             for name, value in broken.items():
                 patched.setattr(statement_pool, name, value)
-            os.kill(own_pool._parent.pid, signal.SIGKILL)
-            own_pool._parent.wait()
+            kill(own_pool._parent.pid)
             with pytest.raises(StatementsUnavailable, match="no process can be started"):
                 computed(own_pool)
-        own_pool._parent.kill()
-        own_pool._parent.wait()
+        kill(own_pool._parent.pid)
         assert computed(own_pool).rows == 1
 
 
@@ -271,6 +278,15 @@ def test_an_account_has_half_of_the_workers(monkeypatch):
         running.join()
         monkeypatch.undo()
         pool.check("ann", "SELECT 1", {})
+
+
+def test_the_next_worker_is_for_the_account_with_the_fewest():
+    """An account that sends many statements does not delay the first one of another."""
+    with contextlib.closing(StatementPool(4)) as pool, pool._free:
+        pool._waiting.update({7: "ann", 8: "bob", 9: "bob"})
+        for taken, following in (({}, 7), ({"ann": 1}, 8), ({"ann": 2, "cat": 1}, 8), ({"ann": 2, "cat": 2}, None)):
+            pool._taken = taken
+            assert [number for number in (7, 8, 9) if pool._is_next(number)] == [following] * (following is not None)
 
 
 def _ignoring_disconnects(compute, pool, outer, account, gone):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -71,6 +72,8 @@ class StatementPool:
     def __init__(self, most: int) -> None:
         self._most, self._share = most, max(most // 2, 1)
         self._taken: dict[str, int] = {}
+        self._waiting: dict[int, str] = {}  # accounts by their number in the order of arrival
+        self._numbers = itertools.count()
         self._free = threading.Condition()  # guards the slots
         self._lock = threading.Lock()  # guards what follows
         self._parent: subprocess.Popen[bytes] | None = None
@@ -162,16 +165,24 @@ class StatementPool:
 
     @contextlib.contextmanager
     def _slot(self, account: str, disconnected: Callable[[], bool], patience: float) -> Iterator[None]:
-        """Wait for a slot of *account*, and occupy it until the context ends."""
-        until = time.monotonic() + patience
+        """Wait for a slot of *account*, and occupy it until the context ends.
+
+        The next slot is for the account that occupies the fewest, and among equals for the first that came.
+        """
+        until, number = time.monotonic() + patience, next(self._numbers)
         with self._free:
-            while self._taken.get(account, 0) >= self._share or sum(self._taken.values()) >= self._most:
-                if disconnected():
-                    raise ClientDisconnected
-                if time.monotonic() > until:
-                    raise TooManyRequests(SECONDS_MOST)
-                self._free.wait(_TICK_SECONDS)
-            self._taken[account] = self._taken.get(account, 0) + 1
+            self._waiting[number] = account
+            try:
+                while not self._is_next(number):
+                    if disconnected():
+                        raise ClientDisconnected
+                    if time.monotonic() > until:
+                        raise TooManyRequests(SECONDS_MOST)
+                    self._free.wait(_TICK_SECONDS)
+                self._taken[account] = self._taken.get(account, 0) + 1
+            finally:
+                del self._waiting[number]
+                self._free.notify_all()
         try:
             yield
         finally:
@@ -180,6 +191,11 @@ class StatementPool:
                 if not self._taken[account]:
                     del self._taken[account]
                 self._free.notify_all()
+
+    def _is_next(self, number: int) -> bool:
+        occupied = ((self._taken.get(account, 0), each) for each, account in self._waiting.items())
+        able = [(slots, each) for slots, each in occupied if slots < self._share]
+        return sum(self._taken.values()) < self._most and min(able, default=(0, -1))[1] == number
 
     @contextlib.contextmanager
     def _worker(self) -> Iterator[tuple[socket.socket, int]]:
