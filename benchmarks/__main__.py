@@ -19,6 +19,7 @@ from benchmarks import (
     outcomes,
     processes,
     service,
+    statements,
     sums,
 )
 
@@ -34,6 +35,7 @@ BENCHMARKS = {
     "data-centres": data_centres.run,
     "service": service.run,
     "memory": service.memory,
+    "statements": statements.run,
     "engines": engines.run,
     "growth": engines.growth,
     "fuzz": outcomes.run,

@@ -114,7 +114,7 @@ def memory(questions: int = 100_000) -> list[str]:
             each = questions // 10 // CLIENTS
             for part in range(1, 11):
                 _round(Load("/v1/query", mixed, each), port, key, counted=True)
-                rows.append([f"{part * each * CLIENTS:,}", f"{_resident_mib(pid):.0f} MiB"])
+                rows.append([f"{part * each * CLIENTS:,}", f"{resident_mib(pid):.0f} MiB"])
     return table(["questions", "resident memory"], rows)
 
 
@@ -179,6 +179,7 @@ def started(what: str) -> Iterator[tuple[int, int]]:
         child.wait()
 
 
-def _resident_mib(pid: int) -> float:
+def resident_mib(pid: int) -> float:
+    """Return the resident memory of a process in MiB."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20

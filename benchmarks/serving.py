@@ -77,11 +77,19 @@ def configure(folder: Path, catalog: str, dataset: str) -> str:
     manager = BudgetManager(store, ids=lambda: secrets.token_hex(16))
     manager.store.create(Account.of_epsilon("data", 1e6, Fraction(1, 2)), ACT)
     manager.store.create(Account.of_epsilon("org", 1e6, Fraction(1, 2), "data"), ACT)
-    manager.store.create(Account.of_epsilon(ACCOUNT, 1e6, Fraction(1, 2), "org"), ACT)
+    manager.store.put_record(GRANT, grant_name("org", dataset), grant_text(None), ACT)
+    store.close()
+    return add_analyst(folder, ACCOUNT)
+
+
+def add_analyst(folder: Path, account: str) -> str:
+    """Open an account in the store in *folder*, which no service has open, and return its key."""
+    store = SQLiteStore(folder / "budget.db", clock_us(utc_now))
+    manager = BudgetManager(store, ids=lambda: secrets.token_hex(16))
+    manager.store.create(Account.of_epsilon(account, 1e6, Fraction(1, 2), "org"), ACT)
     key = new_key(secrets.token_bytes)
-    record = KeyRecord(digest_of(key.text).hex(), ACCOUNT, ("analyst",), microseconds(utc_now()))
+    record = KeyRecord(digest_of(key.text).hex(), account, ("analyst",), microseconds(utc_now()))
     manager.store.put_record(KEY, key.id, record.text, ACT)
-    manager.store.put_record(GRANT, grant_name(ACCOUNT, dataset), grant_text(None), ACT)
     store.close()
     return key.text
 

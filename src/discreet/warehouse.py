@@ -247,29 +247,48 @@ class Warehouse:
             BudgetExceeded: the budget cannot cover the worst cases together; nothing was read.
             EngineError: as in `query`.
         """
-        statement = self.split(text)
         priced: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "per": per, "relative_error": relative_error}
         priced |= {"mechanism": mechanism, "noise": noise, "head_limit": head_limit, "budget": budget, "force": force}
+        answered = self.answer_queries(text, check_outer, key=key, **priced)
+        if answered.statement.explain:
+            return Answers(explain(answered.statement, answered.plans).table, {})
+        return Answers(compute_outer(answered.statement.outer, answered.tables).table, answered.releases)
+
+    def answer_queries(
+        self,
+        text: str,
+        check: Callable[[str, Mapping[str, Mapping[str, str]]], None],
+        *,
+        budget: Budget | None = None,
+        key: bytes | None = None,
+        **priced: Any,
+    ) -> AnsweredQueries:
+        """Answer the queries of a whole statement, from which its rows can be computed; plan them only for EXPLAIN.
+
+        Args:
+            check: `discreet.release.postprocess.check_outer`, or a function that calls it in another process.
+            priced: options of `query`. Others, and errors, as `sql`.
+        """
+        statement = self.split(text)
         leaves = {leaf.name: leaf for leaf in statement.leaves if leaf.select is not None}
         plans = {}
         for name, leaf in leaves.items():
             with naming_query(leaf, statement):
-                plans[name] = self.plan(leaf.select, **priced)  # type: ignore[arg-type]  # not None
+                plans[name] = self.plan(leaf.select, budget=budget, **priced)  # type: ignore[arg-type]  # not None
                 check_complete(leaf, plans[name])
         public = self.public_tables(statement)
         queries = {name: (self.catalog.find(leaf.dataset), plans[name].query) for name, leaf in leaves.items()}
-        check_outer(statement.outer, statement_types(self.catalog, queries, public))
+        check(statement.outer, statement_types(self.catalog, queries, public))
         if statement.explain:
-            found = explain(statement, plans)
-            return Answers(found.table, {})
+            return AnsweredQueries(statement, plans, {}, {})
         if budget is not None:
             budget.void(budget.reserve(sum((plan.worst_cost for plan in plans.values()), Cost())))
         releases: dict[str, Release] = {}
         for leaf in leaves.values():
             if leaf.sql not in releases:  # two queries may have become equal without their k
-                releases[leaf.sql] = self.query(leaf.select, key=key, **priced)  # type: ignore[arg-type]
+                releases[leaf.sql] = self.query(leaf.select, key=key, budget=budget, **priced)  # type: ignore[arg-type]
         answers = {name: answer_table(releases[leaf.sql]) for name, leaf in leaves.items()}
-        return Answers(compute_outer(statement.outer, public | answers).table, releases)
+        return AnsweredQueries(statement, plans, public | answers, releases)
 
     def sample(self, dataset: str, rows: int = 100) -> pa.Table:
         """Return made-up rows of a dataset, from the catalog alone: no data is read.
@@ -453,6 +472,22 @@ class Answers:
         """Return the rows as a pandas frame. Needs pandas."""
         require("pandas", "to_pandas()")
         return self.table.to_pandas()
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredQueries:
+    """A statement whose queries are answered.
+
+    Args:
+        plans: the plans of its queries, by `Leaf.name`.
+        tables: the tables of its outer statement, by their name in the schema `answers`; empty for EXPLAIN.
+        releases: the releases, by the SQL of their query; empty for EXPLAIN.
+    """
+
+    statement: Statement
+    plans: Mapping[str, Plan]
+    tables: Mapping[str, pa.Table]
+    releases: Mapping[str, Release]
 
 
 def statement_types(

@@ -6,8 +6,10 @@ response that left a service was settled and charged to the account that receive
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import copy
+import functools
 import hashlib
 import io
 import itertools
@@ -36,6 +38,7 @@ from discreet.service.auth.api_keys import KeyRecord, digest_of, new_key
 from discreet.service.auth.grants import GRANT, KEY, grant_name, grant_text
 from discreet.service.runtime import Runtime
 from discreet.service.settings import load_settings
+from discreet.service.statement_pool import StatementPool
 from discreet.service.stores import checkpointer_of, open_store
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -319,6 +322,14 @@ def put_key(store, account, roles):
     return made.text
 
 
+@functools.cache
+def shared_pool():
+    """Return a pool for all services of this process: it takes a second to import its libraries."""
+    pool = StatementPool(4)
+    atexit.register(pool.close)
+    return pool
+
+
 class Transport(httpx.AsyncBaseTransport):
     """Calls an application as a server does: the body in one message, and no disconnect before the response."""
 
@@ -388,7 +399,9 @@ class Service:
         """Close the service, if it is open, and open it again on the same files."""
         self._opened.close()
         environment = self.deployment.environment
-        opened = self._opened.enter_context(open_service(self.settings, environment, self.log, self.runtime, tracer))
+        opened = self._opened.enter_context(
+            open_service(self.settings, environment, self.log, self.runtime, tracer, shared_pool())
+        )
         self.opened, self.app, self.manager = opened, opened.app, opened.manager
         self.store, self.warehouse = opened.manager.store, opened.warehouse
         self.metrics, self.maintenance = opened.metrics, opened.maintenance

@@ -83,6 +83,7 @@ ERRORS = {
         problems.NotAcceptable(("JSON", "CSV")),
         problems.TooManyRequests(1.2),
         problems.RequestInFlight(),
+        problems.StatementsUnavailable(),
         problems.BudgetShort(REFUSAL, Fitting(k=3)),
         problems.ClientDisconnected(),
     )

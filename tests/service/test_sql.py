@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 
+import duckdb
 import pyarrow as pa
 import pytest
 
+from discreet.service.problems import StatementsUnavailable
 from discreet.values import Cost
 
-from .deployment import CATALOG, TOP
+from .deployment import CATALOG, TOP, shared_pool
 
 SHARES = (
     "WITH q AS (SELECT article, COUNT(DISTINCT reader) AS n FROM reads GROUP BY article) "
@@ -318,3 +321,67 @@ def test_rows_that_cannot_be_computed_leave_their_answers_paid(service):
     assert spent.rho > 0
     assert sent(service, inner).json()["queries"][0]["status"] == "replayed"
     assert service.balance().spent == spent
+
+
+DIGITS = "(VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9))"
+ENDLESS = f"SELECT SUM(t0.d * t11.d) FROM {', '.join(f'{DIGITS} t{n}(d)' for n in range(12))}"
+DOUBLED = (
+    "WITH c0 AS (SELECT COUNT(*) AS x FROM reads), "
+    + ", ".join(f"c{n} AS (SELECT * FROM c{n - 1} a, c{n - 1} b)" for n in range(1, 20))
+    + " SELECT * FROM c19"
+)
+
+
+def test_a_statement_that_is_too_large_is_refused_before_its_queries(service):
+    """By an estimate, by an answer and by a rehearsal alike; nothing is charged."""
+    for path, more in (("/v1/sql/estimate", {}), ("/v1/sql", {}), ("/v1/sql", {"rehearse": True})):
+        refused = service.send("POST", path, json={"sql": DOUBLED, **more})
+        assert (refused.status_code, "200 columns at most" in refused.json()["detail"]) == (400, True)
+    assert service.balance().spent == Cost()
+
+
+def test_a_statement_that_is_killed_leaves_its_answers_paid(service, monkeypatch):
+    """One sentence, the answers of its queries are kept, and the next statement works."""
+    monkeypatch.setattr("discreet.service.statement_pool.SECONDS_MOST", 0.3)
+    within = f"SELECT n, ({ENDLESS}) FROM (SELECT COUNT(DISTINCT reader) AS n FROM reads)"
+    killed = sent(service, within)
+    monkeypatch.undo()
+    assert killed.status_code == 422, killed.text
+    assert killed.json()["detail"].endswith("its queries were answered, so they stay charged")
+    spent = service.balance().spent
+    again = sent(service, "SELECT COUNT(DISTINCT reader) + 1 FROM reads").json()
+    assert [query["status"] for query in again["queries"]] == ["replayed"]
+    assert service.balance().spent == spent
+
+
+def test_statements_open_no_database_in_the_service(service, monkeypatch):
+    """Checked, computed, rehearsed and encoded elsewhere; only labels that the catalog lists get their types here."""
+    connect, called = duckdb.connect, []
+    sent(service, SHARES)  # opens the engine and the parser
+
+    def counted(*arguments, **named):
+        called.append(arguments)
+        return connect(*arguments, **named)
+
+    monkeypatch.setattr(duckdb, "connect", counted)
+    monkeypatch.setattr("discreet.release.postprocess.open_database", None)
+    for form in ("application/json", "text/csv", "application/vnd.apache.arrow.stream"):
+        assert sent(service, SHARES, headers={"Accept": form}).status_code == 200
+    assert service.send("POST", "/v1/sql/estimate", json={"sql": SHARES}).status_code == 200
+    assert not called
+    assert sent(service, SHARES, rehearse=True).status_code == 200
+
+
+def test_without_processes_a_statement_is_a_problem_and_free(service, monkeypatch):
+    """The check is made before anything is paid, and needs one."""
+
+    @contextlib.contextmanager
+    def without():
+        raise StatementsUnavailable
+        yield
+
+    monkeypatch.setattr(shared_pool(), "_worker", without)
+    refused = sent(service, SHARES)
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+    assert refused.json()["detail"] == "no process can be started to compute the statement; try again later"
+    assert service.balance().spent == Cost()

@@ -55,6 +55,7 @@ _TOKENS = re.compile(
 )
 _FORBIDDEN = {"comment": "comments are not allowed", "prefix": "text is put in plain single quotes", "other": None}
 _WINDOW = "WINDOW is not allowed: put the window behind OVER"  # an unused WINDOW clause is missing from DuckDB's tree
+GROUPING_SETS = "ROLLUP, CUBE and GROUPING SETS are not allowed"
 _CHARACTERS = (
     dict.fromkeys("'\"", "the text is not closed with a quote")
     | dict.fromkeys("?@$", "parameters are not allowed")
@@ -79,6 +80,7 @@ def _check_text(text: str, error: type[SQLError | WhereError], *, arithmetic: bo
     """
     _check_size(text, error)
     depth = 0
+    before = ""  # the previous token
     signs = ""  # operators directly before this token
     for match in _TOKENS.finditer(text):
         kind, found = match.lastgroup, match[0]
@@ -86,6 +88,9 @@ def _check_text(text: str, error: type[SQLError | WhereError], *, arithmetic: bo
             continue
         if kind == "word" and found.upper() == "WINDOW":
             raise error(_WINDOW, match.start())
+        if found == "(" and before.upper() in {"CUBE", "ROLLUP", "SETS"}:
+            raise error(GROUPING_SETS, match.start())  # the parser writes out 2^n sets, of every SELECT
+        before = found
         forbidden = kind in _FORBIDDEN or (kind == "arithmetic" and not arithmetic)
         if forbidden or (found == ";" and error is WhereError):
             message = _FORBIDDEN.get(kind or "") or _CHARACTERS.get(found)

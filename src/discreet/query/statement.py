@@ -19,16 +19,19 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from discreet.errors import SQLError
 from discreet.head_request import Kind
-from discreet.query.parse_tree import REFUSED, TOO_DEEP, TreeReader, parse_statement, write_statement
+from discreet.query.parse_tree import GROUPING_SETS, REFUSED, TOO_DEEP, TreeReader, parse_statement, write_statement
 from discreet.query.quantiles import QUANTILES, quantile_sql, read_quantile
 from discreet.query.sql import SelectReader
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from discreet.catalog.model import Catalog, Dataset
     from discreet.head_request import Period
     from discreet.query.parse_tree import Json, Node
@@ -39,6 +42,12 @@ QUERIES_MOST = 20
 
 SELECTS_MOST = 100
 """The largest number of SELECTs in one statement, including SELECTs over answers."""
+
+MAX_COLUMNS = 200
+"""The largest number of columns of a SELECT, of GROUP BY and of FROM, with those that * stands for."""
+
+MAX_SELECTS_EXPANDED = 1_000
+"""The largest number of SELECTs after each name of WITH is replaced by its SELECT wherever it is used."""
 
 VALUE, LOW, HIGH = "$value", "$low", "$high"
 """Columns of the answers: the aggregate and the ends of its 95 % interval."""
@@ -167,11 +176,29 @@ def split_statement(text: str, catalog: Catalog | None = None) -> Statement:
     tree = parse_statement(text, arithmetic=True)
     splitter = _Splitter(text, catalog)
     try:
+        splitter.measure(tree["node"], {})
         outer = splitter.subquery(tree, frozenset())
         written = write_statement(outer)
     except RecursionError:
         raise SQLError(TOO_DEEP) from None
     return Statement(written, tuple(splitter.leaves.values()), frozenset(splitter.schemas), bool(found))
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    columns: int
+    selects: int
+
+
+_COLUMNS_OF_TABLE = 8  # of information_schema.columns; those of datasets are never selected by *
+
+
+def _has_star(part: Json) -> bool:
+    if isinstance(part, list):
+        return any(map(_has_star, part))
+    if not isinstance(part, dict) or part.get("type") == "SUBQUERY":
+        return False
+    return part.get("type") == "STAR" or any(map(_has_star, part.values()))
 
 
 class _Splitter(TreeReader):
@@ -183,6 +210,46 @@ class _Splitter(TreeReader):
         self.leaves: dict[object, Leaf] = {}
         self.schemas: set[str] = set()
         self._selects = 0
+
+    def measure(self, part: Json, ctes: Mapping[str, _Size]) -> _Size:
+        """Return the size of a part of a statement once its names of WITH and its * are expanded; raise above a limit.
+
+        Both can double it with every few characters, and a database that binds the statement expands them first.
+        """
+        if isinstance(part, list):
+            parts = [self.measure(each, ctes) for each in part]
+            return _Size(sum(size.columns for size in parts), sum(size.selects for size in parts))
+        if not isinstance(part, dict):
+            return _Size(0, 0)
+        kind = part.get("type")
+        if kind == "BASE_TABLE":
+            named = ctes.get(part["table_name"].casefold()) if not part["schema_name"] else None
+            return named or _Size(_COLUMNS_OF_TABLE, 0)
+        for entry in part["cte_map"]["map"] if "cte_map" in part else ():
+            ctes = {**ctes, str(entry["key"]).casefold(): self.measure(entry["value"]["query_node"], ctes)}
+        sizes = {key: self.measure(value, ctes) for key, value in part.items() if key not in {"cte_map", "children"}}
+        children = [self.measure(child, ctes) for child in part.get("children") or ()]
+        selects = sum(size.selects for size in (*sizes.values(), *children))
+        columns = sum(size.columns for size in (*sizes.values(), *children))
+        largest = columns
+        match kind:
+            case "EXPRESSION_LIST":
+                largest = columns = max(map(len, part["values"]), default=0)
+            case "SET_OPERATION_NODE" if not part["setop_type"].endswith("BY_NAME"):
+                largest = columns = max(child.columns for child in children)
+            case "SELECT_NODE":
+                source = sizes["from_table"].columns
+                stars = Counter(each.get("relation_name", "") for each in part["select_list"] if _has_star(each))
+                columns = len(part["select_list"]) - stars.total()
+                unnamed = stars.pop("", 0)  # * and COLUMNS(*); a.* and b.* together are one of them, unless repeated
+                columns += source * (unnamed + max(stars.values(), default=0))
+                largest, selects = max(columns, source, len(part["group_expressions"])), selects + 1
+        if largest > MAX_COLUMNS:
+            self.refuse(f"there may be {MAX_COLUMNS} columns at most, with those that * stands for", part)
+        if selects > MAX_SELECTS_EXPANDED:
+            names = "with those of WITH wherever they are named"
+            self.refuse(f"a statement has at most {MAX_SELECTS_EXPANDED:,} SELECTs, {names}", part)
+        return _Size(columns, selects)
 
     def subquery(self, tree: Node, ctes: frozenset[str]) -> Node:
         """Return a subquery rewritten to read answers."""
@@ -365,7 +432,7 @@ class _Splitter(TreeReader):
         if node["aggregate_handling"] != "STANDARD_HANDLING":
             self.refuse(REFUSED["aggregate_handling"], node)
         if node["group_sets"] != ([list(range(len(groups)))] if groups else []):
-            self.refuse("ROLLUP, CUBE and GROUPING SETS are not allowed", groups, node)
+            self.refuse(GROUPING_SETS, groups, node)
         found: dict[str, Node] = {}
         for group in groups or (selected if distinct else []):
             column = self._selected(group, selected)

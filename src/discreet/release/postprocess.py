@@ -1,14 +1,14 @@
 """Compute the outer part of a statement from the answers of its queries, in a database that holds only those.
 
 Computing from released answers costs no privacy (post-processing). The database is in memory, reads no file, has no
-extensions and cannot be configured by a statement; memory, time and rows are limited.
+extensions and cannot be configured by a statement; its memory and the rows of its result are limited. These limits
+are DuckDB's own, so a service computes the statements of its analysts in `discreet.service.statement_pool`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from discreet.query.statement import Statement
     from discreet.release.result import Release
 
-MEMORY_MOST = "256MB"
+MEMORY_MOST = "128MB"
 ROWS_MOST = 100_000
 SECONDS_MOST = 10.0
 
+TOO_MUCH_MEMORY = "the statement takes too much memory to compute from its answers"
 _ROWS = f"the result has more than {ROWS_MOST:,} rows; add a LIMIT"
 _TYPES: Mapping[Kind, str] = {
     Kind.TEXT: "VARCHAR",
@@ -58,55 +59,57 @@ class Result:
     types: tuple[str, ...]
 
 
-def check_outer(outer: str, tables: Mapping[str, Mapping[str, str]]) -> None:
+def check_outer(
+    outer: str, types: Mapping[str, Mapping[str, str]], database: duckdb.DuckDBPyConnection | None = None
+) -> None:
     """Raise unless an outer statement is valid SQL over tables with these columns.
 
     Args:
         outer: a `Statement.outer` of `discreet.query.statement.split_statement`.
-        tables: the SQL types by column, for each table of the schema `answers`.
+        types: the SQL types by column, for each table of the schema `answers`.
+        database: an unused one of `open_database`; by default a new one.
 
     Raises:
         SQLError: the statement is not valid; nothing was queried.
     """
     import duckdb
 
-    with _database() as database:
-        for name, columns in tables.items():
+    with contextlib.ExitStack() as stack:
+        database = database or stack.enter_context(open_database())
+        for name, columns in types.items():
             declared = ", ".join(f"{quoted(column)} {type_}" for column, type_ in columns.items())
             database.execute(f"CREATE TABLE answers.{quoted(name)} ({declared})")
         _lock(database)
         try:
             database.sql(outer)
+        except duckdb.OutOfMemoryException:
+            raise SQLError(TOO_MUCH_MEMORY) from None
         except duckdb.Error as error:
             raise SQLError(_sentence(error)) from None
 
 
-def compute_outer(outer: str, tables: Mapping[str, pa.Table]) -> Result:
+def compute_outer(
+    outer: str, tables: Mapping[str, pa.Table], database: duckdb.DuckDBPyConnection | None = None
+) -> Result:
     """Run an outer statement over answers, and return its result.
 
     Args:
         outer: a `Statement.outer` of `discreet.query.statement.split_statement`.
         tables: the answers, by the name of their table in the schema `answers`.
+        database: an unused one of `open_database`; by default a new one.
 
     Raises:
-        InputError: the statement fails on these answers, or takes too much memory or time, or has too many rows.
+        InputError: the statement fails on these answers, takes too much memory, or has too many rows.
     """
     import duckdb
     import pyarrow as pa
 
-    expired = threading.Event()
-    with _database() as database:
-        for name, table in tables.items():
-            database.from_arrow(table).create(f"answers.{quoted(name)}")
-        _lock(database)
-
-        def stop() -> None:
-            expired.set()
-            database.interrupt()
-
-        timer = threading.Timer(SECONDS_MOST, stop)
-        timer.start()
+    with contextlib.ExitStack() as stack:
+        database = database or stack.enter_context(open_database())
         try:
+            for name, table in tables.items():
+                database.from_arrow(table).create(f"answers.{quoted(name)}")
+            _lock(database)
             relation = database.sql(outer)
             batches, rows = [], 0
             reader = relation.to_arrow_reader(10_000)
@@ -114,19 +117,18 @@ def compute_outer(outer: str, tables: Mapping[str, pa.Table]) -> Result:
                 rows += batch.num_rows
                 if rows > ROWS_MOST:
                     raise InputError(_ROWS)
-                if expired.is_set():
-                    break
                 batches.append(batch)
             types = tuple(str(type_) for type_ in relation.types)
+            table = pa.Table.from_batches(batches, reader.schema)
+            return _with_integers(Result(table.rename_columns(_distinct(table.column_names)), types))
+        except (duckdb.OutOfMemoryException, pa.ArrowMemoryError):
+            raise InputError(TOO_MUCH_MEMORY) from None
         except (duckdb.Error, pa.ArrowException, OSError) as error:
-            if not expired.is_set():
-                raise InputError(f"the statement cannot be computed: {_sentence(error)}") from None
-        finally:
-            timer.cancel()
-    if expired.is_set():
-        raise InputError(f"the statement takes more than {SECONDS_MOST:g} seconds to compute from its answers")
-    table = pa.Table.from_batches(batches, reader.schema)
-    return _with_integers(Result(table.rename_columns(_distinct(table.column_names)), types))
+            text = str(error)  # a failure within the reader is an OSError, whatever failed
+            reason = (
+                TOO_MUCH_MEMORY if "Out of Memory" in text else f"the statement cannot be computed: {_sentence(error)}"
+            )
+            raise InputError(reason) from None
 
 
 def _distinct(names: list[str]) -> list[str]:
@@ -214,7 +216,7 @@ _SCHEMA: Mapping[str, tuple[str, ...]] = {
 
 def arrow_types(table: pa.Table) -> dict[str, str]:
     """Return the SQL types of an Arrow table's columns, by column."""
-    with _database() as database:
+    with open_database() as database:
         relation = database.from_arrow(table.slice(0, 0))
         return dict(zip(relation.columns, map(str, relation.types), strict=True))
 
@@ -278,14 +280,18 @@ _SETTINGS: Mapping[str, str] = {
     "max_temp_directory_size": "'0B'",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
+    "TimeZone": "'UTC'",  # a result must not depend on the machine that computes it
     "enable_external_access": "false",  # set last, because it locks other settings
 }
 
 
-def _database() -> duckdb.DuckDBPyConnection:
+def open_database() -> duckdb.DuckDBPyConnection:
+    """Return a new database in memory for one outer statement, with an empty schema `answers`."""
     import duckdb
 
-    database = duckdb.connect(":memory:", config={"threads": 1, "memory_limit": MEMORY_MOST})
+    milliseconds = int(1_000 * SECONDS_MOST)
+    config = {"threads": 1, "async_threads": 0, "memory_limit": MEMORY_MOST, "max_execution_time": milliseconds}
+    database = duckdb.connect(":memory:", config=config)  # type: ignore[arg-type]  # its dict is invariant
     for setting, value in _SETTINGS.items():
         database.execute(f"SET {setting} = {value}")
     database.execute("CREATE SCHEMA answers")

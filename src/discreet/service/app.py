@@ -43,6 +43,7 @@ from discreet.service.pages.site import Sessions, Site
 from discreet.service.peers import open_peers, peer_routes
 from discreet.service.queries import Queries, ReplayCache
 from discreet.service.runtime import Runtime
+from discreet.service.statement_pool import StatementPool
 from discreet.service.statements import Statements
 from discreet.service.stores import checkpointer_of, noise_secret, open_store
 from discreet.warehouse import Warehouse
@@ -90,12 +91,14 @@ def open_service(
     stream: TextIO = sys.stdout,
     runtime: Runtime = _MACHINE,
     tracer: Tracer | None = None,
+    pool: StatementPool | None = None,
 ) -> Iterator[Service]:
     """Open a service until the context ends.
 
     Args:
         runtime: the clock, ids and randomness of the service.
         tracer: the destination of spans, in place of the one in the settings.
+        pool: computes statements, in place of a new one; the caller closes it.
 
     Raises:
         InputError: a secret, the catalog or the store cannot be used, or the store has no API key.
@@ -146,6 +149,8 @@ def open_service(
         )
         warehouse = stack.enter_context(Warehouse(catalog, clock, environment))
         grants = Grants(catalog, records, manager.store)
+        if pool is None:
+            pool = stack.enter_context(contextlib.closing(StatementPool(settings.service.max_statement_workers)))
         gate = Gate(authenticator, settings.service, runtime.monotonic, log)
         queries = Queries(
             manager,
@@ -160,7 +165,7 @@ def open_service(
         query_api = QueryAPI(
             gate,
             queries,
-            Statements(queries, manager, warehouse, settings),
+            Statements(queries, manager, warehouse, settings, pool),
             ReplayCache(clock),
             manager,
             grants,

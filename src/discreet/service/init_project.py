@@ -229,6 +229,7 @@ host = "127.0.0.1"            # this machine only; put a proxy with TLS in front
 port = 8080                   # 0 for any free port
 #trusted_proxies = ["10.0.0.5"]   # whose headers about the client are trusted
 #concurrent_most = 16         # queries that may run at once
+#max_statement_workers = 4    # statements that are computed from answers at once, each with up to 300 MB
 #requests_per_minute = 600    # of each key
 #release_grid_ms = 50         # responses are sent at multiples of it, so that their time says less about the data
 

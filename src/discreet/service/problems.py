@@ -158,6 +158,15 @@ class RunFailed(DiscreetError):
         super().__init__("the data was queried, and the query failed; the same query again is already paid for")
 
 
+class StatementsUnavailable(DiscreetError):
+    """No process can be started to compute a statement in."""
+
+    problem = replace(EngineUnreachable.problem, detail=None)  # the message says what stays charged
+
+    def __init__(self, sentence: str = "no process can be started to compute the statement; try again later") -> None:
+        super().__init__(sentence)
+
+
 class ClientDisconnected(DiscreetError):
     """The client disconnected before the response was complete; the run is stopped."""
 

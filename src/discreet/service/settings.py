@@ -145,6 +145,12 @@ class Service(Table):
         default=65_536, ge=1_024, le=16_777_216, description="Bytes that the body of a request may have."
     )
     concurrent_most: int = Field(default=16, ge=1, le=1_000, description="Queries that may run at once.")
+    max_statement_workers: int = Field(
+        default=4,
+        ge=1,
+        le=64,
+        description="Processes that compute statements from answers at once, of up to 300 MB each.",
+    )
     requests_per_minute: int = Field(
         default=600, ge=0, le=1_000_000, description="Requests that each key may send in a minute; 0 for no limit."
     )

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from discreet.budget import Budget
 from discreet.budget.model import Refusal, Replay
 from discreet.errors import InputError, SQLError, WhereError
-from discreet.release.postprocess import Result, answer_table, arrow_types, check_outer, compute_outer, explain
-from discreet.release.result import plain_value, python_values
-from discreet.service.problems import BudgetShort, NotFound
+from discreet.release.postprocess import answer_table, explain
+from discreet.service.problems import BudgetShort, NotFound, StatementsUnavailable
 from discreet.service.queries import planning_options
+from discreet.service.statement_worker import encode_result, with_made_up
 from discreet.values import Cost
 from discreet.warehouse import check_complete, naming_query, statement_types
 from discreet.wire import document
-from discreet.wire.document import decode, write_table
+from discreet.wire.document import decode
 from discreet.wire.problems import Malformed, Spend, spend_above
-from discreet.wire.queries import QueryEstimate, StatementAnswer, StatementColumn, StatementEstimate, StatementQuery
+from discreet.wire.queries import QueryEstimate, StatementEstimate, StatementQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    import pyarrow as pa
 
     from discreet.budget.manager import BudgetManager
     from discreet.budget.model import Settled, StoredRelease
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from discreet.service.queries import PlannedQuery, Queries
     from discreet.service.serializers import Form
     from discreet.service.settings import Settings
+    from discreet.service.statement_pool import StatementPool
     from discreet.warehouse import Warehouse
     from discreet.wire.queries import StatementRequest
 
@@ -56,10 +56,16 @@ class PlannedStatement:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredStatement:
-    """The rows of a statement, its queries, and their total charge."""
+    """The answer to a statement.
 
-    result: Result
-    queries: list[StatementQuery]
+    Args:
+        content: its rows and its queries, in the form that was requested.
+        rows: the number of rows, with those that were left out.
+        charged: the total charge of its queries.
+    """
+
+    content: bytes
+    rows: int
     charged: Cost
 
 
@@ -68,14 +74,27 @@ _AMPLE = Cost(Fraction(10**9), Fraction(1))
 
 
 class Statements:
-    """Plans and answers statements. Usable from several threads."""
+    """Plans and answers statements. Usable from several threads.
 
-    def __init__(self, queries: Queries, manager: BudgetManager, warehouse: Warehouse, settings: Settings) -> None:
-        self._queries, self._manager, self._warehouse = queries, manager, warehouse
+    Args:
+        pool: computes outer statements in other processes: they are written by analysts.
+    """
+
+    def __init__(
+        self, queries: Queries, manager: BudgetManager, warehouse: Warehouse, settings: Settings, pool: StatementPool
+    ) -> None:
+        self._queries, self._manager, self._warehouse, self._pool = queries, manager, warehouse, pool
         self._limits, self._defaults = settings.limits, settings.defaults
 
-    def plan(self, request: StatementRequest, account: str, catalog: Catalog, request_id: str) -> PlannedStatement:
-        """Plan all queries of a statement; arguments and errors as in `Queries.plan`.
+    def plan(
+        self,
+        request: StatementRequest,
+        account: str,
+        catalog: Catalog,
+        request_id: str,
+        disconnected: Callable[[], bool],
+    ) -> PlannedStatement:
+        """Plan all queries of a statement; other arguments and errors as in `Queries.plan` and `StatementPool.check`.
 
         Raises:
             Malformed: the statement is not supported, or does not fit the columns of its answers.
@@ -89,8 +108,8 @@ class Statements:
                     check_complete(leaf, planned[leaf.name].plan)
         types = statement_types(catalog, {name: (of.dataset, of.plan.query) for name, of in planned.items()}, public)
         try:
-            check_outer(statement.outer, types)
-        except InputError as error:
+            self._pool.check(account, statement.outer, types, disconnected)
+        except SQLError as error:
             raise Malformed(str(error)) from None
         return PlannedStatement(statement, planned, public)
 
@@ -104,21 +123,26 @@ class Statements:
         digest: bytes,
         disconnected: Callable[[], bool],
         answers: dict[str, Settled | Replay],
+        form: Form,
+        rows_most: int | None = None,
     ) -> AnsweredStatement:
         """Answer all queries of a statement, in their order, and compute its rows; see `Queries.answer`.
 
         Args:
+            rows_most: the number of rows to return, if not all.
             answers: answers of earlier attempts, by SQL; new answers are added, so that retries do not pay again.
 
         Raises:
             BudgetShort: the account or one of its parents cannot pay the sum of the worst cases; nothing was charged.
                 If the budget was spent meanwhile, earlier queries were charged, and are free when sent again.
             InputError: the rows cannot be computed; the answers are charged.
+            StatementsUnavailable: no process can be started to compute the rows; the answers are charged.
         """
         statement = planned.statement
         if statement.explain:
             plans = {name: of.plan for name, of in planned.queries.items()}
-            return AnsweredStatement(explain(statement, plans), [], Cost())
+            explained = explain(statement, plans)
+            return AnsweredStatement(encode_result(explained, form, "[]"), len(explained.table), Cost())
         unpaid = [] if answers else self._unpaid(account, planned, key, digest)
         if len(unpaid) > 1:  # the reservation of a single query makes the same check
             refusal = self._refusal(account, _total(unpaid))
@@ -154,16 +178,35 @@ class Statements:
                 )
             )
         try:
-            result = compute_outer(statement.outer, tables)
-        except InputError as error:
-            raise InputError(f"{error}; its queries were answered, so they stay charged") from None
-        return AnsweredStatement(result, queries, charged)
+            computed = self._pool.compute(
+                account,
+                statement.outer,
+                tables,
+                form=form,
+                queries=_written(queries),
+                rows_most=rows_most,
+                disconnected=disconnected,
+            )
+        except (InputError, StatementsUnavailable) as error:
+            raise type(error)(f"{error}; its queries were answered, so they stay charged") from None
+        return AnsweredStatement(computed.content, computed.rows, charged)
 
-    def recompute(self, sql: str, account: str, catalog: Catalog, ids: Sequence[str]) -> AnsweredStatement:
+    def recompute(
+        self,
+        sql: str,
+        account: str,
+        catalog: Catalog,
+        ids: Sequence[str],
+        *,
+        disconnected: Callable[[], bool],
+        form: Form,
+        rows_most: int | None,
+    ) -> AnsweredStatement:
         """Compute the rows of a statement from releases that *account* has paid for; no data is queried.
 
         Args:
             ids: the ids of the releases of its queries, in their order.
+            rows_most: as in `answer`, like the rest.
 
         Raises:
             Malformed: the statement is not supported.
@@ -172,7 +215,7 @@ class Statements:
         """
         statement, tables = self._split(sql, self._warehouse.restricted_to(catalog))
         releases = dict(zip(dict.fromkeys(leaf.sql for leaf in statement.leaves if leaf.select), ids, strict=False))
-        queries = []
+        queries: list[StatementQuery] = []
         for leaf in statement.leaves:
             if leaf.select is None:
                 queries.append(_public_query(leaf))
@@ -184,9 +227,27 @@ class Statements:
             query = StatementQuery(sql=leaf.sql, dataset=leaf.dataset, status="replayed", charged=charged, id=id_)
             if query not in queries:
                 queries.append(query)
-        return AnsweredStatement(compute_outer(statement.outer, tables), queries, Cost())
+        computed = self._pool.compute(
+            account,
+            statement.outer,
+            tables,
+            form=form,
+            queries=_written(queries),
+            rows_most=rows_most,
+            disconnected=disconnected,
+        )
+        return AnsweredStatement(computed.content, computed.rows, Cost())
 
-    def rehearse(self, request: StatementRequest, catalog: Catalog) -> AnsweredStatement:
+    def rehearse(
+        self,
+        request: StatementRequest,
+        account: str,
+        catalog: Catalog,
+        *,
+        disconnected: Callable[[], bool],
+        form: Form,
+        rows_most: int | None = None,
+    ) -> AnsweredStatement:
         """Compute a statement from made-up rows: no data is read, and nothing is charged.
 
         The last column of the result, `made_up`, is true in every row, so that rows cannot be mistaken for an answer.
@@ -200,17 +261,35 @@ class Statements:
         with self._warehouse.restricted_to(catalog).rehearsal() as made:
             statement, _ = self._split(request.sql, made)
             try:
-                answers = made.sql(request.sql, **options, budget=Budget.of_cost(_AMPLE), key=bytes(32))
+                answered = made.answer_queries(
+                    request.sql,
+                    lambda outer, types: self._pool.check(account, outer, types, disconnected),
+                    budget=Budget.of_cost(_AMPLE),
+                    key=bytes(32),
+                    **options,
+                )
             except (SQLError, WhereError) as error:
                 raise Malformed(str(error), error.position) from None
-        if "made_up" in answers.table.column_names:
-            raise InputError("a rehearsal adds a column made_up: give yours another name")
-        table = answers.table.append_column("made_up", pa.array([True] * len(answers.table), pa.bool_()))
-        queries = [
-            StatementQuery(sql=leaf.sql, dataset=leaf.dataset, status="made up", charged=spend_above(Cost()))
-            for leaf in statement.leaves
-        ]
-        return AnsweredStatement(Result(table, tuple(arrow_types(table).values())), queries, Cost())
+        queries = _written(
+            [
+                StatementQuery(sql=leaf.sql, dataset=leaf.dataset, status="made up", charged=spend_above(Cost()))
+                for leaf in statement.leaves
+            ]
+        )
+        if statement.explain:
+            explained = with_made_up(explain(statement, answered.plans))
+            return AnsweredStatement(encode_result(explained, form, queries), len(explained.table), Cost())
+        computed = self._pool.compute(
+            account,
+            answered.statement.outer,
+            answered.tables,
+            form=form,
+            queries=queries,
+            rows_most=rows_most,
+            made_up=True,
+            disconnected=disconnected,
+        )
+        return AnsweredStatement(computed.content, computed.rows, Cost())
 
     def estimate(self, account: str, planned: PlannedStatement) -> StatementEstimate:
         """Return the worst-case cost of a statement, and whether *account* can pay it now; nothing is reserved."""
@@ -267,21 +346,6 @@ def paid_release(store: BudgetStore, account: str, id_: str) -> StoredRelease:
     return stored
 
 
-def represent_result(answered: AnsweredStatement, form: Form) -> bytes:
-    """Return the rows of a statement in *form*."""
-    table, types = answered.result.table, answered.result.types
-    if form == "arrow":
-        queries = json.dumps([query.model_dump() for query in answered.queries])
-        table = table.replace_schema_metadata({"discreet.queries": queries})
-    if form != "json":
-        return write_table(table, form)
-    names = zip(table.column_names, types, strict=True)
-    columns = [StatementColumn(name=name, type=type_) for name, type_ in names]
-    values = [map(_json_value, python_values(column)) for column in table.columns]
-    rows = [list(row) for row in zip(*values, strict=True)]
-    return StatementAnswer(columns=columns, rows=rows, queries=answered.queries).model_dump_json().encode()
-
-
 def _key_of(key: str | None, name: str) -> str | None:
     """Derive the idempotency key of the query called *name* from the key of its statement."""
     return None if key is None else hashlib.sha256(f"{key} {name}".encode()).hexdigest()
@@ -291,8 +355,8 @@ def _public_query(leaf: Leaf) -> StatementQuery:
     return StatementQuery(sql=leaf.sql, dataset=leaf.dataset, status="public", charged=spend_above(Cost()))
 
 
-def _json_value(value: object) -> object:
-    return None if isinstance(value, float) and not math.isfinite(value) else plain_value(value)
+def _written(queries: list[StatementQuery]) -> str:
+    return json.dumps([query.model_dump() for query in queries])
 
 
 def _total(queries: list[PlannedQuery]) -> Cost:

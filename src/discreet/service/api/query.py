@@ -29,7 +29,8 @@ from discreet.service.serializers import (
     negotiate,
     represent,
 )
-from discreet.service.statements import AnsweredStatement, paid_release, represent_result
+from discreet.service.statement_worker import encode_result
+from discreet.service.statements import AnsweredStatement, paid_release
 from discreet.values import Cost
 from discreet.wire.problems import read_body
 from discreet.wire.queries import (
@@ -284,17 +285,32 @@ class QueryAPI:
         the answers, free of charge. All queries are planned and compared with the budget before the first is charged.
         With rehearse, the rows are computed from made-up data, free of charge, and marked by a column made_up.
         """
+        form = negotiate(call.request.headers.get("accept"))
+        answered, balance = await self.answer_statement(call, body, form)
+        headers = {**content_headers(form), "Discreet-Charged": charged_header(answered.charged)}
+        return Response(answered.content, headers=headers | balance)
+
+    async def answer_statement(
+        self, call: Call, body: bytes, form: Form, rows_most: int | None = None
+    ) -> tuple[AnsweredStatement, dict[str, str]]:
+        """Answer the statement in *body*, and return it with the headers of the account's balance.
+
+        Args:
+            rows_most: the number of rows to return, if not all.
+        """
         request, account, key = call.request, call.account, call.parameters["Idempotency-Key"]
-        form, request_id = negotiate(request.headers.get("accept")), context_of(request.scope).request_id
+        request_id = context_of(request.scope).request_id
         statement = read_body(StatementRequest, body)
         answers: dict[str, Settled | Replay] = {}  # kept between attempts: unversioned ones are not replayed
 
-        def work(disconnected: Callable[[], bool]) -> tuple[bytes, Cost, Balance]:
+        def work(disconnected: Callable[[], bool]) -> tuple[AnsweredStatement, Balance]:
             catalog = self._grants.catalog_for(account)
             if statement.rehearse:
-                rehearsed = self._statements.rehearse(statement, catalog)
-                return represent_result(rehearsed, form), rehearsed.charged, self._manager.store.balance(account)
-            planned = self._statements.plan(statement, account, catalog, request_id)
+                rehearsed = self._statements.rehearse(
+                    statement, account, catalog, disconnected=disconnected, form=form, rows_most=rows_most
+                )
+                return rehearsed, self._manager.store.balance(account)
+            planned = self._statements.plan(statement, account, catalog, request_id, disconnected)
             answered = self._statements.answer(
                 account,
                 planned,
@@ -303,12 +319,13 @@ class QueryAPI:
                 digest=hashlib.sha256(body).digest(),
                 disconnected=disconnected,
                 answers=answers,
+                form=form,
+                rows_most=rows_most,
             )
-            return represent_result(answered, form), answered.charged, self._manager.store.balance(account)
+            return answered, self._manager.store.balance(account)
 
-        content, charged, balance = await self._run_in_slot(request, account, work)
-        headers = {**content_headers(form), "Discreet-Charged": charged_header(charged)}
-        return Response(content, headers=headers | self._balance_headers(account, balance))
+        answered, balance = await self._run_in_slot(request, account, work)
+        return answered, self._balance_headers(account, balance)
 
     @Operation(
         "POST",
@@ -318,21 +335,35 @@ class QueryAPI:
         answer=StatementEstimate,
         problems=("not-found", "engine-unavailable"),
     )
-    def estimate_sql(self, call: Call, statement: StatementRequest) -> StatementEstimate:
+    async def estimate_sql(self, call: Call, statement: StatementRequest) -> StatementEstimate:
         """Estimate the cost of a whole SQL statement.
 
         Plans all its queries and compares their worst-case costs with the budget. No data is queried.
         """
         account, request_id = call.account, context_of(call.request.scope).request_id
-        with self._gate.slots.slot(account):
-            planned = self._statements.plan(statement, account, self._grants.catalog_for(account), request_id)
+
+        def work(disconnected: Callable[[], bool]) -> StatementEstimate:
+            catalog = self._grants.catalog_for(account)
+            planned = self._statements.plan(statement, account, catalog, request_id, disconnected)
             return self._statements.estimate(account, planned)
 
-    def recompute(self, call: Call, sql: str, ids: Sequence[str], form: Form) -> bytes:
+        with self._gate.slots.slot(account):
+            return await run_while_connected(call.request, work, self._gate.slots.threads)
+
+    async def recompute(
+        self, call: Call, sql: str, ids: Sequence[str], form: Form, rows_most: int | None = None
+    ) -> AnsweredStatement:
         """Return the rows of a statement in *form*, computed from releases that the account has paid for."""
-        with self._gate.slots.slot(call.account):
-            catalog = self._grants.catalog_for(call.account)
-            return represent_result(self._statements.recompute(sql, call.account, catalog, ids), form)
+        account = call.account
+
+        def work(disconnected: Callable[[], bool]) -> AnsweredStatement:
+            catalog = self._grants.catalog_for(account)
+            return self._statements.recompute(
+                sql, account, catalog, ids, disconnected=disconnected, form=form, rows_most=rows_most
+            )
+
+        with self._gate.slots.slot(account):
+            return await run_while_connected(call.request, work, self._gate.slots.threads)
 
     # ---------------------------------------------------------------------------------------------- reading
 
@@ -404,8 +435,7 @@ class QueryAPI:
         except InputError as error:
             raise NotFound(str(error)) from None
         result = Result(table, tuple(arrow_types(table).values()))
-        content = represent_result(AnsweredStatement(result, [], Cost()), form)
-        return Response(content, headers=content_headers(form))
+        return Response(encode_result(result, form, "[]"), headers=content_headers(form))
 
     @Operation(
         "GET",

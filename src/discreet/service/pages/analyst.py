@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from discreet.service.runtime import Runtime
     from discreet.service.serializers import Form
     from discreet.service.settings import Settings
+    from discreet.service.statements import AnsweredStatement
     from discreet.wire.queries import BudgetReport, DatasetDetail, Estimate
 
 _EPSILON = number_field("epsilon", "Privacy to spend.", 0.0, 1e6)
@@ -70,8 +71,8 @@ class AnalystPages:
             return RedirectResponse(f"/ask?{urlencode(typed, doseq=True)}", 303)
         try:
             if not is_select(visit.text("sql")):
-                rows = await self._api.sql(visit.call(), _body_of(visit))
-                return self._redirect_to_statement(visit, StatementAnswer.model_validate_json(bytes(rows.body)))
+                answered, _ = await self._api.answer_statement(visit.call(), _body_of(visit), "json", _SHOWN_MOST)
+                return self._redirect_to_statement(visit, answered)
             answer = await self._api.query(visit.call(), _body_of(visit))
         except DiscreetError as error:
             return await self._render_form(visit, error)
@@ -79,13 +80,14 @@ class AnalystPages:
         free = "?free=1" if answer.headers["discreet-replayed"] == "?1" else ""
         return self._site.redirect(visit, f"/answers/{name}{free}")
 
-    def _redirect_to_statement(self, visit: Visit, answer: StatementAnswer) -> Response:
+    def _redirect_to_statement(self, visit: Visit, answered: AnsweredStatement) -> Response:
         """Redirect to the page of a statement's answer; show it directly without queries or if the link is too long."""
+        answer = StatementAnswer.model_validate_json(answered.content)
         released = [query.id for query in answer.queries if query.id]
         shown = {"sql": visit.text("sql").replace("\r\n", "\n"), "epsilon": visit.text("epsilon"), "release": released}
         link = f"/statements?{urlencode(shown, doseq=True)}"
         if not answer.queries or len(link) > _LINK_LONGEST:
-            return self._show_rows(visit, answer, None)
+            return self._show_rows(visit, answer, answered.rows, None)
         free = all(query.status != "released" for query in answer.queries)
         return self._site.redirect(visit, f"{link}&free=1" if free else link)
 
@@ -148,7 +150,7 @@ class AnalystPages:
             queries, cost, fits, left = [("", single)], single.worst_cost, single.fits, single.queries_left
         else:
             statement = read_body(StatementRequest, body)
-            whole = await run_in_thread(self._api.estimate_sql, visit.call(), statement)
+            whole = await self._api.estimate_sql(visit.call(), statement)
             queries = [(query.sql, query.estimate) for query in whole.queries]
             cost, fits, left = whole.worst_cost, whole.fits, None
         accounts = next((estimate.accounts for _, estimate in queries if estimate), [])
@@ -176,21 +178,23 @@ class AnalystPages:
         role="analyst",
         parameters=(*fields("sql", "as"), *fields("release", many=True), _EPSILON, _FREE),
     )
-    def statement(self, visit: Visit) -> Response:
+    async def statement(self, visit: Visit) -> Response:
         """Show the answer of a statement, computed from the releases in its link, or return it as a file."""
         form = next((known for known in MEDIA_TYPES if visit.text("as") == known), None)
-        content = self._api.recompute(visit.call(), visit.text("sql"), visit["release"], form or "json")
+        rows_most = _SHOWN_MOST if form is None else None
+        sql, releases = visit.text("sql"), visit["release"]
+        answered = await self._api.recompute(visit.call(), sql, releases, form or "json", rows_most)
         if form is not None:
-            return _file(content, "answer", form)
+            return _file(answered.content, "answer", form)
         link = f"/statements?{visit.request.url.query.removesuffix('&free=1')}"
-        return self._show_rows(visit, StatementAnswer.model_validate_json(content), link)
+        return self._show_rows(visit, StatementAnswer.model_validate_json(answered.content), answered.rows, link)
 
-    def _show_rows(self, visit: Visit, answer: StatementAnswer, link: str | None) -> Response:
-        """Show the rows of a statement, with *link* as the permanent link unless it is None."""
+    def _show_rows(self, visit: Visit, answer: StatementAnswer, count: int, link: str | None) -> Response:
+        """Show the first of *count* rows of a statement, with *link* as the permanent link unless it is None."""
         sql, url = visit.text("sql").replace("\r\n", "\n"), str(visit.request.base_url).rstrip("/")
         epsilon = visit["epsilon"]
         price = {} if epsilon is None else {"epsilon": epsilon}
-        rows, places = answer.rows[:_SHOWN_MOST], charts.interval_columns(answer.columns)
+        rows, places = answer.rows, charts.interval_columns(answer.columns)
         labels = [column for place, column in enumerate(answer.columns) if place not in (places or ())]
         items = [] if places is None else charts.statement_items(rows, places)
         return self._site.render(
@@ -198,7 +202,7 @@ class AnalystPages:
             "statement.html",
             answer=answer,
             rows=rows,
-            left_out=len(answer.rows) - _SHOWN_MOST,
+            left_out=count - len(rows),
             numeric=[charts.is_number(column) for column in answer.columns],
             items=items,
             line=charts.line_of(items) if charts.is_time_line(items, labels) else None,

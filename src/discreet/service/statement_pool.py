@@ -1,0 +1,321 @@
+"""Workers that compute outer statements, each for one request; see `discreet.service.statement_worker`."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import math
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from discreet.errors import InputError, SQLError
+from discreet.service.problems import ClientDisconnected, StatementsUnavailable, TooManyRequests
+from discreet.service.statement_worker import RESPONSE, RESULT_MOST_BYTES, SECONDS_MOST
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from discreet.service.serializers import Form
+
+Argument = TypeVar("Argument")
+Step = TypeVar("Step")
+
+WAIT_MOST_SECONDS = 10.0
+"""How long a statement waits for a worker before anything is paid; a paid one waits until there is one."""
+
+_QUICK_SECONDS = 0.2
+"""Statements that take longer get the lowest priority, so that they slow down nothing else."""
+
+_TICK_SECONDS = 0.05
+_RESPONSE_MOST_BYTES = RESULT_MOST_BYTES + 2**20  # with the queries
+_ENDED = "the statement cannot be computed: its process ended early, most likely because it takes too much memory"
+_SLOW = f"the statement takes more than {SECONDS_MOST:g} seconds to compute from its answers"
+_LOADER = "import sys; sys.path[:] = {path!r}; from discreet.service.statement_worker import main; main()"
+_ENVIRONMENT = {
+    # One arena of malloc and none of Arrow's: what they reserve ahead would count as used address space.
+    "MALLOC_ARENA_MAX": "1",
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """The result of a statement.
+
+    Args:
+        content: its representation.
+        rows: the number of rows, with those that were left out.
+    """
+
+    content: bytes
+    rows: int
+
+
+class StatementPool:
+    """Computes outer statements in processes of their own. Usable from several threads.
+
+    Args:
+        most: statements that are computed at once; half of them for one account.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._share = most, max(most // 2, 1)
+        self._taken: dict[str, int] = {}
+        self._waiting: dict[int, str] = {}  # accounts by their number in the order of arrival
+        self._numbers = itertools.count()
+        self._free = threading.Condition()  # guards the slots
+        self._lock = threading.Lock()  # guards what follows
+        self._parent: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._started: deque[socket.socket] = deque()
+        self._closed = False
+        with self._lock:
+            self._start()
+
+    def check(
+        self,
+        account: str,
+        outer: str,
+        types: Mapping[str, Mapping[str, str]],
+        disconnected: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Raise unless *outer* is valid over tables with these columns; see `check_outer`.
+
+        Args:
+            account: whose share of the workers is used.
+            disconnected: returns True once nobody waits for the result; the worker is then killed.
+
+        Raises:
+            SQLError: the statement is not valid.
+            InputError: checking takes too much memory or time.
+            TooManyRequests: no worker is free within `WAIT_MOST_SECONDS`.
+            ClientDisconnected: *disconnected* returned True.
+            StatementsUnavailable: no worker can be started.
+        """
+        job = {"outer": outer, "types": {name: dict(columns) for name, columns in types.items()}, "tables": []}
+        try:
+            self._run(account, _request(job, {}), disconnected, WAIT_MOST_SECONDS)
+        except _Refused as error:
+            raise SQLError(str(error)) from None
+
+    def compute(
+        self,
+        account: str,
+        outer: str,
+        tables: Mapping[str, pa.Table],
+        *,
+        form: Form,
+        queries: str,
+        rows_most: int | None = None,
+        made_up: bool = False,
+        disconnected: Callable[[], bool] = lambda: False,
+    ) -> Computed:
+        """Return the result of *outer* over answers in *form*; see `compute_outer` and `encode_result`.
+
+        Args:
+            made_up: True to add a column made_up that is true in every row.
+
+        Raises:
+            InputError: the statement fails on these answers, takes too much memory or time, or its result is too large.
+            ClientDisconnected, StatementsUnavailable: as `check`.
+        """
+        job: dict[str, Any] = {"outer": outer, "types": None, "tables": list(tables), "form": form}
+        job |= {"queries": queries, "rows_most": rows_most, "made_up": made_up}
+        try:
+            return self._run(account, _request(job, tables), disconnected, math.inf)
+        except _Refused as error:
+            raise InputError(str(error)) from None
+
+    def close(self) -> None:
+        """End all workers."""
+        with self._lock:
+            self._closed = True
+            self._stop()
+
+    def _run(self, account: str, request: bytes, disconnected: Callable[[], bool], patience: float) -> Computed:
+        with self._slot(account, disconnected, patience), self._worker() as (channel, process):
+            limits = _Limits(process, disconnected)
+            rest = memoryview(request)
+            while rest:
+                rest = rest[limits.wait(channel.send, rest) :]
+            response, size = bytearray(), RESPONSE.size
+            while len(response) < size:
+                part = limits.wait(channel.recv, 2**20)
+                response += part
+                if len(response) >= RESPONSE.size:
+                    size = RESPONSE.size + RESPONSE.unpack_from(response)[2]
+                if not part or size > _RESPONSE_MOST_BYTES:
+                    raise InputError(_ENDED)
+        computed, rows, _ = RESPONSE.unpack_from(response)
+        content = bytes(memoryview(response)[RESPONSE.size :])
+        if not computed:
+            raise _Refused(content[:1_000].decode(errors="replace"))
+        return Computed(content, rows)
+
+    @contextlib.contextmanager
+    def _slot(self, account: str, disconnected: Callable[[], bool], patience: float) -> Iterator[None]:
+        """Wait for a slot of *account*, and occupy it until the context ends.
+
+        The next slot is for the account that occupies the fewest, and among equals for the first that came.
+        """
+        until, number = time.monotonic() + patience, next(self._numbers)
+        with self._free:
+            self._waiting[number] = account
+            try:
+                while not self._is_next(number):
+                    if disconnected():
+                        raise ClientDisconnected
+                    if time.monotonic() > until:
+                        raise TooManyRequests(SECONDS_MOST)
+                    self._free.wait(_TICK_SECONDS)
+                self._taken[account] = self._taken.get(account, 0) + 1
+            finally:
+                del self._waiting[number]
+                self._free.notify_all()
+        try:
+            yield
+        finally:
+            with self._free:
+                self._taken[account] -= 1
+                if not self._taken[account]:
+                    del self._taken[account]
+                self._free.notify_all()
+
+    def _is_next(self, number: int) -> bool:
+        occupied = ((self._taken.get(account, 0), each) for each, account in self._waiting.items())
+        able = [(slots, each) for slots, each in occupied if slots < self._share]
+        return sum(self._taken.values()) < self._most and min(able, default=(0, -1))[1] == number
+
+    @contextlib.contextmanager
+    def _worker(self) -> Iterator[tuple[socket.socket, int]]:
+        """Yield the connection to an unused worker and its process id; kill it when the context ends."""
+        for _ in range(self._most + 2):  # the process that forks, or workers, may have been killed since they started
+            with self._lock:
+                self._start()  # first, because workers end with the process that forked them
+                channel = self._started.popleft() if self._started else None
+                control = self._control
+                self._start()
+            if channel is None:
+                continue
+            with channel:
+                channel.settimeout(30)  # of the first one, whose parent may be importing its libraries
+                message = b""
+                with contextlib.suppress(OSError):
+                    message = channel.recv(8, socket.MSG_WAITALL)
+                channel.settimeout(0)
+                try:
+                    alive = len(message) == 8 and channel.recv(1, socket.MSG_PEEK) != b""
+                except BlockingIOError:  # the connection is open, and nothing else was sent
+                    alive = True
+                except OSError:
+                    alive = False
+                if not alive:
+                    continue
+                channel.settimeout(_TICK_SECONDS)
+                try:
+                    yield channel, int.from_bytes(message, "big")
+                    return
+                finally:
+                    with self._lock, contextlib.suppress(OSError):  # its parent is dead, and so is the worker
+                        if control is self._control and control is not None:
+                            control.sendall(message)
+        raise StatementsUnavailable
+
+    def _start(self) -> None:
+        """Start workers until as many are ready as may be used at once; the lock is held."""
+        if self._closed:
+            return
+        if self._parent is None or self._parent.poll() is not None:
+            self._stop()
+            self._control, theirs = socket.socketpair()
+            with theirs:
+                try:
+                    self._parent = subprocess.Popen(  # noqa: S603 - this interpreter
+                        [sys.executable, "-I", "-c", _LOADER.format(path=[path for path in sys.path if path])],
+                        env=_ENVIRONMENT,
+                        stdin=theirs.fileno(),
+                        stdout=subprocess.DEVNULL,
+                        stderr=subprocess.DEVNULL,
+                        cwd="/",
+                        start_new_session=True,  # Ctrl-C is for the service, which then ends it
+                    )
+                except OSError:
+                    return
+        while len(self._started) < self._most and self._control is not None:
+            ours, theirs = socket.socketpair()
+            with theirs:
+                try:
+                    socket.send_fds(self._control, [bytes(8)], [theirs.fileno()])
+                except OSError:
+                    ours.close()
+                    return
+            self._started.append(ours)
+
+    def _stop(self) -> None:
+        """End the process that forks, which kills its workers; the lock is held."""
+        for channel in self._started:
+            channel.close()
+        self._started.clear()
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._parent is not None:
+            try:
+                self._parent.wait(5)
+            except subprocess.TimeoutExpired:
+                self._parent.kill()
+                self._parent.wait()
+            self._parent = None
+
+
+class _Limits:
+    """The limits of one exchange with a worker, which begins now."""
+
+    def __init__(self, process: int, disconnected: Callable[[], bool]) -> None:
+        self._process, self._disconnected = process, disconnected
+        self._start, self._slow = time.monotonic(), False
+
+    def wait(self, step: Callable[[Argument], Step], argument: Argument) -> Step:
+        """Repeat *step* until it does not time out, and return its result; raises the errors of `StatementPool`."""
+        while True:
+            took = time.monotonic() - self._start
+            if took > SECONDS_MOST:
+                raise InputError(_SLOW)
+            if self._disconnected():
+                raise ClientDisconnected
+            if took > _QUICK_SECONDS and not self._slow:
+                self._slow = True
+                with contextlib.suppress(OSError):  # it has ended
+                    os.setpriority(os.PRIO_PROCESS, self._process, 19)
+            try:
+                return step(argument)
+            except TimeoutError:
+                continue
+            except OSError:
+                raise InputError(_ENDED) from None
+
+
+class _Refused(Exception):
+    """A worker refused a statement."""
+
+
+def _request(job: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> bytes:
+    """Return a request, as `discreet.service.statement_worker` describes it."""
+    parts = [json.dumps(job).encode()]
+    for table in tables.values():
+        stream = pa.BufferOutputStream()
+        with pa.ipc.new_stream(stream, table.schema) as writer:
+            writer.write_table(table)
+        parts.append(stream.getvalue().to_pybytes())
+    return b"".join(piece for part in parts for piece in (len(part).to_bytes(8, "big"), part))

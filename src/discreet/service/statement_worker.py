@@ -1,0 +1,227 @@
+"""Compute outer statements of analysts in a process that has no keys, connections, environment or open files.
+
+`python -c "from discreet.service.statement_worker import main; main()"` is the process that workers are forked from. It
+imports the libraries, has a single connection, to `discreet.service.statement_pool`, and never sees a statement. Each
+worker serves one request: a fork takes milliseconds, and nothing that a statement leaves behind, in its database or,
+by a bug of DuckDB, in its memory, is there when the next one is computed. Before a worker receives its request it opens
+an empty database and gives up, for good, what it needs no more: descriptors, files, memory beyond `MEMORY_MOST_BYTES`,
+CPU time beyond `SECONDS_MOST`.
+
+A request is a length in eight bytes, JSON, and an Arrow stream for each table. A response is `RESPONSE`, then as many
+bytes as it says. The pool parses nothing else that a worker sends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import json
+import math
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from discreet.errors import InputError
+from discreet.release.postprocess import TOO_MUCH_MEMORY, Result, check_outer, compute_outer, open_database
+from discreet.release.result import plain_value, python_values
+from discreet.wire.document import write_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import duckdb
+
+MEMORY_MOST_BYTES = 192 * 2**20
+"""Bytes that a worker may allocate beyond the libraries and the empty database, about 100 MB resident."""
+
+SECONDS_MOST = 4.0
+"""The longest time, of the CPU and of the clock, in which a statement is checked, and again in which it is computed."""
+
+RESULT_MOST_BYTES = 16 * 2**20
+"""The largest result in bytes, in the representation that is sent."""
+
+RESPONSE = struct.Struct("!?QQ")
+"""The head of a response: whether the rest is a result or a message, the rows that were computed, the rest's bytes."""
+
+_PARENT_DEATH_SIGNAL = 1  # prctl(2)
+
+
+def encode_result(
+    result: Result, form: Literal["json", "csv", "arrow", "parquet"], queries: str, rows_most: int | None = None
+) -> bytes:
+    """Return the rows of a statement as `StatementAnswer` in JSON, or as a file.
+
+    Args:
+        queries: the queries of the statement, the JSON of a list of `StatementQuery`.
+        rows_most: the number of rows to keep; None for all.
+
+    Raises:
+        InputError: the result has more than `RESULT_MOST_BYTES`.
+    """
+    table = result.table if rows_most is None else result.table.slice(0, rows_most)
+    if form != "json":
+        if form == "arrow":
+            table = table.replace_schema_metadata({"discreet.queries": queries})
+        content = write_table(table, form)
+        if len(content) > RESULT_MOST_BYTES:
+            raise InputError(_TOO_LARGE)
+        return content
+    columns = [{"name": name, "type": type_} for name, type_ in zip(table.column_names, result.types, strict=True)]
+    written = bytearray(b'{"columns":' + json.dumps(columns).encode() + b',"rows":[')
+    first = True
+    for batch in table.to_batches(max_chunksize=1_000):
+        # Python's objects take much more memory than the text, so only some rows are converted at a time.
+        values = [map(_json_value, python_values(column)) for column in batch.columns]
+        for row in zip(*values, strict=True):
+            written += b"" if first else b","
+            written += json.dumps(row, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+            first = False
+            if len(written) > RESULT_MOST_BYTES:
+                raise InputError(_TOO_LARGE)
+    return bytes(written) + b'],"queries":' + queries.encode() + b"}"
+
+
+_TOO_LARGE = f"the result has more than {RESULT_MOST_BYTES // 2**20} MiB; select fewer rows or columns"
+
+
+def with_made_up(result: Result) -> Result:
+    """Return the result of a rehearsal with a column made_up, which is true in every row.
+
+    Raises:
+        InputError: the result has such a column.
+    """
+    if "made_up" in result.table.column_names:
+        raise InputError("a rehearsal adds a column made_up: give yours another name")
+    made_up = pa.array([True] * len(result.table), pa.bool_())
+    return Result(result.table.append_column("made_up", made_up), (*result.types, "BOOLEAN"))
+
+
+def _json_value(value: object) -> object:
+    return None if isinstance(value, float) and not math.isfinite(value) else plain_value(value)
+
+
+def main() -> None:
+    """Fork workers on request, and end them, until the connection to the pool is closed.
+
+    The pool sends eight bytes for each: zero, with a socket for a new worker, or the process id of one to end. Only
+    this process waits for its workers, so an id means the same worker until it is ended here.
+    """
+    control = socket.socket(fileno=os.dup(0))
+    os.close(0)
+    _warm_up()
+    workers: set[int] = set()
+    try:
+        while True:
+            message, descriptors, *_ = socket.recv_fds(control, 8, 1)
+            if not message:
+                return
+            process = int.from_bytes(message, "big")
+            if process:
+                if process in workers:
+                    workers.remove(process)
+                    os.kill(process, signal.SIGKILL)
+                    os.waitpid(process, 0)
+                continue
+            with socket.socket(fileno=descriptors[0]) as channel:
+                try:
+                    process = os.fork()
+                except OSError:  # the pool sees the end of the channel
+                    continue
+                if not process:
+                    control.close()
+                    _serve(channel)
+                workers.add(process)
+    finally:
+        for process in workers:
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+
+
+def _warm_up() -> None:
+    """Import whatever a statement may need: workers open no files."""
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    values = (
+        "DATE '2026-01-01' AS d, TIMESTAMP '2026-01-01' AS t, TIMESTAMPTZ '2026-01-01' AS z, TIME '12:00:00' AS c, "
+        "1.5 AS x, 'a' AS a, TRUE AS b, 1::HUGEINT AS h, NULL AS n"
+    )
+    for form in ("json", "csv", "arrow", "parquet"):
+        check_outer(f"SELECT {values}", {"q1": {"a": "VARCHAR"}})
+        result = compute_outer(f"SELECT {values} UNION ALL SELECT {values}", {"q1": pa.table({"x": [1]})})
+        encode_result(result, form, "[]")
+
+
+def _serve(channel: socket.socket) -> None:
+    """Serve one request and end the process."""
+    code = 1
+    try:
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+        with open_database() as database:
+            _limit()
+            channel.sendall(os.getpid().to_bytes(8, "big"))
+            content, rows = b"", 0
+            try:
+                job, tables = _receive(channel)
+                content, rows = _run(database, job, tables)
+                kind = True
+            except InputError as error:
+                kind, content = False, str(error).encode(errors="replace")
+            except MemoryError:
+                kind, content = False, TOO_MUCH_MEMORY.encode()
+            channel.sendall(RESPONSE.pack(kind, rows, len(content)))
+            channel.sendall(content)
+            code = 0
+    finally:
+        os._exit(code)  # whatever else happened, this copy of the parent must not return into its loop
+
+
+def _limit() -> None:
+    """Limit what this process can do from now on; nothing raises these limits again."""
+    # What is mapped already is mostly not resident: libraries, and copies of the parent's memory.
+    with open("/proc/self/statm", "rb") if sys.platform == "linux" else io.BytesIO(b"0") as mapped:  # noqa: PTH123
+        most = int(mapped.read().split()[0]) * resource.getpagesize() + MEMORY_MOST_BYTES
+    if sys.platform == "linux":  # macOS refuses limits of the address space
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = math.ceil(used.ru_utime + used.ru_stime + SECONDS_MOST)
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    for limit in (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE, resource.RLIMIT_NOFILE):
+        resource.setrlimit(limit, (0, 0))  # no file and no socket can be opened
+
+
+def _receive(channel: socket.socket) -> tuple[dict[str, Any], dict[str, pa.Table]]:
+    """Return the JSON of a request, and its tables."""
+    with channel.makefile("rb") as stream:
+        job = json.loads(stream.read(int.from_bytes(stream.read(8), "big")))
+        tables = {}
+        for name in job["tables"]:
+            with pa.ipc.open_stream(stream.read(int.from_bytes(stream.read(8), "big"))) as reader:
+                tables[name] = reader.read_all()
+    return job, tables
+
+
+def _run(
+    database: duckdb.DuckDBPyConnection, job: Mapping[str, Any], tables: Mapping[str, pa.Table]
+) -> tuple[bytes, int]:
+    """Return the content of the response to a request, and the number of rows before any are left out."""
+    if job["types"] is not None:
+        check_outer(job["outer"], job["types"], database)
+        return b"", 0
+    result = compute_outer(job["outer"], tables, database)
+    if job["made_up"]:
+        result = with_made_up(result)
+    try:
+        return encode_result(result, job["form"], job["queries"], job["rows_most"]), len(result.table)
+    except InputError:
+        raise
+    except pa.ArrowMemoryError:
+        raise InputError(TOO_MUCH_MEMORY) from None
+    except (pa.ArrowException, ArithmeticError, LookupError, OSError, TypeError, ValueError):
+        raise InputError(f"the rows of the statement cannot be represented as {job['form']}") from None
