@@ -87,6 +87,19 @@ def test_text_becomes_a_date_for_date_columns_only():
             _bound(wrong)
 
 
+def test_dates_and_timestamps_in_one_list_are_read_as_the_column_or_refused_in_one_sentence():
+    """A date is a timestamp at midnight; no date is a timestamp, in any order of the list."""
+    day, at = Constant(Kind.DATE, "2024-01-01"), Constant(Kind.TIMESTAMP, "2024-01-01 01:02:03")
+    for mixed in ("DATE '2024-01-01', TIMESTAMP '2024-01-01 01:02:03'", "'2024-01-01', '2024-01-01 01:02:03'"):
+        assert _bound(f'"at" IN ({mixed})') == Membership("at", (day, at))
+        for listed in (mixed, ", ".join(reversed(mixed.split(", ")))):
+            with pytest.raises(WhereError) as caught:
+                _bound(f"day IN ({listed})")
+            assert str(caught.value) == (
+                "the filter cannot be used: column 'day' holds dates and cannot be compared with timestamps"
+            )
+
+
 @pytest.mark.parametrize("sign", ["<", "<=", ">", ">="])
 def test_booleans_have_no_order(sign):
     """Engines disagree on the order of booleans."""

@@ -11,10 +11,11 @@ import httpx
 
 from discreet.budget.manager import BudgetManager
 from discreet.budget.stores.sqlite import SQLiteStore
-from discreet.service.app import Runtime, create_app
+from discreet.service.app import create_app
 from discreet.service.observability.logging import StructuredLog
 from discreet.service.observability.traces import NullTracer
 from discreet.service.peers import PeerKeys, Peers, peer_routes
+from discreet.service.runtime import Runtime
 from tests.budget.share_suite.base import check_whole
 from tests.budget.suite.base import FakeClock
 

@@ -18,8 +18,8 @@ from discreet.budget.model import LINKEDIN, AdminAction, Calendar, Forever, Slid
 from discreet.errors import InputError
 from discreet.service.api.admin import AdminAPI
 from discreet.service.api.operation import Call
-from discreet.service.auth.gate import Identity
 from discreet.service.auth.grants import RecordCache
+from discreet.service.auth.identity import Identity
 from discreet.service.middleware import KEY, RequestContext
 from discreet.service.problems import NotFound
 from discreet.service.settings import Settings

@@ -11,8 +11,8 @@ import pytest
 from joserfc.jwk import RSAKey
 
 from discreet.service.auth.api_keys import Authenticator
-from discreet.service.auth.gate import Identity
 from discreet.service.auth.grants import RecordCache
+from discreet.service.auth.identity import Identity
 from discreet.service.auth.oidc import Issuer, is_as_safe
 from discreet.service.observability.logging import IssuerFetched
 from discreet.service.problems import IssuerUnavailable, Unauthorized

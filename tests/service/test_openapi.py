@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from discreet.service.api import openapi
 from discreet.service.api.openapi import html_page
 from discreet.service.api.query import HEADERS, QueryAPI
+from discreet.service.observability import metrics
 from discreet.wire.problems import KINDS, PROBLEM_TYPE, Problem
 from discreet.wire.queries import BudgetReport, DatasetDetail, DatasetList, Estimate, HistoryPage, QueryRequest
 
 from .deployment import TOP, declared
 
+encode = json.dumps
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "service" / "index.md"
 
 
@@ -63,12 +66,18 @@ def test_the_page_of_the_api_shows_every_operation_and_loads_nothing(service, ap
     assert hostile not in html_page(document | {"components": {"schemas": {hostile: {"const": hostile}}}})
 
 
-def test_problems_of_http_itself_are_described(api):
-    """Every operation may return 408 for slow requests and 431 for long headers."""
-    for _, _, about in operations(api):
-        for status in ("408", "431"):
-            ((media, content),) = about["responses"][status]["content"].items()
-            assert (media, content["schema"]["$ref"].rpartition("/")[2]) == (PROBLEM_TYPE, "ProtocolProblem")
+def test_the_document_and_its_page_are_encoded_once(service, monkeypatch):
+    """Anyone can request them, so a request costs no more than sending their bytes."""
+    calls = []
+    for name in ("openapi_document", "html_page"):
+        made = getattr(openapi, name)
+        monkeypatch.setattr(openapi, name, lambda *given, made=made, name=name: calls.append(name) or made(*given))
+    monkeypatch.setattr(openapi.json, "dumps", lambda *given, **more: calls.append("dumps") or encode(*given, **more))
+    first = [service.get(path, None).content for path in ("/openapi.json", "/docs")]
+    before = len(calls)
+    assert set(calls) == {"openapi_document", "html_page", "dumps"}
+    assert [service.get(path, None).content for path in ("/openapi.json", "/docs")] == first
+    assert len(calls) == before
 
 
 def test_it_is_openapi_3_1_and_every_reference_resolves(api):
@@ -177,8 +186,9 @@ def test_the_page_names_every_route_problem_field_and_header():
     page = PAGE.read_text()
     for about in declared(QueryAPI):
         assert f"`{about.method} {about.path}" in page
-    for slug, kind in KINDS.items():
-        assert f"| `{slug}` | {kind.status} |" in page
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines()]
+    rows = [(row[0].strip("`"), row[1], row[3]) for row in rows if len(row) == 4 and row[1].isdigit()]
+    assert rows == [(slug, str(kind.status), kind.charged) for slug, kind in KINDS.items()]
     for field in QueryRequest.model_fields:
         assert f"| `{field}` |" in page
     for header in (*HEADERS, "X-Request-Id", "Idempotency-Key", "Retry-After"):
@@ -208,6 +218,15 @@ def test_metrics_need_no_key_and_hold_no_names(service):
     assert answer.status_code == 200
     assert 'discreet_requests_total{route="POST /v1/query",status="200"} 1.0' in answer.text
     assert "ann" not in answer.text
+
+
+def test_metrics_are_encoded_at_most_once_a_second(service, monkeypatch):
+    """Anyone can request them, and with many series an encoding takes 30 ms of the event loop."""
+    calls = []
+    monkeypatch.setattr(metrics, "generate_latest", lambda _: calls.append(1) or b"%d" % len(calls))
+    assert [service.get("/metrics", None).content for _ in range(5)] == [b"1"] * 5
+    service.monotonic.now += 1.0
+    assert service.get("/metrics", None).content == b"2"
 
 
 def test_metrics_can_be_moved_to_another_port(services):

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import html
 import re
+from pathlib import Path
+from urllib.parse import quote
 
 import httpx
 import pytest
 
+from discreet.budget.errors import StoreUnavailable
 from discreet.query.query_json import from_dict
 from discreet.query.sql import parse_select
-from discreet.service.pages import charts, text
-from discreet.service.pages.site import IDLE_SECONDS, LIFETIME_SECONDS
+from discreet.service.pages import analyst, charts, text
+from discreet.service.pages.analyst import AnalystPages
+from discreet.service.pages.officer import OfficerPages
+from discreet.service.pages.site import IDLE_SECONDS, LIFETIME_SECONDS, Site
 
-from .deployment import ACT
+from .deployment import ACT, declared
 
 TOP = "SELECT article, COUNT(DISTINCT reader)\nFROM reads\nGROUP BY article\nLIMIT 5"
 
@@ -120,6 +125,104 @@ def test_a_session_ends_with_its_logout_its_idle_time_its_lifetime_and_its_key(s
     service.store.put_record("key", service.keys["ann"][4:20], None, ACT)
     service.clock.pass_(seconds=2)
     assert ann.get("/ask").status_code == 303
+
+
+def test_a_copied_cookie_is_refused_after_the_logout(service, ann):
+    """The store remembers the logout, so a restart, another process and a login at the same time change nothing."""
+    copied, elsewhere = Browser(service), Browser(service)
+    copied.cookies = httpx.Cookies(ann.cookies)
+    elsewhere.log_in(service.keys["ann"])
+    assert copied.get("/ask").status_code == 200
+    bob = Browser(service)
+    bob.log_in(service.keys["bob"])
+    ann.get("/ask")
+    assert ann.post("/logout").status_code == 303
+    ended = httpx.Cookies(copied.cookies)
+    for _ in range(2):
+        for browser in (copied, elsewhere):
+            browser.cookies = httpx.Cookies(ended)
+            assert browser.get("/ask").headers["location"] == "/login?next=%2Fask"
+            assert browser.post("/ask", sql=TOP, epsilon="1").headers["location"].startswith("/login")
+        assert ann.log_in(service.keys["ann"]).status_code == 303
+        assert ann.get("/ask").status_code == bob.get("/ask").status_code == 200
+        service.reopen()
+    service.store.put_record("logout", f"key:{service.keys['ann'][4:20]}", "7", ACT)  # by another process
+    service.clock.pass_(seconds=1.001)
+    assert ann.get("/ask").status_code == 303
+    assert bob.get("/ask").status_code == 200
+
+
+def test_a_logout_without_a_session_writes_nothing(service, ann):
+    """Only a session can be ended, and once, so that the ledger grows with logins only."""
+    ann.get("/ask")
+    ended = httpx.Cookies(ann.cookies)
+    ann.post("/logout")
+    before = service.store.heads()
+    ann.post("/logout")
+    ann.cookies = ended
+    ann.post("/logout")
+    Browser(service).post("/logout")
+    assert service.store.heads() == before
+
+
+def test_a_logout_that_cannot_be_stored_is_reported(service, ann, monkeypatch):
+    """503, and the session goes on: the page must not say that it ended."""
+    ann.get("/ask")
+
+    def fail(*_):
+        raise StoreUnavailable("no disk")
+
+    monkeypatch.setattr(service.manager.store, "put_record", fail)
+    assert ann.post("/logout").status_code == 503
+    assert ann.get("/ask").status_code == 200
+
+
+PAGES = {(about.method, about.path): about for kind in (Site, AnalystPages, OfficerPages) for about in declared(kind)}
+HOSTILE = (
+    "9" * 5_000,
+    "-1",
+    "1e999",
+    "nan",
+    "abc",
+    "\0",
+    "\u0663",
+    "1_0",
+    "2.5",
+    "'\"<&>",
+    "\xed\xa0\x80",
+    ["1", "1"],
+    [],
+)
+
+
+@pytest.mark.parametrize(("method", "path"), sorted(PAGES))
+def test_no_value_of_a_parameter_breaks_a_page(services, method, path):
+    """Hostile values of every declared parameter of every page, two, and none: a page or a sentence, never 500."""
+    service, about = services(service="body_most_bytes = 65536"), PAGES[method, path]
+    key = service.keys[about.role if about.role in {"officer", "admin"} else "ann"]
+    browser = Browser(service)
+    browser.log_in(key)
+    usual = {"sql": TOP, "epsilon": "0.5", "account": "ann@sales", "dataset": "reads", "item": "article", "reason": "r"}
+    for parameter in about.parameters:
+        for value in HOSTILE:
+            if path in {"/login", "/logout"}:
+                browser.get("/login")
+            where, fields = path.replace("{id}", "0" * 64).replace("{account:path}", "ann@sales"), {**usual}
+            if parameter.location == "path":
+                where = re.sub("{.*}", quote(str(value), safe=""), path)
+            else:
+                fields |= {parameter.name: value} | ({"from": "builder"} if parameter.name == "k" else {})
+            fields["csrf"] = browser.hidden["csrf"]
+            answer = browser.request(method, where, **{"params" if method == "GET" else "data": fields})
+            assert answer.status_code < 500, (parameter.name, value)
+    assert '"failed"' not in service.log.getvalue()
+
+
+def test_pages_read_declared_parameters_only():
+    """All values pass the reader that the API has, which the request itself would bypass."""
+    for name in ("analyst", "officer"):
+        source = Path(analyst.__file__).with_name(f"{name}.py").read_text()
+        assert not re.search(r"query_params|path_params|\.form\b|request\.(body|form|cookies)", source)
 
 
 def test_a_form_whose_session_is_over_returns_to_its_page(service, ann):
@@ -328,6 +431,7 @@ def test_a_link_on_another_site_opens_the_page(service):
         "SELECT COUNT(*) FROM t WHERE (a = 'it''s' OR b IS NULL) AND NOT (c IN (1, 2.5) AND d IS NOT NULL)",
         'SELECT "order", COUNT(DISTINCT "the user") FROM "my data" WHERE "a ""b" >= \'2026-01-01\' GROUP BY "order"',
         'SELECT "left", COUNT(DISTINCT "current_date") FROM "from" GROUP BY "left"',
+        "SELECT COUNT(*) FROM t WHERE a IN (DATE '2026-01-01', TIMESTAMP '2026-01-01 10:00:00', '2026-01-02', 5, TRUE)",
         "SELECT SUM(minutes) FROM reads WHERE day < '2026-01-02' AND moment > '2026-01-02 03:04:05' AND ok = TRUE",
     ],
 )

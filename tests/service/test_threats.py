@@ -17,7 +17,7 @@ from discreet.budget.model import AdminAction
 from discreet.service.auth.grants import KEY
 from discreet.values import Cost
 
-from .deployment import KNOWN, TOP, Deployment, slug
+from .deployment import KNOWN, TOP, Deployment, Transport, slug
 from .faults.processes import serving
 
 JSON = {"Content-Type": "application/json"}
@@ -360,6 +360,20 @@ def test_a_malformed_header_is_refused_and_not_echoed(service, header, value, st
     reply = service.send("POST", "/v1/query", content=b'{"sql": "SELECT"}', headers=headers)
     assert reply.status_code == status, reply.text
     assert value not in b"".join(sent for _, sent in reply.headers.raw)
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize("path", ["/v1/budget", "/budget", "/healthz", "/metrics", "/nowhere"])
+def test_a_request_names_one_host_and_one_authorization(service, deployment, path):
+    """RFC 9112, 3.2: without a Host, or with two, 400; proxies and services may take different ones of two headers."""
+    host, keys = ("host", "a"), [("authorization", f"Bearer {deployment.keys[who]}") for who in ("ann", "bob")]
+    for headers in ([host, *keys], [host, keys[0], keys[0]], [host, host, keys[0]], [keys[0]], []):
+        request = httpx.Request("GET", f"http://discreet.example{path}")
+        request.headers = httpx.Headers(headers)
+        reply = service.portal.call(Transport(service.app).handle_async_request, request)
+        problem = json.loads(b"".join(reply.stream))
+        assert (reply.status_code, problem["type"]) == (400, "/problems/malformed"), headers
+        assert "once" in problem["detail"]
 
 
 def test_headers_about_the_client_change_nothing(service):

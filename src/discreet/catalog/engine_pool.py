@@ -27,7 +27,7 @@ from discreet.errors import (
     UnfitData,
     UnknownColumn,
 )
-from discreet.head_request import Kind
+from discreet.head_request import Kind, naming_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -90,11 +90,8 @@ def user_error(user: str, held: Mapping[str, Kind]) -> str | None:
     """Return an error message if a table's column cannot be the user column, or None."""
     if user not in held:
         return str(UnknownColumn(user, held, "user column"))
-    if held[user] is Kind.FLOAT:
-        return f"user column {user!r} holds floating-point numbers, and engines disagree on which of those are equal"
-    if held[user] is Kind.OTHER:
-        return f"user column {user!r} has a type that cannot tell users apart; cast it to text in a view"
-    return None
+    wrong = naming_error(user, held[user], is_user=True)
+    return None if wrong is None else f"user {wrong}"
 
 
 def column_error(dataset: Dataset, name: str, held: Mapping[str, Kind]) -> str | None:

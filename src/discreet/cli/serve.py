@@ -39,6 +39,13 @@ def require_service() -> None:
 @click.option("--host", metavar="ADDRESS", help="Address to listen at, instead of that of SETTINGS.")
 @click.option("--port", type=int, metavar="N", help="Port, instead of that of SETTINGS; 0 for any free one.")
 @click.option("--workers", type=int, metavar="N", help="Processes; more than one need a PostgreSQL store.")
+@click.option(
+    "--without-proxy",
+    is_flag=True,
+    default=None,
+    help="Listen outside of this machine without a proxy: without TLS, and without limits of connections, headers and "
+    "slow clients.",
+)
 @click.option("--schema", is_flag=True, help="Print the JSON schema of settings files and exit.")
 def serve(settings: str, *, schema: bool, **overrides: Any) -> None:
     """Serve private answers over HTTP.
@@ -73,7 +80,7 @@ def _announce(url: str) -> None:
 @click.option("--catalog", metavar="FILE", help="Serve this catalog, instead of example data.")
 @click.option("--store", metavar="URL", help="Keep budgets in this empty PostgreSQL database, instead of a file.")
 @click.option("--password-env", metavar="NAME", help="The environment variable that holds its password.")
-@click.option("--force", is_flag=True, help="Rename existing files.")
+@click.option("--force", is_flag=True, help="Replace existing files, which are renamed.")
 def init(folder: str, *, catalog: str | None, store: str | None, password_env: str | None, force: bool) -> None:
     """Set up a budget service.
 
@@ -180,7 +187,7 @@ def admin(config: str, reason: str) -> None:
     made, record = make_key("admin", None, time.time_ns() // 1_000, secrets.token_bytes)
     try:
         store = open_store(settings.store, os.environ, utc_now)
-    except StoreInUse:
+    except StoreInUse:  # one process may open an SQLite store, so the service itself has to add the key
         if settings.store.file is None:
             raise
         write_key_file(settings.store.file, made, record, reason)

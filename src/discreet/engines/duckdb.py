@@ -14,7 +14,7 @@ from discreet.engines.base import SqlEngine, check_names, run, typed_domain
 from discreet.engines.duckdb_pairs import DuckDBPairs
 from discreet.engines.duckdb_source import Source, fingerprint, name_source, open_source, original_names, prepare
 from discreet.engines.sources import CHANGED
-from discreet.engines.sql import Column, HeadStatement, decimal_type, integer_type
+from discreet.engines.sql import Column, Columns, HeadStatement, decimal_type, integer_type
 from discreet.errors import DiscreetError, EngineError, EngineUnreachable, InputError, UnfitData
 from discreet.head_request import Kind
 
@@ -42,6 +42,7 @@ _KINDS = {
     "TIMESTAMP_MS": Kind.TIMESTAMP,
     "TIMESTAMP_NS": Kind.TIMESTAMP,
     "TIMESTAMP WITH TIME ZONE": Kind.TIMESTAMP,
+    "TIMESTAMPTZ_NS": Kind.TIMESTAMP,
     "DECIMAL": Kind.DECIMAL,
     "FLOAT": Kind.FLOAT,
     "DOUBLE": Kind.FLOAT,
@@ -195,7 +196,7 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         except duckdb.Error:
             raise InputError(f"{self._source.name} cannot be read as the table it should be") from None
         check_names(original_names(connection, self._source), self._source.name)
-        return {name: _column(type_, self._source.untyped) for name, type_, *_ in rows}
+        return Columns((name, _column(type_, self._source.untyped)) for name, type_, *_ in rows)
 
     def _statement(
         self,
@@ -291,9 +292,12 @@ class DuckDBStatement(HeadStatement):
         self._database = source.database
 
     def moment(self, column: str) -> str:
+        value, type_ = self.value(column), self.columns[column].type
+        if type_.endswith("_NS"):  # a cast would round the last nanoseconds of a period up, into the next one
+            nanoseconds = f"epoch_ns({value})"  # NULL if infinite
+            return f"make_timestamp({nanoseconds} // 1000 - CAST({nanoseconds} % 1000 < 0 AS BIGINT))"
         # TIMESTAMP_S and _MS hold timestamps whose microseconds overflow 64 bits.
-        cast = _base(self.columns[column].type).startswith("TIMESTAMP_")
-        return f"TRY_CAST({self.value(column)} AS TIMESTAMP)" if cast else self.value(column)
+        return f"TRY_CAST({value} AS TIMESTAMP)" if type_.startswith("TIMESTAMP_") else value
 
     def label(self, column: str) -> str:
         if self.columns[column].kind in {Kind.DATE, Kind.TIMESTAMP}:
@@ -306,8 +310,7 @@ class DuckDBStatement(HeadStatement):
         return self._by_bytes(column)
 
     def user(self, column: str) -> str:
-        moment = self.columns[column].kind in {Kind.DATE, Kind.TIMESTAMP}
-        return self.moment(column) if moment else self._by_bytes(column)
+        return self._by_bytes(column)
 
     def compared(self, column: str, kind: Kind | None) -> str:
         described = self.columns[column]

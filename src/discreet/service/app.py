@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
+import math
 import sys
-import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TextIO
 
-import anyio
 import httpx
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
@@ -27,7 +26,7 @@ from discreet.release.keys import DerivedKeys
 from discreet.service.api.admin import AdminAPI
 from discreet.service.api.health import HealthAPI
 from discreet.service.api.openapi import OpenAPI
-from discreet.service.api.operation import operations_of, routes_of
+from discreet.service.api.operation import api_endpoint, operations_of, routes_of
 from discreet.service.api.query import QueryAPI
 from discreet.service.auth.api_keys import ApiKeys, Authenticator, key_file_of
 from discreet.service.auth.gate import Gate
@@ -43,13 +42,13 @@ from discreet.service.pages.officer import OfficerPages
 from discreet.service.pages.site import Sessions, Site
 from discreet.service.peers import open_peers, peer_routes
 from discreet.service.queries import Queries, ReplayCache
+from discreet.service.runtime import Runtime
 from discreet.service.statements import Statements
-from discreet.service.stores import checkpointer_of, noise_secret, open_store, utc_now
+from discreet.service.stores import checkpointer_of, noise_secret, open_store
 from discreet.warehouse import Warehouse
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
-    from datetime import datetime
+    from collections.abc import Callable, Iterator, Mapping
 
     from starlette.requests import Request
 
@@ -60,30 +59,6 @@ if TYPE_CHECKING:
     from discreet.service.settings import Settings
 
 _LEASE_SPARE_MS = 60_000
-
-
-def random_id() -> str:
-    """Return a new id: 32 hexadecimal digits."""
-    return secrets.token_hex(16)
-
-
-@dataclass(frozen=True, slots=True)
-class Runtime:
-    """The clock, the randomness and the ids of the service; tests replace them.
-
-    Args:
-        clock: returns the current time, with a time zone.
-        monotonic: returns monotonic seconds, for rates and durations.
-        pause: waits for a number of seconds in the event loop.
-        new_id: returns a new unique id: 1 to 200 letters, digits, - and _.
-        random: returns a number of random bytes, such as `secrets.token_bytes`.
-    """
-
-    clock: Callable[[], datetime] = utc_now
-    monotonic: Callable[[], float] = time.monotonic
-    pause: Callable[[float], Awaitable[None]] = anyio.sleep
-    new_id: Callable[[], str] = random_id
-    random: Callable[[int], bytes] = secrets.token_bytes
 
 
 _MACHINE = Runtime()
@@ -125,7 +100,7 @@ def open_service(
     Raises:
         InputError: a secret, the catalog or the store cannot be used, or the store has no API key.
         StoreUnavailable: the store cannot be opened, or another process has it open.
-        StoreBehind: the store is older than its last checkpoint.
+        StoreBehind: the store is older than its last checkpoint, or has lines and no checkpoint.
         LedgerBroken: the store contradicts its checkpoints.
     """
     clock, metrics = runtime.clock, Metrics(runtime.monotonic)
@@ -205,18 +180,19 @@ def open_service(
         admin_api = AdminAPI(manager, records, api_keys, catalog, settings, log, clock)
         apis = query_api, admin_api, HealthAPI(catalog, manager.store, maintenance, peers)
         documented = OpenAPI([declared for api in apis for declared, _ in operations_of(api)])
-        site = Site(gate, Sessions(keys.sessions, clock, runtime.random), login, has_issuer=issuer is not None)
+        sessions = Sessions(keys.sessions, clock, runtime.random)
+        site = Site(gate, sessions, manager.store, records, login, has_issuer=issuer is not None)
         pages = (
             AnalystPages(site, query_api, settings, runtime),
             OfficerPages(site, admin_api, manager, warehouse, runtime),
         )
         routes = [
-            *routes_of(gate, *apis, documented),
+            *routes_of(partial(api_endpoint, gate), *apis, documented),
             *site.routes(*pages),
             *([] if peers is None else peer_routes(peers)),
         ]
         if settings.service.metrics_port is None:
-            routes.append(_metrics_route(metrics))
+            routes.append(_metrics_route(metrics, runtime.monotonic))
         app = create_app(routes, runtime, tracer, log, settings.service.release_grid_ms)
         yield Service(app, maintenance, peers, manager, warehouse, authenticator, grants, log, metrics)
 
@@ -244,9 +220,15 @@ async def _routing_problem(request: Request, error: Exception) -> Response:
     return problem_response(request.scope, error)
 
 
-def _metrics_route(metrics: Metrics) -> Route:
+def _metrics_route(metrics: Metrics, monotonic: Callable[[], float]) -> Route:
+    shown = -math.inf, b""
+
     async def show(_: Request) -> Response:
-        return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
+        # Anyone may ask, and an encoding takes tens of milliseconds of the event loop: at most one a second.
+        nonlocal shown
+        if monotonic() - shown[0] >= 1:
+            shown = monotonic(), metrics.text()
+        return Response(shown[1], media_type=CONTENT_TYPE_LATEST)
 
     return Route("/metrics", show)
 

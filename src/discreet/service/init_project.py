@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from discreet.budget.stores.store import BudgetStore
     from discreet.catalog.model import Catalog
     from discreet.service.auth.api_keys import IssuedKey
-    from discreet.service.auth.gate import Role
+    from discreet.service.auth.identity import Role
 
 
 DATA, ORGANISATION, ANALYST = "data", "example", "ann@example"
@@ -152,7 +152,7 @@ def _create_store(
             made, record = make_key(role, account, now_us, random)
             manager.store.put_record(KEY, made.id, record.text, action)
             keys[role] = made.text
-        Checkpointer(CheckpointFile(stage / "checkpoints.log"), signing_key(stage / "checkpoints.key")).write(opened)
+        Checkpointer(CheckpointFile(stage / "checkpoints.log"), signing_key(stage / "checkpoints.key")).begin(opened)
     with contextlib.suppress(FileNotFoundError):
         (stage / "budget.db").chmod(0o600)  # it holds answers, and the accounts that paid for them
     return keys

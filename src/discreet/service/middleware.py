@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from discreet.service.observability.logging import Failed, Requested, on_grid
 from discreet.service.problems import problem_of
-from discreet.wire.problems import PROBLEM_TYPE, problem
+from discreet.wire.problems import PROBLEM_TYPE, Malformed, problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,6 +115,10 @@ class RequestMiddleware:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, context: RequestContext) -> None:
         try:
+            sent = [name for name, _ in scope["headers"]]
+            # A proxy in front and the libraries below could each take another of several values (RFC 9112, 3.2).
+            if sent.count(b"host") != 1 or sent.count(b"authorization") > 1:
+                raise Malformed("a request has the header Host once, and Authorization at most once")  # noqa: TRY301
             await self._app(scope, receive, send)
         except Exception as error:  # noqa: BLE001 - the server would print it
             response = problem_response(scope, error)

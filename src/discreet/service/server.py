@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import http
-import json
 import multiprocessing
 import os
 import signal
 import socket
 import sys
-from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from prometheus_client import start_http_server
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from discreet._version import __version__
 from discreet.errors import DiscreetError, InputError
 from discreet.service.app import open_service
 from discreet.service.observability.logging import Started, Stopped, capture_library_logs
 from discreet.service.settings import load_settings
-from discreet.wire.problems import PROBLEM_TYPE
 
 if TYPE_CHECKING:
-    import asyncio
-    from asyncio.events import TimerHandle
     from collections.abc import Callable, Iterator, Mapping
     from multiprocessing.context import SpawnProcess
 
@@ -106,7 +99,6 @@ def _configuration(settings: Settings, app: ASGIApp) -> uvicorn.Config:
     service = settings.service
     return uvicorn.Config(
         app,
-        http=bounded(Bounds(service.connections_most)),  # type: ignore[arg-type]  # a factory works, too
         access_log=False,
         log_config=None,
         server_header=False,
@@ -199,110 +191,3 @@ def _serve_worker(path: str, overrides: dict[str, Any], listener: socket.socket)
     except DiscreetError as error:
         sys.stderr.write(f"discreet: {error}\n")
         sys.exit(3)
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Limits of connections and incomplete requests.
-
-    Args:
-        connections: the maximum of open connections of all clients.
-        header_bytes: the maximum size of the request line and the headers together.
-        header_seconds: the timeout from the start of a request to the end of its headers.
-        body_seconds: the timeout from the end of the headers to the end of the body.
-    """
-
-    connections: int = 500
-    header_bytes: int = 32_768
-    header_seconds: float = 10.0
-    body_seconds: float = 30.0
-
-
-class BoundedProtocol(HttpToolsProtocol):
-    """The HTTP protocol of a connection, which enforces `Bounds`."""
-
-    def __init__(self, *, bounds: Bounds, **uvicorn: Any) -> None:
-        super().__init__(**uvicorn)
-        self._bounds, self._timer = bounds, None
-        self._header_bytes: int | None = 0  # of the current headers; None outside of headers
-
-    _timer: TimerHandle | None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """Refuse a connection above the limit, otherwise start the timeout for its headers."""
-        super().connection_made(transport)
-        if len(self.connections) > self._bounds.connections:
-            self._refuse(503, "there are too many connections; try again later")
-        else:
-            self._start_timer(self._bounds.header_seconds)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer."""
-        self._stop_timer()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        """Parse data; refuse headers above the limit before they are parsed."""
-        while data and not self.transport.is_closing():
-            # Pass on at most as many header bytes as allowed, so that the parser stores no more.
-            most = len(data) if self._header_bytes is None else self._bounds.header_bytes - self._header_bytes
-            if most <= 0:
-                self._refuse(431, f"the request line and the headers have at most {self._bounds.header_bytes:,} bytes")
-                return
-            piece, data = data[:most], data[most:]
-            if self._header_bytes is not None:
-                self._header_bytes += len(piece)
-            super().data_received(piece)
-
-    def on_message_begin(self) -> None:
-        """Count the bytes of the headers, and start their timeout."""
-        self._header_bytes = self._header_bytes or 0
-        self._start_timer(self._bounds.header_seconds)
-        super().on_message_begin()
-
-    def on_headers_complete(self) -> None:
-        """Start the timeout for the body."""
-        self._header_bytes = None
-        self._start_timer(self._bounds.body_seconds)
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        """Stop the timer."""
-        self._header_bytes = 0
-        self._stop_timer()
-        super().on_message_complete()
-
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's signature
-        """Respond with problem details."""
-        self._refuse(400, "this is not an HTTP/1.1 request")
-
-    def _start_timer(self, seconds: float) -> None:
-        self._stop_timer()
-        self._timer = self.loop.call_later(seconds, self._time_out)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _time_out(self) -> None:
-        if getattr(self.cycle, "response_started", False):
-            self.transport.close()
-        else:
-            self._refuse(408, "the request was not sent in time")
-
-    def _refuse(self, status: int, detail: str) -> None:
-        """Respond with a problem without calling the application, and close the connection."""
-        title = http.HTTPStatus(status).phrase
-        body = json.dumps({"type": "about:blank", "title": title, "status": status, "detail": detail}).encode()
-        head = (
-            f"HTTP/1.1 {status} {title}\r\nContent-Type: {PROBLEM_TYPE}\r\nContent-Length: {len(body)}\r\n"
-            "Cache-Control: no-store\r\nConnection: close\r\n\r\n"
-        )
-        self.transport.write(head.encode() + body)
-        self.transport.close()
-
-
-def bounded(bounds: Bounds) -> Callable[..., BoundedProtocol]:
-    """Return a factory of HTTP protocols with these bounds, for uvicorn's option `http`."""
-    return lambda **uvicorn: BoundedProtocol(bounds=bounds, **uvicorn)

@@ -20,9 +20,17 @@ from discreet.catalog.fields import Number, Table, Text, Variable, invalid, secr
 from discreet.catalog.loader import Finding, read_toml, schema_of, validation_errors
 from discreet.errors import InputError
 from discreet.query.pricing import PRESETS, PerUnit
-from discreet.service.auth.gate import Role
+from discreet.service.auth.identity import Role
 
-_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+
+def is_loopback(host: str | None) -> bool:
+    """Return True if *host* is this machine itself: localhost, an address in 127.0.0.0/8, or ::1."""
+    if host is None or host.lower() == "localhost":
+        return host is not None
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _path(value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - any TOML value
@@ -89,7 +97,7 @@ def _https(what: str, example: str) -> AfterValidator:
 
     def check(url: str) -> str:
         parts = urlsplit("" if secret_in(url) else url)
-        near = parts.scheme == "http" and parts.hostname in _LOOPBACK
+        near = parts.scheme == "http" and is_loopback(parts.hostname)
         if not (parts.scheme == "https" or near) or not parts.hostname or parts.query or parts.fragment:
             raise invalid(f"must be {what}, such as {example}")
         return url
@@ -137,9 +145,6 @@ class Service(Table):
         default=65_536, ge=1_024, le=16_777_216, description="Bytes that the body of a request may have."
     )
     concurrent_most: int = Field(default=16, ge=1, le=1_000, description="Queries that may run at once.")
-    connections_most: int = Field(
-        default=500, ge=1, le=100_000, description="Connections that may be open at once, of all clients."
-    )
     requests_per_minute: int = Field(
         default=600, ge=0, le=1_000_000, description="Requests that each key may send in a minute; 0 for no limit."
     )
@@ -155,6 +160,21 @@ class Service(Table):
     trusted_proxies: tuple[Proxy, ...] = Field(
         default=(), strict=False, description="Addresses of proxies whose headers about the client are trusted."
     )
+    without_proxy: bool = Field(
+        default=False,
+        description="Listen outside of this machine without a proxy: without TLS, and without limits of connections, "
+        "headers and slow clients.",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> "Service":
+        if not (is_loopback(self.host) or self.trusted_proxies or self.without_proxy):
+            raise invalid(
+                "host lets other machines connect, so a proxy with TLS must limit what clients do: name its address in "
+                "trusted_proxies; or set without_proxy = true (--without-proxy), and keys travel unencrypted, and "
+                "nothing limits connections, headers and slow clients"
+            )
+        return self
 
 
 class Store(Table):

@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from discreet.service.observability.logging import Log
     from discreet.service.settings import Settings
 
-_ACCOUNT = in_path("account", "Name of the account; characters such as / are percent-encoded.")
+ACCOUNT = in_path("account", "Name of the account; characters such as / are percent-encoded.")
 _DATASET = in_path("dataset", "Name of the dataset in the catalog.")
 _KEY = in_path("key", "The id of the key, 16 hexadecimal digits.")
 _LIMIT = integer("limit", "Entries on the page.", least=1, most=1_000, default=100)
-_AFTER = text("after", "The `next` of the previous page.")
+AFTER = text("after", "The `next` of the previous page.")
 _REASON = Parameter(
     "reason", "query", {"type": "string", "minLength": 1, "maxLength": 2_000}, "Recorded in the ledger.", True
 )
@@ -66,7 +66,7 @@ _KEYS = "/v1/admin/keys"
 _officer = partial(Operation, role="officer")
 _admin = partial(Operation, role="admin")
 _change_account = partial(
-    _officer, answer=wire.AccountDetail, parameters=(_ACCOUNT, IDEMPOTENCY_KEY), problems=("clock",)
+    _officer, answer=wire.AccountDetail, parameters=(ACCOUNT, IDEMPOTENCY_KEY), problems=("clock",)
 )
 _make_key = partial(_admin, "POST", answer=wire.CreatedKey, status=201)
 
@@ -89,7 +89,7 @@ class AdminAPI:
 
     # ---------------------------------------------------------------------------------------------- accounts
 
-    @_officer("GET", _ACCOUNTS, answer=wire.AccountPage, parameters=(_AFTER, _LIMIT))
+    @_officer("GET", _ACCOUNTS, answer=wire.AccountPage, parameters=(AFTER, _LIMIT))
     def accounts(self, call: Call) -> wire.AccountPage:
         """List accounts by name."""
         after, most = call.parameters["after"], call.parameters["limit"]
@@ -144,7 +144,7 @@ class AdminAPI:
         f"{_ONE_ACCOUNT}/preview",
         body=wire.AccountChanges,
         answer=wire.Preview,
-        parameters=(_ACCOUNT, _DAYS),
+        parameters=(ACCOUNT, _DAYS),
     )
     def preview(self, call: Call, body: wire.AccountChanges) -> wire.Preview:
         """Replay the queries of the last days against changed settings of an account.
@@ -192,7 +192,7 @@ class AdminAPI:
             reached=reached,
         )
 
-    @_officer("GET", _ONE_ACCOUNT, answer=wire.AccountDetail, parameters=(_ACCOUNT,))
+    @_officer("GET", _ONE_ACCOUNT, answer=wire.AccountDetail, parameters=(ACCOUNT,))
     def account(self, call: Call) -> wire.AccountDetail:
         """Return the balance of an account, with the remaining budgets of its parents."""
         return self._detail(call.parameters["account"])
@@ -218,7 +218,7 @@ class AdminAPI:
         "GET",
         _GRANTS,
         answer=wire.GrantPage,
-        parameters=(text("account", "Only grants of this account."), _AFTER, _LIMIT),
+        parameters=(text("account", "Only grants of this account."), AFTER, _LIMIT),
     )
     def grants(self, call: Call) -> wire.GrantPage:
         """List grants by account and dataset."""
@@ -234,9 +234,7 @@ class AdminAPI:
             grants=page, next=grant_name(page[-1].account, page[-1].dataset) if len(found) > most else None
         )
 
-    @_officer(
-        "PUT", _ONE_GRANT, body=wire.NewGrant, answer=wire.Grant, parameters=(_ACCOUNT, _DATASET, IDEMPOTENCY_KEY)
-    )
+    @_officer("PUT", _ONE_GRANT, body=wire.NewGrant, answer=wire.Grant, parameters=(ACCOUNT, _DATASET, IDEMPOTENCY_KEY))
     def grant(self, call: Call, body: wire.NewGrant) -> wire.Grant:
         """Let an account and all its descendants query a dataset.
 
@@ -255,7 +253,7 @@ class AdminAPI:
         self._log_change(call, account)
         return wire.Grant(account=account, dataset=name, columns=None if columns is None else sorted(columns))
 
-    @_officer("DELETE", _ONE_GRANT, status=204, parameters=(_ACCOUNT, _DATASET, _REASON, IDEMPOTENCY_KEY))
+    @_officer("DELETE", _ONE_GRANT, status=204, parameters=(ACCOUNT, _DATASET, _REASON, IDEMPOTENCY_KEY))
     def revoke_grant(self, call: Call) -> None:
         """Revoke a grant.
 
@@ -270,7 +268,7 @@ class AdminAPI:
 
     # ---------------------------------------------------------------------------------------------- API keys
 
-    @_admin("GET", _KEYS, answer=wire.KeyPage, parameters=(_AFTER, _LIMIT))
+    @_admin("GET", _KEYS, answer=wire.KeyPage, parameters=(AFTER, _LIMIT))
     def keys(self, call: Call) -> wire.KeyPage:
         """List API keys by id, without their secrets."""
         return self._keys.page(call.parameters["after"], call.parameters["limit"])

@@ -1,12 +1,12 @@
-"""Operations of the HTTP API: one decorator on each handler declares its route, checks and documentation.
+"""Operations of the API and of the web page: a decorator on each handler declares its route, checks and documentation.
 
     @Operation("POST", "/v1/admin/accounts", role="officer", body=NewAccount, answer=AccountDetail, status=201)
     def create_account(self, call: Call, body: NewAccount) -> AccountDetail: ...
 
-    routes = routes_of(gate, AdminAPI(...))
+    routes = routes_of(partial(api_endpoint, gate), AdminAPI(...))
 
 A request is authorized, then its parameters are read, then its body; a handler gets only declared parameters.
-The docstring of a handler is the summary and the description in the OpenAPI document.
+The docstring of a handler of the API is the summary and the description in the OpenAPI document.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from discreet.service.auth.gate import Gate, Identity, Role
+    from discreet.service.auth.gate import Gate
+    from discreet.service.auth.identity import Identity, Needed
     from discreet.wire.problems import Slug
 
 Handler = TypeVar("Handler", bound="Callable[..., Any]")
@@ -48,24 +49,31 @@ _EVERY: tuple[Slug, ...] = (
 _BODY: tuple[Slug, ...] = ("malformed", "too-large", "unsupported-media-type")
 
 
+_INTEGER = re.compile(r"[0-9]{1,19}")
+_NUMBER = re.compile(r"-?(?:[0-9]{1,30}\.?[0-9]{0,30}|\.[0-9]{1,30})(?:[eE][-+]?[0-9]{1,3})?")
+
+
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """A parameter of an operation, validated by the JSON schema that documents it.
 
     Args:
-        location: "path", "query" or "header".
-        schema: a JSON schema of type integer (minimum, maximum, default) or string (minLength, maxLength, pattern).
+        location: "path", "query", "header", or "form": a field of a posted form, or of the query string of a GET.
+        schema: a JSON schema of type integer or number (minimum, maximum, default) or string (minLength, maxLength,
+            pattern).
         description: text for the OpenAPI document.
         required: True if requests without the parameter are refused.
+        many: True if the parameter may be given several times; its value is a list.
     """
 
     name: str
-    location: Literal["path", "query", "header"]
+    location: Literal["path", "query", "header", "form"]
     schema: Mapping[str, Any]
     description: str
     required: bool = False
+    many: bool = False
 
-    def read(self, found: list[str]) -> Any:  # noqa: ANN401 - an int or a str, by the schema
+    def read(self, found: list[str]) -> Any:  # noqa: ANN401 - int, float or str, by the schema, or a list of them
         """Return the value of the parameter in a request, or its default.
 
         Args:
@@ -75,24 +83,36 @@ class Parameter:
             InputError: there are several values, a required one is missing, or the schema does not allow the value.
         """
         if not found and not self.required:
-            return self.schema.get("default")
-        integer = self.schema["type"] == "integer"
-        if len(found) != 1 or not (self._is_integer(found[0]) if integer else self._is_text(found[0])):
-            raise InputError(f"the parameter {self.name} must be given once: {self._allowed(integer=integer)}")
-        return int(found[0]) if integer else found[0]
+            return [] if self.many else self.schema.get("default")
+        values = [self._value(text) for text in found]
+        if None not in values and (self.many or len(values) == 1):
+            return values if self.many else values[0]
+        least, most = self.schema.get("minimum"), self.schema.get("maximum")
+        match self.schema["type"]:
+            case "integer":
+                allowed = f"a whole number from {least} to {most:,}"
+            case "number":
+                allowed = f"a number from {least:g} to {most:g}"
+            case _:
+                allowed = self.description[0].lower() + self.description[1:].rstrip(".")
+        if self.location == "form":
+            raise InputError(f"{self.name} must be {allowed}")
+        raise InputError(f"the parameter {self.name} must be given once: {allowed}")
 
-    def _is_integer(self, text: str) -> bool:
-        digits = text.isascii() and text.isdecimal() and len(text) < 20
-        return digits and self.schema["minimum"] <= int(text) <= self.schema["maximum"]
-
-    def _is_text(self, text: str) -> bool:
-        fits = self.schema.get("minLength", 0) <= len(text) <= self.schema.get("maxLength", len(text))
-        return fits and ("pattern" not in self.schema or re.fullmatch(self.schema["pattern"], text) is not None)
-
-    def _allowed(self, *, integer: bool) -> str:
-        if integer:
-            return f"a whole number from {self.schema['minimum']} to {self.schema['maximum']:,}"
-        return self.description[0].lower() + self.description[1:].rstrip(".")
+    def _value(self, text: str) -> int | float | str | None:
+        """Return the value in *text*; None if the schema does not allow it."""
+        match self.schema["type"]:
+            # Their form is checked before they are converted, because int and float take more: other scripts, 1_000.
+            case "integer" if _INTEGER.fullmatch(text):
+                value: int | float = int(text)
+            case "number" if _NUMBER.fullmatch(text):
+                value = float(text)
+            case "string":
+                fits = self.schema.get("minLength", 0) <= len(text) <= self.schema.get("maxLength", len(text))
+                return text if fits and re.fullmatch(self.schema.get("pattern", "(?s:.*)"), text) else None
+            case _:
+                return None
+        return value if self.schema["minimum"] <= value <= self.schema["maximum"] else None
 
 
 def integer(name: str, description: str, *, least: int, most: int = 2**63 - 1, default: int | None = None) -> Parameter:
@@ -122,14 +142,14 @@ IDEMPOTENCY_KEY = Parameter(
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A decorator that declares a method as the handler of an API operation.
+    """A decorator that declares a method as the handler of an operation of the API, or of a page.
 
     A plain function runs in a thread; a coroutine function runs in the event loop and must not block it.
     The handler returns a model, None (answered with 204) or a complete response.
 
     Args:
         path: the path, with parameters in braces; ":path" lets one contain slashes.
-        role: the role that the caller needs; None for an operation without authentication.
+        role: the role that the caller needs, or "any"; None for an operation without authentication.
         body: the model of the JSON body, which the handler gets as its second argument.
         raw: True to give the handler the body's bytes instead.
         contents: schemas of the response by media type, for responses other than a model as JSON.
@@ -141,7 +161,7 @@ class Operation:
     method: str
     path: str
     _: KW_ONLY
-    role: Role | None
+    role: Needed | None
     body: type[BaseModel] | None = None
     raw: bool = False
     answer: type[BaseModel] | None = None
@@ -206,12 +226,17 @@ def operations_of(handlers: object) -> list[tuple[Operation, Callable[..., Any]]
     return [(method.operation, method) for method in found if hasattr(method, "operation")]
 
 
-def routes_of(gate: Gate, *handlers: object) -> list[Route]:
-    """Return the routes of all operations of *handlers*, grouped by path, in the order of declaration."""
+def routes_of(endpoint: Callable[[Operation, Callable[..., Any]], ASGIApp], *handlers: object) -> list[Route]:
+    """Return the routes of all operations of *handlers*, grouped by path, in the order of declaration.
+
+    Args:
+        endpoint: returns the application that answers an operation by calling its handler: `api_endpoint` of a gate, or
+            that of the pages.
+    """
     by_path: dict[str, dict[str, ASGIApp]] = {}
     for each in handlers:
         for declared, handler in operations_of(each):
-            by_path.setdefault(declared.path, {})[declared.method] = _endpoint(gate, declared, handler)
+            by_path.setdefault(declared.path, {})[declared.method] = endpoint(declared, handler)
     return [_Route(path, _by_method(endpoints)) for path, endpoints in by_path.items()]
 
 
@@ -248,7 +273,8 @@ class _Raw:
         await self._app(scope, receive, send)
 
 
-def _endpoint(gate: Gate, declared: Operation, handler: Callable[..., Any]) -> ASGIApp:
+def api_endpoint(gate: Gate, declared: Operation, handler: Callable[..., Any]) -> ASGIApp:
+    """Return the application of an operation of the API: it reads the caller from a header, and responds with JSON."""
     in_loop = inspect.iscoroutinefunction(handler)
 
     async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:

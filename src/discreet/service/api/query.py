@@ -82,6 +82,9 @@ HEADERS: Mapping[str, str] = {
 }
 """Descriptions of the headers of an answer, by name."""
 
+BEFORE = integer("before", "The `next` of the previous page.", least=1)
+RELEASE_ID = in_path("id", "Id of the release.")
+
 _RELEASE: Mapping[str, Any] = {
     MEDIA_TYPES["json"]: {"$ref": "#/components/schemas/Release"},
     MEDIA_TYPES["csv"]: {"type": "string"},
@@ -411,7 +414,7 @@ class QueryAPI:
         answer=HistoryPage,
         parameters=(
             integer("limit", "Releases on the page.", least=1, most=100, default=20),
-            integer("before", "The `next` of the previous page.", least=1),
+            BEFORE,
         ),
     )
     def releases(self, call: Call) -> HistoryPage:
@@ -427,7 +430,7 @@ class QueryAPI:
         "/v1/releases/{id}",
         role="analyst",
         contents=_RELEASE,
-        parameters=(in_path("id", "Id of the release."),),
+        parameters=(RELEASE_ID,),
         problems=("not-acceptable",),
         headers={"Discreet-Release": HEADERS["Discreet-Release"]},
     )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, ParamSpec, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import anyio
 from starlette.requests import ClientDisconnect
@@ -14,7 +13,6 @@ from discreet.service.middleware import context_of
 from discreet.service.observability.logging import Denied
 from discreet.service.problems import (
     ClientDisconnected,
-    Forbidden,
     TooLarge,
     TooManyRequests,
     Unauthorized,
@@ -27,45 +25,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from discreet.service.auth.api_keys import Authenticator
+    from discreet.service.auth.identity import Identity, Needed
     from discreet.service.observability.logging import Log
     from discreet.service.settings import Service
-
-
-Role: TypeAlias = Literal["analyst", "officer", "admin"]
-"""analyst: queries charged to an account; officer: accounts, budgets, grants and the ledger; admin: API keys.
-
-No role includes another.
-"""
-
-ROLES: tuple[Role, ...] = get_args(Role)
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """An authenticated caller.
-
-    Args:
-        actor: the name in the ledger: "key:" and the key's id, or "oidc:" and the token's subject.
-        account: the account that queries are charged to; None without the role analyst.
-        key_id: the id of the API key; None for a token.
-    """
-
-    actor: str
-    account: str | None
-    roles: frozenset[Role]
-    key_id: str | None = None
-
-    def require(self, role: Role) -> None:
-        """Raise `Forbidden` unless the caller has *role*."""
-        if role not in self.roles:
-            raise Forbidden(role)
-
-    def analyst_account(self) -> str:
-        """Return the account that queries are charged to, or raise `Forbidden` if there is none."""
-        self.require("analyst")
-        if self.account is None:
-            raise Forbidden("analyst")
-        return self.account
 
 
 Arguments = ParamSpec("Arguments")
@@ -151,7 +113,7 @@ class Gate:
         self.slots = ConcurrencyLimit(settings.concurrent_most)
         self.body_most_bytes = settings.body_most_bytes
 
-    async def authorize(self, request: Request, role: Role) -> Identity:
+    async def authorize(self, request: Request, role: Needed) -> Identity:
         """Return the identity of the caller that sent *request*.
 
         Raises:

@@ -22,21 +22,23 @@ if TYPE_CHECKING:
 FRESH = timedelta(seconds=1)
 """How long records are cached, and so how long a key that another process revoked is still accepted."""
 
-KEY, GRANT, USED = "key", "grant", "used"
-"""Kinds of records: API keys by id, grants by account and dataset, the last use of keys."""
+KEY, GRANT, USED, LOGOUT = "key", "grant", "used", "logout"
+"""Kinds of records: API keys by id, grants by account and dataset, the last use of keys, logouts by caller."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The records of keys and grants, read at one time.
+    """The records of keys, grants and logouts, read at one time.
 
     Args:
         version: a number that changes with every change of a record.
+        logouts: how often each caller has logged out of the web page; callers who never did are missing.
     """
 
     version: int
     keys: Mapping[str, str]
     grants: Mapping[str, str]
+    logouts: Mapping[str, str]
 
 
 class RecordCache:
@@ -71,8 +73,7 @@ class RecordCache:
         # Read the version first: if the records change in between, the next read sees a new version.
         now, version = self._clock(), self._store.records_version()
         if self._last is None or self._last[1].version != version:
-            keys, grants = (dict(self._store.records(kind)) for kind in (KEY, GRANT))
-            snapshot = Snapshot(version, keys, grants)
+            snapshot = Snapshot(version, *(dict(self._store.records(kind)) for kind in (KEY, GRANT, LOGOUT)))
         else:
             snapshot = self._last[1]
         self._last = now, snapshot

@@ -27,7 +27,7 @@ from joserfc.jwk import KeySet
 from joserfc.jws import JWSRegistry
 
 from discreet.budget.model import NAME_LONGEST
-from discreet.service.auth.gate import Identity
+from discreet.service.auth.identity import Identity
 from discreet.service.observability.logging import IssuerFetched
 from discreet.service.problems import IssuerUnavailable, Unauthorized
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from discreet.service.auth.gate import Role
+    from discreet.service.auth.identity import Role
     from discreet.service.observability.logging import Fetched, Log
     from discreet.service.settings import Oidc
 

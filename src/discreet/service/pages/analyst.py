@@ -10,9 +10,12 @@ from starlette.responses import RedirectResponse, Response
 
 from discreet.errors import DiscreetError, InputError
 from discreet.query.sql import is_select, parse_select
+from discreet.service.api.operation import Operation
+from discreet.service.api.operation import text as text_of
+from discreet.service.api.query import BEFORE, RELEASE_ID
 from discreet.service.auth.gate import run_in_thread
 from discreet.service.pages import charts, text
-from discreet.service.pages.site import HEADERS, Site, Visit, page
+from discreet.service.pages.site import HEADERS, KEY, Site, Visit, fields, number_field
 from discreet.service.problems import NotFound
 from discreet.service.serializers import MEDIA_TYPES, content_headers, represent
 from discreet.wire import document
@@ -21,10 +24,21 @@ from discreet.wire.queries import StatementAnswer, StatementRequest
 
 if TYPE_CHECKING:
     from discreet.service.api.query import QueryAPI
-    from discreet.service.app import Runtime
+    from discreet.service.runtime import Runtime
     from discreet.service.serializers import Form
     from discreet.service.settings import Settings
     from discreet.wire.queries import BudgetReport, DatasetDetail, Estimate
+
+_EPSILON = number_field("epsilon", "Privacy to spend.", 0.0, 1e6)
+_QUERY = (
+    *fields("from", "dataset", "measure", "where", "sql"),
+    *fields("item", many=True),
+    number_field("k", "The number of items.", 1, 10**9),
+    _EPSILON,
+)
+"""The fields of the form for a query: the builder's, or a statement."""
+
+_FREE = text_of("free", "1 after an answer that was free.")
 
 _MEASURES = {"users": "users", "rows": "rows", "sum": "sum of", "average": "average of"}
 _LINK_LONGEST = 6_000
@@ -42,21 +56,20 @@ class AnalystPages:
 
     # ---------------------------------------------------------------------------------------------- ask
 
-    @page("GET", "/ask", role="analyst")
+    @Operation("GET", "/ask", role="analyst", parameters=_QUERY)
     async def show_form(self, visit: Visit) -> Response:
         """Show the form for a query, with the estimated cost."""
         return await self._render_form(visit)
 
-    @page("POST", "/ask", role="analyst")
+    @Operation("POST", "/ask", role="analyst", parameters=(*_QUERY, KEY))
     async def ask(self, visit: Visit) -> Response:
         """Submit the query or statement of the form, and redirect to its answer."""
-        if visit.field("from"):  # without scripts, a button rebuilds the statement from the fields
-            fields = {
-                name: visit.fields(name) for name in ("from", "dataset", "measure", "item", "where", "k", "epsilon")
-            }
-            return RedirectResponse(f"/ask?{urlencode(fields, doseq=True)}", 303)
+        if visit.text("from"):  # without scripts, a button rebuilds the statement from the fields
+            names = ("from", "dataset", "measure", "where", "k", "epsilon")
+            typed = {name: visit.text(name) for name in names} | {"item": visit["item"]}
+            return RedirectResponse(f"/ask?{urlencode(typed, doseq=True)}", 303)
         try:
-            if not is_select(visit.field("sql")):
+            if not is_select(visit.text("sql")):
                 rows = await self._api.sql(visit.call(), _body_of(visit))
                 return self._redirect_to_statement(visit, StatementAnswer.model_validate_json(bytes(rows.body)))
             answer = await self._api.query(visit.call(), _body_of(visit))
@@ -69,12 +82,8 @@ class AnalystPages:
     def _redirect_to_statement(self, visit: Visit, answer: StatementAnswer) -> Response:
         """Redirect to the page of a statement's answer; show it directly without queries or if the link is too long."""
         released = [query.id for query in answer.queries if query.id]
-        fields = {
-            "sql": visit.field("sql").replace("\r\n", "\n"),
-            "epsilon": visit.field("epsilon"),
-            "release": released,
-        }
-        link = f"/statements?{urlencode(fields, doseq=True)}"
+        shown = {"sql": visit.text("sql").replace("\r\n", "\n"), "epsilon": visit.text("epsilon"), "release": released}
+        link = f"/statements?{urlencode(shown, doseq=True)}"
         if not answer.queries or len(link) > _LINK_LONGEST:
             return self._show_rows(visit, answer, None)
         free = all(query.status != "released" for query in answer.queries)
@@ -91,14 +100,17 @@ class AnalystPages:
         budget: BudgetReport = await run_in_thread(self._api.budget, visit.call())
         if not datasets:
             return self._site.render(visit, "no_datasets.html", budget=budget)
-        query = _query_of(visit, {each.name for each in datasets})
-        name = (query or {}).get("dataset") or visit.field("dataset") or datasets[0].name
+        try:
+            query = _query_of(visit, {each.name for each in datasets})
+        except InputError as refused:
+            query, error = None, error or refused
+        name = (query or {}).get("dataset") or visit.text("dataset") or datasets[0].name
         if name not in {each.name for each in datasets}:
             name, query = datasets[0].name, query or {}
         detail: DatasetDetail = await run_in_thread(self._api.dataset, visit.call(name=name))
-        sql = "" if visit.field("from") else visit.field("sql")
+        sql = "" if visit.text("from") else visit.text("sql")
         if not sql:
-            query = _example_query(detail) if not visit.field("from") else query
+            query = _example_query(detail) if not visit.text("from") else query
             sql = text.sql_of(query or _example_query(detail), detail.user)
         price: dict[str, Any] | None = None
         try:
@@ -117,7 +129,7 @@ class AnalystPages:
             measures=_MEASURES,
             where=_where_of(query),
             sql=sql,
-            epsilon=visit.field("epsilon") or self._default_epsilon(),
+            epsilon=visit.text("epsilon") or self._default_epsilon(),
             price=price,
             budget=budget,
             bar=text.budget_bar(budget, cost),
@@ -158,11 +170,16 @@ class AnalystPages:
             ],
         }
 
-    @page("GET", "/statements", role="analyst")
+    @Operation(
+        "GET",
+        "/statements",
+        role="analyst",
+        parameters=(*fields("sql", "as"), *fields("release", many=True), _EPSILON, _FREE),
+    )
     def statement(self, visit: Visit) -> Response:
         """Show the answer of a statement, computed from the releases in its link, or return it as a file."""
-        form = next((known for known in MEDIA_TYPES if visit.field("as") == known), None)
-        content = self._api.recompute(visit.call(), visit.field("sql"), visit.fields("release"), form or "json")
+        form = next((known for known in MEDIA_TYPES if visit.text("as") == known), None)
+        content = self._api.recompute(visit.call(), visit.text("sql"), visit["release"], form or "json")
         if form is not None:
             return _file(content, "answer", form)
         link = f"/statements?{visit.request.url.query.removesuffix('&free=1')}"
@@ -170,8 +187,9 @@ class AnalystPages:
 
     def _show_rows(self, visit: Visit, answer: StatementAnswer, link: str | None) -> Response:
         """Show the rows of a statement, with *link* as the permanent link unless it is None."""
-        sql, url = visit.field("sql").replace("\r\n", "\n"), str(visit.request.base_url).rstrip("/")
-        price = {"epsilon": float(visit.field("epsilon"))} if visit.field("epsilon") else {}
+        sql, url = visit.text("sql").replace("\r\n", "\n"), str(visit.request.base_url).rstrip("/")
+        epsilon = visit["epsilon"]
+        price = {} if epsilon is None else {"epsilon": epsilon}
         rows, places = answer.rows[:_SHOWN_MOST], charts.interval_columns(answer.columns)
         labels = [column for place, column in enumerate(answer.columns) if place not in (places or ())]
         items = [] if places is None else charts.statement_items(rows, places)
@@ -186,7 +204,7 @@ class AnalystPages:
             line=charts.line_of(items) if charts.is_time_line(items, labels) else None,
             label=" · ".join(column.name for column in labels) or "total",
             measured="" if places is None else answer.columns[places[0]].name,
-            free=visit.field("free") == "1",
+            free=visit.text("free") == "1",
             link=link,
             snippets=text.snippets(sql, price, url, "sql"),
             again=f"/ask?{urlencode({'sql': sql, **price})}",
@@ -198,19 +216,16 @@ class AnalystPages:
 
     # ---------------------------------------------------------------------------------------------- answers
 
-    @page("GET", "/answers", role="analyst")
+    @Operation("GET", "/answers", role="analyst", parameters=(BEFORE,))
     def history(self, visit: Visit) -> Response:
         """List the answers that the account has paid for."""
-        before = visit.field("before")
-        if before and not before.isdecimal():
-            raise NotFound
-        found = self._api.releases(visit.call(limit=20, before=int(before) if before else None))
+        found = self._api.releases(visit.call(limit=20, before=visit["before"]))
         return self._site.render(visit, "answers.html", history=found)
 
-    @page("GET", "/answers/{id}", role="analyst")
+    @Operation("GET", "/answers/{id}", role="analyst", parameters=(RELEASE_ID, _FREE))
     def answer(self, visit: Visit) -> Response:
         """Show an answer, or return it as a file if the id ends in .csv, .parquet, .arrow or .json."""
-        name, _, form = visit.request.path_params["id"].partition(".")
+        name, _, form = visit["id"].partition(".")
         content = bytes(self._api.release(visit.call(id=name)).body)
         for known in MEDIA_TYPES:
             if form == known:
@@ -238,7 +253,7 @@ class AnalystPages:
             chosen=text.chosen_for_you(release),
             mechanism=text.mechanism_of(release),
             fewer=text.why_fewer_items(release),
-            free=visit.field("free") == "1",
+            free=visit.text("free") == "1",
             guarantee=text.guarantee_in_words(release["privacy"]["epsilon"], release["privacy"]["delta"]),
             snippets=text.snippets(sql, price, url, "query"),
             again=f"/ask?{urlencode({'sql': sql, 'epsilon': price['epsilon']})}",
@@ -246,7 +261,7 @@ class AnalystPages:
 
     # ---------------------------------------------------------------------------------------------- budget
 
-    @page("GET", "/budget", role="analyst")
+    @Operation("GET", "/budget", role="analyst")
     def budget(self, visit: Visit) -> Response:
         """Show the used and remaining budget, and the guarantee."""
         budget = self._api.budget(visit.call())
@@ -257,34 +272,29 @@ class AnalystPages:
 
 def _body_of(visit: Visit, sql: str | None = None) -> bytes:
     """Return the JSON body of the API request for a form."""
-    body: dict[str, Any] = {"sql": visit.field("sql").replace("\r\n", "\n") if sql is None else sql}
-    epsilon = visit.field("epsilon")
-    if epsilon:
-        try:
-            body["epsilon"] = float(epsilon)
-        except ValueError:
-            raise InputError("epsilon must be a number, such as 0.5") from None
+    body: dict[str, Any] = {"sql": visit.text("sql").replace("\r\n", "\n") if sql is None else sql}
+    if visit["epsilon"] is not None:
+        body["epsilon"] = visit["epsilon"]
     return json.dumps(body).encode()
 
 
 def _query_of(visit: Visit, datasets: set[str]) -> dict[str, Any] | None:
     """Return the query of a form as a dict; None if it names no dataset, or its SQL is not a single query."""
-    sql = visit.field("sql")
-    if sql and not visit.field("from"):
+    sql = visit.text("sql")
+    if sql and not visit.text("from"):
         try:
             return parse_select(sql).to_dict()
         except InputError:
             return None
-    if visit.field("dataset") not in datasets:
+    if visit.text("dataset") not in datasets:
         return None
-    kind, _, column = visit.field("measure", "users").partition(":")
-    k = visit.field("k")
+    kind, _, column = visit.text("measure").partition(":")
     return {
-        "dataset": visit.field("dataset"),
-        "items": visit.fields("item"),
+        "dataset": visit.text("dataset"),
+        "items": visit["item"],
         "measure": {"kind": kind if kind in _MEASURES else "users", "column": column or None},
-        "where": visit.field("where") or None,
-        "k": int(k) if k.isdecimal() and visit.fields("item") else None,
+        "where": visit.text("where") or None,
+        "k": visit["k"] if visit["item"] else None,
     }
 
 

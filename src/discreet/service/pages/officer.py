@@ -11,9 +11,12 @@ from starlette.responses import Response, StreamingResponse
 
 from discreet.errors import DiscreetError
 from discreet.noise import SystemBits
+from discreet.service.api.admin import ACCOUNT, AFTER
+from discreet.service.api.operation import Operation
+from discreet.service.api.operation import text as text_of
 from discreet.service.pages import charts, text
 from discreet.service.pages.simulator import Parameters, released_counts, simulate
-from discreet.service.pages.site import HEADERS, Site, Visit, page
+from discreet.service.pages.site import HEADERS, KEY, Site, Visit, fields, number_field
 from discreet.wire import administration as wire
 from discreet.wire.problems import Malformed, read_body
 
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 
     from discreet.budget.manager import BudgetManager
     from discreet.service.api.admin import AdminAPI
-    from discreet.service.app import Runtime
+    from discreet.service.runtime import Runtime
     from discreet.warehouse import Warehouse
     from discreet.wire.problems import Problem
 
@@ -32,18 +35,19 @@ DAYS = 30
 _PAGE = 1_000
 
 _SIMULATED = (
-    ("epsilon_per", "Epsilon of a step", "0.15"),
-    ("delta_per", "Delta of a call", "1e-10"),
-    ("head_limit", "Items read (d̄)", "1000"),
-    ("information", "Steps in a period (k*)", "3000"),
-    ("calls", "Calls in a period (l*)", "100"),
-    ("k", "Items of a query (k)", "10"),
-    ("days", "Days of a period", "30"),
-    ("largest", "Users of the largest item", "10000"),
+    number_field("epsilon_per", "Epsilon of a step", 1e-6, 10.0, 0.15),
+    number_field("delta_per", "Delta of a call", 1e-30, 0.5, 1e-10),
+    number_field("head_limit", "Items read (d̄)", 1, 20_000, 1_000),
+    number_field("information", "Steps in a period (k*)", 1, 10**9, 3_000),
+    number_field("calls", "Calls in a period (l*)", 1, 10**6, 100),
+    number_field("k", "Items of a query (k)", 1, 1_000, 10),
+    number_field("days", "Days of a period", 1, 10**6, 30),
+    number_field("largest", "Users of the largest item", 1, 10**9, 10_000),
 )
-"""Fields of the simulator: parameter, label and default value."""
+"""The parameters of a simulation, with their labels."""
 
-_FRACTIONS = ("epsilon_per", "delta_per")
+_LIMIT = (number_field("epsilon", "The limit.", 0.0, 1e6), *fields("delta"), number_field("days", "Period.", 1, 10**6))
+_CHANGE = (ACCOUNT, *fields("act", "dataset", "columns", "mode", "reason"), *_LIMIT, KEY)
 
 
 class OfficerPages:
@@ -57,27 +61,32 @@ class OfficerPages:
 
     # ---------------------------------------------------------------------------------------------- accounts
 
-    @page("GET", "/officer", role="officer")
+    @Operation("GET", "/officer", role="officer")
     def accounts(self, visit: Visit) -> Response:
         """Show the tree of accounts, and their daily spending in the last days."""
         return self._accounts(visit)
 
-    @page("POST", "/officer", role="officer")
+    @Operation(
+        "POST",
+        "/officer",
+        role="officer",
+        parameters=(*fields("account", "parent", "mode", "reason"), *_LIMIT, KEY),
+    )
     def create_account(self, visit: Visit) -> Response:
         """Create an account."""
         try:
             fields = {
-                "account": visit.field("account"),
-                "parent": visit.field("parent") or None,
+                "account": visit.text("account"),
+                "parent": visit.text("parent") or None,
                 "limit": _limit(visit),
                 "period": _period(visit),
-                "mode": visit.field("mode") or "enforce",
-                "reason": visit.field("reason"),
+                "mode": visit.text("mode") or "enforce",
+                "reason": visit.text("reason"),
             }
             self._api.create_account(visit.call(), _read(wire.NewAccount, fields))
         except DiscreetError as error:
             return self._accounts(visit, self._site.problem(visit, error))
-        return self._site.redirect(visit, _address(visit.field("account")))
+        return self._site.redirect(visit, _address(visit.text("account")))
 
     def _accounts(self, visit: Visit, problem: Problem | None = None) -> Response:
         details = {account.id: self._detail(visit, account.id) for account in self._manager.store.accounts()}
@@ -98,17 +107,22 @@ class OfficerPages:
             visit, "officer.html", problem, rows=rows, spending=spending, days=DAYS, unavailable=unavailable
         )
 
-    @page("GET", "/officer/accounts/{account:path}", role="officer")
+    @Operation(
+        "GET",
+        "/officer/accounts/{account:path}",
+        role="officer",
+        parameters=(*_CHANGE, text_of("done", "The change before.")),
+    )
     def account(self, visit: Visit) -> Response:
         """Show an account: its balance, its guarantee, its grants, and forms that change them."""
         return self._account(visit)
 
-    @page("POST", "/officer/accounts/{account:path}", role="officer")
+    @Operation("POST", "/officer/accounts/{account:path}", role="officer", parameters=_CHANGE)
     def change_account(self, visit: Visit) -> Response:
         """Process a posted form: preview or apply settings, lift a suspension, grant or revoke."""
-        name, act = visit.request.path_params["account"], visit.field("act")
-        reason = {"reason": visit.field("reason")}
-        call = visit.call(account=name, dataset=visit.field("dataset"), reason=visit.field("reason"))
+        name, act = visit["account"], visit.text("act")
+        reason = {"reason": visit.text("reason")}
+        call = visit.call(account=name, dataset=visit.text("dataset"), reason=visit.text("reason"))
         try:
             match act:
                 case "preview":
@@ -119,7 +133,7 @@ class OfficerPages:
                 case "lift":
                     self._api.lift(call, _read(wire.AdminRequest, reason))
                 case "grant":
-                    columns = [part.strip() for part in visit.field("columns").split(",") if part.strip()]
+                    columns = [part.strip() for part in visit.text("columns").split(",") if part.strip()]
                     self._api.grant(call, _read(wire.NewGrant, {"columns": columns or None} | reason))
                 case "revoke":
                     _read(wire.AdminRequest, reason)
@@ -131,7 +145,7 @@ class OfficerPages:
         return self._site.redirect(visit, f"{_address(name)}?done={act}")
 
     def _account(self, visit: Visit, problem: Problem | None = None, preview: wire.Preview | None = None) -> Response:
-        name = visit.request.path_params["account"]
+        name = visit["account"]
         detail = self._detail(visit, name)
         if preview is None and detail.mode == "observe":
             preview = self._api.preview(visit.call(account=name, days=DAYS), wire.AccountChanges(mode="enforce"))
@@ -150,20 +164,20 @@ class OfficerPages:
             datasets=list(self._warehouse.catalog.datasets),
             preview=preview,
             days=DAYS,
-            act=visit.field("act"),
-            done=visit.request.query_params.get("done"),
-            values={field: visit.field(field) for field in ("epsilon", "delta", "days", "mode", "reason", "columns")},
+            act=visit.text("act"),
+            done=visit["done"] if "done" in visit.declared else None,
+            values={field: visit.text(field) for field in ("epsilon", "delta", "days", "mode", "reason", "columns")},
         )
 
     def _changes(self, visit: Visit) -> dict[str, Any]:
         """Return the changes in the form; empty fields change nothing."""
         changes: dict[str, Any] = {}
-        if visit.field("epsilon") or visit.field("delta"):
+        if visit["epsilon"] is not None or visit.text("delta"):
             changes["limit"] = _limit(visit)
-        if visit.field("days"):
+        if visit["days"] is not None:
             changes["period"] = _period(visit)
-        if visit.field("mode"):
-            changes["mode"] = visit.field("mode")
+        if visit.text("mode"):
+            changes["mode"] = visit.text("mode")
         return changes
 
     def _detail(self, visit: Visit, name: str) -> wire.AccountDetail:
@@ -171,18 +185,18 @@ class OfficerPages:
 
     # ---------------------------------------------------------------------------------------------- catalog, ledger
 
-    @page("GET", "/officer/catalog", role="officer")
+    @Operation("GET", "/officer/catalog", role="officer")
     def catalog(self, visit: Visit) -> Response:
         """Show the datasets and columns of the catalog, with warnings, and why datasets are unavailable."""
         datasets, unavailable = self._warehouse.catalog.datasets, self._warehouse.unavailable()
         return self._show(visit, "catalog.html", datasets=datasets, unavailable=unavailable)
 
-    @page("GET", "/officer/ledger", role="officer")
+    @Operation("GET", "/officer/ledger", role="officer")
     def ledger(self, visit: Visit) -> Response:
         """Show the latest lines of the ledger."""
         return self._ledger(visit)
 
-    @page("POST", "/officer/ledger", role="officer")
+    @Operation("POST", "/officer/ledger", role="officer")
     def verify(self, visit: Visit) -> Response:
         """Verify the whole ledger now."""
         return self._ledger(visit, self._api.verify(visit.call()))
@@ -196,7 +210,7 @@ class OfficerPages:
         latest = sorted(lines, key=lambda line: line.time, reverse=True)[:50]
         return self._show(visit, "ledger.html", lines=latest, verification=verification)
 
-    @page("GET", "/officer/ledger.jsonl", role="officer")
+    @Operation("GET", "/officer/ledger.jsonl", role="officer")
     def export(self, visit: Visit) -> Response:
         """Return the whole ledger for an audit, as JSON lines."""
 
@@ -211,69 +225,68 @@ class OfficerPages:
         headers = dict(HEADERS) | {"Content-Disposition": 'attachment; filename="ledger.jsonl"'}
         return StreamingResponse(lines(), headers=headers, media_type="application/jsonl")
 
-    @page("GET", "/officer/simulator", role="officer")
+    @Operation("GET", "/officer/simulator", role="officer", parameters=(*_SIMULATED, *fields("counts")))
     def simulator(self, visit: Visit) -> Response:
         """Show the simulator, with the default parameters on made-up counts."""
         return self._simulator(visit)
 
-    @page("POST", "/officer/simulator", role="officer")
+    @Operation("POST", "/officer/simulator", role="officer", parameters=(*_SIMULATED, *fields("counts")))
     def simulate(self, visit: Visit) -> Response:
         """Simulate parameters on made-up counts, or on the noisy counts of an answer."""
         return self._simulator(visit)
 
     def _simulator(self, visit: Visit) -> Response:
-        values = {name: visit.field(name) or default for name, _, default in _SIMULATED}
+        values = {each.name: visit.text(each.name) or f"{each.schema['default']:g}" for each in _SIMULATED}
         found, problem = None, None
         try:
-            found = simulate(
-                Parameters(
-                    _fraction(values["epsilon_per"], "epsilon_per"),
-                    _fraction(values["delta_per"], "delta_per"),
-                    **{name: _whole(value, name) for name, value in values.items() if name not in _FRACTIONS},
-                ),
-                SystemBits,
-                released_counts(visit.field("counts")),
-            )
+            tried = {each.name: visit[each.name] for each in _SIMULATED}
+            exact = {name: Fraction(str(tried[name])) for name in ("epsilon_per", "delta_per")}
+            found = simulate(Parameters(**{**tried, **exact}), SystemBits, released_counts(visit.text("counts")))
         except DiscreetError as error:
             problem = self._site.problem(visit, error)
         return self._show(
             visit,
             "simulator.html",
             problem,
-            fields=[(name, label) for name, label, _ in _SIMULATED],
+            fields=[(each.name, each.description) for each in _SIMULATED],
             values=values,
-            counts=visit.field("counts"),
+            counts=visit.text("counts"),
             found=found,
             words="" if found is None else text.guarantee_in_words(found.guarantee.epsilon, found.guarantee.delta),
         )
 
     # ---------------------------------------------------------------------------------------------- keys
 
-    @page("GET", "/officer/keys", role="admin")
+    @Operation("GET", "/officer/keys", role="admin", parameters=(AFTER,))
     def keys(self, visit: Visit) -> Response:
         """List API keys."""
         return self._keys(visit)
 
-    @page("POST", "/officer/keys", role="admin")
+    @Operation(
+        "POST",
+        "/officer/keys",
+        role="admin",
+        parameters=(*fields("act", "name", "account", "label", "reason"), *fields("role", many=True), AFTER, KEY),
+    )
     def change_keys(self, visit: Visit) -> Response:
         """Create or revoke an API key."""
         try:
-            if visit.field("act") == "revoke":
-                _read(wire.AdminRequest, {"reason": visit.field("reason")})
-                self._api.revoke_key(visit.call(reason=visit.field("reason"), key=visit.field("name")))
+            if visit.text("act") == "revoke":
+                _read(wire.AdminRequest, {"reason": visit.text("reason")})
+                self._api.revoke_key(visit.call(reason=visit.text("reason"), key=visit.text("name")))
                 return self._site.redirect(visit, "/officer/keys")
             fields = {
-                "account": visit.field("account") or None,
-                "roles": visit.fields("role"),
-                "label": visit.field("label"),
-                "reason": visit.field("reason"),
+                "account": visit.text("account") or None,
+                "roles": visit["role"],
+                "label": visit.text("label"),
+                "reason": visit.text("reason"),
             }
             return self._keys(visit, made=self._api.make_key(visit.call(), _read(wire.NewKey, fields)))
         except DiscreetError as error:
             return self._keys(visit, problem=self._site.problem(visit, error))
 
     def _keys(self, visit: Visit, problem: Problem | None = None, made: wire.CreatedKey | None = None) -> Response:
-        found = self._api.keys(visit.call(after=visit.request.query_params.get("after"), limit=100))
+        found = self._api.keys(visit.call(after=visit["after"], limit=100))
         accounts = [account.id for account in self._manager.store.accounts()]
         return self._show(visit, "keys.html", problem, keys=found, made=made, accounts=accounts)
 
@@ -289,34 +302,11 @@ def _read(kind: type[Any], fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - 
 
 
 def _limit(visit: Visit) -> dict[str, Any]:
-    return {"epsilon": _number(visit.field("epsilon"), "epsilon"), "delta": visit.field("delta") or None}
+    return {"epsilon": visit["epsilon"], "delta": visit.text("delta") or None}
 
 
 def _period(visit: Visit) -> dict[str, Any]:
-    days = visit.field("days")
-    if not days:
-        return {"kind": "forever"}
-    return {"kind": "sliding", "days": int(_number(days, "the number of days"))}
-
-
-def _number(value: str, name: str) -> float:
-    try:
-        return float(value)
-    except ValueError:
-        raise Malformed(f"{name} must be a number") from None
-
-
-def _fraction(value: str, name: str) -> Fraction:
-    try:
-        return Fraction(str(float(value)))  # Fraction("1e-999999999") would take too long
-    except ValueError:
-        raise Malformed(f"{name} must be a number, such as 0.15 or 1e-10") from None
-
-
-def _whole(value: str, name: str) -> int:
-    if not value.isdecimal() or len(value) > 12:
-        raise Malformed(f"{name} must be a whole number")
-    return int(value)
+    return {"kind": "forever"} if visit["days"] is None else {"kind": "sliding", "days": visit["days"]}
 
 
 def _address(account: str) -> str:

@@ -1,46 +1,55 @@
 """Routes, sessions, templates and security headers of the web page.
 
-A page is a method decorated with `page`. It calls the corresponding handler of the API, so that no rule is implemented
-twice, and renders problems of the API as HTML.
+A page is a method decorated with `Operation`. It calls the corresponding handler of the API, so that no rule is
+implemented twice, and renders problems of the API as HTML.
 
-A session is an encrypted cookie: the service stores nothing about it. All replicas derive the same key for it from the
-noise secret, so each reads the cookies of the others. The cookie holds the API key or token, which is checked on every
-request, so revoking the key ends its sessions.
+A session is an encrypted cookie. All replicas derive the same key for it from the noise secret, so each reads the
+cookies of the others. The cookie holds the API key or token, which is checked on every request, so revoking the key
+ends its sessions. It also holds how often its caller had logged out before: the store counts the logouts of a caller,
+so that a logout ends all sessions of the caller within a second, in all processes, also those with a copied cookie.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import gzip
 import hashlib
 import hmac
 import inspect
 import json
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from cryptography.fernet import Fernet, InvalidToken
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from discreet.budget.model import AdminAction
 from discreet.errors import DiscreetError, InputError
-from discreet.service.api.operation import Call
-from discreet.service.auth.gate import Identity, read_bytes, run_in_thread
+from discreet.service.api.operation import IDEMPOTENCY_KEY, Call, Operation, Parameter, routes_of
+from discreet.service.auth.gate import read_bytes, run_in_thread
+from discreet.service.auth.grants import LOGOUT
+from discreet.service.auth.identity import Identity
 from discreet.service.auth.oidc import PendingLogin
 from discreet.service.middleware import context_of, problem_of_request
 from discreet.service.pages import charts, text
 from discreet.service.problems import NotFound, Unauthorized
+from discreet.service.settings import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from starlette.requests import Request
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from discreet.service.auth.gate import Gate, Role
+    from discreet.budget.stores.store import BudgetStore
+    from discreet.service.auth.gate import Gate
+    from discreet.service.auth.grants import RecordCache
     from discreet.service.auth.oidc import OidcLogin
     from discreet.wire.problems import Problem
 
@@ -67,12 +76,14 @@ class Session:
         token: an API key, or a token of the issuer; empty before the login.
         csrf: the CSRF token that every form of the session must return.
         began: the start of the session, in seconds since 1970.
+        logouts: the number of logouts of the caller before the session.
         caller: the identity from a login at the issuer; None for sessions with a token.
     """
 
     token: str
     csrf: str
     began: int
+    logouts: int = 0
     caller: Identity | None = None
 
 
@@ -87,26 +98,27 @@ class Sessions:
         self._fernet = Fernet(base64.urlsafe_b64encode(key))
         self._clock, self._random = clock, random
 
-    def start(self, token: str = "", caller: Identity | None = None) -> Session:
+    def start(self, token: str = "", logouts: int = 0, caller: Identity | None = None) -> Session:
         """Return a new session."""
-        return Session(token, self._random(16).hex(), self._now, caller)
+        return Session(token, self._random(16).hex(), self._now, logouts, caller)
 
     def write(self, session: Session) -> str:
         """Return the cookie of a session, valid for `IDLE_SECONDS` from now."""
         who = session.caller
         caller = None if who is None else [who.actor, who.account, sorted(who.roles)]
-        return self._encrypt(COOKIE, [session.token, session.csrf, session.began, caller])
+        return self._encrypt(COOKIE, [session.token, session.csrf, session.began, session.logouts, caller])
 
     def read(self, cookie: str | None) -> Session | None:
         """Return the session in a cookie, or None if the session has expired or the cookie is not valid."""
         found = self._decrypt(COOKIE, cookie, IDLE_SECONDS)
         if found is None:
             return None
-        token, csrf, began, who = found
+        token, csrf, began, logouts, who = found
         lifetime = LIFETIME_SECONDS if who is None else ISSUER_LIFETIME_SECONDS
         if self._now - began >= lifetime:
             return None
-        return Session(token, csrf, began, None if who is None else Identity(who[0], who[1], frozenset(who[2])))
+        caller = None if who is None else Identity(who[0], who[1], frozenset(who[2]))
+        return Session(token, csrf, began, logouts, caller)
 
     def write_login(self, pending: PendingLogin) -> str:
         """Return the cookie of a pending login, valid for `LOGIN_SECONDS` from now."""
@@ -134,7 +146,6 @@ class Sessions:
 
 
 _HERE = Path(__file__).parent
-_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _FORM = "application/x-www-form-urlencoded"
 _TOKEN_LONGEST = 2_800
 """The maximum length of a token whose encryption fits into a cookie, in characters."""
@@ -151,7 +162,22 @@ HEADERS: Mapping[str, str] = {
 }
 """Security headers of every page."""
 
-Handler = TypeVar("Handler", bound="Callable[..., Any]")
+KEY = replace(IDEMPOTENCY_KEY, name="key", location="form")
+"""The idempotency key of a form that changes something; it is a hidden field, new with every page."""
+
+_FREE_TEXT: Mapping[str, Any] = {"type": "string"}
+
+
+def fields(*names: str, many: bool = False) -> tuple[Parameter, ...]:
+    """Declare fields of a form with any text, which the API reads."""
+    return tuple(Parameter(name, "form", _FREE_TEXT, "Any text.", many=many) for name in names)
+
+
+def number_field(name: str, about: str, least: float, most: float, default: float | None = None) -> Parameter:
+    """Declare a field of a form with a number, which is whole if *least* is an int."""
+    kind = "integer" if isinstance(least, int) else "number"
+    schema = {"type": kind, "minimum": least, "maximum": most, "default": default}
+    return Parameter(name, "form", schema, about)
 
 
 @dataclass(slots=True)
@@ -160,46 +186,41 @@ class Visit:
 
     Args:
         request: the request; its body has been read.
+        declared: the parameters of the page, by name; no others can be read.
         caller: the authenticated caller; None on pages without a login.
         form: the fields of a form that was posted.
     """
 
     request: Request
+    declared: Mapping[str, Parameter]
     session: Session
-    caller: Identity | None
+    caller: Identity | None = None
     form: Mapping[str, list[str]] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - as `Parameter.read`
+        """Return the value of a parameter, for which an empty field is none; errors as `Parameter.read`."""
+        return self.declared[name].read([value for value in self._found(name) if value])
+
+    def text(self, name: str) -> str:
+        """Return the text of a parameter as it was typed, to be shown in the form again; empty if there is none."""
+        return (self._found(name) or [""])[-1]
 
     def call(self, **parameters: Any) -> Call:
         """Return the argument of an API handler, with *parameters* and the caller of this page."""
         if self.caller is None:
             raise Unauthorized("missing")
-        return Call(self.request, self.caller, {"Idempotency-Key": self.field("key") or None, **parameters})
+        key = self["key"] if "key" in self.declared else None
+        return Call(self.request, self.caller, {"Idempotency-Key": key, **parameters})
 
-    def field(self, name: str, default: str = "") -> str:
-        """Return a field of the form, or of the query string of a GET, without surrounding white space."""
-        if self.request.method == "POST":
-            return self.form.get(name, [default])[-1].strip()
-        return self.request.query_params.get(name, default).strip()
-
-    def fields(self, name: str) -> list[str]:
-        """Return all nonempty values of a field."""
-        found = self.form.get(name, []) if self.request.method == "POST" else self.request.query_params.getlist(name)
-        return [value for value in found if value]
-
-
-def page(method: str, path: str, *, role: Role | None = None, login: bool = True) -> Callable[[Handler], Handler]:
-    """Declare the decorated method as the handler of a page; a plain function runs in a thread.
-
-    Args:
-        role: the role that the caller needs, or None if any role is allowed.
-        login: False for a page without login.
-    """
-
-    def declare(handler: Handler) -> Handler:
-        handler.page = method, path, role, login  # type: ignore[attr-defined]
-        return handler
-
-    return declare
+    def _found(self, name: str) -> list[str]:
+        declared = self.declared[name]
+        if declared.location == "path":
+            return [self.request.path_params[name]]
+        if declared.location == "form" and self.request.method == "POST":
+            found = self.form.get(name, [])
+        else:
+            found = self.request.query_params.getlist(name)
+        return [value.strip() for value in found]
 
 
 class Site:
@@ -210,8 +231,18 @@ class Site:
         has_issuer: True if tokens of an OpenID issuer are accepted beside API keys.
     """
 
-    def __init__(self, gate: Gate, sessions: Sessions, login: OidcLogin | None, *, has_issuer: bool) -> None:
-        self._gate, self._sessions, self._login, self._has_issuer = gate, sessions, login, has_issuer
+    def __init__(
+        self,
+        gate: Gate,
+        sessions: Sessions,
+        store: BudgetStore,
+        records: RecordCache,
+        login: OidcLogin | None,
+        *,
+        has_issuer: bool,
+    ) -> None:
+        self._gate, self._sessions, self._store, self._records = gate, sessions, store, records
+        self._login, self._has_issuer = login, has_issuer
         self._assets = _read_assets()
         self._templates = Environment(
             loader=FileSystemLoader(_HERE / "templates"),
@@ -225,14 +256,7 @@ class Site:
 
     def routes(self, *pages: object) -> list[Route]:
         """Return the routes of all methods of *pages* and of the site itself."""
-        found = [Route("/assets/{name}", self._asset)]
-        for each in (self, *pages):
-            for name in vars(type(each)):
-                handler = getattr(each, name)
-                if hasattr(handler, "page"):
-                    method, path, role, login = handler.page
-                    found.append(Route(path, self._endpoint(handler, role, login=login), methods=[method]))
-        return found
+        return [Route("/assets/{name}", self._asset), *routes_of(self._endpoint, self, *pages)]
 
     def render(self, visit: Visit, template: str, status: int = 200, **values: Any) -> Response:
         """Render a template as the response to *visit*."""
@@ -262,27 +286,27 @@ class Site:
 
     # ---------------------------------------------------------------------------------------------- login
 
-    @page("GET", "/login", login=False)
+    @Operation("GET", "/login", role=None, parameters=fields("next"))
     async def show_login(self, visit: Visit) -> Response:
         """Show the form for an API key."""
         return self._login_form(visit)
 
-    @page("POST", "/login", login=False)
+    @Operation("POST", "/login", role=None, parameters=fields("token", "next"))
     async def log_in(self, visit: Visit) -> Response:
         """Start a session with an API key, or a token of the issuer."""
-        token = visit.field("token")
+        token = visit.text("token")
         if not _is_private(visit.request):
             return self._login_form(visit, "keys are only accepted over HTTPS, or on this machine itself")
         if len(token) > _TOKEN_LONGEST:
             return self._login_form(visit, "this token is too long for a cookie; use an API key")
         try:
-            await self._gate.identify(visit.request, f"Bearer {token}")
+            caller = await self._gate.identify(visit.request, f"Bearer {token}")
         except Unauthorized:
             return self._login_form(visit, "this is not a valid key: it may be mistyped, expired or revoked")
-        visit.session = self._sessions.start(token)
-        return RedirectResponse(_local_path(visit.field("next")), 303)
+        visit.session = self._sessions.start(token, await run_in_thread(self._count_logouts, caller))
+        return RedirectResponse(_local_path(visit.text("next")), 303)
 
-    @page("GET", "/login/issuer", login=False)
+    @Operation("GET", "/login/issuer", role=None, parameters=fields("next"))
     async def begin_login(self, visit: Visit) -> Response:
         """Redirect to the login page of the issuer."""
         if self._login is None:
@@ -290,7 +314,7 @@ class Site:
         if not _is_private(visit.request):
             return self._login_form(visit, "logins need HTTPS, or this machine itself")
         back = f"{str(visit.request.base_url).rstrip('/')}/login/callback"
-        url, pending = await run_in_thread(self._login.begin, back, _local_path(visit.field("next")))
+        url, pending = await run_in_thread(self._login.begin, back, _local_path(visit.text("next")))
         response = RedirectResponse(url, 303, {"Referrer-Policy": "no-referrer"})
         # Lax, because the issuer sends the browser back from another site; the session's own cookie stays strict.
         response.set_cookie(
@@ -304,30 +328,36 @@ class Site:
         )
         return response
 
-    @page("GET", "/login/callback", login=False)
+    @Operation("GET", "/login/callback", role=None, parameters=fields("state", "code", "iss", "next"))
     async def complete_login(self, visit: Visit) -> Response:
         """Handle the redirect from the issuer: start a session, or show the login form again."""
         pending = self._sessions.read_login(visit.request.cookies.get(LOGIN_COOKIE))
         if self._login is None or pending is None:
             return self._login_form(visit, "the login took too long, or began in another browser: begin it again")
         try:
-            caller = await run_in_thread(self._login.complete, pending, dict(visit.request.query_params))
+            answer = {name: value for name in ("state", "code", "iss") if (value := visit[name]) is not None}
+            caller = await run_in_thread(self._login.complete, pending, answer)
         except Unauthorized as error:
             self._gate.deny(visit.request, error)
             response = self._login_form(visit, f"{self._login.host} did not log you in", pending.next)
         else:
-            visit.session = self._sessions.start(caller=self._gate.admit(visit.request, caller))
+            self._gate.admit(visit.request, caller)
+            logouts = await run_in_thread(self._count_logouts, caller)
+            visit.session = self._sessions.start(logouts=logouts, caller=caller)
             response = self.render(visit, "redirect.html", url=pending.next)
         response.delete_cookie(LOGIN_COOKIE, path="/login")
         return response
 
-    @page("POST", "/logout", login=False)
+    @Operation("POST", "/logout", role=None)
     async def log_out(self, visit: Visit) -> Response:
-        """End the session."""
+        """End all sessions of the caller."""
+        with contextlib.suppress(Unauthorized):  # no session, or one that has ended
+            caller = await self._identify(visit)
+            await run_in_thread(self._end_sessions, caller)
         visit.session = self._sessions.start()
         return RedirectResponse("/login", 303)
 
-    @page("GET", "/")
+    @Operation("GET", "/", role="any")
     async def home(self, visit: Visit) -> Response:
         """Redirect to the start page for the caller's role."""
         roles = visit.call().caller.roles
@@ -339,7 +369,7 @@ class Site:
             visit,
             "login.html",
             200 if wrong is None else 401,
-            next=_local_path(visit.field("next")) if next_ is None else next_,
+            next=_local_path(visit.text("next")) if next_ is None else next_,
             wrong=wrong,
             issuer=None if self._login is None else self._login.host,
             has_issuer=self._has_issuer,
@@ -348,40 +378,63 @@ class Site:
 
     # ---------------------------------------------------------------------------------------------- requests
 
-    def _endpoint(self, handler: Callable[[Visit], Any], role: Role | None, *, login: bool) -> Callable[[Request], Any]:
+    def _endpoint(self, declared: Operation, handler: Callable[[Visit], Any]) -> ASGIApp:
+        parameters = {each.name: each for each in declared.parameters}
         in_loop = inspect.iscoroutinefunction(handler)
 
-        async def endpoint(request: Request) -> Response:
+        async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
+            request = Request(scope, receive, send)
             session = self._sessions.read(request.cookies.get(COOKIE))
-            visit = Visit(request, session or self._sessions.start(), None)
-            context_of(request.scope).page = lambda problem: self.render(
-                visit, "problem.html", problem.status, problem=problem
-            )
-            if request.method == "POST":
-                body = await read_bytes(request, _FORM, self._gate.body_most_bytes)
-                visit.form = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
-            if login:
-                if _is_cross_site_link(request, session):
-                    return self.render(visit, "redirect.html", url=_path_of(request))
-                try:
-                    if visit.session.caller is not None:
-                        visit.caller = self._gate.admit(request, visit.session.caller)
-                    else:
-                        visit.caller = await self._gate.identify(request, f"Bearer {visit.session.token}")
-                except Unauthorized:
-                    return self._set_session_cookie(
-                        visit, self.redirect(visit, f"/login?{urlencode({'next': _return_to(request)})}")
-                    )
-                if role is not None:
-                    visit.caller.require(role)
-            if request.method == "POST" and not hmac.compare_digest(
-                visit.session.csrf.encode(), visit.field("csrf").encode()
-            ):
-                raise InvalidCsrfToken
-            answer = await handler(visit) if in_loop else await run_in_thread(handler, visit)
-            return self._set_session_cookie(visit, answer)
+            visit = Visit(request, parameters, session or self._sessions.start())
+            context_of(scope).page = lambda problem: self.render(visit, "problem.html", problem.status, problem=problem)
+            response = await self._respond(visit, declared, handler, in_loop=in_loop, has_session=session is not None)
+            await self._set_session_cookie(visit, response)(scope, receive, send)
 
         return endpoint
+
+    async def _respond(
+        self, visit: Visit, declared: Operation, handler: Callable[[Visit], Any], *, in_loop: bool, has_session: bool
+    ) -> Response:
+        request = visit.request
+        if request.method == "POST":
+            body = await read_bytes(request, _FORM, self._gate.body_most_bytes)
+            visit.form = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
+        if declared.role is not None:
+            # After a click on another site the browser omits the strict cookie until the page is loaded again.
+            if not has_session and request.method == "GET" and request.headers.get("sec-fetch-site") == "cross-site":
+                return self.render(visit, "redirect.html", url=_path_of(request))
+            try:
+                visit.caller = await self._identify(visit)
+            except Unauthorized:
+                return self.redirect(visit, f"/login?{urlencode({'next': _return_to(request)})}")
+            visit.caller.require(declared.role)
+        if request.method == "POST":
+            sent = visit.form.get("csrf", [""])[-1]
+            if not hmac.compare_digest(visit.session.csrf.encode(), sent.encode()):
+                raise InvalidCsrfToken
+        response: Response = await handler(visit) if in_loop else await run_in_thread(handler, visit)
+        return response
+
+    async def _identify(self, visit: Visit) -> Identity:
+        """Return the caller of a session; raise `Unauthorized` if there is none, or if it has logged out since."""
+        if visit.session.caller is not None:
+            caller = self._gate.admit(visit.request, visit.session.caller)
+        else:
+            caller = await self._gate.identify(visit.request, f"Bearer {visit.session.token}")
+        records = self._records.cached()
+        if records is None:
+            records = await run_in_thread(self._records.read)
+        if visit.session.logouts < int(records.logouts.get(caller.actor, "0")):
+            raise Unauthorized("expired")
+        return caller
+
+    def _count_logouts(self, caller: Identity) -> int:
+        return int(self._store.record(LOGOUT, caller.actor) or "0")
+
+    def _end_sessions(self, caller: Identity) -> None:
+        text = str(self._count_logouts(caller) + 1)
+        self._store.put_record(LOGOUT, caller.actor, text, AdminAction(caller.actor, "logged out of the web page"))
+        self._records.invalidate()
 
     def _set_session_cookie(self, visit: Visit, response: Response) -> Response:
         """Renew the session cookie on every page, which extends its idle timeout."""
@@ -443,12 +496,7 @@ def _read_assets() -> dict[str, _Asset]:
 
 def _is_private(request: Request) -> bool:
     """Return True if the request is sent over https or to this machine."""
-    return request.url.scheme == "https" or request.url.hostname in _LOOPBACK
-
-
-def _is_cross_site_link(request: Request, session: Session | None) -> bool:
-    """Return True if a link on another site led here: the browser omits the strict cookie until a reload."""
-    return session is None and request.method == "GET" and request.headers.get("sec-fetch-site") == "cross-site"
+    return request.url.scheme == "https" or is_loopback(request.url.hostname)
 
 
 def _path_of(request: Request) -> str:

@@ -89,7 +89,10 @@ def _constant(constant: Mapping[str, str]) -> str:
     ((kind, value),) = constant.items()
     if kind in {"integer", "decimal"}:
         return value
-    return value.upper() if kind == "boolean" else "'" + value.replace("'", "''") + "'"
+    if kind == "boolean":
+        return value.upper()
+    # A column without a type compares differently with text and with a date.
+    return ("" if kind == "text" else f"{kind.upper()} ") + "'" + value.replace("'", "''") + "'"
 
 
 def snippets(sql: str, price: Mapping[str, float], url: str, method: str) -> list[tuple[str, str]]:

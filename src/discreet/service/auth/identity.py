@@ -1,0 +1,47 @@
+"""Authenticated callers, and their roles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from discreet.service.problems import Forbidden
+
+Role: TypeAlias = Literal["analyst", "officer", "admin"]
+"""analyst: queries charged to an account; officer: accounts, budgets, grants and the ledger; admin: API keys.
+
+No role includes another.
+"""
+
+ROLES: tuple[Role, ...] = get_args(Role)
+
+Needed: TypeAlias = Role | Literal["any"]
+"""The role that a caller needs, or "any" for every caller."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """An authenticated caller.
+
+    Args:
+        actor: the name in the ledger: "key:" and the key's id, or "oidc:" and the token's subject.
+        account: the account that queries are charged to; None without the role analyst.
+        key_id: the id of the API key; None for a token.
+    """
+
+    actor: str
+    account: str | None
+    roles: frozenset[Role]
+    key_id: str | None = None
+
+    def require(self, role: Needed) -> None:
+        """Raise `Forbidden` unless the caller has *role*."""
+        if role != "any" and role not in self.roles:
+            raise Forbidden(role)
+
+    def analyst_account(self) -> str:
+        """Return the account that queries are charged to, or raise `Forbidden` if there is none."""
+        self.require("analyst")
+        if self.account is None:
+            raise Forbidden("analyst")
+        return self.account
