@@ -44,6 +44,8 @@ def scan(source: Any, *, user: str, table: str | None = None) -> Table:  # noqa:
         user: the column that identifies users. Rows without a user are left out.
         table: which table of a DuckDB file or an engine; may be left out if there is only one.
 
+    The source is checked now. Files that change later are refused until they are scanned again.
+
     Raises:
         InputError: the source cannot be read, or has no such column.
         EngineError: the engine cannot be reached.
@@ -70,9 +72,12 @@ class Table:
 
     @property
     def data_version(self) -> str | None:
-        """A public version of the files of the table, for `NoiseKey`: their paths and modification times.
+        """A public version of the files of the table, for `NoiseKey`: their paths, inodes, sizes and times.
 
         None for tables that are not files; pass `NoiseKey` a version for those.
+
+        Raises:
+            EngineUnreachable: the files have changed since the table was opened.
         """
         return self._engine.data_version()
 

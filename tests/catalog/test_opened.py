@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from discreet.catalog.engine_pool import EnginePool, VersionedReader
+from discreet.catalog.loader import load_catalog
 from discreet.engines import opening
 from discreet.errors import (
     EngineError,
@@ -70,6 +71,27 @@ def opened(tmp_path, monkeypatch):
         return EnginePool(catalog_of(tmp_path, settings), clock, {}), made
 
     return open_
+
+
+@pytest.mark.parametrize(
+    ("url", "pairs"),
+    [
+        ("pinot://broker:8099", False),
+        ("trino://me@db/hive/web", False),
+        ("trino://me@db/hive/web?scratch=memory.default", True),
+        ("clickhouse://me@db/web", False),
+        ("clickhouse://me@db/web?temporary=true", True),
+        ("postgresql://reader@db/warehouse", True),
+    ],
+)
+def test_an_unopened_engine_has_pair_queries_by_its_url(tmp_path, url, pairs):
+    """A plan names the mechanism that will answer even if the engine cannot be opened."""
+    (tmp_path / "catalog.toml").write_text(
+        f'[engines.w]\nurl = "{url}"\npassword_env = "SECRET"\n'
+        '[datasets.d]\nengine = "w"\ntable = "reads"\nuser = "u"\ncolumns.a = { type = "text", group = true }\n'
+    )
+    pool = EnginePool(load_catalog(tmp_path / "catalog.toml"), datetime.datetime.now, {})
+    assert pool.has_pairs("d") is pairs
 
 
 def test_concurrent_requests_open_an_engine_once(opened):

@@ -196,8 +196,8 @@ class RaisesLibraryErrors(DuckDBEngine):
     def _ping(self, connection):
         connection.execute(f"DESCRIBE SELECT * FROM {self._source.relation}")
 
-    def _check_unchanged(self, kind):
-        pass
+    def has_changed(self):
+        return False
 
     def _guarded(self, _connection, work, _progress):
         return work()

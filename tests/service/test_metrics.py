@@ -12,6 +12,8 @@ from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.errors import InvariantViolated
 from discreet.service.observability.logging import (
     AdminChanged,
+    DatasetAvailable,
+    DatasetUnavailable,
     Denied,
     Failed,
     Forfeited,
@@ -65,6 +67,8 @@ EVENTS = [
     (Failed("upkeep", "KeyError", ()), "failures_total", 1),
     (LibraryLogged("uvicorn", "error", "x.py:1"), "library_logs_total", 1),
     (ShareMoved("t1", "east", "ann", "sent"), "shares_moved_total", 1),
+    (DatasetUnavailable("reads"), "datasets_unavailable_total", 1),
+    (DatasetAvailable("reads"), "datasets_available_total", 1),
     (IssuerFetched("keys", "failed"), "identity_fetches_total", 1),
     (Requested("r", "POST /v1/query", 200, 1, "key:a", "ann", None, "ab", "pcr"), "releases_total", 1),
     (Started("0", "host", 1, "sqlite", 1), "requests_total", 0),

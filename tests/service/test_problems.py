@@ -325,6 +325,7 @@ def test_data_that_changed_without_a_new_version_is_not_released(service):
     first = service.ask()
     table = pyarrow.parquet.read_table(service.folder / "reads.parquet")
     pyarrow.parquet.write_table(table.slice(1), service.folder / "reads.parquet")
+    service.maintenance.refresh_sources()
     refused(service.ask(epsilon=0.9), "data-changed")
     assert [event["cause"] for event in service.events("forfeited")] == ["data-changed"]
     assert service.ask().content == first.content

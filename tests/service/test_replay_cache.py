@@ -142,7 +142,7 @@ def test_a_refused_query_does_not_use_its_key(service):
 def test_an_answer_of_another_version_is_dropped():
     """The version is that of the clock, and compared when the minute changes."""
     clock = Clock()
-    cache = ReplayCache(clock)
+    cache = ReplayCache(clock, dict)
     cache_answer(cache, planned=dataclasses.replace(PLANNED, dataset="hourly", data_version="2026-11-20T11:30+00:00"))
     assert cached(cache) is not None
     clock.pass_(minutes=29, seconds=59)
@@ -155,7 +155,7 @@ def test_an_answer_of_another_version_is_dropped():
 
 def test_another_catalog_is_another_query():
     """Catalogs are compared by identity: the object stays the same while nothing changes."""
-    cache = ReplayCache(Clock())
+    cache = ReplayCache(Clock(), dict)
     cache_answer(cache)
     assert cache.plan("ann", b"{}", CATALOG) is PLANNED
     assert cached(cache, catalog=CATALOG.model_copy()) is None
@@ -164,7 +164,7 @@ def test_another_catalog_is_another_query():
 
 def test_a_new_plan_of_a_request_drops_its_old_answers():
     """An answer in another form belongs to the plan that it was made by."""
-    cache = ReplayCache(Clock())
+    cache = ReplayCache(Clock(), dict)
     cache_answer(cache)
     cache.keep("ann", b"{}", CATALOG, dataclasses.replace(PLANNED, release_key=b"another"), "csv", b"a,b")
     assert cached(cache) is None
@@ -174,7 +174,7 @@ def test_a_new_plan_of_a_request_drops_its_old_answers():
 @pytest.mark.parametrize("dataset", ["asked", "none"])
 def test_answers_with_versions_reported_by_an_engine_are_not_cached(dataset):
     """Without the engine it is unknown whether they are still current."""
-    cache = ReplayCache(Clock())
+    cache = ReplayCache(Clock(), dict)
     cache_answer(cache, planned=dataclasses.replace(PLANNED, dataset=dataset))
     assert cached(cache) is None
     assert known_version(CATALOG.datasets[dataset], NOON) is None
@@ -182,7 +182,7 @@ def test_answers_with_versions_reported_by_an_engine_are_not_cached(dataset):
 
 def test_the_cache_is_bounded_in_bytes_and_drops_the_least_recently_used():
     """Requests count as well as answers."""
-    cache = ReplayCache(Clock(), bytes_most=16_000)
+    cache = ReplayCache(Clock(), dict, bytes_most=16_000)
     bodies = [bytes([n]) for n in range(5)]
     for body in bodies[:3]:
         cache_answer(cache, body=body, answer=b"x" * 1000)

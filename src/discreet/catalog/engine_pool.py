@@ -118,6 +118,9 @@ def _derived_error(made: Derived, held: Mapping[str, Kind]) -> str | None:
     return made.type_error(held[made.column]) if made.column in held else str(UnknownColumn(made.column, held))
 
 
+_PAIRS_OPTION = {"pinot": None, "trino": "scratch=", "clickhouse": "temporary=true"}
+"""The URL option that enables pair queries, by scheme; None if unsupported. Other engines always support them."""
+
 _OPEN_AT_ONCE = 4
 """Datasets that are opened at once, so that a server that does not answer delays few others."""
 
@@ -302,8 +305,22 @@ class EnginePool:
         return VersionedReader(opened.engine, name, is_unchanged)
 
     def has_pairs(self, name: str) -> bool:
-        """Return True if a dataset's engine supports pair queries; raises as `engine`."""
-        return self._current(name).engine.has_pairs
+        """Return True if a dataset's engine supports pair queries.
+
+        Before the first `refresh`, its URL decides that if it cannot be opened, for plans without data.
+
+        Raises:
+            EngineError: the dataset is unavailable since the last `refresh`.
+        """
+        try:
+            return self._current(name).engine.has_pairs
+        except EngineError:
+            if self._is_refreshed:
+                raise
+            dataset = self.catalog.datasets[name]
+            url = dataset.source or "" if dataset.engine is None else self.catalog.engines[dataset.engine].url
+            option = _PAIRS_OPTION.get(url.partition("://")[0], "")
+            return option is not None and option in url
 
     def scale(self, name: str, column: str) -> int:
         """Return the number of decimal places of a summed column; raises as `engine`."""
@@ -311,6 +328,9 @@ class EnginePool:
 
     def domain(self, name: str, items: tuple[str, ...]) -> pa.Table | None:
         """Return all possible items if the catalog lists the labels of all item columns; raises as `engine`."""
+        columns = self.catalog.datasets[name].columns
+        if not items or any(columns[item].domain is None for item in items):
+            return None
         opened = self._current(name)
         if items not in opened.domains:
             opened.domains[items] = known_domain(items, opened.labels)
@@ -324,14 +344,10 @@ class EnginePool:
     def _unchanged(self, name: str) -> _Opened:
         """Return an open dataset; raise if its source is no longer the one that was checked, for estimates too."""
         opened = self._current(name)
-        changed = False
-        if opened.fingerprint is not None:
-            try:
-                changed = self._fingerprint(name) != opened.fingerprint
-            except (InputError, EngineError, OSError):
-                changed = True
+        with _hide_cause(name):
+            changed = getattr(opened.engine, "has_changed", bool)()
         if changed:
-            raise EngineUnreachable(f"the data of {name!r} has changed, and was not opened again yet") from None
+            raise EngineUnreachable(f"the data of {name!r} has changed, and was not opened again yet")
         return opened
 
     def _current(self, name: str) -> _Opened:

@@ -120,6 +120,19 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         """
         return fingerprint(source)
 
+    def has_changed(self) -> bool:
+        """Return True if the source no longer has the fingerprint that it had before it was checked.
+
+        Raises:
+            EngineUnreachable: the table of a lakehouse cannot be read.
+        """
+        if self.checked_fingerprint is None:
+            return False
+        try:
+            return self.fingerprint(self._place) != self.checked_fingerprint
+        except (InputError, OSError):
+            return True
+
     def data_version(self) -> str | None:
         """Return the fingerprint of the files, of before they were checked; None for a frame or a view.
 
@@ -161,15 +174,8 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
             self._check_unchanged(EngineError)
 
     def _check_unchanged(self, kind: type[DiscreetError]) -> None:
-        """Raise *kind* if the source no longer has the fingerprint that it had before it was checked."""
-        if self.checked_fingerprint is None:
-            return
-        try:
-            changed = self.fingerprint(self._place) != self.checked_fingerprint
-        except (InputError, OSError):
-            changed = True
-        if changed:
-            raise kind(CHANGED.format(self._source.name)) from None
+        if self.has_changed():
+            raise kind(CHANGED.format(self._source.name))
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
         connection = self._database.cursor()

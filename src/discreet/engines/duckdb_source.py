@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import duckdb
 
-from discreet.engines.sources import as_arrow, check_parquet, files_fingerprint, paths_of
+from discreet.engines.sources import as_arrow, check_parquet
 from discreet.engines.sql import quoted, text_literal
 from discreet.errors import InputError
 
@@ -136,8 +136,30 @@ def _opened(connection: duckdb.DuckDBPyConnection, source: Any, table: str | Non
     return Source("frame", name, names=tuple(frame.column_names), held=True, frame=frame)
 
 
+def _paths_of(place: str) -> tuple[Path, ...]:
+    """Return the files that a path or pattern names, in order.
+
+    Raises:
+        InputError: there is none, or the path names a folder.
+    """
+    is_pattern = glob.has_magic(place) and not Path(place).exists()
+    paths = tuple(map(Path, sorted(glob.glob(place, recursive=True)))) if is_pattern else (Path(place),)
+    if not paths:
+        raise InputError(f"no file matches {place!r}")
+    for path in paths:
+        if not path.exists():
+            raise InputError(f"there is no file {str(path)!r}")
+        if path.is_dir():
+            raise InputError(f"{str(path)!r} is a folder; name its files, for example {str(path / '*.parquet')!r}")
+    return paths
+
+
 def fingerprint(source: Any) -> str | None:  # noqa: ANN401 - as in `open_source`
-    """Return the fingerprint of the files of *source*, or None for a frame; see `files_fingerprint`.
+    """Return a text that changes whenever the files of *source* change, computed from none of their bytes.
+
+    Returns:
+        a line for each file: its path, inode, size in bytes, and times of modification and of status change in ns; None
+        for a frame.
 
     Raises:
         InputError: there is no such file.
@@ -146,7 +168,10 @@ def fingerprint(source: Any) -> str | None:  # noqa: ANN401 - as in `open_source
     if not isinstance(source, str | Path):
         return None
     text = str(source)
-    return files_fingerprint(_parse_url(text, None)[0] if text.startswith("duckdb:") else text)
+    paths = _paths_of(_parse_url(text, None)[0] if text.startswith("duckdb:") else text)
+    logs = (path.with_name(f"{path.name}.wal") for path in paths)  # DuckDB writes the latest changes beside a file
+    states = [(path.resolve(), path.stat()) for path in (*paths, *(log for log in logs if log.exists()))]
+    return "\n".join(f"{path} {s.st_ino} {s.st_size} {s.st_mtime_ns} {s.st_ctime_ns}" for path, s in states)
 
 
 def original_names(connection: duckdb.DuckDBPyConnection, source: Source) -> list[str]:
@@ -171,7 +196,7 @@ def _top_level(schema: list[tuple[str, int]]) -> list[str]:
 
 
 def _files(connection: duckdb.DuckDBPyConnection, place: str) -> Source:
-    files = paths_of(place)
+    files = _paths_of(place)
     for path in files:
         if path.stat().st_size == 0:
             raise InputError(f"the file {str(path)!r} is empty")

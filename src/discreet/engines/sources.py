@@ -1,4 +1,4 @@
-"""Checks of sources when they are opened, and fingerprints that show whether a source changed since.
+"""Checks of what the types of a source do not guarantee, when it is opened.
 
 What a query reads must be what was checked: otherwise one row of a changed file could decide whether a query fails. So
 an engine keeps the fingerprint of its source from before the checks, and compares it before and after every read.
@@ -7,13 +7,13 @@ an engine keeps the fingerprint of its source from before the checks, and compar
 from __future__ import annotations
 
 import contextlib
-import glob
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow as pa
 
 CHANGED = "{} has changed since it was opened; open it again"
@@ -21,39 +21,6 @@ CHANGED = "{} has changed since it was opened; open it again"
 
 _FRAMES = {("pyarrow", "Table"), ("pandas", "DataFrame"), ("polars", "DataFrame")}
 _MILLISECONDS_MOST = 2**63 // 1000
-
-
-def paths_of(place: str) -> tuple[Path, ...]:
-    """Return the files that a path or pattern names, in order.
-
-    Raises:
-        InputError: there is none, or the path names a folder.
-    """
-    is_pattern = glob.has_magic(place) and not Path(place).exists()
-    paths = tuple(map(Path, sorted(glob.glob(place, recursive=True)))) if is_pattern else (Path(place),)
-    if not paths:
-        raise InputError(f"no file matches {place!r}")
-    for path in paths:
-        if not path.exists():
-            raise InputError(f"there is no file {str(path)!r}")
-        if path.is_dir():
-            raise InputError(f"{str(path)!r} is a folder; name its files, for example {str(path / '*.parquet')!r}")
-    return paths
-
-
-def files_fingerprint(place: str) -> str:
-    """Return a text that changes whenever the files of a path or pattern change; computed from none of their bytes.
-
-    A line for each file: its path, inode, size in bytes, and times of modification and of status change in ns.
-
-    Raises:
-        InputError: there is no such file.
-        OSError: a file cannot be reached.
-    """
-    paths = paths_of(place)
-    logs = (path.with_name(f"{path.name}.wal") for path in paths)  # DuckDB writes the latest changes beside a file
-    states = [(path.resolve(), path.stat()) for path in (*paths, *(log for log in logs if log.exists()))]
-    return "\n".join(f"{path} {s.st_ino} {s.st_size} {s.st_mtime_ns} {s.st_ctime_ns}" for path, s in states)
 
 
 def check_parquet(files: tuple[Path, ...]) -> None:

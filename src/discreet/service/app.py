@@ -144,10 +144,18 @@ def open_service(
             runtime.random,
             None if settings.store.file is None else key_file_of(settings.store.file),
         )
-        maintenance = Maintenance(
-            manager, api_keys, metrics, log, clock, runtime.monotonic, has_checkpoints=checkpointer is not None
-        )
         warehouse = stack.enter_context(Warehouse(catalog, clock, environment))
+        maintenance = Maintenance(
+            manager,
+            warehouse,
+            api_keys,
+            metrics,
+            log,
+            clock,
+            runtime.monotonic,
+            has_checkpoints=checkpointer is not None,
+        )
+        maintenance.refresh_sources()  # before any request: from now on only maintenance opens sources
         grants = Grants(catalog, records, manager.store)
         if pool is None:
             pool = stack.enter_context(contextlib.closing(StatementPool(settings.service.max_statement_workers)))
@@ -166,7 +174,7 @@ def open_service(
             gate,
             queries,
             Statements(queries, manager, warehouse, settings, pool),
-            ReplayCache(clock),
+            ReplayCache(clock, warehouse.unavailable),
             manager,
             grants,
             warehouse,
@@ -181,7 +189,7 @@ def open_service(
         site = Site(gate, sessions, manager.store, records, login, has_issuer=issuer is not None)
         pages = (
             AnalystPages(site, query_api, settings, runtime),
-            OfficerPages(site, admin_api, manager, catalog, runtime),
+            OfficerPages(site, admin_api, manager, warehouse, runtime),
         )
         routes = [
             *routes_of(partial(api_endpoint, gate), *apis, documented),

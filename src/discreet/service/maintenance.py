@@ -1,4 +1,4 @@
-"""Regular maintenance of the budgets while the service runs."""
+"""Regular maintenance of the budgets and of the sources of data while the service runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from discreet.budget.errors import LedgerBroken, StoreBehind
 from discreet.budget.periods import microseconds
-from discreet.service.observability.logging import Failed, LeasesExpired
+from discreet.service.observability.logging import DatasetAvailable, DatasetUnavailable, Failed, LeasesExpired
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from discreet.service.auth.api_keys import ApiKeys
     from discreet.service.observability.logging import Log
     from discreet.service.observability.metrics import Metrics
+    from discreet.warehouse import Warehouse
 
 INTERVAL_SECONDS = 10.0
 
@@ -27,9 +28,10 @@ CLOCK_TOLERANCE = timedelta(minutes=5)
 
 
 class Maintenance:
-    """End expired reservations, write checkpoints, compare clocks, and store the last use of keys.
+    """End expired reservations, write checkpoints, compare clocks, store the last use of keys, open changed sources.
 
     Args:
+        warehouse: the datasets; only maintenance opens and checks their sources, never a request.
         has_checkpoints: True if the manager writes checkpoints.
 
     Attributes:
@@ -39,6 +41,7 @@ class Maintenance:
     def __init__(
         self,
         manager: BudgetManager,
+        warehouse: Warehouse,
         keys: ApiKeys,
         metrics: Metrics,
         log: Log,
@@ -48,6 +51,7 @@ class Maintenance:
         has_checkpoints: bool,
     ) -> None:
         self._manager, self._keys, self._metrics, self._log = manager, keys, metrics, log
+        self._warehouse = warehouse
         self._clock, self._monotonic = clock, monotonic
         self.has_checkpoints, self.clocks_agree = has_checkpoints, True
         self._done: float | None = None  # the time of the last success, and of the last checkpoint
@@ -85,6 +89,14 @@ class Maintenance:
         except Exception as error:  # noqa: BLE001 - as above
             self._log.event(Failed.of(error, "maintenance"))
 
+    def refresh_sources(self) -> None:
+        """Open and check sources that are new, have changed or failed; queries switch to those that passed."""
+        before = self._warehouse.unavailable().keys()
+        self._warehouse.refresh()
+        after = self._warehouse.unavailable().keys()
+        for name in sorted(before ^ after):
+            self._log.event(DatasetUnavailable(name) if name in after else DatasetAvailable(name))
+
     def finish(self) -> None:
         """Do all maintenance for the last time, before the service stops."""
         self.once()
@@ -93,8 +105,11 @@ class Maintenance:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Do all maintenance every ten seconds in a thread until the context ends."""
-        with repeating(self.once, INTERVAL_SECONDS, "maintenance"):
+        """Do all maintenance every ten seconds until the context ends; sources, maybe large, in another thread."""
+        with (
+            repeating(self.once, INTERVAL_SECONDS, "maintenance"),
+            repeating(self.refresh_sources, INTERVAL_SECONDS, "sources", patience=1.0),
+        ):
             yield
 
     def _compare_clocks(self) -> bool:
@@ -111,12 +126,13 @@ class Maintenance:
 
 
 @contextlib.contextmanager
-def repeating(work: Callable[[], None], seconds: float, name: str) -> Iterator[None]:
+def repeating(work: Callable[[], None], seconds: float, name: str, *, patience: float | None = None) -> Iterator[None]:
     """Call *work* regularly in a thread until the context ends; the context waits for a running call.
 
     Args:
         work: must not raise, because an exception would end the thread.
         seconds: the pause before each call.
+        patience: the most seconds that the context waits for a running call, or None.
     """
     stop = threading.Event()
 
@@ -130,4 +146,4 @@ def repeating(work: Callable[[], None], seconds: float, name: str) -> Iterator[N
         yield
     finally:
         stop.set()
-        thread.join()
+        thread.join(patience)

@@ -36,7 +36,7 @@ from discreet.wire.document import encode, question_of
 from discreet.wire.problems import Fitting, Malformed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
     from datetime import datetime
 
     from discreet.budget.manager import BudgetManager
@@ -383,11 +383,17 @@ class ReplayCache:
 
     Args:
         clock: returns the current time, with a time zone.
+        unavailable: returns the datasets that are unavailable, to requests in the cache like to all others.
         bytes_most: the approximate memory limit of all entries.
     """
 
-    def __init__(self, clock: Callable[[], datetime], bytes_most: int = 64 * 2**20) -> None:
-        self._clock, self._bytes_most = clock, bytes_most
+    def __init__(
+        self,
+        clock: Callable[[], datetime],
+        unavailable: Callable[[], Container[str]],
+        bytes_most: int = 64 * 2**20,
+    ) -> None:
+        self._clock, self._unavailable, self._bytes_most = clock, unavailable, bytes_most
         self._entries: OrderedDict[tuple[str, bytes], _Entry] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
@@ -424,7 +430,7 @@ class ReplayCache:
 
     def _current(self, account: str, body: bytes, catalog: Catalog) -> _Entry | None:
         entry = self._entries.get((account, body))
-        if entry is None:
+        if entry is None or entry.planned.dataset in self._unavailable():
             return None
         now = self._clock()
         current = entry.catalog is catalog

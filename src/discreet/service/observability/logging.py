@@ -203,6 +203,20 @@ class ShareMoved:
     step: Literal["sent", "received", "refused", "unreachable"]
 
 
+@dataclass(frozen=True, slots=True)
+class DatasetUnavailable:
+    """A dataset cannot be opened, or failed its checks; the officers' page of the catalog shows the reason."""
+
+    dataset: str
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetAvailable:
+    """A dataset that was unavailable passed its checks."""
+
+    dataset: str
+
+
 Fetched: TypeAlias = Literal["discovery", "keys", "token"]
 
 
@@ -243,6 +257,8 @@ Event: TypeAlias = (
     | LibraryLogged
     | LeasesExpired
     | ShareMoved
+    | DatasetUnavailable
+    | DatasetAvailable
     | IssuerFetched
     | Started
     | Stopped
@@ -278,7 +294,7 @@ EVENT_NAMES: Mapping[type, str] = {
 }
 """The name of each kind of event in the log: "released", "share_moved"."""
 
-_LEVELS: Mapping[type, Level] = {Failed: "error", Forfeited: "warning"}
+_LEVELS: Mapping[type, Level] = {Failed: "error", Forfeited: "warning", DatasetUnavailable: "warning"}
 _PLAIN = frozenset((str, int, float, bool, type(None)))
 _JSON = json.JSONEncoder(ensure_ascii=False, check_circular=False)  # plain values have no cycles
 

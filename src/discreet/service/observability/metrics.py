@@ -15,6 +15,8 @@ from discreet._version import __version__
 from discreet.errors import InvariantViolated
 from discreet.service.observability.logging import (
     AdminChanged,
+    DatasetAvailable,
+    DatasetUnavailable,
     Denied,
     Event,
     Failed,
@@ -49,6 +51,8 @@ _COUNTED: Mapping[type[Event], tuple[str, str, list[str]]] = {
     Failed: ("failures", "Unexpected exceptions.", []),
     LibraryLogged: ("library_logs", "Warnings and errors that libraries logged.", ["level"]),
     ShareMoved: ("shares_moved", "Shares of budgets between data centres.", ["step"]),
+    DatasetUnavailable: ("datasets_unavailable", "Datasets that became unavailable.", []),
+    DatasetAvailable: ("datasets_available", "Datasets that became available again.", []),
     IssuerFetched: ("identity_fetches", "Requests to the OpenID issuer.", ["what", "outcome"]),
 }
 """Counters of events: name, description, and the fields of the event that are labels."""

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from discreet.budget.manager import BudgetManager
-    from discreet.catalog.model import Catalog
     from discreet.service.api.admin import AdminAPI
     from discreet.service.runtime import Runtime
+    from discreet.warehouse import Warehouse
     from discreet.wire.problems import Problem
 
 DAYS = 30
@@ -53,8 +53,10 @@ _CHANGE = (ACCOUNT, *fields("act", "dataset", "columns", "mode", "reason"), *_LI
 class OfficerPages:
     """Pages of officers; the pages about keys are for admins."""
 
-    def __init__(self, site: Site, api: AdminAPI, manager: BudgetManager, catalog: Catalog, runtime: Runtime) -> None:
-        self._site, self._api, self._manager, self._catalog = site, api, manager, catalog
+    def __init__(
+        self, site: Site, api: AdminAPI, manager: BudgetManager, warehouse: Warehouse, runtime: Runtime
+    ) -> None:
+        self._site, self._api, self._manager, self._warehouse = site, api, manager, warehouse
         self._runtime = runtime
 
     # ---------------------------------------------------------------------------------------------- accounts
@@ -100,7 +102,10 @@ class OfficerPages:
             }
             for name, depth in _tree(details)
         ]
-        return self._show(visit, "officer.html", problem, rows=rows, spending=spending, days=DAYS)
+        unavailable = list(self._warehouse.unavailable())
+        return self._show(
+            visit, "officer.html", problem, rows=rows, spending=spending, days=DAYS, unavailable=unavailable
+        )
 
     @Operation(
         "GET",
@@ -156,7 +161,7 @@ class OfficerPages:
             words=None if tight is None else text.guarantee_in_words(tight.epsilon, tight.delta),
             published=self._manager.get(name).published,
             grants=self._api.grants(visit.call(account=name, after=None, limit=1_000)).grants,
-            datasets=list(self._catalog.datasets),
+            datasets=list(self._warehouse.catalog.datasets),
             preview=preview,
             days=DAYS,
             act=visit.text("act"),
@@ -182,8 +187,9 @@ class OfficerPages:
 
     @Operation("GET", "/officer/catalog", role="officer")
     def catalog(self, visit: Visit) -> Response:
-        """Show the datasets and columns of the catalog, with warnings."""
-        return self._show(visit, "catalog.html", datasets=self._catalog.datasets)
+        """Show the datasets and columns of the catalog, with warnings, and why datasets are unavailable."""
+        datasets, unavailable = self._warehouse.catalog.datasets, self._warehouse.unavailable()
+        return self._show(visit, "catalog.html", datasets=datasets, unavailable=unavailable)
 
     @Operation("GET", "/officer/ledger", role="officer")
     def ledger(self, visit: Visit) -> Response:
