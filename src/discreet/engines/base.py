@@ -42,6 +42,7 @@ NAMES_SHOWN = 30
 _POLL_SECONDS = 0.1
 _ANY_SEED = bytes(32)
 
+_FOREVER = 1e9
 PATIENCE_SECONDS = 0.8
 """How long a cancelled statement is waited for where a server ends it by itself: a time limit holds to a second."""
 
@@ -379,7 +380,7 @@ def run(
     seconds: float | None = None,
     progress: Callable[[float], None] | None = None,
     share: Callable[[], float] = lambda: 0.0,
-    patience: float | None = None,
+    patience: float = _FOREVER,
 ) -> _Result:
     """Run *work* in a thread and return its result; Ctrl-C, a deadline or the caller can cancel it.
 
@@ -389,8 +390,8 @@ def run(
         seconds: time limit, or None.
         progress: called every tenth of a second; any exception that it raises stops the work.
         share: returns the completed share of the work, from 0 to 1.
-        patience: seconds to wait for cancelled work to end; after that it ends alone, if only a server or a network is
-            waited for that does not respond. None to wait until it ends, because it uses what the caller will close.
+        patience: seconds to wait for the cancellation and the work to end; after that they end by themselves, where
+            only a server or a network that does not respond delays them.
 
     Raises:
         EngineTimeout: *work* took longer than *seconds*.
@@ -420,11 +421,11 @@ def run(
                 progress(min(max(share(), 0.0), 1.0))
     finally:
         if not future.done():
-            if patience is None:
-                cancel()
-            else:
-                threading.Thread(target=cancel, daemon=True).start()
-            worker.join(patience)
+            canceller = threading.Thread(target=cancel, daemon=True)
+            canceller.start()
+            latest = time.monotonic() + patience
+            for thread in (canceller, worker):
+                thread.join(max(latest - time.monotonic(), 0))
 
 
 _FIRST, _LAST = "'0001-01-01'", "'9999-12-31 23:59:59.999999'"
