@@ -12,14 +12,23 @@ from discreet.engines.opening import parse_url
 
 
 class Proxy:
-    """A TCP proxy to the server of *url* whose connections can be cut; new ones are accepted until it is closed."""
+    """A TCP proxy to the server of *url*, whose connections can be cut, and which accepts new ones until it is closed.
+
+    While it is stalled, it accepts connections and data, and forwards nothing.
+    """
 
     def __init__(self, url, port=0):
         self._far = parse_url(url).port
         self._near = socket.create_server(("127.0.0.1", port))
         self._ends = []
+        self._flows = threading.Event()
+        self._flows.set()
         self.url = url.replace(f":{self._far}", f":{self._near.getsockname()[1]}")
         threading.Thread(target=self._accept, daemon=True).start()
+
+    def stall(self):
+        """Forward nothing from now on, as a network that drops packets."""
+        self._flows.clear()
 
     def cut(self):
         """Close all connections."""
@@ -29,9 +38,11 @@ class Proxy:
 
     def close(self):
         """Close all connections and accept no more."""
-        self._near.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):  # it is closed already
+            self._near.shutdown(socket.SHUT_RDWR)
         self._near.close()
         self.cut()
+        self._flows.set()
 
     def _accept(self):
         with contextlib.suppress(OSError):
@@ -41,10 +52,10 @@ class Proxy:
                 for pair in (ends, ends[::-1]):
                     threading.Thread(target=self._pass, args=pair, daemon=True).start()
 
-    @staticmethod
-    def _pass(source, target):
+    def _pass(self, source, target):
         with contextlib.suppress(OSError), source, target:
             while data := source.recv(65_536):
+                self._flows.wait()
                 target.sendall(data)
             target.shutdown(socket.SHUT_RDWR)
 

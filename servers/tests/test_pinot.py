@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import random
+from typing import get_args
 
 import httpx
 import pyarrow as pa
@@ -14,10 +15,10 @@ from hypothesis import strategies as st
 
 from discreet.engines.pinot import PinotEngine
 from discreet.errors import InexactHead, InputError
-from discreet.head_request import Derived, HeadRequest, Kind
+from discreet.head_request import Derived, HeadRequest, Kind, Period
 from discreet.query.predicates import bind_where
 from discreet.query.sql import parse_where
-from discreet.testing.engines import predicates, reference_head, rows_of, start_of
+from discreet.testing.engines import ALIKE, EDGES, predicates, reference_head, rows_of, start_of
 from servers import pinot
 
 MOMENTS = [
@@ -294,3 +295,43 @@ def test_constants_that_pinot_would_read_as_others_are_refused(urls):
     assert answer["resultTable"]["rows"] == [["x'y"]]
     with opened(urls, "quotes") as quotes, pytest.raises(InputError, match="two single quotes"):
         rows_of(quotes, HeadRequest("who", ("word",), 5, bind_where(parse_where("word = 'x''''y'"), KINDS)))
+
+
+def test_users_and_items_that_are_alike_stay_apart(server):
+    """Values of every type that differ in one byte or digit are as many users, and as many items."""
+    urls, types = server("pinot"), ("text", "integer", "boolean")
+    rows = max(len(ALIKE[name][1]) for name in types)
+    alike = {
+        name: pa.array([values[n % len(values)] for n in range(rows)], type_)
+        for name, (type_, values) in ALIKE.items()
+        if name in types
+    }
+    table = pa.table({"row": range(rows), "item": ["x"] * rows, **alike})
+    pinot.load(urls, table, "alike")
+    with opened(urls, "alike") as engine:
+        for name in types:
+            assert rows_of(engine, HeadRequest(name, ("item",), 9)) == [(("x",), len(ALIKE[name][1]))]
+            request = HeadRequest("row", (name,), rows)
+            assert rows_of(engine, request) == reference_head(table, request)
+
+
+def test_times_beside_the_edges_of_periods_are_in_their_periods(server):
+    """A second, a millisecond before and after each edge."""
+    apart = [datetime.timedelta(0, *size) for size in ((1,), (0, 1000))]
+    times = sorted({edge + sign * size for edge in EDGES for size in apart for sign in (-1, 0, 1)})
+    table = pa.table({"row": range(len(times)), "at": pa.array(times, pa.timestamp("us"))})
+    urls = server("pinot")
+    pinot.load(urls, table, "edges")
+    with opened(urls, "edges") as engine:
+        derived = tuple(Derived(f"the {each}", "at", each) for each in get_args(Period))
+        for made in derived:
+            request = HeadRequest("row", (made.name,), 1000, derived=derived)
+            assert rows_of(engine, request) == reference_head(table, request)
+
+
+@pytest.mark.parametrize(("user", "message"), [("at", "timestamps"), ("share", "floating-point")])
+def test_users_of_types_that_may_be_cut_are_refused(engine, user, message):
+    """The type alone decides, before a row is read."""
+    for ask in (engine.check, engine.head):
+        with pytest.raises(InputError, match=message):
+            ask(HeadRequest(user, ("word",), 9))

@@ -179,7 +179,8 @@ def test_values_that_no_label_can_represent_are_missing(column, type_, odd, plai
     assert len(rows_of(opened, _REQUEST)) == 1
     kept = rows_of(opened, HeadRequest("who", ("item",), 10, keep_missing=True, groups_per_user=1))
     assert [count for _, count in kept] == ([len(odd), 1] if len(odd) > 1 else [1, 1])
-    assert rows_of(opened, HeadRequest("item", ("who",), 10)) == [((1,), 1)]
+    if not type_.startswith("timestamp"):  # which are no users
+        assert rows_of(opened, HeadRequest("item", ("who",), 10)) == [((1,), 1)]
     with pytest.raises(InputError, match="domain"):
         opened.head(HeadRequest("who", ("item",), 1, domain=pa.table({"item": [odd[0]]})))
 

@@ -10,7 +10,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import Future, ThreadPoolExecutor
+import threading
+from concurrent.futures import Future
 from decimal import Decimal
 from fractions import Fraction
 from operator import eq, ge, gt, le, lt, ne
@@ -24,9 +25,10 @@ import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 
+from discreet.engines import base
 from discreet.engines.base import run
 from discreet.engines.duckdb import DuckDBEngine
-from discreet.errors import EngineError, EngineUnreachable, InputError, UnfitData
+from discreet.errors import EngineError, EngineTimeout, EngineUnreachable, InputError, UnfitData
 from discreet.head_request import HeadRequest
 
 REQUEST = HeadRequest("user", ("item",), 10)
@@ -345,15 +347,27 @@ def test_frames_are_checked_when_they_are_opened(engine):
 class _DoneAtOnce(Future):
     """A future that is done just after a poll found that it was not."""
 
+    polls = 0
+
     def result(self, timeout=None):
-        """Time out for the first time, and be done from then on."""
-        if not self.done():
-            self.set_result("an answer")
+        """Time out for the first time, when it is done."""
+        del timeout
+        self.polls += 1
+        result = super().result()
+        if self.polls == 1:
             raise TimeoutError
-        return super().result(timeout)
+        return result
 
 
 def test_a_query_that_ends_between_two_polls_is_answered(monkeypatch):
     """A query whose data was read is not forfeited because of the moment at which it ended."""
-    monkeypatch.setattr(ThreadPoolExecutor, "submit", lambda *_: _DoneAtOnce())
-    assert run(lambda: None, lambda: None) == "an answer"
+    monkeypatch.setattr(base, "Future", _DoneAtOnce)
+    assert run(lambda: "an answer", lambda: None) == "an answer"
+
+
+def test_work_and_a_cancellation_that_never_end_are_left_alone():
+    """If a network stalls, neither the statement nor its cancellation ends, and the time limit holds all the same."""
+    never = threading.Event()
+    with pytest.raises(EngineTimeout, match=r"did not answer within 0\.1 seconds"):
+        run(never.wait, never.wait, seconds=0.1, patience=0.1)
+    never.set()

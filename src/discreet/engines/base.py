@@ -7,7 +7,7 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as Waiting
 from contextlib import contextmanager
 from functools import lru_cache
@@ -42,12 +42,16 @@ NAMES_SHOWN = 30
 _POLL_SECONDS = 0.1
 _ANY_SEED = bytes(32)
 
+_FOREVER = 1e9
+PATIENCE_SECONDS = 0.8
+"""How long a cancelled statement is waited for where a server ends it by itself: a time limit holds to a second."""
+
 
 class Reader(Protocol):
     """The part of an `Engine` that `discreet.release.answer` uses; `VersionedReader` implements it too."""
 
     def check(self, request: HeadRequest) -> None:
-        """Raise unless the engine can be reached and supports *request*; sends no statement and reads no row.
+        """Raise unless the engine can be reached and supports *request*; at most plans a statement, and reads no row.
 
         Raises:
             InputError: the engine does not support the request, by its form or the types of the columns.
@@ -241,7 +245,7 @@ class SqlEngine(PooledEngine[_Connection], Generic[_Connection, _Statement]):
     def check(self, request: HeadRequest) -> None:
         with self._connection() as connection:
             self._ping(connection)
-            self._prepared(connection, request, _ANY_SEED).write()
+            self._plan(connection, self._prepared(connection, request, _ANY_SEED))
 
     def head(
         self, request: HeadRequest, *, seed: bytes = b"", progress: Callable[[float], None] | None = None
@@ -278,6 +282,14 @@ class SqlEngine(PooledEngine[_Connection], Generic[_Connection, _Statement]):
     @abstractmethod
     def _ping(self, connection: _Connection) -> None:
         """Raise `EngineUnreachable` unless the engine can be reached; sends no statement."""
+
+    def _plan(self, connection: _Connection, statement: _Statement) -> None:
+        """Raise if the engine refuses *statement* by its plan: a table, a column or a permission is gone.
+
+        No row is read. Engines override it where this takes one round trip; here, the statement is only written.
+        """
+        del connection
+        statement.write()
 
     @abstractmethod
     def _describe(self, connection: _Connection) -> Mapping[str, Column]:
@@ -368,6 +380,7 @@ def run(
     seconds: float | None = None,
     progress: Callable[[float], None] | None = None,
     share: Callable[[], float] = lambda: 0.0,
+    patience: float = _FOREVER,
 ) -> _Result:
     """Run *work* in a thread and return its result; Ctrl-C, a deadline or the caller can cancel it.
 
@@ -377,28 +390,42 @@ def run(
         seconds: time limit, or None.
         progress: called every tenth of a second; any exception that it raises stops the work.
         share: returns the completed share of the work, from 0 to 1.
+        patience: seconds to wait for the cancellation and the work to end; after that they end by themselves, where
+            only a server or a network that does not respond delays them.
 
     Raises:
         EngineTimeout: *work* took longer than *seconds*.
     """
     end = None if seconds is None else time.monotonic() + seconds
-    with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(work)
+    future: Future[_Result] = Future()
+
+    def settle() -> None:
         try:
-            while True:
-                left = _POLL_SECONDS if end is None else min(_POLL_SECONDS, max(end - time.monotonic(), 0))
-                try:
-                    return future.result(timeout=left)
-                except Waiting:
-                    if future.done():  # it ended just now, or *work* itself raised TimeoutError
-                        return future.result()
-                if end is not None and time.monotonic() >= end:
-                    raise EngineTimeout(f"the engine did not answer within {seconds:g} seconds")
-                if progress is not None:
-                    progress(min(max(share(), 0.0), 1.0))
-        finally:
-            if not future.done():
-                cancel()
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - raised again by the caller
+            future.set_exception(error)
+
+    worker = threading.Thread(target=settle, daemon=True)
+    worker.start()
+    try:
+        while True:
+            left = _POLL_SECONDS if end is None else min(_POLL_SECONDS, max(end - time.monotonic(), 0))
+            try:
+                return future.result(timeout=left)
+            except Waiting:
+                if future.done():  # it ended just now, or *work* itself raised TimeoutError
+                    return future.result()
+            if end is not None and time.monotonic() >= end:
+                raise EngineTimeout(f"the engine did not answer within {seconds:g} seconds")
+            if progress is not None:
+                progress(min(max(share(), 0.0), 1.0))
+    finally:
+        if not future.done():
+            canceller = threading.Thread(target=cancel, daemon=True)
+            canceller.start()
+            latest = time.monotonic() + patience
+            for thread in (canceller, worker):
+                thread.join(max(latest - time.monotonic(), 0))
 
 
 _FIRST, _LAST = "'0001-01-01'", "'9999-12-31 23:59:59.999999'"

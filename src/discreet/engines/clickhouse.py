@@ -86,6 +86,7 @@ _MICROSECONDS = {"hour": (_HOUR, 0), "day": (24 * _HOUR, 0), "week": (7 * 24 * _
 """Length of each period of fixed length, and the start of one: 1969-12-29 was a Monday."""
 
 _MISSING_CODES = {"60", "81"}
+_UNKNOWN_CODE = "47"
 _TIMEOUT_CODE = "159"
 _REFUSED_CODES = {"192", "193", "194", "497", "516"}
 _SETTING_CODES = {"115", "164", "452"}
@@ -164,6 +165,10 @@ class ClickHouseEngine(SqlEngine["ClickHouseClient", "ClickHouseStatement"]):
     ) -> ClickHouseStatement:
         del connection
         return ClickHouseStatement(request, self._relation, columns, seed)
+
+    def _plan(self, connection: ClickHouseClient, statement: ClickHouseStatement) -> None:
+        # Unlike EXPLAIN, DESCRIBE does not compute the scalar subqueries of a view, which read rows.
+        connection.execute(f"DESCRIBE TABLE ({statement.write()})")
 
     def _run(
         self,
@@ -414,6 +419,8 @@ class ClickHouseClient:
         """Return the error for ClickHouse's error code, without ClickHouse's message, which may hold data."""
         if code in _MISSING_CODES:
             return NotFoundError(f"{self._url} has no such table")
+        if code == _UNKNOWN_CODE:
+            return EngineError(f"a column is gone from {self._url}; open it again")
         if code == _TIMEOUT_CODE and self._seconds is not None:
             return EngineTimeout(f"the engine did not answer within {self._seconds:g} seconds")
         if code in _REFUSED_CODES:

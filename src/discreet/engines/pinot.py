@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from discreet.engines.base import PooledEngine, check_named, exact_head, typed_domain
 from discreet.engines.opening import parse_url
-from discreet.engines.pinot_cluster import PinotClient, attested, check_url, column_of, segments_of, tls_of
+from discreet.engines.pinot_cluster import PinotClient, attested, check_table, check_url, column_of, segments_of, tls_of
 from discreet.engines.pinot_statement import PinotStatement, kind_of
 from discreet.engines.sql import quoted
 from discreet.errors import DiscreetError, EngineError, EngineTimeout, InexactHead, InputError
@@ -142,6 +142,7 @@ class PinotEngine(PooledEngine[PinotClient]):
     def check(self, request: HeadRequest) -> None:
         with self._connection() as client:
             client.broker.ping()
+            check_table(client.controller, quote(self._table))
         self._statement(request, self._known).write()
 
     def head(

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from discreet.engines.base import run
+from discreet.engines.base import PATIENCE_SECONDS, run
 from discreet.engines.http_connection import HttpConnection
 from discreet.errors import EngineError, EngineUnreachable, InexactHead, InputError, UnknownColumn
 from discreet.head_request import Kind
@@ -88,6 +88,7 @@ class PinotClient:
             lambda: self.broker.cancel(mark),
             seconds=self._seconds,
             progress=progress,
+            patience=PATIENCE_SECONDS,
         )
         if not isinstance(answer, dict):
             raise EngineError(f"what answers at {self.broker.url} is not a broker of Pinot")
@@ -397,7 +398,7 @@ def attested(controller: PinotProcess, settings: Mapping[str, Any], table: str) 
         EngineError: the controller cannot be reached, or a response is not that of Pinot.
     """
     try:
-        partitioned = _check_table(controller.get(f"/tables/{table}"), table)
+        partitioned = check_table(controller, table)
         columns = columns_of(controller.get(f"/tables/{table}/schema"), table)
         segments = segments_of(controller, table)
         generation = _generation(controller.constant("/version"))  # last, because the requests above detect a restart
@@ -429,8 +430,17 @@ def _generation(versions: Mapping[str, str]) -> Generation:
     return GENERATIONS[found.pop()]
 
 
-def _check_table(configs: Mapping[str, Any], table: str) -> frozenset[str]:
-    """Refuse settings that make a table's counts inexact; return its columns that are partitioned by segment."""
+def check_table(controller: PinotProcess, table: str) -> frozenset[str]:
+    """Refuse settings that make a table's counts inexact; return its columns that are partitioned by segment.
+
+    Raises:
+        InputError: the table does not exist.
+        InexactHead: a setting makes counts inexact.
+        EngineError: the controller cannot be reached, or is not that of Pinot.
+    """
+    configs = controller.get(f"/tables/{table}")
+    if not isinstance(configs, dict):
+        raise EngineError(f"what answers at {controller.url} is not a controller of Pinot")
     if "REALTIME" in configs:
         raise InexactHead(f"table {table!r} takes in rows while it is counted; only offline tables stand still")
     if "OFFLINE" not in configs:

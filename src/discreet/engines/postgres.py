@@ -7,6 +7,7 @@ import math
 import os
 import socket
 import threading
+import time
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import psycopg
@@ -14,7 +15,7 @@ import pyarrow as pa
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import PGconn, Ping, TransactionStatus
 
-from discreet.engines.base import NAMES_SHOWN, SqlEngine, listing, run, typed_domain
+from discreet.engines.base import NAMES_SHOWN, PATIENCE_SECONDS, SqlEngine, listing, run, typed_domain
 from discreet.engines.opening import parse_url
 from discreet.engines.pairs import SqlPairs
 from discreet.engines.sql import (
@@ -152,6 +153,10 @@ class PostgresEngine(SqlEngine["Session", "PostgresStatement"]):
     ) -> PostgresStatement:
         self._check_user(connection, request.user, columns[request.user])
         return PostgresStatement(request, self._relation, columns, seed)
+
+    def _plan(self, connection: Session, statement: PostgresStatement) -> None:
+        sql = f"EXPLAIN {statement.write()}"  # unlike a prepared statement, it checks permissions
+        connection.run(lambda cursor: cursor.execute(sql, statement.bound).fetchall())
 
     def _run(
         self, connection: Session, statement: PostgresStatement, progress: Callable[[float], None] | None
@@ -400,7 +405,7 @@ class Session:
         self._account = "this account" if url.user is None else repr(url.user)
         self._seconds = seconds
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
-        self._kept = self._writable = False
+        self._kept = self._writable = self._stopped = False
 
     def run(self, work: Callable[[Cursor], _Result], progress: Callable[[float], None] | None = None) -> _Result:
         """Run *work* in one read-only transaction that sees one snapshot of the data, and return its result.
@@ -412,6 +417,7 @@ class Session:
             InputError: its database keeps text in another encoding than UTF-8.
         """
         finished = threading.Event()
+        self._stopped = False
 
         def answered() -> _Result:
             try:
@@ -482,6 +488,8 @@ class Session:
             try:
                 return self._begin(self._connection)
             except psycopg.OperationalError:  # the connection was lost between requests
+                if self._stopped:
+                    raise
                 self.close()
         self._connection = self._open()
         return self._begin(self._connection)
@@ -517,15 +525,19 @@ class Session:
         return connection
 
     def _cancel(self, finished: threading.Event) -> None:
-        """Cancel on the server repeatedly until *work* ends: a cancellation between two statements is lost."""
+        """Cancel on the server repeatedly until *work* ends: a cancellation between two statements is lost.
+
+        Each takes a connection of its own. If the network stalls, shutting down the socket ends the wait here.
+        """
+        self._stopped = True
+        end = time.monotonic() + PATIENCE_SECONDS
         while not finished.is_set():
             connection = self._connection
             if connection is not None:
-                try:
-                    connection.cancel_safe(timeout=_CANCEL_SECONDS)
-                except psycopg.Error:
-                    _shut_down(connection)
-            finished.wait(_CANCEL_SECONDS / 10)
+                threading.Thread(target=_cancel_statement, args=(connection,), daemon=True).start()
+            finished.wait(PATIENCE_SECONDS / 2)
+            if connection is not None and time.monotonic() >= end:
+                _shut_down(connection)
 
     def _refusal(self) -> str:
         match PGconn.ping(_address(self._url).encode()):
@@ -548,6 +560,8 @@ class Session:
         match error:
             case psycopg.errors.QueryCanceled():
                 return f"{self._where} stopped the statement: the account has a time limit, or it was cancelled there"
+            case psycopg.errors.UndefinedTable() | psycopg.errors.UndefinedColumn():
+                return f"the table or a column of it is gone from {self._where}; open it again"
             case psycopg.errors.InsufficientPrivilege():
                 return (
                     f"{self._account} may not read all of it at {self._where}: "
@@ -563,6 +577,13 @@ def _address(url: Url) -> str:
     given |= {"user": url.user, "password": url.password, "connect_timeout": _CONNECT_SECONDS}
     given |= {name: value for name, value in url.options.items() if name != "table"}
     return make_conninfo(**{name: value for name, value in given.items() if value not in {None, ""}})
+
+
+def _cancel_statement(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    try:
+        connection.cancel_safe(timeout=_CANCEL_SECONDS)
+    except psycopg.Error:
+        _shut_down(connection)
 
 
 def _shut_down(connection: psycopg.Connection[tuple[Any, ...]]) -> None:

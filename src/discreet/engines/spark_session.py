@@ -78,6 +78,8 @@ class SessionRun(ABC):
 
     def __init__(self) -> None:
         self._pinned: SparkSession | None = None
+        self._ended = threading.Event()
+        self._ended.set()
 
     def run(
         self,
@@ -92,7 +94,7 @@ class SessionRun(ABC):
             EngineError: Spark cannot be reached, does not take a setting, or took too long.
             PySparkException: or another of `FAILURES`: any failure of *work*.
         """
-        ended = threading.Event()
+        ended = self._ended = threading.Event()
 
         def answer() -> _Result:
             with _silence():
@@ -105,11 +107,25 @@ class SessionRun(ABC):
                 finally:
                     ended.set()
 
-        return run(answer, lambda: self._cancel(ended), seconds=seconds, progress=progress, share=self._share)
+        return run(
+            answer,
+            lambda: self._cancel(ended),
+            seconds=seconds,
+            progress=progress,
+            share=self._share,
+            patience=_PLANNING_SECONDS + _CANCEL_SECONDS,
+        )
 
     def close(self) -> None:
-        """End the session."""
+        """End the session; later, and without waiting, if its work did not end when it was cancelled."""
         self._pinned = None
+        if self._ended.is_set():
+            self._finish()
+        else:
+            threading.Thread(target=self._finish, daemon=True).start()
+
+    def _finish(self) -> None:
+        self._ended.wait()
         with _silence(), contextlib.suppress(*FAILURES):
             self._close()
 

@@ -15,7 +15,7 @@ import trino.auth
 import trino.dbapi
 import trino.exceptions
 
-from discreet.engines.base import SqlEngine, check_names, listing, run, typed_domain
+from discreet.engines.base import PATIENCE_SECONDS, SqlEngine, check_names, listing, run, typed_domain
 from discreet.engines.opening import parse_url
 from discreet.engines.pairs import SqlPairs
 from discreet.engines.sql import Column, Columns, HeadStatement, decimal_type, integer_type, quoted, text_literal
@@ -455,6 +455,7 @@ class TrinoClient:
             seconds=self._seconds,
             progress=progress,
             share=query.share,
+            patience=PATIENCE_SECONDS,
         )
 
     def _work(self, query: _Query, statement: str) -> _Answer:

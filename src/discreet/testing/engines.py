@@ -106,7 +106,7 @@ _POOLS: dict[str, tuple[Kind, pa.DataType, list[Any]]] = {
     "share": (Kind.FLOAT, pa.float64(), [-math.inf, -0.5, -0.0, 0.0, 0.1, 7.0, math.inf, math.nan]),
 }
 _TYPES = {kind: type_ for kind, type_, _ in _POOLS.values()}
-_ALIKE: dict[str, tuple[pa.DataType, list[Any]]] = {
+ALIKE: dict[str, tuple[pa.DataType, list[Any]]] = {
     "text": (
         pa.string(),
         # Case, composition, width, a dotless i, spaces, zeros in front; long texts enter an order by their digest only.
@@ -155,7 +155,7 @@ _ALIKE: dict[str, tuple[pa.DataType, list[Any]]] = {
 }
 """Values of every type that can name a user and an item, which an engine could take for one another."""
 
-_EDGES = [
+EDGES = [
     datetime.datetime.fromisoformat(text)
     for text in (
         *("0001-01-08", "1899-12-31", "1900-01-01", "1900-01-01 01:00", "1968-12-30", "1969-12-01", "1969-12-29"),
@@ -586,21 +586,21 @@ class EngineSuite:
 
     def test_users_and_items_that_are_alike_stay_apart(self) -> None:
         """Values of every type that differ in one byte or digit are as many users, and as many items, on every path."""
-        rows = max(len(values) for _, values in _ALIKE.values())
+        rows = max(len(values) for _, values in ALIKE.values())
         cells = {
-            name: pa.array([*values, *[None] * (rows - len(values))], type_) for name, (type_, values) in _ALIKE.items()
+            name: pa.array([*values, *[None] * (rows - len(values))], type_) for name, (type_, values) in ALIKE.items()
         }
         table = pa.table({"row": range(rows), "item": ["x"] * rows, **cells})
         paths: list[dict[str, Any]] = [{}, {"rows_per_group": 2, "groups_per_user": 1}]
         with self.opened(table) as engine:
-            for name, (_, values) in _ALIKE.items():
+            for name, (_, values) in ALIKE.items():
                 for parts in paths:
                     request = HeadRequest(name, ("item",), 9, **parts)
                     assert rows_of(engine, request, b"s" * 32) == [(("x",), len(values))], name
                     request = HeadRequest("row", (name,), rows, **parts)
                     assert rows_of(engine, request, b"s" * 32) == reference_head(table, request), name
             if engine.has_pairs:  # once, because pairs take Spark ten seconds
-                everything = HeadRequest("text", tuple(name for name in _ALIKE if name != "text"), 9, keep_missing=True)
+                everything = HeadRequest("text", tuple(name for name in ALIKE if name != "text"), 9, keep_missing=True)
                 with engine.pairs(everything) as pairs:
                     assert pairs.users_by_size(np.array([1, 9])).tolist() == [rows, 0]
                     assert len(pairs.weighted_sums(1.0)) == len(table.group_by(list(everything.items)).aggregate([]))
@@ -623,7 +623,7 @@ class EngineSuite:
     def test_times_beside_the_edges_of_periods_are_in_their_periods(self) -> None:
         """A second, a millisecond, a microsecond before and after each edge, in columns of each precision."""
         apart = [datetime.timedelta(0, *size) for size in ((1,), (0, 1), (0, 1000))]
-        times = sorted({edge + sign * size for edge in _EDGES for size in apart for sign in (-1, 0, 1)})
+        times = sorted({edge + sign * size for edge in EDGES for size in apart for sign in (-1, 0, 1)})
         columns = {
             unit: pa.array(times, pa.timestamp("us")).cast(pa.timestamp(unit), False) for unit in ("s", "ms", "us")
         }
