@@ -13,10 +13,10 @@ from discreet.budget.escrow import ShareRequest
 from discreet.budget.model import NOTHING
 from discreet.errors import InputError
 from discreet.service import peers
+from discreet.service.api.accounts import account_detail, account_summary
 from discreet.service.api.health import HealthAPI
 from discreet.service.peers import PeerKeys, open_peers, peer_keys
 from discreet.service.problems import Unauthorized
-from discreet.service.serializers import account_detail, account_summary
 from discreet.service.settings import DataCentre, load_settings
 from discreet.values import Cost
 from tests.budget.share_suite.base import ONE, holding, limits

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from discreet.budget.stores.store import BudgetStore
     from discreet.catalog.model import Catalog
     from discreet.service.auth.api_keys import IssuedKey
-    from discreet.service.auth.identity import Role
+    from discreet.wire.administration import Role
 
 
 DATA, ORGANISATION, ANALYST = "data", "example", "ann@example"

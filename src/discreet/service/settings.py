@@ -20,7 +20,7 @@ from discreet.catalog.fields import Number, Table, Text, Variable, invalid, secr
 from discreet.catalog.loader import Finding, read_toml, schema_of, validation_errors
 from discreet.errors import InputError
 from discreet.query.pricing import PRESETS, PerUnit
-from discreet.service.auth.identity import Role
+from discreet.wire.administration import Role
 
 
 def is_loopback(host: str | None) -> bool:

@@ -32,9 +32,8 @@ if TYPE_CHECKING:
 
     from discreet.budget.stores.store import BudgetStore
     from discreet.service.auth.grants import RecordCache, Snapshot
-    from discreet.service.auth.identity import Role
     from discreet.service.auth.oidc import Issuer
-    from discreet.wire.administration import NewKey, RotatedKey
+    from discreet.wire.administration import NewKey, Role, RotatedKey
 
 
 LABEL_LONGEST = 200

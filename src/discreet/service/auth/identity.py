@@ -6,12 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 from discreet.service.problems import Forbidden
-
-Role: TypeAlias = Literal["analyst", "officer", "admin"]
-"""analyst: queries charged to an account; officer: accounts, budgets, grants and the ledger; admin: API keys.
-
-No role includes another.
-"""
+from discreet.wire.administration import Role
 
 ROLES: tuple[Role, ...] = get_args(Role)
 
