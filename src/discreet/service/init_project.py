@@ -23,10 +23,11 @@ from discreet.budget.stores import sqlite
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.catalog.loader import load_catalog, write_text
 from discreet.errors import InputError
+from discreet.secrets import write_secret
 from discreet.service.auth.api_keys import KeyRecord, digest_of, new_key
 from discreet.service.auth.grants import GRANT, KEY, grant_name, grant_text
 from discreet.service.settings import Store
-from discreet.service.stores import open_store, signing_key, utc_now, write_secret
+from discreet.service.stores import open_store, signing_key, utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from discreet.query.query import Query, Select
     from discreet.release import Release
     from discreet.release.keys import DerivedKeys
-    from discreet.service.api.representations import Form
+    from discreet.service.api.answers import Form
     from discreet.service.observability.logging import Cause, Log
     from discreet.service.observability.traces import Tracer
     from discreet.service.settings import Defaults, Limits, Settings

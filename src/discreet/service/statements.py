@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from discreet.budget.stores.store import BudgetStore
     from discreet.catalog.model import Catalog
     from discreet.query.statement import Leaf, Statement
-    from discreet.service.api.representations import Form
+    from discreet.service.api.answers import Form
     from discreet.service.queries import PlannedQuery, Queries
     from discreet.service.settings import Settings
     from discreet.warehouse import Warehouse

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
     from discreet.query.planning import Plan
     from discreet.wire.administration import Limit, Payment, PeriodRequest
     from discreet.wire.problems import Spend
-
-
-_SECONDS = {"day": 86_400, "week": 604_800, "month": 2_678_400}
 
 
 def budget_report(report: Report, parents: Sequence[Report], default_cost: Cost | None = None) -> BudgetReport:
@@ -136,53 +132,6 @@ def history_entry(paid: PaidRelease) -> HistoryEntry:
         charged=spend_above(paid.charged),
         time=iso_time(paid.time_us),
     )
-
-
-def charged_header(cost: Cost) -> str:
-    """Return the value of the header Discreet-Charged."""
-    spend = spend_above(cost)
-    return f"rho={spend.rho!r}, delta={spend.delta!r}"
-
-
-def budget_headers(balance: Balance) -> tuple[tuple[str, str], ...]:
-    """Return the headers with the balance of an account: its mode, and its budget as a rate limit.
-
-    RateLimit-Policy and RateLimit follow draft-ietf-httpapi-ratelimit-headers-11. Their quotas are whole numbers: units
-    of an account that has units, otherwise thousandths of rho and 1e-12 of delta; limits and remaining budgets are
-    rounded down.
-    """
-    account, now_us = balance.account, balance.time_us
-    window = _window_seconds(account.period)
-    reset = None if balance.resets_at_us is None else max(math.ceil((balance.resets_at_us - now_us) / 1_000_000), 0)
-    quotas = _quotas(balance)
-    policy = ", ".join(f'"{name}";q={most}{_parameter("w", window)}' for name, most, _ in quotas)
-    limit = ", ".join(f'"{name}";r={rest}{_parameter("t", reset)}' for name, _, rest in quotas)
-    return ("Discreet-Mode", account.mode), ("RateLimit-Policy", policy), ("RateLimit", limit)
-
-
-def _parameter(name: str, seconds: int | None) -> str:
-    return "" if seconds is None else f";{name}={seconds}"
-
-
-def _quotas(balance: Balance) -> list[tuple[str, int, int]]:
-    """Return the name, the limit and the remaining quota of each resource."""
-    limit, rest, units = balance.account.limit, balance.remaining, balance.account.units
-    if units is None:
-        return [
-            ("rho", math.floor(limit.rho * 1000), math.floor(rest.rho * 1000)),
-            ("delta", math.floor(limit.delta * 10**12), math.floor(rest.delta * 10**12)),
-        ]
-    most, remaining = units.rounded_down(limit), units.rounded_down(rest)
-    return [("information", most[0], remaining[0]), ("calls", most[1], remaining[1])]
-
-
-def _window_seconds(period: AccountPeriod) -> int | None:
-    match period:
-        case Sliding(days):
-            return days * 86_400
-        case Calendar(unit, _):
-            return _SECONDS[unit]
-    return None
 
 
 def period_of(period: AccountPeriod) -> Period:

@@ -13,10 +13,17 @@ from discreet.budget.model import Replay
 from discreet.catalog.sample import SAMPLE_MOST
 from discreet.errors import EngineError, InputError
 from discreet.release.postprocess import Result, arrow_types
-from discreet.service.api.accounts import budget_headers, budget_report, charged_header, history_entry
+from discreet.service.api.accounts import budget_report, history_entry
+from discreet.service.api.answers import (
+    MEDIA_TYPES,
+    budget_headers,
+    charged_header,
+    content_headers,
+    negotiate,
+    represent,
+)
 from discreet.service.api.datasets import dataset_detail
 from discreet.service.api.operation import IDEMPOTENCY_KEY, Call, Operation, in_path, integer
-from discreet.service.api.representations import MEDIA_TYPES, content_headers, negotiate, represent
 from discreet.service.auth.gate import run_in_thread, run_while_connected
 from discreet.service.middleware import context_of
 from discreet.service.problems import ClientDisconnected, NotFound, RequestInFlight
@@ -45,7 +52,7 @@ if TYPE_CHECKING:
     from discreet.budget.manager import BudgetManager
     from discreet.budget.model import Balance, Settled
     from discreet.catalog.model import Catalog
-    from discreet.service.api.representations import Form
+    from discreet.service.api.answers import Form
     from discreet.service.auth.gate import Gate
     from discreet.service.auth.grants import Grants
     from discreet.service.queries import PlannedQuery, Queries, ReplayCache

@@ -19,10 +19,10 @@ from discreet.budget.ledger import canonical
 from discreet.budget.model import AdminAction
 from discreet.budget.periods import microseconds
 from discreet.errors import InputError, InvariantViolated
+from discreet.secrets import read_secret, write_secret
 from discreet.service.auth.grants import KEY, USED
 from discreet.service.auth.identity import ROLES, Identity
 from discreet.service.problems import NotFound, Unauthorized
-from discreet.service.stores import read_secret, write_secret
 from discreet.wire.administration import CreatedKey, KeyPage, KeySummary
 from discreet.wire.problems import iso_time
 

@@ -1,14 +1,21 @@
-"""Representations of a release: JSON, CSV, Arrow and Parquet, and the choice among them by the header Accept."""
+"""Answers over HTTP: JSON, CSV, Arrow or Parquet, as the header Accept prefers, and headers with charge and budget."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from discreet.budget.model import Calendar, Sliding
 from discreet.service.problems import NotAcceptable
 from discreet.wire import document
+from discreet.wire.problems import spend_above
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from discreet.budget.model import Balance
+    from discreet.budget.model import Period as AccountPeriod
+    from discreet.values import Cost
 
 Form: TypeAlias = Literal["json", "csv", "arrow", "parquet"]
 """A representation of a release."""
@@ -72,3 +79,53 @@ def _weight(media: str, ranges: Mapping[str, float]) -> float:
     """Return the weight of *media* in the most specific matching media range, or 0."""
     family = media.partition("/")[0]
     return next((ranges[name] for name in (media, f"{family}/*", "*/*") if name in ranges), 0.0)
+
+
+_SECONDS = {"day": 86_400, "week": 604_800, "month": 2_678_400}
+
+
+def charged_header(cost: Cost) -> str:
+    """Return the value of the header Discreet-Charged."""
+    spend = spend_above(cost)
+    return f"rho={spend.rho!r}, delta={spend.delta!r}"
+
+
+def budget_headers(balance: Balance) -> tuple[tuple[str, str], ...]:
+    """Return the headers with the balance of an account: its mode, and its budget as a rate limit.
+
+    RateLimit-Policy and RateLimit follow draft-ietf-httpapi-ratelimit-headers-11. Their quotas are whole numbers: units
+    of an account that has units, otherwise thousandths of rho and 1e-12 of delta; limits and remaining budgets are
+    rounded down.
+    """
+    account, now_us = balance.account, balance.time_us
+    window = _window_seconds(account.period)
+    reset = None if balance.resets_at_us is None else max(math.ceil((balance.resets_at_us - now_us) / 1_000_000), 0)
+    quotas = _quotas(balance)
+    policy = ", ".join(f'"{name}";q={most}{_parameter("w", window)}' for name, most, _ in quotas)
+    limit = ", ".join(f'"{name}";r={rest}{_parameter("t", reset)}' for name, _, rest in quotas)
+    return ("Discreet-Mode", account.mode), ("RateLimit-Policy", policy), ("RateLimit", limit)
+
+
+def _parameter(name: str, seconds: int | None) -> str:
+    return "" if seconds is None else f";{name}={seconds}"
+
+
+def _quotas(balance: Balance) -> list[tuple[str, int, int]]:
+    """Return the name, the limit and the remaining quota of each resource."""
+    limit, rest, units = balance.account.limit, balance.remaining, balance.account.units
+    if units is None:
+        return [
+            ("rho", math.floor(limit.rho * 1000), math.floor(rest.rho * 1000)),
+            ("delta", math.floor(limit.delta * 10**12), math.floor(rest.delta * 10**12)),
+        ]
+    most, remaining = units.rounded_down(limit), units.rounded_down(rest)
+    return [("information", most[0], remaining[0]), ("calls", most[1], remaining[1])]
+
+
+def _window_seconds(period: AccountPeriod) -> int | None:
+    match period:
+        case Sliding(days):
+            return days * 86_400
+        case Calendar(unit, _):
+            return _SECONDS[unit]
+    return None

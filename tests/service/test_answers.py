@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discreet.service.api.representations import MEDIA_TYPES, negotiate
+from discreet.service.api.answers import MEDIA_TYPES, negotiate
 from discreet.service.problems import NotAcceptable
 
 
