@@ -235,6 +235,7 @@ def _row(method: str, target: float, epsilon: float, releases: Sequence[Released
         "covered": covered / released if intervals else None,
         "half_width": half_width / released if intervals else None,
         "by_head": sum(release.chosen == "head" for release in releases) / max(len(releases), 1),
+        "by_light": sum(release.chosen == "light" for release in releases) / max(len(releases), 1),
     }
 
 

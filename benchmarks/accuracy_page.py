@@ -17,7 +17,16 @@ if TYPE_CHECKING:
 SET_ON = ("movielens-1m", "amazon-beauty", "citeulike", "lastfm-plays", "kjv-verses", "retail")
 """The half of the real tables on which constants are tuned (`benchmarks.accuracy_tuning`)."""
 
-MADE_UP = {"linkedin-titles": "light", "linkedin-articles": "mixed", "pcr-movielens/16": "heavy"}
+MADE_UP = {
+    "linkedin-titles": "light",
+    "linkedin-articles": "mixed",
+    "pcr-movielens/16": "heavy",
+    "one-item": "one item",
+    "three-items": "three items",
+    "steep": "steep",
+    "pareto": "power law",
+    "twenty-heavy": "twenty heavy users",
+}
 """Tables that can be generated without a download, and descriptions of their users."""
 
 EXACT = "exact curve"
@@ -144,8 +153,11 @@ def _all_cells(cells: Sequence[Cell]) -> list[str]:
     rows = []
     for cell in cells:
         plain, exact = cell.best_plume(exact=False), cell.best_plume(exact=True)
-        heads = cell.value("auto", "by_head")
-        chosen = "head" if heads == 1 else "two-round" if heads == 0 else f"head in {heads:.0%}"
+        shares = {"head": cell.value("auto", "by_head"), "light": cell.value("auto", "by_light")}
+        shares["two-round"] = 1 - sum(shares.values())
+        chosen = ", ".join(
+            name if share > 0.999 else f"{name} {share:.0%}" for name, share in shares.items() if share > 0.001
+        )
         rows.append(
             [
                 _shown(cell.table),

@@ -289,6 +289,8 @@ def top(tables: Tables) -> list[str]:
                 auto = _auto(epsilon, request).release(pairs[name], trial_bits("top", cell, trial))
                 raced = race.release(head, trial_bits("top by race", cell, trial))
                 raced = replace(raced, positions=order[raced.positions])
+                if auto.chosen == race.name:
+                    auto = replace(auto, positions=order[auto.positions])
                 shares.append([_within(outcome, table.counts, least) / k for outcome in (auto, raced)])
         lines.append([str(k), *(f"{share:.3f}" for share in np.mean(shares, axis=0))])
     return markdown(["k", "auto", "unknown-gumbel"], lines)

@@ -68,7 +68,15 @@ TYPES: Mapping[str, list[str]] = {
     "TIMESTAMPTZ": [*_TIMES, "'294247-01-10 04:00:54+00'", "NULL"],
     "TIME": ["'12:00:00'", "'00:00:00'", "'24:00:00'", "NULL"],
     "INTERVAL": ["'1 day'", "'2000000000 months'", "NULL"],
-    "INTEGER[]": ["[1]", "[]", "NULL"],
+    "TIMESTAMPTZ_NS": ["'2024-02-29'", "'1677-09-22'", "'2262-04-11 23:47:16'", "'infinity'", "'-infinity'", "NULL"],
+    "BIT": ["'1'", "'0101'", "repeat('1', 1000)", "NULL"],
+    "JSON": ["'1'", "'null'", "'\"a\"'", "NULL"],
+    "BIGNUM": ["1", "repeat('9', 1000)", "NULL"],
+    "INTEGER[]": ["[1]", "[]", "[NULL]", "NULL"],
+    "INTEGER[2]": ["[1, 2]", "[NULL, 2]", "NULL"],
+    "STRUCT(a INTEGER)": ["{a: 1}", "{a: NULL}", "NULL"],
+    "MAP(INTEGER, INTEGER)": ["MAP {1: 2}", "MAP {}", "NULL"],
+    "UNION(a INTEGER, b VARCHAR)": ["1", "'1'", "NULL"],
 }
 """DuckDB's types, with an ordinary value and extreme ones."""
 

@@ -7,7 +7,8 @@ kind (exponent 1.2; shift 8 for words, 60 for films). `by_counts`: the number of
 percentiles and maximum, and the users follow the Zipf-Mandelbrot law.
 
 LinkedIn published no statistics of its tables: linkedin-articles (engagement of a region's members, many articles each)
-and linkedin-titles (one job title each) resemble them in kind only.
+and linkedin-titles (one job title each) resemble them in kind only. The tables after them are extreme in how many items
+users have, to find where a release fails (docs/accuracy.md).
 
 Between two published percentiles the logarithm of the quantile is linear: in ln(1 - p) from the median up, in p below.
 """
@@ -185,5 +186,15 @@ GENERATORS: dict[str, Callable[[int, np.random.Generator], UserItems]] = {
         "Articles", 100_000, 40_000, {0: 1, 0.5: 3, 0.75: 8, 0.95: 30, 0.99: 80, 1: 500}, 0.8, 20
     ),
     "linkedin-titles": by_contributions("Job titles", 200_000, 8_000, {0: 1, 1: 1}, 1.0, 10),
+    "one-item": by_contributions("One item", 500_000, 50_000, {0: 1, 1: 1}, 1.0, 0),
+    "three-items": by_contributions("Three items", 2_000, 3, {0: 1, 0.6: 1, 0.61: 2, 0.96: 2, 0.97: 3, 1: 3}, 1.5, 0),
+    "steep": by_contributions("Steep", 100_000, 5_000, {0: 1, 0.5: 3, 0.9: 5, 0.99: 7, 1: 12}, 2.0, 0),
+    "pareto": by_contributions(
+        "Pareto", 60_000, 50_000, {0: 2, 0.5: 4, 0.9: 16, 0.99: 126, 0.999: 1002, 0.9999: 7962, 1: 10_000}, 1.1, 0
+    ),
+    # Twenty of 50,000 users have most of the items each, all others about three.
+    "twenty-heavy": by_contributions(
+        "Twenty heavy users", 50_000, 30_000, {0: 1, 0.5: 3, 0.99: 10, 0.9996: 15, 0.99961: 10_000, 1: 10_000}, 1.0, 0
+    ),
 }
 """Generators by name; each takes the divisor of its users and the randomness."""

@@ -33,6 +33,8 @@ _TYPES = {
     pa.float64(): "double precision",
     pa.bool_(): "boolean",
     pa.date32(): "date",
+    pa.timestamp("s"): "timestamp(0)",
+    pa.timestamp("ms"): "timestamp(3)",
     pa.timestamp("us"): "timestamp",
 }
 _SETTINGS = {
@@ -96,7 +98,7 @@ def load(url: str, table: pa.Table, name: str) -> None:
 
     Args:
         url: the URL that `start` returned.
-        table: with columns of text, int64, decimal128, float64, bool, date32 and timestamp[us].
+        table: with columns of text, int64, decimal128, float64, bool, date32 and timestamps in s, ms or us.
         name: a name that is not in use.
     """
     columns = [

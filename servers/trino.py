@@ -244,7 +244,7 @@ def _type(type_: pa.DataType) -> str:
     if pa.types.is_decimal(type_):
         return f"DECIMAL({type_.precision}, {type_.scale})"
     if pa.types.is_timestamp(type_):
-        return "TIMESTAMP(6)"
+        return f"TIMESTAMP({('s', 'ms', 'us').index(type_.unit) * 3})"
     return {
         pa.string(): "VARCHAR",
         pa.int64(): "BIGINT",

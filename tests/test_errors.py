@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+from pathlib import Path
 
 import pytest
 
@@ -25,13 +27,17 @@ TREE = {
     "InvariantViolated": DiscreetError,
 }
 
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "errors.md"
+
 COLUMNS = ["user_id", "Book", "rating", "read at", "Straße"]
 
 
 def defined():
     """Return the error classes of the module, by name."""
     classes = inspect.getmembers(errors, inspect.isclass)
-    return {name: found for name, found in classes if found.__module__ == errors.__name__}
+    return {
+        name: found for name, found in classes if issubclass(found, Exception) and found.__module__ == errors.__name__
+    }
 
 
 def test_the_errors_are_the_tree_that_is_drawn():
@@ -53,6 +59,15 @@ def test_the_drawing_indents_every_error_under_its_parent():
     assert lines.keys() == TREE.keys()
     for name, line in lines.items():
         assert line.index(name) == 4 + 4 * depth(defined()[name])
+
+
+def test_the_page_draws_the_same_tree():
+    """docs/errors.md adds the error of catalogs, which only files can cause."""
+    drawn = re.search(r"^```text\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)[1].splitlines()
+    lines = {line.split("─ ")[-1].split()[0]: line for line in drawn}
+    assert lines.keys() - {"CatalogError"} == TREE.keys()
+    for name in TREE:
+        assert lines[name].index(name) == 4 * depth(defined()[name])
 
 
 def test_input_errors_are_value_errors_and_broken_invariants_assertion_errors():

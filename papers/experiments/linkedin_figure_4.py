@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from papers.experiment import Row, Setting
-    from papers.user_items import UserItems
 
 NAME = "linkedin-figure-4"
 K = 100
@@ -53,7 +52,8 @@ def measure(setting: Setting, cell: Row) -> list[Row]:
         if trial == 0 and outcome.counts is not None:
             noisy = dict(zip(outcome.positions.tolist(), outcome.counts.tolist(), strict=True))
     below = head.count_at(HEAD_LIMIT + 1) + 1
-    fixed: Row = {"table": _name(table, cell), "epsilon_per": cell["epsilon_per"]}
+    name = table.name if cell["share"] == 1 else f"{table.name}, a random third of its users"
+    fixed: Row = {"table": name, "epsilon_per": cell["epsilon_per"]}
     fixed |= {"threshold": below + mechanism.margin(), "published": below + published_margin(float(2 / scale))}
     return [
         fixed
@@ -74,10 +74,6 @@ def published_margin(epsilon: float) -> float:
         spent = middle / 4 * (math.exp(epsilon / 2) + 1) * (3 - math.log(middle))
         low, high = (middle, high) if spent <= DELTA else (low, middle)
     return -2 * math.log(low) / epsilon
-
-
-def _name(table: UserItems, cell: Row) -> str:
-    return table.name if cell["share"] == 1 else f"{table.name}, a random third of its users"
 
 
 def draw(rows: Sequence[Row]) -> Figure:

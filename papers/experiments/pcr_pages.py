@@ -89,18 +89,13 @@ def _numbers(rows: Sequence[Row], table: str) -> str:
         "| --- |" + " ---: |" * len(ours),
     ]
     for method in (*STYLES, *NOT_DRAWN):
-        cells = (f" {_mean(row)}{_percent(row)} |" for row in rows_of(rows, table, method))
-        lines.append(f"| {method} |" + "".join(cells))
+        line = f"| {method} |"
+        for row in rows_of(rows, table, method):
+            returned = float(row["returned"] or 0)
+            line += f" {returned:.1f}" if 0 < returned < 10 else f" {returned:,.0f}"
+            line += " |" if row["beyond"] is None else f" ({100 * float(row['beyond']):.0f} %) |"
+        lines.append(line)
     return "\n".join(lines)
-
-
-def _mean(row: Row) -> str:
-    returned = float(row["returned"] or 0)
-    return f"{returned:.1f}" if 0 < returned < 10 else f"{returned:,.0f}"
-
-
-def _percent(row: Row) -> str:
-    return "" if row["beyond"] is None else f" ({100 * float(row['beyond']):.0f} %)"
 
 
 def _comparison(rows: Sequence[Row], table: str) -> str:

@@ -158,7 +158,9 @@ def summary(method: str, epsilon: float, releases: Sequence[Counted], truth: NDA
         truth: true counts of the items that the releases speak of.
     """
     returned = np.array([len(release.items) for release in releases])
-    wrong = np.array([int(np.count_nonzero(_relative_errors(release, truth) > TARGET)) for release in releases])
+    trues = [truth[release.items] for release in releases]
+    errors = [np.abs(release.counts - true) / true for release, true in zip(releases, trues, strict=True)]
+    wrong = np.array([int(np.count_nonzero(error > TARGET)) for error in errors])
     shares = wrong[returned > 0] / returned[returned > 0]
     bounds = [release.bounds for release in releases if release.bounds]
     return {
@@ -173,8 +175,3 @@ def summary(method: str, epsilon: float, releases: Sequence[Counted], truth: NDA
         "first_bound": float(np.mean([first for first, _ in bounds])) if bounds else None,
         "second_bound": float(np.mean([second for _, second in bounds])) if bounds else None,
     }
-
-
-def _relative_errors(release: Counted, truth: NDArray[np.int64]) -> NDArray[np.float64]:
-    true = truth[release.items]
-    return np.abs(release.counts - true) / true

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.budget.suite import ACT, UNIT, account, claim, key_of, spend, units
 
-from discreet.budget.errors import StoreUnavailable
+from discreet.budget.checkpoints import Checkpointer, CheckpointFile
+from discreet.budget.errors import StoreBehind, StoreUnavailable
+from discreet.budget.manager import BudgetManager
 from discreet.budget.model import AdminAction, Replay, Reservation, State
 from discreet.budget.stores import postgres
 from discreet.budget.stores.postgres import PostgresStore
@@ -189,21 +193,33 @@ def test_the_server_releases_the_locks_of_a_hanging_process(open_store, monkeypa
     assert units(store, "ann") == (0, 6, 0)
 
 
+class Crash:
+    """Crashes the server of a folder: at once and started again if called, or stopped until it is started."""
+
+    def __init__(self, folder):
+        self._data = folder / "data"
+
+    def __call__(self):
+        """Crash the server and start it again; it starts also if it was stopped."""
+        self._control("restart", "--mode=immediate", f"--log={self._data / 'again.log'}")
+
+    def stop(self):
+        """Stop the server as in a crash."""
+        self._control("stop", "--mode=immediate")
+
+    def _control(self, command, *options):
+        server_of._run([server_of._programs() / "pg_ctl", command, "--pgdata", self._data, "--wait", *options])
+
+
 @pytest.fixture(scope="module")
 def own_server(tmp_path_factory):
-    """Return the URL of a server for crash tests and a function to crash it; asynchronous commits do not survive."""
+    """Return the URL of a server for crash tests and its `Crash`; asynchronous commits do not survive."""
     folder = tmp_path_factory.mktemp("crashing")
     url = server_of.start(folder)
     with server_of.owner(url) as db:
         db.execute("ALTER SYSTEM SET wal_writer_delay = '10s'")
         db.execute("SELECT pg_reload_conf()")
-
-    def crash():
-        data = folder / "data"
-        control = [server_of._programs() / "pg_ctl", "restart", "--pgdata", data, "--mode=immediate"]
-        server_of._run([*control, "--wait", f"--log={data / 'again.log'}"])
-
-    yield url, crash
+    yield url, Crash(folder)
     server_of.stop(folder)
 
 
@@ -276,3 +292,33 @@ def test_an_unreachable_server_is_unavailable_until_it_is_back(own_server, monke
         monkeypatch.setattr(postgres, "_WAIT_SECONDS", 30)
         assert isinstance(store.reserve(claim("a")), Reservation)
         store.verify()
+
+
+def test_a_dump_that_is_restored_is_whole_and_older_than_its_checkpoint(store_url, tmp_path):
+    """F12: pg_dump and psql, as in a restore drill; the restored store goes on only once it is accepted."""
+    checkpointer = Checkpointer(CheckpointFile(tmp_path / "checkpoints"), Ed25519PrivateKey.generate())
+    url, _, schema = store_url.partition("?options=-csearch_path%3D")
+    programs, dump = server_of._programs(), tmp_path / "dump.sql"
+    with contextlib.closing(PostgresStore(store_url)) as store:
+        checkpointer.begin(store)
+        spend(store, claim("a", release="q"))
+        command = [programs / "pg_dump", f"--dbname={url}", f"--schema={schema}", f"--file={dump}"]
+        subprocess.run(command, check=True, capture_output=True)
+        spend(store, claim("b"))
+        checkpointer.write(store)
+    with server_of.owner(url) as db:
+        db.execute(f"DROP SCHEMA {schema} CASCADE")
+    command = [programs / "psql", "--no-psqlrc", "--set=ON_ERROR_STOP=1", f"--dbname={url}", f"--file={dump}"]
+    subprocess.run(command, check=True, capture_output=True)
+    with contextlib.closing(PostgresStore(store_url)) as store:
+        store.verify()
+        with pytest.raises(StoreBehind):
+            BudgetManager(store, str, checkpointer=checkpointer)
+        (tmp_path / "checkpoints").unlink()
+        with pytest.raises(StoreBehind):
+            BudgetManager(store, str, checkpointer=checkpointer)
+        checkpointer.begin(store)
+        BudgetManager(store, str, checkpointer=checkpointer).maintain()
+        assert isinstance(store.reserve(claim("again", release="q")), Replay)
+        assert spend(store, claim("c")) == UNIT
+        assert units(store, "ann") == (2, 0, 0)

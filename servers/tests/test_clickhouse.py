@@ -6,6 +6,7 @@ import contextlib
 import datetime
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -74,8 +75,19 @@ def test_clickhouse_types_are_exact_labels_items_and_users(url):
         assert rows_of(engine, HeadRequest("who", ("small",), 9)) == [(("a",), 1), (("\ufffd",), 1)]
         assert rows_of(engine, HeadRequest("who", ("mood", "at"), 9)) == [(("bad", second), 1), (("good", first), 1)]
         listed = pa.table({"who": pa.array([2**64 - 1, 5], pa.uint64())})
-        found = rows_of(engine, HeadRequest("at", ("who",), 2, domain=listed))
+        found = rows_of(engine, HeadRequest("mood", ("who",), 2, domain=listed))
         assert found == [((2**64 - 1,), 1), ((5,), 0)]
+
+
+def test_users_that_are_not_utf8_stay_apart(url):
+    """Bytes that are not UTF-8 are as many users, though they would be one label."""
+    view = "SELECT unhex(toString(number + 80)) || unhex('ff') AS who, 'x' AS item FROM numbers(10)"
+    view = f"{view} UNION ALL SELECT unhex('fe'), 'x' UNION ALL SELECT unhex('ff'), 'x'"
+    with contextlib.closing(open_engine(url, view=view)) as engine:
+        for parts in ({}, {"groups_per_user": 1}):
+            assert rows_of(engine, HeadRequest("who", ("item",), 9, **parts)) == [(("x",), 12)]
+        with engine.pairs(HeadRequest("who", ("item",), 9)) as pairs:
+            assert pairs.users_by_size(np.array([1, 2])).tolist() == [12, 0]
 
 
 def test_a_user_keeps_the_same_decimals_as_in_every_engine(url):

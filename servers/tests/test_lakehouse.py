@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from discreet.engines.opening import open_engine
-from discreet.errors import InputError
+from discreet.engines.opening import open_engine, source_fingerprint
+from discreet.errors import EngineError, EngineUnreachable, InputError
 from discreet.head_request import HeadRequest
 from discreet.testing.engines import EngineSuite, rows_of
 from discreet.warehouse import connect
@@ -104,19 +104,80 @@ class TestLakehouse(EngineSuite):
             yield engine
 
 
-def test_the_version_of_the_data_is_the_snapshot(lake):
-    """The data version changes with every commit and only then, and the counted rows are those of that snapshot."""
+@pytest.mark.parametrize("view", [None, "SELECT * FROM source"], ids=["table", "view"])
+def test_a_newer_snapshot_is_refused_until_the_table_is_opened_again(lake, view):
+    """The data version is the snapshot that was read and checked; any commit ends it, whatever it holds."""
+    url, versions = lake.write(pa.table({"who": [1, 2], "item": ["a", "a"]})), set()
+    commits = [
+        lambda: lake.append(url, pa.table({"who": [3], "item": ["a"]})),
+        lambda: lake.delete(url, 1),
+        lambda: lake.drop(url),
+    ]
+    for users, commit in zip((2, 3, 2), commits, strict=True):
+        with contextlib.closing(open_engine(url, view=view)) as engine:
+            assert rows_of(engine, REQUEST) == [(("a",), users)]
+            versions.add(source_fingerprint(url))
+            assert engine.data_version() == (None if view else source_fingerprint(url))
+            commit()
+            for ask in (engine.check, engine.head, lambda request: engine.pairs(request).__enter__()):
+                with pytest.raises(EngineUnreachable, match=r"has changed since it was opened|cannot be read"):
+                    ask(REQUEST)
+            with pytest.raises(EngineUnreachable):
+                engine.data_version()
+    assert len(versions) == 3
+
+
+def test_a_commit_during_a_query_does_not_end_it(lake, monkeypatch):
+    """The rows were read when the table was opened, so the query counts exactly the snapshot of its version."""
     url = lake.write(pa.table({"who": [1, 2], "item": ["a", "a"]}))
     with contextlib.closing(open_engine(url)) as engine:
-        first = engine.data_version()
-        assert first == engine.data_version()
-        assert rows_of(engine, REQUEST) == [(("a",), 2)]
-        lake.append(url, pa.table({"who": [3], "item": ["a"]}))
-        assert rows_of(engine, REQUEST) == [(("a",), 3)]
-        second = engine.data_version()
-        lake.delete(url, 1)
-        assert rows_of(engine, REQUEST) == [(("a",), 2)]
-        assert len({first, second, engine.data_version()}) == 3
+        run = engine._guarded
+
+        def append_first(*arguments):
+            lake.append(url, pa.table({"who": [3], "item": ["a"]}))
+            return run(*arguments)
+
+        monkeypatch.setattr(engine, "_guarded", append_first)
+        assert engine.head(REQUEST).counts.tolist() == [2]
+
+
+@pytest.mark.parametrize("spoil", ["rows", "log"])
+def test_a_malformed_snapshot_is_found_by_a_refresh_and_by_no_query(tmp_path, spoil):
+    """It is unavailable to estimates and queries alike, until a snapshot can be read."""
+    folder = tmp_path / "reads"
+    write_deltalake(folder, pa.table({"who": [1, 2], "item": ["a", "a"]}))
+    columns = 'columns.item = { type = "text", group = true }'
+    (tmp_path / "catalog.toml").write_text(f'[datasets.d]\nsource = "delta://{folder}"\nuser = "who"\n{columns}\n')
+    question = "SELECT item, COUNT(DISTINCT who) FROM d GROUP BY item"
+    with connect(tmp_path / "catalog.toml") as warehouse:
+        warehouse.refresh()
+        warehouse.plan(question)
+        files = set(folder.glob("*.parquet"))
+        write_deltalake(folder, pa.table({"who": [3], "item": ["a"]}), mode="append")
+        if spoil == "rows":
+            (new,) = set(folder.glob("*.parquet")) - files
+            new.write_bytes(b"PAR1 and nothing else")
+        else:
+            (folder / "_delta_log" / "00000000000000000001.json").write_text("{")
+        with pytest.raises(EngineUnreachable, match="has changed, and was not opened again yet"):
+            warehouse.key_context("d")
+        warehouse.refresh()
+        messages = set()
+        for ask in (
+            lambda: warehouse.plan(question),
+            lambda: warehouse.query(question),
+            lambda: warehouse.key_context("d"),
+        ):
+            with pytest.raises(EngineError) as error:
+                ask()
+            messages.add(str(error.value))
+        assert len(messages) == 1
+        assert "cannot be read" in warehouse.unavailable()["d"]
+        shutil.rmtree(folder)
+        write_deltalake(folder, pa.table({"who": [3], "item": ["a"]}))
+        warehouse.refresh()
+        assert warehouse.unavailable() == {}
+        warehouse.query(question)
 
 
 def test_equal_noise_needs_no_declared_version(lake, tmp_path):
@@ -128,6 +189,9 @@ def test_equal_noise_needs_no_declared_version(lake, tmp_path):
     with connect(tmp_path / "catalog.toml") as warehouse:
         before = [warehouse.query(question, epsilon=1, key=b"k" * 32).to_csv() for _ in range(2)]
         lake.append(url, pa.table({"who": [1], "item": ["a"]}))
+        with pytest.raises(EngineError):
+            warehouse.query(question, epsilon=1, key=b"k" * 32)
+        warehouse.refresh()
         after = warehouse.query(question, epsilon=1, key=b"k" * 32).to_csv()
     assert before[0] == before[1] != after
 

@@ -77,6 +77,14 @@ _TRINO = {
     **{f"timestamp({digits})": [*_TIMES, "'+73000-01-01 00:00:00'"] for digits in (0, 3, 6)},
     **{f"timestamp({digits}) with time zone": [f"{text[:-1]} UTC'" for text in _TIMES[:4]] for digits in (3, 6)},
     "timestamp(12)": ["'2024-02-29 00:00:00'", "NULL"],
+    "timestamp(9) with time zone": ["'2024-02-29 00:00:00.000000001 UTC'", "NULL"],
+    "time(6) with time zone": ["'12:00:00 +00:00'", "NULL"],
+    "interval day to second": ["INTERVAL '1' DAY", "NULL"],
+    "array(integer)": ["ARRAY[1]", "ARRAY[]", "ARRAY[NULL]", "NULL"],
+    "map(integer, varchar)": ["MAP(ARRAY[1], ARRAY['a'])", "NULL"],
+    "row(a integer, b varchar)": ["ROW(1, 'a')", "ROW(NULL, NULL)", "NULL"],
+    "json": ["JSON '1'", "JSON 'null'", "NULL"],
+    "ipaddress": ["'10.0.0.1'", "'::1'", "NULL"],
 }
 _SPARK = {
     "tinyint": ["7", "-128", "127", "NULL"],
@@ -102,6 +110,12 @@ _SPARK = {
         "'9999-12-31 23:59:59'",
         "NULL",
     ],
+    "array<int>": ["array(1)", "array()", "array(NULL)", "NULL"],
+    "map<int, string>": ["map(1, 'a')", "map()", "NULL"],
+    "struct<a: int, b: string>": ["named_struct('a', 1, 'b', 'a')", "named_struct('a', NULL, 'b', NULL)", "NULL"],
+    "interval day to second": ["INTERVAL '1' DAY", "INTERVAL '106751990' DAY", "NULL"],
+    "string COLLATE UTF8_LCASE": ["'a'", "'A'", "NULL"],
+    "variant": ["parse_json('1')", "parse_json('null')", "NULL"],
     "timestamp_ntz": ["'2024-02-29'", "'0001-01-01'", "'9999-12-31 23:59:59'", "'-290000-01-01'", "NULL"],
 }
 _CLICKHOUSE = {

@@ -7,8 +7,10 @@ verified, no account overspent (I1), and every released answer settled and charg
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 from urllib.parse import urlsplit
 
 import httpx
@@ -16,8 +18,11 @@ import pytest
 from tests.service.deployment import CHECKPOINTS, KNOWN, TOP, Deployment, slug
 from tests.service.faults.processes import Orders, Process, serving
 
+from discreet.budget.errors import StoreBehind
+from discreet.budget.model import Account
 from discreet.budget.stores import postgres
 from discreet.budget.stores.postgres import PostgresStore
+from discreet.cli import main
 from discreet.values import Cost
 from servers import postgres as server_of
 from servers.tests.budget_schemas import connect_to, new_schema, wait_until
@@ -239,6 +244,80 @@ def test_an_unreachable_server_is_unavailable_until_it_is_back(own_server, tmp_p
         assert service.ask().content == paid.content
 
 
+ROUNDS = int(os.environ.get("DISCREET_ROUNDS", "1"))
+"""How often the server is killed at each step below."""
+
+
+class Killer:
+    """Kills the server at a step of a store, once; a tracer that starts it again at the end of that span of the query.
+
+    Args:
+        crash: of the server.
+        patch: a monkeypatch, so that queries wait for the server only when it starts.
+    """
+
+    def __init__(self, crash, patch):
+        self._crash, self._patch, self.at, self.stopped = crash, patch, None, False
+
+    def step(self, name):
+        """Kill the server at the step *at*."""
+        if name == self.at:
+            self.at, self.stopped = None, True
+            self._crash.stop()
+            self._patch.setattr(postgres, "_WAIT_SECONDS", 0.2)
+
+    @contextlib.contextmanager
+    def span(self, *_, **__):
+        """Start the server again at the end of the span."""
+        try:
+            yield
+        finally:
+            if self.stopped:
+                self.stopped = False
+                self._crash()
+                self._patch.setattr(postgres, "_WAIT_SECONDS", 30)
+
+    def close(self):
+        """Do nothing."""
+
+
+@pytest.mark.parametrize("event", ["start", "settle"])
+def test_runs_that_a_killed_server_loses_are_charged_and_suspend_nobody(
+    event,
+    own_server,  # noqa: F811
+    tmp_path,
+    stepping,
+    monkeypatch,
+):
+    """I3: the server is killed at each step of the transaction; what was held pays for the retry, at once."""
+    url, crash = own_server
+    wide = Account("ann@sales", Cost(Fraction(10**6), Fraction(1, 2)), Fraction(3, 4))
+    deployment = Deployment(tmp_path / "deployment", store=new_schema(url), accounts=[wide])
+    killer = Killer(crash, monkeypatch)
+    with deployment.open(tracer=killer) as service:
+        stepping["step"] = killer.step
+        for n, where in enumerate(STEPS * 2 * ROUNDS):
+
+            def at_start(where=where):
+                killer.at = where
+
+            def at_settlement(count, _, where=where):
+                head = count()
+                killer.at = where
+                return head
+
+            service.engines.check = at_start if event == "start" else None
+            service.engines.head = at_settlement if event == "settle" else None
+            question = TOP.replace("GROUP", f"WHERE article <> '{n}' GROUP")
+            reply = service.ask(question, key=str(n), epsilon=0.1)
+            assert (reply.status_code, killer.at) == (200 if where == "committed" else 503, None), where
+            service.engines.check = service.engines.head = None
+            assert service.ask(question, key=str(n), epsilon=0.1).status_code == 200, where
+            assert service.balance().spent == service.balance().used, where
+        assert service.manager.verify().failures == {}
+        assert service.balance().suspended_until_us is None
+
+
 TABLES = (
     "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema() "
     "AND table_name LIKE 'budget\\_%' ORDER BY table_name"
@@ -280,3 +359,32 @@ def test_a_lagging_replica_that_is_promoted_is_not_served_from(store_url, tmp_pa
         assert service.engines.queried == 2
         assert (deployment.folder / "checkpoints").read_bytes() == written
         assert service.send("GET", "/readyz", None).json()["checks"]["checkpoints"] == "stale"
+
+
+def test_a_store_without_its_checkpoints_is_served_only_once_it_is_accepted(store_url, tmp_path, monkeypatch, capsys):
+    """F12: also while it is served, where the next maintenance notices; the ledger records who accepted it and why."""
+    deployment = Deployment(tmp_path / "deployment", store=store_url, rest=CHECKPOINTS)
+    file, settings = deployment.folder / "checkpoints", str(deployment.folder / "discreet.toml")
+    monkeypatch.setitem(os.environ, "BUDGETS", deployment.environment["BUDGETS"])
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as left:
+            main(["ledger", *arguments, "--config", settings])
+        return left.value.code, capsys.readouterr()
+
+    with deployment.open(checked=False) as service:
+        service.opened.maintenance.once()
+        file.unlink()
+        service.opened.maintenance.once()
+        assert slug(service.ask()) == "store-unavailable"
+        assert service.send("GET", "/readyz", None).json()["checks"]["checkpoints"] == "stale"
+    with pytest.raises(StoreBehind, match="no checkpoint"), deployment.open():
+        pass
+    code, said = run("verify")
+    assert (code, "a rollback to an older copy of the store cannot be excluded" in said.err) == (3, True)
+    assert run("accept", "--reason", "the disk was lost")[0] == 0
+    assert run("verify")[0] == 0
+    with deployment.open() as service:
+        assert service.ask().status_code == 200
+        notes = [line.body for line in service.manager.store.lines() if "the disk was lost" in line.body]
+        assert len(notes) == 1

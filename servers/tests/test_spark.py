@@ -9,6 +9,7 @@ import math
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -208,6 +209,18 @@ def test_padding_is_detected_in_views(url, made):
     view = f"SELECT who, padded AS item, trim(padded) AS trimmed FROM {table}"
     kinds = SparkEngine(url, view=view).columns()
     assert kinds == {"who": Kind.INTEGER, "item": Kind.OTHER, "trimmed": Kind.TEXT}
+
+
+def test_users_that_are_not_utf8_stay_apart(url):
+    """Bytes that are not UTF-8 are as many users, though they would be one label."""
+    view = (
+        "SELECT CAST(unhex(id) AS STRING) AS who, 'x' AS item FROM VALUES ('ff'), ('fe'), ('61ff'), ('EFBFBD') AS v(id)"
+    )
+    with contextlib.closing(SparkEngine(url, view=view)) as engine:
+        for parts in ({}, {"groups_per_user": 1}):
+            assert rows_of(engine, HeadRequest("who", ("item",), 9, **parts)) == [(("x",), 4)]
+        with engine.pairs(HeadRequest("who", ("item",), 9)) as pairs:
+            assert pairs.users_by_size(np.array([1, 2])).tolist() == [4, 0]
 
 
 def test_text_that_is_not_utf8_becomes_text(made, head):

@@ -19,23 +19,64 @@ of InputError, BudgetRefused of BudgetExceeded; Suspended, DataChanged, ClockErr
 StoreBehind and LedgerBroken of DiscreetError.
 
 Messages are single sentences. They never hold a count, a row, a key or a seed.
+
+Every class carries the problem that a budget service replies with; a subclass inherits it unless it has its own.
 """
 
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+@dataclass(frozen=True, slots=True)
+class ProblemKind:
+    """A kind of problem (RFC 9457) that a budget service replies with.
+
+    Args:
+        slug: the name of the kind, the last segment of its type URI.
+        status: HTTP status.
+        title: the kind in words.
+        charged: the amount that a request with this problem is charged.
+        detail: the sentence that is sent in place of an error's message, which may hold data; None to send the message.
+        retry_after: seconds until a retry may succeed without another charge; None if clients should not retry.
+    """
+
+    slug: str
+    status: int
+    title: str
+    charged: str = "nothing"
+    detail: str | None = None
+    retry_after: int | None = None
+
+
+_FORFEITED = "the worst case, which pays for the same query again"
+
+
 class DiscreetError(Exception):
-    """Base of all errors raised on purpose."""
+    """Base of all errors raised on purpose.
+
+    Attributes:
+        problem: the problem that a budget service replies with, unless a subclass has another.
+    """
+
+    problem: ClassVar[ProblemKind] = ProblemKind(
+        "internal",
+        500,
+        "The service has a bug",
+        "nothing, or the worst case if data was read",
+        detail="the service has a bug; its log has the details",
+    )
 
 
 class InputError(DiscreetError, ValueError):
     """The request is invalid, on any data; no row of the data decides this."""
+
+    problem = ProblemKind("out-of-range", 422, "Something in the request is not allowed")
 
 
 class UnknownColumn(InputError):
@@ -45,9 +86,12 @@ class UnknownColumn(InputError):
         nearest: the existing column with the most similar name, or None.
     """
 
+    problem = ProblemKind("not-found", 404, "There is nothing of that name")
+
     def __init__(self, name: str, known: Iterable[str], role: str = "column") -> None:
         columns = list(known)
         self.name = name
+        # Matched without case, and shown as the table spells it.
         matches = difflib.get_close_matches(name.casefold(), [c.casefold() for c in columns], n=1)
         self.nearest = next((c for c in columns if matches and c.casefold() == matches[0]), None)
         hint = f"did you mean {self.nearest!r}?" if self.nearest else f"the columns are {', '.join(map(repr, columns))}"
@@ -61,6 +105,8 @@ class WhereError(InputError):
         reason: the message without the position.
         position: 0-based offset of the refused part in the text, or None if there is no single position.
     """
+
+    problem = ProblemKind("malformed", 400, "The request cannot be read")
 
     def __init__(self, message: str, position: int | None = None) -> None:
         self.reason = message
@@ -77,6 +123,8 @@ class SQLError(InputError):
         position: 0-based offset of the refused part in the text, or None if there is no single position.
     """
 
+    problem = WhereError.problem
+
     def __init__(self, message: str, position: int | None = None) -> None:
         self.reason = message
         self.position = position
@@ -87,6 +135,8 @@ class SQLError(InputError):
 class BudgetExceeded(DiscreetError):
     """The answer could cost more than is left. Nothing was read, nothing was charged."""
 
+    problem = ProblemKind("budget-short", 403, "The answer could cost more than is left")
+
 
 class EngineError(DiscreetError):
     """The engine failed; its error text may hold data and is not part of the message.
@@ -94,17 +144,48 @@ class EngineError(DiscreetError):
     Whether a query fails may depend on the rows, so a query that was sent is charged even if it fails.
     """
 
+    problem = ProblemKind(
+        "engine-failed",
+        503,
+        "Data was read, and the query failed",
+        _FORFEITED,
+        detail="the data was queried, and the query failed; its worst case stays charged, and pays for the same query "
+        "again",
+    )
+
 
 class EngineUnreachable(EngineError):
     """No connection to the engine. Found before data is queried (`Engine.check`), nothing is charged."""
+
+    problem = ProblemKind(
+        "engine-unavailable",
+        503,
+        "The data cannot be reached",
+        detail="the data cannot be reached now; nothing was charged, send the query again",
+        retry_after=5,
+    )
 
 
 class EngineBusy(EngineError):
     """Too many queries run on the engine already. Nothing was sent to it, nothing was charged."""
 
+    problem = replace(
+        EngineUnreachable.problem,
+        detail="too many queries wait for this data; nothing was charged, send the same request again",
+    )
+
 
 class EngineTimeout(EngineError):
     """The engine did not answer within its time limit."""
+
+    problem = ProblemKind(
+        "engine-timeout",
+        504,
+        "Data was read, and the query timed out",
+        _FORFEITED,
+        detail="the data was queried, and the query timed out; its worst case stays charged, and pays for the same "
+        "query again",
+    )
 
 
 class UnfitData(EngineError):

@@ -27,6 +27,25 @@ class Kind(Enum):
     OTHER = "something else"
 
 
+def naming_error(column: str, kind: Kind, *, is_user: bool) -> str | None:
+    """Return an error message if a column of *kind* cannot name users, or items if *is_user* is False, or None."""
+    if kind is Kind.FLOAT:
+        return (
+            f"column {column!r} holds floating-point numbers, and engines disagree on which of those are equal; "
+            "cast it to whole numbers, decimals or text"
+        )
+    if kind is Kind.OTHER:
+        return f"column {column!r} has a type that cannot name a user or an item; cast it to text"
+    if kind is Kind.TIMESTAMP and is_user:
+        # Files with 96-bit or nanosecond timestamps and connectors with milliseconds are cut without a trace in the
+        # declared type. Two users that become one would not be protected separately.
+        return (
+            f"column {column!r} holds timestamps, which sources and engines cut to different precisions, so that two "
+            "users could become one; cast it to text or a date in a view"
+        )
+    return None
+
+
 Operator: TypeAlias = Literal["=", "<>", "<", "<=", ">", ">="]
 
 

@@ -33,7 +33,7 @@ def read_secret(path: Path, what: str) -> bytes:
             mode, secret = stat.S_IMODE(os.fstat(file.fileno()).st_mode), file.read(_MAX_BYTES)
     except OSError as error:
         raise InputError(
-            f"the {what} {path.name!r} cannot be read: {(error.strerror or 'no access').lower()}"
+            f"the {what} {path.name or str(path)!r} cannot be read: {(error.strerror or 'no access').lower()}"
         ) from None
     if mode & stat.S_IRWXO:
         raise InputError(

@@ -250,6 +250,9 @@ WEIGHT_UNIT = 2**20
 LARGEST_BASKET = 10**6
 """Users with more items than this are left out of `UserItemPairs`."""
 
+CAPPED_BASKET = 10
+"""Users with more than this times the cap of items have the weight 0 in `UserItemPairs.capped_sums`."""
+
 LARGEST_ITEM_COST = 2**43
 """Costs of items above this are refused, so that a user's sum of them fits an int64."""
 
@@ -281,6 +284,20 @@ class UserItemPairs(Protocol):
 
         Args:
             limit: above 0; from sqrt(LARGEST_BASKET) on, every user has the weight W - 1.
+
+        Returns:
+            one sum for each item, by its number.
+        """
+        ...
+
+    def capped_sums(self, cap: int) -> NDArray[np.int64]:
+        """Add up the weights of every item's users: max(0, floor(W min(1, cap / n)) - 1) for a user of n items.
+
+        The weights of a user's items add up to less than W cap. A user of more than `CAPPED_BASKET` * *cap* items has
+        the weight 0.
+
+        Args:
+            cap: number of items of a user that count in full, at least 1.
 
         Returns:
             one sum for each item, by its number.
@@ -330,6 +347,20 @@ class UserItemPairs(Protocol):
         ...
 
 
+class HeadAndPairs(UserItemPairs, Protocol):
+    """`UserItemPairs` of which a head can be read first; engines write the pairs only if one of their queries follows.
+
+    If none does, the positions of the outcome are rows of the head, and otherwise numbers of items.
+    """
+
+    def head(self, limit: int) -> ExactHead:
+        """Return the *limit* + 1 largest counts of distinct users of the same rows; before any other query.
+
+        The counts include users with more than `LARGEST_BASKET` items.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Clipping:
     """The privately chosen bound on a user's contribution to a sum, and a noisy estimate of the clipped share.
@@ -374,7 +405,8 @@ class Outcome:
     """The result of a mechanism. All fields are safe to publish.
 
     Args:
-        positions: rows of the head that were released, shape (m,), in the order of release.
+        positions: rows of the head that were released, or numbers of items if user-item pairs were queried; shape
+            (m,), in the order of release.
         counts: released counts, shape (m,), or None for labels only. Unbiased, so they may be negative.
         std_errors: standard deviation of the noise in each count, shape (m,), or None.
         low: lower ends of 95 % intervals for the true counts, shape (m,), or None.

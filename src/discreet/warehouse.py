@@ -13,7 +13,7 @@ from fractions import Fraction
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Self
 
-from discreet.catalog.engine_pool import EnginePool, VersionedReader, open_dataset
+from discreet.catalog.engine_pool import EnginePool, open_dataset
 from discreet.catalog.loader import load_catalog
 from discreet.catalog.model import Catalog
 from discreet.catalog.sample import SAMPLE_MOST, made_up_catalog, open_made_up, sample
@@ -61,7 +61,8 @@ def connect(catalog: str | Path | Catalog) -> Warehouse:
     """Return the datasets of a catalog, ready to be queried.
 
     Args:
-        catalog: a TOML file (docs/catalog.md), or a `Catalog`. Engines are connected to at their first use.
+        catalog: a TOML file (docs/catalog.md), or a `Catalog`. Engines are connected to at their first use;
+            a source that changes later is refused until `Warehouse.refresh`.
 
     Raises:
         InputError: the catalog is invalid; all mistakes are listed.
@@ -382,9 +383,7 @@ class Warehouse:
             InputError: there is no such dataset.
             EngineError: the engine cannot be reached, or the table does not fit the catalog.
         """
-        name = self.catalog.find(dataset)
-        engine = self._open.engine(name)
-        return VersionedReader(engine, name, lambda: version is None or self._open.version(name) == version)
+        return self._open.reader(self.catalog.find(dataset), version)
 
     def queue(self, dataset: str) -> RequestQueue:
         """Return the request queue of a dataset's engine.
@@ -397,6 +396,17 @@ class Warehouse:
     def engine(self, dataset: str) -> Engine:
         """Return the engine of a dataset; raises the errors of `versioned_reader`."""
         return self._open.engine(self.catalog.find(dataset))
+
+    def refresh(self) -> None:
+        """Open and check every dataset that is new, whose source has changed, or that failed.
+
+        Afterwards, queries open nothing themselves: a dataset that failed is unavailable until the next call.
+        """
+        self._open.refresh()
+
+    def unavailable(self) -> Mapping[str, str]:
+        """Return the datasets that are unavailable since the last `refresh`, each with the reason, for the owner."""
+        return self._open.unavailable()
 
     def close(self) -> None:
         """Close all connections."""

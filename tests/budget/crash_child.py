@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -71,10 +72,12 @@ class KillAtStep:
 
 def opened(folder, step=lambda _: None, now_us=NOON_US):
     """Open the store in *folder*, with its accounts."""
-    store = SQLiteStore(folder / "budget.db", lambda: now_us, step)
-    if not store.accounts():
-        for name, parent in (("data", None), ("org", "data"), ("ann", "org"), ("bob", "org")):
-            store.create(Account(name, UNIT * 30, TOTAL, parent, Sliding(30)), ACT)
+    with contextlib.ExitStack() as stack:
+        store = stack.enter_context(contextlib.closing(SQLiteStore(folder / "budget.db", lambda: now_us, step)))
+        if not store.accounts():
+            for name, parent in (("data", None), ("org", "data"), ("ann", "org"), ("bob", "org")):
+                store.create(Account(name, UNIT * 30, TOTAL, parent, Sliding(30)), ACT)
+        stack.pop_all()
     return store
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import itertools
 import json
 import shutil
@@ -23,6 +23,7 @@ from discreet.budget.periods import DAY_US
 from discreet.budget.stores import sqlite
 from discreet.budget.stores.sqlite import SQLiteStore
 from tests.budget import crash_child
+from tests.budget.bad_disk import BadDisk, failing
 from tests.budget.crash_child import PRUNE_STEPS, PUT, STEPS, do_prune, do_round, opened
 from tests.budget.suite import ACT, NOON_US, UNIT, FakeClock, account, claim, key_of, spend, units
 from tests.forkserver import CONTEXT
@@ -175,47 +176,53 @@ def test_a_full_disk_changes_nothing_and_the_store_recovers_when_there_is_room(t
     store.close()
 
 
-class _BadDisk(apsw.VFS):
-    """A disk whose flush fails."""
-
-    def __init__(self):
-        self.broken = False
-        super().__init__("bad disk", "")
-
-    def xOpen(self, name, flags):  # noqa: N802 - SQLite's name
-        """Open a file on it."""
-        return _BadFile(self, name, flags)
+@pytest.fixture
+def disk(monkeypatch):
+    """Return the disk of stores that are opened from now on."""
+    made = BadDisk()
+    made.install(monkeypatch)
+    yield made
+    made.unregister()
 
 
-class _BadFile(apsw.VFSFile):
-    def __init__(self, disk, name, flags):
-        self._disk = disk
-        super().__init__("", name, flags)
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "from then on"])
+def test_an_input_or_output_error_at_any_operation_loses_no_charge(lasting, disk, tmp_path):
+    """F11: EIO at the n-th operation of the disk, from opening to closing; then the store is opened on a good disk."""
+    failed = []
+    for nth in range(1, 1_000, 5):
+        folder, left, hit = tmp_path / str(nth), [nth], []
+        folder.mkdir()
+        opened(folder).close()
 
-    def xSync(self, flags):  # noqa: N802 - SQLite's name
-        """Flush, or fail."""
-        if self._disk.broken:
-            raise apsw.IOError
-        super().xSync(flags)
+        def before(operation, left=left, hit=hit):
+            left[0] -= 1
+            if left[0] == 0 or (lasting and left[0] < 0):
+                hit.append(operation)
+                raise apsw.IOError
+
+        disk.before = before
+        with contextlib.suppress(StoreUnavailable), contextlib.closing(opened(folder)) as store:
+            do_round(store, folder)
+        disk.before = lambda _: None
+        if not hit:
+            break
+        _check_after(folder)
+        failed.append(hit[0])
+    assert {"xOpen", "xRead", "xWrite", "xSync", "xFileSize", "xLock"} <= set(failed)
+    assert len(failed) > 40
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_failed_flush_settles_nothing(tmp_path, monkeypatch):
+def test_a_failed_flush_settles_nothing(tmp_path, disk):
     """F11: nothing is settled without being on disk, and every waiting caller gets an error."""
-    disk = _BadDisk()
-    connection = functools.partial(apsw.Connection, vfs="bad disk")
-    monkeypatch.setattr("discreet.budget.stores.sqlite.apsw.Connection", connection)
     store = _small(tmp_path)
     store.reserve(claim("a"))
     store.start("a")
-    disk.broken = True
-    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+    disk.before = failing(apsw.IOError(), "xSync")
     with pytest.raises(StoreUnavailable):
         store.settle("a", UNIT, b"x")
-    disk.broken = False
+    disk.before = lambda _: None
     with pytest.raises(StoreUnavailable):  # a flush that succeeds after one that failed may have flushed nothing
         store.heartbeat()
-    monkeypatch.undo()
     store.close()
     with ReopenedStore(tmp_path) as again:
         # the commit may have reached the disk or not: a retry shows it, and is charged once
@@ -370,6 +377,7 @@ def test_a_restored_backup_is_behind_its_checkpoint(tmp_path):
     """F12: an older copy of the database is consistent, and refused."""
     checkpointer = _checkpointer(tmp_path)
     store = _small(tmp_path)
+    checkpointer.begin(store)
     manager = BudgetManager(store, map(str, itertools.count()).__next__, checkpointer=checkpointer)
     spend(store, claim("a"))
     manager.maintain()
@@ -393,6 +401,7 @@ def test_pruning_keeps_the_lines_of_the_last_checkpoint(tmp_path):
     """F12: the checkpoint accepts the pruned store, but not an unpruned copy or one pruned in another way."""
     checkpointer = _checkpointer(tmp_path)
     store = _small(tmp_path)
+    checkpointer.begin(store)
     spend(store, claim("a"))
     store.close()
     shutil.copy(tmp_path / "budget.db", tmp_path / "backup")
@@ -414,7 +423,7 @@ def test_a_new_store_cannot_replace_one_with_checkpoints(tmp_path):
     """An empty store would refund all charges."""
     checkpointer = _checkpointer(tmp_path)
     store = _small(tmp_path)
-    checkpointer.write(store)
+    checkpointer.begin(store)
     other = SQLiteStore(None, FakeClock())
     with pytest.raises(StoreBehind, match="another store"):
         checkpointer.check(other)
@@ -423,11 +432,38 @@ def test_a_new_store_cannot_replace_one_with_checkpoints(tmp_path):
         one.close()
 
 
+@pytest.mark.parametrize("lose", ["removed", "emptied", "cut off"])
+def test_a_store_whose_checkpoints_are_lost_may_be_an_older_copy(lose, tmp_path):
+    """F12: the file is created with the store, so without it neither the next manager nor a running one serves."""
+    checkpointer, file = _checkpointer(tmp_path), tmp_path / "checkpoints"
+    store = SQLiteStore(tmp_path / "budget.db", FakeClock())
+    manager = BudgetManager(store, map(str, itertools.count()).__next__, checkpointer=checkpointer)  # a new store
+    store.create(account("ann", 1_000), ACT)
+    manager.maintain()
+    before = file.read_bytes()
+    file.unlink()
+    if lose != "removed":
+        file.write_bytes(b"" if lose == "emptied" else b'\n{"content": "cut')
+    for refused in (
+        lambda: BudgetManager(store, str, checkpointer=checkpointer),
+        manager.maintain,
+        manager.verify,
+        lambda: manager.reserve("ann", key_of("a"), UNIT),
+        lambda: checkpointer.write(store),
+    ):
+        with pytest.raises(StoreBehind):
+            refused()
+    file.write_bytes(before)
+    manager.maintain()
+    assert manager.reserve("ann", key_of("a"), UNIT)
+    store.close()
+
+
 def test_incomplete_checkpoints_are_ignored(tmp_path):
     """A checkpoint is read only if it is complete; what a crash truncated is ignored."""
     checkpointer = _checkpointer(tmp_path)
     store = _small(tmp_path)
-    checkpointer.write(store)
+    checkpointer.begin(store)
     written = (tmp_path / "checkpoints").read_text()
     with (tmp_path / "checkpoints").open("a") as out:
         out.write('\n{"said": "cut o')
@@ -449,6 +485,7 @@ def test_an_unchanged_store_gets_no_second_checkpoint(tmp_path):
     """An idle store is compared every ten seconds, and its file of checkpoints does not grow."""
     checkpointer = _checkpointer(tmp_path)
     store = _small(tmp_path)
+    checkpointer.begin(store)
     for _ in range(3):
         checkpointer.write(store)
     before = (tmp_path / "checkpoints").read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from decimal import Decimal
 
 import duckdb
@@ -86,8 +87,9 @@ def test_a_mismatch_of_catalog_and_table_is_reported(found, tmp_path, settings, 
 @pytest.mark.parametrize(
     ("user", "messages"),
     [
-        ("score", "user column 'score' holds floating-point numbers, and engines disagree on which of those are equal"),
-        ("nested", "user column 'nested' has a type that cannot tell users apart; cast it to text in a view"),
+        ("score", "floating-point numbers, and engines disagree on which of those are equal; cast it to"),
+        ("nested", "a type that cannot name a user or an item; cast it to text"),
+        ("at", "timestamps, which sources and engines cut to different precisions, so that two users could become one"),
     ],
 )
 def test_a_user_column_must_distinguish_users(tmp_path, user, messages):
@@ -95,8 +97,9 @@ def test_a_user_column_must_distinguish_users(tmp_path, user, messages):
     (tmp_path / "catalog.toml").write_text(
         f'[datasets.d]\nsource = "t.parquet"\nuser = "{user}"\ncolumns.a = {{ type = "text", group = true }}'
     )
-    findings = check(load_catalog(tmp_path / "catalog.toml"), environment={})
-    assert [finding.mistake for finding in findings] == [None, messages, None]
+    mistakes = [found.mistake for found in check(load_catalog(tmp_path / "catalog.toml"), environment={})]
+    assert mistakes[::2] == [None, None]
+    assert re.match(f"user column '{user}' (holds|has) {messages}", mistakes[1])
 
 
 def test_the_columns_alone_can_be_compared(tmp_path):

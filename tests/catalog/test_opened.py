@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from discreet.catalog.engine_pool import EnginePool, VersionedReader
-from discreet.catalog.loader import load_catalog
 from discreet.engines import opening
 from discreet.errors import (
     EngineError,
@@ -24,8 +23,9 @@ from discreet.errors import (
 from discreet.head_request import HeadRequest, Kind, PrivatelyBounded
 from tests.catalog.fakes import FakeEngine, catalog_of
 
-COLUMNS = {"u": Kind.TEXT, "a": Kind.TEXT, "b": Kind.TEXT}
+COLUMNS = {"u": Kind.TEXT, "a": Kind.TEXT, "b": Kind.TEXT, "price": Kind.DECIMAL}
 LISTED = 'columns.a = { type = "text", group = true, domain = { query = "SELECT a" } }\n'
+SUMMED = 'columns.price = { type = "decimal", sum = { low = 0, high = 8 } }\n'
 REQUEST = HeadRequest("u", ("a",), 1)
 
 
@@ -70,27 +70,6 @@ def opened(tmp_path, monkeypatch):
         return EnginePool(catalog_of(tmp_path, settings), clock, {}), made
 
     return open_
-
-
-@pytest.mark.parametrize(
-    ("url", "pairs"),
-    [
-        ("pinot://broker:8099", False),
-        ("trino://me@db/hive/web", False),
-        ("trino://me@db/hive/web?scratch=memory.default", True),
-        ("clickhouse://me@db/web", False),
-        ("clickhouse://me@db/web?temporary=true", True),
-        ("postgresql://reader@db/warehouse", True),
-    ],
-)
-def test_an_unopened_engine_has_pair_queries_by_its_url(tmp_path, url, pairs):
-    """A plan names the mechanism that will answer even if the engine cannot be opened."""
-    (tmp_path / "catalog.toml").write_text(
-        f'[engines.w]\nurl = "{url}"\npassword_env = "SECRET"\n'
-        '[datasets.d]\nengine = "w"\ntable = "reads"\nuser = "u"\ncolumns.a = { type = "text", group = true }\n'
-    )
-    pool = EnginePool(load_catalog(tmp_path / "catalog.toml"), datetime.datetime.now, {})
-    assert pool.has_pairs("d") is pairs
 
 
 def test_concurrent_requests_open_an_engine_once(opened):
@@ -154,27 +133,14 @@ def test_failed_statements_of_the_owner_are_reported_without_names(opened, ask):
         datasets.version("d") if ask == "version" else datasets.domain("d", ("a",))
 
 
-def test_a_listed_domain_is_read_once_for_each_version(opened):
-    """A domain is cached for the newest version only."""
+def test_a_listed_domain_is_read_when_its_dataset_is_opened(opened):
+    """No query reads it, so no label that the owner's query returns decides whether a query is planned."""
     engine = Engine()
     datasets, _ = opened(LISTED, engine)
     first = datasets.domain("d", ("a",))
     assert first.column("a").to_pylist() == ["x", "y"]
     assert datasets.domain("d", ("a",)) is first
     assert engine.requests == ["SELECT a"]
-    for version in ("2", "1"):
-        engine._version = version
-        assert datasets.domain("d", ("a",)) is not first
-    assert engine.requests == ["SELECT a"] * 3
-
-
-def test_a_listed_domain_is_read_each_time_if_the_version_is_unknown(opened):
-    """Without a version a cached domain could be stale."""
-    engine = Engine(version=None)
-    datasets, _ = opened(LISTED, engine)
-    datasets.domain("d", ("a",))
-    datasets.domain("d", ("a",))
-    assert engine.requests == ["SELECT a"] * 2
 
 
 def test_a_domain_written_in_the_catalog_is_built_once(opened):
@@ -187,12 +153,12 @@ def test_a_domain_written_in_the_catalog_is_built_once(opened):
     assert datasets.domain("d", ()) is None
 
 
-def test_scales_are_read_once(opened):
+def test_scales_are_read_when_a_dataset_is_opened(opened):
     """Planning must not wait for an engine that answers one query at a time."""
     engine = Engine()
-    datasets, _ = opened("", engine)
-    assert [datasets.scale("d", "a"), datasets.scale("d", "a")] == [2, 2]
-    assert engine.requests == ["a"]
+    datasets, _ = opened(SUMMED, engine)
+    assert [datasets.scale("d", "price"), datasets.scale("d", "price")] == [2, 2]
+    assert engine.requests == ["price"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import io
@@ -9,11 +10,13 @@ import json
 import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
 
 import apsw
 import pytest
 
 from discreet.budget.model import AdminAction
+from discreet.errors import DiscreetError
 from discreet.service.app import open_service
 from discreet.service.settings import load_settings
 from discreet.values import Cost
@@ -50,10 +53,8 @@ def test_a_valid_ledger_verifies(run, folder):
     ran = run("ledger", "verify")
     assert (ran.code, ran.out) == (0, "sound: 7 lines, 3 accounts; its end is that of the last checkpoint\n")
     named = run("ledger", "verify", "--store", "sqlite:budget.db")
-    assert (named.code, named.out) == (
-        0,
-        "sound: 7 lines, 3 accounts; its end is not checked: there are no checkpoints\n",
-    )
+    unchecked = "its end is not checked, so a rollback cannot be excluded: there are no checkpoints"
+    assert (named.code, named.out) == (0, f"sound: 7 lines, 3 accounts; {unchecked}\n")
     assert run("ledger", "verify", "--config", folder / "discreet.toml").out == ran.out
 
 
@@ -83,6 +84,46 @@ def test_external_changes_are_detected(run, statement):
     ran = run("ledger", "verify")
     assert (ran.code, ran.out, ran.err.count("\n")) == (3, "", 1)
     assert "cannot be trusted" in ran.err
+
+
+def test_a_ledger_without_its_checkpoint_may_be_an_older_copy(run, folder):
+    """F12, T25: exit code 3 until an operator accepts the store, which the ledger records; then as before."""
+    checkpoints, accept = folder / "checkpoints.log", ["accept", "--reason", "the disk was lost"]
+    assert "nothing to accept" in run("ledger", *accept).err
+    for lose in (checkpoints.unlink, lambda: checkpoints.write_bytes(b""), lambda: checkpoints.write_bytes(b"{cut")):
+        lose()
+        for command in (["ledger", "verify"], ["serve"], ["key", "admin", "--reason", "lost"]):
+            ran = run(*command)
+            assert (ran.code, ran.out, ran.err.count("\n")) == (3, "", 1), command
+            assert "a rollback to an older copy of the store cannot be excluded" in ran.err
+        lines = int(run("ledger", "verify", "--store", "sqlite:budget.db").out.split()[1])
+        ran = run("ledger", *accept)
+        assert (ran.code, ran.out) == (
+            0,
+            f"accepted: {lines} lines, as they are; 'checkpoints.log' has the first checkpoint\n",
+        )
+        (line,) = run("ledger", "show", "--last", 1).out.splitlines()
+        assert "discreet the disk was lost" in line
+        assert run("ledger", "verify").out.startswith(f"sound: {lines + 1} lines")
+        assert "nothing to accept" in run("ledger", *accept).err
+
+
+def test_a_ledger_that_was_changed_is_not_accepted(run, folder):
+    """Accepting means that lines may be missing at the end, not that the others may be wrong."""
+    (folder / "checkpoints.log").unlink()
+    tamper("DELETE FROM budget_ledger WHERE seq = 3")
+    ran = run("ledger", "accept", "--reason", "why not")
+    assert (ran.code, "cannot be trusted" in ran.err) == (3, True)
+    assert not (folder / "checkpoints.log").exists()
+
+
+def test_without_checkpoints_in_the_settings_there_is_nothing_to_accept(run, folder):
+    """Exit code 2; the service starts without them anyway."""
+    settings = folder / "discreet.toml"
+    text = settings.read_text()
+    settings.write_text(text[: text.index("[checkpoints]")] + text[text.index("[defaults]") :])
+    ran = run("ledger", "accept", "--reason", "why not")
+    assert (ran.code, "no section checkpoints" in ran.err) == (2, True)
 
 
 @pytest.mark.usefixtures("folder")
@@ -208,6 +249,46 @@ def test_a_file_that_cannot_be_read_is_reported(run, arguments, code, sentence):
     ran = run("ledger", *arguments)
     assert (ran.code, ran.out) == (code, "")
     assert sentence in ran.err
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_damaged_store_gets_one_sentence_from_every_command(run, folder, seed):
+    """F11: a page of garbage or of zeros, changed bytes, a part of the file; whichever command reads it."""
+    random = Random(seed)  # noqa: S311
+    whole, settings = (folder / "budget.db").read_bytes(), folder / "discreet.toml"
+    refused = 0
+    for _ in range(10):
+        at = random.randrange(len(whole))
+        page = at // 4096 * 4096
+        damage = {
+            "garbage": lambda page=page: whole[:page] + random.randbytes(4096) + whole[page + 4096 :],
+            "zeros": lambda page=page: whole[:page] + bytes(4096) + whole[page + 4096 :],
+            "bytes": lambda at=at: whole[:at] + random.randbytes(9) + whole[at + 9 :],
+            "part": lambda at=at: whole[:at],
+        }
+        damaged = random.choice([*damage.values()])()
+        for command in (
+            *(["ledger", name] for name in ("verify", "show", "export")),
+            ["ledger", "export", "--format", "csv"],
+            ["ledger", "prune", "--before", "2020-01-01", "--archive", "old.jsonl", "--reason", "old", "--force"],
+            ["key", "admin", "--reason", "lost"],
+            ["serve"],
+        ):
+            for rest in ("-wal", "-shm"):
+                (folder / f"budget.db{rest}").unlink(missing_ok=True)
+            (folder / "budget.db").write_bytes(damaged)
+            if command == ["serve"]:  # without waiting for requests
+                with (
+                    contextlib.suppress(DiscreetError),
+                    open_service(load_settings(settings), {}, io.StringIO()) as served,
+                ):
+                    served.maintenance.once()
+                continue
+            ran = run(*command)
+            assert ran.code in {0, 2, 3}, command
+            assert ran.err.count("\n") == (ran.code > 0), command
+            refused += ran.code > 0
+    assert refused > 10
 
 
 @pytest.mark.usefixtures("folder")

@@ -37,14 +37,14 @@ def test_a_key_comes_from_an_argument_a_file_or_the_environment(file):
     [
         ((None, None, {}), "or set DISCREET_KEY"),
         (("a", "b", {}), "not both"),
-        (("", None, {}), "the key is not a key"),
-        (("two words", None, {}), "the key is not a key"),
-        (("line\r\nHost:x", None, {}), "the key is not a key"),
-        (("schlüssel", None, {}), "the key is not a key"),
-        (("x" * (KEY_LONGEST + 1), None, {}), "the key is not a key"),
-        ((None, None, {KEY_VARIABLE: ""}), "what is in DISCREET_KEY is not a key"),
+        (("", None, {}), "the argument key is not a valid key"),
+        (("two words", None, {}), "the argument key is not a valid key"),
+        (("line\r\nHost:x", None, {}), "the argument key is not a valid key"),
+        (("schlüssel", None, {}), "the argument key is not a valid key"),
+        (("x" * (KEY_LONGEST + 1), None, {}), "the argument key is not a valid key"),
+        ((None, None, {KEY_VARIABLE: ""}), "the value of DISCREET_KEY is not a valid key"),
         ((None, "/nowhere/key", {}), "the key 'key' cannot be read: no such file"),
-        ((None, "/", {}), "the key '' cannot be read: is a directory"),
+        ((None, "/", {}), "the key '/' cannot be read: is a directory"),
     ],
 )
 def test_an_invalid_key_is_refused_without_showing_it(arguments, sentence):
@@ -60,7 +60,7 @@ def test_a_file_without_a_key_is_refused_without_showing_its_text(tmp_path):
     path = tmp_path / "key"
     path.write_bytes(b"\xff\x00" * KEY_LONGEST)
     path.chmod(0o600)
-    with pytest.raises(InputError, match="is not a key"):
+    with pytest.raises(InputError, match="is not a valid key"):
         find_key(None, path, {})
 
 

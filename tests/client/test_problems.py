@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
-from discreet.client import BudgetShort, Busy, Forbidden, NotFound, ServiceError, Suspended, Unauthorized
+from discreet.client import BudgetShort, Busy, Forbidden, NotFound, ServiceError, Suspended, Unauthorized, errors
 from discreet.client.errors import error_of, read_problem
 from discreet.errors import (
     BudgetExceeded,
@@ -21,6 +23,8 @@ from discreet.errors import (
 )
 from discreet.values import Cost
 from discreet.wire.problems import KINDS, PROBLEM_TYPE, problem
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "service" / "client.md"
 
 TYPES = {
     "malformed": InputError,
@@ -141,6 +145,21 @@ def test_an_unknown_problem_is_classified_by_its_status():
 def test_error_pages_of_proxies_are_no_problems(content_type, body, found):
     """An error page of a proxy is none."""
     assert (read_problem({"content-type": content_type}, body) is not None) == found
+
+
+def test_the_page_draws_the_tree_of_the_module():
+    """docs/service/client.md and the docstring of the module have the same classes under the same parents."""
+
+    def drawn(text):
+        lines = [line for line in text.splitlines() if "─ " in line]
+        return {
+            (line.index("─ "), name.strip(",")) for line in lines for name in re.findall(r"\b[A-Z]\w+,?", line[:36])
+        }
+
+    page = PAGE.read_text().partition("## Errors")[2].partition("Messages")[0]
+    module = {(depth - 4, name) for depth, name in drawn(errors.__doc__)}
+    assert drawn(page) - module == {(6, "SQLError"), (6, "WhereError"), (6, "EngineUnreachable"), (6, "EngineTimeout")}
+    assert module <= drawn(page)
 
 
 def test_all_are_discreet_errors():

@@ -29,12 +29,12 @@ def engine():
 @pytest.fixture
 def head(engine):
     """Return a function that reads the head of a source as plain values, from the columns user and item."""
-    frames = {}  # engines by the id of their table, which they keep; files may change while a test runs
+    frames = {}  # tables, and engines on them, by the id of the table; files may change while a test runs
 
     def count(source, *items, table=None, where=None, limit=1000, **parts):
-        opened = frames.get(id(source)) or engine(source, table)
+        _, opened = frames.get(id(source)) or (source, engine(source, table))
         if isinstance(source, pa.Table):
-            frames[id(source)] = opened
+            frames[id(source)] = source, opened
         bound = None if where is None else bind_where(parse_where(where), opened.columns())
         return rows_of(opened, HeadRequest("user", items or ("item",), limit, bound, **parts))
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from discreet.engines.base import check_named
 from discreet.errors import InputError
 from discreet.head_request import Kind, Not
 from discreet.testing import engines
@@ -49,11 +50,13 @@ class PlainEngine:
             raise InputError(f"column {column!r} cannot be summed")
 
     def check(self, request):
+        check_named(request, self.columns().__getitem__)
         if request.domain is not None:
             self._checked(request)
 
     def head(self, request, *, seed=b"", progress=None):
         """See `Engine.head`."""
+        check_named(request, self.columns().__getitem__)
         if request.domain is not None:
             request = replace(request, domain=self._checked(request))
         if request.groups_per_user is not None:
@@ -245,6 +248,15 @@ class CutLabels(PlainEngine):
     def __init__(self, table):
         cut = pa.array([None if label is None else str(label)[:65_535] for label in table.column("item").to_pylist()])
         super().__init__(table.set_column(table.column_names.index("item"), "item", cut))
+
+
+class UsersByCase(PlainEngine):
+    """Takes users whose names differ in case only for one."""
+
+    def _counted(self, rows, request):
+        place, users = rows.column_names.index(request.user), rows.column(request.user)
+        folded = [user.lower() if isinstance(user, str) else user for user in users.to_pylist()]
+        return super()._counted(rows.set_column(place, request.user, pa.array(folded, users.type)), request)
 
 
 class WeightsRoundedToNearest(PlainEngine):

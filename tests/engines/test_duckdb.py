@@ -8,6 +8,7 @@ import tempfile
 import uuid
 from fractions import Fraction
 from pathlib import Path
+from typing import get_args
 
 import duckdb
 import pyarrow as pa
@@ -15,11 +16,22 @@ import pyarrow.parquet
 import pytest
 
 from discreet.engines.duckdb import DuckDBEngine
-from discreet.errors import InputError
-from discreet.head_request import HeadRequest, Kind, Summed
+from discreet.errors import InputError, UnknownColumn
+from discreet.head_request import (
+    Comparison,
+    Constant,
+    Derived,
+    HeadRequest,
+    IsNull,
+    Kind,
+    Membership,
+    Not,
+    Period,
+    Summed,
+)
 from discreet.query.predicates import bind_where
 from discreet.query.sql import parse_where
-from discreet.testing.engines import EngineSuite, rows_of
+from discreet.testing.engines import EngineSuite, reference_head, rows_of
 
 
 class TestDuckDB(EngineSuite):
@@ -143,6 +155,87 @@ def test_nested_columns_are_neither_users_nor_items(engine, type_):
     """Nested columns have the kind OTHER, even a list whose type begins like a number's."""
     table = pa.table({"user": [1], "item": pa.array([None], type_)})
     assert engine(table).columns()["item"] is Kind.OTHER
+
+
+_OTHERS = {
+    "BLOB": ["'a'", "'b'"],
+    "BIT": ["'101'", "'0101'"],
+    "INTERVAL": ["'1 month'", "'30 days'"],
+    "INTEGER[]": ["[1]", "[2]"],
+    "INTEGER[2]": ["[1, 2]", "[2, 2]"],
+    "STRUCT(a INTEGER)": ["{a: 1}", "{a: 2}"],
+    "MAP(INTEGER, INTEGER)": ["MAP {1: 2}", "MAP {1: 3}"],
+    "UNION(a INTEGER, b VARCHAR)": ["1", "'1'"],
+    "TIME": ["'12:00'", "'12:01'"],
+    "TIMETZ": ["'12:00:00+00'", "'13:00:00+01'"],
+    "JSON": ["'1'", "'2'"],
+    "BIGNUM": ["1", "2"],
+}
+
+
+def test_columns_of_other_types_can_only_be_missing(database):
+    """A head, pairs, a comparison and a sum of such a column are refused by one sentence, before a row is read."""
+    names = [f"c{n}" for n in range(len(_OTHERS))]
+    rows = [", ".join(f"CAST({values[n]} AS {type_})" for type_, values in _OTHERS.items()) for n in (0, 1)]
+    values = f"(VALUES (1, {rows[0]}), (2, {rows[1]})) AS v(who, {', '.join(names)})"
+    path = database(f"CREATE TABLE t AS SELECT * FROM {values}")
+    constant = Constant(Kind.INTEGER, "1")
+    with contextlib.closing(DuckDBEngine(path)) as engine:
+        for name, type_ in zip(names, _OTHERS, strict=True):
+            assert engine.columns()[name] is Kind.OTHER, type_
+            refused = [
+                HeadRequest(name, ("who",), 1),
+                HeadRequest("who", (name,), 1),
+                HeadRequest("who", (name,), 1, domain=pa.table({name: ["1"]})),
+                HeadRequest("who", (), 1, Comparison(name, "=", constant)),
+                HeadRequest("who", (), 1, Not(Membership(name, (constant,)))),
+                HeadRequest("who", (), 1, summed=Summed(name, Fraction(0), Fraction(1))),
+            ]
+            for request in refused:
+                for ask in (engine.check, engine.head):
+                    with pytest.raises(InputError, match=f"^column '{name}' "):
+                        ask(request)
+            with pytest.raises(InputError, match=f"^column '{name}' "), engine.pairs(refused[1]):
+                pass
+            assert rows_of(engine, HeadRequest("who", (), 1, Not(IsNull(name)))) == [(("all",), 2)]
+
+
+def test_a_timestamp_that_overflows_microseconds_is_missing(engine):
+    """DuckDB converts every value to microseconds, also for IS NULL, and would fail on this one."""
+    times = pa.array([0, 2**62], pa.int64()).cast(pa.timestamp("ms", "UTC"))
+    table = pa.table({"who": [1, 2], "at": times})
+    assert rows_of(engine(table), HeadRequest("who", (), 1, IsNull("at"))) == [(("all",), 1)]
+
+
+def test_a_column_that_is_missing_is_named(database):
+    """A request for a column that the table does not have, in any place, is refused like in every interface."""
+    path = database("CREATE TABLE t AS SELECT 1 AS who, 2 AS item")
+    with contextlib.closing(DuckDBEngine(path)) as engine:
+        for request in (
+            HeadRequest("woh", ("item",), 1),
+            HeadRequest("who", ("tiem",), 1),
+            HeadRequest("who", (), 1, IsNull("tiem")),
+            HeadRequest("who", (), 1, summed=Summed("tiem", Fraction(0), Fraction(1))),
+            HeadRequest("who", ("start",), 1, derived=(Derived("start", "tiem", 7),)),
+        ):
+            with pytest.raises(UnknownColumn, match="did you mean"):
+                engine.check(request)
+
+
+@pytest.mark.parametrize("zone", [None, "UTC", "America/New_York"])
+def test_nanoseconds_before_the_end_of_a_period_are_in_it(engine, zone):
+    """DuckDB casts nanoseconds to the nearest microsecond, which may be in the next period."""
+    edges = [datetime.datetime(1970, 1, 1), datetime.datetime(1969, 12, 1), datetime.datetime(2024, 1, 1)]
+    microseconds = [(edge - datetime.datetime(1970, 1, 1)) // datetime.timedelta(microseconds=1) for edge in edges]
+    apart = (-1001, -1000, -999, -501, -500, -1, 0, 1, 499, 500, 999)
+    nanoseconds = [1000 * edge + size for edge in microseconds for size in apart]
+    times = pa.array(nanoseconds, pa.int64()).cast(pa.timestamp("ns", zone))
+    cut = pa.array([nanosecond // 1000 for nanosecond in nanoseconds], pa.int64()).cast(pa.timestamp("us"))
+    derived = tuple(Derived(each, "at", each) for each in get_args(Period))
+    for items in (("at",), get_args(Period)):
+        request = HeadRequest("row", items, 99, derived=derived)
+        expected = reference_head(pa.table({"row": range(len(cut)), "at": cut}), request)
+        assert rows_of(engine(pa.table({"row": range(len(cut)), "at": times})), request) == expected
 
 
 def test_files_have_a_version_and_frames_have_none(engine, database):

@@ -27,7 +27,7 @@ import pytest
 from discreet.engines.base import run
 from discreet.engines.duckdb import DuckDBEngine
 from discreet.errors import EngineError, EngineUnreachable, InputError, UnfitData
-from discreet.head_request import HeadRequest, Kind
+from discreet.head_request import HeadRequest
 
 REQUEST = HeadRequest("user", ("item",), 10)
 SLOW = """
@@ -334,15 +334,12 @@ def test_parquet_timestamps_in_milliseconds_are_checked_when_the_file_is_opened(
 
 
 def test_frames_are_checked_when_they_are_opened(engine):
-    """Invalid UTF-8 and coarse timestamps with a zone would make only the queries fail that read them."""
+    """Invalid UTF-8 would make only the queries fail that read it."""
     broken = pa.StringArray.from_buffers(1, pa.array([0, 3], pa.int32()).buffers()[1], pa.py_buffer(b"\xed\xa0\x80"))
     with pytest.raises(InputError, match="not valid"):
         engine(pa.table({"user": broken}))
     with pytest.raises(InputError, match="no type of its own"):
         engine(pd.DataFrame({"user": pd.Series(["\ud800"], dtype=object)}))
-    coarse = pa.table({"user": ["a"], "at": pa.array([0], pa.timestamp("ms", "UTC"))})
-    assert engine(coarse).columns()["at"] is Kind.OTHER
-    assert engine(pl.from_arrow(coarse)).columns()["at"] is Kind.OTHER
 
 
 class _DoneAtOnce(Future):

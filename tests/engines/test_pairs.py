@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from decimal import Decimal
 
 import numpy as np
@@ -61,10 +60,9 @@ def test_random_tables_have_the_integers_of_numpy(request, table, batch):
     [
         pa.array([-(2**63), 0, 2**63 - 1, 5], pa.int64()),
         pa.array([0, 2**63, 2**64 - 1, 2**64 - 2], pa.uint64()),
-        pa.array([math.nan, 0.0, -math.inf, 5e-324], pa.float64()),
         pa.array([Decimal("1e27"), Decimal("1e27") + 1, Decimal(0), Decimal("0.5")], pa.decimal128(38, 1)),
         pa.array(["", "a", "A", "é"], pa.string()),
-        pa.array([0, 1, -1, 86400 * 10**6], pa.timestamp("us")),
+        pa.array([0, 1, -1, 86400], pa.date32()),
     ],
     ids=lambda users: str(users.type),
 )

@@ -44,7 +44,7 @@ def _statement(*items, seed=b"", view=None, **parts):
 def test_distinct_users_are_counted():
     """The simplest statement; text needs no cast, since Trino compares it by bytes."""
     assert _statement("word") == (
-        f'SELECT i0, count(DISTINCT u) AS n FROM (SELECT "word" AS i0, {_WHO} AS u FROM "hive"."web"."reads" '
+        'SELECT i0, count(DISTINCT u) AS n FROM (SELECT "word" AS i0, "who" AS u FROM "hive"."web"."reads" '
         'WHERE "who" IS NOT NULL AND "word" IS NOT NULL) AS r '
         "GROUP BY i0 ORDER BY n DESC, i0 ASC NULLS FIRST LIMIT 11"
     )
@@ -58,7 +58,7 @@ def test_sums_of_users_are_clipped_in_whole_units():
         "CAST(greatest(least(coalesce(sum(greatest(least(coalesce(s, 0), 700), -50)), 0), 4611686018427387904), "
         "-4611686018427387904) AS BIGINT) AS t "
         "FROM (SELECT i0, u, count(*) AS c, sum(x) AS s "
-        f"FROM (SELECT CASE WHEN {_AT_PRESENT} THEN {_AT} END AS i0, {_WHO} AS u, "
+        f'FROM (SELECT CASE WHEN {_AT_PRESENT} THEN {_AT} END AS i0, "who" AS u, '
         'CAST(CAST("price" AS DECIMAL(20, 2)) * CAST(100 AS DECIMAL(3, 0)) AS DECIMAL(38, 0)) AS x '
         'FROM "hive"."web"."reads" WHERE "who" IS NOT NULL) AS r GROUP BY i0, u) AS p GROUP BY i0 '
         "ORDER BY n DESC, i0 ASC NULLS FIRST LIMIT 11"

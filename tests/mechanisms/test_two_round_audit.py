@@ -243,8 +243,10 @@ def test_the_gap_of_a_top_k_is_part_of_mu(name, monkeypatch):
         auto, "add_noise", lambda values, unit, precisions, bits, label: bits.add(values, unit, precisions, label)
     )
     monkeypatch.setattr(auto, "USERS_PER_NOISE", 0)
+    monkeypatch.setattr(auto, "TAIL_MATTERS", math.inf)
     mechanism = Top.within(Cost(Fraction(9, 2), Fraction(1, 10**6)), Request(2, 4))
-    mechanism = replace(mechanism, two_round=replace(mechanism.two_round, tuning=Tuning(noise=5.0)))
+    never = replace(mechanism.light, epsilon=Fraction(1, 1000))
+    mechanism = replace(mechanism, two_round=replace(mechanism.two_round, tuning=Tuning(noise=5.0)), light=never)
     found = paths(mechanism, name, 12)
     assert [path.fault for path in found if path.fault] == []
     assert max(path.shift for path in found) <= 1 + 1e-9
@@ -390,6 +392,6 @@ def test_a_loss_estimated_from_items_is_detected(monkeypatch):
         return added
 
     monkeypatch.setattr(two_round, "add_noise", remember)
-    monkeypatch.setattr(two_round, "_clipping_loss", lambda *_: (1.0, min(0.7, abs(seen["sum"]) / 1000), 0.1, 0.1))
+    monkeypatch.setattr(two_round, "_clipping_loss", lambda *_: (1.0, min(0.7, abs(seen["sum"]) / 1000), 0.1, 0.1, 0.0))
     found = paths(instance(3, 0.5), "own items", 40)
     assert any(path.fault for path in found)

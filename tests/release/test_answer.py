@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import re
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -206,8 +207,9 @@ class PairsEngine(TinyEngine):
 
     has_pairs = True
 
-    def __init__(self, error=None, failing="clipped_sums"):
-        super().__init__(error=error)
+    def __init__(self, error=None, failing="clipped_sums", counts=(4000, 4000, 4000)):
+        super().__init__(counts, error if failing == "head" else None)
+        self.pair_error = error
         self.failing, self.closed = failing, False
 
     @contextlib.contextmanager
@@ -217,7 +219,7 @@ class PairsEngine(TinyEngine):
         table = pa.table({"item": [f"label-{n}" for n in range(6)]})
         users = np.arange(4000)
         pairs = ArrayPairs(np.tile(users, 3), np.repeat([0, 1, 5], 4000), table)
-        if self.error is not None:
+        if self.pair_error is not None and self.failing != "head":
             setattr(pairs, self.failing, self._fail)
         try:
             yield pairs
@@ -225,7 +227,7 @@ class PairsEngine(TinyEngine):
             self.closed = True
 
     def _fail(self, *_):
-        raise self.error
+        raise self.pair_error
 
 
 def test_a_release_by_two_rounds_queries_pairs_and_charges_what_it_cost():
@@ -247,13 +249,61 @@ def test_a_failed_pair_query_costs_the_worst_case(failing):
     assert (budget.spent, engine.closed) == (plan.worst_cost, True)
 
 
+def test_a_top_whose_counts_stand_out_reads_the_head_and_no_pairs():
+    """The race needs the head only; its labels are those of the head's rows."""
+    budget, plan = Budget(5, 1e-8), _plan(k=6)
+    engine = PairsEngine(EngineError("no"), "pairs", counts=[9000 - 500 * n for n in range(6)] + [3, 2])
+    engine.pairs = engine._fail
+    release = answer(plan, engine, budget, _bits())
+    assert (release.chosen, len(engine.requests)) == ("unknown-gumbel", 1)
+    assert sorted(release.labels.column("item").to_pylist()) == [f"label-{n}" for n in range(6)]
+    assert budget.spent == release.charged
+    assert release.charged.within(plan.worst_cost)
+
+
+def test_a_top_whose_counts_do_not_stand_out_reads_the_head_and_then_pairs():
+    """Labels are those of the pairs, which are closed before the answer is returned."""
+    plan, engine = _plan(k=6), PairsEngine()
+    release = answer(plan, engine, None, _bits())
+    (head, _, _), (pairs, _) = engine.requests
+    assert head == pairs == plan.request
+    assert (release.chosen, engine.closed) == ("two-round", True)
+    assert sorted(release.labels.column("item").to_pylist()) == ["label-0", "label-1", "label-5"]
+
+
+@pytest.mark.parametrize("failing", ["head", "users_by_size", "weighted_sums", "clipped_sums", "labels"])
+def test_a_top_that_fails_before_or_after_the_gap_costs_the_worst_case(failing):
+    """Rows may decide what fails; the gap's share alone would reveal that the pairs were queried."""
+    budget, plan, engine = Budget(5, 1e-8), _plan(k=6), PairsEngine(EngineError("no"), failing)
+    with pytest.raises(EngineError):
+        answer(plan, engine, budget, _bits())
+    assert (budget.spent, engine.closed) == (plan.worst_cost, failing != "head")
+
+
+@pytest.mark.parametrize("counts", [(4000, 4000, 4000, 1), (9000,) * 6])
+def test_the_fingerprint_of_a_top_changes_with_the_head(counts):
+    """Also if the pairs are queried afterwards and are equal."""
+
+    def seen(counts):
+        plan = _plan(k=6)
+        with RecordedPairs(PairsEngine(counts=counts), plan.request) as recorded:
+            recorded.labels(plan.mechanism.release(recorded, _bits()).positions)
+        return recorded.fingerprint(plan, b"k" * 32)
+
+    assert seen(counts) == seen(counts)
+    assert seen(counts) != seen((*counts, 1))
+    assert seen(counts).head_key == seen((*counts, 1)).head_key
+
+
 def test_the_fingerprint_of_pairs_changes_with_the_data():
     """Equal data and bits have equal fingerprints; other data and other plans have others."""
 
     def seen(plan, users):
-        recorded = RecordedPairs(ArrayPairs(users, np.zeros(len(users), np.int64), pa.table({"item": ["a"]})))
-        outcome = plan.mechanism.release(recorded, _bits())
-        recorded.labels(outcome.positions)
+        pairs = ArrayPairs(users, np.zeros(len(users), np.int64), pa.table({"item": ["a"]}))
+        engine = SimpleNamespace(pairs=lambda *_, **__: contextlib.nullcontext(pairs))
+        with RecordedPairs(engine, plan.request) as recorded:
+            outcome = plan.mechanism.release(recorded, _bits())
+            recorded.labels(outcome.positions)
         return recorded.fingerprint(plan, b"k" * 32)
 
     one = seen(_plan(k=None), range(5000))

@@ -36,7 +36,7 @@ from discreet.service.auth.api_keys import KeyRecord, digest_of, new_key
 from discreet.service.auth.grants import GRANT, KEY, grant_name, grant_text
 from discreet.service.runtime import Runtime
 from discreet.service.settings import load_settings
-from discreet.service.stores import open_store
+from discreet.service.stores import checkpointer_of, open_store
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 ACT = AdminAction("officer", "a test")
@@ -220,7 +220,7 @@ class Deployment:
             SQLiteStore(folder / "budget.db", self.now_us).close()
         self.responses = set()  # by account, id and body
         self.keys = {}
-        with self.manager() as manager:
+        with self.manager(checkpointer=checkpointer_of(self.settings.checkpoints)) as manager:
             self._create(manager, accounts or usual_accounts(), granted)
 
     def copy_to(self, folder):

@@ -16,10 +16,16 @@ import math
 import sys
 from functools import lru_cache
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from discreet.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
 
 _ULP = 2.0**-52
 _SQRT2 = math.sqrt(2)
@@ -105,25 +111,79 @@ def rho_of_branch(epsilon: float, delta: float, mu: float, test: float, lost: fl
     Returns:
         rho of the alternative branch alone; 0 if no rho is small enough.
     """
-    edges = np.arange(-9, 9.001, 0.05)
-    mass = np.diff([normal_tail(-x) for x in (-math.inf, *edges.tolist())])
-    level = epsilon - (test**2 / 2 + test * edges)  # upper end of each cell of L, where delta is largest
-    rest = math.sqrt(mu**2 - test**2)
-    first = np.array([_delta_gaussian_at(rest, float(at)) for at in level]) + lost
-    order = 1 + np.exp(np.linspace(-2, 9, 300))[:, None]
-    exponent = -(order - 1) * level + (order - 1) * np.log1p(-1 / order) - np.log(order)
-
-    def delta_with(rho: float) -> float:
-        other = np.exp(np.minimum((order * (order - 1) * rho + exponent).min(axis=0), 0)) + lost_other
-        return (float(mass @ np.minimum(np.maximum(first, other), 1)) + normal_tail(9)) * (1 + 1e-9)
-
+    level, mass = _after_test(epsilon, test)
+    first = _gaussian_branch(mu, test, level) + lost
     low, high = 0.0, mu**2
-    if delta_with(low) > delta:
+    if _expected(mass, first, _zcdp_branch(low, level) + lost_other) > delta:
         return 0.0
     while high - low > 1e-12 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if delta_with(middle) <= delta else (low, middle)
+        fits = _expected(mass, first, _zcdp_branch(middle, level) + lost_other) <= delta
+        low, high = (middle, high) if fits else (low, middle)
     return low
+
+
+@lru_cache(256)
+def epsilon_of_branch(
+    epsilon: float, delta: float, mu: float, test: float, lost: float, rho: float, lost_other: float, lost_pure: float
+) -> float:
+    """Return the largest epsilon of a third branch, beside those of `rho_of_branch`, that is pure but for a mass lost.
+
+    Args:
+        epsilon: as in `rho_of_branch`, like *mu*, *test*, *lost* and *lost_other*.
+        delta: delta of the whole run; E max of the first two branches must be below it.
+        rho: rho of the second branch.
+        lost_pure: probability mass that the bound on the third branch does not cover.
+
+    Returns:
+        epsilon of the third branch alone; 0 if none is small enough.
+    """
+    level, mass = _after_test(epsilon, test)
+    others = np.maximum(_gaussian_branch(mu, test, level) + lost, _zcdp_branch(rho, level) + lost_other)
+    low, high = 0.0, epsilon
+    if _expected(mass, others, _pure_branch(low, level) + lost_pure) > delta:
+        return 0.0
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        fits = _expected(mass, others, _pure_branch(middle, level) + lost_pure) <= delta
+        low, high = (middle, high) if fits else (low, middle)
+    return low
+
+
+def _after_test(epsilon: float, test: float) -> tuple[Floats, Floats]:
+    """Return cells of the privacy loss L of a test, N(test^2/2, test^2): epsilon - L, and the probability of each cell.
+
+    A cell counts at its upper end, where epsilon - L is least and delta is largest.
+    """
+    edges = np.arange(-9, 9.001, 0.05)
+    mass = np.diff([normal_tail(-x) for x in (-math.inf, *edges.tolist())])
+    return epsilon - (test**2 / 2 + test * edges), mass
+
+
+def _expected(mass: Floats, first: Floats, second: Floats) -> float:
+    """Return delta of a run whose branches have delta *first* and *second* after each loss, rounded up."""
+    return (float(mass @ np.minimum(np.maximum(first, second), 1)) + normal_tail(9)) * (1 + 1e-9)
+
+
+def _gaussian_branch(mu: float, test: float, level: Floats) -> Floats:
+    """Return delta at *level* of the rest of a mu-GDP mechanism after a test."""
+    rest = math.sqrt(mu**2 - test**2)
+    return np.array([_delta_gaussian_at(rest, float(at)) for at in level])
+
+
+def _zcdp_branch(rho: float, level: Floats) -> Floats:
+    """Return delta at *level* of a rho-zCDP mechanism (Canonne, Kamath & Steinke 2020, Proposition 12)."""
+    order = 1 + np.exp(np.linspace(-2, 9, 300))[:, None]
+    exponent = -(order - 1) * level + (order - 1) * np.log1p(-1 / order) - np.log(order)
+    delta: Floats = np.exp(np.minimum((order * (order - 1) * rho + exponent).min(axis=0), 0))
+    return delta
+
+
+def _pure_branch(epsilon: float, level: Floats) -> Floats:
+    """Return delta at *level* of an epsilon-DP mechanism: that of randomized response, which dominates it."""
+    between = (math.exp(epsilon) - np.exp(np.minimum(level, epsilon))) / (1 + math.exp(epsilon))
+    delta: Floats = np.where(level <= -epsilon, -np.expm1(np.minimum(level, 0)), np.maximum(between, 0))
+    return delta
 
 
 def _delta_gaussian_at(mu: float, epsilon: float) -> float:

@@ -3,6 +3,10 @@
 A restored backup and a replica that was promoted while it lagged are complete and consistent, so they can only be
 detected with data stored elsewhere. The heads of the ledger are signed periodically, and a store that lacks lines of
 its last checkpoint refuses to serve. Lines after the last checkpoint are not covered.
+
+The first checkpoint is written while the ledger is empty, or by `discreet init`. So a ledger with lines and without a
+checkpoint has lost its file of checkpoints, and may be an older copy: it refuses to serve, too, until its operator
+accepts it.
 """
 
 from __future__ import annotations
@@ -103,7 +107,7 @@ class CheckpointFile:
             raise StoreUnavailable("the file of checkpoints cannot be written") from error
 
     def latest(self) -> Checkpoint | None:
-        """Return the last checkpoint; None if there never was one.
+        """Return the last checkpoint; None if the file is missing or has none.
 
         Raises:
             StoreUnavailable: the file cannot be read.
@@ -126,6 +130,14 @@ class Checkpointer:
     file: CheckpointFile
     key: Ed25519PrivateKey
 
+    def begin(self, store: BudgetStore) -> None:
+        """Write a checkpoint without a comparison: of a new store, or of one that its operator accepts as it is.
+
+        Raises:
+            StoreUnavailable: the file cannot be written.
+        """
+        self.file.append(Checkpoint.signed(store.id, store.heads(), self.key))
+
     def write(self, store: BudgetStore) -> None:
         """Write a checkpoint of *store*, unless it has not changed since the last one.
 
@@ -138,23 +150,29 @@ class Checkpointer:
         now = Checkpoint.signed(store.id, store.heads(), self.key)
         if now == last:  # Ed25519 is deterministic
             return
-        if last is not None:
-            self._compare(store, now.heads, last)
+        self._compare(store, now.heads, last)
         self.file.append(now)
 
     def check(self, store: BudgetStore | LedgerFile) -> None:
         """Raise unless *store* has every line of the last checkpoint.
 
         Raises:
-            StoreBehind: the store is older than the checkpoint, or another store.
+            StoreBehind: the store is older than the checkpoint, or another store; or there is no checkpoint, although
+                the ledger has lines.
             LedgerBroken: the checkpoint was signed with another key, or a line differs from it.
         """
         last = self.file.latest()
-        if last is not None:
-            self._compare(store, store.heads(), last)
+        self._compare(store, store.heads(), last)
 
-    def _compare(self, store: BudgetStore | LedgerFile, heads: Sequence[Head], checkpoint: Checkpoint) -> None:
+    def _compare(self, store: BudgetStore | LedgerFile, heads: Sequence[Head], checkpoint: Checkpoint | None) -> None:
         """Compare the *heads* of *store* with a checkpoint; read lines only of chains that have grown since."""
+        if checkpoint is None:
+            if not heads:
+                return  # nothing was ever charged
+            raise StoreBehind(
+                "there is no checkpoint of the ledger, so a rollback to an older copy of the store cannot be excluded; "
+                "put the file of checkpoints back, or accept the store as it is with: discreet ledger accept"
+            )
         checkpoint.check(self.key.public_key())
         if checkpoint.store != store.id:
             raise StoreBehind("the checkpoints are of another store; this one cannot replace it")

@@ -12,7 +12,7 @@
     ├── ClockError             the database's clock ran ahead and has to be confirmed
     ├── LeaseLost              the reservation has ended: drop the answer
     ├── StoreUnavailable       the store could not write; nothing is known to have changed
-    ├── StoreBehind            the store is older than its last checkpoint: it must not serve
+    ├── StoreBehind            the store is, or may be, older than its last checkpoint: it must not serve
     └── LedgerBroken           the ledger was changed, or the tables contradict it
 
 Messages are single sentences. They never hold a true count, a row, a key or a seed.
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from discreet.errors import BudgetExceeded, DiscreetError, InputError
+from discreet.errors import BudgetExceeded, DiscreetError, EngineError, InputError, ProblemKind, UnknownColumn
 
 if TYPE_CHECKING:
     from discreet.budget.model import Refusal
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 class UnknownAccount(InputError):
     """No account has that name."""
+
+    problem = UnknownColumn.problem
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -45,6 +47,8 @@ class AccountChanged(InputError):
 
 class KeyReused(InputError):
     """An idempotency key came with another request, or the id of an action with another action."""
+
+    problem = ProblemKind("key-reused", 409, "The idempotency key was used with another request")
 
     def __init__(self) -> None:
         super().__init__("this idempotency key was used for another request; use a new key for a new request")
@@ -71,6 +75,8 @@ class Suspended(DiscreetError):
         until_us: the end of the suspension, in microseconds since 1970 UTC, if no officer lifts it before.
     """
 
+    problem = ProblemKind("suspended", 403, "The account is suspended")
+
     def __init__(self, account: str, until_us: int) -> None:
         self.account, self.until_us = account, until_us
         super().__init__(
@@ -82,6 +88,15 @@ class Suspended(DiscreetError):
 class DataChanged(DiscreetError):
     """The engine returned other data for the same query and version of the data than before."""
 
+    problem = ProblemKind(
+        "data-changed",
+        503,
+        "The data changed without a new version",
+        EngineError.problem.charged,
+        detail="the data changed although its version did not, so nothing is answered until its owner gives it a new "
+        "version",
+    )
+
     def __init__(self) -> None:
         super().__init__(
             "the data changed although its version did not, so nothing was answered; with every change of the data "
@@ -91,6 +106,13 @@ class DataChanged(DiscreetError):
 
 class ClockError(DiscreetError):
     """The database's clock is far ahead of the last time that the store has seen, and has to be confirmed."""
+
+    problem = ProblemKind(
+        "clock",
+        503,
+        "The clock of the budget store ran ahead",
+        detail="the clock of the budget store ran ahead; no query is answered until an officer confirms the time",
+    )
 
     def __init__(self) -> None:
         super().__init__(
@@ -102,6 +124,8 @@ class ClockError(DiscreetError):
 class LeaseLost(DiscreetError):
     """The reservation has ended, and the result computed for it must be dropped."""
 
+    problem = EngineError.problem
+
     def __init__(self) -> None:
         super().__init__("the reservation has ended, so the answer must be dropped; send the query again")
 
@@ -109,13 +133,25 @@ class LeaseLost(DiscreetError):
 class StoreUnavailable(DiscreetError):
     """The store could not be opened, reached or written: no answer may be returned."""
 
+    problem = ProblemKind(
+        "store-unavailable",
+        503,
+        "The budget store cannot be reached",
+        f"nothing, or at most {EngineError.problem.charged}",
+        detail="the budget store cannot be reached, so no query is answered; send the same request again, and it is "
+        "charged once",
+        retry_after=2,
+    )
+
 
 class StoreInUse(StoreUnavailable):
     """Another process has the file of the store open."""
 
 
 class StoreBehind(DiscreetError):
-    """The store is older than its last checkpoint: a backup was restored or a replica promoted."""
+    """The store is older than its last checkpoint (a restored backup, a promoted replica), or may be: there is none."""
+
+    problem = StoreUnavailable.problem
 
 
 class LedgerBroken(DiscreetError):
@@ -125,6 +161,8 @@ class LedgerBroken(DiscreetError):
         chain: the chain of the first wrong line, or None if no single line is wrong.
         seq: the number of that line in its chain, or None.
     """
+
+    problem = StoreUnavailable.problem
 
     def __init__(self, message: str, chain: int | None = None, seq: int | None = None) -> None:
         self.chain, self.seq = chain, seq

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from discreet.accounting.bounds import SystemBound, linkedin_system
 from discreet.accounting.convert import Guarantee, epsilon_simple, epsilon_tight, guarantee_of
-from discreet.budget.errors import BudgetRefused, LedgerBroken, StoreBehind, Suspended
+from discreet.budget.errors import BudgetRefused, LedgerBroken, StoreBehind, StoreUnavailable, Suspended
 from discreet.budget.memory import Hold
 from discreet.budget.model import Claim, InFlight, Refusal, Replay, Settled, Suspension
 from discreet.budget.periods import limits_per_window
@@ -47,7 +47,7 @@ class BudgetManager:
         computational: True if noise is keyed, so that the guarantee rests on cryptography.
 
     Raises:
-        StoreBehind: the store is older than its last checkpoint.
+        StoreBehind: the store is older than its last checkpoint, or has lines and no checkpoint.
         LedgerBroken: the store's lines differ from the checkpoint.
     """
 
@@ -62,6 +62,8 @@ class BudgetManager:
     ) -> None:
         if checkpointer is not None:
             checkpointer.check(store)
+            if checkpointer.file.latest() is None:
+                checkpointer.begin(store)  # while the ledger is empty, so that later a missing file is noticed
         self.store, self._ids, self._lease_ms = store, ids, lease_ms
         self._checkpointer, self._computational = checkpointer, computational
         self._behind = False  # True if the store must not serve, because it contradicts its checkpoints
@@ -210,7 +212,8 @@ class StoredBudget:
     Attributes:
         reservation: the id of the reservation, once there is one.
         forfeited: True once the reservation was forfeited.
-        abandoned: set to True before `forfeit` if the client disconnected, so that no suspension follows.
+        lost: True if the store failed or (set by the caller) the client disconnected: what ends now is charged, but
+            it is no failed run, which could lead to a suspension, because the data cannot have caused it.
     """
 
     def __init__(
@@ -219,7 +222,7 @@ class StoredBudget:
         self._manager, self._account, self._release_key = manager, account, release_key
         self._key, self._digest = key, digest
         self.reservation: str | None = None
-        self.forfeited = self.abandoned = False
+        self.forfeited = self.lost = False
 
     def reserve(self, cost: Cost) -> Hold | StoredAnswer:
         """Hold *cost*, or return the stored answer, or the reservation under way for the same request."""
@@ -231,21 +234,30 @@ class StoredBudget:
 
     def start(self, hold: Hold) -> None:
         """Record that the data will be read now."""
-        self._manager.start(hold.id)
+        try:
+            self._manager.start(hold.id)
+        except (StoreUnavailable, StoreBehind):
+            self.lost = True
+            raise
 
     def settle(self, hold: Hold, cost: Cost, result: bytes, fingerprint: Fingerprint | None = None) -> StoredAnswer:
         """Charge *cost* and store *result*; return it, or the release that another query stored first."""
-        return self._manager.settle(hold.id, cost, result, fingerprint)
+        try:
+            return self._manager.settle(hold.id, cost, result, fingerprint)
+        except (StoreUnavailable, StoreBehind):
+            self.lost = True
+            raise
 
     def void(self, hold: Hold) -> None:
-        """Free the held amount."""
-        self._manager.store.void(hold.id)
+        """Free the held amount; if it is not known whether the run started, it is forfeited if it did."""
+        store = self._manager.store
+        (store.lose if self.lost else store.void)(hold.id)
 
     def forfeit(self, hold: Hold) -> None:
         """Charge the whole held amount, which pays for a retry of the same query."""
         self.forfeited = True  # even if the store fails now: the reservation is then forfeited when its lease ends
         store = self._manager.store
-        (store.lose if self.abandoned else store.forfeit)(hold.id)
+        (store.lose if self.lost else store.forfeit)(hold.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +268,7 @@ class Report:
         balance: the exact balance.
         epsilon_spent: epsilon of the amount spent, by the tight formula at `conversion`.
         epsilon_left: epsilon of one release that uses the whole remaining amount, by the same formula; rounded down.
-        conversion: the delta of both epsilons; mass that releases may lose comes on top.
+        conversion: the delta of both epsilons, to which the deltas of the releases are added.
         guarantee: the guarantee of all releases in any window as long as the period; None for accounts in observe mode,
             and for limits with a delta of 1 or more.
         published: the same by the paper's Theorem 2, if the limit is that of the account's units and was not exceeded.

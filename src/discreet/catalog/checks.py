@@ -56,7 +56,11 @@ def _check_dataset(catalog: Catalog, name: str, environment: Mapping[str, str]) 
                 )
                 yield _finding(*place, "columns", column, mistake=wrong)
             if isinstance(dataset.data_version, OwnerQuery):
-                wrong = _version_error(dataset.data_version, engine)
+                wrong = None
+                try:
+                    queried_version(engine.fetch(dataset.data_version.query))
+                except (InputError, EngineError) as error:
+                    wrong = str(error)
                 yield _finding(*place, "data_version", mistake=wrong)
     except (InputError, EngineError) as error:
         yield _finding(*place, mistake=str(error))
@@ -106,16 +110,8 @@ def _fits(column: Column, labels: pa.Array) -> bool:
     }[column.type]
     if is_type(labels.type):
         return True
-    try:
+    try:  # Arrow casts value by value, and raises for text that is not of the type
         labels.cast(type_)
     except pa.ArrowException:
         return False
     return pa.types.is_string(labels.type) or (column.type == "decimal" and pa.types.is_integer(labels.type))
-
-
-def _version_error(version: OwnerQuery, engine: Engine) -> str | None:
-    try:
-        queried_version(engine.fetch(version.query))
-    except (InputError, EngineError) as error:
-        return str(error)
-    return None

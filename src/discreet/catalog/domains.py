@@ -12,37 +12,35 @@ from discreet.catalog.model import DOMAIN_MOST, LabelFile
 from discreet.errors import InputError, UnknownColumn
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pyarrow as pa
 
     from discreet.catalog.model import Dataset
     from discreet.engines.base import Engine
 
 
-def known_domain(dataset: Dataset, items: tuple[str, ...], engine: Engine) -> pa.Table | None:
+def known_domain(items: tuple[str, ...], labels: Mapping[str, pa.Array]) -> pa.Table | None:
     """Return every combination of the labels of item columns.
 
     Args:
-        dataset: the dataset that declares the labels of each column.
-        engine: its engine, for the owner's queries.
+        labels: the labels of each column that has a known domain, from `known_labels`.
 
     Returns:
         an Arrow table with a column for each of *items*. None without items, if an item has no known domain, or for
         more than `DOMAIN_MOST` combinations: the domain is then treated as unknown, as private but less accurate.
-
-    Raises:
-        InputError: a domain cannot be read or is invalid.
-        EngineError: the engine failed.
     """
     import pyarrow as pa
 
-    if not items or any(dataset.columns[item].domain is None for item in items):
+    if not items or not labels.keys() >= set(items):
         return None
-    labels = [known_labels(dataset, item, engine) for item in items]
-    total = math.prod(map(len, labels))
+    total = math.prod(len(labels[item]) for item in items)
     if total > DOMAIN_MOST:
         return None
+    # As the digits of a number: the labels of the last column change with every row, those of the first most slowly.
     columns, repeated = {}, total
-    for item, known in zip(items, labels, strict=True):
+    for item in items:
+        known = labels[item]
         repeated //= len(known)
         places = [place for place in range(len(known)) for _ in range(repeated)] * (total // len(known) // repeated)
         columns[item] = known.take(pa.array(places, pa.int64()))
@@ -73,21 +71,15 @@ def known_labels(dataset: Dataset, column: str, engine: Engine) -> pa.Array:
         raise InputError(f"the domain of column {column!r} must have from 1 to {DOMAIN_MOST:,} labels")
     if labels.null_count:
         raise InputError(f"the domain of column {column!r} holds a missing label")
-    labels = _plain(labels)
-    if pa.types.is_nested(labels.type) or pc.count_distinct(labels).as_py() < len(labels):
-        raise InputError(f"the domain of column {column!r} holds a label twice, or values that are no labels")
-    return labels
-
-
-def _plain(labels: pa.ChunkedArray) -> pa.Array:
-    """Return text labels as plain strings, without dictionary or other encodings."""
-    import pyarrow as pa
-
+    # Files and engines may encode text as dictionaries, views or large strings; all are labels of type text.
     if pa.types.is_dictionary(labels.type):
         labels = labels.cast(labels.type.value_type)
     if pa.types.is_large_string(labels.type) or pa.types.is_string_view(labels.type):
         labels = labels.cast(pa.string())
-    return labels.combine_chunks()
+    labels = labels.combine_chunks()
+    if pa.types.is_nested(labels.type) or pc.count_distinct(labels).as_py() < len(labels):
+        raise InputError(f"the domain of column {column!r} holds a label twice, or values that are no labels")
+    return labels
 
 
 def listed_items(domain: Any, items: tuple[str, ...]) -> pa.Table:  # noqa: ANN401 - lists, Arrow tables and paths
@@ -104,7 +96,13 @@ def listed_items(domain: Any, items: tuple[str, ...]) -> pa.Table:  # noqa: ANN4
 
     if isinstance(domain, str | Path):
         domain = _read(Path(domain), items)
-    table = _columns(domain, items) if isinstance(domain, pa.Table) else _rows(domain, items)
+    if isinstance(domain, pa.Table):
+        for item in items:
+            if domain.column_names.count(item) != 1:
+                raise UnknownColumn(item, domain.column_names, "column of the domain")
+        table = domain.select(list(items))
+    else:
+        table = _rows(domain, items)
     if table.num_rows == 0:
         raise InputError("the domain is empty; leave it out to release items that are not listed")
     return table
@@ -125,13 +123,6 @@ def _read(path: Path, items: tuple[str, ...]) -> pa.Table:
         return pa.csv.read_csv(path, convert_options=as_text)
     except (pa.ArrowInvalid, OSError):
         raise InputError(f"the domain file {str(path)!r} can be read neither as Parquet nor as CSV") from None
-
-
-def _columns(domain: pa.Table, items: tuple[str, ...]) -> pa.Table:
-    for item in items:
-        if domain.column_names.count(item) != 1:
-            raise UnknownColumn(item, domain.column_names, "column of the domain")
-    return domain.select(list(items))
 
 
 def _rows(domain: Any, items: tuple[str, ...]) -> pa.Table:  # noqa: ANN401 - any iterable

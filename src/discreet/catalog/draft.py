@@ -18,8 +18,6 @@ from discreet.secrets import read_variable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from discreet.engines.base import Engine
-
 _HEAD = """\
 # What analysts may query. Nothing yet: remove the # before what you allow.
 # Then run: discreet catalog check FILE
@@ -72,7 +70,14 @@ def draft_catalog(
     password = read_variable(password_env, environment)
     with closing(open_engine(given, table=table, password=password)) as engine:
         columns = engine.columns()
-        sums = {column: _sum(engine, column) for column, kind in columns.items() if kind in _NUMBERS}
+        sums = {}
+        for column, kind in columns.items():
+            if kind in _NUMBERS:
+                try:
+                    engine.check_sum(column)
+                    sums[column] = _SUM
+                except InputError as error:
+                    sums[column] = f"# no sum: {error}"
     if user not in columns:
         raise UnknownColumn(user, columns, "user column")
     parts = [_HEAD]
@@ -80,7 +85,14 @@ def draft_catalog(
         variable = "" if password_env is None else f"password_env = {write_text(password_env)}\n"
         parts.append(f"[engines.warehouse]\nurl = {write_text(source)}\n{variable}")
     where = 'engine = "warehouse"' if in_engine else f"source = {write_text(source)}"
-    name = ("datasets", _name(_stem(source) if table is None else table.rpartition(".")[2]))
+    if table is not None:
+        word = table.rpartition(".")[2]
+    else:  # the name of the file without its ending, or the last segment of the URL
+        place, _, options = source.partition("?")
+        word = PurePath(dict(parse_qsl(options)).get("path", place)).stem
+    word = re.sub(r"\W+", "_", word, flags=re.ASCII).strip("_")
+    # the name of a dataset begins with a letter
+    name = ("datasets", word if word[:1].isalpha() else f"data_{word}".rstrip("_"))
     named = "" if table is None else f"table = {write_text(table)}\n"
     parts.append(f"[{write_key(*name)}]\n{where}\n{named}user = {write_text(user)}\n{_DATASET}")
     parts += [_CSV] if Kind.UNTYPED in columns.values() else []
@@ -97,20 +109,6 @@ def _without_table(url: str, table: str | None) -> tuple[str, str | None]:
     return "?".join(part for part in (place, "&".join(kept)) if part), table or named
 
 
-def _stem(source: str) -> str:
-    """Return the name of a file without its ending, or the last segment of a URL."""
-    place, _, options = source.partition("?")
-    return PurePath(dict(parse_qsl(options)).get("path", place)).stem
-
-
-def _sum(engine: Engine, column: str) -> str:
-    try:
-        engine.check_sum(column)
-    except InputError as error:
-        return f"# no sum: {error}"
-    return _SUM
-
-
 def _column(place: tuple[str, ...], kind: Kind, summed: str | None) -> str:
     if kind is Kind.OTHER:
         return f"# {write_text(place[-1])} has a type that cannot be queried; cast it in a view.\n"
@@ -119,9 +117,3 @@ def _column(place: tuple[str, ...], kind: Kind, summed: str | None) -> str:
     settings += ["#filter = true"]
     settings += [] if summed is None else [summed]
     return "\n".join(settings) + "\n"
-
-
-def _name(words: str) -> str:
-    """Convert *words* to a valid name of a dataset."""
-    name = re.sub(r"\W+", "_", words, flags=re.ASCII).strip("_")
-    return name if name[:1].isalpha() else f"data_{name}".rstrip("_")

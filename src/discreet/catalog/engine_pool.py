@@ -1,20 +1,23 @@
-"""The engines of a catalog's datasets: opened once, checked against the catalog, and bound to a data version."""
+"""The engines of a catalog's datasets: opened and checked by the data owner's act, and bound to a data version."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
 import hashlib
+import queue
 import threading
 import zoneinfo
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from discreet.catalog.domains import known_domain
+from discreet.catalog.domains import known_domain, known_labels
 from discreet.catalog.fields import OwnerQuery
-from discreet.catalog.model import KINDS, Schedule
+from discreet.catalog.model import KINDS, LabelFile, Schedule
 from discreet.engines.base import RequestQueue, check_private_bounds
 from discreet.errors import (
+    DiscreetError,
     EngineError,
     EngineTimeout,
     EngineUnreachable,
@@ -24,7 +27,7 @@ from discreet.errors import (
     UnfitData,
     UnknownColumn,
 )
-from discreet.head_request import Kind
+from discreet.head_request import Kind, naming_error
 from discreet.secrets import read_variable
 
 if TYPE_CHECKING:
@@ -75,11 +78,8 @@ def user_error(user: str, held: Mapping[str, Kind]) -> str | None:
     """Return an error message if a table's column cannot be the user column, or None."""
     if user not in held:
         return str(UnknownColumn(user, held, "user column"))
-    if held[user] is Kind.FLOAT:
-        return f"user column {user!r} holds floating-point numbers, and engines disagree on which of those are equal"
-    if held[user] is Kind.OTHER:
-        return f"user column {user!r} has a type that cannot tell users apart; cast it to text in a view"
-    return None
+    wrong = naming_error(user, held[user], is_user=True)
+    return None if wrong is None else f"user {wrong}"
 
 
 def column_error(dataset: Dataset, name: str, held: Mapping[str, Kind]) -> str | None:
@@ -106,12 +106,59 @@ def _derived_error(made: Derived, held: Mapping[str, Kind]) -> str | None:
     return made.type_error(held[made.column]) if made.column in held else str(UnknownColumn(made.column, held))
 
 
-_PAIRS_OPTION = {"pinot": None, "trino": "scratch=", "clickhouse": "temporary=true"}
-"""The URL option that enables pair queries, by scheme; None if unsupported. Other engines always support them."""
+_OPEN_AT_ONCE = 4
+"""Datasets that are opened at once, so that a server that does not answer delays few others."""
+
+_LABELS_SECONDS = 600
+"""How old labels that a query or a file of the owner lists may become before they are read again."""
+
+_PATIENCE = 10
+"""A source that failed is tried again after so many times as long as the attempt took, or once it has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A dataset that passed all checks, with all that planning needs from its engine.
+
+    Args:
+        fingerprint: the fingerprint of the source that was checked; None for servers.
+        version: the data version of the engine, if the source has a fingerprint.
+        labels: the labels of each column with a known domain.
+        scales: the number of decimal places of each summed decimal column.
+        read: the time when the labels were read.
+        domains: known domains by their item columns, filled at first use.
+    """
+
+    engine: Engine
+    fingerprint: str | None
+    version: str | None
+    labels: Mapping[str, pa.Array]
+    scales: Mapping[str, int]
+    read: datetime.datetime
+    domains: dict[tuple[str, ...], pa.Table | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Why a dataset is unavailable.
+
+    Args:
+        reason: the message of the error, for the owner; not the error itself, which would keep what it read in memory.
+        fingerprint: the fingerprint of the source that failed, or None.
+        again: the time from which the same source is tried again.
+    """
+
+    reason: str
+    fingerprint: str | None
+    again: datetime.datetime
 
 
 class EnginePool:
     """The open engines of a catalog, with the domains and column scales read from them. It is thread-safe.
+
+    Opening a source reads and checks it, so it is the data owner's act. Without a service, the first query of a dataset
+    opens it. After the first call of `refresh`, only `refresh` does: no query opens or checks anything, and a dataset
+    that failed is unavailable to all queries alike.
 
     Messages of errors raised here name no file, host or undeclared column, since analysts see them; their causes do.
 
@@ -138,12 +185,64 @@ class EnginePool:
             name: RequestQueue() if dataset.engine is None else shared[dataset.engine]
             for name, dataset in catalog.datasets.items()
         }
-        self._engines: dict[str, Engine] = {}
-        self._scales: dict[tuple[str, str], int] = {}
-        self._domains: dict[tuple[str, tuple[str, ...]], tuple[str | None, pa.Table | None]] = {}
+        self._opened: dict[str, _Opened] = {}
+        self._failed: dict[str, _Failure] = {}
+        self._is_refreshed = False
+
+    def refresh(self) -> None:
+        """Open and check every dataset that is new, whose source has changed, or that failed; see `unavailable`.
+
+        Queries switch to what passed. Those in progress keep the engine that they began with, which closes itself when
+        the last of them has ended.
+        """
+        self._is_refreshed = True
+        names: queue.SimpleQueue[str] = queue.SimpleQueue()
+        for name in self.catalog.datasets:
+            names.put(name)
+
+        def work() -> None:
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    self._refresh(names.get_nowait())
+
+        # Not a ThreadPoolExecutor: its threads would keep the process from ending while a large file is read.
+        threads = [threading.Thread(target=work, name="sources", daemon=True) for _ in range(_OPEN_AT_ONCE)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def unavailable(self) -> dict[str, str]:
+        """Return the datasets that are unavailable since the last `refresh`, each with the reason, for the owner."""
+        return {name: failure.reason for name, failure in sorted(self._failed.items())}
+
+    def _refresh(self, name: str) -> None:
+        with self._locks[name]:
+            began, found = self._clock(), None
+            opened, failure = self._opened.get(name), self._failed.get(name)
+            try:
+                found = self._fingerprint(name)
+                if failure is not None and failure.fingerprint == found and began < failure.again:
+                    return
+                if opened is not None and opened.fingerprint == found:
+                    opened = self._with_labels(name, opened)
+                else:
+                    if opened is not None:  # refuse all queries alike from now on, and free the memory of the old rows
+                        self._failed[name] = _Failure("its source has changed, and is being checked", None, began)
+                        del self._opened[name]
+                        opened = None
+                    opened = self._open(name)
+            except Exception as error:  # noqa: BLE001 - the owner sees it, and the other datasets are served
+                ours = isinstance(error, DiscreetError | OSError)  # the text of others may hold data
+                reason = str(error) if ours else f"it cannot be opened ({type(error).__name__})"
+                now = self._clock()
+                self._failed[name] = _Failure(reason, found, now + _PATIENCE * (now - began))
+            else:
+                self._opened[name] = opened
+                self._failed.pop(name, None)
 
     def engine(self, name: str) -> Engine:
-        """Return the engine of a dataset, opened at its first use.
+        """Return the engine of a dataset.
 
         Args:
             name: the dataset's name as spelled in the catalog; the same in all methods.
@@ -151,12 +250,7 @@ class EnginePool:
         Raises:
             EngineError: the engine cannot be reached, or the table does not fit the catalog.
         """
-        if name not in self._engines:
-            with self._locks[name]:
-                if name not in self._engines:
-                    with _hide_cause(name):
-                        self._engines[name] = self._open(name)
-        return self._engines[name]
+        return self._current(name).engine
 
     def queue(self, name: str) -> RequestQueue:
         """Return the request queue of a dataset's engine; datasets of one engine share it."""
@@ -166,70 +260,123 @@ class EnginePool:
         """Return the current version of a dataset's data, or None if it is unknown.
 
         Raises:
-            EngineError: the engine failed, or the owner's statement does not return a version.
+            EngineError: the dataset is unavailable, or the owner's statement does not return a version.
         """
+        opened, dataset = self._unchanged(name), self.catalog.datasets[name]
+        if dataset.data_version is None and opened.fingerprint is not None:
+            return _digest(opened.version)
         with _hide_cause(name):
-            return current_version(self.catalog.datasets[name], self.engine(name), self._clock())
+            return current_version(dataset, opened.engine, self._clock())
+
+    def reader(self, name: str, version: str | None) -> VersionedReader:
+        """Return a reader of a dataset that refuses its result if the data no longer has *version*.
+
+        Args:
+            version: from `version`, or None if the data may change during the query.
+
+        Raises:
+            EngineError: the dataset is unavailable, or queries switched to other data since *version* was returned.
+        """
+        opened, dataset = self._unchanged(name), self.catalog.datasets[name]
+        if dataset.data_version is None and opened.fingerprint is not None:  # the engine refuses a source that changed
+            if version not in {None, _digest(opened.version)}:
+                raise EngineUnreachable(f"the data of {name!r} changed its version; send the query again")
+            return VersionedReader(opened.engine, name, lambda: True)
+
+        def is_unchanged() -> bool:
+            with _hide_cause(name):
+                return version is None or current_version(dataset, opened.engine, self._clock()) == version
+
+        return VersionedReader(opened.engine, name, is_unchanged)
 
     def has_pairs(self, name: str) -> bool:
-        """Return True if a dataset's engine supports pair queries; decided by its URL if it cannot be opened now."""
-        try:
-            return self.engine(name).has_pairs
-        except (EngineError, InputError):
-            dataset = self.catalog.datasets[name]
-            url = dataset.source or "" if dataset.engine is None else self.catalog.engines[dataset.engine].url
-            option = _PAIRS_OPTION.get(url.partition("://")[0], "")
-            return option is not None and option in url
+        """Return True if a dataset's engine supports pair queries; raises as `engine`."""
+        return self._current(name).engine.has_pairs
 
     def scale(self, name: str, column: str) -> int:
-        """Return the number of decimal places of a column; cached, so that a busy engine does not delay it.
-
-        Raises:
-            EngineError: the engine failed.
-        """
-        if (name, column) not in self._scales:
-            with _hide_cause(name):
-                self._scales[name, column] = self.engine(name).scale(column)
-        return self._scales[name, column]
+        """Return the number of decimal places of a summed column; raises as `engine`."""
+        return self._current(name).scales[column]
 
     def domain(self, name: str, items: tuple[str, ...]) -> pa.Table | None:
-        """Return all possible items if the catalog lists the labels of all item columns; cached until the data changes.
-
-        Raises:
-            EngineError: the engine failed, or the declared domain cannot be used.
-        """
-        dataset = self.catalog.datasets[name]
-        if not items or any(dataset.columns[item].domain is None for item in items):
-            return None
-        version = None if _is_written_out(dataset, items) else self.version(name)
-        kept = self._domains.get((name, items))
-        if kept is None or kept[0] != version or (version is None and not _is_written_out(dataset, items)):
-            with _hide_cause(name):
-                kept = version, known_domain(dataset, items, self.engine(name))
-            self._domains[name, items] = kept
-        return kept[1]
+        """Return all possible items if the catalog lists the labels of all item columns; raises as `engine`."""
+        opened = self._current(name)
+        if items not in opened.domains:
+            opened.domains[items] = known_domain(items, opened.labels)
+        return opened.domains[items]
 
     def close(self) -> None:
         """Close all engines."""
-        while self._engines:
-            self._engines.popitem()[1].close()
+        while self._opened:
+            self._opened.popitem()[1].engine.close()
 
-    def _open(self, name: str) -> Engine:
-        opened = self._open_dataset(self.catalog, name, self._environment)
-        try:
-            wrong = schema_error(self.catalog.datasets[name], opened.columns())
-        except BaseException:
-            opened.close()
-            raise
-        if wrong:
-            opened.close()
-            raise InputError(wrong)
+    def _unchanged(self, name: str) -> _Opened:
+        """Return an open dataset; raise if its source is no longer the one that was checked, for estimates too."""
+        opened = self._current(name)
+        changed = False
+        if opened.fingerprint is not None:
+            try:
+                changed = self._fingerprint(name) != opened.fingerprint
+            except (InputError, EngineError, OSError):
+                changed = True
+        if changed:
+            raise EngineUnreachable(f"the data of {name!r} has changed, and was not opened again yet") from None
         return opened
 
+    def _current(self, name: str) -> _Opened:
+        """Return an open dataset; open it at its first use, unless only `refresh` opens datasets."""
+        with _hide_cause(name):
+            failure = self._failed.get(name)
+            if failure is not None:
+                raise EngineError(failure.reason)
+            if name not in self._opened and not self._is_refreshed:
+                with self._locks[name]:
+                    if name not in self._opened:
+                        self._opened[name] = self._open(name)
+            opened = self._opened.get(name)
+            if opened is None:
+                raise EngineError("it is being opened")
+            return opened
 
-def _is_written_out(dataset: Dataset, items: tuple[str, ...]) -> bool:
-    """Return True if the catalog itself lists all labels, so that they do not change with the data."""
-    return all(isinstance(dataset.columns[item].domain, tuple) for item in items)
+    def _fingerprint(self, name: str) -> str | None:
+        from discreet.engines.opening import source_fingerprint
+
+        dataset = self.catalog.datasets[name]
+        return source_fingerprint(
+            dataset.source if dataset.engine is None else self.catalog.engines[dataset.engine].url
+        )
+
+    def _open(self, name: str) -> _Opened:
+        dataset = self.catalog.datasets[name]
+        engine = self._open_dataset(self.catalog, name, self._environment)
+        with contextlib.ExitStack() as failing:
+            failing.callback(engine.close)
+            held = engine.columns()
+            wrong = schema_error(dataset, held)
+            if wrong:
+                raise InputError(wrong)
+            found = getattr(engine, "checked_fingerprint", None)
+            listed = [column for column, declared in dataset.columns.items() if declared.domain is not None]
+            opened = _Opened(
+                engine,
+                found,
+                None if found is None else engine.data_version(),
+                {column: known_labels(dataset, column, engine) for column in listed},
+                {column: engine.scale(column) for column in dataset.summable if column in held},
+                self._clock(),
+            )
+            failing.pop_all()
+        return opened
+
+    def _with_labels(self, name: str, opened: _Opened) -> _Opened:
+        """Return an open dataset with its labels read again, if they are old and not written in the catalog."""
+        dataset, now = self.catalog.datasets[name], self._clock()
+        listed = [
+            column for column in opened.labels if isinstance(dataset.columns[column].domain, OwnerQuery | LabelFile)
+        ]
+        if not listed or now - opened.read < datetime.timedelta(seconds=_LABELS_SECONDS):
+            return opened
+        again = {column: known_labels(dataset, column, opened.engine) for column in listed}
+        return replace(opened, labels={**opened.labels, **again}, read=now, domains={})
 
 
 @contextlib.contextmanager

@@ -72,7 +72,7 @@ def secret_in(url: str) -> bool:
         parts = urlsplit(url)
         options = parse_qsl(parts.query, keep_blank_values=True)
     except ValueError:
-        return True
+        return True  # an engine's driver may parse it in another way, and find a password
     return parts.password is not None or any(_SECRET.fullmatch(name) for name, _ in options)
 
 
@@ -125,9 +125,10 @@ def _check_url(url: str) -> str:
 
 
 def _exact(value: Any) -> Fraction:  # noqa: ANN401 - any TOML value
-    number = Decimal(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    number = Decimal(value) if isinstance(value, int) and not isinstance(value, bool) else value  # True is an int
     if not isinstance(number, Decimal) or not number.is_finite():
         raise invalid("must be a number")
+    # Checked before the conversion: Fraction("1e999999999") would write out all its digits.
     places = number.as_tuple().exponent
     if number.adjusted() >= NUMBER_DIGITS or not isinstance(places, int) or places < -NUMBER_DIGITS:
         raise invalid(

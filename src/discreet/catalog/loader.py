@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from pydantic.json_schema import JsonSchemaValue
-    from pydantic_core import ErrorDetails, core_schema
+    from pydantic_core import core_schema
 
     from discreet.catalog.fields import Table
 
@@ -129,21 +129,13 @@ def read_toml(path: Path) -> dict[str, Any]:
         InputError: there is no such file, or it is not TOML; the message does not name the file.
     """
     try:
-        text = path.read_bytes().decode("utf-8")
+        return tomllib.loads(path.read_bytes().decode("utf-8"), parse_float=Decimal)  # exact: 0.1 is 1/10
     except FileNotFoundError:
         wrong = "there is no such file"
     except OSError as error:
         wrong = f"it cannot be read: {(error.strerror or 'no access').lower()}"
     except UnicodeDecodeError:
         wrong = "it is not UTF-8 text"
-    else:
-        return _parse(text)
-    raise InputError(wrong)
-
-
-def _parse(text: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text, parse_float=Decimal)  # exact: 0.1 is 1/10
     except tomllib.TOMLDecodeError as error:
         wrong = f"it is not TOML: {str(error)[:1].lower()}{str(error)[1:]}"
     except (ValueError, ArithmeticError, RecursionError):  # thousands of digits, or too deep nesting
@@ -225,28 +217,20 @@ def validation_errors(error: ValidationError, placed: Placed = placed_in_catalog
     Args:
         placed: maps pydantic's location to the model and keys of a setting, like `placed_in_catalog`.
     """
-    # include_input=False: a password in the wrong setting must not be shown.
-    return [_finding(one, placed) for one in error.errors(include_url=False, include_input=False)]
-
-
-def _finding(error: ErrorDetails, placed: Placed) -> Finding:
-    table, place = placed(error["loc"])
-    type_, context = error["type"], error.get("ctx", {})
-    if type_ in {"missing", "extra_forbidden"}:
-        setting = place.pop()
-        sentence = _missing_setting(setting, table) if type_ == "missing" else _unknown_setting(setting, table)
-    elif type_ in {INVALID, INVALID_PARENT}:
-        place = place[:-1] if type_ == INVALID_PARENT else place
-        sentence = error["msg"]
-    else:
-        sentence = _SENTENCES.get(type_, "is not what this setting takes").format(**context)
-    return Finding(write_key(*place), sentence)
-
-
-def _missing_setting(setting: str, table: type[Table]) -> str:
-    meaning = str(table.model_fields[setting].description).partition(".")[0]
-    return f"{setting!r} is missing: {meaning[0].lower()}{meaning[1:]}"
-
-
-def _unknown_setting(setting: str, table: type[Table]) -> str:
-    return f"{setting!r} is not a setting; the settings are {', '.join(table.model_fields)}"
+    findings = []
+    for one in error.errors(include_url=False, include_input=False):  # a password in the wrong setting is not shown
+        table, place = placed(one["loc"])
+        match one["type"]:
+            case "missing":
+                setting = place.pop()
+                meaning = str(table.model_fields[setting].description).partition(".")[0]
+                sentence = f"{setting!r} is missing: {meaning[0].lower()}{meaning[1:]}"
+            case "extra_forbidden":
+                sentence = f"{place.pop()!r} is not a setting; the settings are {', '.join(table.model_fields)}"
+            case type_ if type_ in {INVALID, INVALID_PARENT}:
+                place = place[:-1] if type_ == INVALID_PARENT else place
+                sentence = one["msg"]
+            case type_:
+                sentence = _SENTENCES.get(type_, "is not what this setting takes").format(**one.get("ctx", {}))
+        findings.append(Finding(write_key(*place), sentence))
+    return findings

@@ -45,13 +45,13 @@ class Schedule(Table):
     """The times at which the data changes; the data version is the time of the last change."""
 
     schedule: Literal["hourly", "daily", "weekly", "monthly"] = Field(
-        description="How often the data changes; a monthly schedule is for the first of the month."
+        description="How often the data changes; with a monthly schedule, on the first of the month."
     )
     at: str = Field(
         pattern="^([01][0-9]|2[0-3])?:[0-5][0-9]$",
-        description='When the new data is complete, such as "04:00"; if hourly, the minute, such as ":15".',
+        description='The time by which new data is complete, such as "04:00"; if hourly, its minute, such as ":15".',
     )
-    zone: Text = Field(description="The time zone of that clock, such as Europe/Berlin.")
+    zone: Text = Field(description="The time zone of that time, such as Europe/Berlin.")
     day: Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"] | None = Field(
         default=None, validate_default=True, description="The day of a weekly schedule."
     )
@@ -136,11 +136,11 @@ def _is_label(value: object, type_: str) -> bool:
 class Clip(Table):
     """The bounds that one user's sum for one item is clipped to."""
 
-    low: Number = Field(description="The sum of one user for one item is raised to this.")
-    high: Number = Field(description="The sum of one user for one item is lowered to this.")
+    low: Number = Field(description="The smallest sum of one user for one item; a smaller one counts as this.")
+    high: Number = Field(description="The largest sum of one user for one item; a larger one counts as this.")
     private_bound: bool = Field(
         default=False,
-        description="True to let each query choose an upper bound privately, high at most. low must be 0.",
+        description="True if each query chooses its upper bound privately, up to high. low must be 0.",
     )
 
     @field_validator("high")
@@ -161,7 +161,7 @@ class Clip(Table):
 class LabelRange(Table):
     """Labels from a first to a last one: days, integers, or the starts of periods or bins."""
 
-    first: Any = Field(description="The first label: a date, a moment or a whole number.")
+    first: Any = Field(description="The first label: a date, a timestamp or a whole number.")
     last: Any = Field(description="The last label.")
 
 
@@ -201,6 +201,7 @@ def starts_between(first: Any, last: Any, each: Period | int) -> Iterator[Label]
         for hours in range((last - start) // datetime.timedelta(hours=1) + 1):
             yield start + datetime.timedelta(hours=hours)
     elif each == "month":
+        # Months are counted from January of year 0, so that month // 12 is the year.
         for month in range(12 * first.year + first.month - 1, 12 * last.year + last.month):
             yield datetime.date(month // 12, month % 12 + 1, 1)
     else:
@@ -216,13 +217,14 @@ def _labels_between(between: LabelRange, type_: ColumnType, each: Period | int |
         raise invalid("must be a list: ranges are of dates, of whole numbers and of hours")
     if not (_is_label(between.first, type_) and _is_label(between.last, type_) and between.first <= between.last):
         raise invalid(f"must be from a first to a last label, which is not before it: {_LABELS[type_][1]}")
+    # One more than allowed is enough to refuse it: a range may have 10^18 labels.
     return _check_count(list(itertools.islice(starts_between(between.first, between.last, each), DOMAIN_MOST + 1)))
 
 
 class Column(Table):
     """The permitted uses of a column; all others are refused."""
 
-    type: ColumnType = Field(description="What the column holds. A float column can only be filtered.")
+    type: ColumnType = Field(description="The type of its values. A float column can only be filtered.")
     of: Text | None = Field(default=None, description="The column of the table that this one is computed from.")
     each: Annotated[
         Period | int | None,
@@ -232,9 +234,9 @@ class Column(Table):
         ),
     ] = Field(
         default=None,
-        description="Computed how: as the start of the hour, day, week or month, in UTC, or of a bin of such a width.",
+        description="The computation: the start of the hour, day, week or month, in UTC, or of the bin of this width.",
     )
-    group: bool = Field(default=False, description="True if it may be grouped by, and so name items.")
+    group: bool = Field(default=False, description="True if queries may group by it.")
     filter: bool = Field(default=False, description="True if filters (WHERE) may use it.")
     sum: Clip | None = Field(
         default=None, description="Allows SUM and AVG: each user's sum for an item is clipped to these bounds."
@@ -244,14 +246,14 @@ class Column(Table):
         default=None,
         ge=1,
         le=2**31,
-        description="The most labels of one user that are counted where only such columns are grouped by.",
+        description="The largest number of labels of one user that are counted, if all columns of GROUP BY have one.",
     )
 
     @field_validator("each")
     @classmethod
     def _check_each(cls, each: Period | int, info: ValidationInfo) -> Period | int:
         type_ = info.data.get("type")
-        kind = Derived("", "", each).kind
+        kind = Derived("", "", each).kind  # it depends on nothing but `each`
         if type_ is not None and KINDS[cast("ColumnType", type_)] is not kind:
             raise invalid(f"needs a column declared {next(name for name in KINDS if KINDS[name] is kind)}")
         return each
@@ -325,15 +327,18 @@ def _check_column_name(column: str, info: ValidationInfo) -> str:
 class EngineSettings(Table):
     """The settings of an engine, which several datasets may use."""
 
-    url: Url = Field(description="Its URL, such as postgresql://reader@db:5432/warehouse, without a password.")
+    url: Url = Field(description="The URL, such as postgresql://reader@db:5432/warehouse, without a password.")
     password_env: Variable | None = Field(
         default=None, description="The environment variable that holds the password, if the engine needs one."
     )
     timeout_seconds: int = Field(
-        default=60, ge=1, le=86_400, description="How long a query may take, and how long it may wait before that."
+        default=60, ge=1, le=86_400, description="The time limit of a query, and of its wait for a connection."
     )
     connections: int = Field(
-        default=4, ge=1, le=100, description="Queries that run at once; four times as many may wait."
+        default=4,
+        ge=1,
+        le=100,
+        description="The largest number of queries that run at once; four times as many may wait.",
     )
 
 
@@ -341,27 +346,32 @@ class Dataset(Table):
     """A table whose rows belong to users, and the permitted queries of it."""
 
     description: Text | None = Field(default=None, description="A description for analysts.")
-    engine: str | None = Field(default=None, description="The engine that holds it, one of those declared.")
+    engine: str | None = Field(default=None, description="The name of the declared engine that holds it.")
     source: Place | None = Field(
         default=None,
         validate_default=True,
-        description="Or its files: a path, a pattern or a URL. Relative paths start at the folder of the catalog.",
+        description="Its files, without an engine: a path, a pattern or a URL; relative to the folder of the catalog.",
     )
-    table: Text | None = Field(default=None, description="The table, with its schema; or the one of a DuckDB file.")
+    table: Text | None = Field(
+        default=None, description="The table: with its schema in an engine, or one of several in a DuckDB file."
+    )
     view: Statement | None = Field(
         default=None,
         validate_default=True,
-        description="Or a SELECT in place of a table. In it, the files of a source are called source.",
+        description="A SELECT in place of a table. It names the files of a source as source.",
     )
     user: Text = Field(description="The column that identifies users. It cannot be queried.")
     groups_per_user: int | None = Field(
-        default=None, ge=1, le=2**31, description="The most groups of one user that are counted, chosen at random."
+        default=None,
+        ge=1,
+        le=2**31,
+        description="The largest number of groups of one user that are counted; of more, random ones are.",
     )
     rows_per_group: int | None = Field(
         default=None,
         ge=1,
         le=2**31,
-        description="Allows COUNT(*): the most rows of one user counted in a group.",
+        description="Allows COUNT(*): the largest number of rows of one user that are counted in a group.",
     )
     missing_labels: Literal["drop", "keep"] = Field(
         default="drop", description="Rows without a label are left out (drop) or are a group of their own (keep)."
@@ -369,14 +379,16 @@ class Dataset(Table):
     data_version: Version | None = Field(
         default=None, description="The version of the data. The same query of the same version is free."
     )
-    retention_days: int | None = Field(default=None, ge=1, le=36_500, description="After how many days rows are gone.")
+    retention_days: int | None = Field(
+        default=None, ge=1, le=36_500, description="The number of days after which rows are deleted."
+    )
     head_limit_most: int | None = Field(default=None, ge=1, le=10_000_000, description="The largest head limit.")
     k_most: int | None = Field(default=None, ge=1, le=10_000_000, description="The largest k of a top k.")
     columns: Annotated[
         Mapping[Annotated[Text, AfterValidator(_check_column_name)], Column],
         Field(min_length=1),
         AfterValidator(frozen),
-    ] = Field(description="What may be queried of each column. Others do not exist for analysts.")
+    ] = Field(description="The permitted uses of each column. Other columns do not exist for analysts.")
 
     @field_validator("engine")
     @classmethod
@@ -447,6 +459,7 @@ class Dataset(Table):
 
     def groups_of(self, items: tuple[str, ...]) -> int | None:
         """Return the bound on the groups of one user that are counted when grouping by *items*, or None."""
+        # A user with a labels in one column and b in another is in at most a * b groups of both.
         each = [self.columns[item].groups_per_user for item in items]
         bounds = [self.groups_per_user, None if None in each or not each else math.prod(filter(None, each))]
         return min((bound for bound in bounds if bound is not None), default=None)
@@ -493,7 +506,7 @@ class Catalog(Table):
         default_factory=dict, validate_default=True, description="The engines that hold datasets, by name."
     )
     datasets: Annotated[Mapping[Name, Dataset], Field(min_length=1), AfterValidator(frozen)] = Field(
-        description="What analysts may query, by its name in FROM."
+        description="The datasets that analysts may query, by their names in FROM."
     )
 
     def find(self, name: str) -> str:

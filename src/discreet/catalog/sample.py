@@ -17,11 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import pyarrow as pa
-    from numpy.typing import NDArray
 
-    from discreet.catalog.model import Catalog, Column, Dataset, Label
+    from discreet.catalog.model import Catalog, Column, Dataset
     from discreet.engines.base import Engine
-    from discreet.head_request import Period
 
 SAMPLE_MOST = 10_000
 """The largest number of rows in a sample."""
@@ -48,7 +46,11 @@ def sample(dataset: Dataset, rows: int) -> pa.Table:
     for name, about in dataset.columns.items():
         columns[name] = made[about.of or name]
         if about.each is not None:
-            starts = [_start_of_period(value, about.each) for value in columns[name].to_pylist()]
+            values = columns[name].to_pylist()
+            if isinstance(about.each, int):  # bins of decimals, too, begin at whole numbers
+                values = [math.floor(value) for value in values]
+            # the period or bin that contains a value is the only one between that value and itself
+            starts = [next(starts_between(value, value, about.each)) for value in values]
             columns[name] = pa.array(starts, pa.timestamp("us") if about.kind is Kind.TIMESTAMP else None)
     return pa.table(columns)
 
@@ -69,7 +71,10 @@ def made_up_table(dataset: Dataset, rows: int) -> pa.Table:
         kind = uses[source].kind if source in uses else Kind.TIMESTAMP if Kind.TIMESTAMP in kinds else about.kind
         values = [_value_of_kind(value, kind) for value in _column_values(name, about)]
         type_ = pa.timestamp("us") if kind is Kind.TIMESTAMP else None
-        table[source] = pa.array([values[rank] for rank in _ranks(name, len(values), rows)], type_)
+        # Log-uniform ranks from 0: those from n to 2 n are as likely as those from 2 n to 4 n, as items often are.
+        draws = np.random.default_rng(zlib.crc32(name.encode())).random(rows)
+        ranks = np.minimum(((len(values) + 1.0) ** draws).astype(np.int64) - 1, len(values) - 1)
+        table[source] = pa.array([values[rank] for rank in ranks], type_)
     return pa.table(table)
 
 
@@ -99,12 +104,6 @@ _WIDTHS: Mapping[Any, int] = {None: 0, "hour": 1, "day": 2, "week": 3, "month": 
 """Periods by length. Values are made up for the finest computed column of a source; coarser ones follow from it."""
 
 
-def _start_of_period(value: Any, each: Period | int) -> Label:  # noqa: ANN401 - of a column
-    """Return the start of the period or bin that contains a value."""
-    whole = math.floor(value) if isinstance(each, int) else value
-    return next(starts_between(whole, whole, each))
-
-
 def _value_of_kind(value: Any, kind: Kind) -> Any:  # noqa: ANN401 - of a column
     """Return a label of a computed column as a value of the column it is computed from."""
     if kind is Kind.TIMESTAMP and not isinstance(value, datetime.datetime):
@@ -114,17 +113,13 @@ def _value_of_kind(value: Any, kind: Kind) -> Any:  # noqa: ANN401 - of a column
     return {Kind.DECIMAL: Decimal, Kind.FLOAT: float}.get(kind, lambda same: same)(value)
 
 
-def _ranks(name: str, values: int, rows: int) -> NDArray[np.int64]:
-    """Return a log-uniform rank from 0 for each row: ranks from n to 2 n are as likely as from 2 n to 4 n."""
-    draws = np.random.default_rng(zlib.crc32(name.encode())).random(rows)
-    return np.minimum(((values + 1.0) ** draws).astype(np.int64) - 1, values - 1)
-
-
 def _column_values(name: str, about: Column) -> list[Any]:
     """Return the values of a column, the most frequent first."""
     if isinstance(about.domain, tuple):
         return list(about.domain)
-    low, high = (Decimal(0), Decimal(VALUES)) if about.sum is None else map(_decimal, (about.sum.low, about.sum.high))
+    low, high = Decimal(0), Decimal(VALUES)
+    if about.sum is not None:
+        low, high = (Decimal(of.numerator) / of.denominator for of in (about.sum.low, about.sum.high))
     numbers = [low + (high - low) * place / VALUES for place in range(VALUES)]
     width = about.each if isinstance(about.each, int) else 1
     made: dict[Kind, list[Any]] = {
@@ -143,7 +138,3 @@ def _first_day(about: Column, place: int) -> int:
     if about.each == "month":
         return (0, 31, 59)[place % 3]
     return place // 7 * 7 + 4 if about.each == "week" else place
-
-
-def _decimal(bound: Any) -> Decimal:  # noqa: ANN401 - a fraction
-    return Decimal(bound.numerator) / Decimal(bound.denominator)

@@ -44,9 +44,9 @@ def accounts(**options: Any) -> None:
 
 @admin.command("open")
 @click.argument("account")
-@click.option("--parent", help="The account that is charged too; it never changes.")
+@click.option("--parent", help="The parent account, which is charged too; it never changes.")
 @_limited
-@click.option("--days", type=int, help="Charges stop counting after so many days: how long the data is kept.")
+@click.option("--days", type=int, help="Days after which a charge stops counting, as many as the data is kept.")
 @_changing
 def open_account(
     account: str, parent: str | None, epsilon: float, delta: str, days: int | None, **options: Any
@@ -155,7 +155,7 @@ def _send(options: dict[str, Any], method: str, path: str, body: dict[str, Any] 
 
     headers = {"Authorization": f"Bearer {find_key(None, options['key_file'], os.environ)}"}
     parameters = {}
-    if "reason" in options:
+    if "reason" in options:  # a change; DELETE has no body, so its reason is in the URL
         headers["Idempotency-Key"] = secrets.token_hex(16)
         parameters = {"reason": options["reason"]} if body is None else {}
         body = None if body is None else {**body, "reason": options["reason"]}

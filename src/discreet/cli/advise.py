@@ -36,14 +36,14 @@ _QUESTIONS = {
     type=float,
     default=0.12,
     show_default=True,
-    help="Chance that averaging may have.",
+    help="Largest probability that averaging reveals a count.",
 )
 @click.option(
     "--leak-chance",
     type=float,
     default=1e-8,
     show_default=True,
-    help="Chance that an item of one user shows.",
+    help="Largest probability that an item of a single user is released.",
 )
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("--plot", metavar="FILE", help="Draw epsilon against the information budget: .png, .svg or .pdf.")

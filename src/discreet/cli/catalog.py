@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
 
 import click
-
-if TYPE_CHECKING:
-    from discreet.catalog.loader import Finding
 
 
 @click.group()
@@ -28,7 +24,13 @@ def check(context: click.Context, file: str, datasets: tuple[str, ...], form: st
     FILE is the catalog; without a DATASET, all of its datasets are checked. Prints a line for each check, and no
     data. Exit code 2 if there is a mistake.
     """
-    found = _findings(file, datasets)
+    from discreet.catalog import checks
+    from discreet.catalog.loader import CatalogError, load_catalog
+
+    try:
+        found = checks.check(load_catalog(file), datasets, environment=os.environ)
+    except CatalogError as error:  # each mistake of the file is a line like those of checks
+        found = list(error.mistakes)
     if form == "json":
         click.echo(
             json.dumps([{"place": f.place, "ok": f.mistake is None, "mistake": f.mistake} for f in found], indent=2)
@@ -38,17 +40,6 @@ def check(context: click.Context, file: str, datasets: tuple[str, ...], form: st
             place = "" if finding.place else f"{file}: "
             click.echo(f"{'mistake' if finding.mistake else 'ok':<9}{place}{finding}")
     context.exit(2 if any(finding.mistake for finding in found) else 0)
-
-
-def _findings(file: str, datasets: tuple[str, ...]) -> list[Finding]:
-    from discreet.catalog.checks import check
-    from discreet.catalog.loader import CatalogError, load_catalog
-
-    try:
-        loaded = load_catalog(file)
-    except CatalogError as error:
-        return list(error.mistakes)
-    return check(loaded, datasets, environment=os.environ)
 
 
 @catalog.command()
@@ -66,7 +57,7 @@ def schema() -> None:
 @catalog.command()
 @click.argument("source")
 @click.option("--user", required=True, metavar="COL", help="The column that identifies the user of a row.")
-@click.option("--table", metavar="NAME", help="Which table of an engine, or of a DuckDB file.")
+@click.option("--table", metavar="NAME", help="The table, of an engine or of a DuckDB file with several.")
 @click.option("--password-env", metavar="NAME", help="The environment variable that holds the engine's password.")
 def init(source: str, user: str, table: str | None, password_env: str | None) -> None:
     """Print a draft of a catalog for a table.

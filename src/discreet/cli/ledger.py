@@ -36,7 +36,7 @@ _FIELDS = (
 
 _store_options = options_of(
     click.option("--config", metavar="FILE", help="Settings of the service.  [default: discreet.toml]"),
-    click.option("--store", metavar="URL", help="Its store, instead of the settings: sqlite:FILE or postgresql://..."),
+    click.option("--store", metavar="URL", help="The store, instead of settings: sqlite:FILE or postgresql://..."),
     click.option(
         "--password-env", metavar="NAME", help="The environment variable that holds the password of the store."
     ),
@@ -50,20 +50,22 @@ def ledger() -> None:
 
 @ledger.command()
 @_store_options
-@click.option("--archive", "archives", multiple=True, metavar="FILE", help="Lines that prune removed; give every file.")
+@click.option(
+    "--archive", "archives", multiple=True, metavar="FILE", help="A file of lines that prune removed; give all of them."
+)
 def verify(archives: Sequence[str], **where: str | None) -> None:
     """Verify all lines and balances, and compare the end with the checkpoint.
 
     Reads the whole ledger, computes every balance from it, and compares its end with the signed checkpoint. Exit code 3
-    if something was changed. Lines that prune removed are read from the archives; without archives, the check starts
-    from their sums, whose hash is in the ledger.
+    if something was changed, or if the checkpoint is missing, so that a rollback cannot be excluded. Lines that prune
+    removed are read from the archives; without archives, the check starts from their sums, whose hash is in the ledger.
     """
     with _open_store(**where) as (store, checkpointer):
         verified = store.verify([_archived(Path(file)) for file in archives])
         if checkpointer is not None:
             checkpointer.check(store)
     vouched = (
-        "its end is not checked: there are no checkpoints"
+        "its end is not checked, so a rollback cannot be excluded: there are no checkpoints"
         if checkpointer is None
         else "its end is that of the last checkpoint"
     )
@@ -75,7 +77,7 @@ def verify(archives: Sequence[str], **where: str | None) -> None:
 @ledger.command()
 @_store_options
 @click.option("--account", metavar="NAME", help="Only lines that name this account.")
-@click.option("--last", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="How many lines.")
+@click.option("--last", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="Number of lines.")
 def show(account: str | None, last: int, **where: str | None) -> None:
     """Print the last lines.
 
@@ -84,7 +86,10 @@ def show(account: str | None, last: int, **where: str | None) -> None:
     with _open_store(**where) as (store, _):
         lines = [line for line in _all_lines(store) if account is None or _mentions(line[1], account)]
     for chain, line in sorted(lines, key=lambda found: found[1].time)[-last:]:
-        click.echo(_format_line(chain, line))
+        act = " ".join(str(line.detail[name]) for name in ("actor", "reason") if name in line.detail)
+        changes = "; ".join(f"{c.account} {c.part} {c.rho:+.4g} {c.delta:+.4g}" for c in line.changes)
+        fields = (line.time[:19], f"{f'{chain}:{line.seq}':>8}", f"{line.kind:<8}", act, changes)
+        click.echo("  ".join(field for field in fields if field))
 
 
 @ledger.command()
@@ -143,6 +148,36 @@ def prune(config: str, before: datetime, archive: str, reason: str, *, force: bo
     click.echo(f"{removed:,} lines are in {archive}, and no longer in the store")
 
 
+@ledger.command()
+@click.option("--config", default="discreet.toml", show_default=True, metavar="FILE", help="Settings of the service.")
+@click.option("--reason", required=True, help="Recorded in the ledger.")
+def accept(config: str, reason: str) -> None:
+    """Accept a ledger that has no checkpoint.
+
+    A service does not start without the file of checkpoints, because its store may be an older copy, with budget that
+    was spent since. This verifies the ledger, records in it that the store was accepted as it is, and writes the first
+    checkpoint. If the store is SQLite, stop the service first. To go on with a store that is older than its last
+    checkpoint, rename the file of checkpoints before.
+    """
+    require_service()
+    from discreet.budget.model import AdminAction
+    from discreet.service.settings import load_settings
+    from discreet.service.stores import checkpointer_of, open_store, utc_now
+
+    settings = load_settings(config)
+    checkpointer = checkpointer_of(settings.checkpoints)
+    if settings.checkpoints is None or checkpointer is None:
+        raise InputError("the settings have no section checkpoints, so there is nothing to accept")
+    name = settings.checkpoints.file.name
+    if checkpointer.file.latest() is not None:
+        raise InputError(f"{name!r} has a checkpoint, with which the store is compared, so there is nothing to accept")
+    with contextlib.closing(open_store(settings.store, os.environ, utc_now)) as store:
+        lines = store.verify().lines
+        store.note(AdminAction("discreet", reason), {"what": "accept the ledger without a checkpoint"})
+        checkpointer.begin(store)
+    click.echo(f"accepted: {lines:,} lines, as they are; {name!r} has the first checkpoint")
+
+
 @contextlib.contextmanager
 def _open_store(
     config: str | None, store: str | None, password_env: str | None
@@ -169,9 +204,13 @@ def _all_lines(store: BudgetStore | LedgerFile) -> Iterator[tuple[int, LedgerLin
 
 
 def _with_chain(line: Line) -> tuple[int, LedgerLine]:
+    from discreet.budget.errors import LedgerBroken
     from discreet.wire.administration import ledger_line_of
 
-    return line.chain, ledger_line_of(line)
+    try:
+        return line.chain, ledger_line_of(line)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # of a value that is damaged
+        raise LedgerBroken("a line cannot be read", line.chain, line.seq) from None
 
 
 def _archived(file: Path) -> Iterator[Line]:
@@ -196,13 +235,6 @@ def _mentions(line: LedgerLine, account: str) -> bool:
     return account == named or any(change.account == account for change in line.changes)
 
 
-def _format_line(chain: int, line: LedgerLine) -> str:
-    act = " ".join(str(line.detail[name]) for name in ("actor", "reason") if name in line.detail)
-    changes = "; ".join(f"{c.account} {c.part} {c.rho:+.4g} {c.delta:+.4g}" for c in line.changes)
-    place = f"{chain}:{line.seq}"
-    return "  ".join(part for part in (f"{line.time[:19]}", f"{place:>8}", f"{line.kind:<8}", act, changes) if part)
-
-
 def _as_json(lines: Iterable[tuple[int, LedgerLine]]) -> Iterator[str]:
     for chain, line in lines:
         yield json.dumps({"chain": chain, **line.model_dump()}, ensure_ascii=False) + "\n"
@@ -213,45 +245,40 @@ def _as_csv(lines: Iterable[tuple[int, LedgerLine]]) -> Iterator[str]:
     writer = csv.DictWriter(text, _FIELDS, lineterminator="\n")
     writer.writeheader()
     for chain, line in lines:
-        for row in _csv_rows(chain, line):
-            writer.writerow(row)
+        shared = {
+            "chain": chain,
+            "seq": line.seq,
+            "time": line.time,
+            "kind": line.kind,
+            "reservation": line.reservation,
+            "actor": line.detail.get("actor"),
+            "reason": line.detail.get("reason"),
+            "detail": json.dumps(line.detail, ensure_ascii=False),
+            "hash": line.hash,
+        }
+        changes: list[dict[str, Any]] = [change.model_dump() for change in line.changes]
+        for change in changes or [{}]:  # a line without changes has a row, too
+            writer.writerow(shared | change)
         yield text.getvalue()
+        # One line at a time: a ledger may be larger than the memory.
         text.seek(0)
         text.truncate()
     yield text.getvalue()
-
-
-def _csv_rows(chain: int, line: LedgerLine) -> Iterator[dict[str, Any]]:
-    """Yield a CSV row for each change of a line; a single row if it has no changes."""
-    shared = {
-        "chain": chain,
-        "seq": line.seq,
-        "time": line.time,
-        "kind": line.kind,
-        "reservation": line.reservation,
-        "actor": line.detail.get("actor"),
-        "reason": line.detail.get("reason"),
-        "detail": json.dumps(line.detail, ensure_ascii=False),
-        "hash": line.hash,
-    }
-    changes: list[dict[str, Any]] = [change.model_dump() for change in line.changes]
-    for change in changes or [{}]:
-        yield shared | change
-
-
-def _write(path: Path, parts: Iterable[str]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        for part in parts:
-            file.write(part)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _write_durably(path: Path, parts: Iterable[str]) -> None:
     """Write a file atomically and flush it and its folder to disk."""
     from discreet.release.result import write_atomically
 
-    write_atomically(path, lambda part: _write(part, parts))
+    def write(temporary: Path) -> None:
+        with temporary.open("w", encoding="utf-8", newline="") as file:
+            for part in parts:
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+
+    write_atomically(path, write)
+    # The content is on disk; the name is only after this.
     folder = os.open(path.resolve().parent, os.O_RDONLY)
     try:
         os.fsync(folder)

@@ -74,7 +74,11 @@ shared_options = options_of(
 )
 k_option = click.option("-k", "k", type=int, help="How many items at most.  [default: 10]")
 relative_error_option = click.option(
-    "--relative-error", default="0.1", show_default=True, metavar="FLOAT", help="What most counts should stay within."
+    "--relative-error",
+    default="0.1",
+    show_default=True,
+    metavar="FLOAT",
+    help="Relative error that most counts stay within.",
 )
 
 

@@ -74,10 +74,14 @@ class Output:
 
     def write(self, release: Release) -> None:
         """Write the release, the plot and the notes."""
-        if self.output is not None:
-            self._write_file(release, self.output)
-        else:
+        if self.output is None:
             click.echo(self._text(release), nl=False)
+        elif self.form == "parquet":
+            release.to_parquet(self.output)
+        else:
+            from discreet.release.result import write_text
+
+            write_text(self._text(release), self.output)
         if self.plot is not None:
             release.plot(self.plot)
         if not self.quiet:
@@ -105,14 +109,6 @@ class Output:
             click.echo(text, nl=False)
         else:
             write_text(text, self.output)
-
-    def _write_file(self, release: Release, path: Path) -> None:
-        if self.form == "parquet":
-            release.to_parquet(path)
-        else:
-            from discreet.release.result import write_text
-
-            write_text(self._text(release), path)
 
     def _text(self, release: Release) -> str:
         match self.form:
@@ -153,6 +149,7 @@ def check_writable(path: Path, *, force: bool) -> None:
     if not path.parent.is_dir():
         raise InputError(f"there is no folder {str(path.parent)!r} to write {path.name!r} into")
     try:
+        # Permissions alone do not show that a file system is read-only or that root may write.
         tempfile.TemporaryFile(dir=path.parent).close()
     except OSError:
         raise InputError(f"the folder {str(path.parent)!r} does not allow writing {path.name!r}") from None
@@ -185,7 +182,7 @@ class Progress:
 
     def __call__(self, share: float) -> None:
         """Show that *share* of the work is done."""
-        if not self._shown or time.monotonic() - self._start < 1:
+        if not self._shown or time.monotonic() - self._start < 1:  # most queries end before a bar is of use
             return
         if self._bar is None:
             self._bar = click.progressbar(length=1000, label=self._label, file=sys.stderr)

@@ -47,7 +47,9 @@ _query_options = options_of(
     click.option("--delta", metavar="FLOAT", help="Delta of the release."),
     click.option("--epsilon-per", metavar="FLOAT", help="Epsilon of one unit of information, instead of --epsilon."),
     click.option("--information", type=int, metavar="N", help="The most units of information, without LIMIT."),
-    click.option("--relative-error", metavar="FLOAT", help="What most counts should stay within, without LIMIT."),
+    click.option(
+        "--relative-error", metavar="FLOAT", help="Relative error that most counts stay within, without LIMIT."
+    ),
     mechanism_option("auto|gumbel|laplace|stable|pcr"),
     click.option(
         "--noise", type=click.Choice(["gaussian", "laplace"]), help="Kind of noise; by default that of smaller error."

@@ -253,7 +253,11 @@ def plan_as_text(plan: Plan) -> str:
         "reads": f"the {plan.request.limit + 1:,} largest counts, no others",
     }
     if plan.reads_pairs:
-        lines["reads"] = "noisy counts of users, and weighted sums over users, of all items"
+        sums = "noisy counts of users, and weighted sums over users, of all items"
+        lines["reads"] = sums
+        if plan.query.k is not None and plan.request.limit > 0:  # without a head limit no head is read first
+            counts = f"the {plan.request.limit + 1:,} largest counts"
+            lines["reads"] = f"{counts}; if count {plan.query.k:,} does not stand out, also {sums}"
         lines["standard error"] = f"{expected.std_error_least:,.3g} or more; it depends on how many items users have"
     if expected.std_error_least is not None and expected.std_error_most is not None:
         least, most = f"{expected.std_error_least:,.3g}", f"{expected.std_error_most:,.3g}"

@@ -80,7 +80,7 @@ def _announce(url: str) -> None:
 @click.option("--catalog", metavar="FILE", help="Serve this catalog, instead of example data.")
 @click.option("--store", metavar="URL", help="Keep budgets in this empty PostgreSQL database, instead of a file.")
 @click.option("--password-env", metavar="NAME", help="The environment variable that holds its password.")
-@click.option("--force", is_flag=True, help="Rename existing files.")
+@click.option("--force", is_flag=True, help="Replace existing files, which are renamed.")
 def init(folder: str, *, catalog: str | None, store: str | None, password_env: str | None, force: bool) -> None:
     """Set up a budget service.
 
@@ -187,7 +187,7 @@ def admin(config: str, reason: str) -> None:
     made, record = make_key("admin", None, time.time_ns() // 1_000, secrets.token_bytes)
     try:
         store = open_store(settings.store, os.environ, utc_now)
-    except StoreInUse:
+    except StoreInUse:  # one process may open an SQLite store, so the service itself has to add the key
         if settings.store.file is None:
             raise
         write_key_file(settings.store.file, made, record, reason)

@@ -408,15 +408,16 @@ def _statement_body(text: str, options: Options, *, rehearse: bool = False) -> b
 
 
 def _body(fields: dict[str, Any], options: Options) -> bytes:
-    given = {name: _plain(value) for name, value in options.items() if value is not None}
+    # JSON has no fractions; as text, the service takes them exactly
+    given = {
+        name: str(value) if isinstance(value, Fraction) else value
+        for name, value in options.items()
+        if value is not None
+    }
     try:
         return json.dumps(fields | given).encode()
     except (TypeError, ValueError, RecursionError):
         raise InputError("a query can hold text, numbers, true, false, null, lists and objects only") from None
-
-
-def _plain(value: object) -> object:
-    return str(value) if isinstance(value, Fraction) else value
 
 
 KEY_VARIABLE = "DISCREET_KEY"
@@ -436,16 +437,17 @@ def find_key(key: str | None, key_file: str | Path | None, environment: Mapping[
     if key is not None and key_file is not None:
         raise InputError("give the key or the file that holds it, not both")
     if key is not None:
-        return _check_key(key, "the key")
+        return _check_key(key, "the argument key")
     if key_file is not None:
-        return _check_key(read_secret(Path(key_file), "key").decode("latin-1"), f"what is in {str(key_file)!r}")
+        secret = read_secret(Path(key_file), "key").decode("latin-1")  # a key of other characters is refused next
+        return _check_key(secret, f"the content of {str(key_file)!r}")
     if KEY_VARIABLE in environment:
-        return _check_key(environment[KEY_VARIABLE], f"what is in {KEY_VARIABLE}")
+        return _check_key(environment[KEY_VARIABLE], f"the value of {KEY_VARIABLE}")
     raise InputError(f"a service needs a key: give one, name a file that holds it, or set {KEY_VARIABLE}")
 
 
 def _check_key(key: str, what: str) -> str:
     key = key.strip()
     if not 0 < len(key) <= KEY_LONGEST or not key.isascii() or not key.isprintable() or " " in key:
-        raise InputError(f"{what} is not a key: a key is one word of printable ASCII characters")
+        raise InputError(f"{what} is not a valid key: a key is one word of printable ASCII characters")
     return key

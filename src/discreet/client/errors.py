@@ -34,7 +34,7 @@ from discreet.errors import (
     WhereError,
 )
 from discreet.values import Cost, exact
-from discreet.wire.problems import PROBLEM_TYPE, Problem
+from discreet.wire.problems import KINDS, PROBLEM_TYPE, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,13 +45,19 @@ if TYPE_CHECKING:
 class Unauthorized(InputError):
     """The key is wrong, it expired, or it was revoked."""
 
+    problem = KINDS["unauthorized"]
+
 
 class Forbidden(InputError):
     """The key is valid, but another role is needed."""
 
+    problem = KINDS["forbidden"]
+
 
 class NotFound(InputError):
     """The name does not exist or is hidden from this key; the service does not say which."""
+
+    problem = KINDS["not-found"]
 
 
 class Suspended(InputError):
@@ -60,6 +66,8 @@ class Suspended(InputError):
     Attributes:
         until: when the suspension ends, or None if the service does not say.
     """
+
+    problem = KINDS["suspended"]
 
     def __init__(self, message: str, until: datetime | None) -> None:
         self.until = until
@@ -72,6 +80,8 @@ class Busy(InputError):
     Attributes:
         retry_after: seconds after which to retry, or None if the service does not say.
     """
+
+    problem = KINDS["too-many-requests"]  # and "in-flight"
 
     def __init__(self, message: str, retry_after: float | None) -> None:
         self.retry_after = retry_after
@@ -116,14 +126,9 @@ class ServiceError(DiscreetError):
 
 
 _PLAIN: Mapping[str, type[DiscreetError]] = {
-    "unauthorized": Unauthorized,
-    "forbidden": Forbidden,
-    "not-found": NotFound,
-    "engine-unavailable": EngineUnreachable,
-    "engine-failed": EngineError,
-    "engine-timeout": EngineTimeout,
-    "data-changed": EngineError,
-}
+    each.problem.slug: each
+    for each in (Unauthorized, Forbidden, NotFound, EngineUnreachable, EngineError, EngineTimeout)
+} | {"data-changed": EngineError}
 """Errors that hold a message only, by the problem's slug."""
 
 
@@ -143,25 +148,22 @@ def error_of(problem: Problem, retry_after: float | None) -> DiscreetError:
     Args:
         retry_after: seconds to wait, from the header Retry-After, or None.
     """
-    error = _error(problem, retry_after)
-    error.add_note(f"in the log of the service: request {problem.request_id}")
-    return error
-
-
-def _error(problem: Problem, retry_after: float | None) -> DiscreetError:
     detail = problem.detail
     match problem.slug:
         case "malformed":
-            return _malformed(problem)
+            error = _malformed(problem)
         case "budget-short":
-            return _budget_short(problem)
+            error = _budget_short(problem)
         case "suspended":
-            return Suspended(detail, _moment(problem.until))
+            error = Suspended(detail, _moment(problem.until))
         case "too-many-requests" | "in-flight":
-            return Busy(detail, retry_after)
-    if problem.slug in _PLAIN:
-        return _PLAIN[problem.slug](detail)
-    return InputError(detail) if 400 <= problem.status < 500 else ServiceError(detail, problem.status)
+            error = Busy(detail, retry_after)
+        case slug if slug in _PLAIN:
+            error = _PLAIN[slug](detail)
+        case _:  # also the kinds of a newer service
+            error = InputError(detail) if 400 <= problem.status < 500 else ServiceError(detail, problem.status)
+    error.add_note(f"in the log of the service: request {problem.request_id}")
+    return error
 
 
 def _malformed(problem: Problem) -> DiscreetError:
@@ -178,26 +180,16 @@ def _budget_short(problem: Problem) -> DiscreetError:
         return BudgetExceeded(problem.detail)
     fits = {} if problem.fits is None else problem.fits.model_dump(exclude_none=True)
     needed, left, resets_at = cost_of(problem.needed), cost_of(problem.left), _moment(problem.resets_at)
-    return BudgetShort(
-        _shortage(problem.account, needed, left, fits, resets_at),
-        account=problem.account,
-        needed=needed,
-        left=left,
-        resets_at=resets_at,
-        fits=fits,
-    )
-
-
-def _shortage(account: str, needed: Cost, left: Cost, fits: Mapping[str, float], resets_at: datetime | None) -> str:
-    """Return the message of a `BudgetShort`: cost, balance, what would fit, and when the next charge expires."""
     parts = {"rho": (needed.rho, left.rho), "delta": (needed.delta, left.delta)}
     short = {name: part for name, part in parts.items() if part[0] > part[1]} or parts
     costs = " and ".join(f"{name} = {float(cost):.3g}" for name, (cost, _) in short.items())
     rests = " and ".join(f"{float(rest):.3g}" for _, rest in short.values())
-    said = f"the answer could cost {costs}, but account {account!r} has only {rests} left"
+    message = f"the answer could cost {costs}, but account {problem.account!r} has only {rests} left"
     if fits:
-        said += f"; {' or '.join(f'{name} = {most:.4g}' for name, most in fits.items())} would still fit"
-    return said if resets_at is None else f"{said}; some comes back at {resets_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+        message += f"; {' or '.join(f'{name} = {most:.4g}' for name, most in fits.items())} would still fit"
+    if resets_at is not None:
+        message += f"; some comes back at {resets_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    return BudgetShort(message, account=problem.account, needed=needed, left=left, resets_at=resets_at, fits=fits)
 
 
 def cost_of(spend: Spend) -> Cost:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from discreet.client.errors import read_problem
+from discreet.wire.problems import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,8 +29,6 @@ LONGEST_SECONDS = 30.0
 """The longest pause if the service sends no Retry-After."""
 
 _TRANSIENT = frozenset({502, 503, 504})
-_FREE = frozenset({"engine-unavailable", "store-unavailable"})
-"""Problems with a status in `_TRANSIENT` that are not charged, because no data was read."""
 
 
 def pause_before_next(reply: Reply | NoReply, failures: int, waits: int, retries: int, chance: float) -> float | None:
@@ -44,6 +43,7 @@ def pause_before_next(reply: Reply | NoReply, failures: int, waits: int, retries
     if not reply.waits and not (reply.failed and failures <= retries):
         return None
     doublings = (waits if reply.waits else failures) - 1
+    # The exponent is bounded because 2.0 ** 1024 overflows, and a wait has no maximum number of repetitions.
     own = min(FIRST_SECONDS * 2.0 ** min(doublings, 20), LONGEST_SECONDS)
     if reply.retry_after is None:
         return own * (0.5 + chance / 2)
@@ -56,9 +56,10 @@ def read_retry_after(headers: Mapping[str, str]) -> float | None:
     A date is compared with the header Date of the reply, so that the clocks need not agree.
     """
     value = headers.get("retry-after", "").strip()
-    if value.isascii() and value.isdigit() and len(value) <= 9:
+    if value.isascii() and value.isdigit() and len(value) <= 9:  # isdigit() alone accepts "²"
         return float(value)
     try:
+        # TypeError: one of the dates has the zone -0000, and the other has a zone, so they cannot be subtracted.
         then, now = (email.utils.parsedate_to_datetime(text) for text in (value, headers.get("date", "")))
         return max((then - now).total_seconds(), 0.0)
     except (ValueError, TypeError):
@@ -121,16 +122,19 @@ class Reply:
     @property
     def waits(self) -> bool:
         """True if the service requires the client to wait, which is not a failure."""
-        return self.status == 429 or (self.status == 409 and self._slug == "in-flight")
+        return self.status == 429 or (self.status == 409 and self._is_free)
 
     @property
     def failed(self) -> bool:
         """True if the attempt failed and a retry may succeed."""
-        return self.status in _TRANSIENT and (self._slug is None or self._slug in _FREE)
+        # a proxy's own 502, 503 and 504 hold no problem
+        return self.status in _TRANSIENT and (self.problem is None or self._is_free)
 
     @property
-    def _slug(self) -> str | None:
-        return None if self.problem is None else self.problem.slug
+    def _is_free(self) -> bool:
+        """True if the problem is one that a retry may solve without another charge."""
+        kind = None if self.problem is None else KINDS.get(self.problem.slug)
+        return kind is not None and kind.retry_after is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,8 +82,17 @@ class Transport:
             failures, waits = failures + reply.failed, waits + reply.waits
             pause = pause_before_next(reply, failures, waits, self._retries, runtime.chance())
             if pause is None or runtime.clock() + pause >= deadline:
-                return self._require_success(reply)
+                break
             runtime.sleep(pause)
+        if isinstance(reply, NoReply):
+            raise ServiceError(reply.reason)
+        if reply.status == 200:
+            return reply
+        problem = reply.problem
+        if problem is None:
+            reason = f"{self.url} replied with HTTP status {reply.status} and is not a Discreet service"
+            raise ServiceError(reason, reply.status)
+        raise error_of(problem, reply.retry_after)
 
     def close(self) -> None:
         """Close the connections."""
@@ -103,6 +112,7 @@ class Transport:
                 parts = []
                 for part in response.iter_bytes():
                     parts.append(part)
+                    # httpx limits the pause before each part, not the whole reply
                     if self._runtime.clock() >= deadline:
                         return self._timed_out
                 return Reply(response.status_code, dict(response.headers), b"".join(parts))
@@ -113,6 +123,7 @@ class Transport:
         """Return the reason why there is no reply, without httpx's message, which could show parts of the request."""
         if isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout | httpx.PoolTimeout):
             return self._timed_out
+        # httpx wraps the error of the certificate several times, and has no class of its own for it
         cause: BaseException | None = error
         while cause is not None:
             if isinstance(cause, ssl.SSLCertVerificationError):
@@ -125,17 +136,6 @@ class Transport:
     @property
     def _timed_out(self) -> NoReply:
         return NoReply(f"no reply came from {self.url} within {self._timeout:g} seconds", final=True)
-
-    def _require_success(self, reply: Reply | NoReply) -> Reply:
-        if isinstance(reply, NoReply):
-            raise ServiceError(reply.reason)
-        if reply.status == 200:
-            return reply
-        problem = reply.problem
-        if problem is None:
-            reason = f"{self.url} replied with HTTP status {reply.status} and is not a Discreet service"
-            raise ServiceError(reason, reply.status)
-        raise error_of(problem, reply.retry_after)
 
 
 def check_url(url: str) -> httpx.URL:

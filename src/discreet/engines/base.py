@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from discreet.engines.sql import check_sum, quoted
 from discreet.errors import EngineBusy, EngineTimeout, InexactHead, InputError
-from discreet.head_request import TOTAL
+from discreet.head_request import TOTAL, naming_error
 from discreet.values import ExactHead
 
 if TYPE_CHECKING:
@@ -241,13 +241,13 @@ class SqlEngine(PooledEngine[_Connection], Generic[_Connection, _Statement]):
     def check(self, request: HeadRequest) -> None:
         with self._connection() as connection:
             self._ping(connection)
-            self._statement(connection, request, self._described(connection), _ANY_SEED).write()
+            self._prepared(connection, request, _ANY_SEED).write()
 
     def head(
         self, request: HeadRequest, *, seed: bytes = b"", progress: Callable[[float], None] | None = None
     ) -> ExactHead:
         with self._connection() as connection:
-            statement = self._statement(connection, request, self._described(connection), seed)
+            statement = self._prepared(connection, request, seed)
             return exact_head(self._run(connection, statement, progress), request)
 
     @property
@@ -260,9 +260,14 @@ class SqlEngine(PooledEngine[_Connection], Generic[_Connection, _Statement]):
     ) -> Iterator[UserItemPairs]:
         _check_pairs(request)
         with self._connection() as connection:
-            statement = self._statement(connection, request, self._described(connection), _ANY_SEED)
+            statement = self._prepared(connection, request, _ANY_SEED)
             with self._open_pairs(connection, statement, progress) as pairs:
                 yield pairs
+
+    def _prepared(self, connection: _Connection, request: HeadRequest, seed: bytes) -> _Statement:
+        columns = self._described(connection)
+        check_named(request, lambda name: columns[name].kind)
+        return self._statement(connection, request, columns, seed)
 
     def _described(self, connection: _Connection) -> Mapping[str, Column]:
         with self._describing:
@@ -321,6 +326,22 @@ def check_private_bounds(engine: Engine, summed: Summed) -> None:
         raise InputError(
             f"this engine cannot choose the bound of {summed.column!r} privately; declare its sum without private_bound"
         )
+
+
+def check_named(request: HeadRequest, kind: Callable[[str], Kind]) -> None:
+    """Refuse a request whose user or items are of a type that cannot tell them apart.
+
+    Args:
+        kind: returns the kind of a column of the table.
+
+    Raises:
+        InputError: a column has such a type.
+    """
+    derived = {made.name for made in request.derived}
+    for column in (request.user, *request.items):
+        wrong = None if column in derived else naming_error(column, kind(column), is_user=column == request.user)
+        if wrong is not None:
+            raise InputError(wrong)
 
 
 def check_names(names: Iterable[str], source: str) -> None:

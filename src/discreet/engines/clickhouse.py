@@ -17,7 +17,7 @@ from discreet.engines.base import SqlEngine, check_names, listing, run, typed_do
 from discreet.engines.http_connection import HttpConnection
 from discreet.engines.opening import parse_url
 from discreet.engines.pairs import SqlPairs
-from discreet.engines.sql import Column, HeadStatement, decimal_type, integer_type
+from discreet.engines.sql import Column, Columns, HeadStatement, decimal_type, integer_type
 from discreet.errors import DiscreetError, EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError
 from discreet.head_request import Kind
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from discreet.engines.opening import Url
-    from discreet.head_request import HeadRequest
+    from discreet.head_request import HeadRequest, Period
 
 SETTINGS = {
     # A query over a limit fails instead of dropping rows, even if an account or a profile says otherwise.
@@ -81,6 +81,10 @@ _KINDS = {
 }
 _WRAPPED = re.compile(r"(?:LowCardinality|Nullable)\((.*)\)")
 _MOST_DIGITS, _FINEST = 38, 6  # digits of a decimal, and of fractional seconds, in the Arrow types used
+_HOUR = 3_600_000_000
+_MICROSECONDS = {"hour": (_HOUR, 0), "day": (24 * _HOUR, 0), "week": (7 * 24 * _HOUR, -3 * 24 * _HOUR)}
+"""Length of each period of fixed length, and the start of one: 1969-12-29 was a Monday."""
+
 _MISSING_CODES = {"60", "81"}
 _TIMEOUT_CODE = "159"
 _REFUSED_CODES = {"192", "193", "194", "497", "516"}
@@ -153,7 +157,7 @@ class ClickHouseEngine(SqlEngine["ClickHouseClient", "ClickHouseStatement"]):
             raise InexactHead(f"ClickHouse {version} is not known to count exactly; versions from {OLDEST} on are")
         names = shown.column("name").to_pylist()
         check_names(names, self._name)
-        return dict(zip(names, map(column_of, shown.column("type").to_pylist()), strict=True))
+        return Columns(zip(names, map(column_of, shown.column("type").to_pylist()), strict=True))
 
     def _statement(
         self, connection: ClickHouseClient, request: HeadRequest, columns: Mapping[str, Column], seed: bytes
@@ -214,6 +218,13 @@ class ClickHouseStatement(HeadStatement):
 
     def constant(self, text: str, type_: str | None) -> str:
         return _literal(text) if type_ is None else f"CAST({_literal(text)} AS {type_})"
+
+    def start_of(self, moment: str, each: Period) -> str:
+        # date_trunc takes the last second of a period before 1970 for the next period, unless it has no fraction.
+        width, first = _MICROSECONDS["day" if each == "month" else each]
+        past = f"toUnixTimestamp64Micro({moment})"
+        start = f"fromUnixTimestamp64Micro({past} - positiveModulo({past} - {first}, {width}), 'UTC')"
+        return super().start_of(start, each) if each == "month" else start
 
     def moment(self, column: str) -> str:
         value, described = self.value(column), self.columns[column]

@@ -12,16 +12,10 @@ import duckdb
 
 from discreet.engines.base import SqlEngine, check_names, run, typed_domain
 from discreet.engines.duckdb_pairs import DuckDBPairs
-from discreet.engines.duckdb_source import (
-    Source,
-    files_version,
-    name_source,
-    open_source,
-    original_names,
-    prepare,
-)
-from discreet.engines.sql import Column, HeadStatement, decimal_type, integer_type
-from discreet.errors import EngineError, EngineUnreachable, InputError, UnfitData
+from discreet.engines.duckdb_source import Source, fingerprint, name_source, open_source, original_names, prepare
+from discreet.engines.sources import CHANGED
+from discreet.engines.sql import Column, Columns, HeadStatement, decimal_type, integer_type
+from discreet.errors import DiscreetError, EngineError, EngineUnreachable, InputError, UnfitData
 from discreet.head_request import Kind
 
 if TYPE_CHECKING:
@@ -48,6 +42,7 @@ _KINDS = {
     "TIMESTAMP_MS": Kind.TIMESTAMP,
     "TIMESTAMP_NS": Kind.TIMESTAMP,
     "TIMESTAMP WITH TIME ZONE": Kind.TIMESTAMP,
+    "TIMESTAMPTZ_NS": Kind.TIMESTAMP,
     "DECIMAL": Kind.DECIMAL,
     "FLOAT": Kind.FLOAT,
     "DOUBLE": Kind.FLOAT,
@@ -61,7 +56,6 @@ _READ_AS = {
 }
 """For files without types, the type that text is cast to, by the kind of the constant in the comparison."""
 
-_CHANGED = "{} has changed since it was opened; open it again"
 _AS_TEXT = {"ENUM", "UUID", "HUGEINT", "UHUGEINT"}
 
 
@@ -88,6 +82,10 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         view: a SELECT of the data owner, in which files and frames are called source.
         timeout_seconds: time limit of a query, or None.
 
+    Attributes:
+        checked_fingerprint: the fingerprint of the source that was opened, from before its checks; None for a frame.
+            A source with another one is refused.
+
     Raises:
         InputError: the source does not exist, or cannot be read.
     """
@@ -105,14 +103,31 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         self._database = duckdb.connect(config={"temp_directory": spill, "scheduler_process_partial": "true"})
         self._close = weakref.finalize(self, _close, self._database, spill)
         _configure(self._database)
-        self._source = open_source(self._database, source, table, view)
         self._seconds = timeout_seconds
-        self._described_version: tuple[str | None, Mapping[str, Column] | None] = None, None
+        self.checked_fingerprint = fingerprint(source)
+        self._place = None if self.checked_fingerprint is None else source
+        self._source = open_source(self._database, source, table, view)
+        self._check_unchanged(InputError)  # the next check of a file that changed meanwhile must not be a query's
         super().__init__(self._source.identity)
 
+    @staticmethod
+    def fingerprint(source: Any) -> str | None:  # noqa: ANN401 - as in the constructor
+        """Return a public text that changes whenever the files of *source* change; None for a frame.
+
+        Raises:
+            InputError: there is no such file.
+            OSError: a file cannot be reached.
+        """
+        return fingerprint(source)
+
     def data_version(self) -> str | None:
-        """Return the paths of the files and the times of their last changes, or None without files."""
-        return files_version(self._source.files) or None
+        """Return the fingerprint of the files, of before they were checked; None for a frame or a view.
+
+        Raises:
+            EngineUnreachable: the files have changed since.
+        """
+        self._check_unchanged(EngineUnreachable)
+        return None if self._source.is_view else self.checked_fingerprint
 
     def fetch(self, statement: str) -> pa.Table:
         with self._connection() as connection:
@@ -123,6 +138,39 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         super().close()
         self._close()
 
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Yield a connection; refuse the source before and after its use if it is not the one that was checked.
+
+        Raises:
+            EngineUnreachable: the source changed before. It is not checked again, because its rows would then decide
+                whether a request fails.
+            EngineError: the source changed while the connection was used, whatever else happened.
+        """
+        self._check_unchanged(EngineUnreachable)
+        try:
+            with super()._connection() as connection:
+                yield connection
+        except Exception:
+            self._check_unread()
+            raise
+        self._check_unread()
+
+    def _check_unread(self) -> None:
+        if not self._source.held:
+            self._check_unchanged(EngineError)
+
+    def _check_unchanged(self, kind: type[DiscreetError]) -> None:
+        """Raise *kind* if the source no longer has the fingerprint that it had before it was checked."""
+        if self.checked_fingerprint is None:
+            return
+        try:
+            changed = self.fingerprint(self._place) != self.checked_fingerprint
+        except (InputError, OSError):
+            changed = True
+        if changed:
+            raise kind(CHANGED.format(self._source.name)) from None
+
     def _connect(self) -> duckdb.DuckDBPyConnection:
         connection = self._database.cursor()
         try:
@@ -130,34 +178,11 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
             prepare(connection, self._source)
         except duckdb.Error:
             connection.close()
-            raise EngineUnreachable(_CHANGED.format(self._source.name)) from None
+            raise EngineUnreachable(CHANGED.format(self._source.name)) from None
         return connection
 
     def _ping(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Raise `EngineUnreachable` if the files changed after they were checked at opening.
-
-        They are not checked again here, because their rows would then decide whether a request fails.
-        """
-        del connection
-        if self._source.read_version is None:
-            return
-        try:
-            changed = files_version(self._source.files) != self._source.read_version
-        except OSError:
-            changed = True
-        if changed:
-            raise EngineUnreachable(_CHANGED.format(self._source.name))
-
-    def _described(self, connection: duckdb.DuckDBPyConnection) -> Mapping[str, Column]:
-        try:
-            version = self.data_version()
-        except OSError:
-            raise EngineUnreachable(_CHANGED.format(self._source.name)) from None
-        described, columns = self._described_version
-        if version != described or columns is None:  # another file may have other columns
-            columns = self._describe(connection)
-            self._described_version = version, columns
-        return columns
+        """Do nothing: `_connection` has compared the fingerprint."""
 
     def _describe(self, connection: duckdb.DuckDBPyConnection) -> Mapping[str, Column]:
         try:
@@ -165,10 +190,7 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         except duckdb.Error:
             raise InputError(f"{self._source.name} cannot be read as the table it should be") from None
         check_names(original_names(connection, self._source), self._source.name)
-        return {
-            name: Column(Kind.OTHER, type_) if name in self._source.unsafe else _column(type_, self._source.untyped)
-            for name, type_, *_ in rows
-        }
+        return Columns((name, _column(type_, self._source.untyped)) for name, type_, *_ in rows)
 
     def _statement(
         self,
@@ -191,7 +213,6 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         statement: DuckDBStatement,
         progress: Callable[[float], None] | None,
     ) -> pa.Table:
-        self._ping(connection)
         sql, parameters = statement.write(), statement.parameters
         return self._guarded(connection, lambda: connection.sql(sql, params=parameters).to_arrow_table(), progress)
 
@@ -202,7 +223,6 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         statement: DuckDBStatement,
         progress: Callable[[float], None] | None,
     ) -> Iterator[DuckDBPairs]:
-        self._ping(connection)
         pairs = DuckDBPairs(statement, connection, lambda work: self._guarded(connection, work, progress))
         try:
             pairs.create()
@@ -266,9 +286,12 @@ class DuckDBStatement(HeadStatement):
         self._database = source.database
 
     def moment(self, column: str) -> str:
+        value, type_ = self.value(column), self.columns[column].type
+        if type_.endswith("_NS"):  # a cast would round the last nanoseconds of a period up, into the next one
+            nanoseconds = f"epoch_ns({value})"  # NULL if infinite
+            return f"make_timestamp({nanoseconds} // 1000 - CAST({nanoseconds} % 1000 < 0 AS BIGINT))"
         # TIMESTAMP_S and _MS hold timestamps whose microseconds overflow 64 bits.
-        cast = _base(self.columns[column].type).startswith("TIMESTAMP_")
-        return f"TRY_CAST({self.value(column)} AS TIMESTAMP)" if cast else self.value(column)
+        return f"TRY_CAST({value} AS TIMESTAMP)" if type_.startswith("TIMESTAMP_") else value
 
     def label(self, column: str) -> str:
         if self.columns[column].kind in {Kind.DATE, Kind.TIMESTAMP}:
@@ -281,8 +304,7 @@ class DuckDBStatement(HeadStatement):
         return self._by_bytes(column)
 
     def user(self, column: str) -> str:
-        moment = self.columns[column].kind in {Kind.DATE, Kind.TIMESTAMP}
-        return self.moment(column) if moment else self._by_bytes(column)
+        return self._by_bytes(column)
 
     def compared(self, column: str, kind: Kind | None) -> str:
         described = self.columns[column]

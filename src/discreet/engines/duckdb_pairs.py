@@ -11,7 +11,7 @@ from discreet.engines.base import int64_array
 from discreet.engines.pairs import arrow_array, joined_items, label_names, numbered_items
 from discreet.errors import InexactHead
 from discreet.head_request import Kind
-from discreet.values import LARGEST_BASKET, WEIGHT_UNIT
+from discreet.values import CAPPED_BASKET, LARGEST_BASKET, WEIGHT_UNIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -95,9 +95,17 @@ class DuckDBPairs:
 
     def weighted_sums(self, limit: float) -> Ints:
         """Add up the weights of every item's users."""
+        return self._item_sums(lambda sizes: _weights(limit / np.sqrt(sizes)))
+
+    def capped_sums(self, cap: int) -> Ints:
+        """Add up the weights of every item's users, at most *cap* items for each user."""
+        return self._item_sums(lambda sizes: np.where(sizes > CAPPED_BASKET * cap, 0, _weights(cap / sizes)))
+
+    def _item_sums(self, weights: Callable[[Ints], Ints]) -> Ints:
+        """Add up, for every item, the *weights* of its users by their numbers of items."""
         sums = np.zeros(self._items, dtype=np.int64)
         for items, sizes in self._baskets():
-            sums += _sums(items, np.repeat(_weights(limit / np.sqrt(sizes)), sizes), len(sums))
+            sums += _sums(items, np.repeat(weights(sizes), sizes), len(sums))
         return sums[self._numbers]
 
     def users_by_scale(self, items: Ints, last_scale: Ints, costs: Ints, bounds: Ints) -> Ints:

@@ -13,16 +13,17 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import duckdb
 
+from discreet.engines.sources import as_arrow, check_parquet, files_fingerprint, paths_of
 from discreet.engines.sql import quoted, text_literal
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_FRAMES = {("pyarrow", "Table"), ("pandas", "DataFrame"), ("polars", "DataFrame")}
+    import pyarrow as pa
+
 _DELIMITERS = (",", ";", "\t", "|")
 LONGEST_HEADER = 1_000_000
-_MILLISECONDS_MOST = 2**63 // 1000
 _LONGEST_FIELD = 2**31 - 1
 _RECORDS_AT_ONCE = 50_000
 _USE = "USE source"
@@ -36,14 +37,14 @@ class Source:
 
     Args:
         name: the source in messages.
-        files: the paths of the files, if the source is files.
+        files: the paths of Parquet or CSV files.
         names: the columns' original names, if DuckDB may have renamed them.
         database: True for a table of a DuckDB file.
         untyped: True for CSV files, whose values are all text: 007 is not 7.
-        read_version: version of the files at opening, if queries are refused once they change.
-        frame: the frame to register under the name frame, or None.
+        held: True if all rows were read into memory when the source was opened, so that no query reads the source.
+        is_view: True if the rows may change although the files do not.
+        frame: the Arrow table to register under the name frame, or None.
         setup: statement that each connection runs first.
-        unsafe: columns of a frame whose type has values on which DuckDB could fail.
     """
 
     relation: str
@@ -52,10 +53,10 @@ class Source:
     names: tuple[str, ...] = ()
     database: bool = False
     untyped: bool = False
-    read_version: str | None = None
-    frame: Any = None
+    held: bool = False
+    is_view: bool = False
+    frame: pa.Table | None = None
     setup: str = ""
-    unsafe: frozenset[str] = frozenset()
 
     @property
     def identity(self) -> str:
@@ -91,12 +92,18 @@ def open_source(
         source = _parse_url(source, table)[0]
     if isinstance(source, str | Path) and _begins_with(Path(source), b"DUCK", 8):
         _attach(connection, Path(source))
-        frame, setup, name = None, _USE, str(source)
+        opened = Source("", str(source), setup=_USE)
     else:
         opened = _opened(connection, source, table)
-        frame, setup, name = opened.frame, opened.setup or _NAME.format(opened.relation), opened.name
-    # The rows of a view may change although its files do not, so it has no version.
-    shown = Source(f"({view}\n) AS shown", f"{name}, a view", database=True, frame=frame, setup=setup)
+    shown = Source(
+        f"({view}\n) AS shown",
+        f"{opened.name}, a view",
+        database=True,
+        held=opened.held,
+        is_view=True,
+        frame=opened.frame,
+        setup=opened.setup or _NAME.format(opened.relation),
+    )
     prepare(connection, shown)
     return shown
 
@@ -123,59 +130,23 @@ def _opened(connection: duckdb.DuckDBPyConnection, source: Any, table: str | Non
             return _attached(connection, Path(text), table)
         if table is not None or _begins_with(Path(text), b"DUCK", 8):
             return _attached(connection, Path(text), table)
-        is_pattern = glob.has_magic(text) and not Path(text).exists()
-        return _files(connection, text, sorted(glob.glob(text, recursive=True)) if is_pattern else [text])
-    kind = (type(source).__module__.partition(".")[0], type(source).__name__)
-    if kind == ("polars", "LazyFrame"):
-        raise InputError("the source is lazy; collect() it first")
-    if kind not in _FRAMES:
-        raise InputError(
-            "the source must be a path or glob of Parquet or CSV files, a DuckDB file, an Arrow table, a pandas or a "
-            f"Polars frame, not {type(source).__name__}"
-        )
-    names = source.column_names if kind[0] == "pyarrow" else source.columns
-    unsafe = frozenset[str]()
-    if kind[0] == "pandas":
-        _check_objects(source)
-    else:
-        unsafe = _unsafe_timestamps(source)
-    connection.register("frame", source)
-    return Source("frame", f"the {kind[0]} {kind[1]}", names=tuple(map(str, names)), frame=source, unsafe=unsafe)
+        return _files(connection, text)
+    frame, name = as_arrow(source)
+    connection.register("frame", frame)
+    return Source("frame", name, names=tuple(frame.column_names), held=True, frame=frame)
 
 
-def _unsafe_timestamps(frame: Any) -> frozenset[str]:  # noqa: ANN401 - an Arrow table or a Polars frame
-    """Return the columns of timestamps with a zone in units above microseconds: DuckDB fails if one overflows.
+def fingerprint(source: Any) -> str | None:  # noqa: ANN401 - as in `open_source`
+    """Return the fingerprint of the files of *source*, or None for a frame; see `files_fingerprint`.
 
     Raises:
-        InputError: the table's buffers are not valid, for example text that is not UTF-8.
+        InputError: there is no such file.
+        OSError: a file cannot be reached.
     """
-    import pyarrow as pa
-
-    table = frame if isinstance(frame, pa.Table) else frame.head(0).to_arrow()
-    try:
-        table.validate(full=True)
-    except pa.ArrowException:
-        raise InputError("the Arrow table is not valid; see its validate(full=True)") from None
-    zoned = [field for field in table.schema if pa.types.is_timestamp(field.type) and field.type.tz]
-    return frozenset(field.name for field in zoned if field.type.unit in {"s", "ms"})
-
-
-def _check_objects(frame: Any) -> None:  # noqa: ANN401 - a pandas frame
-    """Refuse columns whose type DuckDB would infer from their values, because one value could change it for all.
-
-    Raises:
-        InputError: a column of Python objects is not all text, or has text that UTF-8 cannot encode.
-    """
-    for name, column in frame.items():
-        if column.dtype == object and not all(value is None or _is_text(value) for value in column):
-            raise InputError(f"column {str(name)!r} of the frame has no type of its own; give it one with astype()")
-
-
-def _is_text(value: object) -> bool:
-    try:
-        return isinstance(value, str) and (value.isascii() or bool(value.encode()))
-    except UnicodeEncodeError:  # an unpaired surrogate
-        return False
+    if not isinstance(source, str | Path):
+        return None
+    text = str(source)
+    return files_fingerprint(_parse_url(text, None)[0] if text.startswith("duckdb:") else text)
 
 
 def original_names(connection: duckdb.DuckDBPyConnection, source: Source) -> list[str]:
@@ -199,83 +170,22 @@ def _top_level(schema: list[tuple[str, int]]) -> list[str]:
     return names
 
 
-def files_version(files: tuple[Path, ...]) -> str:
-    """Return a text of the files' paths and the times of their last changes, as their version.
-
-    Raises:
-        OSError: a file no longer exists.
-    """
-    states = [(path.resolve(), path.stat()) for path in files]
-    return "\n".join(f"{path} {s.st_mtime_ns} {s.st_ctime_ns} {s.st_ino}" for path, s in states)
-
-
-def _files(connection: duckdb.DuckDBPyConnection, pattern: str, paths: list[str]) -> Source:
-    if not paths:
-        raise InputError(f"no file matches {pattern!r}")
-    files = tuple(map(Path, paths))
+def _files(connection: duckdb.DuckDBPyConnection, place: str) -> Source:
+    files = paths_of(place)
     for path in files:
-        if not path.exists():
-            raise InputError(f"there is no file {str(path)!r}")
-        if path.is_dir():
-            raise InputError(f"{str(path)!r} is a folder; name its files, for example {str(path / '*.parquet')!r}")
         if path.stat().st_size == 0:
             raise InputError(f"the file {str(path)!r} is empty")
-    if all(path.lower().endswith(_CSV) for path in paths):
-        return _csv(connection, pattern, files)
+    if all(path.name.lower().endswith(_CSV) for path in files):
+        return _csv(connection, place, files)
     for path in files:
         if not _begins_with(path, b"PAR1") and not _begins_with(path, b"PARE"):
             raise InputError(f"the file {str(path)!r} is neither Parquet nor named as CSV (.csv, .tsv)")
-    version = files_version(files) if _check_parquet(files) else None
-    names = "[" + ", ".join(text_literal(glob.escape(path)) for path in paths) + "]"
-    return Source(f"read_parquet({names})", pattern, files, read_version=version)
+    check_parquet(files)
+    names = "[" + ", ".join(text_literal(glob.escape(str(path))) for path in files) + "]"
+    return Source(f"read_parquet({names})", place, files)
 
 
-def _check_parquet(files: tuple[Path, ...]) -> bool:
-    """Refuse files that DuckDB could fail to read because of a value, by their schemas and statistics.
-
-    DuckDB would cast the columns of other files to those of the first, and timestamps in milliseconds to microseconds.
-
-    Returns:
-        True if there are timestamps in milliseconds; the statistics show that all of them fit.
-
-    Raises:
-        InputError: a file cannot be read, its columns differ from those of the first, or a timestamp may not fit.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    first, coarse = None, False
-    for path in files:
-        try:
-            metadata = pq.read_metadata(path)
-            schema = metadata.schema.to_arrow_schema().remove_metadata()
-        except (pa.ArrowException, OSError):
-            raise InputError(f"{path} cannot be read as the table it should be") from None
-        first = schema if first is None else first
-        if not schema.equals(first):
-            raise InputError(f"the columns of {str(path)!r} are not those of {str(files[0])!r}")
-        for n in range(metadata.num_columns):
-            column = metadata.schema.column(n)
-            if "timeUnit=milliseconds" not in str(column.logical_type):
-                continue
-            coarse = True
-            groups = (metadata.row_group(group).column(n) for group in range(metadata.num_row_groups))
-            if not all(_fits_microseconds(group) for group in groups):
-                raise InputError(
-                    f"column {column.path!r} of {str(path)!r} holds timestamps in milliseconds that may not fit into "
-                    "microseconds; write it in microseconds"
-                )
-    return coarse
-
-
-def _fits_microseconds(column: Any) -> bool:  # noqa: ANN401 - a column chunk, of a class that pyarrow does not export
-    bounds = column.statistics
-    if bounds is None or not bounds.has_min_max:
-        return bool(bounds is not None and bounds.num_values == 0)
-    return all(abs(bound) <= _MILLISECONDS_MOST for bound in (bounds.min_raw, bounds.max_raw))
-
-
-def _csv(connection: duckdb.DuckDBPyConnection, pattern: str, files: tuple[Path, ...]) -> Source:
+def _csv(connection: duckdb.DuckDBPyConnection, place: str, files: tuple[Path, ...]) -> Source:
     """Read CSV files once, whole, into the table `csv_records`; an empty field is NULL.
 
     All of it is read before any query, because a malformed record must not decide which queries fail. Nothing is
@@ -283,15 +193,12 @@ def _csv(connection: duckdb.DuckDBPyConnection, pattern: str, files: tuple[Path,
     pyarrow 26 end a record at a carriage return, and accept a quotation mark that is never closed).
 
     Raises:
-        InputError: a file is malformed, or changed while it was read.
+        InputError: a file is malformed.
     """
-    version = files_version(files)
     columns, delimiter = _load_csv(connection, files[0], None)
     for path in files[1:]:  # columns are matched by position
         _load_csv(connection, path, (columns, delimiter))
-    if files_version(files) != version:
-        raise InputError(f"{pattern} changed while it was read; try again")
-    return Source("csv_records", pattern, files, tuple(columns), untyped=True, read_version=version)
+    return Source("csv_records", place, files, tuple(columns), untyped=True, held=True)
 
 
 def _load_csv(
@@ -408,8 +315,5 @@ def _attached(connection: duckdb.DuckDBPyConnection, path: Path, table: str | No
         wanted = "name one" if table is None else f"there is no table {table!r}"
         raise InputError(f"{wanted}; the tables of {str(path)!r} are {', '.join(map(repr, known)) or 'none'}")
     schema, name, kind = rows[known.index(table)]
-    files = (path, *(log for log in [path.with_name(f"{path.name}.wal")] if log.exists()))
-    if kind != "BASE TABLE":  # the rows of a view may change although its file does not
-        files = ()
-    named = f"{_resolved(path)}, table {table}"
-    return Source(f"source.{quoted(schema)}.{quoted(name)}", named, files, database=True, setup=_USE)
+    relation, named = f"source.{quoted(schema)}.{quoted(name)}", f"{_resolved(path)}, table {table}"
+    return Source(relation, named, database=True, is_view=kind != "BASE TABLE", setup=_USE)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from abc import abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -14,16 +13,19 @@ from discreet.engines.opening import parse_url
 from discreet.errors import EngineUnreachable, InputError
 
 if TYPE_CHECKING:
-    import duckdb
+    from deltalake import DeltaTable
+    from pyiceberg.table import Table as IcebergTable
 
     from discreet.engines.opening import Url
 
+_Table = TypeVar("_Table")
 
-class SnapshotEngine(DuckDBEngine):
+
+class SnapshotEngine(DuckDBEngine, Generic[_Table]):
     """An engine for the newest snapshot of a table of a lakehouse.
 
-    A snapshot is loaded whole before any query, so that no value of a row can make a query fail. The check of the data
-    version refuses a query during which a new snapshot appears.
+    A snapshot is loaded whole when the table is opened, so that no value of a row can make a query fail. Queries are
+    refused once there is a newer one, until the table is opened again.
 
     Args:
         source_url: URL of the table.
@@ -35,8 +37,6 @@ class SnapshotEngine(DuckDBEngine):
     Raises:
         InputError: the URL is not valid, there is no such table, or a feature of the table is unsupported.
     """
-
-    keeps_connections: ClassVar[bool] = False  # a reused connection would read the snapshot of its first request
 
     def __init__(
         self,
@@ -51,44 +51,55 @@ class SnapshotEngine(DuckDBEngine):
             raise InputError(
                 "the URL of a Delta or Iceberg table names the table itself: give no table and no password"
             )
-        self._url = parse_url(source_url)
-        self._url.check_options(())
-        self._loading = threading.Lock()
+        url = parse_url(source_url)
+        url.check_options(())
         try:
-            self._loaded, snapshot = self._load(None) or ("", None)
+            found = self._newest(url)
+            snapshot, rows = self._snapshot(found), self._rows(found)
         except ModuleNotFoundError:
-            scheme = self._url.scheme
             raise InputError(
-                f"{scheme}:// sources need libraries; install them with: pip install 'discreet[{scheme}]'"
+                f"{url.scheme}:// sources need libraries; install them with: pip install 'discreet[{url.scheme}]'"
             ) from None
         except InputError:
             raise
         except self._failures() as error:
-            raise InputError(f"{self._url} cannot be read as a table ({type(error).__name__})") from None
-        super().__init__(snapshot, view=view, timeout_seconds=timeout_seconds)
-        self._name = str(self._url) if view is None else f"{self._url}, a view"
+            raise InputError(f"{url} cannot be read as a table ({type(error).__name__})") from None
+        super().__init__(rows, view=view, timeout_seconds=timeout_seconds)
+        self._name = str(url) if view is None else f"{url}, a view"
         self._source = replace(self._source, name=self._name)
-        self._has_view = view is not None
+        self._place, self.checked_fingerprint = source_url, snapshot
 
-    def data_version(self) -> str | None:
-        """Return the id of the newest snapshot, and load it for the next request; None for a view."""
-        with self._loading:
-            try:
-                newer = self._load(self._loaded)
-            except self._failures() as error:
-                raise EngineUnreachable(f"{self._url} cannot be read ({type(error).__name__})") from None
-            if newer is not None:
-                self._loaded, snapshot = newer
-                self._source = replace(self._source, frame=snapshot, names=tuple(snapshot.column_names))
-        return None if self._has_view else self._loaded
+    @classmethod
+    def fingerprint(cls, source: Any) -> str | None:  # noqa: ANN401 - as in `DuckDBEngine`
+        """Return the id of the newest snapshot.
 
-    def _connect(self) -> duckdb.DuckDBPyConnection:
-        self.data_version()
-        return super()._connect()
+        Raises:
+            EngineUnreachable: the table cannot be read.
+        """
+        url = parse_url(source)
+        try:
+            return cls._snapshot(cls._newest(url))
+        except ModuleNotFoundError:
+            return None  # opening says which library is missing
+        except InputError:
+            raise
+        except cls._failures() as error:
+            raise EngineUnreachable(f"{url} cannot be read ({type(error).__name__})") from None
 
+    @staticmethod
     @abstractmethod
-    def _load(self, known: str | None) -> tuple[str, pa.Table] | None:
-        """Return the newest snapshot and its id, or None if its id is *known*."""
+    def _newest(url: Url) -> _Table:
+        """Return the table at *url* at its newest snapshot."""
+
+    @staticmethod
+    @abstractmethod
+    def _snapshot(table: _Table) -> str:
+        """Return the id of the snapshot of *table*."""
+
+    @staticmethod
+    @abstractmethod
+    def _rows(table: _Table) -> pa.Table:
+        """Return the rows of the snapshot of *table*."""
 
     @staticmethod
     @abstractmethod
@@ -96,15 +107,22 @@ class SnapshotEngine(DuckDBEngine):
         """Return the exception classes of the table's library."""
 
 
-class DeltaEngine(SnapshotEngine):
+class DeltaEngine(SnapshotEngine["DeltaTable"]):
     """An engine for a Delta table: delta:///data/reads, the path of its folder."""
 
-    def _load(self, known: str | None) -> tuple[str, pa.Table] | None:
+    @staticmethod
+    def _newest(url: Url) -> DeltaTable:
         from deltalake import DeltaTable
 
-        table = DeltaTable(_folder(self._url))
-        version = f"{table.metadata().id} {table.version()}"
-        return None if version == known else (version, _valid(table.to_pyarrow_table()))
+        return DeltaTable(_folder(url))
+
+    @staticmethod
+    def _snapshot(table: DeltaTable) -> str:
+        return f"{table.metadata().id} {table.version()}"
+
+    @staticmethod
+    def _rows(table: DeltaTable) -> pa.Table:
+        return table.to_pyarrow_table()
 
     @staticmethod
     def _failures() -> tuple[type[Exception], ...]:
@@ -113,18 +131,25 @@ class DeltaEngine(SnapshotEngine):
         return DeltaError, pa.ArrowException, OSError, ValueError
 
 
-class IcebergEngine(SnapshotEngine):
+class IcebergEngine(SnapshotEngine["IcebergTable"]):
     """An engine for an Iceberg table: iceberg://catalog/namespace.table, the catalog as PyIceberg is configured."""
 
-    def _load(self, known: str | None) -> tuple[str, pa.Table] | None:
+    @staticmethod
+    def _newest(url: Url) -> IcebergTable:
         from pyiceberg.catalog import load_catalog
 
-        if not self._url.host or "." not in self._url.path:
+        if not url.host or "." not in url.path:
             raise InputError("an Iceberg URL looks like iceberg://catalog/namespace.table")
-        table = load_catalog(self._url.host).load_table(self._url.path)
+        return load_catalog(url.host).load_table(url.path)
+
+    @staticmethod
+    def _snapshot(table: IcebergTable) -> str:
         snapshot = table.current_snapshot()
-        version = f"{table.metadata.table_uuid} {None if snapshot is None else snapshot.snapshot_id}"
-        return None if version == known else (version, _valid(table.scan().to_arrow()))
+        return f"{table.metadata.table_uuid} {None if snapshot is None else snapshot.snapshot_id}"
+
+    @staticmethod
+    def _rows(table: IcebergTable) -> pa.Table:
+        return table.scan().to_arrow()
 
     @staticmethod
     def _failures() -> tuple[type[Exception], ...]:
@@ -138,11 +163,3 @@ def _folder(url: Url) -> str:
     if url.host or not url.path:
         raise InputError("a Delta URL looks like delta:///data/reads, the absolute path of its folder")
     return f"/{url.path}"
-
-
-def _valid(table: Any) -> pa.Table:  # noqa: ANN401 - an Arrow table of either library
-    """Return *table* in plain types, its text validated: invalid data is refused as a whole, before any query."""
-    table.validate(full=True)
-    plain = {pa.string_view(): pa.string(), pa.large_string(): pa.string()}
-    fields = [pa.field(field.name, plain.get(field.type, field.type)) for field in table.schema]
-    return table.cast(pa.schema(fields))

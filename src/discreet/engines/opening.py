@@ -59,20 +59,43 @@ def open_engine(
         InputError: no engine reads such a source, its library is not installed, or the source does not exist.
         EngineError: the engine cannot be reached.
     """
+    where = {"table": table, "view": view, "timeout_seconds": timeout_seconds}
+    kind, takes_password = _class_of(source)
+    return kind(source, **where, password=password) if takes_password else kind(source, **where)
+
+
+def source_fingerprint(source: Any) -> str | None:  # noqa: ANN401 - as in `open_engine`
+    """Return a public text that changes whenever *source* changes; an engine opened before then refuses it.
+
+    Returns:
+        the paths, inodes, sizes and times of files, or the snapshot of a Delta or Iceberg table. None for frames, and
+        for servers, which always answer from their present state.
+
+    Raises:
+        InputError: no engine reads such a source, its library is not installed, or there is no such file.
+        EngineUnreachable: the table cannot be read.
+        OSError: a file cannot be reached.
+    """
+    found: str | None = getattr(_class_of(source)[0], "fingerprint", lambda _: None)(source)
+    return found
+
+
+def _class_of(source: Any) -> tuple[Callable[..., Engine], bool]:  # noqa: ANN401 - as in `open_engine`
+    """Return the class of the engine that reads *source*, and whether it takes a password.
+
+    Raises:
+        InputError: as `open_engine`.
+    """
     scheme = _SCHEME.match(source) if isinstance(source, str) else None
     name = scheme[1].lower() if scheme else "duckdb"
-    where = {"table": table, "view": view, "timeout_seconds": timeout_seconds}
-    opened: Engine
     if name in ENGINES and name != "duckdb":
-        opened = _builtin(name)(source, **where, password=password)
-    elif (found := _installed(name)) is not None:
-        opened = found(source, **where, password=password)
-    elif name != "duckdb" and scheme and scheme[0].endswith("//"):
+        return _builtin(name), True
+    if (found := _installed(name)) is not None:
+        return found, True
+    if name != "duckdb" and scheme and scheme[0].endswith("//"):
         others = {point.name for point in entry_points(group=GROUP)}
         raise InputError(f"no engine reads {name}:// sources; there are {', '.join(sorted({*ENGINES, *others}))}")
-    else:
-        opened = _builtin("duckdb")(source, **where)
-    return opened
+    return _builtin("duckdb"), False
 
 
 def _builtin(name: str) -> Callable[..., Engine]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from discreet.engines.base import int64_array
 from discreet.errors import InexactHead
-from discreet.values import LARGEST_BASKET, WEIGHT_UNIT
+from discreet.values import CAPPED_BASKET, LARGEST_BASKET, WEIGHT_UNIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,9 +94,20 @@ class SqlPairs(ABC):
 
     def weighted_sums(self, limit: float) -> NDArray[np.int64]:
         """Add up the weights of every item's users."""
+        return self._item_sums(self._weight(f"{self._double(limit)} / sqrt({self._as_double('n')})"))
+
+    def capped_sums(self, cap: int) -> NDArray[np.int64]:
+        """Add up the weights of every item's users, at most *cap* items for each user."""
+        weight = self._weight(f"{self._double(cap)} / {self._as_double('n')}")
+        # Users of weight 0 stay in the join: without them, an item could be missing in the result.
+        return self._item_sums(f"CASE WHEN n <= {CAPPED_BASKET * cap} THEN {weight} ELSE 0 END")
+
+    def _item_sums(self, weight: str) -> NDArray[np.int64]:
+        """Add up the *weight* of every item's users, SQL of the number n of their items."""
+        weights = f"SELECT u, {weight} AS w FROM {self._users} WHERE n <= {LARGEST_BASKET}"
         table = self._select(
             f"SELECT item AS a, CAST(sum(w) AS BIGINT) AS b FROM {self._pairs} "
-            f"JOIN ({self._weights(limit)}) AS v USING (u) GROUP BY item"
+            f"JOIN ({weights}) AS v USING (u) GROUP BY item"
         )
         items, sums = _int64(table, "a"), _int64(table, "b")
         if not np.array_equal(np.sort(items), np.arange(len(items))):
@@ -162,11 +173,6 @@ class SqlPairs(ABC):
     def _first_scale(self, bounds: NDArray[np.int64]) -> str:
         """Return the SQL for the number of scales at which c, the cost of items with last scale >= k, is too high."""
         return f"least(k + 1, {_bin('c', bounds)}, {len(bounds) - 1})"
-
-    def _weights(self, limit: float) -> str:
-        """Return the SQL for the weight w of every user u in the sums over all items."""
-        weight = self._weight(f"{self._double(limit)} / sqrt({self._as_double('n')})")
-        return f"SELECT u, {weight} AS w FROM {self._users} WHERE n <= {LARGEST_BASKET}"
 
     def _weight(self, share: str) -> str:
         scaled = f"floor({self._double(WEIGHT_UNIT)} * least({self._double(1)}, {share}))"

@@ -15,9 +15,9 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from discreet.engines.base import PooledEngine, exact_head, typed_domain
+from discreet.engines.base import PooledEngine, check_named, exact_head, typed_domain
 from discreet.engines.opening import parse_url
-from discreet.engines.pinot_cluster import PinotClient, attested, check_url, segments_of, tls_of
+from discreet.engines.pinot_cluster import PinotClient, attested, check_url, column_of, segments_of, tls_of
 from discreet.engines.pinot_statement import PinotStatement, kind_of
 from discreet.engines.sql import quoted
 from discreet.errors import DiscreetError, EngineError, EngineTimeout, InexactHead, InputError
@@ -202,6 +202,7 @@ class PinotEngine(PooledEngine[PinotClient]):
         return self._known
 
     def _statement(self, request: HeadRequest, known: Attested) -> PinotStatement:
+        check_named(request, lambda name: column_of(name, known.columns).kind)
         listed = None
         if request.domain is not None:
             types = {name: LABEL_TYPES[kind_of(name, request, known.columns)] for name in request.items}

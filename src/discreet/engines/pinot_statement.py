@@ -390,7 +390,7 @@ def _as_stored(labels: pa.ChunkedArray) -> list[Any]:
 
 
 def _passes(column: PinotColumn, operator: Operator, constant: Constant) -> bool:
-    """Return False if the stored value of a missing one certainly fails the comparison."""
+    """Return False if the value that Pinot stores in place of NULL is known to fail the comparison."""
     if column.stored is None:
         return True
     if column.kind is Kind.TEXT:

@@ -17,7 +17,16 @@ from psycopg.pq import PGconn, Ping, TransactionStatus
 from discreet.engines.base import NAMES_SHOWN, SqlEngine, listing, run, typed_domain
 from discreet.engines.opening import parse_url
 from discreet.engines.pairs import SqlPairs
-from discreet.engines.sql import Column, HeadStatement, check_sum, decimal_type, integer_type, number_columns, quoted
+from discreet.engines.sql import (
+    Column,
+    Columns,
+    HeadStatement,
+    check_sum,
+    decimal_type,
+    integer_type,
+    number_columns,
+    quoted,
+)
 from discreet.errors import EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError
 from discreet.head_request import HeadRequest, Kind
 
@@ -136,7 +145,7 @@ class PostgresEngine(SqlEngine["Session", "PostgresStatement"]):
         fields = connection.run(lambda cursor: columns_of(cursor, self._relation))
         if len(dict(fields)) < len(fields):
             raise InputError(f"{self._name} has two columns with the same name; rename one")
-        return dict(fields)
+        return Columns(fields)
 
     def _statement(
         self, connection: Session, request: HeadRequest, columns: Mapping[str, Column], seed: bytes
@@ -259,6 +268,9 @@ class PostgresStatement(HeadStatement):
             case Kind.DECIMAL:
                 return self.compared(column, None)
         return super().label(column)
+
+    def user(self, column: str) -> str:
+        return self.label(column)
 
     def present(self, column: str) -> str:
         moment = self.columns[column].kind in {Kind.DATE, Kind.TIMESTAMP}

@@ -11,7 +11,7 @@ from discreet.engines.base import SqlEngine, check_names, listing, typed_domain
 from discreet.engines.opening import parse_url
 from discreet.engines.pairs import SqlPairs, arrow_array
 from discreet.engines.spark_session import FAILURES, condition_of, open_session
-from discreet.engines.sql import Column, HeadStatement, decimal_type, integer_type
+from discreet.engines.sql import Column, Columns, HeadStatement, decimal_type, integer_type
 from discreet.errors import EngineError, InexactHead, InputError
 from discreet.head_request import Kind
 
@@ -129,9 +129,10 @@ class SparkEngine(SqlEngine["SessionRun", "SparkStatement"]):
         if any("${" in field.name for field in fields):
             # Spark substitutes settings in the column names that it passes to file readers, which find no such column.
             raise InputError(f"Spark may take a column for empty whose name holds '${{'; rename it in {self.name}")
-        return {
-            field.name: column_of(field.dataType.simpleString(), field.metadata.get(_DECLARED, "")) for field in fields
-        }
+        return Columns(
+            (field.name, column_of(field.dataType.simpleString(), field.metadata.get(_DECLARED, "")))
+            for field in fields
+        )
 
     def _statement(
         self, connection: SessionRun, request: HeadRequest, columns: Mapping[str, Column], seed: bytes
@@ -275,8 +276,10 @@ class SparkStatement(HeadStatement):
 
     def __init__(self, request: HeadRequest, columns: Mapping[str, Column], seed: bytes = b"") -> None:
         super().__init__(request, ROWS, columns, seed)
-        types = {item: _label_type(self.columns[item]) for item in request.items}
-        self.items_listed = None if request.domain is None else typed_domain(request.domain, types)
+        self.items_listed = None
+        if request.domain is not None:
+            types = {item: _label_type(self.columns[item]) for item in request.items}
+            self.items_listed = typed_domain(request.domain, types)
 
     def listed_schema(self) -> str:
         """Return the schema of the listed items in Spark's syntax."""

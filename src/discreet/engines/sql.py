@@ -21,14 +21,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
 
-from discreet.errors import InputError
+from discreet.errors import InputError, UnknownColumn
 from discreet.head_request import LARGEST_BINNED, And, Comparison, IsNull, Kind, Membership, Not, Or
 from discreet.values import LARGEST_COUNT, SHARE_UNIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from discreet.head_request import Constant, Derived, HeadRequest, Predicate
+    from discreet.head_request import Constant, Derived, HeadRequest, Period, Predicate
 
 _SUMMED_DIGITS = 20
 """Digits of numbers that can be summed: the sum of 10^18 of them fits the decimals of every engine."""
@@ -84,6 +84,13 @@ class Column:
     kind: Kind
     type: str
     number: NumberType | None = None
+
+
+class Columns(dict[str, Column]):
+    """The columns of a table by name, in order; a missing one raises `UnknownColumn`."""
+
+    def __missing__(self, name: str) -> Column:
+        raise UnknownColumn(name, self)
 
 
 def quoted(name: str) -> str:
@@ -225,8 +232,12 @@ class HeadStatement:
             return f"({whole} - mod(mod({whole}, {each}) + {each}, {each}))"
         moment, held = self.compared(source, Kind.TIMESTAMP), self.columns[source].kind
         in_years = self._in_years(moment, held if held in _MOMENTS else Kind.TIMESTAMP)
-        start = f"date_trunc('{each}', CAST({moment} AS {self.types[Kind.TIMESTAMP]}))"
+        start = self.start_of(f"CAST({moment} AS {self.types[Kind.TIMESTAMP]})", each)
         return f"CASE WHEN {in_years} THEN CAST({start} AS {self.columns[column].type}) END"
+
+    def start_of(self, moment: str, each: Period) -> str:
+        """Return the start of the period that contains a timestamp of `types`."""
+        return f"date_trunc('{each}', {moment})"
 
     def constant(self, text: str, type_: str | None) -> str:
         """Return the placeholder of a bound constant, cast to *type_* unless that is None, for text."""
@@ -246,8 +257,8 @@ class HeadStatement:
         return f"CAST({self.value(column)} AS BIGINT)" if kind is Kind.INTEGER else self.value(column)
 
     def user(self, column: str) -> str:
-        """Return the value that identifies a user."""
-        return self.moment(column) if self.columns[column].kind in _MOMENTS else self.label(column)
+        """Return the value that identifies a user: the column itself, because labels may be shortened or mended."""
+        return self.value(column)
 
     def present(self, column: str) -> str:
         """Return the condition that a column is not missing in a row."""
@@ -339,6 +350,8 @@ class HeadStatement:
     def filtered(self, predicate: Predicate) -> str:
         """Return *predicate* as a fully parenthesised SQL condition."""
         match predicate:
+            case Comparison(column) | Membership(column) if self.columns[column].kind is Kind.OTHER:
+                raise InputError(f"column {column!r} has a type that cannot be compared; cast it to text")
             case Comparison(column, operator, constant):
                 return self._comparison(column, operator, constant)
             case Membership(column, constants):

@@ -18,7 +18,7 @@ import trino.exceptions
 from discreet.engines.base import SqlEngine, check_names, listing, run, typed_domain
 from discreet.engines.opening import parse_url
 from discreet.engines.pairs import SqlPairs
-from discreet.engines.sql import Column, HeadStatement, decimal_type, integer_type, quoted, text_literal
+from discreet.engines.sql import Column, Columns, HeadStatement, decimal_type, integer_type, quoted, text_literal
 from discreet.errors import DiscreetError, EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError
 from discreet.head_request import Kind
 
@@ -220,13 +220,11 @@ def _with(view: str | None, *others: str) -> str:
     return f"WITH {', '.join(parts)} " if parts else ""
 
 
-class _AnyCase(dict[str, "Column"]):
+class _AnyCase(Columns):
     """Columns by name, case-insensitive."""
 
     def __missing__(self, name: str) -> Column:
-        if name == name.lower():
-            raise KeyError(name)
-        return self[name.lower()]
+        return super().__missing__(name) if name == name.lower() else self[name.lower()]
 
 
 class TrinoStatement(HeadStatement):

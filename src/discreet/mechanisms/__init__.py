@@ -34,7 +34,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
 }
 
 PAIR_MECHANISMS: tuple[type[Mechanism], ...] = (TwoRound, Auto)
-"""The mechanisms that query `UserItemPairs`; all other mechanisms read an `ExactHead`."""
+"""The mechanisms that take `HeadAndPairs`; all other mechanisms read an `ExactHead`."""
 
 __all__ = [
     "MECHANISMS",

@@ -1,4 +1,4 @@
-"""The default release: two rounds, or the head where few users have many items (docs/mechanisms/auto.md)."""
+"""The default release: one round, two rounds, or the head, by how many items users have (docs/mechanisms/auto.md)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 from discreet.accounting.convert import floor_bits
-from discreet.accounting.gaussian import mu_gaussian, rho_of_branch
+from discreet.accounting.gaussian import epsilon_of_branch, mu_gaussian, rho_of_branch
 from discreet.mechanisms.base import Expectation, Request
+from discreet.mechanisms.light import Light
 from discreet.mechanisms.select_verify import SelectVerify
 from discreet.mechanisms.two_round import COST_UNIT, TwoRound, add_noise
 from discreet.mechanisms.unknown_gumbel import UnknownGumbel
 from discreet.values import LARGEST_BASKET, WEIGHT_UNIT, Cost, ExactHead, Outcome, float_below
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from discreet.noise import Bits
-    from discreet.values import UserItemPairs
+    from discreet.values import HeadAndPairs
 
 USERS_PER_NOISE = 285
 """The least ratio of users to the first round's noise per item, in users, at which two rounds are chosen: below it,
@@ -33,20 +32,32 @@ BRANCH_LOST = Fraction(1, 5)
 GAP_SHARE = Fraction(1, 100)
 """Share of mu^2 for the noisy gap between count k and the cut-off."""
 
+TAIL_MATTERS = 1.8
+"""The head is chosen as well if a tail of the histogram that noise may hide lowers that ratio by more than this."""
+
 TWO_ROUND_SHARE = Fraction(24, 25)
 """Share of delta that the two rounds may use; the remainder covers worse outcomes of the other branches."""
+
+HEAD_SHARE = Fraction(199, 200)
+"""Share of delta that two rounds and the head may use together; the remainder covers worse outcomes of one round."""
+
+LIGHT_LOST = Fraction(3, 10)
+"""Share of delta for the labels of one round."""
 
 
 @dataclass(frozen=True, slots=True)
 class Auto:
-    """Measure how many items users have, then release by two rounds or from the head, whichever is more accurate.
+    """Measure how many items users have, then release by one round, two rounds or from the head.
 
-    The choice depends on one noisy histogram, which the two rounds need anyway. For a top k there is a third branch: a
-    race for k places, which is complete and more precise where the k-th count is far enough above the cut-off.
+    The choice depends on one noisy histogram: one round of sums with Laplace noise where users have few items, the head
+    where few users have many, and otherwise two rounds, which need the histogram anyway. For a top k there is a fourth
+    branch, tried first because it needs the head only: a race for k places, which is complete and more precise where
+    the k-th count is far enough above the cut-off.
 
     Args:
         two_round: the branch of two rounds; its budget includes the histogram.
         head: the branch of the head; its budget does not include the histogram.
+        light: the branch of one round; its budget does not include the histogram.
         race: the branch for a top k, or None without a k; its budget is that of the head.
         epsilon: epsilon of the exact (epsilon, delta) theorem, if it determined the branches' budgets.
         delta: delta of that theorem; 0 without it.
@@ -54,6 +65,7 @@ class Auto:
 
     two_round: TwoRound
     head: SelectVerify
+    light: Light
     race: UnknownGumbel | None = None
     epsilon: Fraction | None = None
     delta: Fraction = Fraction(0)
@@ -65,7 +77,8 @@ class Auto:
     def within(cls, limit: Cost, request: Request) -> Self:
         """Return the instance whose branches may spend *limit* each, with the histogram and the gap before them."""
         two_round = _two_round(limit, request)
-        return cls._of(two_round, Cost.at_most(limit.rho - _tests(two_round), limit.delta), request)
+        rest = Cost.at_most(limit.rho - _tests(two_round), limit.delta)
+        return cls._of(two_round, rest, Light.within(rest, request), request)
 
     @classmethod
     def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
@@ -77,23 +90,24 @@ class Auto:
             return None
         mu = mu_gaussian(float(epsilon), float_below(delta * TWO_ROUND_SHARE))
         two_round = _two_round(Cost.at_most(mu**2 / 2 * (1 - 1e-12), delta), request)
-        rho = rho_of_branch(
-            float(epsilon),
-            float_below(delta),
-            mu,
-            math.sqrt(2 * _tests(two_round)) * (1 + 1e-12),
-            float(two_round.lost) * (1 + 1e-12),
-            float(delta * BRANCH_LOST) * (1 + 1e-12),
+        test = math.sqrt(2 * _tests(two_round)) * (1 + 1e-12)
+        lost, lost_head, lost_light = (
+            float(part) * (1 + 1e-12) for part in (two_round.lost, delta * BRANCH_LOST, delta * LIGHT_LOST)
         )
-        if rho == 0:
+        rho = rho_of_branch(float(epsilon), float_below(delta * HEAD_SHARE), mu, test, lost, lost_head)
+        alone = epsilon_of_branch(float(epsilon), float_below(delta), mu, test, lost, rho, lost_head, lost_light)
+        if rho == 0 or alone == 0:
             return None
         rest = Cost.at_most(floor_bits(Fraction(rho)), delta * BRANCH_LOST)
-        return replace(cls._of(two_round, rest, request), epsilon=epsilon, delta=delta)
+        light = Light(
+            floor_bits(Fraction(alone)), delta * LIGHT_LOST, request.relative_error, request.counts, request.k
+        )
+        return replace(cls._of(two_round, rest, light, request), epsilon=epsilon, delta=delta)
 
     @classmethod
-    def _of(cls, two_round: TwoRound, rest: Cost, request: Request) -> Self:
+    def _of(cls, two_round: TwoRound, rest: Cost, light: Light, request: Request) -> Self:
         race = None if request.k is None else UnknownGumbel.within(rest, request)
-        return cls(two_round, SelectVerify.within(rest, request), race)
+        return cls(two_round, SelectVerify.within(rest, request), light, race)
 
     @classmethod
     def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - always None
@@ -102,9 +116,10 @@ class Auto:
 
     def worst_cost(self) -> Cost:
         """Return the largest cost of a branch, with the histogram and the gap."""
-        two_round, rest = self.two_round.worst_cost(), self.head.worst_cost()
-        rho = max(two_round.rho + _gap_rho(self.two_round), rest.rho + _tests(self.two_round))
-        return Cost(rho, max(two_round.delta, rest.delta, self.delta))
+        two_round, others = self.two_round.worst_cost(), (self.head.worst_cost(), self.light.worst_cost())
+        rest = max(branch.rho for branch in others) + _tests(self.two_round)
+        delta = max(two_round.delta, self.delta, *(branch.delta for branch in others))
+        return Cost(max(two_round.rho + _gap_rho(self.two_round), rest), delta)
 
     def direct_epsilon(self) -> Fraction | None:
         """Return epsilon of the exact theorem, if it determined the branches' budgets."""
@@ -116,26 +131,37 @@ class Auto:
         return self.head.head_limit
 
     def expectation(self) -> Expectation:
-        """Return bounds that hold for both main branches."""
-        branches = (self.two_round.expectation(), self.head.expectation())
+        """Return bounds that hold for all branches but the race."""
+        branches = (self.two_round.expectation(), self.head.expectation(), self.light.expectation())
         errors = [branch.std_error_least for branch in branches if branch.std_error_least is not None]
         counts = [branch.smallest_count for branch in branches if branch.smallest_count is not None]
         return Expectation(min(errors, default=None), None, min(counts))
 
-    def release(self, pairs: UserItemPairs, bits: Bits) -> Outcome:
-        """Release; the outcome's positions are item numbers, and it names the chosen branch."""
-        sizes = self.two_round.measure_sizes(pairs, bits)
+    def release(self, pairs: HeadAndPairs, bits: Bits) -> Outcome:
+        """Release; the outcome names the chosen branch. Its positions are rows of the head if the race is chosen."""
         if self.race is not None:
-            order, head = self._head(pairs)
+            head = pairs.head(self.head_limit)
             gap, needed = self._gap(self.race, head, bits)
             if gap >= needed:
                 k = self.race.k
                 why = f"count {k} is about {gap:,} above the cut-off; {needed:,} are enough to release all {k}"
-                return self._from_head(self.race, order, head, bits, why)
+                return self._with_tests(self.race.release(head, bits), self.race.name, why)
+        sizes = self.two_round.measure_sizes(pairs, bits)
         measured = f"about {sizes.users:,.0f} users, and noise of {sizes.scale:,.1f} users per item in the first round"
-        if sizes.scale * USERS_PER_NOISE > max(sizes.users, 1):
+        cap = self.light.cap(sizes, float(self.two_round.mu))
+        if cap is not None:
+            items = "one item" if cap.items == 1 else f"up to {cap.items} items"
+            why = f"most users have {items}: about {cap.kept:.0%} of the counts are kept with a cap there"
+            return self._with_tests(self.light.release(cap, pairs, bits), "light", why)
+        tail_matters = sizes.users_per_noise > TAIL_MATTERS * sizes.continued_per_noise
+        if sizes.continued_per_noise < USERS_PER_NOISE or tail_matters:
             why = f"few users for the number of items they have: {measured}"
-            return self._from_head(self.head, *self._head(pairs), bits, why)
+            # Exact counts are sums with a limit that no user reaches.
+            counts = pairs.weighted_sums(float(LARGEST_BASKET)) // (WEIGHT_UNIT - 1)
+            order = np.argsort(-counts, kind="stable")[: self.head_limit + 1]
+            outcome = self.head.release(ExactHead(counts[order], self.head_limit), bits)
+            outcome = self._with_tests(outcome, self.head.name, why)
+            return replace(outcome, positions=order[outcome.positions])
         outcome = self.two_round.release_after(sizes, pairs, bits)
         return replace(
             outcome,
@@ -143,12 +169,6 @@ class Auto:
             chosen=self.two_round.name,
             why=f"many users for the number of items they have: {measured}",
         )
-
-    def _head(self, pairs: UserItemPairs) -> tuple[NDArray[np.int64], ExactHead]:
-        """Return the numbers of the largest items and their exact counts: sums with a limit that no user reaches."""
-        counts = pairs.weighted_sums(float(LARGEST_BASKET)) // (WEIGHT_UNIT - 1)
-        order = np.argsort(-counts, kind="stable")[: self.head_limit + 1]
-        return order, ExactHead(counts[order], self.head_limit)
 
     def _gap(self, race: UnknownGumbel, head: ExactHead, bits: Bits) -> tuple[int, int]:
         """Return the noisy gap between count k and the cut-off, and the least gap for a complete race.
@@ -162,17 +182,10 @@ class Auto:
         needed = threshold + 3 / float(race.epsilon) + 1.5 * math.sqrt(COST_UNIT / precision)
         return int(gap[0]), math.ceil(needed)
 
-    def _from_head(
-        self,
-        branch: SelectVerify | UnknownGumbel,
-        order: NDArray[np.int64],
-        head: ExactHead,
-        bits: Bits,
-        why: str,
-    ) -> Outcome:
-        outcome = branch.release(head, bits)
+    def _with_tests(self, outcome: Outcome, chosen: str, why: str) -> Outcome:
+        """Charge *outcome* with both tests: Theorem 2 holds as if sizes were always measured."""
         cost = outcome.cost + Cost(_tests(self.two_round))
-        return replace(outcome, positions=order[outcome.positions], cost=cost, chosen=branch.name, why=why)
+        return replace(outcome, cost=cost, chosen=chosen, why=why)
 
 
 def _two_round(limit: Cost, request: Request) -> TwoRound:

@@ -188,7 +188,7 @@ class Mechanism(Protocol):
         """Release, and return the outcome, which states the cost to charge.
 
         Args:
-            source: an `ExactHead`; `UserItemPairs` for the mechanisms of `PAIR_MECHANISMS`.
+            source: an `ExactHead`; `HeadAndPairs` for the mechanisms of `PAIR_MECHANISMS`.
             bits: source of randomness.
         """
         ...

@@ -104,14 +104,27 @@ class Sizes:
     """The result of the first histogram, of users by their number of items.
 
     Args:
-        users: noisy number of users.
+        by_size: users per bin, made plausible by `believable`, shape (SCALES,).
+        continued: the same, with a tail that the noise may hide (`continued`).
         scale: scale of the noise in the first round.
         kept: share of the first round's mass that clipping keeps.
+        typical: number of items of a user whose sums fit *scale* exactly.
+        users_per_noise: number of users over *scale*.
+        continued_per_noise: the same if the histogram were *continued*.
     """
 
-    users: float
+    by_size: Floats
+    continued: Floats
     scale: float
     kept: float
+    typical: float
+    users_per_noise: float
+    continued_per_noise: float
+
+    @property
+    def users(self) -> float:
+        """The noisy number of users."""
+        return float(self.by_size.sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,17 +218,24 @@ class TwoRound:
 
     def measure_sizes(self, pairs: UserItemPairs, bits: Bits) -> Sizes:
         """Count users by their number of items, with noise, and choose the scale of the first round's noise."""
-        budget, tuning = self.budget, self.tuning
-        bounds = 2 ** np.arange(SCALES)
-        users = self._noisy_users(pairs.users_by_size(bounds), bits, "sizes")
-        least = math.sqrt(COST_UNIT / budget.first)
-        scales = least * _centres(SCALES)
-        mass = users * scales**2
+        noisy = self._noisy_users(pairs.users_by_size(2 ** np.arange(SCALES)), bits, "sizes")
+        by_size, tail = self._believable(noisy), self._continued(noisy)
+        least = math.sqrt(COST_UNIT / self.budget.first)
+        scale, kept = self._first_scale(by_size)
+        beyond, _ = self._first_scale(tail)
+        users, users_beyond = float(by_size.sum()), float(tail.sum())
+        return Sizes(
+            by_size, tail, least * scale, kept, scale**2, users / (least * scale), users_beyond / (least * beyond)
+        )
+
+    def _first_scale(self, users: Floats) -> tuple[float, float]:
+        """Return the scale of the first round's noise, relative to the least, and the share that clipping keeps."""
+        mass = users * _centres(SCALES) ** 2
         if mass.sum() <= 0:
-            return Sizes(0.0, least, 1.0)
-        share = (mass * np.minimum(1, least * GRID[:, None] / scales)).sum(axis=1) / mass.sum()
-        chosen = min(int(np.searchsorted(share, tuning.mass_kept)), len(GRID) - 1)
-        return Sizes(float(users.sum()), least * float(GRID[chosen]), max(0.3, float(share[chosen])))
+            return 1.0, 1.0
+        share = (mass * np.minimum(1, GRID[:, None] / _centres(SCALES))).sum(axis=1) / mass.sum()
+        chosen = min(int(np.searchsorted(share, self.tuning.mass_kept)), len(GRID) - 1)
+        return float(GRID[chosen]), max(0.3, float(share[chosen]))
 
     def release_after(self, sizes: Sizes, pairs: UserItemPairs, bits: Bits) -> Outcome:
         """Release after `measure_sizes`, whose cost is included in the outcome's cost."""
@@ -244,7 +264,7 @@ class TwoRound:
         last = np.minimum(np.floor(2 * np.log2(size)), SCALES - 1).astype(np.int64)
         costs = np.maximum(np.ceil(COST_UNIT * size ** (-2 * power)), 1).astype(np.int64)
         bounds = np.floor(COST_UNIT * 2.0 ** (np.arange(SCALES) * (1 - power))).astype(np.int64)
-        users = self._noisy_users(pairs.users_by_scale(items, last, costs, bounds), bits, "scales")
+        users = self._believable(self._noisy_users(pairs.users_by_scale(items, last, costs, bounds), bits, "scales"))
         fits = _centres(SCALES)
         mass = users * fits**2
         if mass.sum() <= 0:
@@ -264,7 +284,7 @@ class TwoRound:
         items = np.flatnonzero(first >= max(cut, tuning.least_evidence * first_std))
         rough = first[items]
         sigma = scale * (rough / cut) ** power
-        wider, lost, spread, most_spread = self._clipped(items, self._precisions(sigma), pairs, bits)
+        wider, lost, spread, hidden = self._clipped(items, self._precisions(sigma), pairs, bits)
         precisions = self._precisions(sigma * wider)
         sums = pairs.clipped_sums(items, precisions, self.budget.second)
         noisy = add_noise(sums, WEIGHT_UNIT, precisions, bits, "second")
@@ -282,18 +302,24 @@ class TwoRound:
         verified = noisy >= threshold
         precise = std <= tuning.precise * float(self.relative_error) * estimates
         released = np.flatnonzero(verified & (precise if self.k is None else True))
-        return self._outcome(items[released], estimates[released], std[released], tuning.uneven_second * most_spread)
+        return self._outcome(items[released], estimates[released], std[released], hidden)
 
     def _clipped(self, items: Ints, costs: Ints, pairs: UserItemPairs, bits: Bits) -> tuple[float, float, float, float]:
-        """Return the factor that widens the second round's noise, and the loss by clipping, as `_clipping_loss` does.
+        """Return the factor that widens the second round's noise, and the loss by clipping.
 
+        The loss is the mean and the root mean square of the share that clipping removes, and the share that it may have
+        removed from a count beyond the mean: more from some items than from others, and from users whom noise hides.
         The histogram of scales shows where users fit, but not how fast their cost grows at smaller scales, so this
         one counts users by their cost at the chosen scale.
         """
         bounds = np.array([max(1, self.budget.second * 2**b >> 16) for b in range(CLIPPING_BINS)])
         users = pairs.users_by_scale(items, np.full(len(items), CLIPPING_BINS - 1), costs, bounds)
         unseen = self.tuning.unseen * math.sqrt(COST_UNIT / self.budget.histogram)
-        return _clipping_loss(self._noisy_users(users, bits, "clipping"), unseen, self._clipping())
+        noisy = self._noisy_users(users, bits, "clipping")
+        wider, mean, spread, most_spread, beyond = _clipping_loss(
+            self._believable(noisy), self._continued(noisy), unseen, self._clipping()
+        )
+        return wider, mean, spread, math.hypot(self.tuning.uneven_second * most_spread, beyond)
 
     def _outcome(self, items: Ints, estimates: Floats, std: Floats, lost: float) -> Outcome:
         """Return the outcome; *lost* is the share that clipping may have removed from a count beyond the mean loss."""
@@ -308,10 +334,14 @@ class TwoRound:
         return Outcome(items, counts, std, low, high, ordered=True, complete=complete, cost=cost)
 
     def _noisy_users(self, users: Ints, bits: Bits, label: str) -> Floats:
-        """Return the histogram with noise in every bin, smoothed by `believable`."""
-        precisions = np.full(len(users), self.budget.histogram)
-        noisy = add_noise(users, 1, precisions, bits, label).astype(np.float64)
+        """Return the histogram with noise in every bin."""
+        return add_noise(users, 1, np.full(len(users), self.budget.histogram), bits, label).astype(np.float64)
+
+    def _believable(self, noisy: Floats) -> Floats:
         return believable(noisy, math.sqrt(COST_UNIT / self.budget.histogram), self.tuning.evidence)
+
+    def _continued(self, noisy: Floats) -> Floats:
+        return continued(noisy, math.sqrt(COST_UNIT / self.budget.histogram), self.tuning.evidence)
 
     def _precisions(self, sigma: Floats) -> Ints:
         """Return the costs of items with noise of standard deviation *sigma*, at most the largest cost of a user.
@@ -331,8 +361,7 @@ class TwoRound:
 
     def _power(self, sizes: Sizes) -> float:
         """Return p such that an item's noise grows with its size to the power p; 0 where users have one item."""
-        typical = sizes.scale**2 * self.budget.first / COST_UNIT
-        return self.tuning.power * min(1.0, math.log2(max(1.0, typical)))
+        return self.tuning.power * min(1.0, math.log2(sizes.typical))
 
     def _evidence(self) -> float:
         """Return how many standard errors above one user's largest weight an item's second value must be."""
@@ -367,6 +396,36 @@ def believable(noisy: Floats, std: float, evidence: float) -> Floats:
     return result
 
 
+def continued(noisy: Floats, std: float, evidence: float) -> Floats:
+    """Return the histogram made plausible, with a tail beyond its last visible bin that the noise may hide.
+
+    Where activity follows a power law, the bins of the few users who have most of the pairs are below the noise, and
+    `believable` drops them. The tail falls as the visible part does beyond the bulk, holds at most two standard errors
+    of users per bin, and all together at most what was measured there and one standard error; its first bin holds at
+    least what was measured.
+
+    Args:
+        noisy: users per bin, shape (n,).
+        std: standard error of each bin.
+        evidence: as for `believable`.
+    """
+    result = believable(noisy, std, evidence)
+    visible = np.flatnonzero(result > 0)
+    if not len(visible) or visible[-1] == len(noisy) - 1:
+        return result
+    last = int(visible[-1])
+    bulk = min(int(np.flatnonzero(noisy >= noisy.max() / 3)[-1]), last)
+    # With one visible bin, the next one is below three standard errors, or it would be visible.
+    rate = (result[bulk] / result[last]) ** (1 / (last - bulk)) if last > bulk else result[bulk] / (3 * std)
+    unseen = len(noisy) - last - 1
+    tail = np.minimum(result[last] / max(rate, THINNING) ** np.arange(1, unseen + 1), 2 * std)
+    measured = max(float(noisy[last + 1 :].sum()) + std * math.sqrt(unseen), 0.0)
+    tail *= min(1.0, measured / float(tail.sum()))
+    tail[0] = max(tail[0], min(noisy[last + 1], evidence * std))  # a bin that just fails to be visible
+    result[last + 1 :] = np.where(tail < 1, 0, tail)
+    return result
+
+
 def _centres(bins: int) -> Floats:
     """Return the central scale of each bin, relative to the least; the first bin holds users at the least scale."""
     centres: Floats = 2.0 ** ((np.arange(bins) - 0.5) / 2)
@@ -374,29 +433,35 @@ def _centres(bins: int) -> Floats:
     return centres
 
 
-def _clipping_loss(users: Floats, unseen: float, allowed: float) -> tuple[float, float, float, float]:
+def _clipping_loss(
+    users: Floats, tail: Floats, unseen: float, allowed: float
+) -> tuple[float, float, float, float, float]:
     """Return how much to widen the noise so that clipping removes at most *allowed*, and the loss that remains.
 
     Args:
         users: numbers of users by size relative to the limit, shape (CLIPPING_BINS,).
+        tail: the same, with a tail that noise may hide (`continued`).
         unseen: number of users that the first bin above the limit may lack.
         allowed: largest root mean square of the share that clipping may remove.
 
     Returns:
         the factor by which to widen the noise, at most 2; the mean and the root mean square of the share that clipping
-        then removes; and that root mean square with the unseen users.
+        then removes; that root mean square with the unseen users; and how much larger the mean is with the tail.
     """
     size = 2.0 ** ((np.arange(CLIPPING_BINS) - 16.5) / 2)
     mass = users * size**2
     if mass.sum() <= 0:
-        return 1.0, 0.0, 0.0, 2 * allowed
+        return 1.0, 0.0, 0.0, 2 * allowed, 0.0
     wider = GRID[GRID <= 2]
     lost = np.maximum(0, 1 - wider[:, None] / size)
     mean, spread = lost @ mass / mass.sum(), np.sqrt(lost**2 @ mass / mass.sum())
     chosen = min(int((spread > allowed).sum()), len(wider) - 1)
     above = size[17]
     most_spread = math.sqrt(spread[chosen] ** 2 + unseen * (above - 1) ** 2 / mass.sum())
-    return float(wider[chosen]), min(float(mean[chosen]), 0.7), float(spread[chosen]), most_spread
+    heavy = tail * size**2
+    mean_with_tail = float(lost[chosen] @ heavy / heavy.sum())
+    most, beyond = min(float(mean[chosen]), 0.7), max(mean_with_tail - float(mean[chosen]), 0.0)
+    return float(wider[chosen]), most, float(spread[chosen]), most_spread, beyond
 
 
 def _check(request: Request) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from discreet.accounting.convert import Guarantee, guarantee_of, limit_for
 from discreet.errors import InputError, InvariantViolated, UnknownColumn
-from discreet.head_request import HeadRequest, Kind
+from discreet.head_request import HeadRequest, Kind, naming_error
 from discreet.mechanisms import (
     PAIR_MECHANISMS,
     Auto,
@@ -56,19 +56,15 @@ def bind(query: Query, columns: Mapping[str, Kind]) -> Query:
 
     Raises:
         UnknownColumn: the table has no such column.
-        InputError: a column cannot be a user or an item: it holds floats or nested values, or the user is an item.
+        InputError: a column cannot be a user or an item: its type cannot tell them apart, or the user is an item.
         WhereError: the filter does not fit the columns.
     """
     user = find_column(query.user, columns, "user column")
     items = tuple(find_column(item, columns, "item column") for item in query.items)
     for column in (user, *items):
-        if columns[column] is Kind.FLOAT:
-            raise InputError(
-                f"column {column!r} holds floating-point numbers, and engines disagree on which of those are equal; "
-                "cast it to whole numbers, decimals or text"
-            )
-        if columns[column] is Kind.OTHER:
-            raise InputError(f"column {column!r} has a type that cannot name a user or an item; cast it to text")
+        wrong = naming_error(column, columns[column], is_user=column == user)
+        if wrong is not None:
+            raise InputError(wrong)
     _check_columns(user, items)
     where = None if query.where is None else canonical(bind_where(query.where, columns), columns)
     bound = replace(query, user=user, items=items, where=where)
@@ -233,7 +229,7 @@ class Plan:
 
     @property
     def reads_pairs(self) -> bool:
-        """True if the mechanism queries user-item pairs instead of a head."""
+        """True if the mechanism queries user-item pairs, if a head was not enough."""
         return isinstance(self.mechanism, PAIR_MECHANISMS)
 
     @property

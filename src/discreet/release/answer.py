@@ -4,7 +4,7 @@
     queue.slot()                                   wait until the engine may run another query
     engine.check(plan.request)
     budget.start(hold)
-    head    = engine.head(plan.request)            engine.pairs for mechanisms that query user-item pairs
+    head    = engine.head(plan.request)            `RecordedPairs` for mechanisms that query user-item pairs
     outcome = plan.mechanism.release(head, bits)
     return    budget.settle(hold, outcome.cost, encode(release))
 
@@ -154,8 +154,7 @@ def _read(
 ) -> tuple[pa.Table, Outcome, Fingerprint | None]:
     """Read the exact data and add noise; returns the released labels, the outcome and the fingerprint."""
     if plan.reads_pairs:  # the mechanism alternates between queries and noise
-        with span("engine"), engine.pairs(plan.request, progress=progress) as pairs:
-            recorded = RecordedPairs(pairs)
+        with span("engine"), RecordedPairs(engine, plan.request, progress=progress) as recorded:
             outcome = plan.mechanism.release(recorded, bits)
             labels = recorded.labels(outcome.positions)
         return labels, outcome, None if key is None else recorded.fingerprint(plan, key)

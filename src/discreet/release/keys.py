@@ -6,25 +6,30 @@ every parameter, and a public version of the data.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import hmac
 import io
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from discreet._version import __version__
 from discreet.budget.model import Fingerprint
 from discreet.errors import InputError
 from discreet.noise import Encodable, KeyedBits
 from discreet.noise.bits import SECRET_BYTES_LEAST, encode
+from discreet.release.result import arrow_array
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from discreet.engines.base import Reader
     from discreet.head_request import HeadRequest
     from discreet.query.planning import Plan
     from discreet.values import ExactHead, UserItemPairs
@@ -177,29 +182,54 @@ def _lossless(table: pa.Table) -> tuple[str, bytes]:
 
 
 class RecordedPairs:
-    """`UserItemPairs` that also compute a digest of all query results.
+    """`HeadAndPairs` of an engine, which also compute a digest of all that the engine returned.
 
-    With keyed noise, the queries of a plan follow from the data and the key; so equal data give an equal digest.
+    With keyed noise, the queries of a plan follow from the data and the key; so equal data give an equal digest. As a
+    context, it deletes the pairs on exit if they were written.
     """
 
-    def __init__(self, pairs: UserItemPairs) -> None:
-        self._pairs = pairs
+    def __init__(
+        self, engine: Reader, request: HeadRequest, *, progress: Callable[[float], None] | None = None
+    ) -> None:
+        self._engine, self._request, self._progress = engine, request, progress
+        self._head: ExactHead | None = None
+        self._pairs: UserItemPairs | None = None
+        self._open = contextlib.ExitStack()
         self._digest = hashlib.sha256()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> bool | None:
+        return self._open.__exit__(*error)
+
+    def head(self, limit: int) -> ExactHead:
+        request = dataclasses.replace(self._request, limit=limit)
+        self._head = self._engine.head(request, progress=self._progress)
+        self._digest.update(encode(_lossless(self._head.labels)))
+        self._record(self._head.counts)
+        return self._head
+
     def users_by_size(self, bounds: Ints) -> Ints:
-        return self._record(self._pairs.users_by_size(bounds))
+        return self._record(self._written().users_by_size(bounds))
 
     def weighted_sums(self, limit: float) -> Ints:
-        return self._record(self._pairs.weighted_sums(limit))
+        return self._record(self._written().weighted_sums(limit))
+
+    def capped_sums(self, cap: int) -> Ints:
+        return self._record(self._written().capped_sums(cap))
 
     def users_by_scale(self, items: Ints, last_scale: Ints, costs: Ints, bounds: Ints) -> Ints:
-        return self._record(self._pairs.users_by_scale(items, last_scale, costs, bounds))
+        return self._record(self._written().users_by_scale(items, last_scale, costs, bounds))
 
     def clipped_sums(self, items: Ints, costs: Ints, bound: int) -> Ints:
-        return self._record(self._pairs.clipped_sums(items, costs, bound))
+        return self._record(self._written().clipped_sums(items, costs, bound))
 
     def labels(self, items: Ints) -> pa.Table:
-        labels: pa.Table = self._pairs.labels(items)
+        """Return the labels of the positions of an outcome."""
+        if self._pairs is None and self._head is not None:
+            return self._head.labels.take(arrow_array(items))
+        labels: pa.Table = self._written().labels(items)
         self._digest.update(encode(_lossless(labels)))
         return labels
 
@@ -207,6 +237,11 @@ class RecordedPairs:
         """Return keyed digests of the plan's request and mechanism, and of all query results."""
         request = encode((encodable(plan.request), encodable(plan.mechanism)))
         return Fingerprint(*(hmac.digest(key, part, hashlib.sha256) for part in (request, self._digest.digest())))
+
+    def _written(self) -> UserItemPairs:
+        if self._pairs is None:
+            self._pairs = self._open.enter_context(self._engine.pairs(self._request, progress=self._progress))
+        return self._pairs
 
     def _record(self, result: Ints) -> Ints:
         self._digest.update(len(result).to_bytes(8, "little"))

@@ -58,7 +58,7 @@ def plot_bars(
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     places = np.arange(n)[::-1]
-    errors = np.maximum(np.stack([values - low, high - values]), 0)
+    errors = np.maximum(np.stack([values - low, high - values]), 0)  # intervals begin at 0, below which a value may be
     axes.barh(places, values, color=_BAR, height=0.72)
     axes.errorbar(values, places, xerr=errors, fmt="none", ecolor=_ERROR, elinewidth=1.4, capsize=2.5)
     # matplotlib would parse text between dollar signs as a formula.
@@ -119,7 +119,7 @@ def epsilon_curves(axes: Axes, curves: Mapping[str, Sequence[float]], steps: Seq
         axes: the axes to draw on.
         curves: for each bound, epsilon at each of *steps*.
     """
-    top = 2.0 * max(curves["LinkedIn, Lemma 2.1"])
+    top = 2.0 * max(curves["LinkedIn, Lemma 2.1"])  # basic composition would flatten all other curves
     for name, values in curves.items():
         axes.plot(steps, values, label=name, linewidth=1.6, linestyle="--" if "optim" in name else "-")
     axes.set_ylim(0, top)
@@ -145,6 +145,7 @@ def draw_advice(advice: Advice, path: Path, progress: Callable[[float], None] | 
 
     epsilon, delta = float(advice.epsilon_per), float(advice.calls * advice.delta_per)
     most = min(advice.information + advice.information // 5 + 2, bounds.MOST_STEPS)
+    # Denser at the start, where the curves bend.
     steps = sorted({max(1, round(most * (n / 12) ** 2)) for n in range(1, 13)})
     curves: dict[str, list[float]] = {}
     for name, bound in BOUNDS.items():

@@ -100,7 +100,7 @@ def open_service(
     Raises:
         InputError: a secret, the catalog or the store cannot be used, or the store has no API key.
         StoreUnavailable: the store cannot be opened, or another process has it open.
-        StoreBehind: the store is older than its last checkpoint.
+        StoreBehind: the store is older than its last checkpoint, or has lines and no checkpoint.
         LedgerBroken: the store contradicts its checkpoints.
     """
     clock, metrics = runtime.clock, Metrics(runtime.monotonic)

@@ -153,7 +153,7 @@ def _create_store(
             made, record = make_key(role, account, now_us, random)
             manager.store.put_record(KEY, made.id, record.text, action)
             keys[role] = made.text
-        Checkpointer(CheckpointFile(stage / "checkpoints.log"), signing_key(stage / "checkpoints.key")).write(opened)
+        Checkpointer(CheckpointFile(stage / "checkpoints.log"), signing_key(stage / "checkpoints.key")).begin(opened)
     with contextlib.suppress(FileNotFoundError):
         (stage / "budget.db").chmod(0o600)  # it holds answers, and the accounts that paid for them
     return keys

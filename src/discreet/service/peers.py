@@ -106,6 +106,7 @@ class PeerKeys:
         """Raise `Unauthorized` unless *header* holds one of the keys."""
         kind, _, key = (header or "").partition(" ")
         digest = _digest(key.strip())
+        # All are compared, in constant time, so that the time tells nothing about any key.
         known = [hmac.compare_digest(digest, each) for each in self._digests]
         if kind.lower() != "bearer" or not any(known):
             raise Unauthorized("unknown")
@@ -178,6 +179,7 @@ class Peers:
             StoreUnavailable: this store cannot grant shares now.
         """
         self._check_store(message.store)
+        # An account with a pending transfer gets no second one: its first answer may have been lost on the way.
         again = {transfer.terms.id for transfer in self._shares.pending(message.store, ENTRIES_MOST)}
         for sent in message.requests:
             if sent.account not in again:
@@ -256,11 +258,11 @@ class Peers:
                     body += part
                     if len(body) > BODY_MOST_BYTES:
                         raise PeerUnreachable
-            if response.status_code != httpx.codes.OK:
+            if response.status_code != httpx.codes.OK:  # after the body, so that the connection can be used again
                 raise PeerUnreachable
             return read_body(kind, body)
         except (httpx.HTTPError, httpx.InvalidURL, InputError):
-            raise PeerUnreachable from None
+            raise PeerUnreachable from None  # their texts may hold parts of the message
 
     def _exchange_with(self, name: str, url: str, round_: Round) -> None:
         """Request shares of one data centre, and send it pending shares and receipts."""
@@ -273,7 +275,9 @@ class Peers:
         receipts = self._receive(name, store, arrived)
         round_.add(receipts, arrived)
         for _ in range(ROUNDS_MOST):
-            self._announce(name, store)
+            for account in self._shares.unannounced(store, ENTRIES_MOST):  # new and changed accounts
+                with contextlib.suppress(*_PASSING):
+                    self._log_move("sent", name, self._shares.announce(store, account, 1 + len(self._urls)))
             pending = self._shares.pending(store, ENTRIES_MOST)
             if not pending and not receipts:
                 break
@@ -287,18 +291,12 @@ class Peers:
             if not self._acknowledge(name, store, _receipts(reply.receipts)):
                 break  # no transfer was decided, so further messages would not help
 
-    def _announce(self, name: str, store: str) -> None:
-        """Create the transfers that announce new and changed accounts to another data centre."""
-        for account in self._shares.unannounced(store, ENTRIES_MOST):
-            with contextlib.suppress(*_PASSING):
-                self._log_move("sent", name, self._shares.announce(store, account, 1 + len(self._urls)))
-
     def _receive(self, name: str, store: str, transfers: Iterable[Transfer]) -> list[Receipt]:
         """Accept or decline the transfers of another data centre, and return the receipts."""
         receipts = []
         for transfer in transfers:
             receipt = None
-            if transfer.donor == store:
+            if transfer.donor == store:  # a data centre sends only transfers of its own
                 with contextlib.suppress(*_PASSING), self._record_behind():
                     receipt = self._shares.receive(transfer)
             if receipt is not None:
@@ -424,6 +422,7 @@ class ShareRequests:
         """Record the worst-case cost of a refused query."""
         needed = Amount.of(refusal.needed)
         with self._lock:
+            # The largest of each part, not the sum: a share is for one such query.
             self._needs[refusal.account] = self._needs.get(refusal.account, NOTHING).most(needed)
 
     def need(self, account: str) -> Amount:
@@ -469,7 +468,7 @@ class ShareRequests:
                 backoff.left -= 1
             elif holding.account.share is not None and is_short(holding.left, holding.limit, holding.total):
                 if found == ENTRIES_MOST:
-                    self._after = before
+                    self._after = before  # the next round begins with this account
                     return
                 found += 1
                 yield name

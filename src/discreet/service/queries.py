@@ -155,7 +155,7 @@ class Queries:
 
         def check_connected(_: float) -> None:
             if disconnected():
-                budget.abandoned = True  # not caused by the data: no step towards a suspension
+                budget.lost = True  # not caused by the data: no step towards a suspension
                 raise ClientDisconnected
 
         try:

@@ -53,7 +53,7 @@ def hockey_stick(one: Distribution, other: Distribution, epsilon: float) -> floa
         other: the distribution Q.
         epsilon: at least 0.
     """
-    factor = math.exp(min(epsilon, 700.0))
+    factor = math.exp(min(epsilon, 700.0))  # exp(710) overflows; a smaller epsilon only raises the result
     missing = max(0.0, 1 - math.fsum(one.values()))
     above = [over for o, p in one.items() if (over := p - factor * other.get(o, 0.0)) > 0]
     return math.fsum(above) + missing + ROUNDING
@@ -82,6 +82,7 @@ def renyi(one: Distribution, other: Distribution, alpha: float) -> float:
     most = max(losses)
     if math.isinf(alpha):
         return most
+    # Scaled by the largest loss, because exp((alpha - 1) * loss) overflows.
     scaled = [p * math.exp((alpha - 1) * (loss - most)) for (p, _), loss in zip(masses, losses, strict=True)]
     return most + math.log(math.fsum(scaled)) / (alpha - 1)
 
@@ -122,6 +123,7 @@ def race_distribution(race: Race, limit: int) -> dict[tuple[tuple[int, ...], boo
         if len(order) == limit or not rest:
             found[order, False] = probability
             return
+        # The smallest of independent exponential variables with these rates is i with probability weights[i] / total.
         total = math.fsum(weights[i] for i in rest)
         for i in rest:
             here = probability * weights[i] / total
@@ -177,10 +179,10 @@ def _labelled(
 def _stable(mechanism: TopStable, head: ExactHead) -> dict[Hashable, float]:
     noise = mechanism.threshold_noise()
     bar = np.arange(-radius(noise), radius(noise) + 1)
-    undecided = pmf(noise, bar)
+    undecided = pmf(noise, bar)  # Pr[threshold noise is bar[i], and no gap so far was above the threshold]
     found: dict[Hashable, float] = {frozenset(): 0.0}
     bar += mechanism.threshold()
-    for i, gap in reversed(list(enumerate(mechanism.gaps(head).tolist()))):
+    for i, gap in reversed(list(enumerate(mechanism.gaps(head).tolist()))):  # as the mechanism: from the last rank up
         passes = _laplace_tail(mechanism.gap_noise(), bar - gap + 1)
         fails = _laplace_tail(mechanism.gap_noise(), gap - bar)
         stored = min(i + 1, int(np.count_nonzero(head.counts)))

@@ -27,7 +27,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from decimal import Decimal
+from decimal import Context, Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, get_args
 
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from discreet.head_request import Operator, Predicate
     from discreet.values import UserItemPairs
 
+_WIDE = Context(prec=38)
 Row: TypeAlias = "tuple[Any, ...]"
 """An item's labels, its count, and its sum if requested."""
 
@@ -105,6 +106,64 @@ _POOLS: dict[str, tuple[Kind, pa.DataType, list[Any]]] = {
     "share": (Kind.FLOAT, pa.float64(), [-math.inf, -0.5, -0.0, 0.0, 0.1, 7.0, math.inf, math.nan]),
 }
 _TYPES = {kind: type_ for kind, type_, _ in _POOLS.values()}
+_ALIKE: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "text": (
+        pa.string(),
+        # Case, composition, width, a dotless i, spaces, zeros in front; long texts enter an order by their digest only.
+        [
+            *(
+                [
+                    "",
+                    " ",
+                    "a",
+                    "a ",
+                    "A",
+                    "ä",
+                    "a\u0308",
+                    "ﬀ",
+                    "ff",
+                    "K",
+                    "k",
+                    "\u212a",
+                    "ſ",
+                    "s",
+                    "İ",
+                    "i",
+                    "ı",
+                    "1",
+                    "01",
+                    "1.0",
+                ]
+            ),
+            *(f"{'x' * LONGEST_FRAMED}{end}" for end in ("", "y", "z", " ")),
+            "😀",
+            "😁",
+            "\ue000",
+        ],
+    ),
+    "integer": (pa.int64(), [-(2**63), 1 - 2**63, -1, 0, 1, 2**53, 2**53 + 1, 2**63 - 2, 2**63 - 1]),
+    "decimal": (
+        pa.decimal128(38, 19),
+        [Decimal(sign * (10**38 - 1 - n)).scaleb(-19, _WIDE) for sign in (1, -1) for n in range(3)]
+        + [Decimal(n).scaleb(-19, _WIDE) for n in (-1, 0, 1)],
+    ),
+    "boolean": (pa.bool_(), [False, True]),
+    "date": (
+        pa.date32(),
+        [datetime.date.min + datetime.timedelta(n) for n in (0, 1, 719_161, 719_162)] + [datetime.date.max],
+    ),
+}
+"""Values of every type that can name a user and an item, which an engine could take for one another."""
+
+_EDGES = [
+    datetime.datetime.fromisoformat(text)
+    for text in (
+        *("0001-01-08", "1899-12-31", "1900-01-01", "1900-01-01 01:00", "1968-12-30", "1969-12-01", "1969-12-29"),
+        *("1969-12-31 23:00", "1970-01-01", "1970-01-01 01:00", "1970-01-05", "1970-02-01", "2000-03-01", "2024-01-01"),
+        *("2024-12-30", "2262-04-14", "2283-11-12", "2300-01-01", "9999-12-01", "9999-12-27", "9999-12-31 23:00"),
+    )
+]
+"""The edges of periods: Mondays, first days of months, midnights and full hours, before and after 1970."""
 _DERIVED = [
     *(Derived("start", "at", each) for each in get_args(Period)),
     *(Derived("start", "day", each) for each in get_args(Period) if each != "hour"),
@@ -317,6 +376,8 @@ def check_pair_queries(pairs: UserItemPairs, reference: ArrayPairs, seed: int = 
         assert pairs.users_by_size(sizes).tolist() == reference.users_by_size(sizes).tolist()
     for limit in (0.3, math.sqrt(5), 1e9):
         assert pairs.weighted_sums(limit).tolist() == reference.weighted_sums(limit).tolist()
+    for cap in (1, 2, 8):
+        assert pairs.capped_sums(cap).tolist() == reference.capped_sums(cap).tolist()
     for share, cost in ((0, 1), (0.5, 7), (1, LARGEST_ITEM_COST)):
         items = np.flatnonzero(rng.random(size) < share)
         costs = rng.integers(1, cost, len(items), endpoint=True)
@@ -522,6 +583,60 @@ class EngineSuite:
         _, type_, values = _POOLS[name]
         table = pa.table({"who": range(len(values)), "item": pa.array(values[::-1], type_)})
         assert self.head(table, "item") == [((label,), 1) for label in sorted(values, key=_sorted_by)]
+
+    def test_users_and_items_that_are_alike_stay_apart(self) -> None:
+        """Values of every type that differ in one byte or digit are as many users, and as many items, on every path."""
+        rows = max(len(values) for _, values in _ALIKE.values())
+        cells = {
+            name: pa.array([*values, *[None] * (rows - len(values))], type_) for name, (type_, values) in _ALIKE.items()
+        }
+        table = pa.table({"row": range(rows), "item": ["x"] * rows, **cells})
+        paths: list[dict[str, Any]] = [{}, {"rows_per_group": 2, "groups_per_user": 1}]
+        with self.opened(table) as engine:
+            for name, (_, values) in _ALIKE.items():
+                for parts in paths:
+                    request = HeadRequest(name, ("item",), 9, **parts)
+                    assert rows_of(engine, request, b"s" * 32) == [(("x",), len(values))], name
+                    request = HeadRequest("row", (name,), rows, **parts)
+                    assert rows_of(engine, request, b"s" * 32) == reference_head(table, request), name
+            if engine.has_pairs:  # once, because pairs take Spark ten seconds
+                everything = HeadRequest("text", tuple(name for name in _ALIKE if name != "text"), 9, keep_missing=True)
+                with engine.pairs(everything) as pairs:
+                    assert pairs.users_by_size(np.array([1, 9])).tolist() == [rows, 0]
+                    assert len(pairs.weighted_sums(1.0)) == len(table.group_by(list(everything.items)).aggregate([]))
+
+    def test_columns_that_cannot_tell_users_or_items_apart_are_refused_by_their_type(self) -> None:
+        """Floats are neither; timestamps are no users, because a source or an engine may cut them."""
+        table = pa.table({name: pa.array([], type_) for name, (_, type_, _) in _POOLS.items()})
+        refused = [
+            ("at", "word", "timestamps"),
+            ("share", "word", "floating-point"),
+            ("who", "share", "floating-point"),
+        ]
+        with self.opened(table) as engine:
+            for user, item, message in refused:
+                request = HeadRequest(user, (item,), 9)
+                for ask in (engine.check, engine.head):
+                    with pytest.raises(InputError, match=message):
+                        ask(request)
+
+    def test_times_beside_the_edges_of_periods_are_in_their_periods(self) -> None:
+        """A second, a millisecond, a microsecond before and after each edge, in columns of each precision."""
+        apart = [datetime.timedelta(0, *size) for size in ((1,), (0, 1), (0, 1000))]
+        times = sorted({edge + sign * size for edge in _EDGES for size in apart for sign in (-1, 0, 1)})
+        columns = {
+            unit: pa.array(times, pa.timestamp("us")).cast(pa.timestamp(unit), False) for unit in ("s", "ms", "us")
+        }
+        days = {"day": pa.array([time.date() for time in times])}
+        table = pa.table({"row": range(len(times)), **columns, **days})
+        with self.opened(table) as engine:
+            held = {name: kind for name, kind in engine.columns().items() if kind in {Kind.TIMESTAMP, Kind.DATE}}
+            assert {"us", "day"} <= held.keys()  # an engine need not have all precisions
+            for name in held:
+                periods = [each for each in get_args(Period) if name != "day" or each != "hour"]
+                derived = tuple(Derived(f"the {each}", name, each) for each in periods)
+                request = HeadRequest("row", tuple(made.name for made in derived), 1000, derived=derived)
+                assert rows_of(engine, request) == reference_head(table, request), name
 
     def test_very_long_labels_stay_apart(self) -> None:
         """Labels of 100 kB and of megabytes are whole, and different if only their last characters differ."""

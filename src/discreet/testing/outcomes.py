@@ -33,6 +33,7 @@ from discreet.head_request import (
     Period,
     PrivatelyBounded,
     Summed,
+    naming_error,
 )
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ _CONSTANTS = {
     Kind.BOOLEAN: _BOOLEANS,
     Kind.DATE: _DATES,
     Kind.TIMESTAMP: _DATES + _TIMESTAMPS,
+    Kind.OTHER: _TEXTS,
     Kind.UNTYPED: _TEXTS + _NUMBERS + _BOOLEANS + _DATES + _TIMESTAMPS,
 }
 _MOST = (0, 1, 2**31, 2**62)
@@ -80,7 +82,7 @@ def select(cases: Mapping[str, Sequence[str]], extremes: bool) -> str:
     if extremes:
         rows += [("z", n) for n in range(1, max(map(len, cases.values())))]
     selected = []
-    for user, n in rows:
+    for user, n in rows:  # a type with fewer values begins again with its first extreme one
         cells = [
             f"CAST({values[n if n < len(values) else (n - 1) % (len(values) - 1) + 1]} AS {type_}) AS c{place}"
             for place, (type_, values) in enumerate(cases.items())
@@ -103,7 +105,7 @@ def check_outcomes(with_user: Engine, without_user: Engine, rng: random.Random, 
             _outcome(engine, request, seed) for engine in (with_user, without_user)
         )
         assert error == error_without, f"with the user {error}, without {error_without}: {request}"
-        if request.user != USER:  # the other values are then other users
+        if request.user != USER:  # the values of another column are many users, whose counts may differ by more
             continue
         summed = request.summed
         most = 0 if summed is None else max(map(abs, summed.digits))
@@ -123,9 +125,13 @@ def random_request(rng: random.Random, engine: Engine) -> HeadRequest:
         every = [Derived("start", name, each) for name in columns for each in (*get_args(Period), 1, 10**15)]
         derived = (rng.choice([made for made in every if made.type_error(columns[made.column]) is None]),)
     columns |= {made.name: made.kind for made in derived}
-    labels = [name for name, kind in columns.items() if kind not in {Kind.FLOAT, Kind.OTHER}]
-    user = rng.choice([USER, USER, USER, *(name for name in labels if name != "start")])
-    others = [name for name in labels if name not in {user, USER}]
+    anything = rng.random() < 0.05  # columns of any type, most of which are refused
+    users, others = (
+        [name for name, kind in columns.items() if anything or naming_error(name, kind, is_user=is_user) is None]
+        for is_user in (True, False)
+    )
+    user = rng.choice([USER, USER, USER, *(name for name in users if name != "start")])
+    others = [name for name in others if name not in {user, USER}]
     items = rng.sample(others, min(rng.choice([0, 1, 1, 2]), len(others)))
     summed = None
     if rng.random() < 0.3:
@@ -158,10 +164,10 @@ def _predicate(rng: random.Random, columns: Mapping[str, Kind], depth: int) -> P
         parts = tuple(_predicate(rng, columns, depth - 1) for _ in range(2))
         compound: list[Predicate] = [And(parts), Or(parts), Not(parts[0])]
         return rng.choice(compound)
-    name = rng.choice([name for name, kind in columns.items() if kind is not Kind.OTHER])
-    constants = _CONSTANTS[columns[name]]
-    if rng.random() < 0.2:
+    name = rng.choice([*columns])
+    if rng.random() < 0.2 or (columns[name] is Kind.OTHER and rng.random() < 0.95):
         return IsNull(name)
+    constants = _CONSTANTS[columns[name]]
     if rng.random() < 0.3:
         return Membership(name, tuple(rng.sample(constants, 2)))
     operators = _OPERATORS[:2] if columns[name] is Kind.BOOLEAN else _OPERATORS

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from discreet.values import LARGEST_BASKET, WEIGHT_UNIT
+from discreet.values import CAPPED_BASKET, LARGEST_BASKET, WEIGHT_UNIT, ExactHead
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ArrayPairs:
-    """`discreet.values.UserItemPairs` over two arrays.
+    """`discreet.values.HeadAndPairs` over two arrays; its head counts no users above *largest_basket* either.
 
     Args:
         users: the user of each row, any int64.
@@ -28,9 +28,10 @@ class ArrayPairs:
     ) -> None:
         rows = np.stack([np.asarray(users, dtype=np.int64), np.asarray(items, dtype=np.int64)])
         _, user = np.unique(rows[0], return_inverse=True)
-        key = np.unique(user * (rows[1].max(initial=0) + 1) + rows[1])
+        key = np.unique(user * (rows[1].max(initial=0) + 1) + rows[1])  # a number for each pair, to drop repeated ones
         user, item = np.divmod(key, rows[1].max(initial=0) + 1)
         kept = np.bincount(user)[user] <= largest_basket
+        # Users and items are numbered again, because some have no pairs left.
         self._user = np.unique(user[kept], return_inverse=True)[1]
         present, self._item = np.unique(item[kept], return_inverse=True)
         self._labels = labels
@@ -42,13 +43,24 @@ class ArrayPairs:
         """The exact number of users of each item."""
         return np.bincount(self._item, minlength=len(self._numbers))
 
+    def head(self, limit: int) -> ExactHead:
+        """Return the largest counts, with labels."""
+        order = np.argsort(-self.counts, kind="stable")[: limit + 1]
+        return ExactHead(self.counts[order], limit, self.labels(order))
+
     def users_by_size(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
         """Count users by their number of items."""
-        return _histogram(self._sizes, bounds)
+        bins = np.minimum(np.searchsorted(bounds, self._sizes), len(bounds) - 1)  # the last bin has no upper bound
+        return np.bincount(bins, minlength=len(bounds))
 
     def weighted_sums(self, limit: float) -> NDArray[np.int64]:
         """Add up the weights of every item's users."""
         weight = weights(limit / np.sqrt(self._sizes))
+        return _sums(self._item, weight[self._user], len(self._numbers))
+
+    def capped_sums(self, cap: int) -> NDArray[np.int64]:
+        """Add up the weights of every item's users, at most *cap* items for each user."""
+        weight = np.where(self._sizes > CAPPED_BASKET * cap, 0, weights(cap / self._sizes))
         return _sums(self._item, weight[self._user], len(self._numbers))
 
     def users_by_scale(
@@ -94,11 +106,6 @@ def weights(share: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return users' weights, in units of 1 / WEIGHT_UNIT, from the share of their items that a bound allows."""
     rounded: NDArray[np.int64] = np.maximum(np.floor(WEIGHT_UNIT * np.minimum(1.0, share)).astype(np.int64) - 1, 0)
     return rounded
-
-
-def _histogram(values: NDArray[np.int64], bounds: NDArray[np.int64]) -> NDArray[np.int64]:
-    bins = np.minimum(np.searchsorted(bounds, values), len(bounds) - 1)
-    return np.bincount(bins, minlength=len(bounds))
 
 
 def _sums(keys: NDArray[np.int64], values: NDArray[np.int64], size: int) -> NDArray[np.int64]:

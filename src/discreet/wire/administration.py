@@ -43,16 +43,19 @@ class Limit(Request):
     delta: Exact | None = Field(
         default=None, description="Delta of all releases together; with epsilon, or with rho and lost."
     )
-    rho: Exact | None = Field(default=None, description="Or zCDP itself, with lost and delta.")
-    lost: Exact | None = Field(default=None, description="The part of delta that releases may lose; below delta.")
-    information: Whole | None = Field(default=None, description="Or units of information, with calls and their prices.")
+    rho: Exact | None = Field(default=None, description="rho of zCDP, with lost and delta.")
+    lost: Exact | None = Field(
+        default=None, description="The part of delta for the deltas of the releases; the rest is for the conversion."
+    )
+    information: Whole | None = Field(default=None, description="Units of information, with calls and their prices.")
     calls: Whole | None = Field(default=None, description="Calls over unknown domains.")
     epsilon_per: Exact | None = Field(default=None, description="Epsilon of one unit of information.")
     delta_per: Exact | None = Field(default=None, description="Delta of one call.")
     conversion: Exact | None = Field(
-        default=None, description="With units: the delta of the conversion, on top of what calls lose; 1e-9 by default."
+        default=None,
+        description="With units: the delta of the conversion, added to the deltas of the calls; 1e-9 by default.",
     )
-    preset: Literal["linkedin"] | None = Field(default=None, description="Or units that were published.")
+    preset: Literal["linkedin"] | None = Field(default=None, description="The name of published units and prices.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -70,10 +73,10 @@ class PeriodRequest(Request):
     """The period of a limit: sliding with days, calendar with unit and optionally zone, or forever."""
 
     kind: Literal["sliding", "calendar", "forever"] = Field(
-        description="sliding: any window of that many days holds one limit; calendar: can hold two."
+        description="sliding: the limit is for any window of days; calendar: for each unit, so a window may hold two."
     )
     days: int | None = Field(
-        default=None, ge=1, le=36_500, description="Days of a sliding period: how long the data is kept."
+        default=None, ge=1, le=36_500, description="Days of a sliding period, as many as the data is kept."
     )
     unit: Literal["month", "week", "day"] | None = Field(default=None, description="Length of a calendar period.")
     zone: str | None = Field(
@@ -95,18 +98,24 @@ class NewAccount(AdminRequest):
     account: str = Field(
         min_length=1, max_length=200, description="Name of the account, without white space; it never changes."
     )
-    parent: str | None = Field(default=None, description="The account that is charged too; it never changes.")
+    parent: str | None = Field(default=None, description="The parent account, which is charged too; it never changes.")
     limit: Limit
     period: PeriodRequest = Field(default=PeriodRequest(kind="forever"), description="When charges stop counting.")
-    mode: Mode = Field(default="enforce", description="observe charges and never refuses, and guarantees nothing.")
+    mode: Mode = Field(
+        default="enforce", description="observe charges queries, never refuses them, and guarantees nothing."
+    )
 
 
 class AccountChanges(Request):
     """Changes of an account; fields that are left out stay as they are."""
 
-    limit: Limit | None = Field(default=None, description="If it is below what is spent, nothing is left.")
-    period: PeriodRequest | None = Field(default=None, description="It applies to earlier charges, too.")
-    mode: Mode | None = Field(default=None, description="Whether it refuses queries.")
+    limit: Limit | None = Field(
+        default=None, description="The new limit; if it is below the amount spent, nothing is left."
+    )
+    period: PeriodRequest | None = Field(
+        default=None, description="The new period, which applies to earlier charges too."
+    )
+    mode: Mode | None = Field(default=None, description="The new mode.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -124,7 +133,7 @@ class Payment(AdminRequest):
 
     rho: Exact | None = Field(default=None, description="rho of zCDP; needs delta.")
     delta: Exact | None = Field(default=None, description="delta; needs rho.")
-    information: Whole | None = Field(default=None, description="Or units of information; needs calls.")
+    information: Whole | None = Field(default=None, description="Units of information, in place of rho; needs calls.")
     calls: Whole | None = Field(default=None, description="Calls over unknown domains; needs information.")
 
     @model_validator(mode="after")
@@ -139,7 +148,7 @@ class AccountDetail(BudgetReport):
     """An account and its balance."""
 
     parent: str | None
-    delta: float = Field(description="Delta of the guarantee: what releases may lose, and what the conversion takes.")
+    delta: float = Field(description="Delta of the guarantee: the deltas of the releases and that of the conversion.")
     as_of: int = Field(description="Number of the last ledger line that the balance includes.")
     total: Spend | None = Field(description="The limit of all data centres together; null if there is only this one.")
 
@@ -166,12 +175,10 @@ class AccountPage(Reply):
 class Preview(Reply):
     """The queries of the last days that changes of an account would have refused."""
 
-    since: str = Field(
-        description="When the time that is covered begins: later than requested if the ledger is too long."
-    )
+    since: str = Field(description="The start of the covered time: later than requested if the ledger is too long.")
     queries: int = Field(description="Number of queries of the account since then.")
-    refused: int = Field(description="How many of them would have been refused, if it enforced its limit.")
-    first: str | None = Field(description="When the first of these was sent.")
+    refused: int = Field(description="Number of these that the limit, if enforced, would have refused.")
+    first: str | None = Field(description="The time of the first of these.")
 
 
 class AccountSpending(Reply):
@@ -183,23 +190,21 @@ class AccountSpending(Reply):
 
 
 class Reached(Reply):
-    """How many days it takes analysts to use up a percentage of their limits."""
+    """The days in which analysts use up a percentage of their limits."""
 
     percent: int = Field(description="Percent of the limit, by rho or delta, whichever is used up first.")
     analysts: list[float] = Field(
-        description="The part of the analysts that had used it so many days after their first charge, from 0."
+        description="The share of analysts that had used it n days after their first charge, for n = 0, 1, 2, ..."
     )
 
 
 class Spending(Reply):
     """The amounts that all accounts spent on each of the last days, failed queries included."""
 
-    since: str = Field(
-        description="When the time that is covered begins: later than requested if the ledger is too long."
-    )
-    days: list[str] = Field(description="Days of UTC, the last one today.")
-    accounts: list[AccountSpending] = Field(description="Those with charges, by name.")
-    analysts: int = Field(description="Accounts with charges and without accounts below them.")
+    since: str = Field(description="The start of the covered time: later than requested if the ledger is too long.")
+    days: list[str] = Field(description="The days, in UTC; the last one is today.")
+    accounts: list[AccountSpending] = Field(description="The accounts with charges, by name.")
+    analysts: int = Field(description="Number of accounts with charges that have no child accounts.")
     reached: list[Reached]
 
 
@@ -210,7 +215,7 @@ class NewKey(AdminRequest):
     """An API key to create."""
 
     account: str | None = Field(
-        default=None, description="The account that its queries are charged to; analysts need one."
+        default=None, description="The account to which its queries are charged; the role analyst needs one."
     )
     roles: list[Role] = Field(min_length=1, max_length=3, description="Roles of the key.")
     label: str = Field(default="", max_length=200, description="Owner or purpose of the key.")
@@ -220,7 +225,7 @@ class NewKey(AdminRequest):
 class RotatedKey(AdminRequest):
     """The rotation of a key: when the old and the new key expire."""
 
-    overlap_hours: int = Field(default=24, ge=0, le=720, description="Hours during which both are valid.")
+    overlap_hours: int = Field(default=24, ge=0, le=720, description="Hours during which both keys are valid.")
     days: int | None = Field(default=365, ge=1, le=3_650, description="Days until the new one expires; null for never.")
 
 
@@ -240,7 +245,7 @@ class CreatedKey(Reply):
     """A new API key with its secret."""
 
     id: str
-    key: str = Field(description="The key itself, shown once and stored nowhere.")
+    key: str = Field(description="The key, which is shown once and not stored.")
     expires: str | None
 
 
@@ -259,7 +264,7 @@ class NewGrant(AdminRequest):
 
     columns: list[str] | None = Field(
         max_length=10_000,
-        description="Columns by name; null for all, now and later. An empty list allows only totals.",
+        description="Names of columns; null for all, also those added later. An empty list allows totals only.",
     )
 
 
@@ -268,7 +273,7 @@ class Grant(Reply):
 
     account: str
     dataset: str
-    columns: list[str] | None = Field(description="Columns by name; null for all.")
+    columns: list[str] | None = Field(description="Names of columns; null for all.")
 
 
 class GrantPage(Reply):
@@ -300,7 +305,7 @@ class LedgerLine(Reply):
     reservation: str | None
     detail: dict[str, Any]
     changes: list[Change]
-    body: str = Field(description="What is hashed, with the hash of the line before; amounts are exact.")
+    body: str = Field(description="The text that is hashed with the hash of the previous line; its amounts are exact.")
     hash: str = Field(description="SHA-256 in hexadecimal digits.")
 
 
@@ -341,9 +346,9 @@ class Verification(Reply):
     """The result of a verification of the ledger."""
 
     sound: bool
-    mistake: str | None = Field(description="What is wrong, in one sentence.")
-    lines: int | None = Field(description="How many lines there are.")
-    chains: int | None = Field(description="How many chains they are in.")
+    mistake: str | None = Field(description="The error that was found, in one sentence; null if there is none.")
+    lines: int | None = Field(description="Number of lines.")
+    chains: int | None = Field(description="Number of chains.")
     checkpointed: bool = Field(description="True if a signed checkpoint shows that no lines are missing at the end.")
 
 
@@ -357,7 +362,7 @@ class RunningSettings(Reply):
     store: Literal["sqlite", "postgresql"]
     checkpoints: bool
     datasets: list[str]
-    defaults: dict[str, str | int | None] = Field(description="Privacy parameters of queries that give none.")
+    defaults: dict[str, str | int | None] = Field(description="The privacy parameters of queries without any.")
     k_most: int
     head_limit_most: int
     epsilon_most: float
@@ -380,7 +385,7 @@ class Alive(Reply):
 
 
 class Readiness(Reply):
-    """Whether queries can be answered."""
+    """The readiness of the service to answer queries."""
 
     status: Literal["ready", "unready"]
-    checks: dict[str, str] = Field(description="Checks by name, with ok or what is wrong.")
+    checks: dict[str, str] = Field(description="The result of each check, by name: ok, or the error.")

@@ -19,14 +19,14 @@ ENTRIES_MOST = 64
 BODY_MOST_BYTES = 2**20
 """The largest size of a message."""
 
-_WHOLE = re.compile(r"-?[0-9]{1,60}")
+_WHOLE = re.compile(r"-?[0-9]{1,60}")  # bounded, because int() takes quadratic time
 
 
 def _amount_of(sent: object) -> Amount:
     match sent:
         case Amount():
             return sent
-        case {"rho": str(rho), "delta": str(delta), **rest} if not rest:
+        case {"rho": str(rho), "delta": str(delta), **rest} if not rest:  # no other keys
             if _WHOLE.fullmatch(rho) and _WHOLE.fullmatch(delta):
                 return Amount(int(rho), int(delta))
     raise request_error("an amount has rho and delta, whole numbers as text")
@@ -42,6 +42,7 @@ def _terms_of(sent: object) -> Account:
     if isinstance(sent, Account):
         return sent
     try:
+        # the reader of the ledger, so that settings which arrive are exactly those that a ledger can hold
         return account_of(canonical(sent))  # type: ignore[arg-type]  # raises for values of other types
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError, InputError):
         raise request_error("'terms' must be the settings of an account") from None
@@ -62,7 +63,7 @@ Terms = Annotated[
 """The settings of an account."""
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-Count = Annotated[int, Field(ge=0, lt=2**62)]
+Count = Annotated[int, Field(ge=0, lt=2**62)]  # fits a column of 64 bits, also when it is increased
 
 
 class _Message(BaseModel):

@@ -3,93 +3,78 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from discreet.errors import InputError
+from discreet.budget.errors import ClockError, DataChanged, KeyReused, StoreUnavailable, Suspended
+from discreet.errors import (
+    BudgetExceeded,
+    DiscreetError,
+    EngineError,
+    EngineTimeout,
+    EngineUnreachable,
+    InputError,
+    ProblemKind,
+    UnknownColumn,
+    WhereError,
+)
 from discreet.values import Cost, float_above, float_below
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 PROBLEM_TYPE = "application/problem+json"
 """Media type of problem details."""
 
-Slug: TypeAlias = Literal[
-    "malformed",
-    "unauthorized",
-    "budget-short",
-    "suspended",
-    "forbidden",
-    "not-found",
-    "method-not-allowed",
-    "not-acceptable",
-    "in-flight",
-    "key-reused",
-    "too-large",
-    "unsupported-media-type",
-    "out-of-range",
-    "too-many-requests",
-    "internal",
-    "engine-unavailable",
-    "engine-failed",
-    "engine-timeout",
-    "store-unavailable",
-    "data-changed",
-    "clock",
-]
-"""Name of a kind of problem, the last segment of its type URI."""
+Slug: TypeAlias = str
+"""The name of a kind of problem, a key of `KINDS`."""
 
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of problem: its HTTP status, its title, and the amount that is charged."""
-
-    status: int
-    title: str
-    charged: str = "nothing"
-
-
-_FORFEITED = "the worst case, which pays for the same query again"
-
-KINDS: Mapping[Slug, Kind] = MappingProxyType(
+KINDS: Mapping[Slug, ProblemKind] = MappingProxyType(
     {
-        "malformed": Kind(400, "The request cannot be read"),
-        "unauthorized": Kind(401, "The key is missing or invalid"),
-        "budget-short": Kind(403, "The answer could cost more than is left"),
-        "suspended": Kind(403, "The account is suspended"),
-        "forbidden": Kind(403, "The key lacks the role for this"),
-        "not-found": Kind(404, "There is nothing of that name"),
-        "method-not-allowed": Kind(405, "The method is not allowed here"),
-        "not-acceptable": Kind(406, "The result is not available in that form"),
-        "in-flight": Kind(409, "The same request is being answered", "nothing more than by the first request"),
-        "key-reused": Kind(409, "The idempotency key was used with another request"),
-        "too-large": Kind(413, "The request is too large"),
-        "unsupported-media-type": Kind(415, "The request is not JSON"),
-        "out-of-range": Kind(422, "Something in the request is not allowed"),
-        "too-many-requests": Kind(429, "Too many requests"),
-        "internal": Kind(500, "The service has a bug", "nothing, or the worst case if data was read"),
-        "engine-unavailable": Kind(503, "The data cannot be reached"),
-        "engine-failed": Kind(503, "Data was read, and the query failed", _FORFEITED),
-        "engine-timeout": Kind(504, "Data was read, and the query timed out", _FORFEITED),
-        "store-unavailable": Kind(
-            503,
-            "The budget store cannot be reached",
-            "nothing, or at most the worst case, which pays for the same query again",
-        ),
-        "data-changed": Kind(503, "The data changed without a new version", _FORFEITED),
-        "clock": Kind(503, "The clock of the budget store ran ahead"),
+        kind.slug: kind
+        for kind in (
+            WhereError.problem,
+            ProblemKind("unauthorized", 401, "The key is missing or invalid"),
+            BudgetExceeded.problem,
+            Suspended.problem,
+            ProblemKind("forbidden", 403, "The key lacks the role for this"),
+            UnknownColumn.problem,
+            ProblemKind(
+                "method-not-allowed",
+                405,
+                "The method is not allowed here",
+                detail="see the header Allow for the methods that are allowed here",
+            ),
+            ProblemKind("not-acceptable", 406, "The result is not available in that form"),
+            ProblemKind(
+                "in-flight",
+                409,
+                "The same request is being answered",
+                "nothing more than by the first request",
+                retry_after=1,
+            ),
+            KeyReused.problem,
+            ProblemKind("too-large", 413, "The request is too large"),
+            ProblemKind("unsupported-media-type", 415, "The request is not JSON"),
+            InputError.problem,
+            ProblemKind("too-many-requests", 429, "Too many requests", retry_after=1),
+            DiscreetError.problem,
+            EngineUnreachable.problem,
+            EngineError.problem,
+            EngineTimeout.problem,
+            StoreUnavailable.problem,
+            DataChanged.problem,
+            ClockError.problem,
+        )
     }
 )
-"""All kinds of problems that the service replies with, by name."""
+"""All kinds of problems that the service replies with, by name: those of the library's errors, and those of HTTP."""
 
 
 class Spend(BaseModel):
@@ -142,14 +127,18 @@ class Problem(BaseModel):
     detail: str = Field(description="One sentence: what was wrong, what is allowed.")
     request_id: str = Field(description="Id of the request, as in the log of the service.")
     position: int | None = Field(
-        default=None, description="Where reading the statement or the filter stopped, counted from 0."
+        default=None, description="The offset at which the statement or the filter could not be parsed, counted from 0."
     )
     account: str | None = Field(default=None, description="The account that falls short or is suspended.")
-    needed: Spend | None = Field(default=None, description="What the release could cost that account.")
-    left: Spend | None = Field(default=None, description="What is left of that account.")
-    resets_at: str | None = Field(default=None, description="When some of it is available again; absent if never.")
-    fits: Fitting | None = Field(default=None, description="What would still fit; absent if nothing would.")
-    until: str | None = Field(default=None, description="When the suspension ends by itself.")
+    needed: Spend | None = Field(default=None, description="The worst-case cost of the release to that account.")
+    left: Spend | None = Field(default=None, description="The balance of that account.")
+    resets_at: str | None = Field(
+        default=None, description="The time at which some of it is available again; absent if never."
+    )
+    fits: Fitting | None = Field(
+        default=None, description="The largest value of a parameter that would still fit; absent if none would."
+    )
+    until: str | None = Field(default=None, description="The time at which the suspension ends by itself.")
 
     @property
     def slug(self) -> str:
@@ -191,6 +180,8 @@ class Malformed(InputError):
         position: 0-based offset of the error in the statement or the filter, or None.
     """
 
+    problem = WhereError.problem
+
     def __init__(self, message: str, position: int | None = None) -> None:
         self.position = position
         super().__init__(message)
@@ -227,6 +218,7 @@ _SENTENCES = {
 def message_of(error: ValidationError) -> str:
     """Return the first error as one sentence, which shows names of fields but no values that were sent."""
     first = error.errors(include_url=False, include_input=False)[0]
+    # pydantic adds the names of validators and of the types of a union to the location.
     place = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("constrained-", "function-")))
     if not place:
         place = "the body"
@@ -248,12 +240,14 @@ def read_body(kind: type[Shape], body: bytes) -> Shape:
     except ValidationError as error:
         sentence = message_of(error)
     else:
+        # JSON parsers do not agree which of two fields of the same name to keep (RFC 8259, section 4), so another one,
+        # such as a proxy's, could have read another request.
         json.loads(body, object_pairs_hook=_refuse_duplicates, parse_int=str, parse_float=str)
         return found
     raise Malformed(sentence)  # outside the except block: pydantic's error may hold values that were sent
 
 
 def _refuse_duplicates(pairs: list[tuple[str, object]]) -> None:
-    """Refuse an object with a repeated field: JSON parsers do not agree on which one to keep (RFC 8259, 4)."""
+    """Refuse an object with a repeated field."""
     if len({name for name, _ in pairs}) < len(pairs):
         raise Malformed("an object in the body has a field twice")

@@ -67,7 +67,7 @@ class QueryOptions(Request):
         default=None, ge=1, description="The most units of information; goes with epsilon_per, for queries without k."
     )
     relative_error: Exact | None = Field(
-        default=None, description="What most counts should stay within, for queries without k."
+        default=None, description="The relative error that most counts should stay within, for queries without k."
     )
     counts: bool = Field(default=True, description="False for labels only.")
     mechanism: MechanismChoice | None = Field(

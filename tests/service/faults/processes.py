@@ -221,13 +221,13 @@ def _run(folder, environment, now, pipe, orders):
         with open_service(settings, variables, sys.stdout, Runtime(lambda: began), points) as service:
             yield dataclasses.replace(service, app=points.replying(service.app))
 
-    app.open_store = functools.partial(_store, points.step)
+    app.open_store = functools.partial(stepping_store, points.step)
     app._LEASE_SPARE_MS = orders.lease_spare_ms
     server.open_service = opened
     server.serve(load_settings(folder / "discreet.toml"), environment, pipe.send)
 
 
-def _store(step, store, environment, clock):
+def stepping_store(step, store, environment, clock):
     """Open a store like `discreet.service.stores.open_store`, with a step hook."""
     if store.file is not None:
         from discreet.budget.periods import clock_us

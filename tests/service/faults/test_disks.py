@@ -3,73 +3,60 @@
 from __future__ import annotations
 
 import functools
+import os
 import shutil
-import sys
+import subprocess
+from fractions import Fraction
+from pathlib import Path
 
 import apsw
 import httpx
 import pyarrow.parquet
 import pytest
 
-from discreet.budget.errors import StoreBehind
+from discreet.budget.errors import StoreBehind, StoreUnavailable
+from discreet.budget.model import Account
+from discreet.cli import main
 from discreet.errors import InputError
 from discreet.values import Cost
+from tests.budget.bad_disk import BadDisk, failing
 from tests.service.deployment import CHECKPOINTS, TOP, Deployment, slug, table_of
 
-from .processes import Process, serving
+from .processes import WITHIN, Process, serving, stepping_store
 
-NAME = "the bad disk of a service"
-
-
-class BadDisk(apsw.VFS):
-    """A disk that can be set to be full, or to fail on flush."""
-
-    def __init__(self):
-        self.full = self.broken = False
-        super().__init__(NAME, "")
-
-    def xOpen(self, name, flags):  # noqa: N802 - SQLite's name
-        """Open a file on it."""
-        return _BadFile(self, name, flags)
-
-
-class _BadFile(apsw.VFSFile):
-    def __init__(self, disk, name, flags):
-        self._disk = disk
-        super().__init__("", name, flags)
-
-    def xWrite(self, data, offset):  # noqa: N802 - SQLite's name
-        """Write, if there is room."""
-        if self._disk.full:
-            raise apsw.FullError
-        super().xWrite(data, offset)
-
-    def xSync(self, flags):  # noqa: N802 - SQLite's name
-        """Flush, or fail."""
-        if self._disk.broken:
-            raise apsw.IOError
-        super().xSync(flags)
+FULL, BROKEN = failing(apsw.FullError(), "xWrite"), failing(apsw.IOError(), "xSync")
 
 
 @pytest.fixture
 def disk(monkeypatch):
     """Return the disk of stores that are opened from now on."""
     made = BadDisk()
-    connection = functools.partial(apsw.Connection, vfs=NAME)
-    monkeypatch.setattr("discreet.budget.stores.sqlite.apsw.Connection", connection)
-    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # where apsw repeats the error of SQLite
+    made.install(monkeypatch)
     yield made
     made.unregister()
+
+
+def fine(_):
+    """Let an operation of the disk succeed."""
 
 
 def test_a_full_disk_changes_nothing_and_the_store_recovers_when_there_is_room(disk, deployment):
     """F11: an answer that cannot be written is not sent; the retry is charged once, by the same service."""
     with deployment.open() as service:
-        disk.full = True
+        service.maintenance.once()
+        assert service.send("GET", "/readyz", None).status_code == 200
+        disk.before = FULL
         refused = service.ask(key="once")
         assert (refused.status_code, slug(refused), refused.headers["retry-after"]) == (503, "store-unavailable", "2")
         assert service.engines.queried == 0
-        disk.full = False
+        ready = service.send("GET", "/readyz", None)
+        assert (ready.status_code, ready.json()["checks"]["store"]) == (503, "unavailable"), "from the first failure on"
+        service.clock.pass_(seconds=10)  # a heartbeat at the same moment would not write
+        service.maintenance.once()
+        assert service.send("GET", "/readyz", None).status_code == 503, "the disk is still full"
+        disk.before = fine
+        service.maintenance.once()
+        assert service.send("GET", "/readyz", None).status_code == 200
         answered = service.ask(key="once")
         assert answered.status_code == 200
         assert service.balance().used == service.balance("sales").used == service.balance().spent
@@ -80,14 +67,14 @@ def test_a_disk_that_is_full_at_settlement_releases_nothing(disk, deployment, mo
 
     def fill(count, _):
         head = count()
-        disk.full = True
+        disk.before = FULL
         return head
 
     with deployment.open() as service:
         service.engines.head = fill
         refused = service.ask(key="once")
         assert (refused.status_code, slug(refused)) == (503, "store-unavailable")
-        disk.full, service.engines.head = False, None
+        disk.before, service.engines.head = fine, None
         monkeypatch.setattr("discreet.service.api.query.JOIN_SECONDS", 0)  # the first request never ends
         assert (service.ask(key="once").status_code, service.engines.queried) == (409, 1)
         service.clock.pass_(minutes=10)
@@ -97,27 +84,135 @@ def test_a_disk_that_is_full_at_settlement_releases_nothing(disk, deployment, mo
         assert service.balance().used == service.balance().spent
 
 
+ROUNDS = int(os.environ.get("DISCREET_ROUNDS", "1"))
+"""How often the store fails at each step below."""
+
+
+@pytest.mark.parametrize("event", ["start", "settle"])
+def test_runs_that_a_failing_store_loses_are_charged_and_suspend_nobody(event, tmp_path, monkeypatch):
+    """I3: the store fails at each step of the transaction; what was held pays for the retry, at once."""
+    wide = Account("ann@sales", Cost(Fraction(10**6), Fraction(1, 2)), Fraction(3, 4))
+    deployment = Deployment(tmp_path / "deployment", accounts=[wide])
+    armed = []  # the step at which the store fails, once
+
+    def step(name):
+        if name in armed:
+            armed.clear()
+            raise apsw.FullError
+
+    monkeypatch.setattr("discreet.service.app.open_store", functools.partial(stepping_store, step))
+    with deployment.open() as service:
+        for n, where in enumerate(WITHIN[event] * ROUNDS):
+
+            def fail_at_start(where=where):
+                armed.append(where)
+
+            def fail_at_settlement(count, _, where=where):
+                head = count()
+                armed.append(where)
+                return head
+
+            service.engines.check = fail_at_start if event == "start" else None
+            service.engines.head = fail_at_settlement if event == "settle" else None
+            question, before = TOP.replace("GROUP", f"WHERE article <> '{n}' GROUP"), service.balance().spent
+            refused = service.ask(question, key=str(n), epsilon=0.1)
+            assert (refused.status_code, slug(refused), armed) == (503, "store-unavailable", []), where
+            service.engines.check = service.engines.head = None
+            held = service.balance().spent
+            assert (held == before) is (event == "start" and where != "committed"), where
+            assert service.ask(question, key=str(n), epsilon=0.1).status_code == 200, where
+            assert service.balance().spent == service.balance().used, where
+            assert held == before or service.balance().used.within(held), where
+        assert service.manager.verify().failures == {}
+        assert service.balance().suspended_until_us is None
+
+
 def test_a_failed_disk_stops_answers_until_the_service_is_restarted(disk, deployment):
     """F11: after a failed flush the state of the disk is unknown; a retry is charged once."""
 
     def fail(count, _):
         head = count()
-        disk.broken = True
+        disk.before = BROKEN
         return head
 
     with deployment.open(checked=False) as service:
         service.engines.head = fail
         assert slug(service.ask(key="once")) == "store-unavailable"
-        disk.broken, service.engines.head = False, None
+        disk.before, service.engines.head = fine, None
         assert slug(service.ask(key="once")) == "store-unavailable"
         assert slug(service.ask(key="another", epsilon=0.5)) == "store-unavailable"
         assert service.engines.queried == 1
-        assert service.send("GET", "/readyz", None).json()["checks"]["maintenance"] == "stale"
+        checks = service.send("GET", "/readyz", None).json()["checks"]
+        assert (checks["maintenance"], checks["store"]) == ("stale", "unavailable")
     deployment.clock.pass_(minutes=10)
     with deployment.open() as service:
         service.manager.maintain()
         assert service.ask(key="once").status_code == 200
         assert service.balance().used == service.balance().spent
+
+
+def mount(*words):
+    """Run a command of an administrator; skip the test where it is not allowed."""
+    try:
+        subprocess.run(words, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("needs root and mount")
+
+
+@pytest.fixture
+def file_system(tmp_path):
+    """Return a folder on an ext4 file system of its own."""
+    image, folder = tmp_path / "image", tmp_path / "mounted"
+    folder.mkdir()
+    with image.open("wb") as file:
+        file.truncate(32 << 20)
+    mount("mkfs.ext4", "-q", "-F", image)
+    mount("mount", "-o", "loop,errors=remount-ro", image, folder)
+    yield folder
+    mount("umount", "--lazy", folder)
+
+
+def test_a_file_system_that_becomes_read_only_stops_answers_and_loses_no_charge(file_system, tmp_path, capsys):
+    """F11: as ext4 does after an error, under a running service; reading goes on, and a restart serves again."""
+    deployment = Deployment(file_system / "deployment", rest=CHECKPOINTS)
+    mount("sync", "--file-system", file_system)  # the files that the test wrote
+    device = next(line.split()[0] for line in Path("/proc/mounts").read_text().splitlines() if str(file_system) in line)
+    error = Path("/sys/fs/ext4") / Path(device).name / "trigger_fs_error"
+    if not error.exists():
+        pytest.skip("needs ext4 in sysfs")
+
+    def run(*command):
+        with pytest.raises(SystemExit) as ended:
+            main([*command, "--config", str(deployment.folder / "discreet.toml")])
+        return ended.value.code, capsys.readouterr().err
+
+    with deployment.open(checked=False) as service:
+        paid = service.ask(key="first")
+        service.maintenance.once()
+        error.write_text("1")
+        for _ in range(2):
+            refused = service.ask(key="second", epsilon=0.5)
+            assert (refused.status_code, slug(refused)) == (503, "store-unavailable")
+            assert service.send("GET", "/readyz", None).status_code == 503
+        service.clock.pass_(seconds=10)
+        service.maintenance.once()
+        assert service.send("GET", "/readyz", None).status_code == 503
+        assert service.ask().content == paid.content, "what is in memory was paid for"
+        assert service.engines.queried == 1
+    assert run("ledger", "verify") == (0, "")
+    for command in (["key", "admin", "--reason", "lost"], ["ledger", "prune", "--before", "2020-01-01"]):
+        rest = ["--archive", str(tmp_path / "old"), "--reason", "old"] if "prune" in command else []
+        code, said = run(*command, *rest)
+        assert (code, said.count("\n")) == (3, 1), said
+    with pytest.raises(StoreUnavailable), deployment.open():
+        pass
+    mount("umount", file_system)
+    mount("mount", "-o", "loop,errors=remount-ro", tmp_path / "image", file_system)
+    with deployment.open() as service:
+        assert service.ask(key="first").content == paid.content
+        assert service.ask(key="second", epsilon=0.5).status_code == 200
+        assert service.balance().used == service.balance().spent
+        assert service.manager.verify().failures == {}
 
 
 def test_a_second_service_on_one_file_is_refused(deployment):

@@ -47,6 +47,7 @@ def standing(deployment, *, checked=True):
     with deployment.manager() as manager:
         if checked:
             deployment.check(manager)
+            assert manager.verify().failures == {}, "a killed run is no failed run"
         ann, sales = (manager.get(account).balance for account in ("ann@sales", "sales"))
     assert (ann.used, ann.held, ann.forfeited) == (sales.used, sales.held, sales.forfeited)
     return ann.used, ann.held, ann.forfeited

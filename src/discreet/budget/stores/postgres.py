@@ -151,7 +151,7 @@ class PostgresStore(BudgetStore):
     def id(self) -> str:
         return self._id
 
-    def write(self, work: Callable[[Transaction], Answer], *, repeat: bool) -> Answer:
+    def _write(self, work: Callable[[Transaction], Answer], *, repeat: bool) -> Answer:
         return self._with_connection(functools.partial(self._transact, work, repeat), repeat=repeat)
 
     def read(self, work: Callable[[Connection], Answer]) -> Answer:

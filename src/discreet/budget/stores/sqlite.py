@@ -237,19 +237,19 @@ class SQLiteStore(BudgetStore):
         self._path = None if path is None else Path(path)
         self._reading = threading.Lock()
         self._reader: apsw.Connection | None = None
-        with contextlib.ExitStack() as stack:
+        self._lock: apsw.Connection | None = None
+        with _translate_errors(), contextlib.ExitStack() as stack:
             if self._path is not None:
                 check_disk(self._path)
                 self._lock = stack.enter_context(contextlib.closing(lock(self._path)))
-            try:
-                self._db = stack.enter_context(contextlib.closing(self._open()))
-                connection = SQLiteConnection(self._db, step)
-                self._id = _prepare(self._db)
-                if self._path is not None:
-                    self._reader = apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)
-                    self._configure(self._reader)
-            except apsw.Error as error:
-                raise StoreUnavailable("the file of the budget store cannot be opened") from error
+            opened = apsw.Connection(":memory:" if self._path is None else str(self._path))
+            self._db = stack.enter_context(contextlib.closing(opened))
+            self._prepare_writing(self._db)
+            connection = SQLiteConnection(self._db, step)
+            self._id = _prepare(self._db)
+            if self._path is not None:
+                self._reader = apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)
+                self._configure(self._reader)
             stack.pop_all()
         self._writer = Writer(self._db, lambda: Transaction(connection, self._seen_us, guard_us, step), step)
 
@@ -257,7 +257,7 @@ class SQLiteStore(BudgetStore):
     def id(self) -> str:
         return self._id
 
-    def write(self, work: Callable[[Transaction], Answer], *, repeat: bool) -> Answer:  # noqa: ARG002 - never in doubt
+    def _write(self, work: Callable[[Transaction], Answer], *, repeat: bool) -> Answer:  # noqa: ARG002 - never in doubt
         answer, now_us = self._writer.run(lambda transaction: (work(transaction), transaction.clock.now_us))
         self._seen_us = max(self._seen_us, now_us)
         return answer
@@ -265,38 +265,35 @@ class SQLiteStore(BudgetStore):
     def read(self, work: Callable[[Connection], Answer]) -> Answer:
         if self._reader is None:
             return self._writer.run(lambda transaction: work(transaction.db))
-        try:
-            with self._reading:
-                return work(SQLiteConnection(self._reader))
-        except (apsw.Error, apsw.ConnectionClosedError) as error:
-            raise StoreUnavailable("the budget store cannot be read now") from error
+        with self._reading, _translate_errors():
+            return work(SQLiteConnection(self._reader))
 
     def close(self) -> None:
         self._writer.close()
+        connections = [self._reader, self._db, self._lock]  # in this order: the lock protects the other two
         with self._reading:
-            if self._reader is not None:
-                self._reader.close()
-            self._db.close()  # the last connection to close checkpoints the write-ahead log
-            if self._path is not None:
-                self._lock.close()
+            for db in connections:
+                # Closing writes the log to the file. If that fails, nothing is lost: the next opening does it.
+                with contextlib.suppress(apsw.Error):
+                    if db is not None:
+                        db.close()
 
     def _snapshot(self, work: Callable[[Connection], Answer]) -> Answer:
         if self._path is None:
             return self.read(work)
-        db = apsw.Connection(str(self._path), apsw.SQLITE_OPEN_READONLY)
-        with contextlib.closing(db):
+        with _translate_errors(), contextlib.closing(apsw.Connection(str(self._path), apsw.SQLITE_OPEN_READONLY)) as db:
             self._configure(db)
             db.execute("BEGIN")  # one snapshot, while other connections continue to write
             return work(SQLiteConnection(db))
 
-    def _open(self) -> apsw.Connection:
-        db = apsw.Connection(":memory:" if self._path is None else str(self._path))
+    def _prepare_writing(self, db: apsw.Connection) -> None:
+        if db.readonly("main"):  # SQLite opens it all the same, and fails at the first write
+            raise StoreUnavailable("the file of the budget store cannot be written")
         self._configure(db)
         db.set_busy_timeout(5_000)  # for the reading connection of this store
         if self._path is not None and db.execute("PRAGMA journal_mode = WAL").fetchall() != [("wal",)]:
             raise StoreUnavailable("this file system has no shared memory for SQLite's write-ahead log")
         db.execute("PRAGMA synchronous = FULL; PRAGMA fullfsync = ON")
-        return db
 
     def _configure(self, db: apsw.Connection) -> None:
         db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # without it each new value replans a join: 10 times as slow
@@ -316,30 +313,44 @@ class LedgerFile:
 
     def __init__(self, path: Path) -> None:
         check_library(apsw.sqlite_lib_version())
-        try:
+        with _translate_errors():
             self._db = _open_snapshot(path)
             _register_sha256(self._db)
             self._connection = SQLiteConnection(self._db)
             self.id = _check_version(self._db)
-        except (apsw.Error, ValueError) as error:
-            raise StoreUnavailable("the file of the budget store cannot be read") from error
 
     def heads(self) -> tuple[Head, ...]:
         """Return the last line of every chain that has one, by chain."""
-        return tuple(Head(*row) for row in self._connection.query((statements.HEADS, ()))[0])
+        with _translate_errors():
+            return tuple(Head(*row) for row in self._connection.query((statements.HEADS, ()))[0])
 
     def lines(self, chain: int = 0, after: int = 0, most: int | None = None) -> Iterator[Line]:
         """Yield the lines of a chain in order, as `BudgetStore.lines` does."""
-        (rows,) = self._connection.query((statements.LINES, (chain, after, LAST if most is None else most)))
+        with _translate_errors():
+            (rows,) = self._connection.query((statements.LINES, (chain, after, LAST if most is None else most)))
         return iter([Line(*row) for row in rows])
 
     def verify(self, archived: Sequence[Iterable[Line]] = ()) -> LedgerTotals:
         """Check the whole ledger and all tables against it, as `BudgetStore.verify` does."""
-        return verify(self._connection, archived)
+        with _translate_errors():
+            return verify(self._connection, archived)
 
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+
+@contextlib.contextmanager
+def _translate_errors() -> Iterator[None]:
+    """Translate errors of a connection into `StoreUnavailable`, without SQLite's message, which may hold values."""
+    try:
+        yield
+    except (apsw.CorruptError, apsw.NotADBError, UnicodeDecodeError) as error:
+        raise StoreUnavailable(
+            "the file of the budget store cannot be read: it is damaged or no SQLite database; restore it from a backup"
+        ) from error
+    except apsw.Error as error:
+        raise StoreUnavailable("the file of the budget store cannot be opened or read now") from error
 
 
 def check_library(version: str) -> None:
@@ -368,14 +379,18 @@ def lock(path: Path) -> apsw.Connection:
     Raises:
         StoreUnavailable: another process has locked it, or the folder cannot be written.
     """
-    try:
-        holder = apsw.Connection(str(path) + ".lock")
-        holder.execute("PRAGMA journal_mode = MEMORY")  # no journal file: the database of the lock is empty
-        holder.execute("BEGIN EXCLUSIVE")
-    except apsw.BusyError:
-        raise StoreInUse("another process has this budget store open; one process at a time") from None
-    except apsw.Error as error:
-        raise StoreUnavailable("the folder of the budget store cannot be written") from error
+    with contextlib.ExitStack() as stack:
+        try:
+            holder = stack.enter_context(contextlib.closing(apsw.Connection(str(path) + ".lock")))
+            holder.execute("PRAGMA journal_mode = MEMORY")  # no journal file: the database of the lock is empty
+            if holder.readonly("main"):
+                raise apsw.ReadOnlyError  # on such a file the next statement would lock nothing
+            holder.execute("BEGIN EXCLUSIVE")
+        except apsw.BusyError:
+            raise StoreInUse("another process has this budget store open; one process at a time") from None
+        except apsw.Error as error:
+            raise StoreUnavailable("the folder of the budget store cannot be written") from error
+        stack.pop_all()
     return holder
 
 

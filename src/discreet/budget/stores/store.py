@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from discreet.budget.errors import ClockError, UnknownAccount
+from discreet.budget.errors import ClockError, StoreUnavailable, UnknownAccount
 from discreet.budget.ledger import Head, Line
 from discreet.budget.model import EMPTY, Amount, Balance, PaidRelease, check_record
 from discreet.budget.periods import GUARD_US, NEVER_US, Clock, bucket_end, still_counts
@@ -67,24 +67,36 @@ class BudgetStore(ABC):
 
     Args:
         guard_us: how far the clock may run ahead of the last time seen.
+
+    Attributes:
+        writable: False from the first transaction that could not be written until a `heartbeat` is.
     """
 
     def __init__(self, guard_us: int = GUARD_US) -> None:
         self._guard_us = guard_us
         self._seen_us = 0  # the latest time that this process has seen
+        self.writable = True
 
     @property
     @abstractmethod
     def id(self) -> str:
         """The random id of the store, generated when it was created; a copy of the store has the same id."""
 
-    @abstractmethod
     def write(self, work: Callable[[Transaction], Answer], *, repeat: bool) -> Answer:
         """Run *work* in a transaction and return its result once the commit is durable.
 
         Args:
             repeat: True if *work* may be repeated when it is unknown whether it was committed.
         """
+        try:
+            return self._write(work, repeat=repeat)
+        except StoreUnavailable:
+            self.writable = False
+            raise
+
+    @abstractmethod
+    def _write(self, work: Callable[[Transaction], Answer], *, repeat: bool) -> Answer:
+        """Run *work* as `write` does."""
 
     @abstractmethod
     def read(self, work: Callable[[Connection], Answer]) -> Answer:
@@ -261,6 +273,7 @@ class BudgetStore(ABC):
     def heartbeat(self) -> None:
         """Record the time of the database as seen, unless it is further ahead than the guard allows; no ledger line."""
         self.write(lambda transaction: transaction.begin_store(), repeat=True)
+        self.writable = True  # here only: other transactions, such as replays, may succeed because they write nothing
 
     def confirm_clock(self, action: AdminAction) -> None:
         """Accept the time of the database, however far it ran ahead."""

@@ -24,6 +24,7 @@ from discreet.budget.stores.rows import (
     tally_of,
     terms_of,
 )
+from discreet.errors import DiscreetError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -58,25 +59,30 @@ def verify(db: Connection, archived: Sequence[Iterable[Line]] = ()) -> LedgerTot
     Raises:
         LedgerBroken: the ledger was changed, or a table differs from it.
     """
-    chunks = [chunk for (chunk,) in db.stream(statements.BASE)]
-    lines: Iterable[Line] = itertools.starmap(Line, db.stream(statements.ALL_LINES))
-    if archived:
-        lines = heapq.merge(*archived, lines, key=lambda line: (line.chain, line.seq))
-    reader = LedgerReader() if archived else reader_of(chunks)
-    ledger = replay(itertools.groupby(lines, lambda line: line.chain), reader)
-    if ledger.base != digest_of(chunks):
-        raise LedgerBroken("the base of removed lines is not the one that was recorded when they were removed")
-    (heads,) = db.query((statements.NEXT_HEADS, ()))
-    if ledger.heads != tuple(itertools.starmap(Head, heads)):
-        raise LedgerBroken("a chain does not end where its account says")
-    tallies = _check_accounts(db, ledger)
-    _check_reservations(db, ledger, tallies)
-    _check_releases(db, ledger)
-    _check_entitlements(db, ledger)
-    _check_forfeits(db, ledger)
-    _check_actions(db, ledger)
-    ((store,),) = db.query((statements.STORE_ID, ()))[0]
-    check_holdings(store, holdings(db), ledger.transfers)
+    try:
+        chunks = [chunk for (chunk,) in db.stream(statements.BASE)]
+        lines: Iterable[Line] = itertools.starmap(Line, db.stream(statements.ALL_LINES))
+        if archived:
+            lines = heapq.merge(*archived, lines, key=lambda line: (line.chain, line.seq))
+        reader = LedgerReader() if archived else reader_of(chunks)
+        ledger = replay(itertools.groupby(lines, lambda line: line.chain), reader)
+        if ledger.base != digest_of(chunks):
+            raise LedgerBroken("the base of removed lines is not the one that was recorded when they were removed")
+        (heads,) = db.query((statements.NEXT_HEADS, ()))
+        if ledger.heads != tuple(itertools.starmap(Head, heads)):
+            raise LedgerBroken("a chain does not end where its account says")
+        tallies = _check_accounts(db, ledger)
+        _check_reservations(db, ledger, tallies)
+        _check_releases(db, ledger)
+        _check_entitlements(db, ledger)
+        _check_forfeits(db, ledger)
+        _check_actions(db, ledger)
+        ((store,),) = db.query((statements.STORE_ID, ()))[0]
+        check_holdings(store, holdings(db), ledger.transfers)
+    except DiscreetError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # of a value that is damaged
+        raise LedgerBroken("a row cannot be read") from error
     return ledger
 
 

@@ -62,7 +62,7 @@ class HealthAPI:
             self._store.records_version()
         except DiscreetError:
             return "unavailable"
-        return "ok"
+        return "ok" if self._store.writable else "unavailable"  # until maintenance can write again
 
     def _check_checkpoints(self) -> Word:
         if not self._maintenance.has_checkpoints:

@@ -27,7 +27,6 @@ from discreet.errors import InvariantViolated
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from datetime import datetime
-    from types import TracebackType
 
 
 Cause: TypeAlias = Literal["engine", "timeout", "client-gone", "data-changed", "lease-lost", "internal"]
@@ -262,21 +261,16 @@ def describe_exception(error: BaseException) -> tuple[str, tuple[str, ...]]:
     names: list[str] = []
     frames: list[str] = []
     cause: BaseException | None = error
-    while cause is not None and len(names) < CAUSES_MOST:
+    while cause is not None and len(names) < CAUSES_MOST:  # causes may form a cycle
         names.append(type(cause).__name__)
-        frames += _frames(cause.__traceback__)
+        trace = cause.__traceback__
+        while trace is not None:
+            path = Path(trace.tb_frame.f_code.co_filename)
+            if path.is_relative_to(_SOURCE):  # other paths may hold names of users and customers
+                frames.append(f"{path.relative_to(_SOURCE).as_posix()}:{trace.tb_lineno}")
+            trace = trace.tb_next
         cause = cause.__cause__
     return " from ".join(names), tuple(frames)
-
-
-def _frames(trace: TracebackType | None) -> list[str]:
-    frames = []
-    while trace is not None:
-        path = Path(trace.tb_frame.f_code.co_filename)
-        if path.is_relative_to(_SOURCE):
-            frames.append(f"{path.relative_to(_SOURCE).as_posix()}:{trace.tb_lineno}")
-        trace = trace.tb_next
-    return frames
 
 
 EVENT_NAMES: Mapping[type, str] = {
@@ -286,7 +280,7 @@ EVENT_NAMES: Mapping[type, str] = {
 
 _LEVELS: Mapping[type, Level] = {Failed: "error", Forfeited: "warning"}
 _PLAIN = frozenset((str, int, float, bool, type(None)))
-_JSON = json.JSONEncoder(ensure_ascii=False, check_circular=False)
+_JSON = json.JSONEncoder(ensure_ascii=False, check_circular=False)  # plain values have no cycles
 
 
 class Log(Protocol):
@@ -323,7 +317,8 @@ class StructuredLog:
 
     def event(self, event: Event) -> None:
         fields, moment = fields_of(event), self._clock().isoformat(timespec="milliseconds")
-        line = self._render({"time": moment, "event": EVENT_NAMES[type(event)], "level": _level(event), **fields})
+        level = event.level if type(event) is LibraryLogged else _LEVELS.get(type(event), "info")
+        line = self._render({"time": moment, "event": EVENT_NAMES[type(event)], "level": level, **fields})
         with contextlib.suppress(OSError, ValueError):  # ValueError: the stream was closed
             self._stream.write(f"{line}\n")
             self._stream.flush()
@@ -341,15 +336,12 @@ def fields_of(event: Event) -> dict[str, Any]:
     for name in type(event).__slots__:
         value = getattr(event, name)
         parts = value if type(value) is tuple else (value,)
+        # By exact type: a subclass of str could be rendered as anything.
         if not _PLAIN.issuperset(map(type, parts)):
             raise InvariantViolated("only plain values of an event may be logged")
         if value is not None and value != ():
             found[name] = list(value) if type(value) is tuple else value
     return found
-
-
-def _level(event: Event) -> Level:
-    return event.level if type(event) is LibraryLogged else _LEVELS.get(type(event), "info")
 
 
 def _columns(line: dict[str, Any]) -> str:

@@ -83,16 +83,23 @@ class Metrics:
         self._ledger = Gauge("discreet_ledger_lines", "Lines of the ledger.", registry=self.registry)
         self._maintained_at = clock()
         age = Gauge("discreet_maintenance_age_seconds", "Since maintenance last succeeded.", registry=self.registry)
-        age.set_function(lambda: self._clock() - self._maintained_at)
+        age.set_function(lambda: self._clock() - self._maintained_at)  # grows even if the thread has ended
         Gauge("discreet_info", "What runs.", ["version"], registry=self.registry).labels(__version__).set(1)
 
     def event(self, event: Event) -> None:
         """Count *event*."""
         match event:
             case Requested():
-                self._requested(event)
+                self._count("requests", event.route, str(event.status))
+                self._child(("request_seconds", event.route), self._requests).observe(event.milliseconds / 1000)
+                if event.problem is not None:
+                    self._count("problems", event.problem)
+                if event.release is not None and event.mechanism is not None:  # no `Released` is logged for the cache
+                    self._count("releases", "memory", event.mechanism)
             case Released():
-                self._released(event)
+                self._count("releases", event.source, event.mechanism)
+                self._counters["charged_rho"].inc(event.rho)
+                self._counters["charged_delta"].inc(event.delta)
             case LeasesExpired():
                 self._counters["expired_reservations"].inc(event.ended)
             case Started() | Stopped():
@@ -102,19 +109,6 @@ class Metrics:
                     raise InvariantViolated("only events of the service are counted")
                 name, _, labels = _COUNTED[type(event)]
                 self._count(name, *(getattr(event, label) for label in labels))
-
-    def _requested(self, event: Requested) -> None:
-        self._count("requests", event.route, str(event.status))
-        self._child(("request_seconds", event.route), self._requests).observe(event.milliseconds / 1000)
-        if event.problem is not None:
-            self._count("problems", event.problem)
-        if event.release is not None and event.mechanism is not None:
-            self._count("releases", "memory", event.mechanism)
-
-    def _released(self, event: Released) -> None:
-        self._count("releases", event.source, event.mechanism)
-        self._counters["charged_rho"].inc(event.rho)
-        self._counters["charged_delta"].inc(event.delta)
 
     def maintained(self, ledger_lines: int) -> None:
         """Record that maintenance succeeded just now."""
@@ -142,7 +136,7 @@ class Metrics:
             name, *labels = wanted
             bounded = [self._bounded(f"{name} {place}", label) for place, label in enumerate(labels)]
             found = metric.labels(*bounded) if bounded else metric
-            if bounded == labels:
+            if bounded == labels:  # a label that became "other" is not kept: there is no bound on their number
                 self._children[wanted] = found
         return found
 

@@ -11,7 +11,7 @@ the settings enable traces.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from discreet._version import __version__
 from discreet.errors import InputError
@@ -78,12 +78,15 @@ class OpenTelemetryTracer:
         self, step: Step, request_id: str, account: str | None = None, parent: str | None = None
     ) -> Iterator[None]:
         from opentelemetry.trace import StatusCode
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+        # Only the ids of the trace: the header `tracestate` is arbitrary text of the client.
+        context = None if parent is None else TraceContextTextMapPropagator().extract({"traceparent": parent})
         attributes = {"discreet.request_id": request_id} | ({} if account is None else {"discreet.account": account})
         # By default OpenTelemetry would record the text and the stack of an exception, which may hold data.
         with self._tracer.start_as_current_span(
             step,
-            context=_context(parent),
+            context=context,
             attributes=attributes,
             record_exception=False,
             set_status_on_exception=False,
@@ -117,12 +120,3 @@ def open_tracer(endpoint: str | None) -> Tracer:
     except ImportError:
         raise InputError("traces need OpenTelemetry; install it with: pip install 'discreet[traces]'") from None
     return OpenTelemetryTracer(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
-
-
-def _context(parent: str | None) -> Any:  # noqa: ANN401 - OpenTelemetry's
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
-    if parent is None:
-        return None
-    # Only the ids of the trace: `tracestate` is arbitrary text of the client.
-    return TraceContextTextMapPropagator().extract({"traceparent": parent})

@@ -1,0 +1,202 @@
+"""Checks of sources when they are opened, and fingerprints that show whether a source changed since.
+
+What a query reads must be what was checked: otherwise one row of a changed file could decide whether a query fails. So
+an engine keeps the fingerprint of its source from before the checks, and compares it before and after every read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from discreet.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CHANGED = "{} has changed since it was opened; open it again"
+"""The message for every change, whatever the source holds now."""
+
+_FRAMES = {("pyarrow", "Table"), ("pandas", "DataFrame"), ("polars", "DataFrame")}
+_MILLISECONDS_MOST = 2**63 // 1000
+
+
+def paths_of(place: str) -> tuple[Path, ...]:
+    """Return the files that a path or pattern names, in order.
+
+    Raises:
+        InputError: there is none, or the path names a folder.
+    """
+    is_pattern = glob.has_magic(place) and not Path(place).exists()
+    paths = tuple(map(Path, sorted(glob.glob(place, recursive=True)))) if is_pattern else (Path(place),)
+    if not paths:
+        raise InputError(f"no file matches {place!r}")
+    for path in paths:
+        if not path.exists():
+            raise InputError(f"there is no file {str(path)!r}")
+        if path.is_dir():
+            raise InputError(f"{str(path)!r} is a folder; name its files, for example {str(path / '*.parquet')!r}")
+    return paths
+
+
+def files_fingerprint(place: str) -> str:
+    """Return a text that changes whenever the files of a path or pattern change; computed from none of their bytes.
+
+    A line for each file: its path, inode, size in bytes, and times of modification and of status change in ns.
+
+    Raises:
+        InputError: there is no such file.
+        OSError: a file cannot be reached.
+    """
+    paths = paths_of(place)
+    logs = (path.with_name(f"{path.name}.wal") for path in paths)  # DuckDB writes the latest changes beside a file
+    states = [(path.resolve(), path.stat()) for path in (*paths, *(log for log in logs if log.exists()))]
+    return "\n".join(f"{path} {s.st_ino} {s.st_size} {s.st_mtime_ns} {s.st_ctime_ns}" for path, s in states)
+
+
+def check_parquet(files: tuple[Path, ...]) -> None:
+    """Refuse files that DuckDB could fail to read because of a value, by their schemas and statistics.
+
+    DuckDB would cast the columns of other files to those of the first, and timestamps in milliseconds to microseconds.
+
+    Raises:
+        InputError: a file cannot be read, its columns differ from those of the first, or a timestamp may not fit.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    first = None
+    for path in files:
+        try:
+            metadata = pq.read_metadata(path)
+            schema = metadata.schema.to_arrow_schema().remove_metadata()
+        except (pa.ArrowException, OSError):
+            raise InputError(f"{path} cannot be read as the table it should be") from None
+        first = schema if first is None else first
+        if not schema.equals(first):
+            raise InputError(f"the columns of {str(path)!r} are not those of {str(files[0])!r}")
+        for n in range(metadata.num_columns):
+            column = metadata.schema.column(n)
+            if "timeUnit=milliseconds" not in str(column.logical_type):
+                continue
+            groups = (metadata.row_group(group).column(n) for group in range(metadata.num_row_groups))
+            if not all(_fits_microseconds(group) for group in groups):
+                raise InputError(
+                    f"column {column.path!r} of {str(path)!r} holds timestamps in milliseconds that may not fit into "
+                    "microseconds; write it in microseconds"
+                )
+
+
+def _fits_microseconds(column: Any) -> bool:  # noqa: ANN401 - a column chunk, of a class that pyarrow does not export
+    bounds = column.statistics
+    if bounds is None or not bounds.has_min_max:
+        return bool(bounds is not None and bounds.num_values == 0)
+    return all(abs(bound) <= _MILLISECONDS_MOST for bound in (bounds.min_raw, bounds.max_raw))
+
+
+def as_arrow(frame: Any) -> tuple[pa.Table, str]:  # noqa: ANN401 - frames of three libraries
+    """Return an Arrow table, a pandas frame or a Polars frame as a checked Arrow table, and its name in messages.
+
+    Raises:
+        InputError: *frame* is none of these, or as `checked`.
+    """
+    import pyarrow as pa
+
+    kind = (type(frame).__module__.partition(".")[0], type(frame).__name__)
+    name = f"the {kind[0]} {kind[1]}"
+    if kind == ("polars", "LazyFrame"):
+        raise InputError("the source is lazy; collect() it first")
+    if kind not in _FRAMES:
+        raise InputError(
+            "the source must be a path or glob of Parquet or CSV files, a DuckDB file, an Arrow table, a pandas or a "
+            f"Polars frame, not {type(frame).__name__}"
+        )
+    if kind[0] == "pyarrow":
+        return checked(frame, name), name
+    columns: list[Any] = []
+    for label, column in frame.items() if kind[0] == "pandas" else ((each.name, each) for each in frame):
+        # The type of objects would follow from their values, so that one of them could change it for all.
+        objects, arrow = str(column.dtype) in {"object", "Object"}, None
+        with contextlib.suppress(pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError):
+            if kind[0] == "polars":
+                arrow = None if objects else column.to_arrow()
+            elif not objects or all(isinstance(value, str | None) for value in column):
+                # A copy, because frames are mutable; Arrow would share their memory.
+                arrow = pa.array(column.copy(), pa.string() if objects else None, from_pandas=True)
+        if arrow is None:
+            raise InputError(
+                f"column {str(label)!r} of {name} has no type of its own, or a value that this type cannot hold; "
+                "convert it with astype() or cast()"
+            )
+        columns.append(arrow)
+    return checked(pa.Table.from_arrays(columns, list(map(str, frame.columns))), name), name
+
+
+def checked(table: pa.Table, name: str) -> pa.Table:
+    """Return *table* in types in which DuckDB reads every value; all its text and numbers are validated.
+
+    DuckDB fails at a timestamp with a zone, or a duration, that does not fit into microseconds. So these are converted
+    here; as in every engine, timestamps out of range are missing.
+
+    Raises:
+        InputError: the buffers are not valid, for example text that is not UTF-8; a nested timestamp or a duration does
+            not fit; or a column has a type that only pandas understands.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        table.validate(full=True)
+    except pa.ArrowException:
+        raise InputError(f"{name} is not valid; see validate(full=True) of it as an Arrow table") from None
+    columns = []
+    for field, given in zip(table.schema, table.columns, strict=True):
+        column = given
+        try:
+            type_ = _readable(field.type)
+            if type_ != field.type and pa.types.is_timestamp(type_):
+                most = (2**63 - 1) // (10**6 if field.type.unit == "s" else 10**3)
+                fits = pc.less_equal(
+                    pc.abs(pc.max_element_wise(column.cast(pa.int64()), 1 - 2**63, skip_nulls=False)), most
+                )
+                column = pc.if_else(fits, column, pa.scalar(None, field.type))
+            columns.append(column if type_ == field.type else column.cast(type_))
+        except pa.ArrowInvalid:
+            raise InputError(
+                f"column {field.name!r} of {name} holds a value that does not fit into microseconds; convert it first"
+            ) from None
+        except (pa.ArrowException, TypeError):
+            raise InputError(f"column {field.name!r} of {name} has a type that DuckDB cannot read; cast it") from None
+    return pa.Table.from_arrays(columns, table.column_names)
+
+
+def _readable(type_: pa.DataType) -> pa.DataType:  # noqa: PLR0911 - one for each nested type
+    """Return a type with microseconds for every coarser unit that DuckDB converts when it reads a value.
+
+    Raises:
+        TypeError: the type is one that only pandas understands.
+    """
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_timestamp(type_) and type_.tz and type_.unit in {"s", "ms"}:
+        return pa.timestamp("us", type_.tz)
+    if types.is_duration(type_) and type_.unit in {"s", "ms"}:
+        return pa.duration("us")
+    if types.is_dictionary(type_):
+        return pa.dictionary(type_.index_type, _readable(type_.value_type), type_.ordered)
+    if types.is_map(type_):
+        return pa.map_(_readable(type_.key_type), _readable(type_.item_type))
+    if types.is_struct(type_):
+        return pa.struct([field.with_type(_readable(field.type)) for field in type_])
+    if types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(_readable(type_.value_type)))
+    if types.is_large_list(type_):
+        return pa.large_list(type_.value_field.with_type(_readable(type_.value_type)))
+    if types.is_fixed_size_list(type_):
+        return pa.list_(type_.value_field.with_type(_readable(type_.value_type)), type_.list_size)
+    if isinstance(type_, pa.ExtensionType) and type_.extension_name.startswith("pandas."):
+        raise TypeError
+    return type_

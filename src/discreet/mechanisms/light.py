@@ -1,0 +1,182 @@
+"""One round of weighted sums with Laplace noise, where users have few items (docs/mechanisms/light.md)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from discreet.accounting.laplace import epsilon_of_laplace, rho_laplace
+from discreet.mechanisms.base import Expectation
+from discreet.noise import DiscreteLaplace
+from discreet.values import CAPPED_BASKET, WEIGHT_UNIT, Cost, Outcome
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from discreet.mechanisms.base import Request
+    from discreet.mechanisms.two_round import Floats, Sizes
+    from discreet.noise import Bits
+    from discreet.values import UserItemPairs
+
+CAPS = (1, 2, 3, 4, 6, 8)
+"""Candidate caps, in items per user."""
+
+ALWAYS = 2
+"""Caps up to this are better than two rounds on every measured table."""
+
+MAX_TYPICAL = 1.25
+"""The typical number of items of a user up to which larger caps are better, too: above it, two rounds give small noise
+to the small items, which most users have (docs/accuracy.md)."""
+
+GAIN = 1.3
+"""A cap of c items is possible if epsilon is at least GAIN * sqrt(c) times the mu of two rounds: in a shared budget of
+small rho, Laplace noise is no better than Gaussian noise."""
+
+MAX_SPREAD = 1.2
+"""The largest root mean square of the share that a cap may remove from users, per relative error."""
+
+UNEVEN = 0.5
+"""The assumed variation of the loss between items, relative to its root mean square over users."""
+
+PRECISE = 0.85
+"""The largest standard error of a released count, relative to the count, per relative error."""
+
+TAILS = math.log(10)
+"""The smallest released count is this number of noise scales, times one over the relative error: there, the noise
+exceeds the relative error with probability 1/10."""
+
+INTERVAL = math.log(20) / math.sqrt(2)
+"""Half width of a 95 % interval of Laplace noise, in standard deviations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """A bound on what a user contributes, in items, and the estimated loss by it.
+
+    Args:
+        items: c; the weights of a user of n items are min(1, c / n), and 0 above `CAPPED_BASKET` c items.
+        kept: share of the counts that the cap keeps.
+        spread: root mean square of the share that the cap removes from users.
+        unseen: standard error of the share that the cap removes from an item, beyond the mean, if the noise of the
+            histogram hides users with many items.
+    """
+
+    items: int
+    kept: float
+    spread: float
+    unseen: float
+
+
+@dataclass(frozen=True, slots=True)
+class Light:
+    """Add up weights that are at most *c* items per user, for every item, and add Laplace noise to the sums.
+
+    It is a branch of `discreet.mechanisms.auto.Auto`, which measures how many items users have and chooses *c*.
+
+    Args:
+        epsilon: the sums are epsilon-DP but for the mass *lost*.
+        lost: largest probability that an item that only one user has is released.
+        relative_error: target relative error of a count, above 0 and below 1.
+        counts: False to return labels only.
+        k: number of items, or None for as many accurate counts as possible.
+    """
+
+    epsilon: Fraction
+    lost: Fraction
+    relative_error: Fraction
+    counts: bool = True
+    k: int | None = None
+
+    @classmethod
+    def within(cls, limit: Cost, request: Request) -> Self:
+        """Return the instance that may spend *limit*."""
+        epsilon = epsilon_of_laplace(limit.rho, CAPS[0] * WEIGHT_UNIT)
+        return cls(epsilon, limit.delta, request.relative_error, request.counts, request.k)
+
+    def worst_cost(self) -> Cost:
+        """Return the cost of every release."""
+        return Cost(rho_laplace(self.epsilon, CAPS[0] * WEIGHT_UNIT), self.lost)
+
+    def expectation(self) -> Expectation:
+        """Return the error and the smallest released count with the smallest cap; a larger one raises both."""
+        noise = self._noise(CAPS[0])
+        smallest = self._threshold(CAPS[0]) / WEIGHT_UNIT
+        if self.k is None:
+            smallest = max(smallest, TAILS * float(noise.scale) / WEIGHT_UNIT / float(self.relative_error))
+        return Expectation(noise.std / WEIGHT_UNIT if self.counts else None, None, math.ceil(smallest))
+
+    def cap(self, sizes: Sizes, mu: float) -> Cap | None:
+        """Return the cap with the least noise, or None if two rounds are better than any.
+
+        Args:
+            sizes: the noisy histogram of users by their number of items.
+            mu: of the two rounds.
+        """
+        most = min(CAPS[-1] if sizes.typical <= MAX_TYPICAL else ALWAYS, (float(self.epsilon) / (GAIN * mu)) ** 2)
+        caps = [_measured(items, sizes) for items in CAPS if items <= most]
+        possible = [cap for cap in caps if cap.spread <= MAX_SPREAD * self.relative_error]
+        return min(possible, key=lambda cap: cap.items / cap.kept, default=None)
+
+    def release(self, cap: Cap, pairs: UserItemPairs, bits: Bits) -> Outcome:
+        """Release; the outcome's positions are item numbers."""
+        noise = self._noise(cap.items)
+        sums = pairs.capped_sums(cap.items)
+        noisy = sums + noise.draw(bits, "capped", len(sums))
+        estimates = noisy / (WEIGHT_UNIT * cap.kept)
+        std = np.hypot(noise.std / (WEIGHT_UNIT * cap.kept), UNEVEN * cap.spread * estimates)
+        # An item whose users all have the weight 0 is left out: one user may have more of them than the threshold
+        # allows for.
+        released = (noisy >= self._threshold(cap.items)) & (sums > 0)
+        if self.k is None:
+            target = float(self.relative_error) * estimates
+            released &= (std <= PRECISE * target) & (TAILS * float(noise.scale) <= WEIGHT_UNIT * cap.kept * target)
+        items = np.flatnonzero(released)
+        counts = np.rint(estimates[items]).astype(np.int64)
+        order = np.argsort(-counts, kind="stable")[: self.k]
+        items, counts, std = items[order], counts[order], std[items][order]
+        cost, complete = self.worst_cost(), len(items) == self.k
+        if not self.counts:
+            return Outcome(items, ordered=True, complete=complete, cost=cost)
+        low = np.maximum(np.floor(counts - INTERVAL * std), 0).astype(np.int64)
+        above = np.hypot(noise.std / (WEIGHT_UNIT * cap.kept), cap.unseen * np.maximum(counts, 0))
+        high = np.ceil(counts + INTERVAL * above).astype(np.int64)
+        return Outcome(items, counts, std, low, high, ordered=True, complete=complete, cost=cost)
+
+    def _noise(self, cap: int) -> DiscreteLaplace:
+        """Return the noise of a sum, in units of 1 / `WEIGHT_UNIT`; a user's weights add up to less than *cap*."""
+        return DiscreteLaplace(cap * WEIGHT_UNIT / self.epsilon)
+
+    def _threshold(self, cap: int) -> int:
+        """Return the least released sum, in units of 1 / `WEIGHT_UNIT`.
+
+        Of a user with n items that no other user has, each passes with probability at most e^((w - threshold) / b) / 2,
+        where w = min(1, c / n). n times this is largest at n = c or at n = `CAPPED_BASKET` c, the most items of a user
+        with a weight above 0.
+        """
+        scale = float(self._noise(cap).scale)
+        few = WEIGHT_UNIT + math.ceil(scale * math.log(cap / (2 * self.lost)) * (1 + 1e-12))
+        many = math.ceil(scale * math.log(CAPPED_BASKET * cap / (2 * self.lost)) * (1 + 1e-12))
+        return max(few, WEIGHT_UNIT // CAPPED_BASKET + 1 + many)
+
+
+def _measured(items: int, sizes: Sizes) -> Cap:
+    """Return the cap at *items* with its loss, estimated from the noisy histogram.
+
+    The loss of an item is a mean over its users, so users count in proportion to their number of items.
+    """
+    n = np.concatenate([[1.0, 2.0], 2.0 ** (np.arange(2, len(sizes.by_size)) - 0.5)])
+    lost = 1 - np.where(n > CAPPED_BASKET * items, 0, np.minimum(1, items / n))
+
+    def loss(users: Floats) -> tuple[float, float]:
+        """Return the mean of the loss, and its root mean square."""
+        mass = users * n / (users @ n)
+        return float(lost @ mass), math.sqrt(float(lost**2 @ mass))
+
+    if sizes.users <= 0:
+        return Cap(items, 1.0, math.inf, 0.0)
+    (mean, spread), (mean_with_tail, spread_with_tail) = loss(sizes.by_size), loss(sizes.continued)
+    kept = max(1 - mean, 0.05)
+    return Cap(items, kept, spread, math.hypot(UNEVEN * spread_with_tail, mean_with_tail - mean) / kept)

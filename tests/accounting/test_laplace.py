@@ -1,0 +1,84 @@
+"""The cost of Laplace noise in zCDP, and epsilon of a pure branch after a Gaussian test."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from discreet.accounting.convert import PRECISION_BITS
+from discreet.accounting.gaussian import delta_gaussian, epsilon_of_branch, mu_gaussian, rho_of_branch
+from discreet.accounting.laplace import epsilon_of_laplace, rho_laplace
+
+DELTA = 1e-8
+
+
+def renyi(order, scale, moved):
+    """Return the Renyi divergence of discrete Laplace noise from itself moved by an integer, by summation."""
+    values = np.arange(-int(60 * scale) - 2 * moved, int(60 * scale) + 3 * moved)
+    loss = (np.abs(values - moved) - np.abs(values)) / scale
+    mass = np.exp(-np.abs(values) / scale) * math.tanh(1 / (2 * scale))
+    return math.log1p(math.fsum(mass * np.expm1((order - 1) * loss))) / (order - 1)
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("moved", [1, 2, 7, 64, 1024])
+@pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1), Fraction(5, 2), Fraction(8)])
+def test_no_order_costs_more_than_stated(epsilon, moved):
+    """D_a <= a rho for the discrete noise that is drawn, at every order; near 1 it is close for fine units."""
+    scale = float(moved / epsilon)
+    rho = float(rho_laplace(epsilon, moved))
+    costs = [renyi(order, scale, moved) / order for order in (1.001, 1.01, 1.1, 1.5, 2, 4, 16, 64)]
+    assert max(costs) <= rho * (1 + 1e-9)
+    if moved == 1024:
+        assert max(costs) > 0.99 * rho
+
+
+def test_a_shift_split_over_many_values_costs_no_more():
+    """The cost is convex in the shift and 0 at 0, so one value with the whole shift is the worst."""
+    whole = renyi(2.0, 32.0, 64)
+    assert sum(renyi(2.0, 32.0, part) for part in (1, 3, 20, 40)) < whole
+
+
+@pytest.mark.parametrize("rho", [Fraction(1, 10**6), Fraction(1, 50), Fraction(1), Fraction(7), Fraction(40)])
+def test_the_epsilon_of_a_rho_costs_at_most_it(rho):
+    """It is rounded down, by little."""
+    epsilon = epsilon_of_laplace(rho, 2**20)
+    assert rho_laplace(epsilon, 2**20) <= rho
+    assert rho_laplace(epsilon * (1 + Fraction(1, 2 ** (PRECISION_BITS - 4))), 2**20) > rho
+
+
+def profile(level, epsilon):
+    """Return delta at *level* of randomized response with *epsilon*."""
+    yes = 1 / (1 + math.exp(-epsilon))
+    return max(yes - math.exp(level) * (1 - yes), 0) + max((1 - yes) - math.exp(level) * yes, 0)
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 2.0, 4.0, 8.0])
+def test_three_branches_after_a_test_stay_within_delta(epsilon):
+    """An independent quadrature of E max of the branches of `Auto.at`; the third gets 0.9 of epsilon."""
+    mu = mu_gaussian(epsilon, 0.96 * DELTA)
+    test, lost = math.sqrt(0.008) * mu, DELTA / 1000
+    rho = rho_of_branch(epsilon, 0.995 * DELTA, mu, test, lost, DELTA / 5)
+    found = epsilon_of_branch(epsilon, DELTA, mu, test, lost, rho, DELTA / 5, 0.3 * DELTA)
+    assert 0.895 < found / epsilon < 0.92
+
+    def expected(pure):
+        points = np.linspace(-8.5, 8.5, 4001)
+        mass = norm.pdf(points) * (points[1] - points[0])
+        total = 0.0
+        rest = math.sqrt(mu**2 - test**2)
+        order = 1 + np.logspace(-2, 4, 400)
+        for weight, x in zip(mass, epsilon - (test**2 / 2 + test * points), strict=True):
+            gaussian = (delta_gaussian(rest, x) if x >= 0 else 1 - math.exp(x) * (1 - delta_gaussian(rest, -x))) + lost
+            log = (order - 1) * (order * rho - x) + (order - 1) * np.log1p(-1 / order) - np.log(order)
+            zcdp = math.exp(min(log.min(), 0)) + DELTA / 5
+            total += weight * max(gaussian, zcdp, profile(x, pure) + 0.3 * DELTA)
+        return total
+
+    assert expected(found) <= DELTA
+    assert expected(found + 0.02 * epsilon) > DELTA

@@ -1,0 +1,273 @@
+"""What is read is exactly what was checked: a changed source is refused in one sentence, whatever it holds."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from discreet.engines.duckdb import DuckDBEngine
+from discreet.engines.opening import source_fingerprint
+from discreet.errors import EngineError, EngineUnreachable, InputError
+from discreet.head_request import HeadRequest, Kind
+from discreet.testing.engines import rows_of
+
+REQUEST = HeadRequest("user", ("item",), 10)
+ROWS = {"user": ["a", "b"], "item": ["x", "x"], "at": pa.array([0, 1], pa.timestamp("us"))}
+BEYOND = 2**63 // 1000 + 1
+VIEW = "SELECT * FROM source"
+
+
+def _parquet(path, **columns):
+    pyarrow.parquet.write_table(pa.table(ROWS | columns), path)
+
+
+def _milliseconds(*values):
+    return pa.array(values, pa.timestamp("ms"))
+
+
+def _out_of_range(folder):
+    """Rewrite the file with a timestamp that DuckDB cannot read."""
+    _parquet(folder / "1.parquet", at=_milliseconds(0, BEYOND))
+
+
+def _coarser(folder):
+    """Rewrite the file, of microseconds, in milliseconds."""
+    _parquet(folder / "1.parquet", at=_milliseconds(0, 1))
+
+
+def _other_ids(folder):
+    """Add a file whose users are text, to one whose users are numbers."""
+    _parquet(folder / "2.parquet", user=["x", "y"])
+
+
+def _no_users(folder):
+    """Rewrite the file without the user column."""
+    pyarrow.parquet.write_table(pa.table({"item": ["x"]}), folder / "1.parquet")
+
+
+def _garbage(folder):
+    """Rewrite the file with bytes that are no Parquet."""
+    (folder / "1.parquet").write_bytes(b"PAR1 and nothing else")
+
+
+def _gone(folder):
+    """Remove the file."""
+    (folder / "1.parquet").unlink()
+
+
+def _same_rows(folder):
+    """Replace the file by one of the same size and time with the same bytes."""
+    path, other = folder / "1.parquet", folder / "other"
+    times = path.stat().st_atime_ns, path.stat().st_mtime_ns
+    other.write_bytes(path.read_bytes())
+    os.utime(other, ns=times)
+    other.replace(path)
+
+
+CHANGES = [_out_of_range, _coarser, _other_ids, _no_users, _garbage, _gone, _same_rows]
+
+
+@pytest.mark.parametrize("view", [None, VIEW], ids=["table", "view"])
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__[1:])
+def test_a_changed_parquet_file_is_refused_whatever_it_holds(tmp_path, change, view):
+    """No row of the new files decides the outcome: every request gets the same error, before anything is read."""
+    _parquet(tmp_path / "1.parquet", user=[1, 2])
+    with contextlib.closing(DuckDBEngine(str(tmp_path / "*.parquet"), view=view)) as engine:
+        assert rows_of(engine, REQUEST) == [(("x",), 2)]
+        change(tmp_path)
+        _check_refused(engine)
+
+
+@pytest.mark.parametrize("view", [None, VIEW], ids=["table", "view"])
+@pytest.mark.parametrize("content", ["user,item\na,y\n", 'user,item\n"', "user\na\n", ""], ids=repr)
+def test_a_changed_csv_file_is_refused_whatever_it_holds(tmp_path, content, view):
+    """Rows that were read before the change are not the data any more, and are not answered from."""
+    path = tmp_path / "t.csv"
+    path.write_text("user,item\na,x\n")
+    with contextlib.closing(DuckDBEngine(path, view=view)) as engine:
+        assert rows_of(engine, REQUEST) == [(("x",), 1)]
+        path.write_text(content)
+        _check_refused(engine)
+
+
+@pytest.mark.parametrize("view", [None, "SELECT * FROM t"], ids=["table", "view"])
+def test_a_replaced_database_is_refused(tmp_path, view):
+    """DuckDB would go on to read the file that it opened, under the version of the new one."""
+    for name, rows in (("t.db", 1), ("new.db", 5)):
+        with duckdb.connect(str(tmp_path / name)) as connection:
+            connection.execute(f"CREATE TABLE t AS SELECT range AS \"user\", 'x' AS item FROM range({rows})")
+    with contextlib.closing(DuckDBEngine(tmp_path / "t.db", None if view else "t", view=view)) as engine:
+        assert rows_of(engine, REQUEST) == [(("x",), 1)]
+        (tmp_path / "new.db").replace(tmp_path / "t.db")
+        _check_refused(engine)
+
+
+def _check_refused(engine):
+    found = set()
+    for ask in (engine.check, engine.head, lambda request: engine.pairs(request).__enter__()):
+        with pytest.raises(EngineUnreachable, match=r"has changed since it was opened; open it again$") as error:
+            ask(REQUEST)
+        found.add(str(error.value))
+    for ask in (engine.columns, engine.data_version, lambda: engine.scale("item"), lambda: engine.fetch("SELECT 1")):
+        with pytest.raises(EngineUnreachable) as error:
+            ask()
+        found.add(str(error.value))
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("view", [None, VIEW], ids=["table", "view"])
+@pytest.mark.parametrize("change", [_garbage, _same_rows, _other_ids], ids=lambda change: change.__name__[1:])
+def test_a_file_that_changes_during_a_query_is_refused(tmp_path, monkeypatch, change, view):
+    """The read was sent, so it is charged; its result and its own error are replaced by that of the change."""
+    _parquet(tmp_path / "1.parquet", user=[1, 2])
+    with contextlib.closing(DuckDBEngine(str(tmp_path / "*.parquet"), view=view)) as engine:
+        run = engine._guarded
+
+        def change_first(*arguments):
+            change(tmp_path)
+            return run(*arguments)
+
+        monkeypatch.setattr(engine, "_guarded", change_first)
+        with pytest.raises(EngineError, match="has changed since it was opened") as error:
+            engine.head(REQUEST)
+        assert not isinstance(error.value, EngineUnreachable)
+
+
+def test_a_file_that_changes_during_the_queries_of_pairs_is_refused(tmp_path):
+    """The pairs are read while the context is open, and nothing is released before it ends."""
+    _parquet(tmp_path / "1.parquet")
+    with (
+        contextlib.closing(DuckDBEngine(tmp_path / "1.parquet")) as engine,
+        pytest.raises(EngineError, match="has changed since it was opened"),
+        engine.pairs(REQUEST),
+    ):
+        _parquet(tmp_path / "1.parquet")
+
+
+@pytest.mark.parametrize("end", ["parquet", "csv"])
+def test_a_file_that_changes_while_it_is_checked_is_refused(tmp_path, monkeypatch, end):
+    """The fingerprint is taken before the checks and again after them."""
+    path = tmp_path / f"t.{end}"
+    path.write_text("user,item\na,x\n") if end == "csv" else _parquet(path)
+    from discreet.engines import duckdb as module
+
+    opened = module.open_source
+
+    def replaced(*arguments):
+        found = opened(*arguments)
+        path.write_text("user,item\na,x\nb,x\n") if end == "csv" else _parquet(path)
+        return found
+
+    monkeypatch.setattr(module, "open_source", replaced)
+    with pytest.raises(InputError, match="has changed since it was opened; open it again"):
+        DuckDBEngine(path)
+
+
+def test_the_version_is_the_fingerprint_of_what_was_checked(tmp_path):
+    """It names every file of the glob with its inode, size and time, and is the same for the same files."""
+    for n in (1, 2):
+        _parquet(tmp_path / f"{n}.parquet")
+    pattern = str(tmp_path / "*.parquet")
+    before = source_fingerprint(pattern)
+    with contextlib.closing(DuckDBEngine(pattern)) as engine:
+        assert engine.data_version() == before == source_fingerprint(pattern)
+    for n, line in enumerate(before.splitlines(), 1):
+        state = (tmp_path / f"{n}.parquet").stat()
+        assert line.startswith(f"{tmp_path / f'{n}.parquet'} {state.st_ino} {state.st_size} {state.st_mtime_ns}")
+    _same_rows(tmp_path)
+    assert source_fingerprint(pattern) != before
+    with contextlib.closing(DuckDBEngine(pattern, view=VIEW)) as engine:
+        assert engine.data_version() is None, "the rows of a view may change although its files do not"
+
+
+def test_servers_and_frames_have_no_fingerprint(tmp_path):
+    """A server answers from its present state, and a frame is converted when it is opened."""
+    assert source_fingerprint("postgresql://reader@127.0.0.1:9/nothing?table=t") is None
+    assert source_fingerprint(pa.table(ROWS)) is None
+    with pytest.raises(InputError, match="there is no file"):
+        source_fingerprint(str(tmp_path / "missing.parquet"))
+    with pytest.raises(InputError, match="no file matches"):
+        source_fingerprint(str(tmp_path / "*.parquet"))
+
+
+# ---------------------------------------------------------------------------------------------------------- frames
+
+
+def _coarse(unit, zone, *values):
+    users = pa.array([str(n) for n in range(len(values))])
+    return pa.table({"user": users, "at": pa.array(values, pa.timestamp(unit, zone))})
+
+
+FRAMES = {
+    "arrow": lambda table: table,
+    "polars": pl.from_arrow,
+    "pandas": lambda table: table.to_pandas(coerce_temporal_nanoseconds=False),
+    "pandas of arrow": lambda table: table.to_pandas(types_mapper=pd.ArrowDtype),
+}
+
+
+@pytest.mark.parametrize("view", [None, VIEW], ids=["table", "view"])
+@pytest.mark.parametrize(
+    ("kind", "unit"), [(kind, unit) for kind in FRAMES for unit in ("s", "ms") if (kind, unit) != ("polars", "s")]
+)
+def test_coarse_timestamps_with_a_zone_never_make_a_query_fail(kind, unit, view):
+    """DuckDB fails at one that does not fit into microseconds; it is missing, as it is without a zone."""
+    beyond = BEYOND if unit == "ms" else BEYOND // 1000 + 1
+    table = _coarse(unit, "UTC", 0, beyond, -beyond, -(2**63) + 1, None)
+    with contextlib.closing(DuckDBEngine(FRAMES[kind](table), view=view)) as engine:
+        assert engine.columns()["at"] is Kind.TIMESTAMP
+        assert [count for _, count in rows_of(engine, HeadRequest("user", ("at",), 5))] == [1]
+        assert rows_of(engine, HeadRequest("user", ("at",), 5, keep_missing=True))[0][1] == 4
+
+
+@pytest.mark.parametrize("type_", [pa.list_(pa.timestamp("ms", "UTC")), pa.struct([("x", pa.duration("s"))])])
+def test_nested_values_out_of_range_are_refused_when_a_frame_is_opened(type_):
+    """A view could unnest them."""
+    values = [[BEYOND]] if pa.types.is_list(type_) else [{"x": BEYOND}]
+    table = pa.table({"user": ["a"], "at": pa.array(values, type_)})
+    for make in ("arrow", "polars", "pandas of arrow"):
+        if make != "polars" or pa.types.is_list(type_):  # Polars has no durations in seconds
+            with pytest.raises(InputError, match=r"column 'at' of the .* does not fit into microseconds"):
+                DuckDBEngine(FRAMES[make](table), view='SELECT "user", 1 AS item FROM source')
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.Series(["a", "\ud800"], dtype=pd.StringDtype("python")),
+        pd.Series(["a", "\ud800"], dtype=object),
+        pd.Series(pd.Categorical.from_codes([0, 1], pd.Index(["a", "\ud800"], dtype=object))),
+        pd.Series([1, "x"], dtype=object),
+        pd.Series([b"a", b"b"], dtype=object),
+        pd.Series([1j, 2j]),
+        pd.Series(pd.period_range("2024-01", periods=2, freq="M")),
+        pd.Series([1.5, 2.5]).astype(pd.SparseDtype("float")),
+    ],
+    ids=["string", "object", "category", "mixed", "bytes", "complex", "period", "sparse"],
+)
+def test_pandas_columns_that_arrow_cannot_hold_are_refused(column):
+    """Each in one sentence that names the column, when the frame is opened."""
+    with pytest.raises(InputError, match="column 'item' of the "):
+        DuckDBEngine(pd.DataFrame({"user": ["a", "b"], "item": column}))
+
+
+def test_polars_columns_of_python_objects_are_refused():
+    """They have no type of their own."""
+    with pytest.raises(InputError, match="column 'item' of the "):
+        DuckDBEngine(pl.DataFrame({"user": ["a"], "item": pl.Series([object()], dtype=pl.Object)}))
+
+
+def test_a_frame_is_read_as_it_was_when_it_was_opened():
+    """A pandas frame is mutable: what is written into one afterwards was not checked."""
+    frame = pd.DataFrame({"user": [1, 2, 3], "item": ["a", "a", "b"]})
+    with contextlib.closing(DuckDBEngine(frame)) as engine:
+        frame.loc[:, "user"] = 1  # in place
+        frame.loc[:, "item"] = "c"
+        assert rows_of(engine, REQUEST) == [(("a",), 2), (("b",), 1)]

@@ -1,0 +1,142 @@
+"""F12: a restore drill, as docs/service/running.md describes it, and pruning that removes lines before a restore."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+
+import apsw
+import pytest
+
+from discreet.budget.errors import StoreBehind
+from discreet.budget.model import AdminAction
+from discreet.cli import main
+from discreet.values import Cost
+from tests.service.deployment import ACT, CHECKPOINTS, TOP, Deployment
+
+
+@pytest.fixture
+def deployment(tmp_path, monkeypatch):
+    """Return a deployment with checkpoints, whose clock is that of the command line, too."""
+    made = Deployment(tmp_path / "deployment", rest=CHECKPOINTS)
+    monkeypatch.setattr("discreet.service.stores.utc_now", made.clock)
+    return made
+
+
+@pytest.fixture
+def run(deployment, capsys):
+    """Return a function that runs a command of `discreet ledger` and returns its exit code and all that it says."""
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main(["ledger", *map(str, arguments), "--config", str(deployment.folder / "discreet.toml")])
+        said = capsys.readouterr()
+        return ended.value.code, said.out + said.err
+
+    return run
+
+
+def back_up(deployment, target):
+    """Copy the store, which a service may have open, like the command .backup of sqlite3."""
+    with (
+        contextlib.closing(apsw.Connection(str(deployment.folder / "budget.db"), apsw.SQLITE_OPEN_READONLY)) as source,
+        contextlib.closing(apsw.Connection(str(target))) as copy,
+        copy.backup("main", source, "main") as running,
+    ):
+        running.step()
+
+
+def put_back(deployment, backup):
+    """Replace the store by a backup."""
+    for rest in ("-wal", "-shm"):
+        (deployment.folder / f"budget.db{rest}").unlink(missing_ok=True)
+    shutil.copy(backup, deployment.folder / "budget.db")
+
+
+def test_a_backup_is_restored_as_the_documentation_says(deployment, run, tmp_path):
+    """The older copy is refused; after the drill nothing can be spent twice, and releases stay the same."""
+    with deployment.open() as service:
+        first = service.ask(epsilon=0.5)
+        service.maintenance.once()
+        back_up(deployment, tmp_path / "backup.db")
+        later = service.ask(TOP.replace("5", "4"))
+        assert later.status_code == 200
+        service.maintenance.once()
+    put_back(deployment, tmp_path / "backup.db")
+    deployment.responses.clear()  # the charge of one of them is lost with the store
+    with pytest.raises(StoreBehind), deployment.open():
+        pass
+    assert run("verify")[0] == 3
+    assert run("accept", "--reason", "restored")[0] == 2
+    # 1. rename the file of checkpoints, and accept the store
+    (deployment.folder / "checkpoints").rename(deployment.folder / "checkpoints.old")
+    assert run("verify")[0] == 3
+    code, said = run("accept", "--reason", "restored the backup of Monday")
+    assert (code, said.count("accepted")) == (0, 1)
+    with deployment.open() as service:
+        assert service.ask(epsilon=0.5).content == first.content, "what the backup has is replayed"
+        # 2. charge every account what it has left
+        for name in ("ann@sales", "bob@sales", "sales"):
+            left = service.balance(name).remaining
+            service.store.charge(name, left, ACT)
+            assert service.balance(name).remaining == Cost()
+        assert service.ask(TOP.replace("5", "4")).status_code == 403
+        service.maintenance.once()
+        # 3. once the charges no longer count, the same query has the same release, charged
+        service.clock.pass_(days=32)
+        service.store.confirm_clock(ACT)
+        assert service.ask(TOP.replace("5", "4")).content == later.content
+        assert service.balance().used == service.balance().spent != Cost()
+        service.maintenance.once()
+    assert run("verify")[0] == 0
+    assert "restored the backup of Monday" in run("show", "--last", 1_000)[1]
+
+
+def test_a_backup_with_the_lines_of_the_last_checkpoint_is_served_at_once(deployment, run, tmp_path):
+    """A service that was stopped before its backup has lost nothing."""
+    with deployment.open() as service:
+        paid = service.ask()
+        service.maintenance.finish()
+    back_up(deployment, tmp_path / "backup.db")
+    put_back(deployment, tmp_path / "backup.db")
+    assert run("verify")[0] == 0
+    with deployment.open() as service:
+        assert service.ask().content == paid.content
+
+
+def test_a_pruned_store_is_verified_and_restored_like_another(deployment, run, tmp_path):
+    """I5: the lines are in the archive; an older copy, pruned or not, is refused, and the pruned store is not."""
+    archive, reason = tmp_path / "old.jsonl", ("--reason", "a day is enough")
+    with deployment.open() as service:
+        paid = service.ask()
+        service.maintenance.once()
+    back_up(deployment, tmp_path / "before.db")
+    deployment.clock.pass_(days=2)
+    with deployment.manager() as manager:
+        manager.store.confirm_clock(ACT)
+    code, said = run("prune", "--before", f"{deployment.clock():%Y-%m-%d}", "--archive", archive, *reason)
+    assert (code, "24 hours" in said) == (2, True)
+    assert not archive.exists()
+    deployment.clock.pass_(days=1)
+    day = f"{deployment.clock.now.replace(day=deployment.clock.now.day - 1):%Y-%m-%d}"
+    code, said = run("prune", "--before", day, "--archive", archive, *reason)
+    removed = int(said.split()[0])
+    assert (code, removed) == (0, len(archive.read_text().splitlines()))
+    assert removed > 10
+    back_up(deployment, tmp_path / "pruned.db")
+    assert run("verify")[0] == run("verify", "--archive", archive)[0] == 0
+    with deployment.open() as service:
+        assert service.ask().content == paid.content, "entitlements outlive their lines"
+        assert service.ask(epsilon=0.25).status_code == 200
+        service.maintenance.once()
+    put_back(deployment, tmp_path / "pruned.db")
+    assert run("verify")[0] == 3
+    put_back(deployment, tmp_path / "before.db")
+    assert run("verify")[0] == 3
+    with deployment.manager() as manager:  # without checkpoints: another past, pruned in the same way
+        manager.store.confirm_clock(AdminAction("eve", "another past"))
+        manager.prune(int((deployment.clock.now.timestamp() - 90_000) * 1e6), AdminAction("eve", "hide it"), list)
+        manager.verify()
+    assert run("verify")[0] == 3
+    with pytest.raises(StoreBehind), deployment.open():
+        pass
