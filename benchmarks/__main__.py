@@ -35,13 +35,14 @@ BENCHMARKS = {
     "data-centres": data_centres.run,
     "service": service.run,
     "memory": service.memory,
+    "soak": service.soak,
     "statements": statements.run,
     "engines": engines.run,
     "growth": engines.growth,
     "fuzz": outcomes.run,
     "contract": contract.run,
 }
-WHEN_NAMED = {"budget-postgres", "contract", "engines", "fuzz", "growth", "memory"}
+WHEN_NAMED = {"budget-postgres", "contract", "engines", "fuzz", "growth", "memory", "soak"}
 """Benchmarks that take long, or start servers that `make test-engines` installs."""
 
 

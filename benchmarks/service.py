@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -116,6 +117,60 @@ def memory(questions: int = 100_000) -> list[str]:
                 _round(Load("/v1/query", mixed, each), port, key, counted=True)
                 rows.append([f"{part * each * CLIENTS:,}", f"{resident_mib(pid):.0f} MiB"])
     return table(["questions", "resident memory"], rows)
+
+
+SOAK_MINUTES = 11
+
+
+def soak() -> list[str]:
+    """Memory and open files of the service under 11 minutes of full load: queries, statements, pages, refusals."""
+    numbers, stop = itertools.count(), threading.Event()
+    answered: Counter[int] = Counter()
+
+    def client(port: int, key: str) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        for method, path, body in _everything(itertools.takewhile(lambda _: not stop.is_set(), numbers)):
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            response = connection.getresponse()
+            response.read()
+            answered[response.status] += 1
+        connection.close()
+
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        key = prepare(Path(name), 10_000)
+        with started(name) as (port, pid):
+            clients = [threading.Thread(target=client, args=(port, key)) for _ in range(CLIENTS)]
+            for thread in clients:
+                thread.start()
+            for minute in range(1, SOAK_MINUTES + 1):
+                time.sleep(60)
+                files = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+                rows.append([str(minute), f"{answered.total():,}", f"{resident_mib(pid):.0f} MiB", str(files)])
+            stop.set()
+            for thread in clients:
+                thread.join()
+    if any(status >= 500 for status in answered):
+        raise RuntimeError(f"requests failed: {dict(answered)}")
+    return table(["minute", "requests", "resident memory", "open files"], rows)
+
+
+def _everything(numbers: Iterator[int]) -> Iterator[tuple[str, str, dict[str, object] | None]]:
+    """Yield requests of all kinds, new ones and repeated ones."""
+    for n in numbers:
+        sql = SQL.format(number=100 + n, k=10)
+        yield "POST", "/v1/query", {"sql": sql}
+        yield "POST", "/v1/query", {"sql": sql}
+        yield "POST", "/v1/query", {"sql": SQL.format(number=n // 2, k=10), "mechanism": "gumbel"}
+        yield "POST", "/v1/estimate", {"sql": SQL.format(number=-n, k=10)}
+        yield "POST", "/v1/sql", {"sql": f"SELECT upper(article), {n} FROM ({SQL.format(number=n // 9 * 9, k=5)})"}
+        yield "POST", "/v1/query", {"sql": f"SELECT {n}"}
+        yield "POST", "/v1/query", {"sql": sql.replace("article", f"a{n}")}
+        for path in ("/v1/budget", "/v1/releases", "/v1/datasets/reads", f"/v1/releases/{n:064x}"):
+            yield "GET", path, None
+        for path in ("/openapi.json", "/docs", "/metrics", "/healthz", "/login", f"/ask?k={n}", f"/nowhere/{n}"):
+            yield "GET", path, None
 
 
 def _row(name: str, ours: Load, floor: Load) -> list[str]:

@@ -102,7 +102,7 @@ def serve(folder: Path, port: int) -> None:
         async def raw(request: Request) -> Response:
             asker = await run_in_thread(service.authenticator.authenticate, request.headers["authorization"])
             body = await read_bytes(request, "application/json", 65_536)
-            return Response(await run_in_thread(head, asker.analyst_account(), body), media_type="application/json")
+            return Response(await run_in_thread(head, asker.account or "", body), media_type="application/json")
 
         def head(account: str, body: bytes) -> bytes:
             view = service.warehouse.restricted_to(service.grants.catalog_for(account))

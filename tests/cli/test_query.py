@@ -224,15 +224,16 @@ def test_url_and_key_come_from_the_environment(answered, run, monkeypatch):
     assert server.sent[0].headers["authorization"] == f"Bearer {KEY}"
 
 
-def test_a_key_is_read_from_a_file_with_a_note_if_others_can_read_it(ask, answered, tmp_path):
-    """As with the noise key; there is no note with --quiet."""
+def test_a_key_is_read_from_a_file_that_others_cannot_read(ask, answered, tmp_path):
+    """As with the noise key; a file that others can read is refused before anything is sent."""
     (tmp_path / "key").write_text("dsc_other\n")
+    (tmp_path / "key").chmod(0o600)
+    _, sent = ask(answered(), "query", "--sql", SQL, "--key-file", "key")
+    assert sent[0].headers["authorization"] == "Bearer dsc_other"
     (tmp_path / "key").chmod(0o644)
     ran, sent = ask(answered(), "query", "--sql", SQL, "--key-file", "key")
-    assert sent[0].headers["authorization"] == "Bearer dsc_other"
-    assert "note: others can read the key; chmod 600 key" in ran.err
-    ran, _ = ask(answered(), "query", "--sql", SQL, "--key-file", "key", "-q")
-    assert ran.err == ""
+    assert (ran.code, sent) == (2, [])
+    assert "others can read or write the key 'key'; run chmod 600" in ran.err
 
 
 def test_a_rehearsal_shows_made_up_rows_and_sends_no_query(ask, tmp_path):

@@ -43,7 +43,7 @@ CASES = [
     (["--where", "yaer = 1"], "there is no column 'yaer'; did you mean 'year'?"),
     (["--where", ""], "it is empty"),
     (["--domain", "nowhere.csv"], "there is no domain file 'nowhere.csv'"),
-    (["--key", "nowhere.key"], "the key 'nowhere.key' cannot be read: no such file or directory"),
+    (["--key", "nowhere.key"], "the noise key 'nowhere.key' cannot be read: no such file or directory"),
     (["--data-version", "1"], "--data-version has no effect without --key"),
     (["--table", "reads"], "is not a DuckDB database"),
     (["--format", "xml"], "'xml' is not one of"),
@@ -139,6 +139,7 @@ def test_epsilon_above_100_can_be_forced(ask):
 def test_a_short_key_is_refused(ask, empty_directory):
     """A secret has 32 bytes or more; the sentence does not show it."""
     (empty_directory / "short.key").write_bytes(b"hunter2")
+    (empty_directory / "short.key").chmod(0o600)
     ran = ask("top", "--key", "short.key", "--quiet")
     assert ran.code == 2
     assert "at least 32 bytes" in ran.err

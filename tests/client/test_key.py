@@ -9,8 +9,8 @@ import pytest
 
 from discreet.client import Client
 from discreet.client.client import KEY_LONGEST, KEY_VARIABLE, find_key
-from discreet.client.transport import is_local
 from discreet.errors import InputError
+from discreet.secrets import is_local
 
 from .conftest import KEY
 
@@ -43,7 +43,7 @@ def test_a_key_comes_from_an_argument_a_file_or_the_environment(file):
         (("schlüssel", None, {}), "the argument key is not a valid key"),
         (("x" * (KEY_LONGEST + 1), None, {}), "the argument key is not a valid key"),
         ((None, None, {KEY_VARIABLE: ""}), "the value of DISCREET_KEY is not a valid key"),
-        ((None, "/nowhere/key", {}), "the key '/nowhere/key' cannot be read: no such file"),
+        ((None, "/nowhere/key", {}), "the key 'key' cannot be read: no such file"),
         ((None, "/", {}), "the key '/' cannot be read: is a directory"),
     ],
 )
@@ -64,11 +64,15 @@ def test_a_file_without_a_key_is_refused_without_showing_its_text(tmp_path):
         find_key(None, path, {})
 
 
-def test_a_key_file_readable_by_others_gives_a_warning(file):
-    """The same as for the noise key."""
-    file.chmod(0o644)
-    with pytest.warns(UserWarning, match="others can read the key; chmod 600"):
-        find_key(None, file, {})
+@pytest.mark.parametrize(("mode", "fine"), [(0o600, True), (0o640, True), (0o604, False), (0o602, False)])
+def test_a_key_file_that_others_can_read_or_write_is_refused(file, mode, fine):
+    """T9: the rule of all secrets; a key that others could read must be replaced."""
+    file.chmod(mode)
+    if fine:
+        assert find_key(None, file, {}) == KEY
+    else:
+        with pytest.raises(InputError, match="others can read or write the key 'key'; run chmod 600"):
+            find_key(None, file, {})
 
 
 def test_the_key_is_shown_nowhere(make_client):

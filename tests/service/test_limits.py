@@ -27,6 +27,7 @@ class Connection:
 
     def __init__(self, service, parts, **headers):
         fields = {
+            "host": "discreet.example",
             "authorization": f"Bearer {service.keys['ann']}",
             "content-type": "application/json",
             **{name.replace("_", "-"): value for name, value in headers.items()},

@@ -11,9 +11,10 @@ import pytest
 
 from discreet.errors import InputError
 from discreet.query.pricing import PRESETS
+from discreet.secrets import read_secret
 from discreet.service import settings as model
 from discreet.service.settings import Noise, SettingsError, Store, load_settings, settings_schema
-from discreet.service.stores import noise_secret, read_secret, signing_key, store_url
+from discreet.service.stores import noise_secret, signing_key, store_url
 from tests.catalog.cases import read_cases
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "service"

@@ -45,6 +45,9 @@ def keys(project):
     return project[1]
 
 
+ALONE = "\nwithout_proxy = true"
+
+
 def change(folder, before, after):
     """Edit the settings."""
     path = folder / "discreet.toml"
@@ -238,8 +241,9 @@ def remove(name):
         (lambda folder: (folder / "noise.key").chmod(0o644), "others can read or write the noise key"),
         (lambda folder: (folder / "noise.key").write_bytes(b"short"), "at least 32 bytes"),
         (lambda folder: change(folder, "port = 8080", "prt = 8080"), "'prt' is not a setting"),
-        (lambda folder: change(folder, 'host = "127.0.0.1"', 'host = "192.0.2.1"'), "cannot listen at 192.0.2.1"),
-        (lambda folder: change(folder, 'host = "127.0.0.1"', 'host = "nowhere.invalid"'), "cannot listen at nowhere"),
+        (lambda folder: change(folder, '"127.0.0.1"', '"0.0.0.0"'), "lets other machines connect, so a proxy with TLS"),
+        (lambda folder: change(folder, '"127.0.0.1"', f'"192.0.2.1"{ALONE}'), "cannot listen at 192.0.2.1"),
+        (lambda folder: change(folder, '"127.0.0.1"', f'"nowhere.invalid"{ALONE}'), "cannot listen at nowhere"),
         (
             lambda folder: change(folder, "sqlite:budget.db", "postgresql://nobody@127.0.0.1:9/none"),
             "store",

@@ -8,12 +8,12 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
-from discreet.catalog.engine_pool import read_password
 from discreet.catalog.fields import secret_in
 from discreet.catalog.loader import write_key, write_text
 from discreet.catalog.model import KINDS
 from discreet.errors import InputError, UnknownColumn
 from discreet.head_request import Kind
+from discreet.secrets import read_variable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,7 +67,7 @@ def draft_catalog(
         source, table = _without_table(source, table)
     # A URL that names its data completely, such as spark://local?path=..., is a source like a path.
     in_engine = "://" in source and not source.startswith("duckdb:") and not (table is None and password_env is None)
-    password = read_password(password_env, environment)
+    password = read_variable(password_env, environment)
     with closing(open_engine(given, table=table, password=password)) as engine:
         columns = engine.columns()
         sums = {}

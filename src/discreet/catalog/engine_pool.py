@@ -28,6 +28,7 @@ from discreet.errors import (
     UnknownColumn,
 )
 from discreet.head_request import Kind, naming_error
+from discreet.secrets import read_variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -62,22 +63,9 @@ def open_dataset(catalog: Catalog, name: str, environment: Mapping[str, str]) ->
         settings.url,
         table=dataset.table,
         view=dataset.view,
-        password=read_password(settings.password_env, environment),
+        password=read_variable(settings.password_env, environment),
         timeout_seconds=settings.timeout_seconds,
     )
-
-
-def read_password(variable: str | None, environment: Mapping[str, str]) -> str | None:
-    """Return the value of an environment variable that holds a password; None if *variable* is None.
-
-    Raises:
-        InputError: the variable is not set, or empty.
-    """
-    if variable is None:
-        return None
-    if not environment.get(variable):
-        raise InputError(f"the environment variable {variable!r}, which should hold the password, is not set")
-    return environment[variable]
 
 
 def schema_error(dataset: Dataset, held: Mapping[str, Kind]) -> str | None:

@@ -205,7 +205,7 @@ def _all_lines(store: BudgetStore | LedgerFile) -> Iterator[tuple[int, LedgerLin
 
 def _with_chain(line: Line) -> tuple[int, LedgerLine]:
     from discreet.budget.errors import LedgerBroken
-    from discreet.service.serializers import ledger_line_of
+    from discreet.wire.administration import ledger_line_of
 
     try:
         return line.chain, ledger_line_of(line)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import stat
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -117,22 +115,6 @@ def query_parameters(options: dict[str, Any]) -> dict[str, Any]:
         | {name: options.pop(name) for name in ("k", "relative_error") if name in options}
         | {"counts": not options.pop("no_counts")}
     )
-
-
-def read_key(path: str, *, quiet: bool) -> bytes:
-    """Read the secret in a file; print a note if others can read the file.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
-    try:
-        secret = Path(path).read_bytes()
-        readable = Path(path).stat().st_mode & (stat.S_IRGRP | stat.S_IROTH)
-    except OSError as error:
-        raise InputError(f"the key {path!r} cannot be read: {(error.strerror or 'no access').lower()}") from None
-    if readable and not quiet:
-        click.echo(f"note: others can read the key; chmod 600 {path}", err=True)
-    return secret
 
 
 catalog_options = options_of(

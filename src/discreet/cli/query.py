@@ -180,7 +180,7 @@ def _spend(cost: Spend) -> str:
 
 
 def open_client(options: dict[str, Any]) -> Client:
-    """Return a client with the URL and the key of the options; print a note if others can read the key file.
+    """Return a client with the URL and the key of the options; print a note if the key would be sent unencrypted.
 
     Raises:
         InputError: the URL is malformed, or there is no key.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +15,6 @@ from discreet.cli.options import (
     k_option,
     mechanism_option,
     query_parameters,
-    read_key,
     relative_error_option,
     require_columns,
     select_of,
@@ -22,6 +22,7 @@ from discreet.cli.options import (
 )
 from discreet.cli.output import Output, Progress
 from discreet.errors import InputError
+from discreet.secrets import read_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,7 +114,7 @@ def _query_catalog(method: str, options: dict[str, Any]) -> Callable[[Progress],
                 mechanism=options["mechanism"],
                 noise=options["noise"],
                 head_limit=options["head_limit"],
-                key=None if options["key"] is None else read_key(options["key"], quiet=options["quiet"]),
+                key=None if options["key"] is None else read_secret(Path(options["key"]), "noise key"),
                 force=options["force"],
                 progress=progress,
             )
@@ -128,7 +129,7 @@ def _noise_key(options: dict[str, Any], table: Table) -> NoiseKey | None:
         if options["data_version"] is not None:
             raise InputError("--data-version has no effect without --key; give a key too")
         return None
-    secret = read_key(options["key"], quiet=options["quiet"])
+    secret = read_secret(Path(options["key"]), "noise key")
     version = table.data_version if options["data_version"] is None else options["data_version"]
     if version is None:
         raise InputError("a key needs --data-version here: the source is not made of files")

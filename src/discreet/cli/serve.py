@@ -149,7 +149,7 @@ def new(file: str, *, force: bool) -> None:
     FILE is for noise (discreet top --key, noise.key_file) or for checkpoints (signing_key_file). Only you can read
     it. An existing key is never overwritten: with --force it is renamed.
     """
-    from discreet.service.stores import write_secret
+    from discreet.secrets import write_secret
 
     path = Path(file)
     if os.path.lexists(path):

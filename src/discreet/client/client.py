@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import time
-import warnings
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -20,6 +18,7 @@ from discreet.client.retries import Request, Runtime
 from discreet.errors import InputError
 from discreet.query.query import Select
 from discreet.release.result import require
+from discreet.secrets import read_secret
 from discreet.values import Cost, exact
 from discreet.wire.document import decode
 from discreet.wire.problems import read_body
@@ -432,30 +431,19 @@ def find_key(key: str | None, key_file: str | Path | None, environment: Mapping[
     """Return *key*, the key in *key_file*, or the value of DISCREET_KEY in *environment*.
 
     Raises:
-        InputError: there is no key, there are two, it is malformed, or the file cannot be read; it is never shown.
+        InputError: there is no key, there are two, it is malformed, or its file cannot be read, or
+            can be read by others; the key is never shown.
     """
     if key is not None and key_file is not None:
         raise InputError("give the key or the file that holds it, not both")
     if key is not None:
         return _check_key(key, "the argument key")
     if key_file is not None:
-        return _check_key(_read(Path(key_file)), f"the content of {str(key_file)!r}")
+        secret = read_secret(Path(key_file), "key").decode("latin-1")  # a key of other characters is refused next
+        return _check_key(secret, f"the content of {str(key_file)!r}")
     if KEY_VARIABLE in environment:
         return _check_key(environment[KEY_VARIABLE], f"the value of {KEY_VARIABLE}")
     raise InputError(f"a service needs a key: give one, name a file that holds it, or set {KEY_VARIABLE}")
-
-
-def _read(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            content = file.read(KEY_LONGEST + 2)  # one character too many, and a line break
-            readable = stat.S_IMODE(path.stat().st_mode) & (stat.S_IRGRP | stat.S_IROTH)
-    except OSError as error:
-        reason = (error.strerror or "no access").lower()
-        raise InputError(f"the key {str(path)!r} cannot be read: {reason}") from None
-    if readable:
-        warnings.warn(f"others can read the key; chmod 600 {path}", stacklevel=4)
-    return content.decode("latin-1")  # cannot fail; a key with other than ASCII characters is refused next
 
 
 def _check_key(key: str, what: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import ssl
 import sys
@@ -15,6 +14,7 @@ from discreet._version import __version__
 from discreet.client.errors import ServiceError, error_of
 from discreet.client.retries import NoReply, Reply, pause_before_next
 from discreet.errors import InputError
+from discreet.secrets import is_local
 
 if TYPE_CHECKING:
     from discreet.client.retries import Request, Runtime
@@ -148,13 +148,3 @@ def check_url(url: str) -> httpx.URL:
     if parts.scheme not in {"http", "https"} or not place or parts.userinfo or parts.query or parts.fragment:
         raise InputError("the URL of a service looks like https://discreet.example.org")
     return parts
-
-
-def is_local(host: str) -> bool:
-    """Return True if *host* is this machine: localhost or a loopback address."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

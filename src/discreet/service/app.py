@@ -19,10 +19,10 @@ from starlette.routing import Route
 
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import LEASE_MOST_MS
-from discreet.catalog.engine_pool import read_password
 from discreet.catalog.loader import load_catalog
 from discreet.errors import InputError
 from discreet.release.keys import DerivedKeys
+from discreet.secrets import read_variable
 from discreet.service.api.admin import AdminAPI
 from discreet.service.api.health import HealthAPI
 from discreet.service.api.openapi import OpenAPI
@@ -128,7 +128,7 @@ def open_service(
         if settings.oidc is not None:
             issuer = Issuer(settings.oidc, stack.enter_context(httpx.Client()), clock, log)
             if settings.oidc.client_id is not None:
-                secret = read_password(settings.oidc.client_secret_env, environment)
+                secret = read_variable(settings.oidc.client_secret_env, environment)
                 login = OidcLogin(issuer, settings.oidc, secret, runtime.random)
         elif not manager.store.records(KEY):
             raise InputError("the store has no API key; discreet init creates the first ones")

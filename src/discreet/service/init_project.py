@@ -23,10 +23,11 @@ from discreet.budget.stores import sqlite
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.catalog.loader import load_catalog, write_text
 from discreet.errors import InputError
+from discreet.secrets import write_secret
 from discreet.service.auth.api_keys import KeyRecord, digest_of, new_key
 from discreet.service.auth.grants import GRANT, KEY, grant_name, grant_text
 from discreet.service.settings import Store
-from discreet.service.stores import open_store, signing_key, utc_now, write_secret
+from discreet.service.stores import open_store, signing_key, utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from discreet.budget.stores.store import BudgetStore
     from discreet.catalog.model import Catalog
     from discreet.service.auth.api_keys import IssuedKey
-    from discreet.service.auth.identity import Role
+    from discreet.wire.administration import Role
 
 
 DATA, ORGANISATION, ANALYST = "data", "example", "ann@example"

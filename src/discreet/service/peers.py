@@ -28,12 +28,12 @@ from discreet.budget.errors import ClockError, StoreBehind, UnknownAccount
 from discreet.budget.escrow import Receipt, ShareRequest, Transfer, is_short
 from discreet.budget.model import NOTHING, AdminAction, Amount
 from discreet.errors import DiscreetError, InputError
+from discreet.secrets import read_secret, read_variable
 from discreet.service.auth.gate import read_bytes, run_in_thread
 from discreet.service.maintenance import repeating
 from discreet.service.middleware import context_of
 from discreet.service.observability.logging import Failed, ShareMoved
 from discreet.service.problems import Unauthorized
-from discreet.service.stores import read_secret
 from discreet.wire.peers import (
     BODY_MOST_BYTES,
     ENTRIES_MOST,
@@ -121,7 +121,7 @@ def peer_keys(centre: DataCentre, environment: Mapping[str, str]) -> PeerKeys:
     if centre.key_file is not None:
         text = read_secret(centre.key_file, "key of the data centres").decode("utf-8", "replace")
     else:
-        text = environment.get(centre.key_env or "", "")
+        text = read_variable(centre.key_env, environment, "key of the data centres") or ""
     return PeerKeys(text.split())
 
 

@@ -28,9 +28,9 @@ from discreet.query.query import default_head_limit
 from discreet.query.query_json import from_dict
 from discreet.query.sql import parse_select
 from discreet.release.answer import answer
+from discreet.service.api.accounts import estimate_of
 from discreet.service.observability.logging import Forfeited, Refused, Released
 from discreet.service.problems import BudgetShort, ClientDisconnected, NotFound, RequestInFlight, RunFailed
-from discreet.service.serializers import estimate_of
 from discreet.values import Cost, exact, float_above
 from discreet.wire.document import encode, question_of
 from discreet.wire.problems import Fitting, Malformed
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from discreet.query.query import Query, Select
     from discreet.release import Release
     from discreet.release.keys import DerivedKeys
+    from discreet.service.api.answers import Form
     from discreet.service.observability.logging import Cause, Log
     from discreet.service.observability.traces import Tracer
-    from discreet.service.serializers import Form
     from discreet.service.settings import Defaults, Limits, Settings
     from discreet.warehouse import Warehouse
     from discreet.wire.queries import Estimate, QueryOptions, QueryRequest

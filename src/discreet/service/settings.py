@@ -20,17 +20,8 @@ from discreet.catalog.fields import Number, Table, Text, Variable, invalid, secr
 from discreet.catalog.loader import Finding, read_toml, schema_of, validation_errors
 from discreet.errors import InputError
 from discreet.query.pricing import PRESETS, PerUnit
-from discreet.service.auth.identity import Role
-
-
-def is_loopback(host: str | None) -> bool:
-    """Return True if *host* is this machine itself: localhost, an address in 127.0.0.0/8, or ::1."""
-    if host is None or host.lower() == "localhost":
-        return host is not None
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+from discreet.secrets import is_local
+from discreet.wire.administration import Role
 
 
 def _path(value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - any TOML value
@@ -97,7 +88,7 @@ def _https(what: str, example: str) -> AfterValidator:
 
     def check(url: str) -> str:
         parts = urlsplit("" if secret_in(url) else url)
-        near = parts.scheme == "http" and is_loopback(parts.hostname)
+        near = parts.scheme == "http" and is_local(parts.hostname)
         if not (parts.scheme == "https" or near) or not parts.hostname or parts.query or parts.fragment:
             raise invalid(f"must be {what}, such as {example}")
         return url
@@ -174,7 +165,7 @@ class Service(Table):
 
     @model_validator(mode="after")
     def _check(self) -> "Service":
-        if not (is_loopback(self.host) or self.trusted_proxies or self.without_proxy):
+        if not (is_local(self.host) or self.trusted_proxies or self.without_proxy):
             raise invalid(
                 "host lets other machines connect, so a proxy with TLS must limit what clients do: name its address in "
                 "trusted_proxies; or set without_proxy = true (--without-proxy), and keys travel unencrypted, and "

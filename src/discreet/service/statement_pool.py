@@ -25,7 +25,7 @@ from discreet.service.statement_worker import RESPONSE, RESULT_MOST_BYTES, SECON
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from discreet.service.serializers import Form
+    from discreet.service.api.answers import Form
 
 Argument = TypeVar("Argument")
 Step = TypeVar("Step")

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from discreet.budget.stores.store import BudgetStore
     from discreet.catalog.model import Catalog
     from discreet.query.statement import Leaf, Statement
+    from discreet.service.api.answers import Form
     from discreet.service.queries import PlannedQuery, Queries
-    from discreet.service.serializers import Form
     from discreet.service.settings import Settings
     from discreet.service.statement_pool import StatementPool
     from discreet.warehouse import Warehouse

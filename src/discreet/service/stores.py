@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -13,9 +11,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from discreet.budget.checkpoints import Checkpointer, CheckpointFile
 from discreet.budget.periods import clock_us
 from discreet.budget.stores.sqlite import LedgerFile, SQLiteStore
-from discreet.catalog.engine_pool import read_password
 from discreet.errors import InputError
 from discreet.noise.bits import SECRET_BYTES_LEAST
+from discreet.secrets import read_secret, read_variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -90,7 +88,13 @@ def noise_secret(noise: Noise, environment: Mapping[str, str]) -> bytes:
     if noise.key_file is not None:
         secret = read_secret(noise.key_file, "noise key")
     else:
-        secret = _read_hex(noise.key_env or "", environment)
+        digits = read_variable(noise.key_env, environment, "noise key") or ""
+        try:
+            secret = bytes.fromhex(digits)
+        except ValueError:
+            raise InputError(
+                f"the environment variable {noise.key_env!r} must hold the noise key in hexadecimal digits"
+            ) from None
     if len(secret) < SECRET_BYTES_LEAST:
         raise InputError(f"the noise key must have at least {SECRET_BYTES_LEAST} bytes; discreet key new makes one")
     return secret
@@ -110,48 +114,13 @@ def signing_key(path: Path) -> Ed25519PrivateKey:
     return Ed25519PrivateKey.from_private_bytes(secret)
 
 
-def read_secret(path: Path, what: str) -> bytes:
-    """Return the bytes of a file that only its owner and its group may read.
-
-    Args:
-        what: a noun for the secret, for messages.
-
-    Raises:
-        InputError: the file cannot be read, or other users can read it.
-    """
-    try:
-        with path.open("rb") as file:
-            mode, secret = stat.S_IMODE(path.stat().st_mode), file.read()
-    except OSError as error:
-        raise InputError(
-            f"the {what} {path.name!r} cannot be read: {(error.strerror or 'no access').lower()}"
-        ) from None
-    if mode & stat.S_IRWXO:
-        raise InputError(
-            f"others can read or write the {what} {path.name!r}; run chmod 600, and replace it if they could read it"
-        )
-    return secret
-
-
-def write_secret(path: Path, secret: bytes) -> None:
-    """Create a file that only its owner can read; raise `InputError` if it exists or cannot be written."""
-    try:
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except OSError as error:
-        raise InputError(f"{str(path)!r} cannot be written: {(error.strerror or 'no access').lower()}") from None
-    with os.fdopen(file, "wb") as stream:
-        stream.write(secret)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
 def store_url(store: Store, environment: Mapping[str, str]) -> str:
     """Return the URL of a PostgreSQL store with its password, for the driver only.
 
     Raises:
         InputError: the environment does not hold the password.
     """
-    password = read_password(store.password_env, environment)
+    password = read_variable(store.password_env, environment)
     if password is None:
         return store.url
     parts = urlsplit(store.url)
@@ -159,13 +128,3 @@ def store_url(store: Store, environment: Mapping[str, str]) -> str:
     if not at:
         raise InputError("store.url must name the user whose password store.password_env holds")
     return urlunsplit(parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}"))
-
-
-def _read_hex(variable: str, environment: Mapping[str, str]) -> bytes:
-    digits = read_password(variable, environment) or ""
-    try:
-        return bytes.fromhex(digits)
-    except ValueError:
-        raise InputError(
-            f"the environment variable {variable!r} must hold the noise key in hexadecimal digits"
-        ) from None

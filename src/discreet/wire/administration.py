@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+import json
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from discreet.wire.problems import Spend, request_error
+from discreet.budget.ledger import entry_of
+from discreet.budget.model import DELTA_UNITS, RHO_UNITS
+from discreet.wire.problems import Spend, iso_time, request_error
 from discreet.wire.queries import BudgetReport, Exact, Period, Reply, Request
 
+if TYPE_CHECKING:
+    from discreet.budget.ledger import Line
+
 Role = Literal["analyst", "officer", "admin"]
+"""analyst: queries charged to an account; officer: accounts, budgets, grants and the ledger; admin: API keys.
+
+No role includes another.
+"""
+
 Mode = Literal["observe", "enforce"]
 Whole = Annotated[int, Field(ge=0, le=10**12)]
 
@@ -296,6 +307,31 @@ class LedgerLine(Reply):
     changes: list[Change]
     body: str = Field(description="The text that is hashed with the hash of the previous line; its amounts are exact.")
     hash: str = Field(description="SHA-256 in hexadecimal digits.")
+
+
+def ledger_line_of(line: Line) -> LedgerLine:
+    """Return a line of the ledger: its fields, and the text that is hashed.
+
+    Raises:
+        LedgerBroken: the line cannot be parsed.
+    """
+    entry = entry_of(line)
+    changes = [
+        Change(account=account, bucket=bucket, part=part, rho=amount.rho / RHO_UNITS, delta=amount.delta / DELTA_UNITS)
+        for account, bucket, tally in entry.changes
+        for part in ("used", "held", "forfeited", "refunded")
+        if (amount := getattr(tally, part))
+    ]
+    return LedgerLine(
+        seq=line.seq,
+        time=iso_time(entry.time_us),
+        kind=entry.kind,
+        reservation=entry.reservation,
+        detail=json.loads(entry.detail),
+        changes=changes,
+        body=line.body,
+        hash=line.hash.hex(),
+    )
 
 
 class LedgerPage(Reply):

@@ -15,19 +15,18 @@ from discreet.budget.ledger_replay import days_until, preview, spent_by_day
 from discreet.budget.model import DELTA_UNITS, RHO_UNITS, Account, Amount
 from discreet.budget.periods import DAY_US, microseconds
 from discreet.errors import InputError
+from discreet.service.api.accounts import (
+    account_detail,
+    account_summary,
+    read_amount,
+    read_limit,
+    read_period,
+)
 from discreet.service.api.operation import IDEMPOTENCY_KEY, Call, Operation, Parameter, in_path, integer, text
 from discreet.service.auth.grants import GRANT, account_and_dataset, grant_name, grant_text, granted_columns
 from discreet.service.middleware import context_of
 from discreet.service.observability.logging import AdminChanged
 from discreet.service.problems import NotFound
-from discreet.service.serializers import (
-    account_detail,
-    account_summary,
-    ledger_line_of,
-    read_amount,
-    read_limit,
-    read_period,
-)
 from discreet.values import Cost
 from discreet.wire import administration as wire
 from discreet.wire.problems import iso_time
@@ -323,7 +322,7 @@ class AdminAPI:
         lines = list(self._store.lines(chain, after, most + 1))
         return wire.LedgerPage(
             chain=chain,
-            lines=[ledger_line_of(line) for line in lines[:most]],
+            lines=[wire.ledger_line_of(line) for line in lines[:most]],
             next=lines[most - 1].seq if len(lines) > most else None,
         )
 

@@ -49,7 +49,10 @@ class OpenAPI:
     @Operation("GET", "/docs", role=None)
     async def docs(self) -> Response:
         """Return the OpenAPI document as a page."""
-        headers = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+        headers = {
+            "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'none'; "
+            "base-uri 'none'; frame-ancestors 'none'"
+        }
         return Response(self._html(), media_type="text/html", headers=headers)
 
     @Operation("GET", "/openapi.json", role=None)

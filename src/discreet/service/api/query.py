@@ -13,22 +13,21 @@ from discreet.budget.model import Replay
 from discreet.catalog.sample import SAMPLE_MOST
 from discreet.errors import EngineError, InputError
 from discreet.release.postprocess import Result, arrow_types
+from discreet.service.api.accounts import budget_report, history_entry
+from discreet.service.api.answers import (
+    MEDIA_TYPES,
+    budget_headers,
+    charged_header,
+    content_headers,
+    negotiate,
+    represent,
+)
+from discreet.service.api.datasets import dataset_detail
 from discreet.service.api.operation import IDEMPOTENCY_KEY, Call, Operation, in_path, integer
 from discreet.service.auth.gate import run_in_thread, run_while_connected
 from discreet.service.middleware import context_of
 from discreet.service.problems import ClientDisconnected, NotFound, RequestInFlight
 from discreet.service.queries import select_of
-from discreet.service.serializers import (
-    MEDIA_TYPES,
-    budget_headers,
-    budget_report,
-    charged_header,
-    content_headers,
-    dataset_detail,
-    history_entry,
-    negotiate,
-    represent,
-)
 from discreet.service.statement_worker import encode_result
 from discreet.service.statements import AnsweredStatement, paid_release
 from discreet.values import Cost
@@ -54,10 +53,10 @@ if TYPE_CHECKING:
     from discreet.budget.manager import BudgetManager
     from discreet.budget.model import Balance, Settled
     from discreet.catalog.model import Catalog
+    from discreet.service.api.answers import Form
     from discreet.service.auth.gate import Gate
     from discreet.service.auth.grants import Grants
     from discreet.service.queries import PlannedQuery, Queries, ReplayCache
-    from discreet.service.serializers import Form
     from discreet.service.settings import Settings
     from discreet.service.statements import Statements
     from discreet.warehouse import Warehouse

@@ -19,10 +19,10 @@ from discreet.budget.ledger import canonical
 from discreet.budget.model import AdminAction
 from discreet.budget.periods import microseconds
 from discreet.errors import InputError, InvariantViolated
+from discreet.secrets import read_secret, write_secret
 from discreet.service.auth.grants import KEY, USED
 from discreet.service.auth.identity import ROLES, Identity
 from discreet.service.problems import NotFound, Unauthorized
-from discreet.service.stores import read_secret, write_secret
 from discreet.wire.administration import CreatedKey, KeyPage, KeySummary
 from discreet.wire.problems import iso_time
 
@@ -32,9 +32,8 @@ if TYPE_CHECKING:
 
     from discreet.budget.stores.store import BudgetStore
     from discreet.service.auth.grants import RecordCache, Snapshot
-    from discreet.service.auth.identity import Role
     from discreet.service.auth.oidc import Issuer
-    from discreet.wire.administration import NewKey, RotatedKey
+    from discreet.wire.administration import NewKey, Role, RotatedKey
 
 
 LABEL_LONGEST = 200

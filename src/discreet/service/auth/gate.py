@@ -13,6 +13,7 @@ from discreet.service.middleware import context_of
 from discreet.service.observability.logging import Denied
 from discreet.service.problems import (
     ClientDisconnected,
+    Forbidden,
     TooLarge,
     TooManyRequests,
     Unauthorized,
@@ -123,7 +124,7 @@ class Gate:
             StoreUnavailable: keys cannot be read.
         """
         found = await self.identify(request, request.headers.get("authorization"))
-        found.require(role)
+        check_role(found, role)
         return found
 
     async def identify(self, request: Request, header: str | None) -> Identity:
@@ -148,6 +149,12 @@ class Gate:
         """Log that *request* was denied because of *error*."""
         context = context_of(request.scope)
         self._log.event(Denied(context.request_id, error.reason, error.key_id, context.client))
+
+
+def check_role(caller: Identity, role: Needed) -> None:
+    """Raise `Forbidden` unless *caller* has *role*."""
+    if role != "any" and role not in caller.roles:
+        raise Forbidden(role)
 
 
 async def run_in_thread(

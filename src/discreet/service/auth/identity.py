@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from discreet.service.problems import Forbidden
-
-Role: TypeAlias = Literal["analyst", "officer", "admin"]
-"""analyst: queries charged to an account; officer: accounts, budgets, grants and the ledger; admin: API keys.
-
-No role includes another.
-"""
+from discreet.wire.administration import Role
 
 ROLES: tuple[Role, ...] = get_args(Role)
 
@@ -33,15 +27,3 @@ class Identity:
     account: str | None
     roles: frozenset[Role]
     key_id: str | None = None
-
-    def require(self, role: Needed) -> None:
-        """Raise `Forbidden` unless the caller has *role*."""
-        if role != "any" and role not in self.roles:
-            raise Forbidden(role)
-
-    def analyst_account(self) -> str:
-        """Return the account that queries are charged to, or raise `Forbidden` if there is none."""
-        self.require("analyst")
-        if self.account is None:
-            raise Forbidden("analyst")
-        return self.account

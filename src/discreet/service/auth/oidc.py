@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from discreet.service.auth.identity import Role
     from discreet.service.observability.logging import Fetched, Log
     from discreet.service.settings import Oidc
+    from discreet.wire.administration import Role
 
 ALGORITHMS = frozenset({"RS256", "ES256", "EdDSA", "Ed25519"})
 """Accepted signature algorithms. All are asymmetric, so that no public key can be used as a shared secret."""

@@ -10,6 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from discreet.errors import DiscreetError, InputError
 from discreet.query.sql import is_select, parse_select
+from discreet.service.api.answers import MEDIA_TYPES, content_headers, represent
 from discreet.service.api.operation import Operation
 from discreet.service.api.operation import text as text_of
 from discreet.service.api.query import BEFORE, RELEASE_ID
@@ -17,15 +18,14 @@ from discreet.service.auth.gate import run_in_thread
 from discreet.service.pages import charts, text
 from discreet.service.pages.site import HEADERS, KEY, Site, Visit, fields, number_field
 from discreet.service.problems import NotFound
-from discreet.service.serializers import MEDIA_TYPES, content_headers, represent
 from discreet.wire import document
 from discreet.wire.problems import read_body
 from discreet.wire.queries import StatementAnswer, StatementRequest
 
 if TYPE_CHECKING:
+    from discreet.service.api.answers import Form
     from discreet.service.api.query import QueryAPI
     from discreet.service.runtime import Runtime
-    from discreet.service.serializers import Form
     from discreet.service.settings import Settings
     from discreet.service.statements import AnsweredStatement
     from discreet.wire.queries import BudgetReport, DatasetDetail, Estimate

@@ -31,15 +31,15 @@ from starlette.routing import Route
 
 from discreet.budget.model import AdminAction
 from discreet.errors import DiscreetError, InputError
+from discreet.secrets import is_local
 from discreet.service.api.operation import IDEMPOTENCY_KEY, Call, Operation, Parameter, routes_of
-from discreet.service.auth.gate import read_bytes, run_in_thread
+from discreet.service.auth.gate import check_role, read_bytes, run_in_thread
 from discreet.service.auth.grants import LOGOUT
 from discreet.service.auth.identity import Identity
 from discreet.service.auth.oidc import PendingLogin
 from discreet.service.middleware import context_of, problem_of_request
 from discreet.service.pages import charts, text
 from discreet.service.problems import NotFound, Unauthorized
-from discreet.service.settings import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -407,7 +407,7 @@ class Site:
                 visit.caller = await self._identify(visit)
             except Unauthorized:
                 return self.redirect(visit, f"/login?{urlencode({'next': _return_to(request)})}")
-            visit.caller.require(declared.role)
+            check_role(visit.caller, declared.role)
         if request.method == "POST":
             sent = visit.form.get("csrf", [""])[-1]
             if not hmac.compare_digest(visit.session.csrf.encode(), sent.encode()):
@@ -496,7 +496,7 @@ def _read_assets() -> dict[str, _Asset]:
 
 def _is_private(request: Request) -> bool:
     """Return True if the request is sent over https or to this machine."""
-    return request.url.scheme == "https" or is_loopback(request.url.hostname)
+    return request.url.scheme == "https" or is_local(request.url.hostname)
 
 
 def _path_of(request: Request) -> str:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from discreet.service.api.answers import MEDIA_TYPES, negotiate
 from discreet.service.problems import NotAcceptable
-from discreet.service.serializers import MEDIA_TYPES, negotiate
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,66 @@
+"""Descriptions of datasets for analysts."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING
+
+from discreet.wire.queries import ColumnDetail, DatasetDetail, SumBounds
+
+if TYPE_CHECKING:
+    from discreet.catalog.model import Column, Dataset, Label
+    from discreet.service.settings import Limits
+
+LABELS_MOST = 1_000
+"""The maximum of labels of a known domain that are listed with their column."""
+
+
+def dataset_detail(name: str, dataset: Dataset, limits: Limits, version: str | None) -> DatasetDetail:
+    """Return the description of a dataset for its analysts.
+
+    Args:
+        dataset: without the columns that the caller may not see.
+        limits: limits of the service, which apply in addition to those of the dataset.
+    """
+    return DatasetDetail(
+        name=name,
+        description=dataset.description,
+        user=dataset.user,
+        rows=dataset.rows_per_group is not None,
+        groups_per_user=dataset.groups_per_user,
+        rows_per_group=dataset.rows_per_group,
+        missing_labels=dataset.missing_labels,
+        k_most=min(dataset.k_most or limits.k_most, limits.k_most),
+        head_limit_most=min(dataset.head_limit_most or limits.head_limit_most, limits.head_limit_most),
+        retention_days=dataset.retention_days,
+        data_version=version,
+        columns=[_column(column, about) for column, about in dataset.columns.items()],
+    )
+
+
+def _column(name: str, column: Column) -> ColumnDetail:
+    return ColumnDetail(
+        name=name,
+        type=column.type,
+        group=column.group,
+        filter=column.filter,
+        sum=None
+        if column.sum is None
+        else SumBounds(low=float(column.sum.low), high=float(column.sum.high), private_bound=column.sum.private_bound),
+        known_domain=column.domain is not None,
+        groups_per_user=column.groups_per_user,
+        labels=_labels(column),
+    )
+
+
+def _labels(column: Column) -> list[str | int | bool] | None:
+    if not isinstance(column.domain, tuple) or len(column.domain) > LABELS_MOST:
+        return None
+    return [_label(label) for label in column.domain]
+
+
+def _label(label: Label) -> str | int | bool:
+    """Return a label in the JSON form that releases use."""
+    if isinstance(label, datetime.date):
+        return label.isoformat()
+    return label if isinstance(label, str | int) else str(label)
