@@ -75,6 +75,19 @@ def test_users_of_all_types_are_distinct_and_whole(engine, users):
         check_pair_queries(pairs, ArrayPairs(number, items, pa.table({"item": np.unique(items)})))
 
 
+@pytest.mark.parametrize("batch", [7, 2**20])
+@pytest.mark.parametrize("copies", [1, 3])
+def test_repeated_rows_change_no_integer(engine, monkeypatch, copies, batch):
+    """Theorem 1 counts a pair once: duplicates are dropped, wherever batches end."""
+    monkeypatch.setattr("discreet.engines.duckdb_pairs._BATCH", batch)
+    rng = np.random.default_rng(6)
+    users, items = rng.integers(0, 30, 60), rng.integers(0, 12, 60)
+    for number in (users, [f"user {n}" for n in users]):
+        table = pa.table({"user": np.tile(number, copies), "item": np.tile(items, copies)})
+        with engine(table).pairs(REQUEST) as pairs:
+            check_pair_queries(pairs, ArrayPairs(users, items, pa.table({"item": np.unique(items)})))
+
+
 def test_pairs_in_another_order_are_refused(engine, monkeypatch):
     """A user whose pairs do not stand together would pass for two, and the weights exceed the cap."""
     monkeypatch.setattr("discreet.engines.duckdb_pairs._BATCH", 2)

@@ -1,0 +1,139 @@
+"""The pair queries in standard SQL that most engines share, run here by DuckDB and compared with numpy."""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+
+from discreet.engines.duckdb import DuckDBEngine
+from discreet.engines.pairs import SqlPairs
+from discreet.errors import InexactHead
+from discreet.head_request import HeadRequest
+from discreet.testing.engines import check_pair_queries, reference_pairs, tables
+from discreet.testing.pairs import ArrayPairs
+
+from .test_pairs import REQUEST, REQUESTS, table_of
+
+
+class StandardPairs(SqlPairs):
+    """`SqlPairs` whose relations are temporary tables of DuckDB."""
+
+    def __init__(self, words, connection):
+        super().__init__(words)
+        self.connection = connection
+        parameters = words.parameters
+        for name, select in self._definitions.items():
+            connection.execute(f"CREATE TEMP TABLE {name} AS {select}", parameters)
+            parameters = None
+
+    def _select(self, statement, *, labels=False):
+        del labels  # the columns have the types of the labels already
+        return self.connection.sql(statement).to_arrow_table()
+
+    def _chosen(self, columns):
+        listed = ", ".join(f"unnest({values.tolist()}::BIGINT[]) AS {name}" for name, values in columns.items())
+        return f"(SELECT {listed}) AS chosen"
+
+    def drop(self):
+        """Drop the tables."""
+        for name in self._definitions:
+            self.connection.execute(f"DROP TABLE {name}")
+
+
+class StandardEngine(DuckDBEngine):
+    """DuckDB, with the pair queries of other engines."""
+
+    @contextlib.contextmanager
+    def _open_pairs(self, connection, statement, progress):
+        del connection, progress  # the tables' own connection is closed with them
+        with contextlib.closing(self._connect()) as own:
+            yield StandardPairs(statement, own)
+
+
+@contextlib.contextmanager
+def opened(table, request=REQUEST):
+    """Open the pairs of an Arrow table."""
+    with contextlib.closing(StandardEngine(table)) as engine, engine.pairs(request) as pairs:
+        yield pairs
+
+
+@settings(max_examples=12, derandomize=True, deadline=None, database=None)
+@given(REQUESTS, tables())
+def test_random_tables_have_the_integers_of_numpy(request, table):
+    """Results equal numpy's for all filters and columns, with and without missing labels."""
+    with opened(table, request) as pairs:
+        check_pair_queries(pairs, reference_pairs(table, request))
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_repeated_rows_change_no_integer(copies):
+    """Theorem 1 counts a pair once: rows are made distinct before anything else."""
+    rng = np.random.default_rng(6)
+    users, items = rng.integers(0, 30, 200), rng.integers(0, 12, 200)
+    table = pa.table({"user": np.tile(users, copies), "item": np.tile(items, copies)})
+    reference = ArrayPairs(users, items, pa.table({"item": np.unique(items)}))
+    with opened(table) as pairs:
+        for seed in range(6):
+            check_pair_queries(pairs, reference, seed)
+
+
+def test_users_with_too_many_items_are_left_out_with_their_items(monkeypatch):
+    """The bound K on a user's number of items is enforced in every query, for K + 1 items and not for K."""
+    monkeypatch.setattr("discreet.engines.pairs.LARGEST_BASKET", 3)
+    few = [(1, "a"), (1, "b"), (1, "c"), (1, "c"), (3, "c")]
+    table = table_of([*few, *[(2, label) for label in "abcd"], *[(4, label) for label in "abcdefghi"]])
+    with opened(table) as pairs:
+        check_pair_queries(pairs, reference_pairs(table, REQUEST, largest_basket=3))
+        assert pairs.labels(np.arange(3)).to_pydict() == {"item": ["a", "b", "c"]}
+
+
+@pytest.mark.parametrize("keep_missing", [True, False])
+def test_labels_of_several_columns_are_joined_with_missing_ones(keep_missing):
+    """A missing label is equal to itself, if missing labels are kept."""
+    table = pa.table({"user": [1, 1, 2, 2, 3], "item": ["a", None, "a", None, None], "size": [1, 1, None, None, 2]})
+    request = HeadRequest("user", ("item", "size"), 1, keep_missing=keep_missing)
+    with opened(table, request) as pairs:
+        check_pair_queries(pairs, reference_pairs(table, request))
+
+
+def test_first_scales_are_counted_with_one_and_with_many_scales():
+    """Users that fit at early scales, at late ones and at none; ties of costs with bounds."""
+    rng = np.random.default_rng(3)
+    users, items = rng.integers(0, 300, 3000), rng.integers(0, 40, 3000)
+    table = pa.table({"user": users, "item": items})
+    reference = ArrayPairs(users, items, pa.table({"item": np.unique(items)}))
+    with opened(table) as pairs:
+        for seed in range(6):
+            drawn = np.random.default_rng(seed)
+            chosen = np.flatnonzero(drawn.random(40) < 0.6)
+            costs = drawn.integers(1, 4, len(chosen))
+            scales = drawn.integers(0, 18, len(chosen))
+            for bounds in (np.arange(18) // 2, np.arange(18) * 3 // 2, np.full(18, 2), np.array([1, 4]), np.array([2])):
+                for last in (scales, np.full(len(chosen), seed % 18)):
+                    counted = pairs.users_by_scale(chosen, np.minimum(last, len(bounds) - 1), costs, bounds)
+                    expected = reference.users_by_scale(chosen, np.minimum(last, len(bounds) - 1), costs, bounds)
+                    assert counted.tolist() == expected.tolist()
+
+
+def test_items_of_other_numbers_are_refused():
+    """An engine whose second query sees other items than its first cannot be exact."""
+    with opened(table_of([(1, "a"), (2, "b"), (2, "c")])) as pairs:
+        pairs.connection.execute("DELETE FROM discreet_pairs WHERE item = 1")
+        with pytest.raises(InexactHead, match="other numbers"):
+            pairs.weighted_sums(1.0)
+
+
+def test_an_empty_table_has_no_items():
+    """No users, no sums, no labels."""
+    empty = pa.table({"user": pa.array([], pa.int64()), "item": pa.array([], pa.string())})
+    none = np.zeros(0, dtype=np.int64)
+    with opened(empty) as pairs:
+        assert pairs.users_by_size(np.array([1, 2])).tolist() == [0, 0]
+        assert pairs.weighted_sums(1.0).tolist() == []
+        assert pairs.users_by_scale(none, none, none, np.array([1, 2])).tolist() == [0, 0]
+        assert pairs.clipped_sums(none, none, 1).tolist() == []
+        assert pairs.labels(none).to_pydict() == {"item": []}

@@ -1,0 +1,245 @@
+"""Released numbers minus the true ones: their variance is the stated one, and no smaller than what is charged allows.
+
+Every mechanism draws its real noise, with fixed keys, many times or for many items. Noise that costs rho on a value
+that one user moves by 1 has a variance of 1 / 2 rho at least.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import stats
+
+import discreet
+from discreet.mechanisms import (
+    CountRelease,
+    KnownGumbel,
+    KnownLaplace,
+    Magnitude,
+    Request,
+    SelectVerify,
+    TwoRound,
+    UnknownGumbel,
+    UnknownLaplace,
+    two_round,
+)
+from discreet.mechanisms.auto import Auto
+from discreet.mechanisms.sums import (
+    KnownGumbelSums,
+    KnownLaplaceSums,
+    ListedSums,
+    UnknownGumbelSums,
+    UnknownLaplaceSums,
+)
+from discreet.mechanisms.two_round import COST_UNIT
+from discreet.noise import KeyedBits
+from discreet.testing.pairs import ArrayPairs
+from discreet.values import Cost, ExactHead, Sensitivity
+
+from .draws import release
+
+pytestmark = pytest.mark.statistical
+
+SECRET = b"a secret for what is released..."
+M = 3000
+"""Items of a release."""
+
+TRUE = np.append(10**6 - 100 * np.arange(M), 10)
+"""So far apart that no noise decides which are released; the last is the one below the cut."""
+
+LIMIT = Cost(Fraction(2), Fraction(1, 10**6))
+SURE = 1e-3
+"""Keys are fixed: a p-value below this is a wrong distribution, or one look in a thousand at a right one."""
+
+
+def bits(run=0):
+    """Return bits that follow from *run*."""
+    return KeyedBits(SECRET, run)
+
+
+def assert_distributed(z, law="gaussian"):
+    """Assert that *z* have variance 1 within four standard errors of an estimate, and the distribution of *law*."""
+    kurtosis, of = (3, stats.norm()) if law == "gaussian" else (6, stats.laplace(scale=1 / math.sqrt(2)))
+    assert abs((z**2).mean() - 1) < 4 * math.sqrt((kurtosis - 1) / len(z))
+    assert stats.kstest(z, of.cdf).pvalue > SURE
+
+
+COUNTED = [
+    (KnownLaplace, Request(None, M, Sensitivity(M), known_domain=True), 1),
+    (KnownLaplace, Request(None, M, Sensitivity(M), noise="laplace", known_domain=True), 1),
+    (UnknownLaplace, Request(None, M, Sensitivity(M)), 1),
+    (UnknownLaplace, Request(None, M, Sensitivity(M), noise="laplace"), 1),
+    (KnownGumbel, Request(M, M, known_domain=True), 2),
+    (KnownGumbel, Request(M, M, noise="laplace", known_domain=True), 2),
+    (UnknownGumbel, Request(M, M), 2),
+    (UnknownGumbel, Request(M, M, noise="laplace"), 2),
+]
+
+
+@pytest.mark.parametrize(("kind", "request_", "prices"), COUNTED)
+def test_counts_have_the_stated_error_and_the_one_that_is_charged(kind, request_, prices):
+    """All counts of one release: M values share the charge, or M peels and M values."""
+    outcome = kind.within(LIMIT, request_).release(ExactHead(TRUE[: M if request_.known_domain else None], M), bits())
+    assert len(outcome.positions) == M
+    errors = outcome.counts - TRUE[outcome.positions]
+    assert_distributed(errors / outcome.std_errors, request_.noise)
+    rho = float(outcome.cost.rho) / (prices * M)
+    least = 1 / (2 * rho) if request_.noise == "gaussian" else 1 / rho  # b of Laplace noise costs 1 / 2 b^2
+    assert outcome.std_errors[0] ** 2 == pytest.approx(least, rel=0.01)
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+@pytest.mark.parametrize("kind", [KnownGumbelSums, UnknownGumbelSums, KnownLaplaceSums, UnknownLaplaceSums, ListedSums])
+def test_sums_have_the_stated_error_and_the_one_that_is_charged(kind, noise):
+    """A sum that one user moves by 7 has seven times the error of a count of the same price."""
+    is_known = kind not in (UnknownGumbelSums, UnknownLaplaceSums)
+    k = M if kind in (KnownGumbelSums, UnknownGumbelSums) else None
+    counts = kind is not ListedSums
+    bounds = Sensitivity(None if k else M)
+    request_ = Request(k, M, bounds, counts=counts, noise=noise, known_domain=is_known, summed=Magnitude(-2, 7))
+    true = TRUE[: M if is_known else None]
+    sums = 5 * true[::-1].copy()
+    outcome = kind.within(LIMIT, request_).release(ExactHead(true, M, None, sums), bits())
+    assert len(outcome.positions) == M
+    measured = outcome.measured
+    assert_distributed((measured.values - sums[outcome.positions]) / measured.std_errors, noise)
+    prices = (2 if counts else 1) + (k is not None)
+    rho = float(outcome.cost.rho) / (prices * M) / 49
+    least = 1 / (2 * rho) if noise == "gaussian" else 1 / rho
+    assert measured.std_errors[0] ** 2 == pytest.approx(least, rel=0.01)
+
+
+def test_averages_have_the_error_of_a_quotient():
+    """The noise of sum and count together, to the first order."""
+    request_ = Request(M, M, summed=Magnitude(0, 7, average=True))
+    outcome = UnknownGumbelSums.within(LIMIT, request_).release(ExactHead(TRUE, M, None, 5 * TRUE), bits())
+    assert_distributed((outcome.measured.values - 5) / outcome.measured.std_errors)
+
+
+def test_counts_of_count_release_have_the_stated_error():
+    """Whatever the level at which an item was found."""
+    mechanism = CountRelease.within(Cost(Fraction(1, 10), Fraction(1, 10**6)), Request(None, 2000))
+    z = []
+    for run in range(12):
+        outcome = mechanism.release(ExactHead(TRUE[:201] // 500, 2000), bits(run))
+        z.append((outcome.counts - (TRUE // 500)[outcome.positions]) / outcome.std_errors)
+    assert len(np.concatenate(z)) > 1000
+    assert_distributed(np.concatenate(z))
+
+
+def test_every_step_of_the_head_has_the_error_that_is_charged_and_counts_no_more_than_stated():
+    """All that is drawn, over the errors that test_charges.py computes the charge from; and the released counts.
+
+    Stated errors allow for anchors that a few items know better than they assume: the squares are 0.63 of them here.
+    """
+    mechanism = SelectVerify.within(Cost(Fraction(1, 10), Fraction(1, 10**6)), Request(None, 30))
+    true = 40_000 + 4_000 * np.arange(12)[::-1]  # so far apart that their order says nothing
+    released, steps = [], {}
+    for run in range(200):
+        outcome, draws = release(mechanism, ExactHead(true, 30), run)
+        assert len(outcome.positions) == 12
+        released.append((outcome.counts - true[outcome.positions]) / outcome.std_errors)
+        for draw in draws.added.values():
+            z = draw.values / np.sqrt([float(variance) for variance in draw.variances])
+            steps.setdefault(draw.label.split("/")[0], []).append(z)
+    assert set(steps) == {"anchor", "tail", "counts", "second anchor", "second counts"}
+    for z in map(np.concatenate, steps.values()):
+        assert len(z) >= 200
+        assert_distributed(z)
+    assert 0.5 < (np.array(released) ** 2).mean() < 0.75
+
+
+def one_item_each(items, users=400):
+    """Return pairs of users with one item each: nothing is clipped, so that all of an error is noise."""
+    return ArrayPairs(np.arange(items * users), np.repeat(np.arange(items), users))
+
+
+class TestTwoRounds:
+    """Two rounds, and what they add at every step."""
+
+    mechanism = TwoRound.at(Fraction(1, 2), Fraction(1, 10**8), Request(None, 0))
+
+    def test_counts_have_the_stated_error_and_not_less_than_is_charged(self):
+        """A user of one item pays mu^2 in all, of which the two rounds use what the histograms leave."""
+        items = 1500
+        outcome = self.mechanism.release(one_item_each(items), bits())
+        assert len(outcome.positions) == items
+        errors = outcome.counts - 400
+        assert_distributed(errors / outcome.std_errors)
+        left = float(self.mechanism.mu**2) * (1 - 3 * 0.008)
+        assert 1 / left < outcome.std_errors.min() ** 2 < 1.3 / left
+        assert errors.var() > (1 - 4 * math.sqrt(2 / items)) / left
+
+    def test_every_step_adds_the_noise_it_is_charged_for(self, monkeypatch):
+        """Three histograms and two rounds: exact values as they come, noisy values as they go."""
+        steps = {}
+        add = two_round.add_noise
+
+        def seen(values, unit, precisions, drawn, label):
+            noisy = add(values, unit, precisions, drawn, label)
+            charged = {"first": budget.first, "second": budget.second}.get(label, budget.histogram)
+            steps.setdefault(label, []).append((noisy - values) / (unit * math.sqrt(COST_UNIT / charged)))
+            return noisy
+
+        monkeypatch.setattr(two_round, "add_noise", seen)
+        budget, pairs = self.mechanism.budget, one_item_each(60)
+        for run in range(60):
+            self.mechanism.release(pairs, bits(run))
+        assert {label: len(np.concatenate(z)) for label, z in steps.items()} == {
+            **dict.fromkeys(("sizes", "scales"), 60 * 18),
+            "clipping": 60 * 26,
+            **dict.fromkeys(("first", "second"), 60 * 60),
+        }
+        for z in steps.values():
+            assert_distributed(np.concatenate(z))
+
+
+class TestAuto:
+    """The gap, which is published in words, and the counts of the branches."""
+
+    mechanism = Auto.at(Fraction(4), Fraction(1, 10**8), Request(6, 100))
+    sizes = tuple(3000 - 300 * n for n in range(6))
+
+    def test_the_gap_has_the_error_that_is_charged(self):
+        """N(0, 100 / mu^2) of the two rounds and the gap together, rounded."""
+        pairs = ArrayPairs(np.arange(sum(self.sizes)), np.repeat(np.arange(6), self.sizes))
+        gaps = []
+        for run in range(400):
+            outcome = self.mechanism.release(pairs, bits(run))
+            assert outcome.chosen == "unknown-gumbel"
+            gaps.append(int(outcome.why.split(" above ")[0].split(" about ")[1].replace(",", "")))
+        rho = float(outcome.cost.rho - 12 * self.mechanism.race.epsilon**2 / 8)  # of the gap and the histogram
+        charged = rho - self.mechanism.two_round.budget.histogram / (2 * COST_UNIT)
+        assert_distributed((np.array(gaps) - self.sizes[-1]) * math.sqrt(2 * charged))
+
+    def test_counts_of_a_race_have_the_stated_error(self):
+        """The same as those of unknown-gumbel alone."""
+        pairs = ArrayPairs(np.arange(sum(self.sizes)), np.repeat(np.arange(6), self.sizes))
+        z = []
+        for run in range(200):
+            outcome = self.mechanism.release(pairs, bits(run))
+            z.append((outcome.counts - pairs.head(100).counts[outcome.positions]) / outcome.std_errors)
+        assert_distributed(np.concatenate(z))
+
+
+def test_the_default_release_from_a_table_has_the_stated_errors():
+    """From rows to counts: two rounds over DuckDB's pairs, each of them twice in the table."""
+    users = np.arange(600 * 400)
+    table = pa.table({"user": np.tile(users, 2), "item": np.tile(users // 400, 2)})
+    released = discreet.scan(table, user="user").release("item", epsilon=0.5, bits=bits())
+    assert (released.chosen, len(released)) == ("two-round", 600)
+    assert_distributed((released.counts - 400) / released.std_errors)
+
+
+def test_the_default_top_from_a_table_has_the_stated_errors():
+    """From rows to counts: the race after the gap, with a budget that keeps k items far above the others."""
+    sizes = 600 - np.arange(400)
+    users = np.arange(sizes.sum())
+    table = pa.table({"user": np.tile(users, 2), "item": np.tile(np.repeat(np.arange(400), sizes), 2)})
+    top = discreet.scan(table, user="user").top("item", k=400, epsilon=60, bits=bits(), head_limit=1000)
+    assert (top.chosen, len(top)) == ("unknown-gumbel", 400)
+    assert_distributed((top.counts - sizes[top.labels["item"].to_numpy()]) / top.std_errors)
