@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from discreet.budget import Budget
+from discreet.engines import postgres as postgres_engine
 from discreet.engines import spark_session
 from discreet.engines.opening import open_engine
 from discreet.engines.postgres import PostgresEngine
@@ -208,11 +209,17 @@ def test_constants_of_a_filter_are_planned(server):
 
 
 def test_a_cancel_request_that_stalls_delays_nothing(server, monkeypatch):
-    """The socket is shut down if the cancellation has not ended the statement."""
-    forever = threading.Event()
+    """The socket is shut down while the request is under way, because a stalled network would delay both."""
+    forever, shut, shut_down = threading.Event(), [], postgres_engine._shut_down
     monkeypatch.setattr(psycopg.Connection, "cancel_safe", lambda *_, **__: forever.wait())
-    view = "SELECT 1 AS who, 1 AS item FROM pg_sleep(600)"
-    with contextlib.closing(PostgresEngine(server("postgres"), view=view, timeout_seconds=1)) as engine:
-        with pytest.raises(EngineTimeout):
-            engine.head(HeadRequest("who", ("item",), 1))
+    monkeypatch.setattr(postgres_engine, "_shut_down", lambda connection: (shut.append(True), shut_down(connection)))
+
+    def cancel(_):
+        raise Cancelled
+
+    view = "SELECT 1 AS who, 1 AS item FROM pg_sleep(6)"
+    with contextlib.closing(PostgresEngine(server("postgres"), view=view)) as engine:
+        with pytest.raises(Cancelled):
+            engine.head(HeadRequest("who", ("item",), 1), progress=cancel)
+        assert shut
         forever.set()

@@ -340,6 +340,12 @@ def test_a_statement_that_is_too_large_is_refused_before_its_queries(service):
     assert service.balance().spent == Cost()
 
 
+def test_a_statement_without_queries_charges_none(service):
+    """Its refusal does not mention any."""
+    refused = sent(service, "SELECT CAST('a' || x AS INTEGER) FROM (VALUES ('b')) AS t(x)")
+    assert (refused.status_code, "charged" in refused.json()["detail"]) == (422, False)
+
+
 def test_a_statement_that_is_killed_leaves_its_answers_paid(service, monkeypatch):
     """One sentence, the answers of its queries are kept, and the next statement works."""
     monkeypatch.setattr("discreet.service.statement_pool.SECONDS_MOST", 0.3)

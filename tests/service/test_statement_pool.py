@@ -206,7 +206,8 @@ def test_after_its_workers_or_their_parent_are_killed_the_next_statement_works(o
     for child in children(parent):
         kill(child)
     assert computed(own_pool).rows == 1
-    kill(parent)
+    own_pool._parent.kill()
+    own_pool._parent.wait()
     assert computed(own_pool).rows == 1
     assert own_pool._parent.pid != parent
 
@@ -235,10 +236,12 @@ def test_without_processes_a_statement_is_a_sentence(own_pool, monkeypatch):
         with monkeypatch.context() as patched:
             for name, value in broken.items():
                 patched.setattr(statement_pool, name, value)
-            kill(own_pool._parent.pid)
+            own_pool._parent.kill()
+            own_pool._parent.wait()
             with pytest.raises(StatementsUnavailable, match="no process can be started"):
                 computed(own_pool)
-        kill(own_pool._parent.pid)
+        own_pool._parent.kill()
+        own_pool._parent.wait()
         assert computed(own_pool).rows == 1
 
 

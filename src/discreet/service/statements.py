@@ -188,6 +188,8 @@ class Statements:
                 disconnected=disconnected,
             )
         except (InputError, StatementsUnavailable) as error:
+            if not planned.queries:
+                raise
             raise type(error)(f"{error}; its queries were answered, so they stay charged") from None
         return AnsweredStatement(computed.content, computed.rows, charged)
 
