@@ -268,3 +268,12 @@ def test_one_dataset_that_fails_leaves_the_others_open(tmp_path, pool):
     datasets.refresh()
     assert list(datasets.unavailable()) == ["e"]
     assert datasets.reader("d", None).head(REQUEST).counts.tolist() == [2]
+
+
+def test_no_query_opens_a_dataset_before_the_first_refresh_has(tmp_path, pool, monkeypatch):
+    """A request that arrives during the first refresh is refused like all others."""
+    _write(tmp_path)
+    datasets, during = pool(FILES), []
+    monkeypatch.setattr(datasets, "_refresh", lambda _: during.extend(_errors(datasets)))
+    datasets.refresh()
+    assert len(set(during)) == 1
