@@ -33,7 +33,7 @@ demo: $(READY)    ## make a reading log of a million rows, release counts from i
 test: $(READY)    ## the whole suite
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal
 
-test-engines: $(VENV)/.servers  ## one suite over PostgreSQL, Spark, Trino and Pinot, installed and started here
+test-engines: $(VENV)/.servers  ## one suite over PostgreSQL, Spark, Trino and Pinot, installed and started here; the service behind nginx
 	@$(BIN)/python -m pytest servers/tests
 $(VENV)/.servers: requirements-servers.lock $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-servers.lock
