@@ -174,8 +174,8 @@ def test_what_postgres_refuses_to_plan_costs_nothing(server, change, message):
     assert spent == Cost()
 
 
-def test_a_column_that_clickhouse_lost_costs_nothing(server):
-    """A column that is gone is found before the data is read."""
+def test_a_column_that_clickhouse_lost_is_named_as_the_cause(server):
+    """It is found out by the count: planning a statement could read rows of a view."""
     url = server("clickhouse")
     table = clickhouse.load(url, ROWS)
     with contextlib.closing(open_engine(url, table=table)) as engine:
@@ -183,17 +183,13 @@ def test_a_column_that_clickhouse_lost_costs_nothing(server):
         clickhouse.run(url, f"ALTER TABLE {clickhouse.DATABASE}.{table} DROP COLUMN item")
         error, spent = charge(engine)
     assert "a column is gone" in str(error)
-    assert spent == Cost()
+    assert spent == PLAN.worst_cost
 
 
-@pytest.mark.parametrize("name", ["postgres", "clickhouse"], indirect=True)
-def test_planning_reads_no_row(server, name):
+def test_planning_reads_no_row(server):
     """A view that fails on its rows, in a scalar subquery too, is planned; only the count fails, and is charged."""
-    fails = {
-        "postgres": "SELECT 1 AS who, (SELECT max(1 / (n - n)) FROM generate_series(1, 2) AS n) AS item",
-        "clickhouse": "SELECT 1 AS who, (SELECT max(throwIf(number >= 0)) FROM numbers(2)) AS item",
-    }
-    with contextlib.closing(open_engine(server(name), view=fails[name])) as engine:
+    view = "SELECT 1 AS who, (SELECT max(1 / (n - n)) FROM generate_series(1, 2) AS n) AS item"
+    with contextlib.closing(open_engine(server("postgres"), view=view)) as engine:
         error, spent = charge(engine)
     assert isinstance(error, EngineError)
     assert spent == PLAN.worst_cost

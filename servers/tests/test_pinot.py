@@ -318,7 +318,8 @@ def test_users_and_items_that_are_alike_stay_apart(server):
 def test_times_beside_the_edges_of_periods_are_in_their_periods(server):
     """A second, a millisecond before and after each edge."""
     apart = [datetime.timedelta(0, *size) for size in ((1,), (0, 1000))]
-    times = sorted({edge + sign * size for edge in EDGES for size in apart for sign in (-1, 0, 1)})
+    times = {edge + sign * size for edge in EDGES for size in apart for sign in (-1, 0, 1)}
+    times = sorted(times - {datetime.datetime(1970, 1, 1)})  # which Pinot stores for a missing one
     table = pa.table({"row": range(len(times)), "at": pa.array(times, pa.timestamp("us"))})
     urls = server("pinot")
     pinot.load(urls, table, "edges")

@@ -132,6 +132,7 @@ class ClickHouseEngine(SqlEngine["ClickHouseClient", "ClickHouseStatement"]):
         super().__init__(f"{url}, a view" if table is None else f"{url}, table {table}")
         if view is None and table is None:
             raise InputError(f"name a table; the tables of {url} are {self._tables()}")
+        self._is_table = table is not None
         self._relation = f"({view}\n) AS shown" if table is None else f"{quoted(url.path)}.{quoted(table)}"
 
     def fetch(self, statement: str) -> pa.Table:
@@ -167,8 +168,10 @@ class ClickHouseEngine(SqlEngine["ClickHouseClient", "ClickHouseStatement"]):
         return ClickHouseStatement(request, self._relation, columns, seed)
 
     def _plan(self, connection: ClickHouseClient, statement: ClickHouseStatement) -> None:
-        # Unlike EXPLAIN, DESCRIBE does not compute the scalar subqueries of a view, which read rows.
-        connection.execute(f"DESCRIBE TABLE ({statement.write()})")
+        super()._plan(connection, statement)
+        # Not the statement: to describe or explain it, ClickHouse computes scalar subqueries of views, which read rows.
+        if self._is_table:
+            connection.execute(f"DESCRIBE TABLE {self._relation}")
 
     def _run(
         self,
