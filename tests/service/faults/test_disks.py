@@ -41,7 +41,7 @@ def fine(_):
 
 
 def test_a_full_disk_changes_nothing_and_the_store_recovers_when_there_is_room(disk, deployment):
-    """F11: an answer that cannot be written is not sent; the retry is charged once, by the same service."""
+    """I12, F11: an answer that cannot be written is not sent; the retry is charged once, by the same service."""
     with deployment.open() as service:
         service.maintenance.once()
         assert service.send("GET", "/readyz", None).status_code == 200
