@@ -190,6 +190,7 @@ class StoredBudget:
         self._key, self._digest = key, digest
         self.reservation: str | None = None
         self.forfeited = self.lost = False
+        self._uncertain = False  # True if `start` raised, and may have been committed
 
     def reserve(self, cost: Cost) -> Hold | StoredAnswer:
         """Hold *cost*, or return the stored answer, or the reservation under way for the same request."""
@@ -204,7 +205,7 @@ class StoredBudget:
         try:
             self._store.start(hold.id)
         except (StoreUnavailable, StoreBehind):
-            self.lost = True
+            self.lost = self._uncertain = True
             raise
 
     def settle(self, hold: Hold, cost: Cost, result: bytes, fingerprint: Fingerprint | None = None) -> StoredAnswer:
@@ -217,7 +218,7 @@ class StoredBudget:
 
     def void(self, hold: Hold) -> None:
         """Free the held amount; if it is not known whether the run started, it is forfeited if it did."""
-        (self._store.lose if self.lost else self._store.void)(hold.id)
+        (self._store.lose if self._uncertain else self._store.void)(hold.id)
 
     def forfeit(self, hold: Hold) -> None:
         """Charge the whole held amount, which pays for a retry of the same query."""
