@@ -163,8 +163,8 @@ class Ours:
         for i in range(start, start + PAIRS):
             held = self.manager.reserve(f"a{n}", hashlib.sha256(b"%d %d" % (n, i)).digest(), WORST)
             if self.started:
-                self.manager.start(held.id)
-                self.manager.settle(held.id, ACTUAL, RESULT)
+                self.manager.store.start(held.id)
+                self.manager.store.settle(held.id, ACTUAL, RESULT)
             else:
                 self.manager.store.void(held.id)
 

@@ -184,7 +184,7 @@ def test_narrow_and_dark_screens_show_everything(visit):
 
 
 def test_two_tabs_with_one_form_are_charged_once(visit, served):
-    """Tabs that submit the same query at the same time get one answer, which is charged once (I5)."""
+    """Tabs that submit the same query at the same time get one answer, which is charged once (I4)."""
     ann = visit("analyst", "/ask?sql=SELECT+COUNT(DISTINCT+reader)+FROM+reads&epsilon=0.2")
     other = ann.page.context.new_page()
     other.goto(ann.page.url)

@@ -134,7 +134,7 @@ def test_commits_are_synchronous_under_any_server_default(fresh):
     """I2: synchronous_commit is never less than on."""
     for default, ours in (("off", "on"), ("local", "on"), ("remote_apply", "remote_apply")):
         with contextlib.closing(PostgresStore(f"{fresh}%20-csynchronous_commit%3D{default}")) as opened:
-            assert opened._rows("SHOW synchronous_commit") == [(ours,)]
+            assert opened.read(lambda db: db.query(("SHOW synchronous_commit", ())), "show")[0] == [(ours,)]
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_a_heartbeat_renews_liveness_after_a_lost_connection(open_store):
     store, other = open_store(), open_store()
     store.reserve(claim("a"))
     store._alive[0].close()
-    wait_until(lambda: other.read(lambda db: db.query((statements.LOST, ()))))
+    wait_until(lambda: other.read(lambda db: db.query((statements.LOST, ())), "lost"))
     store.heartbeat()
     assert other.recover() == 0
 

@@ -11,8 +11,9 @@ import pytest
 from discreet.budget import escrow
 from discreet.budget.escrow import Decision
 from discreet.budget.model import NOTHING
-from discreet.budget.stores import operations, rows, statements, transfers
+from discreet.budget.stores import rows, statements, transfers
 from discreet.budget.stores.sqlite import SQLiteStore
+from discreet.budget.stores.store import BudgetStore
 from discreet.budget.stores.transaction import Transaction
 from tests.budget.share_suite import ShareStoreSuite
 
@@ -115,13 +116,12 @@ def _lowers_a_total_that_is_spent(patch):
 
 
 def _creates_what_is_split(patch):
-    create = operations.create
+    create = BudgetStore.create
 
-    def trusting(transaction, account, action):
-        whole = dataclasses.replace(account, share=None)
-        create(transaction, whole, action)
+    def trusting(self, account, action):
+        create(self, dataclasses.replace(account, share=None), action)
 
-    patch.setattr(operations, "create", trusting)
+    patch.setattr(BudgetStore, "create", trusting)
 
 
 def _skips_lines(patch):

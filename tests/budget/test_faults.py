@@ -374,7 +374,7 @@ def _checkpointer(tmp_path):
 
 
 def test_a_restored_backup_is_behind_its_checkpoint(tmp_path):
-    """F12: an older copy of the database is consistent, and refused."""
+    """I11, F12: an older copy of the database is consistent, and refused."""
     checkpointer = _checkpointer(tmp_path)
     store = _small(tmp_path)
     checkpointer.begin(store)
@@ -434,7 +434,7 @@ def test_a_new_store_cannot_replace_one_with_checkpoints(tmp_path):
 
 @pytest.mark.parametrize("lose", ["removed", "emptied", "cut off"])
 def test_a_store_whose_checkpoints_are_lost_may_be_an_older_copy(lose, tmp_path):
-    """F12: the file is created with the store, so without it neither the next manager nor a running one serves."""
+    """I11, F12: the file is created with the store, so without it neither the next manager nor a running one serves."""
     checkpointer, file = _checkpointer(tmp_path), tmp_path / "checkpoints"
     store = SQLiteStore(tmp_path / "budget.db", FakeClock())
     manager = BudgetManager(store, map(str, itertools.count()).__next__, checkpointer=checkpointer)  # a new store

@@ -44,8 +44,8 @@ def manager():
 
 def _spend(manager, name, worst, actual):
     held = manager.reserve("ann", key_of(name), worst)
-    manager.start(held.id)
-    return manager.settle(held.id, actual, name.encode())
+    manager.store.start(held.id)
+    return manager.store.settle(held.id, actual, name.encode())
 
 
 def _units(information, calls):
@@ -156,7 +156,7 @@ def test_maintenance_ends_expired_reservations(manager):
     clock.advance(seconds=61)
     assert manager.maintain() == 1
     third = manager.reserve("ann", key_of("c"), UNIT)
-    manager.start(third.id)
+    manager.store.start(third.id)
     manager.store.forfeit(third.id)
     assert manager.get("ann").balance.forfeited == UNIT
     clock.advance(days=1)
@@ -168,7 +168,7 @@ def test_a_suspension_is_reported_with_its_end(manager):
     """It explains an HTTP 403; the message has no amount, and an officer lifts it."""
     for n in range(5):
         held = manager.reserve("ann", key_of(f"f{n}"), _units(1, 0))
-        manager.start(held.id)
+        manager.store.start(held.id)
         manager.store.forfeit(held.id)
     with pytest.raises(Suspended, match="'ann' is suspended") as caught:
         manager.reserve("ann", key_of("q"), _units(1, 0))
@@ -203,12 +203,12 @@ def test_a_changed_fingerprint_is_refused(manager):
     """The fingerprint is forwarded; the caller forfeits."""
     for name, gave, fine in (("q", "one", True), ("r", "another", False)):
         held = manager.reserve("ann", key_of(name), _units(1, 0))
-        manager.start(held.id)
+        manager.store.start(held.id)
         seen = Fingerprint(key_of("head"), key_of(gave))
         if fine:
-            manager.settle(held.id, _units(1, 0), b"x", seen)
+            manager.store.settle(held.id, _units(1, 0), b"x", seen)
         else:
             with pytest.raises(DataChanged):
-                manager.settle(held.id, _units(1, 0), b"x", seen)
+                manager.store.settle(held.id, _units(1, 0), b"x", seen)
             manager.store.forfeit(held.id)
     assert manager.get("ann").balance.forfeited == _units(1, 0)

@@ -108,7 +108,7 @@ class Manager(RuleBasedStateMachine):
         for _ in range(times):
             name = self._reserve(who, release)
             if name is not None:
-                self.manager.start(name)
+                self.manager.store.start(name)
                 self.open[name][0] = "running"
                 self.manager.store.forfeit(name)
                 self._end(name)
@@ -145,15 +145,15 @@ class Manager(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.open)))
         state, held, release = self.open[name]
         if state == "held" and well:
-            self.manager.start(name)
+            self.manager.store.start(name)
             self.open[name][0] = "running"
         elif state == "running" and well:
             seen = Fingerprint(key_of("head"), key_of(f"gave {gave}"))
             if self.gave not in (None, gave):
                 with pytest.raises(DataChanged):
-                    self.manager.settle(name, UNIT * cost, b"%d" % cost, seen)
+                    self.manager.store.settle(name, UNIT * cost, b"%d" % cost, seen)
                 return
-            settled = self.manager.settle(name, UNIT * cost, b"%d" % cost, seen)
+            settled = self.manager.store.settle(name, UNIT * cost, b"%d" % cost, seen)
             self.gave = gave
             self._buy([c[0] for c in held if not self._paid(c[0], release)], release)
             self.answers.setdefault(release, (cost, b"%d" % cost))
@@ -192,7 +192,7 @@ class Manager(RuleBasedStateMachine):
             self._end(name, counts=False)
             if running:
                 try:
-                    self.manager.settle(name, UNIT, b"zombie")
+                    self.manager.store.settle(name, UNIT, b"zombie")
                 except LeaseLost:
                     continue
                 raise AssertionError

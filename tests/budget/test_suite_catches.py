@@ -12,8 +12,9 @@ import pytest
 from discreet.budget import periods, rules
 from discreet.budget.model import NOTHING, AdminAction, Amount, Refusal, State, Tally
 from discreet.budget.rules import Event
-from discreet.budget.stores import operations, rows, statements, transaction
+from discreet.budget.stores import rows, statements, store, transaction
 from discreet.budget.stores.sqlite import SQLiteStore
+from discreet.budget.stores.store import BudgetStore
 from discreet.budget.stores.transaction import Transaction
 from discreet.values import Cost
 from tests.budget.suite import BudgetStoreSuite
@@ -47,7 +48,7 @@ class CheckThenUpdate(SQLiteStore):
         def write(transaction):  # on the writer's thread, so that the rule is broken in this thread only
             before, rules._fits = rules._fits, lambda *_: True
             try:
-                return operations.reserve(transaction, claim)
+                return BudgetStore.reserve.__wrapped__(self, transaction, claim)
             finally:
                 rules._fits = before
 
@@ -108,7 +109,7 @@ def _no_fence(monkeypatch):
     def requested(state, event):
         return State.SETTLED if event is Event.SETTLE and state is State.FORFEIT else rules.requested(state, event)
 
-    monkeypatch.setattr(operations, "requested", requested)
+    monkeypatch.setattr(store, "requested", requested)
 
 
 def _refunds_failures(monkeypatch):
@@ -121,7 +122,7 @@ def _refunds_voided_retries(monkeypatch):
 
 
 def _never_pays_from_forfeits(monkeypatch):
-    monkeypatch.setattr(operations, "_newest_forfeits", lambda *_: {})
+    monkeypatch.setattr(store, "_newest_forfeits", lambda *_: {})
 
 
 def _shared_accounts_pay_twice(monkeypatch):
@@ -162,7 +163,7 @@ def _charges_when_it_settles(monkeypatch):
 
 
 def _takes_refunds_from_the_newest(monkeypatch):
-    monkeypatch.setattr(operations.rules, "refunded", lambda buckets, amount: [(buckets[-1][0], amount)])
+    monkeypatch.setattr(rules, "refunded", lambda buckets, amount: [(buckets[-1][0], amount)])
 
 
 def _no_cap_of_refunds(monkeypatch):
@@ -231,24 +232,23 @@ def _suspends_observers(monkeypatch):
 
 
 def _replays_unpaid_releases_to_suspended_accounts(monkeypatch):
-    def reserve(transaction, claim):
+    @transaction.writes
+    def reserve(self, transaction, claim):
         facts = transaction.begin_claim(claim)
         if facts.release and facts.path and not facts.path[0].paid:
-            return operations._admit(transaction, claim, facts)
-        return whole(transaction, claim)
+            return store._admit(transaction, claim, facts)
+        return whole(self, transaction, claim)
 
-    whole = operations.reserve
-    monkeypatch.setattr(operations, "reserve", reserve)
+    whole = BudgetStore.reserve.__wrapped__
+    monkeypatch.setattr(BudgetStore, "reserve", reserve)
 
 
 def _lifts_nothing(monkeypatch):
-    monkeypatch.setattr(
-        operations, "lift", lambda work, account, action: operations.note(work, action, {"lifted": account})
-    )
+    monkeypatch.setattr(BudgetStore, "lift", lambda self, account, action: self.note(action, {"lifted": account}))
 
 
 def _compares_no_heads(monkeypatch):
-    monkeypatch.setattr(operations, "_check_fingerprint", lambda *_: None)
+    monkeypatch.setattr(store, "_check_fingerprint", lambda *_: None)
 
 
 def _replaces_fingerprints(monkeypatch):
@@ -257,21 +257,19 @@ def _replaces_fingerprints(monkeypatch):
         self._writes.append((statement, (fingerprint.head_key, fingerprint.digest)))
 
     monkeypatch.setattr(Transaction, "add_fingerprint", replace)
-    monkeypatch.setattr(
-        operations, "_check_fingerprint", lambda work, fingerprint, _: work.add_fingerprint(fingerprint)
-    )
+    monkeypatch.setattr(store, "_check_fingerprint", lambda work, fingerprint, _: work.add_fingerprint(fingerprint))
 
 
 def _shows_fingerprints(monkeypatch):
-    settle = operations.settle
+    settle = BudgetStore.settle
 
-    def shown(transaction, reservation, actual, result, fingerprint=None):
-        settled = settle(transaction, reservation, actual, result, fingerprint)
+    def shown(self, reservation, actual, result, fingerprint=None):
+        settled = settle(self, reservation, actual, result, fingerprint)
         if fingerprint is not None:
-            operations.note(transaction, AdminAction("store", "settled"), {"head": fingerprint.head_key.hex()})
+            self.note(AdminAction("store", "settled"), {"head": fingerprint.head_key.hex()})
         return settled
 
-    monkeypatch.setattr(operations, "settle", shown)
+    monkeypatch.setattr(BudgetStore, "settle", shown)
 
 
 def _forgets_acts(monkeypatch):
@@ -298,7 +296,7 @@ class Anything:
 
 
 def _puts_texts_into_the_ledger(monkeypatch):
-    monkeypatch.setattr(operations, "hashlib", _Unhashed)
+    monkeypatch.setattr(store, "hashlib", _Unhashed)
 
 
 class _Unhashed:
@@ -343,12 +341,12 @@ SUBCLASSES = [
 
 
 def _suspends_for_crashes(monkeypatch):
-    end = operations._end_reservation
+    end = store._end_reservation
 
     def counted(work, path, row, after, event):
         end(work, path, row, after, Event.FORFEIT if event is Event.LOSE else event)
 
-    monkeypatch.setattr(operations, "_end_reservation", counted)
+    monkeypatch.setattr(store, "_end_reservation", counted)
 
 
 PATCHES = [

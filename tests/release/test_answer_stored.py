@@ -388,15 +388,15 @@ def test_a_key_whose_query_still_runs_is_in_flight(environment):
 
 def test_a_failed_settlement_releases_nothing(environment, undisturbed):
     """I2: what is not durable is not released; the worst case pays for the retry."""
-    settle = environment.manager.settle
+    settle = environment.manager.store.settle
 
     def fails(*_):
         raise StoreUnavailable("the disk is full")
 
-    environment.manager.settle = fails
+    environment.manager.store.settle = fails
     with pytest.raises(StoreUnavailable):
         environment.ask()
-    environment.manager.settle = settle
+    environment.manager.store.settle = settle
     assert environment.spent("ann") == environment.plan().worst_cost
     assert environment.ask().release.result == undisturbed[0].release.result
     assert environment.spent("ann") == undisturbed[1]
@@ -404,16 +404,16 @@ def test_a_failed_settlement_releases_nothing(environment, undisturbed):
 
 def test_a_retry_after_a_lost_settlement_reply_is_free(environment, undisturbed):
     """I2: the release was settled, and the retry finds it."""
-    settle = environment.manager.settle
+    settle = environment.manager.store.settle
 
     def loses(*arguments):
         settle(*arguments)
         raise StoreUnavailable("the connection broke")
 
-    environment.manager.settle = loses
+    environment.manager.store.settle = loses
     with pytest.raises(StoreUnavailable):
         environment.ask()
-    environment.manager.settle = settle
+    environment.manager.store.settle = settle
     again = environment.ask(engine=NoEngine())
     assert (again.release.result, type(again), again.charged) == (undisturbed[0].release.result, Replay, Cost())
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from discreet.budget.errors import UnknownAccount
+from discreet.budget.errors import LeaseLost, UnknownAccount
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.errors import InvariantViolated
 from discreet.service.observability.logging import (
@@ -133,15 +133,18 @@ def test_the_age_of_maintenance_grows_until_it_succeeds():
 def test_a_store_is_timed_by_method_whether_it_succeeds_or_not():
     """Results and errors are passed through."""
     metrics = Metrics(FakeMonotonic())
-    inner = SQLiteStore(None, FakeClock())
-    store = metrics.timed(inner)
-    assert store.id == inner.id
-    assert list(store.heads()) == list(inner.heads())
+    store = SQLiteStore(None, FakeClock())
+    store.timed = metrics.timed
+    assert store.heads() == ()
     with pytest.raises(UnknownAccount):
         store.balance("nobody")
+    with pytest.raises(LeaseLost):
+        store.start("never reserved")
+    store.expire()
+    store.verify()
     store.close()
     found = samples(metrics)
-    for operation in ("heads", "balance", "close"):
+    for operation in ("heads", "balance", "start", "expired", "verify"):
         assert found["discreet_store_seconds_count", ("operation", operation)] == 1
 
 

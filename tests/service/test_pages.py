@@ -235,7 +235,7 @@ def test_a_form_whose_session_is_over_returns_to_its_page(service, ann):
 
 
 def test_a_form_sent_twice_is_charged_once(service, ann):
-    """Two clicks or tabs get one charge and one answer (I5), also for data without a version."""
+    """Two clicks or tabs get one charge and one answer (I4), also for data without a version."""
     for dataset in ("reads", "loose"):
         ann.get("/ask")
         sql = TOP.replace("reads", dataset)

@@ -1,9 +1,9 @@
 """The budget manager: queries reserve, run and settle, and no account is overspent.
 
     admission = manager.reserve(account, release_key, worst)     # or Replay: return its release, nothing else happens
-    manager.start(admission.id)                                  # from here the data may be queried
+    store.start(admission.id)                                    # from here the data may be queried
     ...                                                          # the engine, the noise
-    settled = manager.settle(admission.id, actual, result)       # return settled.release.result, not result
+    settled = store.settle(admission.id, actual, result)         # return settled.release.result, not result
 
 The paper's three calls (Rogers et al. 2021, section 4.2): checkBudget is `Balance.admits`, updateBudget is `reserve`
 with `settle`, getBudget is `get`. With check, run, update in sequence, concurrent queries pass the check together; here
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class BudgetManager:
-    """Reserves, settles, maintains and prunes a store of budgets. Callers use the store directly for all else.
+    """Reserves from, maintains and prunes a store of budgets. Callers use the store directly for all else.
 
     Methods raise `StoreUnavailable` when the store cannot be reached or cannot write: then no answer may be returned.
 
@@ -66,7 +66,6 @@ class BudgetManager:
                 checkpointer.begin(store)  # while the ledger is empty, so that later a missing file is noticed
         self.store, self._ids, self._lease_ms = store, ids, lease_ms
         self._checkpointer, self._computational = checkpointer, computational
-        self._behind = False  # True if the store must not serve, because it contradicts its checkpoints
 
     def reserve(
         self, account: str, release_key: bytes, worst: Cost, key: str | None = None, digest: bytes = b""
@@ -84,7 +83,6 @@ class BudgetManager:
             ClockError: a bucket would open, and the clock ran ahead.
             UnknownAccount: the account does not exist.
         """
-        self._check_not_behind()
         claim = Claim(self._ids(), account, release_key, worst, key, digest, self._lease_ms)
         admission = self.store.reserve(claim)
         if isinstance(admission, Refusal):
@@ -92,34 +90,6 @@ class BudgetManager:
         if isinstance(admission, Suspension):
             raise Suspended(admission.account, admission.until_us)
         return admission
-
-    def start(self, reservation: str) -> Reservation:
-        """Record that the data will be queried now: from here on a failure is charged.
-
-        Raises:
-            LeaseLost: the reservation has ended; reserve again.
-        """
-        self._check_not_behind()
-        return self.store.start(reservation)
-
-    def settle(self, reservation: str, actual: Cost, result: bytes, fingerprint: Fingerprint | None = None) -> Settled:
-        """Charge the actual cost, free the rest and store the result.
-
-        Args:
-            actual: the cost of the result, at most the worst case.
-            result: the bytes to store.
-            fingerprint: a digest of the engine's result, or None if the data has no version.
-
-        Returns:
-            the stored release to return to the client: that of another reservation if it was settled first.
-
-        Raises:
-            LeaseLost: the reservation has ended; drop the result.
-            DataChanged: the engine returned other data for this version of the data before; drop the result, and
-                forfeit.
-        """
-        self._check_not_behind()
-        return self.store.settle(reservation, actual, result, fingerprint)
 
     def get(self, account: str) -> Report:
         """Return the balance and the guarantee of the account."""
@@ -150,9 +120,9 @@ class BudgetManager:
             if self._checkpointer is not None:
                 self._checkpointer.write(self.store)
         except (StoreBehind, LedgerBroken):
-            self._behind = True
+            self.store.behind = True
             raise
-        self._behind = False
+        self.store.behind = False
         return ended
 
     def verify(self) -> LedgerTotals:
@@ -194,18 +164,15 @@ class BudgetManager:
             self.store.prune(cut, action)
         return cut.lines
 
-    def _check_not_behind(self) -> None:
-        if self._behind:
-            raise StoreBehind("the store is not that of its last checkpoint, so nothing is answered from it")
-
 
 StoredAnswer: TypeAlias = Settled | Replay | InFlight
 
 
 class StoredBudget:
-    """Charges one query to an account and its parents. Its methods raise the errors of those of `BudgetManager`.
+    """Charges one query to an account and its parents. Its methods raise the errors of those of `BudgetStore`.
 
     Args:
+        manager: reserves.
         key: the caller's idempotency key, or None.
         digest: a digest of the request that came with the key.
 
@@ -219,10 +186,11 @@ class StoredBudget:
     def __init__(
         self, manager: BudgetManager, account: str, release_key: bytes, key: str | None = None, digest: bytes = b""
     ) -> None:
-        self._manager, self._account, self._release_key = manager, account, release_key
+        self._manager, self._store, self._account, self._release_key = manager, manager.store, account, release_key
         self._key, self._digest = key, digest
         self.reservation: str | None = None
         self.forfeited = self.lost = False
+        self._uncertain = False  # True if `start` raised, and may have been committed
 
     def reserve(self, cost: Cost) -> Hold | StoredAnswer:
         """Hold *cost*, or return the stored answer, or the reservation under way for the same request."""
@@ -235,29 +203,27 @@ class StoredBudget:
     def start(self, hold: Hold) -> None:
         """Record that the data will be read now."""
         try:
-            self._manager.start(hold.id)
+            self._store.start(hold.id)
         except (StoreUnavailable, StoreBehind):
-            self.lost = True
+            self.lost = self._uncertain = True
             raise
 
     def settle(self, hold: Hold, cost: Cost, result: bytes, fingerprint: Fingerprint | None = None) -> StoredAnswer:
         """Charge *cost* and store *result*; return it, or the release that another query stored first."""
         try:
-            return self._manager.settle(hold.id, cost, result, fingerprint)
+            return self._store.settle(hold.id, cost, result, fingerprint)
         except (StoreUnavailable, StoreBehind):
             self.lost = True
             raise
 
     def void(self, hold: Hold) -> None:
         """Free the held amount; if it is not known whether the run started, it is forfeited if it did."""
-        store = self._manager.store
-        (store.lose if self.lost else store.void)(hold.id)
+        (self._store.lose if self._uncertain else self._store.void)(hold.id)
 
     def forfeit(self, hold: Hold) -> None:
         """Charge the whole held amount, which pays for a retry of the same query."""
         self.forfeited = True  # even if the store fails now: the reservation is then forfeited when its lease ends
-        store = self._manager.store
-        (store.lose if self.lost else store.forfeit)(hold.id)
+        (self._store.lose if self.lost else self._store.forfeit)(hold.id)
 
 
 @dataclass(frozen=True, slots=True)

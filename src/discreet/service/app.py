@@ -116,8 +116,9 @@ def open_service(
             tracer = open_tracer(None if settings.traces is None else settings.traces.endpoint)
             stack.callback(tracer.close)
         store = stack.enter_context(contextlib.closing(open_store(settings.store, environment, clock)))
+        store.timed = metrics.timed
         manager = BudgetManager(
-            metrics.timed(store),
+            store,
             runtime.new_id,
             _lease_ms(catalog),
             checkpointer=checkpointer,

@@ -41,7 +41,7 @@ def fine(_):
 
 
 def test_a_full_disk_changes_nothing_and_the_store_recovers_when_there_is_room(disk, deployment):
-    """F11: an answer that cannot be written is not sent; the retry is charged once, by the same service."""
+    """I12, F11: an answer that cannot be written is not sent; the retry is charged once, by the same service."""
     with deployment.open() as service:
         service.maintenance.once()
         assert service.send("GET", "/readyz", None).status_code == 200
@@ -282,7 +282,7 @@ def test_a_store_restored_under_a_running_service_is_not_served_from(tmp_path):
         service.opened.maintenance.once()
         assert service.send("GET", "/readyz", None).status_code == 200
         written, paid = (deployment.folder / "checkpoints").read_bytes(), service.ask(key="first").content
-        service.manager.store.write(lose, repeat=False)
+        service.manager.store.write(lose, "lose a line")
         heads = service.manager.store.heads()
         for _ in range(2):
             service.opened.maintenance.once()

@@ -151,11 +151,11 @@ class PostgresStore(BudgetStore):
     def id(self) -> str:
         return self._id
 
-    def _write(self, work: Callable[[Transaction], Answer], *, repeat: bool) -> Answer:
-        return self._with_connection(functools.partial(self._transact, work, repeat), repeat=repeat)
+    def _write(self, work: Callable[[Transaction], Answer]) -> Answer:
+        return self._with_connection(functools.partial(self._transact, work))
 
-    def read(self, work: Callable[[Connection], Answer]) -> Answer:
-        return self._with_connection(lambda db, _: work(PostgresConnection(db)), repeat=True)
+    def _read(self, work: Callable[[Connection], Answer]) -> Answer:
+        return self._with_connection(lambda db, _: work(PostgresConnection(db)))
 
     def heartbeat(self) -> None:
         self._hold_session()
@@ -193,16 +193,15 @@ class PostgresStore(BudgetStore):
             finally:
                 _roll_back(db)
 
-        return self._with_connection(one_state, repeat=True)
+        return self._with_connection(one_state)
 
     def _transact(
         self,
         work: Callable[[Transaction], Answer],
-        repeat: bool,
         db: psycopg.Connection[Any],
-        committing: threading.Event,
+        unrepeatable: threading.Event,
     ) -> Answer:
-        """Run *work* in a transaction and return its result; set *committing* before the COMMIT."""
+        """Run *work* in a transaction and return its result; set *unrepeatable* if a COMMIT must not be repeated."""
         with db.pipeline() as pipeline:
             connection = PostgresConnection(db, pipeline)
             transaction = Transaction(connection, self._seen_us, self._guard_us, self._step)
@@ -213,40 +212,37 @@ class PostgresStore(BudgetStore):
                     db.execute("COMMIT")  # nothing was written; a ROLLBACK would discard all prepared statements
                 raise
             transaction.flush()
-            if not repeat:
+            if not transaction.repeatable:
                 pipeline.sync()  # if this fails, nothing was committed, and *work* can be repeated
-            committing.set()
+                unrepeatable.set()
             db.execute("COMMIT")
         self._step("committed")
         self._seen_us = max(self._seen_us, transaction.clock.now_us)
         return answer
 
-    def _with_connection(
-        self, work: Callable[[psycopg.Connection[Any], threading.Event], Answer], *, repeat: bool
-    ) -> Answer:
+    def _with_connection(self, work: Callable[[psycopg.Connection[Any], threading.Event], Answer]) -> Answer:
         """Call *work* with a connection and return its result; retry if the connection is lost or a conflict occurs.
 
         Args:
-            work: takes a connection, and an event that it sets before it commits.
-            repeat: False if *work* must not be repeated once it may have been committed.
+            work: takes a connection, and an event that it sets when it must not be repeated any more.
 
         Raises:
             StoreUnavailable: there is no connection, or the server failed.
             DiscreetError: an error of *work*.
         """
         for left in reversed(range(_ATTEMPTS)):
-            committing = threading.Event()
+            unrepeatable = threading.Event()
             with _translate_errors():
                 db = self._pool.getconn(_WAIT_SECONDS)
             try:
-                return work(db, committing)
+                return work(db, unrepeatable)
             except psycopg.Error as error:
                 lost = db.closed or (error.sqlstate or "08").startswith(_CONNECTION_LOST)
                 if lost:
                     db.close()
                 else:
                     _roll_back(db)
-                again = isinstance(error, _RETRIED) or (lost and (repeat or not committing.is_set()))
+                again = isinstance(error, _RETRIED) or (lost and not unrepeatable.is_set())
                 if not again or not left:
                     raise _unavailable(error) from None
                 if lost:

@@ -93,6 +93,7 @@ def prune(transaction: Transaction, removed: Cut, action: AdminAction) -> None:
     Raises:
         InputError: lines were removed since the cut.
     """
+    transaction.repeatable = False
     db, digest = transaction.db, hashlib.sha256()
     found, _ = db.query((statements.BASE_BEGIN, ()), (statements.WITHOUT_TIMEOUT, ()))
     if (found[0][0] if found else None) != removed.replaces:

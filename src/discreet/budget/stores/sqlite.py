@@ -257,12 +257,12 @@ class SQLiteStore(BudgetStore):
     def id(self) -> str:
         return self._id
 
-    def _write(self, work: Callable[[Transaction], Answer], *, repeat: bool) -> Answer:  # noqa: ARG002 - never in doubt
+    def _write(self, work: Callable[[Transaction], Answer]) -> Answer:
         answer, now_us = self._writer.run(lambda transaction: (work(transaction), transaction.clock.now_us))
         self._seen_us = max(self._seen_us, now_us)
         return answer
 
-    def read(self, work: Callable[[Connection], Answer]) -> Answer:
+    def _read(self, work: Callable[[Connection], Answer]) -> Answer:
         if self._reader is None:
             return self._writer.run(lambda transaction: work(transaction.db))
         with self._reading, _translate_errors():
@@ -280,7 +280,7 @@ class SQLiteStore(BudgetStore):
 
     def _snapshot(self, work: Callable[[Connection], Answer]) -> Answer:
         if self._path is None:
-            return self.read(work)
+            return self._read(work)
         with _translate_errors(), contextlib.closing(apsw.Connection(str(self._path), apsw.SQLITE_OPEN_READONLY)) as db:
             self._configure(db)
             db.execute("BEGIN")  # one snapshot, while other connections continue to write

@@ -1,41 +1,77 @@
-"""`BudgetStore`, the base class of the stores: everything but how a transaction runs on a database."""
+"""`BudgetStore`, the base class of the stores: everything but how a transaction runs on a database.
+
+Methods marked `writes` are one transaction each, which their callers do not pass; those marked `reads` see the
+committed state.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import itertools
+import json
 from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from discreet.budget.errors import ClockError, StoreUnavailable, UnknownAccount
-from discreet.budget.ledger import Head, Line
-from discreet.budget.model import EMPTY, Amount, Balance, PaidRelease, check_record
+from discreet.budget import escrow, rules
+from discreet.budget.errors import (
+    AccountChanged,
+    ClockError,
+    DataChanged,
+    KeyReused,
+    LeaseLost,
+    StoreBehind,
+    StoreUnavailable,
+    UnknownAccount,
+)
+from discreet.budget.ledger import Head, Line, canonical, settings_text
+from discreet.budget.model import (
+    EMPTY,
+    NOTHING,
+    Amount,
+    Balance,
+    PaidRelease,
+    Refusal,
+    Replay,
+    Reservation,
+    Settled,
+    State,
+    StoredRelease,
+    Suspension,
+    Tally,
+    check_record,
+)
 from discreet.budget.periods import GUARD_US, NEVER_US, Clock, bucket_end, still_counts
-from discreet.budget.rules import Event
-from discreet.budget.stores import operations, pruning, statements
-from discreet.budget.stores.rows import LAST, Bucket, account_row, release_row, reservation_row, tally_of, terms_of
+from discreet.budget.rules import TERMINAL, Event, requested, transition
+from discreet.budget.stores import pruning, statements
+from discreet.budget.stores.rows import (
+    LAST,
+    AccountRow,
+    Bucket,
+    ForfeitRow,
+    ReservationRow,
+    account_row,
+    cost_of,
+    release_row,
+    reservation_row,
+    tally_of,
+    terms_of,
+)
+from discreet.budget.stores.transaction import reads, writes
 from discreet.budget.stores.transfers import ShareStore
 from discreet.budget.stores.verify import verify
-from discreet.errors import InputError
+from discreet.errors import InputError, InvariantViolated
+from discreet.values import Cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from discreet.budget.ledger_replay import LedgerTotals
-    from discreet.budget.model import (
-        Account,
-        AdminAction,
-        Admission,
-        Claim,
-        Fingerprint,
-        Reservation,
-        Settled,
-        StoredRelease,
-    )
+    from discreet.budget.model import Account, AccountHold, AdminAction, Admission, Claim, Fingerprint
     from discreet.budget.stores.pruning import Cut
-    from discreet.budget.stores.rows import AccountRow
-    from discreet.budget.stores.transaction import Connection, Transaction
-    from discreet.values import Cost
+    from discreet.budget.stores.transaction import ClaimFacts, Connection, Transaction
 
 Answer = TypeVar("Answer")
 
@@ -70,41 +106,55 @@ class BudgetStore(ABC):
 
     Attributes:
         writable: False from the first transaction that could not be written until a `heartbeat` is.
+        behind: True while the store contradicts its checkpoints (`BudgetManager.maintain`): `reserve`, `start` and
+            `settle` raise `StoreBehind`.
+        timed: called with the name of each operation, it returns a context around the work, to measure its time.
     """
 
     def __init__(self, guard_us: int = GUARD_US) -> None:
         self._guard_us = guard_us
         self._seen_us = 0  # the latest time that this process has seen
-        self.writable = True
+        self.writable, self.behind = True, False
+        self.timed: Callable[[str], AbstractContextManager[None]] = lambda _: contextlib.nullcontext()
 
     @property
     @abstractmethod
     def id(self) -> str:
         """The random id of the store, generated when it was created; a copy of the store has the same id."""
 
-    def write(self, work: Callable[[Transaction], Answer], *, repeat: bool) -> Answer:
+    def write(self, work: Callable[[Transaction], Answer], operation: str) -> Answer:
         """Run *work* in a transaction and return its result once the commit is durable.
 
         Args:
-            repeat: True if *work* may be repeated when it is unknown whether it was committed.
+            operation: the name of the operation, for its time.
         """
-        try:
-            return self._write(work, repeat=repeat)
-        except StoreUnavailable:
-            self.writable = False
-            raise
+        with self.timed(operation):
+            try:
+                return self._write(work)
+            except StoreUnavailable:
+                self.writable = False
+                raise
 
-    @abstractmethod
-    def _write(self, work: Callable[[Transaction], Answer], *, repeat: bool) -> Answer:
-        """Run *work* as `write` does."""
+    def read(self, work: Callable[[Connection], Answer], operation: str) -> Answer:
+        """Run *work*, which reads the committed state, and return its result.
 
-    @abstractmethod
-    def read(self, work: Callable[[Connection], Answer]) -> Answer:
-        """Run *work*, which reads the committed state, and return its result."""
+        Args:
+            operation: the name of the operation, for its time.
+        """
+        with self.timed(operation):
+            return self._read(work)
 
     @abstractmethod
     def close(self) -> None:
         """Finish running operations and close the database; later calls raise `StoreUnavailable`."""
+
+    @abstractmethod
+    def _write(self, work: Callable[[Transaction], Answer]) -> Answer:
+        """Run *work* in a transaction; repeat it if it is unknown whether it was committed and it is `repeatable`."""
+
+    @abstractmethod
+    def _read(self, work: Callable[[Connection], Answer]) -> Answer:
+        """Run *work* on a connection that sees the committed state."""
 
     @abstractmethod
     def _snapshot(self, work: Callable[[Connection], Answer]) -> Answer:
@@ -113,11 +163,12 @@ class BudgetStore(ABC):
     @property
     def shares(self) -> ShareStore:
         """The shares of budgets that are split over data centres."""
-        return ShareStore(self)
+        return ShareStore(self, self.id)
 
     # ---------------------------------------------------------------------------------------------- claims
 
-    def reserve(self, claim: Claim) -> Admission:
+    @writes
+    def reserve(self, transaction: Transaction, claim: Claim) -> Admission:
         """Hold the worst case on every account of the path, or return a stored release.
 
         In this order:
@@ -140,17 +191,59 @@ class BudgetStore(ABC):
         Raises:
             KeyReused: see step 2.
         """
-        return self.write(lambda transaction: operations.reserve(transaction, claim), repeat=True)
+        self._check_not_behind()
+        facts = transaction.begin_claim(claim)
+        if facts.known is not None:
+            return _answer_repeated_claim(claim, facts.known, facts.release)
+        if facts.key is not None and facts.key.digest != claim.digest:
+            raise KeyReused
+        if facts.in_flight is not None:
+            return facts.in_flight
+        if facts.key is not None and facts.key.answered is not None:
+            # the same request has another release key now, for example because the data has a new version
+            return Replay(facts.key.answered, Cost())
+        if not facts.path:
+            raise UnknownAccount(claim.account)
+        account = facts.path[0]
+        if account.paid:
+            transaction.remember_key(claim)
+            return Replay(_require_release(facts.release), Cost())
+        until_us = account.suspended_until_us(transaction.clock.now_us)
+        if until_us is not None:
+            detail = canonical({"by": claim.account, "suspended_until_us": str(until_us)})
+            transaction.append(account, "refuse", claim.reservation, detail)
+            return Suspension(account.id, until_us)
+        return _admit(transaction, claim, facts)
 
-    def start(self, reservation: str) -> Reservation:
+    @writes
+    def start(self, transaction: Transaction, reservation: str) -> Reservation:
         """Change HELD to RUNNING: from here on the data may be queried. The lease begins again.
 
         Raises:
             LeaseLost: the reservation has ended, or its lease is over.
         """
-        return self.write(lambda transaction: operations.start(transaction, reservation), repeat=True)
+        self._check_not_behind()
+        facts = transaction.begin_event(statements.START, reservation)
+        row = _require(facts.row)
+        after = requested(row.state, Event.START)
+        if after is row.state:
+            return row.reservation
+        if row.lease_until_us <= transaction.clock.now_us:
+            raise LeaseLost
+        until_us = transaction.clock.now_us + row.lease_ms * 1000
+        transaction.update_reservation(reservation, after, lease_until_us=until_us)
+        transaction.append(facts.path[0], "start", reservation)
+        return Reservation(row.id, row.account, row.release_key, cost_of(row.worst), row.holds, after, until_us)
 
-    def settle(self, reservation: str, actual: Cost, result: bytes, fingerprint: Fingerprint | None = None) -> Settled:
+    @writes
+    def settle(
+        self,
+        transaction: Transaction,
+        reservation: str,
+        actual: Cost,
+        result: bytes,
+        fingerprint: Fingerprint | None = None,
+    ) -> Settled:
         """Change RUNNING to SETTLED: charge the actual cost, free the rest, store the bytes; all in one transaction.
 
         The fingerprint is stored, too, by its head key, and is never returned. If the release was stored meanwhile, its
@@ -163,21 +256,42 @@ class BudgetStore(ABC):
             InvariantViolated: the actual cost is above the worst case, or the reservation was never started; nothing
                 changed.
         """
-        amount = Amount.of(actual)
-        return self.write(
-            lambda transaction: operations.settle(transaction, reservation, amount, result, fingerprint), repeat=True
-        )
+        # If two transactions store the same release at once, the insert of the second one fails; it is repeated, and
+        # finds the release of the first one.
+        self._check_not_behind()
+        facts, amount = transaction.begin_settle(reservation, fingerprint), Amount.of(actual)
+        row, path, release = _require(facts.row), facts.path, facts.release
+        if requested(row.state, Event.SETTLE) is row.state:
+            return Settled(_require_release(release), cost_of(row.charged or NOTHING))
+        if not amount.within(row.worst):
+            raise InvariantViolated("an answer cost more than its worst case")
+        if fingerprint is not None:
+            _check_fingerprint(transaction, fingerprint, facts.head_digest)
+        if release is None:
+            release = StoredRelease(row.release_key, result, cost_of(amount), transaction.clock.now_us)
+            transaction.add_release(release)
+        cost, changes = Amount.of(release.cost), list[tuple[str, int, Tally]]()
+        for account, hold in zip(path, row.holds, strict=True):
+            transaction.change(account, hold.bucket, rules.settled(hold, cost, account.paid), changes)
+        charged = changes[0][2].used
+        transaction.entitle([account.id for account in path if not account.paid], row.release_key)
+        transaction.update_reservation(reservation, State.SETTLED, charged=charged)
+        detail = _reservation_detail(row.account, row.release_key, release.result)
+        transaction.append(path[0], "settle", reservation, detail, changes)
+        return Settled(release, cost_of(charged))
 
-    def void(self, reservation: str) -> None:
+    @writes
+    def void(self, transaction: Transaction, reservation: str) -> None:
         """Change HELD to VOID: no data was queried. Amounts that came out of a forfeit return to it; the rest is free.
 
         Raises:
             LeaseLost: the reservation has ended in another state.
             InvariantViolated: it is RUNNING: data may have been queried, so that it can only be forfeited.
         """
-        self.write(lambda transaction: operations.end(transaction, reservation, Event.VOID), repeat=True)
+        _end(transaction, reservation, Event.VOID)
 
-    def forfeit(self, reservation: str) -> None:
+    @writes
+    def forfeit(self, transaction: Transaction, reservation: str) -> None:
         """Change RUNNING to FORFEIT: the held amount stays charged, and pays for a retry of the same release key only.
 
         It counts towards a suspension of the account; a RUNNING reservation that expires or is lost does not.
@@ -186,15 +300,24 @@ class BudgetStore(ABC):
             LeaseLost: the reservation has ended in another state.
             InvariantViolated: the reservation was never started.
         """
-        self.write(lambda transaction: operations.end(transaction, reservation, Event.FORFEIT), repeat=True)
+        _end(transaction, reservation, Event.FORFEIT)
 
-    def lose(self, reservation: str) -> None:
-        """End an open reservation whose client disconnected: HELD as VOID, RUNNING as FORFEIT.
+    @writes
+    def lose(self, transaction: Transaction, reservation: str) -> bool:
+        """End an open reservation whose client disconnected or whose store failed: HELD as VOID, RUNNING as FORFEIT.
 
         This does not count towards a suspension, because the data did not cause it. An ended reservation stays as it
         is.
+
+        Returns:
+            True if the reservation was open.
         """
-        self.write(lambda transaction: operations.lose(transaction, reservation), repeat=True)
+        facts = transaction.begin_event(statements.END, reservation)
+        row = _require(facts.row)
+        if row.state in TERMINAL:
+            return False
+        _end_reservation(transaction, facts.path, row, transition(row.state, Event.LOSE), Event.LOSE)
+        return True
 
     def expire(self) -> int:
         """End all reservations whose lease is over: HELD as VOID, RUNNING as FORFEIT.
@@ -204,10 +327,23 @@ class BudgetStore(ABC):
         """
         ended, found = 0, 1
         while found:
-            names = self.write(lambda transaction: transaction.expired(), repeat=True)
-            found = sum(self.write(partial(operations.expire, reservation=name), repeat=True) for name in names)
+            found = sum(map(self._expire_one, self._expired()))
             ended += found
         return ended
+
+    @writes
+    def _expired(self, transaction: Transaction) -> list[str]:
+        return transaction.expired()
+
+    @writes
+    def _expire_one(self, transaction: Transaction, reservation: str) -> bool:
+        """End a reservation if its lease is over; return True if it was."""
+        facts = transaction.begin_event(statements.END, reservation)
+        row = _require(facts.row)
+        if row.state in TERMINAL or row.lease_until_us > transaction.clock.now_us:
+            return False  # it was ended or prolonged in between
+        _end_reservation(transaction, facts.path, row, transition(row.state, Event.EXPIRE), Event.EXPIRE)
+        return True
 
     def recover(self) -> int:
         """End all open reservations of processes that have ended: HELD as VOID, RUNNING as FORFEIT.
@@ -217,20 +353,37 @@ class BudgetStore(ABC):
         Returns:
             the number of reservations that ended.
         """
-        names = [name for (name,) in self._rows(statements.LOST)]
-        return sum(self.write(partial(operations.lose, reservation=name), repeat=True) for name in names)
+        return sum(map(self.lose, self._lost()))
+
+    @reads
+    def _lost(self, db: Connection) -> list[str]:
+        return [name for (name,) in _rows(db, statements.LOST)]
 
     # ---------------------------------------------------------------------------------------------- accounts and time
 
-    def create(self, account: Account, action: AdminAction) -> None:
+    @writes
+    def create(self, transaction: Transaction, account: Account, action: AdminAction) -> None:
         """Create an account; its parent must exist.
 
         Raises:
             InputError: the name is taken, or the parent does not exist.
         """
-        self._act(lambda transaction: operations.create(transaction, account, action), action)
+        (chain, known), settings = transaction.begin_creation(account), settings_text(account)
+        detail = _record_action(transaction, action, "create", settings)
+        if detail is None:
+            return
+        if known:
+            raise InputError(f"there is an account {account.id!r} already")
+        if account.share is not None:
+            raise InputError(
+                "a new account is not split over data centres; it is made in one, and shares go to the others"
+            )
+        transaction.add_account(account, chain, detail)
 
-    def alter(self, account: Account, action: AdminAction, before: Account | None = None) -> None:
+    @writes
+    def alter(
+        self, transaction: Transaction, account: Account, action: AdminAction, before: Account | None = None
+    ) -> None:
         """Change limit, delta, period, mode or units. A limit below the amount spent is allowed and leaves nothing.
 
         *before* is the account as the caller read it: the new settings must not undo a concurrent change.
@@ -242,24 +395,61 @@ class BudgetStore(ABC):
             InputError: the parent differs, or the account is split over data centres and cannot be altered like this.
             AccountChanged: the account differs from *before*; nothing changed.
         """
-        self._act(lambda transaction: operations.alter(transaction, account, action, self.id, before), action)
+        row, settings = transaction.begin_account(account.id), settings_text(account)
+        detail = _record_action(transaction, action, "alter", settings)
+        if detail is None:
+            return
+        now = row.terms.account
+        if before is not None and before != now:
+            raise AccountChanged
+        if account.parent != now.parent:
+            raise InputError("the parent of an account never changes")
+        if now.share is not None:
+            transaction.advance(row)
+        transaction.change_settings(row, escrow.altered(now, account, row.spent, self.id), detail)
 
-    def charge(self, account: str, cost: Cost, action: AdminAction) -> None:
+    @writes
+    def charge(self, transaction: Transaction, account: str, cost: Cost, action: AdminAction) -> None:
         """Charge an account by hand, in its open bucket, whatever its limit."""
-        self._act(lambda transaction: operations.charge(transaction, account, cost, action), action)
+        row, amount = transaction.begin_account(account), Amount.of(cost)
+        detail = _record_action(transaction, action, "charge", account, f"{amount.rho} {amount.delta}")
+        if detail is None:
+            return
+        transaction.advance(row)
+        changes: list[tuple[str, int, Tally]] = []
+        transaction.change(row, row.bucket, Tally(used=amount), changes)
+        transaction.append(row, "charge", detail=canonical(detail), changes=changes)
 
-    def refund(self, account: str, cost: Cost, action: AdminAction) -> None:
+    @writes
+    def refund(self, transaction: Transaction, account: str, cost: Cost, action: AdminAction) -> None:
         """Refund charges of releases, oldest bucket first.
 
         Raises:
             InputError: more than is used, or, with earlier refunds in buckets that still count, more than
                 `rules.REFUND_SHARE` of the limit.
         """
-        self._act(lambda transaction: operations.refund(transaction, account, cost, action), action)
+        row, amount = transaction.begin_account(account), Amount.of(cost)
+        detail = _record_action(transaction, action, "refund", account, f"{amount.rho} {amount.delta}")
+        if detail is None:
+            return
+        transaction.advance(row)
+        rules.check_refund(row.terms.limit, row.tally + row.older, amount)
+        closed = transaction.closed_buckets(row)
+        buckets = [(bucket.number, bucket.tally.used) for bucket in closed if bucket.counting]
+        changes: list[tuple[str, int, Tally]] = []
+        for number, part in rules.refunded([*buckets, (row.bucket, row.tally.used)], amount):
+            transaction.change(row, number, Tally(used=-part), changes)
+        transaction.change(row, row.bucket, Tally(refunded=amount), changes)
+        transaction.append(row, "refund", detail=canonical(detail), changes=changes)
 
-    def lift(self, account: str, action: AdminAction) -> None:
+    @writes
+    def lift(self, transaction: Transaction, account: str, action: AdminAction) -> None:
         """End a suspension: past failures no longer count towards one. Charges stay."""
-        self._act(lambda transaction: operations.lift(transaction, account, action), action)
+        row = transaction.begin_account(account)
+        detail = _record_action(transaction, action, "lift", account)
+        if detail is not None:
+            row.failures, row.changed = (), True
+            transaction.append(row, "lift", detail=canonical(detail | {"account": account}))
 
     def refresh(self) -> int:
         """Open the next bucket of all accounts whose open bucket is over; `reserve` does so for its own path.
@@ -267,29 +457,53 @@ class BudgetStore(ABC):
         Returns:
             the number of buckets that were opened.
         """
-        names = self.write(lambda transaction: transaction.due(), repeat=True)
-        return sum(self.write(partial(operations.refresh, account=name), repeat=True) for name in names)
+        return sum(map(self._refresh_one, self._due()))
+
+    @writes
+    def _due(self, transaction: Transaction) -> list[str]:
+        return transaction.due()
+
+    @writes
+    def _refresh_one(self, transaction: Transaction, account: str) -> bool:
+        return transaction.advance(transaction.begin_account(account))
 
     def heartbeat(self) -> None:
         """Record the time of the database as seen, unless it is further ahead than the guard allows; no ledger line."""
-        self.write(lambda transaction: transaction.begin_store(), repeat=True)
+        self._beat()
         self.writable = True  # here only: other transactions, such as replays, may succeed because they write nothing
 
-    def confirm_clock(self, action: AdminAction) -> None:
-        """Accept the time of the database, however far it ran ahead."""
-        self._act(lambda transaction: operations.confirm_clock(transaction, action), action)
+    @writes
+    def _beat(self, transaction: Transaction) -> None:
+        transaction.begin_store()
 
-    def note(self, action: AdminAction, detail: Mapping[str, str]) -> None:
+    @writes
+    def confirm_clock(self, transaction: Transaction, action: AdminAction) -> None:
+        """Accept the time of the database, however far it ran ahead."""
+        transaction.begin_store()
+        detail = _record_action(transaction, action, "clock")
+        if detail is not None:
+            before_us = transaction.clock.seen_us
+            transaction.trust_clock()
+            transaction.append(None, "clock", detail=canonical(detail | {"seen_us": str(before_us)}))
+
+    @writes
+    def note(self, transaction: Transaction, action: AdminAction, detail: Mapping[str, str]) -> None:
         """Append an action that changes no balance, such as the creation of a key; never a secret.
 
         Raises:
             InputError: a value of *detail* is not text.
         """
-        self._act(lambda transaction: operations.note(transaction, action, detail), action)
+        if not all(isinstance(value, str) for value in detail.values()):  # others are reserved: an action, a record
+            raise InputError("a note holds text only")
+        transaction.begin_store()
+        recorded = _record_action(transaction, action, "note", canonical(detail))
+        if recorded is not None:
+            transaction.append(None, "note", detail=canonical(dict(detail) | recorded))
 
     # ---------------------------------------------------------------------------------------------- records
 
-    def put_record(self, kind: str, name: str, text: str | None, action: AdminAction) -> None:
+    @writes
+    def put_record(self, transaction: Transaction, kind: str, name: str, text: str | None, action: AdminAction) -> None:
         """Store a text beside the budgets, such as the hash of an API key or a grant, or replace it.
 
         The ledger line is a `note` that holds kind, name and the SHA-256 of the text, never the text.
@@ -303,27 +517,37 @@ class BudgetStore(ABC):
             InputError: a value outside its range.
         """
         check_record(kind, name, text)
-        self._act(lambda transaction: operations.put_record(transaction, kind, name, text, action), action)
+        digest = None if text is None else hashlib.sha256(text.encode()).hexdigest()
+        transaction.begin_store()
+        detail = _record_action(transaction, action, "record", kind, name, digest or "")
+        if detail is not None:
+            transaction.put_record(kind, name, text)
+            record = {"kind": kind, "name": name, "sha256": digest}
+            transaction.append(None, "note", detail=canonical(detail | {"record": record}))
 
-    def record(self, kind: str, name: str) -> str | None:
+    @reads
+    def record(self, db: Connection, kind: str, name: str) -> str | None:
         """Return the text of a record, or None."""
-        rows = self._rows(statements.RECORD, (kind, name))
+        rows = _rows(db, statements.RECORD, kind, name)
         return rows[0][0] if rows else None
 
-    def records(self, kind: str) -> list[tuple[str, str]]:
+    @reads
+    def records(self, db: Connection, kind: str) -> list[tuple[str, str]]:
         """Return name and text of all records of a kind, ordered by the code points of the names."""
-        return [(name, text) for name, text in self._rows(statements.RECORDS, (kind,))]
+        return [(name, text) for name, text in _rows(db, statements.RECORDS, kind)]
 
-    def records_version(self) -> int:
+    @reads
+    def records_version(self, db: Connection) -> int:
         """Return the number of changes of records so far, so that a process can detect when to read them again."""
-        ((version,),) = self._rows(statements.RECORDS_VERSION)
+        ((version,),) = _rows(db, statements.RECORDS_VERSION)
         return int(version)
 
     # ---------------------------------------------------------------------------------------------- reading
 
-    def path(self, account: str) -> tuple[Account, ...]:
+    @reads
+    def path(self, db: Connection, account: str) -> tuple[Account, ...]:
         """Return the account and its parents, that account first."""
-        rows = self._rows(statements.PATH, (account,))
+        rows = _rows(db, statements.PATH, account)
         if not rows:
             raise UnknownAccount(account)
         return tuple(terms_of(settings).account for (settings,) in rows)
@@ -332,13 +556,15 @@ class BudgetStore(ABC):
         """Return the account of that name."""
         return self.path(name)[0]
 
-    def accounts(self) -> list[Account]:
+    @reads
+    def accounts(self, db: Connection) -> list[Account]:
         """Return all accounts, by name."""
-        return [terms_of(settings).account for (settings,) in self._rows(statements.ACCOUNTS)]
+        return [terms_of(settings).account for (settings,) in _rows(db, statements.ACCOUNTS)]
 
-    def balance(self, account: str) -> Balance:
+    @reads
+    def balance(self, db: Connection, account: str) -> Balance:
         """Return the balance at the time of the database; nothing is written."""
-        rows = self._rows(statements.BALANCE, (account,))
+        rows = _rows(db, statements.BALANCE, account)
         if not rows:
             raise UnknownAccount(account)
         raw_us, recorded_us, seq, _ = rows[0][:4]
@@ -358,22 +584,26 @@ class BudgetStore(ABC):
             row.suspended_until_us(clock.now_us),
         )
 
-    def reservation(self, reservation: str) -> Reservation | None:
+    @reads
+    def reservation(self, db: Connection, reservation: str) -> Reservation | None:
         """Return a reservation, or None."""
-        rows = self._rows(statements.GET_RESERVATION, (reservation,))
+        rows = _rows(db, statements.GET_RESERVATION, reservation)
         row = reservation_row(rows[0]) if rows else None
         return None if row is None else row.reservation
 
-    def release(self, release_key: bytes) -> StoredRelease | None:
+    @reads
+    def release(self, db: Connection, release_key: bytes) -> StoredRelease | None:
         """Return a stored release, or None, without checking which accounts have paid for it (see `entitled`)."""
-        rows = self._rows(statements.GET_RELEASE, (release_key,))
+        rows = _rows(db, statements.GET_RELEASE, release_key)
         return release_row(rows[0]) if rows else None
 
-    def entitled(self, account: str, release_key: bytes) -> bool:
+    @reads
+    def entitled(self, db: Connection, account: str, release_key: bytes) -> bool:
         """Return True if the account has paid for the release."""
-        return bool(self._rows(statements.ENTITLED, (account, release_key)))
+        return bool(_rows(db, statements.ENTITLED, account, release_key))
 
-    def history(self, account: str, before: int | None = None, most: int = 50) -> list[PaidRelease]:
+    @reads
+    def history(self, db: Connection, account: str, before: int | None = None, most: int = 50) -> list[PaidRelease]:
         """Return the releases that the account has paid for, newest first.
 
         Args:
@@ -386,7 +616,7 @@ class BudgetStore(ABC):
         if not 1 <= most <= HISTORY_PAGE_MOST:
             raise InputError(f"a page of a history has from 1 to {HISTORY_PAGE_MOST:,} releases, not {most}")
         values = (account, LAST if before is None else before, most)
-        rows, known = self.read(lambda db: db.query((statements.HISTORY, values), (statements.HAS_ACCOUNT, (account,))))
+        rows, known = db.query((statements.HISTORY, values), (statements.HAS_ACCOUNT, (account,)))
         if not known:
             raise UnknownAccount(account)
         found = ((number, time_us, release_row(columns)) for number, time_us, *columns in rows)
@@ -398,19 +628,24 @@ class BudgetStore(ABC):
 
     # ---------------------------------------------------------------------------------------------- the ledger
 
-    def heads(self) -> tuple[Head, ...]:
+    @reads
+    def heads(self, db: Connection) -> tuple[Head, ...]:
         """Return the last line of every chain that has one, by chain."""
-        return tuple(itertools.starmap(Head, self._rows(statements.HEADS)))
+        return tuple(itertools.starmap(Head, _rows(db, statements.HEADS)))
 
     def lines(self, chain: int = 0, after: int = 0, most: int | None = None) -> Iterator[Line]:
         """Yield at most *most* lines of a chain in order, starting after the line number *after*."""
         left = LAST if most is None else most
         while left > 0:
-            page = [Line(*row) for row in self._rows(statements.LINES, (chain, after, min(left, LINES_AT_ONCE)))]
+            page = self._page(chain, after, min(left, LINES_AT_ONCE))
             yield from page
             if len(page) < LINES_AT_ONCE:
                 return
             after, left = page[-1].seq, left - len(page)
+
+    @reads
+    def _page(self, db: Connection, chain: int, after: int, most: int) -> list[Line]:
+        return [Line(*row) for row in _rows(db, statements.LINES, chain, after, most)]
 
     def verify(self, archived: Sequence[Iterable[Line]] = ()) -> LedgerTotals:
         """Check the whole ledger and all tables against it, in one snapshot.
@@ -423,11 +658,13 @@ class BudgetStore(ABC):
             LedgerBroken: a line was changed, moved, removed or added, or a balance, a reservation, a stored release,
                 an entitlement, a forfeit, a suspension, a record or the id of an action contradicts the lines.
         """
-        return self._snapshot(partial(verify, archived=archived))
+        with self.timed("verify"):
+            return self._snapshot(partial(verify, archived=archived))
 
-    def check_old(self, before_us: int) -> None:
+    @reads
+    def check_old(self, db: Connection, before_us: int) -> None:
         """Raise `InputError` if *before_us* is in the last 24 hours, whose lines cannot be removed."""
-        self.read(partial(pruning.check_old, before_us=before_us))
+        pruning.check_old(db, before_us)
 
     def cut(self, before_us: int, heads: Sequence[Head], archive: Callable[[Iterable[Line]], object]) -> Cut:
         """Verify the ledger, and pass its lines before *before_us* to *archive*; see `BudgetManager.prune`.
@@ -440,24 +677,195 @@ class BudgetStore(ABC):
             InputError: *before_us* is in the last 24 hours.
             LedgerBroken: `verify` failed.
         """
-        return self._snapshot(partial(pruning.cut, before_us=before_us, heads=heads, archive=archive))
+        with self.timed("cut"):
+            return self._snapshot(partial(pruning.cut, before_us=before_us, heads=heads, archive=archive))
 
-    def prune(self, cut: Cut, action: AdminAction) -> None:
+    @writes
+    def prune(self, transaction: Transaction, cut: Cut, action: AdminAction) -> None:
         """Remove the lines of a cut, and idempotency keys and ended reservations older than it, with a ledger line.
 
         Raises:
             InputError: lines were removed since the cut.
         """
-        self.write(lambda transaction: pruning.prune(transaction, cut, action), repeat=False)
+        pruning.prune(transaction, cut, action)
 
-    # ---------------------------------------------------------------------------------------------- inside
+    def _check_not_behind(self) -> None:
+        if self.behind:
+            raise StoreBehind("the store is not that of its last checkpoint, so nothing is answered from it")
 
-    def _act(self, work: Callable[[Transaction], None], action: AdminAction) -> None:
-        """Run an action in a transaction, which may be repeated if the action has an id."""
-        self.write(work, repeat=action.id is not None)
 
-    def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        return self.read(lambda db: db.query((statement, values)))[0]
+def _answer_repeated_claim(claim: Claim, known: ReservationRow, release: StoredRelease | None) -> Admission:
+    """Answer a claim that was sent before."""
+    if (known.account, known.release_key, known.worst) != (claim.account, claim.release_key, Amount.of(claim.worst)):
+        raise InvariantViolated("the id of a reservation is used once")
+    if known.state is State.SETTLED:
+        return Replay(_require_release(release), Cost())
+    if known.state in {State.VOID, State.FORFEIT}:
+        raise LeaseLost
+    return known.reservation
+
+
+def _admit(transaction: Transaction, claim: Claim, facts: ClaimFacts) -> Admission:
+    """Answer a claim that has to be paid for."""
+    path = facts.path
+    for account in path:
+        transaction.advance(account)
+    forfeits = _newest_forfeits(transaction, path, claim.release_key) if facts.forfeits else {}
+    states = []
+    for account in path:
+        terms, forfeit = account.terms, forfeits.get(account.id)
+        funded = NOTHING if forfeit is None else forfeit.amount
+        states.append(
+            rules.AccountState(
+                account.id, terms.limit, terms.enforced, account.bucket, account.spent, account.paid, funded
+            )
+        )
+    holds = rules.admit(states, Amount.of(claim.worst))
+    if isinstance(holds, rules.Shortfall):
+        detail = {"by": claim.account, "short": holds.account, "rho": str(holds.needed.rho)}
+        transaction.append(path[0], "refuse", claim.reservation, canonical(detail | {"delta": str(holds.needed.delta)}))
+        short = next(account for account in path if account.id == holds.account)
+        return Refusal(short.id, holds.needed.cost, holds.remaining.cost, transaction.resets_us(short))
+    changes: list[tuple[str, int, Tally]] = []
+    for account in path:  # what pays for a retry is no longer forfeited
+        if account.id in forfeits:
+            forfeit = forfeits[account.id]
+            transaction.drop_forfeit(forfeit)
+            transaction.change(account, forfeit.bucket, Tally(forfeited=-forfeit.amount), changes)
+    transaction.remember_key(claim)
+    if facts.release is not None:
+        return _charge_stored(transaction, claim, facts.release, path, holds, changes)
+    return _make_reservation(transaction, claim, path, holds, changes)
+
+
+def _newest_forfeits(transaction: Transaction, path: list[AccountRow], release_key: bytes) -> dict[str, ForfeitRow]:
+    """Return the newest forfeit in a bucket that still counts, for each account that has not paid."""
+    rows = transaction.forfeits(path[0].id, release_key)
+    forfeits: dict[str, ForfeitRow] = {}
+    for account in path:
+        own = [row for row in rows if row.account == account.id and not account.paid]
+        closed = transaction.closed_buckets(account) if own else []
+        counting = {account.bucket} | {bucket.number for bucket in closed if bucket.counting}
+        for row in own:
+            if row.bucket in counting:
+                forfeits[account.id] = row
+    return forfeits
+
+
+def _charge_stored(
+    transaction: Transaction,
+    claim: Claim,
+    release: StoredRelease,
+    path: list[AccountRow],
+    holds: tuple[AccountHold, ...],
+    changes: list[tuple[str, int, Tally]],
+) -> Replay:
+    """Charge a stored release to the accounts that have not paid for it."""
+    cost, taken = Amount.of(release.cost), len(changes)
+    for account, hold in zip(path, holds, strict=True):
+        charge = rules.held(hold) + rules.settled(hold, cost, account.paid)
+        transaction.change(account, hold.bucket, charge, changes)
+    transaction.entitle([account.id for account in path if not account.paid], claim.release_key)
+    detail = _reservation_detail(claim.account, claim.release_key, release.result)
+    transaction.append(path[0], "replay", claim.reservation, detail, changes)
+    return Replay(release, changes[taken][2].used.cost)
+
+
+def _make_reservation(
+    transaction: Transaction,
+    claim: Claim,
+    path: list[AccountRow],
+    holds: tuple[AccountHold, ...],
+    changes: list[tuple[str, int, Tally]],
+) -> Reservation:
+    """Make a new reservation."""
+    until_us = transaction.clock.now_us + claim.lease_ms * 1000
+    worst = Amount.of(claim.worst)
+    row = ReservationRow(
+        claim.reservation, claim.account, claim.release_key, worst, holds, State.HELD, until_us, claim.lease_ms
+    )
+    transaction.add_reservation(row)
+    for account, hold in zip(path, holds, strict=True):
+        transaction.change(account, hold.bucket, rules.held(hold), changes)
+    transaction.append(
+        path[0], "reserve", claim.reservation, _reservation_detail(claim.account, claim.release_key), changes
+    )
+    return row.reservation
+
+
+def _end(transaction: Transaction, reservation: str, event: Event) -> None:
+    """Void or forfeit a reservation."""
+    facts = transaction.begin_event(statements.END, reservation)
+    row = _require(facts.row)
+    after = requested(row.state, event)
+    if after is not row.state:
+        _end_reservation(transaction, facts.path, row, after, event)
+
+
+def _end_reservation(
+    transaction: Transaction, path: list[AccountRow], row: ReservationRow, after: State, event: Event
+) -> None:
+    """End a reservation as VOID or FORFEIT."""
+    changes: list[tuple[str, int, Tally]] = []
+    for account, hold in zip(path, row.holds, strict=True):
+        ended = rules.ended(hold, after)
+        transaction.change(account, hold.bucket, ended, changes)
+        if ended.forfeited:
+            transaction.add_forfeit(hold, row.release_key, ended.forfeited)
+    if event is Event.FORFEIT:
+        path[0].failures = rules.failed(path[0].failures, transaction.clock.now_us)
+    transaction.update_reservation(row.id, after)
+    transaction.append(path[0], event.value, row.id, _reservation_detail(row.account, row.release_key), changes)
+
+
+def _check_fingerprint(transaction: Transaction, fingerprint: Fingerprint, known: bytes | None) -> None:
+    """Store the digest of an engine's result, or compare it with the stored one."""
+    if known is None:
+        transaction.add_fingerprint(fingerprint)
+    elif known != fingerprint.digest:
+        raise DataChanged
+
+
+def _require(row: ReservationRow | None) -> ReservationRow:
+    if row is None:
+        raise LeaseLost
+    return row
+
+
+def _require_release(release: StoredRelease | None) -> StoredRelease:
+    if release is None:
+        raise InvariantViolated("a release that was paid for is not stored")
+    return release
+
+
+def _reservation_detail(account: str, release_key: bytes, result: bytes | None = None) -> str:
+    """Return the detail of a ledger line about a reservation: canonical JSON, formatted by hand for speed."""
+    end = "" if result is None else f',"result":"{hashlib.sha256(result).hexdigest()}"'
+    return f'{{"by":{json.dumps(account)},"release":"{release_key.hex()}"{end}}}'
+
+
+def _record_action(transaction: Transaction, action: AdminAction, *what: str) -> dict[str, object] | None:
+    """Return the ledger detail of an action, or None if the same action was done before.
+
+    Raises:
+        KeyReused: another action has its id.
+    """
+    detail: dict[str, object] = {"actor": action.actor, "reason": action.reason}
+    if action.id is None:
+        transaction.repeatable = False
+        return detail
+    digest = hashlib.sha256(canonical(detail | {"what": what}).encode()).digest()
+    known = transaction.action_digest(action.id)
+    if known is None:
+        transaction.add_action(action.id, digest)
+        return detail | {"action": {"id": action.id, "sha256": digest.hex()}}
+    if known != digest:
+        raise KeyReused
+    return None
+
+
+def _rows(db: Connection, statement: str, *values: Any) -> list[Any]:
+    return db.query((statement, values))[0]
 
 
 def _open_bucket(row: AccountRow, closed: list[Bucket], clock: Clock) -> None:

@@ -1,22 +1,23 @@
 """A writing transaction of a store: one read that takes the locks, the decisions, one write.
 
-`operations` and `transfers` decide, for both databases. A transaction begins with one of the `begin` methods, which
-locks the accounts that it names, the one to be charged first; `flush` writes everything that changed.
+Methods of `BudgetStore` and `ShareStore` decide, for both databases. A transaction begins with one of the `begin`
+methods, which locks the accounts that it names, the one to be charged first; `flush` writes everything that changed.
 Nothing is written before `flush`, so that a transaction needs only two round trips to PostgreSQL.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from discreet.budget.errors import UnknownAccount
+from discreet.budget.errors import ClockError, UnknownAccount
 from discreet.budget.escrow import Incoming, Outgoing
-from discreet.budget.ledger import Entry, Head, canonical, head_of, next_line
+from discreet.budget.ledger import Entry, Head, canonical, head_of, next_line, settings_text
 from discreet.budget.model import EMPTY, Amount, InFlight
-from discreet.budget.periods import NEVER_US, SECOND_US, Clock, bucket_end, still_counts
+from discreet.budget.periods import NEVER_US, SECOND_US, Clock, bucket_end, check_period, still_counts
 from discreet.budget.stores import statements
 from discreet.budget.stores.rows import (
     AccountRow,
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
     from discreet.budget.ledger import Line
     from discreet.budget.model import Account, AccountHold, Claim, Fingerprint, State, StoredRelease, Tally
 
+Answer = TypeVar("Answer")
+Arguments = ParamSpec("Arguments")
+
 _SEEN_EVERY_US = SECOND_US  # written rarely: transactions would wait for each other at the one row that holds it
 
 _META, _ACCOUNT, _RESERVATION, _RELEASE = 4, 10, 9, 4  # numbers of columns, see `statements`
@@ -67,6 +71,47 @@ class Connection(Protocol):
     def write(self, writes: Sequence[tuple[str, Sequence[Any]]]) -> None:
         """Execute *writes*, of which no two change the same row; the caller commits."""
         ...
+
+
+class Database(Protocol):
+    """Runs work on a database: a `BudgetStore`, or an object that uses one."""
+
+    def write(self, work: Callable[[Transaction], Answer], operation: str) -> Answer:
+        """Run *work* in a transaction, as `BudgetStore.write` does."""
+        ...
+
+    def read(self, work: Callable[[Connection], Answer], operation: str) -> Answer:
+        """Run *work* on the committed state, as `BudgetStore.read` does."""
+        ...
+
+
+AnyDatabase = TypeVar("AnyDatabase", bound=Database)
+
+
+def writes(
+    method: Callable[Concatenate[AnyDatabase, Transaction, Arguments], Answer],
+) -> Callable[Concatenate[AnyDatabase, Arguments], Answer]:
+    """Return *method* without its transaction: a call runs it in a new one, and returns once that is committed."""
+    operation = method.__name__.lstrip("_")
+
+    @functools.wraps(method)
+    def call(self: AnyDatabase, /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
+        return self.write(lambda transaction: method(self, transaction, *arguments, **named), operation)
+
+    return call
+
+
+def reads(
+    method: Callable[Concatenate[AnyDatabase, Connection, Arguments], Answer],
+) -> Callable[Concatenate[AnyDatabase, Arguments], Answer]:
+    """Return *method* without its connection: a call runs it on the committed state."""
+    operation = method.__name__.lstrip("_")
+
+    @functools.wraps(method)
+    def call(self: AnyDatabase, /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
+        return self.read(lambda db: method(self, db, *arguments, **named), operation)
+
+    return call
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +163,13 @@ class Transaction:
 
     Attributes:
         clock: the clock of the database, once the transaction has begun.
+        repeatable: False if the transaction must not be repeated when it is unknown whether it was committed.
     """
 
     def __init__(self, db: Connection, seen_us: int, guard_us: int, step: Callable[[str], None]) -> None:
         self.db = db
         self.clock = Clock(seen_us, seen_us, guard_us)
+        self.repeatable = True
         self._seen_us, self._guard_us, self._step = seen_us, guard_us, step
         self._recorded_us = seen_us  # the last time seen that the database has stored
         self._accounts: list[AccountRow] = []
@@ -305,13 +352,32 @@ class Transaction:
         else:
             self._head, self._store_changed = head_of(line), True
 
-    def add_account(self, account: AccountRow) -> None:
-        """Write a new account, after the line that creates it."""
-        head, parent = account.head or Head(0, 0, b""), account.terms.account.parent
-        tallies = tally_text(account.tally), tally_text(account.older)
-        values = (account.id, account.settings, account.bucket, account.end_us, *tallies, "")
+    def add_account(self, account: Account, chain: int, detail: dict[str, Any]) -> None:
+        """Write a new account, and the line that creates it."""
+        check_period(account.period)
+        end_us, empty = bucket_end(account.period, self.clock.now_us), Head.empty(chain) if chain else None
+        row = AccountRow(account.id, settings_text(account), 0, end_us, EMPTY, EMPTY, head=empty)
+        self.append(row, "create", detail=buckets_detail(row, detail))
+        head, tallies = row.head or Head(0, 0, b""), (tally_text(row.tally), tally_text(row.older))
+        values = (row.id, row.settings, row.bucket, row.end_us, *tallies, "")
         self._writes.append((statements.ADD_ACCOUNT, (*values, head.chain, head.seq, head.hash)))
-        self._writes.append((statements.ADD_PATH, (account.id, account.id, account.id, parent)))
+        self._writes.append((statements.ADD_PATH, (row.id, row.id, row.id, account.parent)))
+
+    def change_settings(self, row: AccountRow, account: Account, detail: dict[str, Any]) -> None:
+        """Replace the settings of *row* by those of *account*, with a ledger line.
+
+        Raises:
+            ClockError: the period changes, and the clock ran ahead.
+        """
+        before = row.terms.account
+        check_period(account.period)
+        row.settings, row.changed = settings_text(account), True
+        if account.period != before.period:
+            if self.clock.ahead:
+                raise ClockError
+            self.open_bucket(row, min(row.end_us, self.clock.now_us + 1), "alter", detail)
+            return
+        self.append(row, "alter", detail=buckets_detail(row, detail))
 
     def add_reservation(self, row: ReservationRow) -> None:
         """Write a new reservation."""

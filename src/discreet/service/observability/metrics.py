@@ -6,8 +6,8 @@ are never an account, dataset or user, because /metrics needs no key.
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING, Any, cast
+import contextlib
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -33,9 +33,7 @@ from discreet.service.observability.logging import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from discreet.budget.stores.store import BudgetStore
+    from collections.abc import Callable, Iterator, Mapping
 
 LABELS_MOST = 100
 """The maximum of values of a label; further values are counted as "other"."""
@@ -119,9 +117,14 @@ class Metrics:
         self._maintained_at = self._clock()
         self._ledger.set(ledger_lines)
 
-    def timed(self, store: BudgetStore) -> BudgetStore:
-        """Wrap *store* to measure the time of each method call."""
-        return cast("BudgetStore", _TimedStore(store, self._clock, self._store))
+    @contextlib.contextmanager
+    def timed(self, operation: str) -> Iterator[None]:
+        """Measure the time of an operation of the store, whether it succeeds or not (`BudgetStore.timed`)."""
+        began = self._clock()
+        try:
+            yield
+        finally:
+            self._child(("store_seconds", operation), self._store).observe(self._clock() - began)
 
     def text(self) -> bytes:
         """Return all metrics in the format of Prometheus."""
@@ -152,28 +155,3 @@ class Metrics:
             return "other"
         known.add(value)
         return value
-
-
-class _TimedStore:
-    """A store that measures the time of its methods, whether they succeed or not."""
-
-    def __init__(self, store: BudgetStore, clock: Callable[[], float], seconds: Histogram) -> None:
-        self._timed_store, self._clock, self._seconds = store, clock, seconds
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of the store
-        found = getattr(self._timed_store, name)
-        if not callable(found) or name.startswith("_"):
-            return found
-
-        seconds = self._seconds.labels(name)
-
-        @functools.wraps(found)
-        def call(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the store's
-            began = self._clock()
-            try:
-                return found(*arguments, **named)
-            finally:
-                seconds.observe(self._clock() - began)
-
-        setattr(self, name, call)  # so that each method is wrapped once
-        return call
