@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup assets demo test test-engines test-page test-clients check format bench fuzz accuracy papers parameters docs docs-serve lock clean
+.PHONY: help setup assets demo test test-engines test-page test-clients check format bench fuzz mutants accuracy papers parameters docs docs-serve lock clean
 help:             ## list the recipes
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
 
@@ -76,6 +76,12 @@ bench: $(READY)   ## speed and memory as ratios, printed as tables
 fuzz: $(READY)    ## look for rows that change an outcome, and for answers that the API does not describe
 	@$(BIN)/python -m benchmarks fuzz contract
 
+mutants: $(VENV)/.mutants  ## change the code and see whether a test notices; MODULES="noise/bits ..." for some of it
+	@nice $(BIN)/python -m benchmarks.mutants $(MODULES)
+$(VENV)/.mutants: requirements-mutants.lock $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-mutants.lock
+	@touch $@
+
 accuracy: $(READY) ## how many counts a release has beside other methods, into docs/accuracy.md
 	@$(BIN)/python -m benchmarks.accuracy
 
@@ -101,6 +107,9 @@ lock:             ## pin the newest versions the project allows (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --no-emit-find-links --no-annotate --group page --upgrade --quiet --constraints requirements-dev.lock \
 	  --custom-compile-command "make lock" -o requirements-page.lock pyproject.toml
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --no-emit-find-links --no-annotate --group mutants --upgrade --quiet --constraints requirements-dev.lock \
+	  --custom-compile-command "make lock" -o requirements-mutants.lock pyproject.toml
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --no-emit-find-links --no-annotate --extra client --extra pandas --extra plots --group discreet-sql/pyproject.toml:notebook \
 	  --upgrade --quiet --custom-compile-command "make lock" -o requirements-notebook.lock pyproject.toml

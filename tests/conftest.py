@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from discreet.cli import main
 
@@ -18,6 +18,9 @@ settings.register_profile(
     "fixed", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("fixed")
+settings.register_profile(  # an example that fails is enough: see `make mutants`
+    "mutants", settings.get_profile("fixed"), phases=[Phase.explicit, Phase.generate]
+)
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - pytest makes folders of its own there
 if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 * 2**30:

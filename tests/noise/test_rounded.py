@@ -12,7 +12,7 @@ from scipy import stats
 from discreet.errors import InputError
 from discreet.noise import KeyedBits, rounded_gaussian
 from discreet.noise.gumbel import Exponentials
-from discreet.noise.rounded import _exactly_accepted, _rounded_root
+from discreet.noise.rounded import _exactly_accepted, _exactly_scaled, _rounded_root
 
 SECRET = b"thirty-two bytes of rounded noise"
 
@@ -75,3 +75,36 @@ def test_noise_that_could_leave_the_integers_is_refused():
     """A standard deviation above 2^40 could overflow."""
     with pytest.raises(InputError, match="too small"):
         draw(2**80 + 1, np.array([1]))
+
+
+class Narrowing:
+    """A variate of which every further word halves the known interval; the true value is not in its middle."""
+
+    def __init__(self, value, width):
+        self.value, self.width = Fraction(value), Fraction(width)
+
+    def bounds(self, index, depth):
+        """Return bounds, the upper one being None at first, as while a uniform variate may be 0."""
+        assert index == 3
+        width = self.width / 2**depth
+        return max(self.value - width / 3, Fraction(0)), None if depth == 1 else self.value + width
+
+
+@pytest.mark.parametrize("size", ["0.2", "0.99", "1", "1.01", "2", "3.5"])
+@pytest.mark.parametrize("away", ["0.001", "0.1"])
+def test_acceptance_is_decided_at_whatever_depth_the_intervals_part(size, away):
+    """E > (Y - 1)^2 / 2, just above and just below, whichever of the two is known worse."""
+    hurdle = (Fraction(size) - 1) ** 2 / 2
+    for width, other in ((1, 4), (4, 1), (Fraction(1, 1000), 4)):
+        known = Narrowing(size, width)
+        assert _exactly_accepted(known, Narrowing(hurdle + Fraction(away), other), 3)
+        if hurdle > Fraction(away):
+            assert not _exactly_accepted(known, Narrowing(hurdle - Fraction(away), other), 3)
+
+
+@pytest.mark.parametrize("value", ["0", "0.4", "0.499", "0.501", "7.4999", "7.5001"])
+def test_rounding_is_decided_at_whatever_depth_the_interval_parts(value):
+    """floor(Y sqrt(variance) + 1/2)."""
+    for variance in (1, 4, Fraction(1, 9)):
+        rounded = math.floor(float(Fraction(value)) * math.sqrt(variance) + 0.5)
+        assert _exactly_scaled(Narrowing(value, 8), 3, Fraction(variance)) == rounded
