@@ -18,7 +18,7 @@ from discreet.accounting.odometer import PrivacyFilter
 from discreet.budget.manager import guarantee, published
 from discreet.budget.model import LINKEDIN, LINKEDIN_CONVERSION, Account, Sliding
 from discreet.errors import InputError
-from discreet.head_request import Summed
+from discreet.head_request import SumBounds
 from discreet.mechanisms import UnknownGumbel
 from discreet.mechanisms.base import noise_of
 from discreet.noise import KeyedBits
@@ -40,7 +40,7 @@ from tests.mechanisms.neighbours import (
 PER = PRESETS["linkedin"]
 UNIT = Fraction(15, 100) ** 2 / 8
 BOUNDED = Sensitivity(groups_per_user=4)
-SUMMED = Summed("x", Fraction(-1), Fraction(3))
+SUMMED = SumBounds(Fraction(-1), Fraction(3), column="x")
 
 
 def listed(size):

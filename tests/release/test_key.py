@@ -23,7 +23,7 @@ from discreet.head_request import (
     Membership,
     Not,
     Or,
-    Summed,
+    SumBounds,
 )
 from discreet.noise import encode
 from discreet.query.planning import make_plan
@@ -142,7 +142,7 @@ FULL = make_plan(
         where=FILTER,
         sensitivity=BOUNDED,
         domain=pa.table({"item": [1, 2, 3], "other": ["a", "b", "c"]}),
-        summed=Summed("x", Fraction(0), Fraction(7), 1),
+        summed=SumBounds(Fraction(0), Fraction(7), 1, column="x"),
         derived=(Derived("item", "n", 10), Derived("other", "at", "day")),
     )
 )

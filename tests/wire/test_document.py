@@ -25,8 +25,7 @@ from discreet.head_request import (
     Membership,
     Not,
     Or,
-    PrivatelyBounded,
-    Summed,
+    SumBounds,
 )
 from discreet.query.query import Query
 from discreet.query.query_json import from_dict
@@ -87,7 +86,6 @@ def releases(draw):
     floats = lambda: np.array(draw(broken), dtype=np.float64)  # noqa: E731
     counted, scale = shown in {"counts", "average"}, draw(st.integers(0, 6))
     clipped = draw(st.booleans())
-    kind = PrivatelyBounded if clipped else Summed
     made = floats if shown == "average" else ints
     return Release(
         labels=labels,
@@ -112,7 +110,9 @@ def releases(draw):
             relative_error=Fraction(1, 7),
             domain=draw(st.sampled_from([None, labels])),
             keep_missing=draw(st.booleans()),
-            summed=kind("price", Fraction(0), Fraction(5, 2), scale) if shown in {"sum", "average"} else None,
+            summed=SumBounds(Fraction(0), Fraction(5, 2), scale, clipped, "price")
+            if shown in {"sum", "average"}
+            else None,
             average=shown == "average",
         ),
         measured=None
@@ -204,8 +204,11 @@ def test_a_canonical_filter_can_be_sent_again():
     [
         ({}, {"kind": "users", "column": "user"}),
         ({"sensitivity": Sensitivity(None, 3)}, {"kind": "rows"}),
-        ({"summed": Summed("m", Fraction(0), Fraction(1)), "counts": False}, {"kind": "sum", "column": "m"}),
-        ({"summed": Summed("m", Fraction(0), Fraction(1)), "average": True}, {"kind": "average", "column": "m"}),
+        ({"summed": SumBounds(0, 1, column="m"), "counts": False}, {"kind": "sum", "column": "m"}),
+        (
+            {"summed": SumBounds(0, 1, column="m"), "average": True},
+            {"kind": "average", "column": "m"},
+        ),
     ],
 )
 def test_the_query_names_what_was_measured(parts, kind):

@@ -16,15 +16,14 @@ from discreet.mechanisms import (
     CountRelease,
     KnownGumbel,
     KnownLaplace,
-    Magnitude,
     Mechanism,
-    PrivateMagnitude,
     Request,
     SelectVerify,
     TopStable,
     TwoRound,
     UnknownGumbel,
     UnknownLaplace,
+    check_bounds,
     summing,
 )
 from discreet.query.canonical import canonical, possible_labels
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from discreet.catalog.model import Dataset
-    from discreet.head_request import Predicate, Summed
+    from discreet.head_request import Predicate, SumBounds
     from discreet.mechanisms import Expectation, NoiseName
     from discreet.query.pricing import PerUnit, UnitCost
     from discreet.query.query import Measure, MechanismChoice, Select
@@ -179,7 +178,7 @@ def _sensitivity(measure: Measure, items: tuple[str, ...], dataset: Dataset) -> 
     return Sensitivity(groups, dataset.rows_per_group)
 
 
-def _summed(measure: Measure, dataset: Dataset, scales: Mapping[str, int]) -> Summed | None:
+def _summed(measure: Measure, dataset: Dataset, scales: Mapping[str, int]) -> SumBounds | None:
     if measure.kind not in {"sum", "average"}:
         return None
     column = _find(measure.column or "", dataset.summable, "column to sum")
@@ -365,6 +364,8 @@ def _request(query: Query) -> Request:
     if query.k is not None and query.k > head_limit:
         limit = "the size of the domain" if query.known_domain else "the head limit"
         raise InputError(f"k must be at most {limit}, {head_limit:,}, not {query.k:,}")
+    if query.summed is not None:
+        check_bounds(query.summed)
     return Request(
         query.k,
         head_limit,
@@ -374,14 +375,9 @@ def _request(query: Query) -> Request:
         query.noise or "gaussian",
         known_domain=query.known_domain,
         relative_error=query.relative_error,
-        summed=None if query.summed is None else _magnitude(query.summed, average=query.average),
+        summed=query.summed,
+        average=query.average,
     )
-
-
-def _magnitude(summed: Summed, *, average: bool) -> Magnitude:
-    if summed.choices:
-        return PrivateMagnitude(*summed.digits, average, summed.choices)
-    return Magnitude(*summed.digits, average)
 
 
 def choose(request: Request, *, has_pairs: bool, per_unit: bool = False) -> type[Mechanism]:

@@ -11,7 +11,7 @@ from discreet.head_request import And, Comparison, IsNull, Membership, Not, Or, 
 from discreet.values import Sensitivity, check_text, number, whole
 
 if TYPE_CHECKING:
-    from discreet.head_request import Constant, Derived, Summed
+    from discreet.head_request import Constant, Derived, SumBounds
     from discreet.mechanisms import NoiseName
 
 MechanismChoice: TypeAlias = Literal["auto", "gumbel", "laplace", "stable", "head", "two-round", "pcr"]
@@ -146,7 +146,7 @@ class Query:
     relative_error: Fraction = Fraction(1, 10)
     domain: Any = None
     keep_missing: bool = False
-    summed: Summed | None = None
+    summed: SumBounds | None = None
     average: bool = False
     derived: tuple[Derived, ...] = ()
 

@@ -17,7 +17,7 @@ import pyarrow.parquet
 
 from discreet.accounting.convert import Guarantee
 from discreet.errors import InputError
-from discreet.head_request import TOTAL, PrivatelyBounded, Summed
+from discreet.head_request import TOTAL, SumBounds
 from discreet.query.query import Measure, Query, Select
 from discreet.query.query_json import from_dict
 from discreet.release import Release
@@ -61,7 +61,7 @@ def encode(
     """
     fields, table, summed = release.to_dict(), release.to_arrow(), release.query.summed
     bounds = None if summed is None else {"low": str(summed.low), "high": str(summed.high), "scale": summed.scale}
-    if bounds is not None and isinstance(summed, PrivatelyBounded):
+    if summed is not None and bounds is not None and summed.private:
         bounds["private"] = True
     document = {
         "id": id,
@@ -184,9 +184,9 @@ def _query(fields: Mapping[str, Any], question: Mapping[str, Any]) -> Query:
     )
 
 
-def _summed(column: str, bounds: Mapping[str, Any]) -> Summed:
-    kind = PrivatelyBounded if bounds.get("private") else Summed
-    return kind(column, exact(bounds["low"], "low"), exact(bounds["high"], "high"), bounds["scale"])
+def _summed(column: str, bounds: Mapping[str, Any]) -> SumBounds:
+    low, high = exact(bounds["low"], "low"), exact(bounds["high"], "high")
+    return SumBounds(low, high, bounds["scale"], bounds.get("private", False), column)
 
 
 def _measured(query: Query, columns: Mapping[str, pa.Array], clipping: Mapping[str, Any] | None) -> Measured | None:
