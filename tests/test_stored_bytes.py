@@ -207,7 +207,7 @@ def _of_values():
         "filters": forms,
         "bodies": [body.decode() for body in bodies],
         "request": str(keys.encodable(request)),
-        "schemas": {name: schemas[name] for name in ("QueryRequest", "StatementRequest", "Release", "SumBounds")},
+        "schemas": {name: schemas[name] for name in ("QueryRequest", "StatementRequest", "ReleaseDocument")},
     }
 
 

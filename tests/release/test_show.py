@@ -18,6 +18,7 @@ from discreet.errors import InputError
 from discreet.head_request import SumBounds
 from discreet.release.plot import svg_bars
 from discreet.values import Clipping, Measured, Sensitivity
+from tests.queries import changed
 
 from .builders import release_of
 
@@ -67,7 +68,7 @@ def test_a_release_reports_what_was_clipped():
         "user's sums are above that (0 to 10 %)"
     )
     for bounds, parts in [*expected.items(), (sentence, private)]:
-        clipped = dataclasses.replace(release, query=dataclasses.replace(release.query, **parts))
+        clipped = dataclasses.replace(release, query=changed(release.query, **parts))
         if parts is private:
             clipped = dataclasses.replace(clipped, measured=chosen)
             assert clipped.clipping == {"bound": "12.5", "share": 0.0312, "low": 0.0, "high": 0.1}

@@ -249,7 +249,7 @@ def _write(path: Path, parts: Iterable[str]) -> None:
 
 def _write_durably(path: Path, parts: Iterable[str]) -> None:
     """Write a file atomically and flush it and its folder to disk."""
-    from discreet.release.result import write_atomically
+    from discreet.release.files import write_atomically
 
     write_atomically(path, lambda part: _write(part, parts))
     folder = os.open(path.resolve().parent, os.O_RDONLY)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 
 from discreet.errors import InputError, InvariantViolated
 from discreet.noise import DiscreteGaussian, DiscreteLaplace, Race
 from discreet.values import Cost, ExactHead, Outcome, Sensitivity
+from discreet.values import NoiseName as NoiseName  # noqa: PLC0414 - mechanisms import it from here
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from discreet.head_request import SumBounds
     from discreet.noise import Bits, Noise
     from discreet.values import Cost
-
-NoiseName: TypeAlias = Literal["gaussian", "laplace"]
 
 LARGEST_BOUND = 2**31
 """The largest bound on a user's contribution to a sum, so that sums of two billion users fit int64."""

@@ -68,23 +68,23 @@ def release_context(plan: Plan, table: str, data_version: str) -> Encodable:
 
     The version of the software is part of it, because another version of Discreet may draw its bits in another order.
     """
-    query = plan.query
+    request = plan.query.request
     return (
         "discreet-release-1",
         __version__,
         table,
         data_version,
-        query.user,
-        query.items,
-        query.k,
-        encodable(query.where),
-        encodable(query.sensitivity),
-        query.keep_missing,
-        encodable(query.summed),
-        None if query.domain is None else encodable(query.domain.to_pylist()),
+        request.user,
+        request.items,
+        plan.query.k,
+        encodable(request.where),
+        encodable(plan.query.sensitivity),
+        request.keep_missing,
+        encodable(request.summed),
+        None if request.domain is None else encodable(request.domain.to_pylist()),
         plan.mechanism.name,
         encodable(plan.mechanism),
-        *map(encodable, query.derived),
+        *map(encodable, request.derived),
     )
 
 

@@ -83,7 +83,7 @@ HEADERS: Mapping[str, str] = {
 """Descriptions of the headers of an answer, by name."""
 
 _RELEASE: Mapping[str, Any] = {
-    MEDIA_TYPES["json"]: {"$ref": "#/components/schemas/Release"},
+    MEDIA_TYPES["json"]: {"$ref": "#/components/schemas/ReleaseDocument"},
     MEDIA_TYPES["csv"]: {"type": "string"},
     MEDIA_TYPES["arrow"]: {"type": "string", "format": "binary"},
     MEDIA_TYPES["parquet"]: {"type": "string", "format": "binary"},
@@ -209,7 +209,7 @@ class QueryAPI:
         planned = self._cache.plan(account, body, catalog)
         if planned is None:
             request = read_body(QueryRequest, body)
-            planned = self._queries.plan(select_of(request), request, account, catalog, request_id)
+            planned = self._queries.plan(select_of(request), request.options, account, catalog, request_id)
         return catalog, planned
 
     async def _answer_from_cache(
