@@ -258,3 +258,13 @@ def made(labels=None):
         charged=Cost(Fraction(1, 10)),
         query=query_of("user", tuple(labels.column_names), 1.0, Fraction(1, 10**8), k=5),
     )
+
+
+def test_a_filter_of_the_largest_depth_is_read_back():
+    """Each AND in an OR adds two levels of JSON, which is more than some parsers read."""
+    where = Comparison("age", ">=", Constant(Kind.INTEGER, "18"))
+    for n in range(119):
+        where = (And, Or)[n % 2]((where, IsNull("country")))
+    release = made()
+    release = dataclasses.replace(release, query=changed(release.query, where=where))
+    assert decode(document_of(release)).query.request.where == where
