@@ -108,7 +108,7 @@ def serve(folder: Path, port: int) -> None:
             view = service.warehouse.restricted_to(service.grants.catalog_for(account))
             question = read_body(QueryRequest, body)
             select = parse_select(question.sql or "")
-            options = planning_options(question, select.k, settings.defaults, settings.limits)
+            options = planning_options(question.options, select.k, settings.defaults, settings.limits)
             plan = view.plan(select, shared=True, **options)
             found = service.warehouse.engine(select.dataset).head(plan.request)
             rows = [

@@ -14,8 +14,8 @@ from papers.tables import REAL, Tables
 from benchmarks.timing import table
 from discreet.accounting.convert import limit_for
 from discreet.engines.duckdb import DuckDBEngine
-from discreet.head_request import HeadRequest, PrivatelyBounded
-from discreet.mechanisms import Magnitude, PrivateMagnitude, Request
+from discreet.head_request import HeadRequest, SumBounds
+from discreet.mechanisms import Request
 from discreet.mechanisms.sums import UnknownGumbelSums
 from discreet.noise import KeyedBits
 from discreet.values import ExactHead
@@ -71,7 +71,7 @@ def _errors(head: ExactHead, request: Request, epsilon: float) -> tuple[float, f
             true = head.bounded[outcome.positions, -1]
             found += (np.abs(outcome.measured.values - true) / true).tolist()
             clipping = outcome.measured.clipping
-            bounds.append(mechanism.summed.high if clipping is None else clipping.bound)
+            bounds.append(mechanism.summed.most if clipping is None else clipping.bound)
     wanted = RUNS * (request.k or 0)
     if not found:
         return np.inf, 0.0, 0
@@ -87,7 +87,7 @@ def _clipped(head: ExactHead, place: int) -> ExactHead:
 
 def measure(path: Path, high: int) -> tuple[ExactHead, tuple[int, ...]]:
     """Measure the head of a table, with sums at all bounds, and return it with the bounds."""
-    summed = PrivatelyBounded("x", Fraction(0), Fraction(high))
+    summed = SumBounds(Fraction(0), Fraction(high), private=True, column="x")
     return DuckDBEngine(str(path)).head(HeadRequest("who", ("item",), HEAD_LIMIT, summed=summed)), summed.choices
 
 
@@ -99,14 +99,12 @@ def run() -> list[str]:
             head, choices = measure(path, high)
             for k in ITEMS:
                 for epsilon in EPSILONS:
-                    private = PrivateMagnitude(0, high, choices=choices)
+                    private = SumBounds(0, high, private=True)
                     request = Request(k, HEAD_LIMIT, counts=False, summed=private)
                     error, share, bound = _errors(head, request, epsilon)
                     fixed = [
-                        (
-                            *_errors(
-                                _clipped(head, n), Request(k, HEAD_LIMIT, counts=False, summed=Magnitude(0, c)), epsilon
-                            ),
+                        _errors(
+                            _clipped(head, n), Request(k, HEAD_LIMIT, counts=False, summed=SumBounds(0, c)), epsilon
                         )
                         for n, c in enumerate(choices)
                     ]

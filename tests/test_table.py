@@ -28,6 +28,7 @@ from discreet.query.planning import make_plan
 from discreet.query.query import Query
 from discreet.table import Table
 from discreet.values import Cost, exact
+from tests.queries import query_of
 
 from .release.builders import TinyEngine
 
@@ -73,7 +74,7 @@ def test_top_returns_the_largest_in_order(table):
     release = table.top("item", k=3, epsilon=4, bits=_bits())
     assert _found(release) == [("a", 4000), ("b", 3000), ("c", 2000)]
     assert (release.complete, release.ordered, release.mechanism) == (True, True, "unknown-gumbel")
-    assert (release.query.k, release.query.epsilon, release.query.delta) == (3, 4, Fraction(1, 10**8))
+    assert (release.query.k, release.query.options.epsilon, release.query.options.delta) == (3, 4, Fraction(1, 10**8))
     assert release.seconds > 0
     fewer = table.top("item", k=10, epsilon=4, bits=_bits("fewer"))
     assert [label for label, _ in _found(fewer)] == ["a", "b", "c", "d"]
@@ -241,17 +242,17 @@ def test_a_budget_is_charged_for_what_was_returned(table):
     assert budget.held == Cost()
     peel = make_plan(releases[1].query, shared_budget=True).mechanism.epsilon ** 2 / 8
     assert releases[1].charged.rho == Cost(peel * (2 * len(releases[1]) + 1)).rho
-    assert releases[1].query.delta == Fraction(1, 10**10)
-    assert table.top("item", k=2, epsilon=1, delta="1e-9", budget=budget, bits=_bits("d")).query.delta == Fraction(
-        1, 10**9
-    )
+    assert releases[1].query.options.delta == Fraction(1, 10**10)
+    assert table.top(
+        "item", k=2, epsilon=1, delta="1e-9", budget=budget, bits=_bits("d")
+    ).query.options.delta == Fraction(1, 10**9)
 
 
 def test_a_query_beyond_the_budget_is_refused_before_data_is_read():
     """The refused query reads no data, and the remaining budget can be spent."""
     engine, budget = TinyEngine((90_000, 80_000, 1)), discreet.Budget(1, 1e-8)
     table = Table(engine, "user")
-    most = make_plan(Query("user", ("item",), 0.3, budget.delta / 100, k=2), shared_budget=True).worst_cost.rho
+    most = make_plan(query_of("user", ("item",), 0.3, budget.delta / 100, k=2), shared_budget=True).worst_cost.rho
     asked = int(budget.limit.rho / most)
     for n in range(asked):
         table.top("item", k=2, epsilon=0.3, budget=budget, bits=_bits(n))
@@ -374,6 +375,6 @@ def test_the_query_is_kept_with_the_release(table):
     """The bound query: the table's own names, the filter, and what was declared."""
     release = table.where("YEAR = 2020").top("ITEM", k=2, groups_per_user=3, rows_per_user_and_item=2, bits=_bits())
     assert isinstance(release.query, Query)
-    assert (release.query.user, release.query.items, release.query.k) == ("user", ("item",), 2)
+    assert (release.query.request.user, release.query.request.items, release.query.k) == ("user", ("item",), 2)
     assert (release.query.sensitivity.groups_per_user, release.query.sensitivity.rows_per_group) == (3, 2)
     assert release.to_dict()["query"]["filtered"] is True

@@ -186,7 +186,7 @@ def test_listed_items_that_the_filter_excludes_are_left_out(warehouse):
     statement = "SELECT country, kind, COUNT(DISTINCT reader) FROM reads WHERE {} GROUP BY 1, 2"
     release = warehouse.query(statement.format("country <> 'IN' AND NOT country = 'XX' AND age > 5"), epsilon=10)
     assert sorted(shown(release, "country", "kind")) == [("US", "a"), ("US", "b")]
-    assert len(warehouse.plan(statement.format("country = 'IN' OR age > 5")).query.domain) == 6
+    assert len(warehouse.plan(statement.format("country = 'IN' OR age > 5")).query.request.domain) == 6
     with pytest.raises(InputError, match="the filter excludes all items that are listed"):
         warehouse.plan(statement.format("country = 'FR'"))
     table = discreet.scan(pa.table({"u": range(9), "x": [1, 2, 3] * 3}), user="u").where("x >= 2")
@@ -262,7 +262,7 @@ def test_a_plan_reads_no_rows(warehouse, monkeypatch):
     monkeypatch.setattr(engine, "head", None)
     plan = warehouse.plan(TOP)
     assert plan.request.limit == 1000
-    assert plan.query.items == ("article",)
+    assert plan.query.request.items == ("article",)
 
 
 def test_the_head_limit_is_lowered_to_what_the_catalog_allows(warehouse):
@@ -340,7 +340,7 @@ def test_a_view_shares_the_engines_and_answers_of_its_warehouse(warehouse):
         assert view.engine("reads") is warehouse.engine("reads")
         asked = "SELECT country, COUNT(DISTINCT reader) FROM reads GROUP BY country"
         assert view.query(asked, key=KEY).to_arrow() == warehouse.query(asked, key=KEY).to_arrow()
-        assert view.plan(asked).query.domain is warehouse.plan(asked).query.domain
+        assert view.plan(asked).query.request.domain is warehouse.plan(asked).query.request.domain
     assert len(warehouse.query(TOP)) == 3
 
 
@@ -543,7 +543,7 @@ def test_everything_else_is_the_total_minus_what_is_shown(visits):
     found = visits.sql(sql.replace("visitor", "reader"), epsilon=2)
     rows = found.table.to_pylist()
     assert [len(rows), rows[-1]["city"], len(found.releases)] == [11, "everything else", 2]
-    (released,) = (each.counts[0] for each in found.releases.values() if not each.query.items)
+    (released,) = (each.counts[0] for each in found.releases.values() if not each.query.request.items)
     assert sum(row["n"] for row in rows) == released
     assert rows[-1]["error"] ** 2 > 10 * rows[0]["error"] ** 2
 

@@ -10,14 +10,14 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from discreet.query.planning import make_plan
-from discreet.query.query import Query
+from discreet.table import table_query
 from discreet.values import ExactHead
 from papers.experiment import Experiment, trial_bits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from discreet.query.query import MechanismChoice
+    from discreet.values import MechanismChoice
     from papers.experiment import Row, Setting
 
 NAME = "parameters-accuracy"
@@ -39,7 +39,9 @@ def measure(_: Setting, cell: Row) -> list[Row]:
     found: Row = dict(cell)
     queries: tuple[tuple[str, int | None, MechanismChoice], ...] = (("top", K, "gumbel"), ("release", None, "pcr"))
     for kind, k, mechanism in queries:
-        plan = make_plan(Query("user", ("item",), float(cell["epsilon"] or 0), DELTA, k=k, mechanism=mechanism))
+        plan = make_plan(
+            table_query("user", "item", k, epsilon=float(cell["epsilon"] or 0), delta=DELTA, mechanism=mechanism)
+        )
         head = ExactHead(counts[: plan.mechanism.head_limit + 1], plan.mechanism.head_limit)
         items, errors = [], []
         for trial in range(int(cell["trials"] or 0)):

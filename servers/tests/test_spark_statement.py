@@ -11,7 +11,7 @@ import pytest
 
 from discreet.engines.spark import SparkStatement, column_of
 from discreet.engines.sql import NumberType
-from discreet.head_request import And, Comparison, Constant, HeadRequest, IsNull, Kind, Membership, Not, Or, Summed
+from discreet.head_request import And, Comparison, Constant, HeadRequest, IsNull, Kind, Membership, Not, Or, SumBounds
 
 HOSTILE = "x` OR ? ${y} -- '\""
 COLUMNS = {
@@ -70,7 +70,7 @@ def test_the_items_a_user_keeps_are_ordered_by_a_digest_of_canonical_text():
 
 def test_sums_are_clipped_per_user_in_whole_units():
     """Sums are in decimals of 38 digits, which cannot overflow."""
-    written = statement("day", summed=Summed("price", Fraction(-1, 2), Fraction(7), 2)).write()
+    written = statement("day", summed=SumBounds(Fraction(-1, 2), Fraction(7), 2, column="price")).write()
     assert "CAST(CAST(`price` AS DECIMAL(20, 2)) * CAST(100 AS DECIMAL(3, 0)) AS DECIMAL(38, 0)) AS x" in written
     assert "sum(greatest(least(coalesce(s, 0), 700), -50))" in written
 

@@ -14,7 +14,7 @@ import pytest
 
 from discreet.engines.trino import TrinoEngine
 from discreet.errors import EngineError, InexactHead
-from discreet.head_request import Comparison, Constant, HeadRequest, IsNull, Kind, Membership, Not, Summed
+from discreet.head_request import Comparison, Constant, HeadRequest, IsNull, Kind, Membership, Not, SumBounds
 from discreet.testing.engines import EngineSuite, reference_head, rows_of
 from servers import trino as trino_server
 from servers.tests.proxies import Proxy
@@ -234,7 +234,7 @@ def test_sums_of_the_largest_values_do_not_overflow(loaded, url):
     """A user's sum of a thousand extreme int64 values is clipped without overflow."""
     most = 2**63 - 1
     table = pa.table({"who": [1] * 1000 + [2] * 1000, "item": ["a"] * 2000, "x": [most] * 1000 + [-most] * 1000})
-    summed = Summed("x", Fraction(-5), Fraction(2**62))
+    summed = SumBounds(Fraction(-5), Fraction(2**62), column="x")
     with loaded(table) as name, contextlib.closing(TrinoEngine(url, table=name)) as engine:
         assert rows_of(engine, HeadRequest("who", ("item",), 5, summed=summed)) == [(("a",), 2, 2**62 - 5)]
 

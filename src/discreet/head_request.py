@@ -115,40 +115,43 @@ MOST_CHOICES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Summed:
-    """A column of exact numbers to be summed, first for each user and item, then over users.
+class SumBounds:
+    """The bounds of one user's sum of a column for one item; users' sums are clipped to them and then added up.
 
     Args:
-        column: the column to sum; missing values add 0.
-        low: lower bound on one user's sum for one item; smaller sums are raised to it. A multiple of 10^-scale.
-        high: upper bound on one user's sum for one item; larger sums are lowered to it. A multiple of 10^-scale.
-        scale: digits after the decimal point of the column; sums are whole multiples of 10^-scale.
+        low: smaller sums are raised to it. A multiple of 10^-scale.
+        high: larger sums are lowered to it. A multiple of 10^-scale.
+        scale: digits after the decimal point of the column; sums are whole multiples of 10^-scale, the unit.
+        private: True to choose the upper bound privately from `choices`; *low* is 0 then.
+        column: the column to sum, whose missing values add 0; mechanisms do not read it.
     """
 
-    column: str
-    low: Fraction
-    high: Fraction
+    low: Fraction | int
+    high: Fraction | int
     scale: int = 0
+    private: bool = False
+    column: str = ""
 
     @property
-    def digits(self) -> tuple[int, int]:
+    def units(self) -> tuple[int, int]:
         """The bounds in units of the column's last digit."""
         return int(self.low * 10**self.scale), int(self.high * 10**self.scale)
 
     @property
-    def choices(self) -> tuple[int, ...]:
-        """The upper bounds to choose from privately, ascending, in units of the last digit; empty if *high* is used."""
-        return ()
-
-
-@dataclass(frozen=True, slots=True)
-class PrivatelyBounded(Summed):
-    """A column to sum with an upper bound chosen privately from `choices`; *low* is 0."""
+    def most(self) -> int:
+        """C: the most by which adding or removing one user moves a sum, in units of the column's last digit."""
+        low, high = self.units
+        return max(-low, high)
 
     @property
     def choices(self) -> tuple[int, ...]:
-        """The declared upper bound and its halves, rounded up: `MOST_CHOICES`, or fewer if 1 is reached."""
-        found = [self.digits[1]]
+        """The upper bounds to choose from privately, ascending, in units of the last digit; empty if *high* is used.
+
+        They are *high* and its halves, rounded up: `MOST_CHOICES`, or fewer if 1 is reached.
+        """
+        if not self.private:
+            return ()
+        found = [self.units[1]]
         while found[-1] > 1 and len(found) < MOST_CHOICES:
             found.append(-(-found[-1] // 2))
         return tuple(reversed(found))
@@ -202,7 +205,7 @@ class HeadRequest:
         groups_per_user: the number of random items of each user to keep, or None to keep all.
         domain: the items listed in advance, an Arrow table with the item columns; items without rows count 0.
         keep_missing: True to count rows without a label under a missing label; otherwise they are left out.
-        summed: a column to sum in addition to the counts, or None.
+        summed: a column to sum in addition to the counts, with its bounds, or None.
         derived: computed columns that the items or the filter use.
     """
 
@@ -214,7 +217,7 @@ class HeadRequest:
     groups_per_user: int | None = None
     domain: Any = None
     keep_missing: bool = False
-    summed: Summed | None = None
+    summed: SumBounds | None = None
     derived: tuple[Derived, ...] = ()
 
     @property

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 import warnings
 from collections.abc import Iterable
-from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from discreet.catalog.domains import listed_items
 from discreet.engines.base import RequestQueue
 from discreet.engines.opening import open_engine
 from discreet.errors import InputError
-from discreet.head_request import And
+from discreet.head_request import And, HeadRequest
 from discreet.noise import Bits, KeyedBits, SystemBits
 from discreet.query.planning import bind, make_plan
 from discreet.query.predicates import bind_where, find_column
-from discreet.query.query import MechanismChoice, Query
+from discreet.query.query import Query, QueryOptions
 from discreet.query.sql import parse_where
 from discreet.release import NoiseKey, Release, answer
-from discreet.release.answer import delta_of
-from discreet.values import Sensitivity, exact
+from discreet.release.answer import default_delta
+from discreet.values import Sensitivity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,8 +27,8 @@ if TYPE_CHECKING:
     from discreet.budget import Budget
     from discreet.engines.base import Engine
     from discreet.head_request import Predicate
-    from discreet.mechanisms import NoiseName
     from discreet.query.planning import Plan
+    from discreet.query.query import Exact, Options
 
 
 def scan(source: Any, *, user: str, table: str | None = None) -> Table:  # noqa: ANN401 - paths and frames of four libraries
@@ -101,32 +99,20 @@ class Table:
         item: str | Sequence[str],
         k: int = 10,
         *,
-        epsilon: float = 1.0,
-        delta: float | str | Fraction | None = None,
-        counts: bool = True,
-        mechanism: MechanismChoice | None = None,
-        noise: NoiseName | None = None,
         groups_per_user: int | None = None,
         rows_per_user_and_item: int = 1,
         domain: Any = None,  # noqa: ANN401 - a list, or an Arrow table
-        head_limit: int | None = None,
         budget: Budget | None = None,
         bits: Bits | NoiseKey | None = None,
         force: bool = False,
         progress: Callable[[float], None] | None = None,
+        **options: Unpack[Options],
     ) -> Release:
         """Release the k items with the most users, in order, with counts; fewer if the noise hides the others.
 
         Args:
             item: the column that names the item, or several columns that name it together.
             k: the largest number of items, at least 1.
-            epsilon: at least 1e-6; above 100 only if forced.
-            delta: at least 1e-20; choose it far below one over the number of users. Text such as "1e-8" is taken
-                exactly. By default 1e-8, or a hundredth of the budget's delta.
-            counts: False for labels only, which leaves more of epsilon for finding them.
-            mechanism: "gumbel", "laplace", "head", "two-round" or "stable" (a set, without counts); "auto" or None
-                to choose by k and the other arguments.
-            noise: "gaussian" or "laplace" counts; by default the one with the smaller standard error.
             groups_per_user: a bound on the items of one user. It is enforced by keeping that many random items of each
                 user, not trusted; it makes counts smaller and noise smaller.
             rows_per_user_and_item: 1 counts distinct users; a larger number counts rows, at most that many per user
@@ -134,80 +120,53 @@ class Table:
             domain: all possible items, listed in advance: a list of labels (tuples for several columns), an Arrow
                 table, or a path of a CSV or Parquet file with the item columns. Listed items without rows have a count
                 of 0.
-            head_limit: the number of items to read from the engine, at least k; by default max(10 k, 1000).
             budget: the budget to charge (pay what you get); without one, the guarantee is for this query alone.
             bits: source of randomness: by default the operating system; a `KeyedBits`, or a `NoiseKey` for
                 consistent noise.
             force: True to allow epsilon above 100.
             progress: called with the finished share of the counting.
+            **options: epsilon, at least 1e-6 and by default 1. delta, at least 1e-20, by default 1e-8 or a hundredth of
+                the budget's: choose it far below one over the number of users; text such as "1e-8" is taken exactly.
+                counts=False for labels only, which leaves more of epsilon for finding them. mechanism: "gumbel",
+                "laplace", "head", "two-round" or "stable" (a set, without counts); "auto" or None to choose by k and
+                the other arguments. noise: "gaussian" or "laplace" counts; by default the one with the smaller standard
+                error. head_limit: the number of items to read from the engine, at least k; by default max(10 k, 1000).
 
         Raises:
             InputError: the query is not allowed; the message says what is allowed.
             BudgetExceeded: the budget cannot cover the worst case; nothing was read.
             EngineError: the engine failed; the budget is charged the worst case if data was being read.
         """
-        query = table_query(
-            self._user,
-            item,
-            k=k,
-            epsilon=epsilon,
-            delta=delta_of(delta, budget),
-            counts=counts,
-            mechanism=mechanism,
-            noise=noise,
-            groups_per_user=groups_per_user,
-            rows_per_user_and_item=rows_per_user_and_item,
-            domain=domain,
-            head_limit=head_limit,
-        )
+        bounds = Sensitivity(groups_per_user, rows_per_user_and_item)
+        query = table_query(self._user, item, k, bounds, domain, self._where, default_delta(budget), **options)
         return self._answer(query, budget, bits, force, progress)
 
     def release(
         self,
         item: str | Sequence[str],
         *,
-        epsilon: float = 1.0,
-        delta: float | str | Fraction | None = None,
-        relative_error: float | str | Fraction = Fraction(1, 10),
-        counts: bool = True,
-        mechanism: MechanismChoice | None = None,
-        noise: NoiseName | None = None,
         groups_per_user: int | None = None,
         rows_per_user_and_item: int = 1,
         domain: Any = None,  # noqa: ANN401 - a list, or an Arrow table
-        head_limit: int | None = None,
         budget: Budget | None = None,
         bits: Bits | NoiseKey | None = None,
         force: bool = False,
         progress: Callable[[float], None] | None = None,
+        **options: Unpack[Options],
     ) -> Release:
         """Release as many accurate counts as the guarantee allows, the largest first.
 
         Args:
-            relative_error: the relative error that most counts should stay within, above 0 and below 1; it scales the
-                noise.
-            mechanism: "auto", "head", "two-round", "pcr" or "laplace"; by default laplace with *groups_per_user* or
-                *domain*, otherwise auto on engines that can query user-item pairs, and head on the others.
             domain: as in `top`; every listed item is released with a count.
-            head_limit: the number of items to read from the engine; by default 10,000.
+            **options: as in `top`, and relative_error: the relative error that most counts should stay within, above 0
+                and below 1; it scales the noise. mechanism: "auto", "head", "two-round", "pcr" or "laplace"; by default
+                laplace with *groups_per_user* or *domain*, otherwise auto on engines that can query user-item pairs,
+                and head on the others. head_limit is 10,000 by default.
 
         Other arguments, and errors, are those of `top`.
         """
-        query = table_query(
-            self._user,
-            item,
-            k=None,
-            epsilon=epsilon,
-            delta=delta_of(delta, budget),
-            relative_error=relative_error,
-            counts=counts,
-            mechanism=mechanism,
-            noise=noise,
-            groups_per_user=groups_per_user,
-            rows_per_user_and_item=rows_per_user_and_item,
-            domain=domain,
-            head_limit=head_limit,
-        )
+        bounds = Sensitivity(groups_per_user, rows_per_user_and_item)
+        query = table_query(self._user, item, None, bounds, domain, self._where, default_delta(budget), **options)
         return self._answer(query, budget, bits, force, progress)
 
     def _answer(
@@ -219,7 +178,7 @@ class Table:
         progress: Callable[[float], None] | None,
     ) -> Release:
         start = time.perf_counter()
-        bound = bind(dataclasses.replace(query, where=self._where), self._engine.columns())
+        bound = bind(query, self._engine.columns())
         plan = make_plan(bound, has_pairs=self._engine.has_pairs, shared_budget=budget is not None, force=force)
         for note in plan.notes:
             warnings.warn(note, stacklevel=3)
@@ -243,18 +202,12 @@ class Table:
 def table_query(
     user: str,
     item: str | Sequence[str],
-    *,
     k: int | None,
-    epsilon: float,
-    delta: float | str | Fraction,
-    relative_error: float | str | Fraction = Fraction(1, 10),
-    counts: bool = True,
-    mechanism: MechanismChoice | None = None,
-    noise: NoiseName | None = None,
-    groups_per_user: int | None = None,
-    rows_per_user_and_item: int = 1,
+    bounds: Sensitivity = Sensitivity(),
     domain: Any = None,  # noqa: ANN401 - as in `Table.top`
-    head_limit: int | None = None,
+    where: Predicate | None = None,
+    default_delta: Exact = "1e-8",
+    **options: Unpack[Options],
 ) -> Query:
     """Return the `Query` of a table, not yet bound to its columns; parameters as in `Table.top` and `Table.release`.
 
@@ -267,17 +220,6 @@ def table_query(
     items = (item,) if isinstance(item, str) else tuple(item)
     if not items:
         raise InputError("at least one item column is needed")
-    return Query(
-        user,
-        items,
-        epsilon,
-        exact(delta, "delta"),
-        k=k,
-        sensitivity=Sensitivity(groups_per_user, rows_per_user_and_item),
-        head_limit=head_limit,
-        counts=counts,
-        noise=noise,
-        mechanism=mechanism,
-        relative_error=exact(relative_error, "the relative error"),
-        domain=None if domain is None else listed_items(domain, items),
-    )
+    listed = None if domain is None else listed_items(domain, items)
+    request = HeadRequest(user, items, 0, where, bounds.rows_per_group, bounds.groups_per_user, listed)
+    return Query(request, QueryOptions.of(options, delta=default_delta), k)

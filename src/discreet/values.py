@@ -10,13 +10,18 @@ import math
 import operator
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from discreet.errors import InputError, InvariantViolated, UnfitData
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+MechanismChoice: TypeAlias = Literal["auto", "gumbel", "laplace", "stable", "head", "two-round", "pcr"]
+"""The names by which a query chooses its mechanism."""
+
+NoiseName: TypeAlias = Literal["gaussian", "laplace"]
 
 RHO_QUANTUM = Fraction(1, 10**18)
 """Costs are whole multiples of this much rho."""

@@ -9,9 +9,8 @@ import os
 import time
 import warnings
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from discreet.catalog.engine_pool import EnginePool, open_dataset
 from discreet.catalog.loader import load_catalog
@@ -21,14 +20,15 @@ from discreet.errors import DiscreetError, InputError, SQLError
 from discreet.head_request import Kind
 from discreet.mechanisms import KnownLaplace
 from discreet.noise import SystemBits
+from discreet.query.json import from_dict
 from discreet.query.planning import columns_named, make_plan, resolve
 from discreet.query.pricing import PerUnit
-from discreet.query.query import Select
-from discreet.query.query_json import from_dict
+from discreet.query.query import QueryOptions, Select
 from discreet.query.sql import parse_select
 from discreet.query.statement import split_statement
 from discreet.release import NoiseKey, Release, answer
-from discreet.release.answer import delta_of
+from discreet.release.answer import default_delta
+from discreet.release.files import require
 from discreet.release.postprocess import (
     answer_table,
     answer_types,
@@ -38,8 +38,7 @@ from discreet.release.postprocess import (
     explain,
     schema_table,
 )
-from discreet.release.result import require
-from discreet.values import Cost, exact
+from discreet.values import Cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -50,10 +49,9 @@ if TYPE_CHECKING:
 
     from discreet.budget import Budget
     from discreet.engines.base import Engine, Reader, RequestQueue
-    from discreet.mechanisms import NoiseName
     from discreet.noise import Bits
     from discreet.query.planning import Plan
-    from discreet.query.query import MechanismChoice, Query
+    from discreet.query.query import Options, Query
     from discreet.query.statement import Leaf, Statement
 
 
@@ -111,39 +109,32 @@ class Warehouse:
         self,
         query: str | Mapping[str, Any] | Select,
         *,
-        epsilon: float | None = None,
-        delta: float | str | Fraction | None = None,
         per: PerUnit | None = None,
-        relative_error: float | str | Fraction = Fraction(1, 10),
-        counts: bool = True,
-        mechanism: MechanismChoice | None = None,
-        noise: NoiseName | None = None,
-        head_limit: int | None = None,
         budget: Budget | None = None,
         key: bytes | None = None,
         force: bool = False,
         progress: Callable[[float], None] | None = None,
+        **options: Unpack[Options],
     ) -> Release:
         """Release private counts, sums or averages.
 
         Args:
             query: a SELECT, see `discreet.query.sql`; or its JSON form as a mapping, or `discreet.Select`.
                 With LIMIT k, a top k; without, as many accurate counts as possible; without GROUP BY, one total.
-            epsilon: at least 1e-6; above 100 only if forced; by default 1.
-            delta: at least 1e-20; choose it far below one over the number of users. Text such as "1e-8" is taken
-                exactly. By default 1e-8, or a hundredth of the budget's delta.
             per: the price of a unit of information and of a call, as in LinkedIn's budgets, in place of epsilon and
                 delta.
-            relative_error: the relative error that most counts should stay within, for queries without k.
-            counts: False for labels only.
-            mechanism: name of the mechanism; by default chosen by the query and the catalog.
-            noise: "gaussian" or "laplace"; by default the one with the smaller standard error.
-            head_limit: the number of items to read from the engine, at least k.
             budget: the budget to charge (pay what you get); without one, the guarantee is for this query alone.
             key: a secret of 32 bytes or more for consistent noise: the same query of the same version of the data
                 gets the same answer, on every engine. The catalog must declare the version of the data.
             force: True to allow epsilon above 100.
             progress: called with the finished share of the counting; an exception from it stops the engine.
+            **options: epsilon, at least 1e-6 and by default 1. delta, at least 1e-20, by default 1e-8 or a hundredth of
+                the budget's: choose it far below one over the number of users; text such as "1e-8" is taken exactly.
+                Or epsilon_per and information: the price of a unit, and the most units of a query without k.
+                relative_error: the relative error that most counts should stay within, for queries without k.
+                counts=False for labels only. mechanism: its name; by default chosen by the query and the catalog.
+                noise: "gaussian" or "laplace"; by default the one with the smaller standard error. head_limit: the
+                number of items to read from the engine, at least k.
 
         Raises:
             InputError: the query is not allowed; the message says what is allowed.
@@ -153,19 +144,7 @@ class Warehouse:
         """
         start = time.perf_counter()
         select = _read(query)
-        plan = self.plan(
-            select,
-            epsilon=epsilon,
-            delta=delta,
-            per=per,
-            relative_error=relative_error,
-            counts=counts,
-            mechanism=mechanism,
-            noise=noise,
-            head_limit=head_limit,
-            budget=budget,
-            force=force,
-        )
+        plan = self.plan(select, per=per, budget=budget, force=force, **options)
         for note in plan.notes:
             warnings.warn(note, stacklevel=2)
         version, bits = (None, SystemBits()) if key is None else self._keyed(select.dataset, plan, key)
@@ -179,17 +158,11 @@ class Warehouse:
         self,
         query: str | Mapping[str, Any] | Select,
         *,
-        epsilon: float | None = None,
-        delta: float | str | Fraction | None = None,
         per: PerUnit | None = None,
-        relative_error: float | str | Fraction = Fraction(1, 10),
-        counts: bool = True,
-        mechanism: MechanismChoice | None = None,
-        noise: NoiseName | None = None,
-        head_limit: int | None = None,
         budget: Budget | None = None,
         shared: bool = False,
         force: bool = False,
+        **options: Unpack[Options],
     ) -> Plan:
         """Return the plan of a query with its worst cost; no row is read. Parameters as in `query`.
 
@@ -202,39 +175,27 @@ class Warehouse:
         select = _read(query)
         name = self.catalog.find(select.dataset)
         dataset = self.catalog.datasets[name]
-        _check_price(per, epsilon, delta)
+        if not isinstance(per, PerUnit | None):
+            raise InputError("a price per unit is a discreet.query.pricing.PerUnit")
         resolved = resolve(
             select,
             dataset,
-            epsilon=1.0 if epsilon is None else epsilon,
-            delta=exact(delta_of(delta, budget), "delta"),
+            QueryOptions.of(options, delta=default_delta(budget), per=per),
             scales=self._scales(name, select),
             domain=self._open.domain(name, columns_named(select.items, dataset)),
-            head_limit=head_limit,
-            mechanism=mechanism,
-            noise=noise,
-            relative_error=exact(relative_error, "the relative error"),
-            counts=counts,
         )
         has_pairs = self._open.has_pairs(name)
-        return make_plan(
-            resolved, has_pairs=has_pairs, shared_budget=shared or budget is not None, force=force, per=per
-        )
+        return make_plan(resolved, has_pairs=has_pairs, shared_budget=shared or budget is not None, force=force)
 
     def sql(
         self,
         text: str,
         *,
-        epsilon: float | None = None,
-        delta: float | str | Fraction | None = None,
         per: PerUnit | None = None,
-        relative_error: float | str | Fraction = Fraction(1, 10),
-        mechanism: MechanismChoice | None = None,
-        noise: NoiseName | None = None,
-        head_limit: int | None = None,
         budget: Budget | None = None,
         key: bytes | None = None,
         force: bool = False,
+        **options: Unpack[Options],
     ) -> Answers:
         """Answer a whole statement: each SELECT directly over a dataset is a query; the rest is computed for free.
 
@@ -247,8 +208,7 @@ class Warehouse:
             BudgetExceeded: the budget cannot cover the worst cases together; nothing was read.
             EngineError: as in `query`.
         """
-        priced: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "per": per, "relative_error": relative_error}
-        priced |= {"mechanism": mechanism, "noise": noise, "head_limit": head_limit, "budget": budget, "force": force}
+        priced: dict[str, Any] = {"per": per, "budget": budget, "force": force, **options}
         answered = self.answer_queries(text, check_outer, key=key, **priced)
         if answered.statement.explain:
             return Answers(explain(answered.statement, answered.plans).table, {})
@@ -269,6 +229,8 @@ class Warehouse:
             check: `discreet.release.postprocess.check_outer`, or a function that calls it in another process.
             priced: options of `query`. Others, and errors, as `sql`.
         """
+        if not priced.get("counts", True):
+            raise InputError("statements compute with counts; leave counts out")
         statement = self.split(text)
         leaves = {leaf.name: leaf for leaf in statement.leaves if leaf.select is not None}
         plans = {}
@@ -534,13 +496,6 @@ class _View(Warehouse):
 
     def close(self) -> None:
         """Do nothing: another `Warehouse` owns the engines."""
-
-
-def _check_price(per: object, *others: object) -> None:
-    if not isinstance(per, PerUnit | None):
-        raise InputError("a price per unit is a discreet.query.pricing.PerUnit")
-    if per is not None and others != (None, None):
-        raise InputError("a query has a price per unit, or an epsilon and a delta, not both")
 
 
 def _read(query: str | Mapping[str, Any] | Select) -> Select:

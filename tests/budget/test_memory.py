@@ -16,8 +16,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from discreet.budget import Budget
 from discreet.errors import BudgetExceeded, InputError, InvariantViolated
 from discreet.query.planning import make_plan
-from discreet.query.query import Query
 from discreet.values import Cost
+from tests.queries import query_of
 
 RHO, DELTA = Fraction(1, 10**18), Fraction(1, 10**27)
 
@@ -31,7 +31,7 @@ def _state(budget):
 
 
 def _plan(epsilon, delta, k=10):
-    return make_plan(Query("user", ("item",), epsilon, Fraction(delta), k=k), shared_budget=True)
+    return make_plan(query_of("user", ("item",), epsilon, Fraction(delta), k=k), shared_budget=True)
 
 
 @pytest.mark.parametrize(("epsilon", "rho"), [(0.5, 0.0043708), (1, 0.0164684), (4, 0.2240203), (8, 0.7888512)])

@@ -16,7 +16,7 @@ from discreet.catalog.fields import OwnerQuery
 from discreet.catalog.loader import load_catalog
 from discreet.catalog.model import Clip, LabelFile, Schedule
 from discreet.errors import InputError
-from discreet.head_request import Kind, Summed
+from discreet.head_request import Kind, SumBounds
 
 FULL = """
 [engines.warehouse]
@@ -133,8 +133,8 @@ columns.article = {{ type = "text", group = true }}
 def test_a_sum_has_the_bounds_as_they_are_written(load):
     """A bound of 0.25 is exactly a quarter, and whole bounds are valid for every scale."""
     dataset = load(FULL).datasets["engagements"]
-    assert dataset.summed("minutes") == Summed("minutes", Fraction(-5), Fraction(60), 0)
-    assert dataset.summed("price", 2) == Summed("price", Fraction(0), Fraction(1, 4), 2)
+    assert dataset.summed("minutes") == SumBounds(Fraction(-5), Fraction(60), 0, column="minutes")
+    assert dataset.summed("price", 2) == SumBounds(Fraction(0), Fraction(1, 4), 2, column="price")
     tenth = load(FULL.replace("0.25", "0.1")).datasets["engagements"]
     assert tenth.summed("price", 1).high == Fraction(1, 10)
 

@@ -21,7 +21,7 @@ from discreet.errors import (
     InputError,
     UnfitData,
 )
-from discreet.head_request import HeadRequest, Kind, PrivatelyBounded
+from discreet.head_request import HeadRequest, Kind, SumBounds
 from tests.catalog.fakes import FakeEngine, catalog_of
 
 COLUMNS = {"u": Kind.TEXT, "a": Kind.TEXT, "b": Kind.TEXT, "price": Kind.DECIMAL}
@@ -216,7 +216,7 @@ def test_an_engine_without_private_bounds_is_refused_before_the_start():
     """I3: the check precedes the start, so that nothing is charged for an engine that cannot read several bounds."""
     engine = VersionedReader(Engine(), "d", lambda: True)
     with pytest.raises(InputError, match="choose the bound of 'b' privately; declare its sum without private_bound"):
-        engine.check(replace(REQUEST, summed=PrivatelyBounded("b", Fraction(0), Fraction(8))))
+        engine.check(replace(REQUEST, summed=SumBounds(Fraction(0), Fraction(8), private=True, column="b")))
 
 
 def test_a_version_that_fails_after_the_head_is_not_an_unreachable_engine(opened):

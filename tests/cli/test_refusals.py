@@ -31,7 +31,10 @@ CASES = [
     (["--head-limit", "0"], "the head limit must be from 1 to 10,000,000, not 0"),
     (["--groups-per-user", "0"], "groups per user must be at least 1"),
     (["--rows-per-user-and-item", "0"], "rows per user and item must be from 1"),
-    (["--mechanism", "magic"], "there is no mechanism 'magic'; choose from"),
+    (
+        ["--mechanism", "magic"],
+        "'magic' is not one of 'auto', 'gumbel', 'laplace', 'stable', 'head', ",
+    ),
     (["--mechanism", "pcr"], "the pcr mechanism releases as many counts as it can"),
     (["--mechanism", "laplace"], "needs a bound on the items of one user"),
     (["--mechanism", "stable"], "returns a set without counts"),

@@ -27,7 +27,7 @@ from discreet.head_request import (
     Membership,
     Not,
     Period,
-    Summed,
+    SumBounds,
 )
 from discreet.query.predicates import bind_where
 from discreet.query.sql import parse_where
@@ -189,7 +189,7 @@ def test_columns_of_other_types_can_only_be_missing(database):
                 HeadRequest("who", (name,), 1, domain=pa.table({name: ["1"]})),
                 HeadRequest("who", (), 1, Comparison(name, "=", constant)),
                 HeadRequest("who", (), 1, Not(Membership(name, (constant,)))),
-                HeadRequest("who", (), 1, summed=Summed(name, Fraction(0), Fraction(1))),
+                HeadRequest("who", (), 1, summed=SumBounds(Fraction(0), Fraction(1), column=name)),
             ]
             for request in refused:
                 for ask in (engine.check, engine.head):
@@ -215,7 +215,7 @@ def test_a_column_that_is_missing_is_named(database):
             HeadRequest("woh", ("item",), 1),
             HeadRequest("who", ("tiem",), 1),
             HeadRequest("who", (), 1, IsNull("tiem")),
-            HeadRequest("who", (), 1, summed=Summed("tiem", Fraction(0), Fraction(1))),
+            HeadRequest("who", (), 1, summed=SumBounds(Fraction(0), Fraction(1), column="tiem")),
             HeadRequest("who", ("start",), 1, derived=(Derived("start", "tiem", 7),)),
         ):
             with pytest.raises(UnknownColumn, match="did you mean"):
@@ -296,7 +296,7 @@ def test_only_numbers_that_cannot_overflow_are_summed(tmp_path, head, type_):
     with duckdb.connect(str(path)) as connection:
         connection.execute(f"CREATE TABLE t AS SELECT 1 AS user, 'a' AS item, CAST(0 AS {type_}) AS x")
     with pytest.raises(InputError, match="column 'x' cannot be summed"):
-        head(path, summed=Summed("x", Fraction(0), Fraction(1)))
+        head(path, summed=SumBounds(Fraction(0), Fraction(1), column="x"))
 
 
 @pytest.mark.parametrize(
@@ -311,15 +311,17 @@ def test_sums_of_extreme_values_do_not_overflow(tmp_path, head, type_, extreme):
             f"CREATE TABLE t AS SELECT range AS user, 'a' AS item, CAST('{extreme}' AS {type_}) AS x FROM range(9)"
         )
     scale = len(str(extreme).partition(".")[2])
-    assert head(path, summed=Summed("x", Fraction(0), Fraction(1, 10**scale), scale)) == [(("a",), 9, 9)]
+    assert head(path, summed=SumBounds(Fraction(0), Fraction(1, 10**scale), scale, column="x")) == [(("a",), 9, 9)]
 
 
 def test_sums_too_large_for_the_result_saturate(head):
     """Sums saturate at 2^62, so that no single user decides whether there is an answer."""
     table = pa.table({"user": range(5), "item": ["a"] * 5, "x": [2**63 - 1] * 5})
     for rows, total in ((1, 2**61), (2, 2**62), (5, 2**62)):
-        assert head(table.slice(0, rows), summed=Summed("x", Fraction(0), Fraction(2**61))) == [(("a",), rows, total)]
-        negative = Summed("x", Fraction(-(2**62)), Fraction(-(2**61)))
+        assert head(table.slice(0, rows), summed=SumBounds(Fraction(0), Fraction(2**61), column="x")) == [
+            (("a",), rows, total)
+        ]
+        negative = SumBounds(Fraction(-(2**62)), Fraction(-(2**61)), column="x")
         assert head(table.slice(0, rows), summed=negative) == [(("a",), rows, -total)]
 
 

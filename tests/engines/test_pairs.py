@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from discreet.engines.duckdb import DuckDBEngine
 from discreet.errors import EngineTimeout, InexactHead, InputError
-from discreet.head_request import HeadRequest, Summed
+from discreet.head_request import HeadRequest, SumBounds
 from discreet.testing.engines import check_pair_queries, predicates, reference_pairs, tables
 from discreet.testing.pairs import ArrayPairs
 
@@ -142,7 +142,7 @@ def test_clipped_weights_never_exceed_the_bound(engine):
         HeadRequest("user", ("item",), 1, rows_per_group=2),
         HeadRequest("user", ("item",), 1, groups_per_user=2),
         HeadRequest("user", ("item",), 1, domain=pa.table({"item": ["a"]})),
-        HeadRequest("user", ("item",), 1, summed=Summed("user", 0, 1)),
+        HeadRequest("user", ("item",), 1, summed=SumBounds(0, 1, column="user")),
         HeadRequest("user", (), 1),
     ],
 )

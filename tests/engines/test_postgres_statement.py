@@ -13,7 +13,7 @@ pytest.importorskip("psycopg")
 from discreet.engines.postgres import PostgresEngine, PostgresStatement, arrow_type
 from discreet.engines.sql import Column, NumberType
 from discreet.errors import InputError
-from discreet.head_request import And, Comparison, Constant, HeadRequest, IsNull, Kind, Membership, Not, Or, Summed
+from discreet.head_request import And, Comparison, Constant, HeadRequest, IsNull, Kind, Membership, Not, Or, SumBounds
 
 _CENTS = NumberType("numeric(9,2)", Fraction(-999999999, 100), Fraction(999999999, 100), 2)
 _COLUMNS = {
@@ -55,7 +55,7 @@ def test_one_total_has_no_labels():
 
 def test_sums_have_no_bounds_before_they_are_clipped():
     """Sums are in units of the last digit, and NaN adds nothing."""
-    summed = Summed("price", Fraction(-1, 2), Fraction(7), 2)
+    summed = SumBounds(Fraction(-1, 2), Fraction(7), 2, column="price")
     assert _statement("size", summed=summed, keep_missing=True).write() == (
         "SELECT i0, CAST(coalesce(sum(least(c, 1)), 0) AS BIGINT) AS n, "
         "CAST(greatest(least(coalesce(sum(greatest(least(coalesce(s, 0), 700), -50)), 0), 4611686018427387904), "

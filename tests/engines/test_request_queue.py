@@ -13,9 +13,9 @@ from discreet.engines.base import RequestQueue
 from discreet.errors import EngineBusy
 from discreet.noise import SystemBits
 from discreet.query.planning import make_plan
-from discreet.query.query import Query
 from discreet.release import answer
 from discreet.values import Cost
+from tests.queries import query_of
 from tests.release.builders import TinyEngine
 
 
@@ -100,7 +100,7 @@ def test_waiting_has_a_deadline():
 def test_a_query_that_ends_while_it_waits_costs_nothing(progress):
     """I3: neither the engine nor the budget is used, since no data was queried."""
     budget, engine, queue = Budget(5, 1e-8), TinyEngine(), RequestQueue(1, 0.01 if progress is None else None)
-    plan = make_plan(Query("user", ("item",), 4.0, Fraction(1, 10**9), k=3), shared_budget=True)
+    plan = make_plan(query_of("user", ("item",), 4.0, Fraction(1, 10**9), k=3), shared_budget=True)
     calls = []
 
     def later(share):

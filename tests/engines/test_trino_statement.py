@@ -13,7 +13,7 @@ pytest.importorskip("trino")
 
 from discreet.engines.trino import TrinoEngine, TrinoStatement, arrow_table, column_of
 from discreet.errors import InputError
-from discreet.head_request import And, Comparison, Constant, HeadRequest, IsNull, Kind, Membership, Not, Or, Summed
+from discreet.head_request import And, Comparison, Constant, HeadRequest, IsNull, Kind, Membership, Not, Or, SumBounds
 
 _TYPES = {
     "who": "uuid",
@@ -52,7 +52,7 @@ def test_distinct_users_are_counted():
 
 def test_sums_of_users_are_clipped_in_whole_units():
     """Sums have a type that cannot overflow, and rows without a label are kept if requested."""
-    summed = Summed("price", Fraction(-1, 2), Fraction(7), 2)
+    summed = SumBounds(Fraction(-1, 2), Fraction(7), 2, column="price")
     assert _statement("at", summed=summed, keep_missing=True) == (
         "SELECT i0, CAST(coalesce(sum(least(c, 1)), 0) AS BIGINT) AS n, "
         "CAST(greatest(least(coalesce(sum(greatest(least(coalesce(s, 0), 700), -50)), 0), 4611686018427387904), "

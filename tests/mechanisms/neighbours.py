@@ -19,7 +19,8 @@ from discreet.values import ExactHead
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 
-    from discreet.mechanisms import Magnitude, Mechanism, UnknownLaplace
+    from discreet.head_request import SumBounds
+    from discreet.mechanisms import Mechanism, UnknownLaplace
     from discreet.mechanisms.sums import ListedSums, RankedSums
 
 Counts = tuple[int, ...]
@@ -46,10 +47,11 @@ def neighbours(counts: Counts, tau: int = 1, groups: int | None = None) -> Itera
             yield tuple(c + a for c, a in zip(counts, added, strict=True))
 
 
-def users(labels: int, summed: Magnitude, tau: int = 1, groups: int | None = None) -> Iterator[tuple[Counts, Counts]]:
+def users(labels: int, summed: SumBounds, tau: int = 1, groups: int | None = None) -> Iterator[tuple[Counts, Counts]]:
     """Return all possible users: what one adds to each count, up to *tau*, and to the sum of each owned item."""
     absent = [(0, 0)]
-    present = itertools.product(range(1, tau + 1), range(summed.low, summed.high + 1))
+    low, high = summed.units
+    present = itertools.product(range(1, tau + 1), range(low, high + 1))
     for user in itertools.product([*absent, *present], repeat=labels):
         if 0 < sum(count > 0 for count, _ in user) <= (groups or labels):
             counts, sums = zip(*user, strict=True)
@@ -116,7 +118,7 @@ def sums_delta_of(
     mechanism: RankedSums | ListedSums,
     epsilon: float,
     start: Iterator[Counts],
-    summed: Magnitude,
+    summed: SumBounds,
     groups: int | None = None,
     *,
     known_domain: bool = False,

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from discreet.mechanisms import Magnitude, Request, UnknownGumbel
+from discreet.head_request import SumBounds
+from discreet.mechanisms import Request, UnknownGumbel
 from discreet.mechanisms.sums import UnknownGumbelSums
 from discreet.noise import KeyedBits, SystemBits
 from discreet.testing.mechanisms import MechanismSuite
@@ -122,7 +123,7 @@ DEFECTS = {
 
 def fails(mechanism, name) -> bool:
     """Return True if *mechanism* fails a test of the suite for any of the test's parameters."""
-    summed = Magnitude(0, 9) if issubclass(mechanism, UnknownGumbelSums) else None
+    summed = SumBounds(0, 9) if issubclass(mechanism, UnknownGumbelSums) else None
     suite = type("Suite", (MechanismSuite,), {"mechanism": mechanism, "request": Request(3, 6, summed=summed)})()
     test = getattr(suite, f"test_{name}")
     marks = [mark for mark in getattr(test, "pytestmark", []) if mark.name == "parametrize"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from discreet.head_request import SumBounds
 from discreet.mechanisms import (
     CountRelease,
     KnownGumbel,
     KnownLaplace,
-    Magnitude,
     Request,
     SelectVerify,
     TopStable,
@@ -166,53 +166,53 @@ class TestKnownLaplaceSums(MechanismSuite):
     """Counts and sums of a whole domain."""
 
     mechanism, limit = KnownLaplaceSums, LOSSLESS
-    request = Request(None, 6, TWO_ITEMS, known_domain=True, summed=Magnitude(0, 40))
+    request = Request(None, 6, TWO_ITEMS, known_domain=True, summed=SumBounds(0, 40))
 
 
 class TestKnownLaplaceAverages(MechanismSuite):
     """Averages of the items with the largest counts; Laplace noise."""
 
     mechanism, limit = KnownLaplaceSums, LOSSLESS
-    request = Request(3, 6, noise="laplace", known_domain=True, summed=Magnitude(-5, 2, average=True))
+    request = Request(3, 6, noise="laplace", known_domain=True, summed=SumBounds(-5, 2), average=True)
 
 
 class TestKnownGumbelSums(MechanismSuite):
     """Sums without counts, of rows that were counted up to three."""
 
     mechanism, limit = KnownGumbelSums, LOSSLESS
-    request = Request(3, 6, Sensitivity(None, 3), counts=False, known_domain=True, summed=Magnitude(-7, -2))
+    request = Request(3, 6, Sensitivity(None, 3), counts=False, known_domain=True, summed=SumBounds(-7, -2))
 
 
 class TestUnknownLaplaceSums(MechanismSuite):
     """Sums of all items above the threshold; a user may have more items than the head."""
 
     mechanism = UnknownLaplaceSums
-    request = Request(None, 6, Sensitivity(9), noise="laplace", summed=Magnitude(-1, 1))
+    request = Request(None, 6, Sensitivity(9), noise="laplace", summed=SumBounds(-1, 1))
 
 
 class TestUnknownGumbelSums(MechanismSuite):
     """Top k with counts and sums, where a user has at most two of them."""
 
     mechanism = UnknownGumbelSums
-    request = Request(3, 6, TWO_ITEMS, summed=Magnitude(0, 2**31))
+    request = Request(3, 6, TWO_ITEMS, summed=SumBounds(0, 2**31))
 
 
 class TestUnknownGumbelAverages(MechanismSuite):
     """Averages; every user adds about the same."""
 
     mechanism = UnknownGumbelSums
-    request = Request(4, 4, noise="laplace", summed=Magnitude(99, 101, average=True))
+    request = Request(4, 4, noise="laplace", summed=SumBounds(99, 101), average=True)
 
 
 class TestListedSums(MechanismSuite):
     """The sums of a whole domain without counts."""
 
     mechanism, limit = ListedSums, LOSSLESS
-    request = Request(None, 6, counts=False, known_domain=True, summed=Magnitude(-3, 40))
+    request = Request(None, 6, counts=False, known_domain=True, summed=SumBounds(-3, 40))
 
 
 class TestOneTotal(MechanismSuite):
     """A domain of one item, whose name is known."""
 
     mechanism, limit = ListedSums, LOSSLESS
-    request = Request(None, 1, TWO_ITEMS, counts=False, noise="laplace", known_domain=True, summed=Magnitude(1, 3))
+    request = Request(None, 1, TWO_ITEMS, counts=False, noise="laplace", known_domain=True, summed=SumBounds(1, 3))

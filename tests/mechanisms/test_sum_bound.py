@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from discreet.errors import InvariantViolated
-from discreet.mechanisms import KnownGumbel, Magnitude, PrivateMagnitude, Request, UnknownGumbel, sums
+from discreet.head_request import SumBounds
+from discreet.mechanisms import KnownGumbel, Request, UnknownGumbel, check_bounds, sums
 from discreet.mechanisms.sums import CHOICE_PRICE, BoundChoice, KnownGumbelSums, ListedSums, UnknownGumbelSums
 from discreet.noise import KeyedBits
 from discreet.values import SHARE_UNIT, Cost, ExactHead, Outcome, Sensitivity
 
 CHOICES = (1, 2, 4, 7)
-SUMMED = PrivateMagnitude(0, 7, choices=CHOICES)
+SUMMED = SumBounds(0, 7, private=True)
 ITEMS = 3
 VALUES = [None, 0, 3, 7, 9]
 """What a user may have of an item: nothing, or a sum; 9 is above the declared bound."""
@@ -211,7 +212,7 @@ def test_a_generous_bound_is_made_tight_and_the_share_above_it_is_reported():
     """Of a declared bound 5,000 times too wide the chosen one keeps most of the sums; the interval holds its share."""
     choices = tuple(2**n for n in range(18))
     head = _head(_population(np.random.default_rng(3)), choices)
-    mechanism = ListedSums(5, PrivateMagnitude(0, 2**17, choices=choices), 3, Fraction(2**17 * 20))
+    mechanism = ListedSums(5, SumBounds(0, 2**17, private=True), 3, Fraction(2**17 * 20))
     above = head.shares[::-1].cumsum()[::-1] / head.shares.sum()
     within = 0
     for run in range(300):
@@ -228,8 +229,8 @@ def test_averages_stay_within_the_chosen_bound():
     """Values and intervals of averages are those of the clipped mean."""
     choices = tuple(2**n for n in range(18))
     head = _head(_population(np.random.default_rng(4)), choices)
-    summed = PrivateMagnitude(0, 2**17, average=True, choices=choices)
-    mechanism = KnownGumbelSums(KnownGumbel(3, 5, Fraction(1, 10), 1, "gaussian"), summed, 3)
+    summed = SumBounds(0, 2**17, private=True)
+    mechanism = KnownGumbelSums(KnownGumbel(3, 5, Fraction(1, 10), 1, "gaussian"), summed, 3, average=True)
     measured = mechanism.release(head, KeyedBits(b"k" * 32, "test")).measured
     assert measured.name == "average"
     assert (measured.high <= measured.clipping.bound).all()
@@ -240,8 +241,7 @@ def test_a_head_without_sums_at_several_bounds_is_refused():
     head = ExactHead(np.array([1]), 1, None, np.array([1]))
     with pytest.raises(InvariantViolated, match="lower bounds"):
         ListedSums(1, SUMMED, 1, Fraction(7)).release(head, KeyedBits(b"k" * 32, "test"))
-    for magnitude in ((-1, 7, False, (7,)), (0, 7, False, ()), (0, 7, False, (6,))):
-        with pytest.raises(InvariantViolated, match="between 0 and"):
-            PrivateMagnitude(*magnitude)
-    assert Magnitude(0, 7) != SUMMED
+    with pytest.raises(InvariantViolated, match="between 0 and"):
+        check_bounds(SumBounds(-1, 7, private=True))
+    assert SumBounds(0, 7) != SUMMED
     assert BoundChoice(SUMMED, 1, Fraction(2), "gaussian").cost().rho == Fraction(1, 8) * CHOICE_PRICE

@@ -12,14 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from discreet.errors import InputError, InvariantViolated, UnfitData
+from discreet.head_request import SumBounds
 from discreet.mechanisms import (
     CountRelease,
     KnownGumbel,
     KnownLaplace,
-    Magnitude,
     Request,
     TopStable,
     UnknownGumbel,
+    check_bounds,
     summing,
 )
 from discreet.mechanisms.base import noise_of
@@ -38,7 +39,7 @@ from discreet.values import LARGEST_COUNT, RHO_QUANTUM, Cost, ExactHead, Sensiti
 HALF, DELTA = Fraction(1, 2), Fraction(1, 1000)
 LIMIT = Cost(Fraction(84375, 10**4), Fraction(3, 10**9))
 """3,000 units of epsilon = .15."""
-SUMMED = Magnitude(-7, 5)
+SUMMED = SumBounds(-7, 5)
 SECRET = b"a secret for sums and averages.."
 
 
@@ -102,7 +103,7 @@ def test_other_sums_are_charged_whole():
     [
         (UnknownGumbelSums, asked(1000, 3000), 3000, 1000),
         (UnknownGumbelSums, asked(1500, 3000, counts=False), 3000, 1500),
-        (UnknownGumbelSums, asked(1000, 3000, summed=Magnitude(1, 9, average=True)), 3000, 1000),
+        (UnknownGumbelSums, asked(1000, 3000, summed=SumBounds(1, 9), average=True), 3000, 1000),
         (UnknownGumbelSums, asked(1000, 3000, groups=7, tau=3, optimise_cutoff=True), 2008, 7),
         (KnownGumbelSums, asked(100, 40, known_domain=True), 240, 40),
         (KnownGumbelSums, asked(30, 40, counts=False, known_domain=True), 60, 30),
@@ -198,7 +199,7 @@ def test_no_limit_is_exceeded(rho, k, groups, counts, noise):
 # What is refused.
 
 
-@pytest.mark.parametrize("summed", [Magnitude(0, 2**31), Magnitude(-(2**31), 0), Magnitude(-(2**31), 2**31)])
+@pytest.mark.parametrize("summed", [SumBounds(0, 2**31), SumBounds(-(2**31), 0), SumBounds(-(2**31), 2**31)])
 def test_the_widest_noise_beside_the_largest_sums_stays_in_range(summed):
     """Sums of 2^62 with the widest noise do not overflow, nor do their intervals."""
     epsilon = Fraction(1, 2**8)
@@ -228,7 +229,7 @@ def test_the_widest_noise_beside_the_largest_sums_stays_in_range(summed):
 def test_bounds_outside_their_range_are_refused(low, high, message):
     """Bounds are in units of the last digit, so that two billion users fit into 64 bits."""
     with pytest.raises(InputError, match=message):
-        Magnitude(low, high)
+        check_bounds(SumBounds(low, high))
 
 
 @pytest.mark.parametrize(
@@ -236,7 +237,7 @@ def test_bounds_outside_their_range_are_refused(low, high, message):
 )
 def test_a_user_moves_a_sum_by_the_larger_bound(low, high, most):
     """A user who has the item adds an amount within the bounds, and any other user adds nothing."""
-    assert Magnitude(low, high).most == most == max(abs(x) for x in (0, low, high))
+    assert SumBounds(low, high).most == most == max(abs(x) for x in (0, low, high))
 
 
 @pytest.mark.parametrize("sums", [[LARGEST_COUNT + 1], [-LARGEST_COUNT - 1], [-(2**63)], [2**63 - 1]])
@@ -248,7 +249,7 @@ def test_a_head_with_sums_beyond_the_range_is_refused(sums):
     assert ExactHead(np.array([3, 3]), 1, None, np.array([LARGEST_COUNT, -LARGEST_COUNT])).limit == 1
 
 
-AVERAGE = Magnitude(0, 9, average=True)
+AVERAGE = {"summed": SumBounds(0, 9), "average": True}
 
 
 @pytest.mark.parametrize(
@@ -256,8 +257,8 @@ AVERAGE = Magnitude(0, 9, average=True)
     [
         (UnknownGumbelSums, asked(summed=None), "bounds for what one user adds"),
         (ListedSums, asked(None, counts=False, known_domain=True, summed=None), "bounds for what one user adds"),
-        (UnknownGumbelSums, asked(summed=AVERAGE, counts=False), "it needs counts"),
-        (KnownLaplaceSums, asked(None, known_domain=True, tau=2, summed=AVERAGE), "users must be counted, not rows"),
+        (UnknownGumbelSums, asked(**AVERAGE, counts=False), "it needs counts"),
+        (KnownLaplaceSums, asked(None, known_domain=True, tau=2, **AVERAGE), "users must be counted, not rows"),
         (UnknownGumbelSums, asked(None), "how many items"),
         (UnknownLaplaceSums, asked(), "groups_per_user"),
         (KnownGumbelSums, asked(), "needs the domain"),
@@ -314,4 +315,6 @@ def test_sums_that_the_engine_did_not_return_are_a_bug():
             mechanism.release(ExactHead(np.array([2, 1]), 3), bits)
     assert bits.drawn == {}
     with pytest.raises(InvariantViolated, match="without a count"):
-        UnknownGumbelSums(ranking, AVERAGE, 2).release(ExactHead(np.array([2, 1]), 3, None, np.array([2, 1])), bits)
+        UnknownGumbelSums(ranking, SUMMED, 2, average=True).release(
+            ExactHead(np.array([2, 1]), 3, None, np.array([2, 1])), bits
+        )

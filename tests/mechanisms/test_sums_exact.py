@@ -10,7 +10,8 @@ import pytest
 
 from discreet.accounting.convert import delta_tight
 from discreet.errors import InputError
-from discreet.mechanisms import KnownGumbel, KnownLaplace, Magnitude, UnknownGumbel, UnknownLaplace
+from discreet.head_request import SumBounds
+from discreet.mechanisms import KnownGumbel, KnownLaplace, UnknownGumbel, UnknownLaplace
 from discreet.mechanisms.base import noise_of
 from discreet.mechanisms.sums import (
     KnownGumbelSums,
@@ -28,7 +29,7 @@ from .neighbours import LEEWAY, capped, histograms, named, shapes, sums_delta_of
 pytestmark = pytest.mark.exact
 
 HALF, TWENTIETH, TINY = Fraction(1, 2), Fraction(1, 20), Fraction(1, 10**6)
-BOUNDS = [Magnitude(-1, 2), Magnitude(-3, 1), Magnitude(2, 3)]
+BOUNDS = [SumBounds(-1, 2), SumBounds(-3, 1), SumBounds(2, 3)]
 
 
 @pytest.mark.parametrize("summed", BOUNDS)
@@ -123,7 +124,7 @@ def test_sums_of_known_domains_are_private(summed):
 @pytest.mark.parametrize(("all_of_them", "accepted"), [(False, True), (True, False)])
 def test_the_sum_of_the_one_that_is_returned_costs_one_sum(all_of_them, accepted):
     """KnownLap with k = 1 and a user with both items: noisy counts and the winner's sum; both sums cost more."""
-    mechanism = KnownLaplaceSums(KnownLaplace(1, 2, 2, Fraction(2), 1, "laplace"), Magnitude(-1, 2), 1, "laplace")
+    mechanism = KnownLaplaceSums(KnownLaplace(1, 2, 2, Fraction(2), 1, "laplace"), SumBounds(-1, 2), 1, "laplace")
     assert mechanism.direct_epsilon() == Fraction(3, 2)
     z = np.arange(-90, 100)
     counted = noise_of("laplace", Fraction(2))
@@ -149,7 +150,7 @@ class NoiseForCounts(KnownGumbelSums):
         return noise_of(self.noise, self.ranking.value_scale(self.ranking.rows_per_group))
 
 
-class Upwards(Magnitude):
+class Upwards(SumBounds):
     """A planted defect: only the upper bound is considered."""
 
     @property
@@ -170,7 +171,7 @@ class Free(KnownGumbelSums):
         return self.ranking.worst_cost()
 
 
-RANKING, SUMMED = KnownGumbel(1, 2, Fraction(1), 1, None), Magnitude(-2, 1)
+RANKING, SUMMED = KnownGumbel(1, 2, Fraction(1), 1, None), SumBounds(-2, 1)
 SOUND = KnownGumbelSums(RANKING, SUMMED, 1, "laplace")
 DEFECTS = [
     (SOUND, SOUND, True),
@@ -234,10 +235,10 @@ def test_sums_divergence_equals_brute_force_over_all_values(known):
     scale = Fraction(1, 2) * 2
     if known:
         ranking = KnownGumbel(1, 2, Fraction(2), 1, "laplace")
-        mechanism = KnownGumbelSums(ranking, Magnitude(-1, 2), 1, "laplace")
+        mechanism = KnownGumbelSums(ranking, SumBounds(-1, 2), 1, "laplace")
     else:
         ranking = UnknownGumbel(1, 1, Fraction(2), HALF, 1, "laplace")
-        mechanism = UnknownGumbelSums(ranking, Magnitude(-1, 2), 1, "laplace")
+        mechanism = UnknownGumbelSums(ranking, SumBounds(-1, 2), 1, "laplace")
     heads = [
         head_of(counts, ranking.head_limit, known_domain=known, sums=sums)
         for counts, sums in (({"a": 3, "b": 0}, {"a": 4, "b": 0}), ({"a": 4, "b": 1}, {"a": 6, "b": -1}))
@@ -263,9 +264,9 @@ def test_sums_divergence_equals_brute_force_over_all_values(known):
 
 def test_all_possible_users_are_enumerated():
     """Three labels, two values and absence: 26 users; of two labels only, 18; with up to two rows, 124."""
-    assert len(set(users(3, Magnitude(1, 2)))) == 26
-    assert len(set(users(3, Magnitude(1, 2), groups=2))) == 18
-    assert len(set(users(3, Magnitude(-1, 0), tau=2))) == 124
+    assert len(set(users(3, SumBounds(1, 2)))) == 26
+    assert len(set(users(3, SumBounds(1, 2), groups=2))) == 18
+    assert len(set(users(3, SumBounds(-1, 0), tau=2))) == 124
 
 
 def test_releases_that_cannot_be_audited_are_refused():

@@ -9,7 +9,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from discreet.mechanisms import KnownLaplace, Magnitude, UnknownGumbel, UnknownLaplace
+from discreet.head_request import SumBounds
+from discreet.mechanisms import KnownLaplace, UnknownGumbel, UnknownLaplace
 from discreet.mechanisms.base import noise_of
 from discreet.mechanisms.sums import KnownLaplaceSums, ListedSums, UnknownGumbelSums, UnknownLaplaceSums
 from discreet.noise import KeyedBits
@@ -51,7 +52,7 @@ def errors(labels, outcome):
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 def test_sums_get_noise_of_their_own(noise):
     """Labels are those without sums, and the first label's sum has its own noise, for any count."""
-    mechanism = UnknownGumbelSums(UnknownGumbel(2, 3, HALF, TWENTIETH, 1, noise), Magnitude(-2, 3), 2, noise)
+    mechanism = UnknownGumbelSums(UnknownGumbel(2, 3, HALF, TWENTIETH, 1, noise), SumBounds(-2, 3), 2, noise)
     head = head_of(COUNTS, 3, sums=SUMS)
     outcomes = sample(mechanism, head, 2500, SECRETS[0], errors)
     exact = {}
@@ -68,7 +69,7 @@ def test_sums_get_noise_of_their_own(noise):
 
 def test_sums_of_a_listed_domain_come_in_the_order_of_their_noisy_values():
     """The largest noisy sum is first, and noise is independent."""
-    mechanism = ListedSums(3, Magnitude(-4, 2), 3, Fraction(5), "laplace")
+    mechanism = ListedSums(3, SumBounds(-4, 2), 3, Fraction(5), "laplace")
     head = head_of({"a": 9, "b": 5, "c": 0}, 3, known_domain=True, sums={"a": -3, "b": 5, "c": 0})
 
     def view(labels, outcome):
@@ -86,7 +87,7 @@ def test_sums_of_a_listed_domain_come_in_the_order_of_their_noisy_values():
 
 def test_equal_noisy_sums_come_in_random_order():
     """The order is not that of the head, which is by counts: of three sums each is first equally often."""
-    mechanism = ListedSums(3, Magnitude(-4, 2), 3, Fraction(1, 50), "laplace")
+    mechanism = ListedSums(3, SumBounds(-4, 2), 3, Fraction(1, 50), "laplace")
     head = head_of({"a": 9, "b": 5, "c": 0}, 3, known_domain=True, sums=dict.fromkeys("abc", 4))
     first = sample(mechanism, head, 600, SECRETS[0], lambda labels, outcome: labels[outcome.positions[0]])
     assert fit(first, dict.fromkeys("abc", 1 / 3)) > SURE
@@ -95,7 +96,7 @@ def test_equal_noisy_sums_come_in_random_order():
 def missed(mechanism, counts, sums, runs):
     """Return the mean share of released values whose interval misses the truth, its standard error, and their count."""
     head = ExactHead(np.array(counts), mechanism.head_limit, None, np.array(sums))
-    truth = np.array(sums) / np.array(counts) if mechanism.summed.average else np.array(sums)
+    truth = np.array(sums) / np.array(counts) if mechanism.average else np.array(sums)
     shares, released = [], 0
     for run in range(runs):
         outcome = mechanism.release(head, KeyedBits(SECRETS[0], run))
@@ -111,7 +112,7 @@ def test_sums_are_covered(noise):
     """Fresh noise: 5 % of the intervals miss, whether noisy counts or a race selected the items."""
     counts = [3_000 - 20 * i for i in range(25)]
     sums = [(-1) ** i * 7 * n for i, n in enumerate(counts)]
-    summed = Magnitude(-9, 9)
+    summed = SumBounds(-9, 9)
     for mechanism in (
         UnknownGumbelSums(UnknownGumbel(20, 25, HALF, TWENTIETH, 1, noise), summed, 20, noise),
         KnownLaplaceSums(KnownLaplace(5, 25, 2, Fraction(8), 1, noise), summed, 2, noise),
@@ -125,12 +126,12 @@ def test_sums_are_covered(noise):
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 def test_averages_are_covered(noise):
     """At least 95 %, for small and large counts compared with their noise; the intervals can miss."""
-    summed = Magnitude(-20, 60, average=True)
+    summed = SumBounds(-20, 60)
     counts = [2_000, 900, 300, 100, 60, 40] + [30] * 24
     sums = [n * (-15, 50, 3)[i % 3] for i, n in enumerate(counts)]
     for mechanism in (
-        UnknownGumbelSums(UnknownGumbel(20, 29, Fraction(1), TWENTIETH, 1, noise), summed, 20, noise),
-        KnownLaplaceSums(KnownLaplace(None, 30, 2, Fraction(8), 1, noise), summed, 2, noise),
+        UnknownGumbelSums(UnknownGumbel(20, 29, Fraction(1), TWENTIETH, 1, noise), summed, 20, noise, average=True),
+        KnownLaplaceSums(KnownLaplace(None, 30, 2, Fraction(8), 1, noise), summed, 2, noise, average=True),
     ):
         share, error, released = missed(mechanism, counts, sums, 150)
         assert released >= 600
@@ -150,16 +151,17 @@ def test_averages_of_items_that_were_selected_by_their_noise_are_covered():
 
     They would not be if the counts' intervals were left out.
     """
-    summed, sound = Magnitude(0, 90, average=True), KnownLaplace(5, 200, 1, Fraction(10))
-    share, error, released = missed(KnownLaplaceSums(sound, summed, 1), [50] * 200, [50 * 90] * 200, 300)
+    summed, sound = SumBounds(0, 90), KnownLaplace(5, 200, 1, Fraction(10))
+    share, error, released = missed(KnownLaplaceSums(sound, summed, 1, average=True), [50] * 200, [50 * 90] * 200, 300)
     assert released == 1500
     assert share <= 0.05 + 3 * error
     wrong = IgnoresCountNoise(5, 200, 1, Fraction(10))
-    share, error, _ = missed(KnownLaplaceSums(wrong, summed, 1), [50] * 200, [50 * 90] * 200, 300)
+    share, error, _ = missed(KnownLaplaceSums(wrong, summed, 1, average=True), [50] * 200, [50 * 90] * 200, 300)
     assert share > 0.05 + 5 * error
     unknown = UnknownLaplace(None, 200, 1, Fraction(10), TWENTIETH)
     users = unknown.margin() - 12
-    share, error, released = missed(UnknownLaplaceSums(unknown, summed, 1), [users] * 200, [users * 90] * 200, 300)
+    mechanism = UnknownLaplaceSums(unknown, summed, 1, average=True)
+    share, error, released = missed(mechanism, [users] * 200, [users * 90] * 200, 300)
     assert released > 300
     assert share <= 0.05 + 3 * error
 
@@ -175,7 +177,7 @@ class NoiseForCounts(ListedSums):
 @pytest.mark.parametrize(("kind", "seen"), [(ListedSums, False), (NoiseForCounts, True)])
 def test_sampled_totals_are_private(kind, seen):
     """One user who adds -3 or is absent: samples are 1-DP, and with the noise of counts they are not."""
-    mechanism = kind(1, Magnitude(-3, 1), 1, Fraction(3), "laplace")
+    mechanism = kind(1, SumBounds(-3, 1), 1, Fraction(3), "laplace")
     assert mechanism.direct_epsilon() == 1
     sides = [
         sample(

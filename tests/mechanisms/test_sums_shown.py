@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from discreet.accounting.convert import limit_for
-from discreet.mechanisms import KnownLaplace, Magnitude, Request, UnknownLaplace, summing
+from discreet.head_request import SumBounds
+from discreet.mechanisms import KnownLaplace, Request, UnknownLaplace, summing
 from discreet.mechanisms.sums import Estimates, KnownLaplaceSums, UnknownLaplaceSums, averages, measured_sums
 from discreet.noise import DiscreteLaplace, KeyedBits
 from discreet.query.planning import choose
@@ -51,7 +52,7 @@ bounds = st.tuples(st.integers(-9, 9), st.integers(0, 9)).filter(any)
 @given(numbers, bounds)
 def test_an_interval_of_an_average_holds_every_quotient_and_no_more(number, bound):
     """It reaches from the least to the greatest quotient, clipped to the bounds, and contains the average."""
-    summed = Magnitude(bound[0], sum(bound), average=True)
+    summed = SumBounds(bound[0], sum(bound))
     found = quotient(*number, summed)
     assert holds_every_quotient(found, *number, summed)
     assert found[1] == min(max(number[0] / max(number[2], 1), summed.low), summed.high)
@@ -59,14 +60,14 @@ def test_an_interval_of_an_average_holds_every_quotient_and_no_more(number, boun
 
 def test_the_check_detects_ignored_negative_sums():
     """The check above can fail: a negative sum is least with the fewest users."""
-    number, summed = (-20, 3, 10, 4), Magnitude(-9, 9)
+    number, summed = (-20, 3, 10, 4), SumBounds(-9, 9)
     assert holds_every_quotient(quotient(*number, summed), *number, summed)
     assert not holds_every_quotient(quotient_of_positive_sums(*number, summed), *number, summed)
 
 
 def test_an_average_by_hand():
     """600 over 20 users is 30; with 60 and 4 around them from 540/24 to 660/16; bounds of 0 to 40 cut the upper end."""
-    summed = Magnitude(0, 40, average=True)
+    summed = SumBounds(0, 40)
     found = averages(Estimates(np.array([600]), 30.0, 60), Estimates(np.array([20]), 2.0, 4), summed)
     assert (found.low[0], found.values[0], found.high[0]) == (22.5, 30.0, 40.0)
     assert found.std_errors[0] == pytest.approx(math.hypot(30, 30 * 2) / 20)
@@ -75,7 +76,7 @@ def test_an_average_by_hand():
 
 def test_an_average_over_no_users_is_within_its_bounds():
     """Noisy counts of 1 and less count as 1; the error is at most the width of the bounds."""
-    summed = Magnitude(-10, 40, average=True)
+    summed = SumBounds(-10, 40)
     sums, counts = Estimates(np.array([7, 90, -90]), 300.0, 600), Estimates(np.array([0, -50, 1]), 5.0, 9)
     found = averages(sums, counts, summed)
     assert found.values.tolist() == [7, 40, -10]
@@ -87,10 +88,10 @@ def test_an_average_over_no_users_is_within_its_bounds():
 @pytest.mark.parametrize(
     ("summed", "low", "high"),
     [
-        (Magnitude(0, 9), [0, 0, 82], [0, 23, 118]),
-        (Magnitude(-9, 9), [-68, -13, 82], [-32, 23, 118]),
-        (Magnitude(-9, 0), [-68, -13, 0], [-32, 0, 0]),
-        (Magnitude(2, 9), [0, 0, 82], [0, 23, 118]),
+        (SumBounds(0, 9), [0, 0, 82], [0, 23, 118]),
+        (SumBounds(-9, 9), [-68, -13, 82], [-32, 23, 118]),
+        (SumBounds(-9, 0), [-68, -13, 0], [-32, 0, 0]),
+        (SumBounds(2, 9), [0, 0, 82], [0, 23, 118]),
     ],
 )
 def test_intervals_of_sums_with_one_sign_end_at_zero(summed, low, high):
@@ -113,8 +114,8 @@ def test_intervals_of_sums_with_one_sign_end_at_zero(summed, low, high):
 )
 def test_averages_use_selected_intervals_of_counts(kind, ranking):
     """If noisy values selected the items, counts have wide intervals at half the miss, and sums plain ones."""
-    summed = Magnitude(0, 100, average=True)
-    mechanism = kind(ranking, summed, 1, "laplace")
+    summed = SumBounds(0, 100)
+    mechanism = kind(ranking, summed, 1, "laplace", average=True)
     counts = np.array([1_000 - 10 * i for i in range(40)])
     outcome = mechanism.release(ExactHead(counts, 40, None, 50 * counts), KeyedBits(SECRET, 0))
     bits = KeyedBits(SECRET, 0)
@@ -129,7 +130,7 @@ def test_averages_use_selected_intervals_of_counts(kind, ranking):
     assert (outcome.high - outcome.counts).tolist() == [plain] * 2  # the ranking says of itself what it does
 
 
-SIXTY, AVERAGE = Magnitude(0, 60), Magnitude(0, 60, average=True)
+SIXTY = SumBounds(0, 60)
 LISTED = {"counts": False, "known_domain": True, "summed": SIXTY}
 
 
@@ -137,12 +138,12 @@ LISTED = {"counts": False, "known_domain": True, "summed": SIXTY}
     ("request_", "name", "sum_error", "count_error"),
     [
         (Request(None, 1, **LISTED), "listed+sum", 85, None),
-        (Request(None, 1, known_domain=True, summed=AVERAGE), "known-laplace+sum", 170, 2.8),
+        (Request(None, 1, known_domain=True, summed=SIXTY, average=True), "known-laplace+sum", 170, 2.8),
         (Request(None, 200, **LISTED), "listed+sum", 4574, None),
         (Request(None, 200, Sensitivity(3), **LISTED), "listed+sum", 255, None),
         (Request(10, 200, **LISTED), "known-gumbel+sum", 1447, None),
         (Request(10, 1000, counts=False, summed=SIXTY), "unknown-gumbel+sum", 1479, None),
-        (Request(10, 1000, summed=AVERAGE), "unknown-gumbel+sum", 1811, 30.2),
+        (Request(10, 1000, summed=SIXTY, average=True), "unknown-gumbel+sum", 1811, 30.2),
         (Request(10, 1000, Sensitivity(3), counts=False, summed=SIXTY), "unknown-laplace+sum", 509, None),
     ],
 )

@@ -11,8 +11,8 @@ from discreet.errors import InputError, UnknownColumn, WhereError
 from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membership, Not, Or
 from discreet.query.planning import bind
 from discreet.query.predicates import bind_where
-from discreet.query.query import Query
 from discreet.query.sql import parse_where
+from tests.queries import changed, query_of
 
 COLUMNS = {
     "User": Kind.TEXT,
@@ -54,7 +54,7 @@ def _bound(text):
 
 
 def _query(user="User", items=("country",), **parts):
-    return Query(user, items, 1.0, Fraction(1, 10**8), **parts)
+    return query_of(user, items, 1.0, Fraction(1, 10**8), **parts)
 
 
 @pytest.mark.parametrize("constant", _CONSTANTS)
@@ -120,7 +120,7 @@ def test_every_column_can_be_tested_for_missing_values():
 def test_names_are_found_exactly_or_else_case_insensitively(name, column):
     """The bound query has the table's spelling."""
     assert _bound(f"{name} IS NULL") == IsNull(column)
-    assert bind(_query("user", (name,)), COLUMNS).items == (column,)
+    assert bind(_query("user", (name,)), COLUMNS).request.items == (column,)
 
 
 def test_a_name_that_matches_two_columns_is_refused():
@@ -146,14 +146,13 @@ def test_an_unknown_name_is_refused_with_the_nearest_known_one(name, nearest):
 def test_binding_changes_names_and_nothing_else():
     """User, items, filter and domain get the table's names, and every other field is kept."""
     query = _query("USER", ("SIZE", "Day"), k=3, where=parse_where("PRICE > 1"), counts=False, head_limit=7)
-    query = Query(
-        **{**{f: getattr(query, f) for f in query.__slots__}, "domain": pa.table({"SIZE": [1, 2, 3], "Day": ["x"] * 3})}
-    )
+    query = changed(query, domain=pa.table({"SIZE": [1, 2, 3], "Day": ["x"] * 3}))
     bound = bind(query, COLUMNS)
-    assert (bound.user, bound.items, bound.where) == ("User", ("size", "day"), _bound("price > 1"))
-    assert bound.domain.column_names == ["size", "day"]
-    changed = {"user", "items", "where", "domain"}
-    assert all(getattr(bound, f) == getattr(query, f) for f in query.__slots__ if f not in changed)
+    request = bound.request
+    assert (request.user, request.items, request.where) == ("User", ("size", "day"), _bound("price > 1"))
+    assert request.domain.column_names == ["size", "day"]
+    named = {"user": "User", "items": ("size", "day"), "where": request.where, "domain": request.domain}
+    assert bound == changed(query, **named)
 
 
 @pytest.mark.parametrize(

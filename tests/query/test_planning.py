@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from fractions import Fraction
 
@@ -26,9 +25,9 @@ from discreet.mechanisms import (
     UnknownLaplace,
 )
 from discreet.query.planning import make_plan
-from discreet.query.query import Query
 from discreet.query.sql import parse_where
 from discreet.values import Sensitivity
+from tests.queries import changed, query_of
 
 DELTA = Fraction(1, 10**8)
 DOMAIN = pa.table({"item": range(40)})
@@ -36,7 +35,7 @@ BOUNDED = Sensitivity(groups_per_user=4)
 
 
 def _query(epsilon=1.0, delta=DELTA, **parts):
-    return Query("user", ("item",), epsilon, delta, **parts)
+    return query_of("user", ("item",), epsilon, delta, **parts)
 
 
 def _epsilon(rho, delta):
@@ -220,7 +219,7 @@ def test_an_epsilon_above_100_must_be_forced():
 def test_an_impossible_query_is_refused(parts, words):
     """The message is one sentence with the allowed values."""
     with pytest.raises(InputError, match=words) as error:
-        make_plan(dataclasses.replace(_query(), **parts))
+        make_plan(changed(_query(), **parts))
     assert "\n" not in str(error.value)
 
 
@@ -284,15 +283,15 @@ def test_a_plan_is_within_the_requested_guarantee_or_refused(query, shared):
         return
     slack = 1 + Fraction(1, 10**6)
     cost, direct = plan.worst_cost, plan.mechanism.direct_epsilon()
-    assert plan.guarantee.epsilon <= query.epsilon * (1 + 1e-9)
-    assert Fraction(plan.guarantee.delta) <= query.delta * slack
+    assert plan.guarantee.epsilon <= query.options.epsilon * (1 + 1e-9)
+    assert Fraction(plan.guarantee.delta) <= query.options.delta * slack
     if shared:
-        assert cost.delta <= query.delta / 2
-        assert _epsilon(cost.rho, query.delta / 2) <= query.epsilon * slack
-    elif direct is None or direct > Fraction(query.epsilon):
-        assert _epsilon(cost.rho, query.delta - cost.delta) <= query.epsilon * slack
+        assert cost.delta <= query.options.delta / 2
+        assert _epsilon(cost.rho, query.options.delta / 2) <= query.options.epsilon * slack
+    elif direct is None or direct > Fraction(query.options.epsilon):
+        assert _epsilon(cost.rho, query.options.delta - cost.delta) <= query.options.epsilon * slack
     else:
-        assert cost.delta <= query.delta
+        assert cost.delta <= query.options.delta
     errors_expected = plan.expectation
     errors = [error for error in (errors_expected.std_error_least, errors_expected.std_error_most) if error is not None]
     assert all(0 < error < math.inf for error in errors)

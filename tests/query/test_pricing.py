@@ -18,13 +18,12 @@ from discreet.accounting.odometer import PrivacyFilter
 from discreet.budget.manager import guarantee, published
 from discreet.budget.model import LINKEDIN, LINKEDIN_CONVERSION, Account, Sliding
 from discreet.errors import InputError
-from discreet.head_request import Summed
+from discreet.head_request import SumBounds
 from discreet.mechanisms import UnknownGumbel
 from discreet.mechanisms.base import noise_of
 from discreet.noise import KeyedBits
 from discreet.query.planning import make_plan
 from discreet.query.pricing import PRESETS, PerUnit, UnitCost
-from discreet.query.query import Query
 from discreet.testing.audit import head_of, moved_noise, renyi
 from discreet.values import Sensitivity
 from tests.mechanisms.neighbours import (
@@ -36,11 +35,12 @@ from tests.mechanisms.neighbours import (
     sums_delta_of,
     values_delta_of,
 )
+from tests.queries import changed, query_of
 
 PER = PRESETS["linkedin"]
 UNIT = Fraction(15, 100) ** 2 / 8
 BOUNDED = Sensitivity(groups_per_user=4)
-SUMMED = Summed("x", Fraction(-1), Fraction(3))
+SUMMED = SumBounds(Fraction(-1), Fraction(3), column="x")
 
 
 def listed(size):
@@ -50,7 +50,7 @@ def listed(size):
 
 def planned(per=PER, **parts):
     """Return the plan of a query with such parts."""
-    return make_plan(Query("user", ("item",), 1.0, Fraction(1, 2), **parts), per=per)
+    return make_plan(query_of(delta=Fraction(1, 2), per=per, **parts))
 
 
 def rows(**parts):
@@ -117,8 +117,8 @@ def test_a_unit_costs_the_same_in_every_query(k, size, groups, tau, counts, nois
         noise = None  # PCR has gaussian counts only
     per = PerUnit(Fraction(digits, 10**7), Fraction(1, 10**9), information)
     parts = {"domain": None if size is None else listed(size), "sensitivity": Sensitivity(groups, tau)}
-    query = Query("user", ("item",), 1.0, Fraction(1, 2), k=k, counts=counts, noise=noise, **parts)
-    plan = make_plan(query, per=per, force=True)
+    query = query_of("user", ("item",), 1.0, Fraction(1, 2), k=k, counts=counts, noise=noise, **parts)
+    plan = make_plan(changed(query, per=per), force=True)
     units = plan.worst_units
     assert plan.worst_cost.within(per.cost(units.information, units.calls))
     assert not plan.worst_cost.within(per.cost(units.information - 1, units.calls))
@@ -273,7 +273,7 @@ def test_the_guarantee_of_a_query_follows_from_its_units():
     plan = planned(k=9)
     expected = guarantee_of(PER.cost(19, 1), 2 * PER.delta_per)
     assert plan.guarantee == expected
-    assert (plan.query.epsilon, float(plan.query.delta)) == (expected.epsilon, expected.delta)
+    assert (plan.query.options.epsilon, float(plan.query.options.delta)) == (expected.epsilon, expected.delta)
     few = planned(k=2, head_limit=2, counts=False)
     assert few.guarantee.epsilon == pytest.approx(0.3)
     assert few.guarantee.delta == pytest.approx(1e-10)
@@ -377,10 +377,10 @@ def test_a_price_is_exact():
 
 def test_too_many_units_are_refused_unless_forced():
     """4,001 units of 0.5 come to an epsilon above 100."""
-    query = Query("user", ("item",), 1.0, Fraction(1, 2), k=2000)
+    query = query_of("user", ("item",), 1.0, Fraction(1, 2), k=2000)
     with pytest.raises(InputError, match="4,001 units come to an epsilon above 100, where nothing is protected"):
-        make_plan(query, per=SMALL)
-    assert make_plan(query, per=SMALL, force=True).worst_units == UnitCost(4001, 1)
+        make_plan(changed(query, per=SMALL))
+    assert make_plan(changed(query, per=SMALL), force=True).worst_units == UnitCost(4001, 1)
 
 
 def test_a_large_delta_is_noted():
@@ -391,5 +391,5 @@ def test_a_large_delta_is_noted():
 
 def test_a_query_with_an_epsilon_and_a_delta_has_no_units():
     """A price of an epsilon and a delta is not in units."""
-    plan = make_plan(Query("user", ("item",), 1.0, Fraction(1, 10**8), k=3))
-    assert plan.per is plan.worst_units is None
+    plan = make_plan(query_of("user", ("item",), 1.0, Fraction(1, 10**8), k=3))
+    assert plan.query.options.per is plan.worst_units is None

@@ -13,9 +13,9 @@ import pytest
 
 from discreet.errors import SQLError, WhereError
 from discreet.head_request import Constant, Kind, Membership
+from discreet.query.json import from_dict
 from discreet.query.parse_tree import DEEPEST, DEEPEST_TREE
 from discreet.query.query import Measure, Select
-from discreet.query.query_json import from_dict
 from discreet.query.sql import parse_select
 from discreet.query.statement import split_statement
 from tests.query.filters import shown

@@ -11,9 +11,9 @@ import pyarrow as pa
 from discreet.accounting.convert import Guarantee
 from discreet.errors import EngineUnreachable, InputError
 from discreet.head_request import Kind
-from discreet.query.query import Query
 from discreet.release import Release
 from discreet.values import Cost, ExactHead
+from tests.queries import query_of
 
 GUARANTEE = Guarantee(1.0, 1e-8, 0.0165)
 
@@ -34,7 +34,7 @@ def release_of(labels, *, counts=True, ordered=True, k=3, **parts):
         mechanism="unknown-gumbel",
         guarantee=GUARANTEE,
         charged=Cost(Fraction(1, 100), Fraction(1, 10**9)),
-        query=Query("user", tuple(table.column_names), 1.0, Fraction(1, 10**8), k=k, counts=counts),
+        query=query_of("user", tuple(table.column_names), 1.0, Fraction(1, 10**8), k=k, counts=counts),
         seconds=0.12345,
     )
     return dataclasses.replace(release, **parts)

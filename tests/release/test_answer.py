@@ -26,11 +26,11 @@ from discreet.errors import (
 from discreet.mechanisms import UnknownGumbel
 from discreet.noise import KeyedBits
 from discreet.query.planning import make_plan
-from discreet.query.query import Query
 from discreet.release import answer
 from discreet.release.keys import RecordedPairs
 from discreet.testing.pairs import ArrayPairs
 from discreet.values import Cost, Sensitivity
+from tests.queries import query_of
 
 from .builders import TinyEngine
 
@@ -40,7 +40,7 @@ def _bits(context="answer"):
 
 
 def _plan(k=3, **parts):
-    return make_plan(Query("user", ("item",), 4.0, Fraction(1, 10**9), k=k, **parts), shared_budget=True)
+    return make_plan(query_of("user", ("item",), 4.0, Fraction(1, 10**9), k=k, **parts), shared_budget=True)
 
 
 def _replaced(plan, release):

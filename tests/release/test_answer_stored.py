@@ -19,7 +19,7 @@ from discreet.budget.model import Account, AdminAction, InFlight, Replay, Settle
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.catalog.loader import load_catalog
 from discreet.errors import EngineError, InputError
-from discreet.head_request import HeadRequest, PrivatelyBounded, Summed
+from discreet.head_request import HeadRequest, SumBounds
 from discreet.noise import SystemBits
 from discreet.release import answer
 from discreet.release.keys import DerivedKeys, fingerprint
@@ -461,8 +461,8 @@ def test_a_fingerprint_covers_all_that_an_engine_returned(head):
     [
         (dataclasses.replace(REQUEST, limit=6), b"", b"k"),
         (dataclasses.replace(REQUEST, domain=pa.table({"a": ["x"]})), b"", b"k"),
-        (dataclasses.replace(REQUEST, summed=Summed("m", Fraction(0), Fraction(1))), b"", b"k"),
-        (dataclasses.replace(REQUEST, summed=PrivatelyBounded("m", Fraction(0), Fraction(1))), b"", b"k"),
+        (dataclasses.replace(REQUEST, summed=SumBounds(Fraction(0), Fraction(1), column="m")), b"", b"k"),
+        (dataclasses.replace(REQUEST, summed=SumBounds(Fraction(0), Fraction(1), private=True, column="m")), b"", b"k"),
         (REQUEST, b"seed", b"k"),
         (REQUEST, b"", b"l"),
     ],

@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from discreet.errors import InputError
-from discreet.release.result import write_atomically
+from discreet.release.files import write_atomically
 
 from .builders import release_of
 

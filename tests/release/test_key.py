@@ -23,7 +23,7 @@ from discreet.head_request import (
     Membership,
     Not,
     Or,
-    Summed,
+    SumBounds,
 )
 from discreet.noise import encode
 from discreet.query.planning import make_plan
@@ -32,23 +32,24 @@ from discreet.query.sql import parse_where
 from discreet.release import NoiseKey, answer, keys
 from discreet.release.keys import release_context
 from discreet.values import Cost, Sensitivity
+from tests.queries import changed, query_of
 
 from .builders import TinyEngine
 
 SECRET = bytes(range(32))
 DOMAIN = pa.table({"item": [1, 2, 3, 4]})
 BOUNDED = Sensitivity(2, 3)
-QUERY = Query("user", ("item",), 1.0, Fraction(1, 10**8), k=3)
+QUERY = query_of("user", ("item",), 1.0, Fraction(1, 10**8), k=3)
 PLANS = {
     "unknown-gumbel": make_plan(QUERY),
-    "unknown-laplace": make_plan(dataclasses.replace(QUERY, sensitivity=BOUNDED)),
-    "known-gumbel": make_plan(dataclasses.replace(QUERY, domain=DOMAIN)),
-    "known-laplace": make_plan(dataclasses.replace(QUERY, domain=DOMAIN, sensitivity=BOUNDED)),
-    "top-stable": make_plan(dataclasses.replace(QUERY, mechanism="stable", counts=False)),
-    "pcr": make_plan(dataclasses.replace(QUERY, k=None, mechanism="pcr")),
-    "head": make_plan(dataclasses.replace(QUERY, k=None, mechanism="head")),
-    "two-round": make_plan(dataclasses.replace(QUERY, k=None, mechanism="two-round")),
-    "auto": make_plan(dataclasses.replace(QUERY, k=None)),
+    "unknown-laplace": make_plan(changed(QUERY, sensitivity=BOUNDED)),
+    "known-gumbel": make_plan(changed(QUERY, domain=DOMAIN)),
+    "known-laplace": make_plan(changed(QUERY, domain=DOMAIN, sensitivity=BOUNDED)),
+    "top-stable": make_plan(changed(QUERY, mechanism="stable", counts=False)),
+    "pcr": make_plan(changed(QUERY, k=None, mechanism="pcr")),
+    "head": make_plan(changed(QUERY, k=None, mechanism="head")),
+    "two-round": make_plan(changed(QUERY, k=None, mechanism="two-round")),
+    "auto": make_plan(changed(QUERY, k=None)),
 }
 
 
@@ -95,8 +96,8 @@ def test_every_parameter_of_every_mechanism_changes_the_context(name):
     seen = {_context(plan)}
     for field in dataclasses.fields(plan.mechanism):
         for other in _others(getattr(plan.mechanism, field.name)):
-            changed = dataclasses.replace(plan, mechanism=dataclasses.replace(plan.mechanism, **{field.name: other}))
-            seen.add(_context(changed))
+            mechanism = dataclasses.replace(plan.mechanism, **{field.name: other})
+            seen.add(_context(dataclasses.replace(plan, mechanism=mechanism)))
     assert len(seen) == 1 + sum(
         len(_others(getattr(plan.mechanism, field.name))) for field in dataclasses.fields(plan.mechanism)
     )
@@ -133,7 +134,7 @@ DOMAINS = [[1], [2], [1, 2], [12], ["1"], [True], [Decimal(1)], [_DATE], [dateti
 C, D = Constant(Kind.TEXT, "c"), Constant(Kind.INTEGER, "4")
 FILTER = And((Or((Comparison("x", "<", D), IsNull("y"))), Not(Membership("z", (C, D))), Not(Comparison("w", "=", C))))
 FULL = make_plan(
-    Query(
+    query_of(
         "user",
         ("item", "other"),
         1.0,
@@ -142,7 +143,7 @@ FULL = make_plan(
         where=FILTER,
         sensitivity=BOUNDED,
         domain=pa.table({"item": [1, 2, 3], "other": ["a", "b", "c"]}),
-        summed=Summed("x", Fraction(0), Fraction(7), 1),
+        summed=SumBounds(Fraction(0), Fraction(7), 1, column="x"),
         derived=(Derived("item", "n", 10), Derived("other", "at", "day")),
     )
 )
@@ -177,14 +178,14 @@ def _changed_fields(request):
 
 def test_every_part_of_the_request_changes_the_context():
     """Every field of the request at any depth: equal noise on other counts would show their difference."""
-    seen, changed = {_context(FULL)}, {"limit"}  # of the mechanism: above
+    seen, fields_changed = {_context(FULL)}, {"limit"}  # of the mechanism: above
     for query in _varied_queries():
         plan = dataclasses.replace(FULL, query=query)
         if fields := _changed_fields(plan.request):
-            changed |= fields
+            fields_changed |= fields
             assert _context(plan) not in seen
             seen.add(_context(plan))
-    assert changed == {field.name for field in dataclasses.fields(HeadRequest)}
+    assert fields_changed == {field.name for field in dataclasses.fields(HeadRequest)}
     assert len(seen) > 60
 
 
@@ -210,7 +211,7 @@ def test_filters_and_domains_that_look_alike_differ(parts):
 
 
 def _asked(**parts):
-    return make_plan(dataclasses.replace(QUERY, k=1, **parts))
+    return make_plan(changed(QUERY, k=1, **parts))
 
 
 def test_table_version_and_software_change_the_context(monkeypatch):

@@ -15,9 +15,10 @@ import pytest
 from matplotlib.figure import Figure
 
 from discreet.errors import InputError
-from discreet.head_request import PrivatelyBounded, Summed
+from discreet.head_request import SumBounds
 from discreet.release.plot import svg_bars
 from discreet.values import Clipping, Measured, Sensitivity
+from tests.queries import changed
 
 from .builders import release_of
 
@@ -53,7 +54,7 @@ def test_a_release_reports_what_was_clipped():
     assert release.clipped is None
     expected = {
         "each user's sum of minutes for an item is clipped to -0.5 to 60": {
-            "summed": Summed("minutes", Fraction(-1, 2), Fraction(60), 1)
+            "summed": SumBounds(Fraction(-1, 2), Fraction(60), 1, column="minutes")
         },
         "at most 3 rows of each user and item are counted; at most 5 items of each user are counted": {
             "sensitivity": Sensitivity(5, 3)
@@ -61,13 +62,13 @@ def test_a_release_reports_what_was_clipped():
     }
     numbers = np.array([1.0])
     chosen = Measured("average", numbers, numbers, numbers, numbers, Clipping(125, 0.0312, 0.0, 0.1))
-    private = {"summed": PrivatelyBounded("minutes", Fraction(0), Fraction(60), 1)}
+    private = {"summed": SumBounds(Fraction(0), Fraction(60), 1, private=True, column="minutes")}
     sentence = (
         "each user's sum of minutes for an item is clipped to 0 to 12.5, which was chosen privately; about 3.12 % of a "
         "user's sums are above that (0 to 10 %)"
     )
     for bounds, parts in [*expected.items(), (sentence, private)]:
-        clipped = dataclasses.replace(release, query=dataclasses.replace(release.query, **parts))
+        clipped = dataclasses.replace(release, query=changed(release.query, **parts))
         if parts is private:
             clipped = dataclasses.replace(clipped, measured=chosen)
             assert clipped.clipping == {"bound": "12.5", "share": 0.0312, "low": 0.0, "high": 0.1}

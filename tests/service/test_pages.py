@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from discreet.budget.errors import StoreUnavailable
-from discreet.query.query_json import from_dict
-from discreet.query.sql import parse_select
+from discreet.query.json import from_dict
+from discreet.query.sql import parse_select, to_sql
 from discreet.service.pages import analyst, charts, text
 from discreet.service.pages.analyst import AnalystPages
 from discreet.service.pages.officer import OfficerPages
@@ -437,6 +437,6 @@ def test_a_link_on_another_site_opens_the_page(service):
 )
 def test_a_query_written_as_sql_is_read_as_the_same_query(sql):
     """The copied text is the query that was answered."""
-    query = parse_select(sql).to_dict()
-    assert parse_select(text.sql_of(query)).to_dict() == query
-    assert from_dict(query).to_dict() == query
+    query = parse_select(sql)
+    assert parse_select(to_sql(query)) == query
+    assert from_dict(query.to_dict()) == query

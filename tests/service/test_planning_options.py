@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from decimal import Decimal
 from fractions import Fraction
 
@@ -11,11 +10,11 @@ import pytest
 from discreet.errors import InputError
 from discreet.query.planning import make_plan
 from discreet.query.pricing import PRESETS, PerUnit
-from discreet.query.query import Query
 from discreet.service.queries import most_that_fits, planning_options
 from discreet.service.settings import Defaults, Limits
 from discreet.values import Cost
 from discreet.wire.queries import QueryRequest
+from tests.queries import changed, query_of
 
 LIMITS = Limits(k_most=100, head_limit_most=2_000, epsilon_most=5.0)
 TOP = "SELECT place, COUNT(DISTINCT guest) FROM visits GROUP BY place LIMIT {}"
@@ -25,7 +24,7 @@ UNITS = Defaults.model_validate({"preset": "linkedin"})
 
 def options_of(defaults=EPSILON, k=10, **fields):
     """Return the options of a top k."""
-    return planning_options(QueryRequest(sql=TOP.format(k), **fields), k, defaults, LIMITS)
+    return planning_options(QueryRequest(sql=TOP.format(k), **fields).options, k, defaults, LIMITS)
 
 
 @pytest.mark.parametrize(
@@ -60,13 +59,13 @@ def test_options_are_those_of_the_query():
         "relative_error": "1/3",
         "head_limit": 1_500,
     }
-    assert options_of(UNITS).keys() == {"counts", "mechanism", "noise", "head_limit", "per"}
+    assert options_of(UNITS).keys() == {"counts", "head_limit", "per"}
 
 
 def test_the_usual_head_limit_is_lowered_to_that_of_the_service():
     """An explicit head limit is not lowered but refused."""
     every = QueryRequest(sql=TOP.format(1).replace(" LIMIT 1", ""))
-    assert planning_options(every, None, EPSILON, LIMITS)["head_limit"] == 2_000
+    assert planning_options(every.options, None, EPSILON, LIMITS)["head_limit"] == 2_000
     with pytest.raises(InputError, match="at most 2,000, not 2,001"):
         options_of(head_limit=2_001)
 
@@ -80,21 +79,21 @@ def test_the_limits_of_the_service_hold(fields, message):
         options_of(**fields)
 
 
-def query_of(k=10):
+def asked(k=10, per=None):
     """Return a query about a table that does not exist."""
-    return Query("guest", ("place",), 2.0, Fraction(1, 10**8), k=k)
+    return query_of("guest", ("place",), 2.0, k=k, per=per)
 
 
 @pytest.mark.parametrize("share", [Fraction(9, 10), Fraction(1, 3), Fraction(1, 1000)])
 def test_the_largest_epsilon_that_fits_nearly_takes_what_is_left(share):
     """It is within a few hundredths of the remaining budget, and never beyond it."""
-    plan = make_plan(query_of(), shared_budget=True)
+    plan = make_plan(asked(), shared_budget=True)
     left = Cost.at_most(plan.worst_cost.rho * share, plan.worst_cost.delta)
     fits = most_that_fits(plan, left)
     assert fits.k is None
 
     def worst(epsilon):
-        return make_plan(dataclasses.replace(query_of(), epsilon=epsilon), shared_budget=True).worst_cost
+        return make_plan(changed(asked(), epsilon=epsilon), shared_budget=True).worst_cost
 
     assert worst(fits.epsilon).within(left)
     assert not worst(fits.epsilon * 1.15).within(left)
@@ -104,15 +103,15 @@ def test_the_largest_epsilon_that_fits_nearly_takes_what_is_left(share):
 def test_the_largest_k_that_fits_is_exact(k):
     """The worst cost of k items is left, so k items fit."""
     per = PRESETS["linkedin"]
-    left = make_plan(query_of(k), shared_budget=True, per=per).worst_cost
-    fits = most_that_fits(make_plan(query_of(), shared_budget=True, per=per), left)
+    left = make_plan(asked(k, per=per), shared_budget=True).worst_cost
+    fits = most_that_fits(make_plan(asked(per=per), shared_budget=True), left)
     assert (fits.k, fits.epsilon, fits.information) == (k, None, None)
 
 
 def test_the_most_information_that_fits_is_reported_without_a_k():
     """The remaining units, less those lost by rounding."""
     per = PerUnit("0.15", "1e-10", 100)
-    fits = most_that_fits(make_plan(query_of(None), shared_budget=True, per=per), per.cost(40, 1))
+    fits = most_that_fits(make_plan(asked(None, per=per), shared_budget=True), per.cost(40, 1))
     assert fits.information == 40
 
 
@@ -120,4 +119,4 @@ def test_the_most_information_that_fits_is_reported_without_a_k():
 @pytest.mark.parametrize("k", [10, None])
 def test_no_alternative_fits_an_empty_budget(k, per):
     """For an exhausted budget no alternative is offered."""
-    assert most_that_fits(make_plan(query_of(k), shared_budget=True, per=per), Cost()) is None
+    assert most_that_fits(make_plan(asked(k, per=per), shared_budget=True), Cost()) is None

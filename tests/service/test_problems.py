@@ -71,7 +71,7 @@ def fails_with(service, error):
         (b'{"sql": "x", "hush": "4711"}', "there is no field 'hush'"),
         (b'{"sql": "x", "epsilon": 1, "epsilon_per": 1}', "not both"),
         (b'{"query": {"dataset": "reads"}}', "the query needs the key 'items'"),
-        (b'{"query": []}', "'query' must be an object"),
+        (b'{"query": []}', "the query must be an object"),
     ],
 )
 @pytest.mark.parametrize("route", ["/v1/query", "/v1/estimate"])
@@ -146,7 +146,13 @@ def test_health_checks_accept_head_requests(service, path):
     assert service.send("HEAD", path, None).status_code == 200
 
 
-@pytest.mark.parametrize("text", ['{"sql": "x", "sql": "y"}', '{"query": {"dataset": "a", "dataset": "b"}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"sql": "x", "sql": "y"}',
+        '{"query": {"dataset": "a", "dataset": "b", "items": [], "measure": {"kind": "rows"}}}',
+    ],
+)
 def test_a_field_that_is_given_twice_is_refused(service, text):
     """RFC 8259, section 4: another parser could have read the other value."""
     answer = service.send("POST", "/v1/query", content=text, headers={"Content-Type": "application/json"})

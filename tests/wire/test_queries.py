@@ -51,7 +51,9 @@ def test_numbers_are_exact():
 
 def test_a_query_that_was_written_is_read_as_the_same():
     """A client sends what the service reads."""
-    question = QueryRequest(query={"dataset": "reads", "items": []}, epsilon=0.5, delta="1e-8", counts=False)
+    question = QueryRequest(
+        query={"dataset": "reads", "items": [], "measure": {"kind": "rows"}}, epsilon=0.5, delta="1e-8", counts=False
+    )
     assert read_body(QueryRequest, question.model_dump_json().encode()) == question
 
 

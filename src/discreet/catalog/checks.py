@@ -11,7 +11,7 @@ from discreet.catalog.fields import OwnerQuery
 from discreet.catalog.loader import Finding, write_key
 from discreet.engines.base import check_private_bounds
 from discreet.errors import EngineError, InputError
-from discreet.mechanisms import Magnitude
+from discreet.mechanisms import check_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -77,7 +77,7 @@ def _sum_error(dataset: Dataset, name: str, engine: Engine) -> str | None:
         engine.check_sum(name)
         summed = dataset.summed(name, engine.scale(name))
         check_private_bounds(engine, summed)
-        Magnitude(*summed.digits)
+        check_bounds(summed)
     except (InputError, EngineError) as error:
         return str(error)
     return None

@@ -38,7 +38,7 @@ from discreet.catalog.fields import (
     invalid_parent,
 )
 from discreet.errors import InputError
-from discreet.head_request import LARGEST_BINNED, Derived, Kind, Period, PrivatelyBounded, Summed
+from discreet.head_request import LARGEST_BINNED, Derived, Kind, Period, SumBounds
 
 
 class Schedule(Table):
@@ -479,7 +479,7 @@ class Dataset(Table):
         """The columns allowed in SUM and AVG."""
         return tuple(name for name, column in self.columns.items() if column.sum)
 
-    def summed(self, column: str, scale: int = 0) -> Summed:
+    def summed(self, column: str, scale: int = 0) -> SumBounds:
         """Return the column to sum, with its bounds.
 
         Args:
@@ -496,7 +496,7 @@ class Dataset(Table):
                 f"the bounds for sums of column {column!r} have more digits after the decimal point than the column: "
                 f"{scale}"
             )
-        return (PrivatelyBounded if clip.private_bound else Summed)(column, clip.low, clip.high, scale)
+        return SumBounds(clip.low, clip.high, scale, clip.private_bound, column)
 
 
 class Catalog(Table):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from discreet.cli.output import Progress, check_plot
 from discreet.errors import InputError
+from discreet.values import NoiseName
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -30,7 +31,7 @@ _QUESTIONS = {
 @click.option("--queries-per-day", type=int, metavar="N", help="Queries of one analyst.")
 @click.option("--results-per-query", type=int, metavar="N", help="Items in a release, each with a count.")
 @click.option("--tolerance", type=float, metavar="X", help="An estimate this close to a count reveals it.")
-@click.option("--noise", type=click.Choice(["gaussian", "laplace"]), default="gaussian", show_default=True)
+@click.option("--noise", type=click.Choice(get_args(NoiseName)), default="gaussian", show_default=True)
 @click.option(
     "--averaging-chance",
     type=float,

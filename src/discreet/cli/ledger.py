@@ -268,7 +268,7 @@ def _as_csv(lines: Iterable[tuple[int, LedgerLine]]) -> Iterator[str]:
 
 def _write_durably(path: Path, parts: Iterable[str]) -> None:
     """Write a file atomically and flush it and its folder to disk."""
-    from discreet.release.result import write_atomically
+    from discreet.release.files import write_atomically
 
     def write(temporary: Path) -> None:
         with temporary.open("w", encoding="utf-8", newline="") as file:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 import click
 
 from discreet.errors import InputError
+from discreet.values import MechanismChoice, NoiseName
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from discreet.query.query import Select
+    from discreet.query.query import Options, Select
 
 
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
@@ -33,19 +34,65 @@ file_options = options_of(
     click.option("--output", metavar="FILE", help="Write to FILE; .csv, .json or .parquet chooses the format."),
 )
 plot_option = click.option("--plot", metavar="FILE", help="Plot the counts too: .png, .svg or .pdf.")
+no_counts_option = click.option(
+    "--no-counts", is_flag=True, help="Labels only: all of epsilon is spent on finding them."
+)
+epsilon_per_option = click.option(
+    "--epsilon-per", metavar="FLOAT", help="Epsilon of one unit of information, such as LinkedIn's 0.15, not --epsilon."
+)
+
+
+def _price(epsilon: str | None = None, delta: str | None = None) -> Callable[[_Command], _Command]:
+    """Return the options of a price with these defaults; None for those of a service."""
+    shown = epsilon is not None
+    return options_of(
+        click.option("--epsilon", type=float, default=epsilon, show_default=shown, help="Smaller protects more."),
+        click.option(
+            "--delta",
+            default=delta,
+            show_default=shown,
+            metavar="FLOAT",
+            help="Far below one over the number of users.",
+        ),
+    )
+
+
+def relative_error_option(default: str | None = None) -> Callable[[_Command], _Command]:
+    """Return the option --relative-error; None for the default of a service."""
+    return click.option(
+        "--relative-error",
+        default=default,
+        show_default=default is not None,
+        metavar="FLOAT",
+        help="What most counts should stay within, without a number of items.",
+    )
+
+
+_mechanism = options_of(
+    click.option(
+        "--mechanism",
+        type=click.Choice(get_args(MechanismChoice)),
+        help="Name of the mechanism; by default the best for the other options.",
+    ),
+    click.option(
+        "--noise", type=click.Choice(get_args(NoiseName)), help="Kind of noise; by default that of smaller error."
+    ),
+    click.option("--head-limit", type=int, metavar="N", help="How many items to read from the engine."),
+)
+service_query_options = options_of(
+    _price(),
+    epsilon_per_option,
+    click.option("--information", type=int, metavar="N", help="The most units of information, without LIMIT."),
+    relative_error_option(),
+    _mechanism,
+)
 shared_options = options_of(
     click.argument("source"),
     click.option("--user", metavar="COL", help="The column that identifies the user of a row."),
     click.option("--item", "item", multiple=True, metavar="COL", help="The column of the items; may be repeated."),
     click.option("--table", metavar="NAME", help="Which table of a DuckDB file or an engine."),
     click.option("--where", metavar="EXPR", help="Which rows count, e.g. \"country = 'IN' AND year >= 2024\"."),
-    click.option("--epsilon", type=float, default=1.0, show_default=True, help="Privacy: smaller protects more."),
-    click.option(
-        "--delta", default="1e-8", show_default=True, metavar="FLOAT", help="Far below one over the number of users."
-    ),
-    click.option(
-        "--noise", type=click.Choice(["gaussian", "laplace"]), help="Kind of noise; by default that of smaller error."
-    ),
+    _price("1.0", "1e-8"),
     click.option("--groups-per-user", type=int, metavar="N", help="Keep N random items of each user."),
     click.option(
         "--rows-per-user-and-item",
@@ -55,8 +102,8 @@ shared_options = options_of(
         help="Count rows, at most T per user and item, instead of distinct users.",
     ),
     click.option("--domain", metavar="FILE", help="All possible items: CSV or Parquet with the item columns."),
-    click.option("--head-limit", type=int, metavar="N", help="How many items to read from the engine."),
-    click.option("--no-counts", is_flag=True, help="Labels only: all of epsilon is spent on finding them."),
+    _mechanism,
+    no_counts_option,
     click.option("--force", is_flag=True, help="Overwrite files; allow epsilon above 100."),
     click.option(
         "--key",
@@ -73,20 +120,14 @@ shared_options = options_of(
     click.option("--quiet", "-q", is_flag=True, help="No notes, no progress."),
 )
 k_option = click.option("-k", "k", type=int, help="How many items at most.  [default: 10]")
-relative_error_option = click.option(
-    "--relative-error",
-    default="0.1",
-    show_default=True,
-    metavar="FLOAT",
-    help="Relative error that most counts stay within.",
-)
 
 
-def mechanism_option(choices: str) -> Callable[[_Command], _Command]:
-    """Return the option --mechanism; the planner checks the choice."""
-    return click.option(
-        "--mechanism", metavar=f"[{choices}]", help="Name of the mechanism; by default the best for the other options."
-    )
+def given_options(options: dict[str, Any]) -> Options:
+    """Return the options of a query among those of a command, without those that were not given."""
+    from discreet.query.query import Options
+
+    found = {name: options[name] for name in Options.__annotations__ if options.get(name) is not None}
+    return cast("Options", found | ({"counts": False} if options.get("no_counts") else {}))
 
 
 def require_columns(options: dict[str, Any]) -> None:
@@ -94,27 +135,6 @@ def require_columns(options: dict[str, Any]) -> None:
     for name, what in (("user", "the column that identifies the user"), ("item", "the column that names the item")):
         if not options[name]:
             raise InputError(f"--{name} COL is missing: {what}")
-
-
-def query_parameters(options: dict[str, Any]) -> dict[str, Any]:
-    """Remove and return the options that are parameters of `Table.top`, `Table.release` and `table_query`."""
-    names = (
-        "item",
-        "epsilon",
-        "delta",
-        "noise",
-        "groups_per_user",
-        "rows_per_user_and_item",
-        "domain",
-        "head_limit",
-        "mechanism",
-    )
-    found = {name: options.pop(name) for name in names}
-    return (
-        found
-        | {name: options.pop(name) for name in ("k", "relative_error") if name in options}
-        | {"counts": not options.pop("no_counts")}
-    )
 
 
 catalog_options = options_of(

@@ -79,7 +79,7 @@ class Output:
         elif self.form == "parquet":
             release.to_parquet(self.output)
         else:
-            from discreet.release.result import write_text
+            from discreet.release.files import write_text
 
             write_text(self._text(release), self.output)
         if self.plot is not None:
@@ -89,7 +89,9 @@ class Output:
 
     def write_rows(self, table: pa.Table) -> None:
         """Write the rows of a statement."""
-        from discreet.release.result import plain_value, python_values, text_table, write_atomically, write_text
+        from discreet.release.files import write_atomically, write_text
+        from discreet.release.result import plain_value, python_values
+        from discreet.release.tables import text_table
         from discreet.wire.document import write_table
 
         if self.form in {"csv", "parquet"}:
@@ -126,8 +128,8 @@ def check_plot(path: Path, *, force: bool) -> None:
     Raises:
         InputError: as in `check_writable`; or the ending is no format of plots, or matplotlib is missing.
     """
+    from discreet.release.files import require
     from discreet.release.plot import check_ending
-    from discreet.release.result import require
 
     check_ending(path)
     require("matplotlib", "--plot")

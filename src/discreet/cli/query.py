@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from discreet.cli.options import file_options, mechanism_option, options_of, plot_option
+from discreet.cli.options import (
+    file_options,
+    given_options,
+    no_counts_option,
+    options_of,
+    plot_option,
+    service_query_options,
+)
 from discreet.cli.output import Output
 from discreet.errors import InputError
 
@@ -20,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from discreet.client import Answer, Client
+    from discreet.query.query import Options
     from discreet.wire.problems import Spend
     from discreet.wire.queries import BudgetReport, Estimate, Fit, ParentBudget, StatementEstimate
 
@@ -42,37 +50,13 @@ _delivery_options = options_of(
     click.option("--force", is_flag=True, help="Overwrite files."),
     click.option("--quiet", "-q", is_flag=True, help="No notes."),
 )
-_query_options = options_of(
-    click.option("--epsilon", type=float, metavar="FLOAT", help="The largest epsilon of the release."),
-    click.option("--delta", metavar="FLOAT", help="Delta of the release."),
-    click.option("--epsilon-per", metavar="FLOAT", help="Epsilon of one unit of information, instead of --epsilon."),
-    click.option("--information", type=int, metavar="N", help="The most units of information, without LIMIT."),
-    click.option(
-        "--relative-error", metavar="FLOAT", help="Relative error that most counts stay within, without LIMIT."
-    ),
-    mechanism_option("auto|gumbel|laplace|stable|pcr"),
-    click.option(
-        "--noise", type=click.Choice(["gaussian", "laplace"]), help="Kind of noise; by default that of smaller error."
-    ),
-    click.option("--head-limit", type=int, metavar="N", help="How many items to read from the engine."),
-)
-_PRICE = (
-    "epsilon",
-    "delta",
-    "epsilon_per",
-    "information",
-    "relative_error",
-    "mechanism",
-    "noise",
-    "head_limit",
-)
 
 
 @click.command()
 @service_options
 @click.option("--sql", required=True, metavar="TEXT", help="The query as a SELECT, or a whole statement.")
-@_query_options
-@click.option("--no-counts", is_flag=True, help="Labels only.")
+@service_query_options
+@no_counts_option
 @click.option("--estimate", is_flag=True, help="Show what it would cost; nothing is read or charged.")
 @file_options
 @plot_option
@@ -88,7 +72,7 @@ def query(sql: str, *, estimate: bool, **options: Any) -> None:
     """
     from discreet.query.sql import is_select
 
-    price = {name: options[name] for name in _PRICE} | {"counts": False if options["no_counts"] else None}
+    price = given_options(options)
     if not is_select(sql):
         _run_statement(sql, price, options, estimate=estimate)
         return
@@ -109,7 +93,7 @@ def query(sql: str, *, estimate: bool, **options: Any) -> None:
 @click.option("--dataset", metavar="NAME", help="The dataset whose made-up rows are shown.")
 @click.option("--sql", metavar="TEXT", help="Or a statement, which is computed from made-up rows.")
 @click.option("--rows", type=click.IntRange(1, 10_000), help="How many made-up rows to show.  [default: 100]")
-@_query_options
+@service_query_options
 @file_options
 @_delivery_options
 def rehearse(dataset: str | None, sql: str | None, rows: int | None, **options: Any) -> None:
@@ -118,12 +102,12 @@ def rehearse(dataset: str | None, sql: str | None, rows: int | None, **options: 
     The rows are generated from the columns, types and listed labels of the catalog alone. No data is read and nothing
     is charged. The result of a statement has a column made_up. The other options are those of discreet query.
     """
-    price = {name: options[name] for name in _PRICE}
+    price = given_options(options)
     if (dataset is None) == (sql is None):
         raise InputError("a rehearsal needs either --dataset or --sql" + ("" if dataset is None else ", not both"))
     if sql is not None and rows is not None:
         raise InputError("--rows goes with --dataset; the rows of a statement are limited by its LIMIT")
-    if dataset is not None and any(value is not None for value in price.values()):
+    if dataset is not None and price:
         raise InputError("the options of a query go with --sql")
     output = Output.of({**options, "plot": None})
     output.check(counts=False)
@@ -148,7 +132,7 @@ def _interruptible() -> Iterator[None]:
         sys.exit(130)
 
 
-def _run_statement(sql: str, price: dict[str, Any], options: dict[str, Any], *, estimate: bool) -> None:
+def _run_statement(sql: str, price: Options, options: dict[str, Any], *, estimate: bool) -> None:
     """Write the rows of a statement, or with *estimate* its worst cost."""
     output = Output.of(options)
     output.check(counts=False)
@@ -204,7 +188,7 @@ def notes(answer: Answer) -> list[str]:
     return lines
 
 
-def _print_estimate(sql: str, price: dict[str, Any], options: dict[str, Any]) -> None:
+def _print_estimate(sql: str, price: Options, options: dict[str, Any]) -> None:
     if options["form"] not in {None, "table", "json"}:
         raise InputError("an estimate is printed as table or json")
     with open_client(options) as client:

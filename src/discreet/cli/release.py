@@ -12,9 +12,9 @@ import click
 
 from discreet.cli.options import (
     catalog_options,
+    epsilon_per_option,
+    given_options,
     k_option,
-    mechanism_option,
-    query_parameters,
     relative_error_option,
     require_columns,
     select_of,
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 @shared_options
 @catalog_options
 @k_option
-@mechanism_option("auto|gumbel|laplace|stable")
 def top(**options: Any) -> None:
     """Release the K items with the most users, with private counts.
 
@@ -51,8 +50,7 @@ def top(**options: Any) -> None:
 @click.command()
 @shared_options
 @catalog_options
-@relative_error_option
-@mechanism_option("pcr|laplace")
+@relative_error_option("0.1")
 def release(**options: Any) -> None:
     """Release as many accurate counts as the guarantee allows, the largest first.
 
@@ -82,16 +80,17 @@ def _query_source(method: str, options: dict[str, Any]) -> Callable[[Progress], 
     from discreet.table import scan
 
     require_columns(options)
-    parameters = query_parameters(dict(options))
-    if method == "top" and parameters["k"] is None:
-        parameters["k"] = 10
+    names = ("item", "groups_per_user", "rows_per_user_and_item", "domain", "force")
+    parameters = {name: options[name] for name in names} | given_options(options)
+    if method == "top":
+        parameters["k"] = 10 if options["k"] is None else options["k"]
 
     def run(progress: Progress) -> Release:
         table = scan(options["source"], user=options["user"], table=options["table"])
         if options["where"] is not None:
             table = table.where(options["where"])
         bits = _noise_key(options, table)
-        release: Release = getattr(table, method)(**parameters, bits=bits, force=options["force"], progress=progress)
+        release: Release = getattr(table, method)(**parameters, bits=bits, progress=progress)
         return release
 
     return run
@@ -107,16 +106,10 @@ def _query_catalog(method: str, options: dict[str, Any]) -> Callable[[Progress],
         with connect(options["catalog"]) as warehouse:
             return warehouse.query(
                 select,
-                epsilon=options["epsilon"],
-                delta=options["delta"],
-                relative_error=options.get("relative_error", "0.1"),
-                counts=not options["no_counts"],
-                mechanism=options["mechanism"],
-                noise=options["noise"],
-                head_limit=options["head_limit"],
                 key=None if options["key"] is None else read_secret(Path(options["key"]), "noise key"),
                 force=options["force"],
                 progress=progress,
+                **given_options(options),
             )
 
     return run
@@ -140,7 +133,7 @@ def _noise_key(options: dict[str, Any], table: Table) -> NoiseKey | None:
 @shared_options
 @catalog_options
 @click.option("-k", "k", type=int, help="Plan a top K; without it, a release.")
-@click.option("--epsilon-per", metavar="FLOAT", help="Price each unit, as LinkedIn does (0.15), instead of the query.")
+@epsilon_per_option
 @click.option(
     "--delta-per", default="1e-10", show_default=True, metavar="FLOAT", help="With --epsilon-per: delta of a call."
 )
@@ -152,8 +145,7 @@ def _noise_key(options: dict[str, Any], table: Table) -> NoiseKey | None:
     metavar="N",
     help="With --epsilon-per: the most units of a release.",
 )
-@relative_error_option
-@mechanism_option("auto|gumbel|laplace|stable|pcr")
+@relative_error_option("0.1")
 @click.pass_context
 def plan(context: click.Context, /, **options: Any) -> None:
     """Show the plan of `top` (with -k) or `release` (without) for the same arguments.
@@ -184,6 +176,7 @@ def _price_per_unit(context: click.Context, options: dict[str, Any]) -> PerUnit 
     for name in ("epsilon", "delta"):
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
             raise InputError(f"a query has a price per unit, or an epsilon and a delta; leave --{name} out")
+        del options[name]
     return PerUnit(epsilon, delta, information)
 
 
@@ -191,30 +184,22 @@ def _plan_source(options: dict[str, Any], per: PerUnit | None) -> Plan:
     from discreet.query.planning import make_plan
     from discreet.query.sql import parse_where
     from discreet.table import table_query
+    from discreet.values import Sensitivity
 
     require_columns(options)
-    query = table_query(options["user"], **query_parameters(options))
-    if options["where"] is not None:
-        query = dataclasses.replace(query, where=parse_where(options["where"]))
-    return make_plan(query, force=options["force"], per=per)
+    bounds = Sensitivity(options["groups_per_user"], options["rows_per_user_and_item"])
+    where = None if options["where"] is None else parse_where(options["where"])
+    given = given_options(options)
+    query = table_query(options["user"], options["item"], options["k"], bounds, options["domain"], where, **given)
+    query = dataclasses.replace(query, options=dataclasses.replace(query.options, per=per))
+    return make_plan(query, force=options["force"])
 
 
 def _plan_catalog(options: dict[str, Any], per: PerUnit | None) -> Plan:
     from discreet.warehouse import connect
 
     with connect(options["catalog"]) as warehouse:
-        return warehouse.plan(
-            select_of("plan", options),
-            epsilon=None if per else options["epsilon"],
-            delta=None if per else options["delta"],
-            per=per,
-            relative_error=options["relative_error"],
-            counts=not options["no_counts"],
-            mechanism=options["mechanism"],
-            noise=options["noise"],
-            head_limit=options["head_limit"],
-            force=options["force"],
-        )
+        return warehouse.plan(select_of("plan", options), per=per, force=options["force"], **given_options(options))
 
 
 def plan_as_dict(plan: Plan) -> dict[str, Any]:
@@ -264,7 +249,7 @@ def plan_as_text(plan: Plan) -> str:
         lines["standard error"] = least if least == most else f"{least} (small counts) to {most} (large counts)"
     error = _sum_error(plan)
     if error is not None:
-        chosen = plan.query.summed is not None and plan.query.summed.choices
+        chosen = plan.query.request.summed is not None and plan.query.request.summed.private
         lines["error of a sum"] = f"{error:,.3g}{' at most: its bound is chosen privately' if chosen else ''}"
     if expected.smallest_count is not None:
         least = "at least" if plan.reads_pairs else "about"
@@ -274,5 +259,5 @@ def plan_as_text(plan: Plan) -> str:
 
 def _sum_error(plan: Plan) -> float | None:
     """Return the standard error of a sum in units of the column, or None without sums."""
-    error, summed = plan.expectation.sum_std_error, plan.query.summed
+    error, summed = plan.expectation.sum_std_error, plan.query.request.summed
     return None if error is None or summed is None else error / 10**summed.scale

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
 from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
@@ -17,7 +17,7 @@ from discreet.client.errors import ServiceError, cost_of
 from discreet.client.retries import Request, Runtime
 from discreet.errors import InputError
 from discreet.query.query import Select
-from discreet.release.result import require
+from discreet.release.files import require
 from discreet.secrets import read_secret
 from discreet.values import Cost, exact
 from discreet.wire.document import decode
@@ -45,8 +45,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from discreet.client.retries import Reply
-    from discreet.mechanisms import NoiseName
-    from discreet.query.query import MechanismChoice
+    from discreet.query.query import Options
     from discreet.release import Release
 
 
@@ -350,31 +349,6 @@ def _charged(text: str) -> Cost:
         return Cost(exact(parts["rho"], "rho"), exact(parts["delta"], "delta"))
     except (KeyError, InputError):
         return Cost()
-
-
-class Options(TypedDict, total=False):
-    """Options of a query. The service sets defaults for missing ones.
-
-    Attributes:
-        epsilon: the largest epsilon of the release, with delta.
-        delta: the delta of the release, with epsilon; text such as "1e-8" is taken exactly.
-        epsilon_per: epsilon of one unit of information: every item and every count costs one. Not with epsilon.
-        information: the most units of information that a query without LIMIT may cost, with epsilon_per.
-        relative_error: the relative error that most counts should stay within, for queries without LIMIT.
-        counts: False for labels only.
-        noise: "gaussian" or "laplace".
-        head_limit: the number of items to read from the engine.
-    """
-
-    epsilon: float | None
-    delta: float | str | Fraction | None
-    epsilon_per: float | str | Fraction | None
-    information: int | None
-    relative_error: float | str | Fraction | None
-    counts: bool
-    mechanism: MechanismChoice | None
-    noise: NoiseName | None
-    head_limit: int | None
 
 
 def body_of(query: str | Mapping[str, Any] | Select, options: Options) -> bytes:

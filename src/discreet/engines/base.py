@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from discreet.engines.sql import Column, HeadStatement
-    from discreet.head_request import HeadRequest, Kind, Summed
+    from discreet.head_request import HeadRequest, Kind, SumBounds
     from discreet.values import UserItemPairs
 
 _Result = TypeVar("_Result")
@@ -328,7 +328,7 @@ def _close_all(connections: list[Any]) -> None:
         connections.pop().close()
 
 
-def check_private_bounds(engine: Engine, summed: Summed) -> None:
+def check_private_bounds(engine: Engine, summed: SumBounds) -> None:
     """Refuse a sum with a private bound, before a row is read, on engines that may not support it.
 
     Raises:

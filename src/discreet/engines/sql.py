@@ -437,7 +437,7 @@ class HeadStatement:
         request, summed = self.request, self.request.summed
         counts = f"CAST(coalesce(sum(least(c, {request.rows_per_group})), 0) AS BIGINT) AS n"
         if summed is not None:
-            low, high = summed.digits
+            low, high = summed.units
             for n, bound in enumerate((high, *summed.choices[:-1])):
                 total = f"coalesce(sum(greatest(least(coalesce(s, 0), {bound}), {low})), 0)"
                 # The sum saturates, because one user could cause an error if a large sum raised one.

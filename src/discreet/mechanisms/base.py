@@ -9,72 +9,41 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 
 from discreet.errors import InputError, InvariantViolated
 from discreet.noise import DiscreteGaussian, DiscreteLaplace, Race
-from discreet.values import Cost, ExactHead, Outcome, Sensitivity, whole
+from discreet.values import Cost, ExactHead, Outcome, Sensitivity
+from discreet.values import NoiseName as NoiseName  # noqa: PLC0414 - mechanisms import it from here
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from discreet.head_request import SumBounds
     from discreet.noise import Bits, Noise
     from discreet.values import Cost
-
-NoiseName: TypeAlias = Literal["gaussian", "laplace"]
 
 LARGEST_BOUND = 2**31
 """The largest bound on a user's contribution to a sum, so that sums of two billion users fit int64."""
 
 
-@dataclass(frozen=True, slots=True)
-class Magnitude:
-    """The bounds of a user's contribution to a sum: *low* to *high* for a user who has the item, else 0.
-
-    Args:
-        low: lower bound in units of the column's last digit, at least -2^31; enforced by the engine.
-        high: upper bound in the same units, at least *low* and at most 2^31.
-        average: True for the sum divided by the number of users.
-    """
-
-    low: int
-    high: int
-    average: bool = False
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "low", whole(self.low, "the lower bound of a sum"))
-        object.__setattr__(self, "high", whole(self.high, "the upper bound of a sum"))
-        if self.low > self.high:
-            raise InputError("the lower bound of a sum must not be above its upper bound")
-        if self.low == self.high == 0:
-            raise InputError("the bounds of a sum must not both be 0")
-        if self.most > LARGEST_BOUND:
-            raise InputError(
-                "the bounds of a sum must be from -2,147,483,648 to 2,147,483,648 in units of the column's last digit"
-            )
-
-    @property
-    def most(self) -> int:
-        """C: the most by which adding or removing one user moves a sum."""
-        return max(-self.low, self.high)
-
-
-@dataclass(frozen=True, slots=True)
-class PrivateMagnitude(Magnitude):
-    """The bounds of a user's contribution to a sum, with a privately chosen upper bound; *low* is 0.
-
-    Args:
-        choices: candidate upper bounds, ascending; the last is *high*.
-    """
-
-    choices: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        Magnitude.__post_init__(self)
-        if self.low != 0 or not self.choices or self.choices[-1] != self.high:
-            raise InvariantViolated("a bound is chosen between 0 and the declared upper bound")
+def check_bounds(bounds: SumBounds) -> None:
+    """Raise `InputError` unless noisy sums with these *bounds* fit an int64."""
+    low, high = (bound * 10**bounds.scale for bound in (bounds.low, bounds.high))
+    if low != int(low) or high != int(high):
+        raise InputError("the bounds of a sum must be whole numbers, in units of the column's last digit")
+    if bounds.private and low != 0:
+        raise InvariantViolated("a bound is chosen between 0 and the declared upper bound")
+    if low > high:
+        raise InputError("the lower bound of a sum must not be above its upper bound")
+    if low == high == 0:
+        raise InputError("the bounds of a sum must not both be 0")
+    if bounds.most > LARGEST_BOUND:
+        raise InputError(
+            "the bounds of a sum must be from -2,147,483,648 to 2,147,483,648 in units of the column's last digit"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +61,7 @@ class Request:
         relative_error: target relative error of a count, above 0 and below 1.
         optimise_cutoff: True to choose the cut-off privately below the head limit (UnkGumb).
         summed: the bounds of a user's contribution to a requested sum, or None for no sums.
+        average: True for the sums divided by the numbers of users.
     """
 
     k: int | None
@@ -102,7 +72,8 @@ class Request:
     known_domain: bool = False
     relative_error: Fraction = Fraction(1, 10)
     optimise_cutoff: bool = False
-    summed: Magnitude | None = None
+    summed: SumBounds | None = None
+    average: bool = False
 
     @property
     def count_noise(self) -> NoiseName | None:

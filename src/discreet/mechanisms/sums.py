@@ -17,10 +17,8 @@ from discreet.accounting.convert import ceil_sqrt
 from discreet.errors import InputError, InvariantViolated
 from discreet.mechanisms.base import (
     Expectation,
-    Magnitude,
     Mechanism,
     NoiseName,
-    PrivateMagnitude,
     Ranking,
     Request,
     noise_of,
@@ -35,6 +33,7 @@ from discreet.values import LARGEST_COUNT, SHARE_UNIT, Clipping, Cost, ExactHead
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from discreet.head_request import SumBounds
     from discreet.noise import Bits, Noise
 
 MISS = 0.05
@@ -75,12 +74,14 @@ class RankedSums:
         ranking: the mechanism that finds the items; it releases counts if averages are requested.
         summed: the bounds of a user's contribution to a sum.
         moved: largest number of returned sums that one user moves: that of returned items, or Delta if less.
+        average: True to divide the sums by the counts.
     """
 
     ranking: Ranking
-    summed: Magnitude
+    summed: SumBounds
     moved: int
     noise: NoiseName = "gaussian"
+    average: bool = False
 
     kind: ClassVar[type[Ranking]]
     name: ClassVar[str]
@@ -97,7 +98,7 @@ class RankedSums:
 
         None for Gaussian sums and private bounds, which have no such theorem.
         """
-        if request.noise == "gaussian" or isinstance(request.summed, PrivateMagnitude):
+        if request.noise == "gaussian" or _bounds(request).private:
             return None
         ranking = cls.kind.at(epsilon * cls._share(request, Fraction(1, 2)), delta, request)
         return None if ranking is None else cls._make(ranking, request)
@@ -116,7 +117,7 @@ class RankedSums:
 
     @classmethod
     def _make(cls, ranking: Ranking, request: Request) -> Self:
-        return cls(ranking, _magnitude(request), _moved_sums(request), request.noise)
+        return cls(ranking, _bounds(request), _moved_sums(request), request.noise, request.average)
 
     @property
     def head_limit(self) -> int:
@@ -128,7 +129,7 @@ class RankedSums:
 
     def direct_epsilon(self) -> Fraction | None:
         ranking = self.ranking.direct_epsilon()
-        if ranking is None or self.noise == "gaussian" or isinstance(self.summed, PrivateMagnitude):
+        if ranking is None or self.noise == "gaussian" or self.summed.private:
             return None
         return ranking + self.moved * self.summed.most / self.ranking.value_scale(self.summed.most)
 
@@ -147,7 +148,7 @@ class RankedSums:
         exact, summed, clipping = _clipped(head, found.positions, self._choice(), self.summed, bits)
         noise = self.sum_noise(summed.most)
         noisy = with_noise(exact, noise, bits, "sums")
-        if not summed.average:
+        if not self.average:
             measured = measured_sums(noisy, noise, summed)
         elif found.counts is None:
             raise InvariantViolated("an average without a count")
@@ -218,35 +219,36 @@ class ListedSums:
     """
 
     domain_size: int
-    summed: Magnitude
+    summed: SumBounds
     moved: int
     scale: Fraction
     noise: NoiseName = "gaussian"
 
     name: ClassVar[str] = "listed+sum"
     lossless: ClassVar[bool] = True
+    average: ClassVar[bool] = False
 
     @classmethod
     def within(cls, limit: Cost, request: Request) -> Self:
-        return cls._make(ceil_sqrt(_moved_values(request) * _magnitude(request).most ** 2 / (2 * limit.rho)), request)
+        return cls._make(ceil_sqrt(_moved_values(request) * _bounds(request).most ** 2 / (2 * limit.rho)), request)
 
     @classmethod
     def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - delta is 0
         """Return the instance with Laplace noise of scale Delta C / epsilon: epsilon-DP (Dwork et al. 2006)."""
-        if request.noise == "gaussian" or isinstance(request.summed, PrivateMagnitude):
+        if request.noise == "gaussian" or _bounds(request).private:
             return None
-        return cls._make(_moved_sums(request) * _magnitude(request).most / epsilon, request)
+        return cls._make(_moved_sums(request) * _bounds(request).most / epsilon, request)
 
     @classmethod
     def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - delta is 0
         """Return the instance that costs one step for each sum that one user can move."""
-        return cls._make(2 * _magnitude(request).most / epsilon, request)
+        return cls._make(2 * _bounds(request).most / epsilon, request)
 
     @classmethod
     def _make(cls, scale: Fraction, request: Request) -> Self:
         if not request.known_domain or request.k is not None or request.counts:
             raise InputError(f"the {cls.name} mechanism releases the sums of a whole listed domain, without counts")
-        return cls(request.head_limit, _magnitude(request), _moved_sums(request), scale, request.noise)
+        return cls(request.head_limit, _bounds(request), _moved_sums(request), scale, request.noise)
 
     @property
     def head_limit(self) -> int:
@@ -258,7 +260,7 @@ class ListedSums:
         return sums if choice is None else sums + choice.cost()
 
     def direct_epsilon(self) -> Fraction | None:
-        if self.noise == "gaussian" or isinstance(self.summed, PrivateMagnitude):
+        if self.noise == "gaussian" or self.summed.private:
             return None
         return self.moved * self.summed.most / self.scale
 
@@ -308,33 +310,33 @@ def _sums_of(head: ExactHead) -> NDArray[np.int64]:
     return head.sums
 
 
-def _choice(summed: Magnitude, moved: int, scale: Fraction, noise: NoiseName) -> BoundChoice | None:
-    return BoundChoice(summed, moved, scale, noise) if isinstance(summed, PrivateMagnitude) else None
+def _choice(summed: SumBounds, moved: int, scale: Fraction, noise: NoiseName) -> BoundChoice | None:
+    return BoundChoice(summed, moved, scale, noise) if summed.private else None
 
 
 def _clipped(
-    head: ExactHead, positions: NDArray[np.int64], choice: BoundChoice | None, summed: Magnitude, bits: Bits
-) -> tuple[NDArray[np.int64], Magnitude, Clipping | None]:
+    head: ExactHead, positions: NDArray[np.int64], choice: BoundChoice | None, summed: SumBounds, bits: Bits
+) -> tuple[NDArray[np.int64], SumBounds, Clipping | None]:
     """Return the exact sums at *positions*, the bounds on how far a user moves them, and the estimate of clipping."""
     exact = _sums_of(head)[positions]
     if choice is None or not len(positions):
         return exact, summed, None
     exact, clipping = choice.make(head, positions, bits)
-    return exact, Magnitude(0, clipping.bound, summed.average), clipping
+    return exact, replace(summed, high=Fraction(clipping.bound, 10**summed.scale), private=False), clipping
 
 
 def _moved_values(request: Request) -> Fraction:
     """Return the largest number of noisy values that one user moves: the sums, and the choice of their bound."""
-    return _moved_sums(request) + (CHOICE_PRICE if isinstance(request.summed, PrivateMagnitude) else Fraction(0))
+    return _moved_sums(request) + (CHOICE_PRICE if _bounds(request).private else Fraction(0))
 
 
-def _magnitude(request: Request) -> Magnitude:
+def _bounds(request: Request) -> SumBounds:
     summed = request.summed
     if summed is None:
         raise InputError("a sum needs a column with bounds for what one user adds")
-    if summed.average and not request.counts:
+    if request.average and not request.counts:
         raise InputError("an average is a sum divided by a count, so it needs counts")
-    if summed.average and request.sensitivity.rows_per_group > 1:
+    if request.average and request.sensitivity.rows_per_group > 1:
         raise InputError("an average is over users, so users must be counted, not rows (rows_per_user_and_item = 1)")
     return summed
 
@@ -366,7 +368,7 @@ class Estimates:
         return cls(values, noise.std, noise.half_width(miss))
 
 
-def measured_sums(noisy: NDArray[np.int64], noise: Noise, summed: Magnitude) -> Measured:
+def measured_sums(noisy: NDArray[np.int64], noise: Noise, summed: SumBounds) -> Measured:
     """Return the sums with plain intervals, which are valid because no item was selected by this noise.
 
     Intervals end at 0 if all contributions of users have the same sign; the sums themselves stay unbiased.
@@ -384,7 +386,7 @@ def measured_sums(noisy: NDArray[np.int64], noise: Noise, summed: Magnitude) -> 
     return Measured("sum", noisy, np.full(len(noisy), noise.std), low, high)
 
 
-def averages(sums: Estimates, counts: Estimates, summed: Magnitude) -> Measured:
+def averages(sums: Estimates, counts: Estimates, summed: SumBounds) -> Measured:
     """Return noisy sums divided by noisy counts.
 
     A count below 1 is replaced by 1, since an item without users has no average. Averages are clipped to [low, high],
@@ -398,15 +400,16 @@ def averages(sums: Estimates, counts: Estimates, summed: Magnitude) -> Measured:
     Returns:
         the averages; standard errors are first-order errors of a quotient, at most high - low.
     """
+    lowest, highest = summed.units
     least, most = sums.values - sums.width, sums.values + sums.width
     few, users, many = (np.maximum(counts.values + shift, 1) for shift in (-counts.width, 0, counts.width))
-    centre = np.clip(sums.values / users, summed.low, summed.high)
+    centre = np.clip(sums.values / users, lowest, highest)
     return Measured(
         "average",
         centre,
-        np.minimum(np.sqrt(sums.std**2 + (centre * counts.std) ** 2) / users, summed.high - summed.low),
-        np.clip(least / np.where(least < 0, few, many), summed.low, summed.high),
-        np.clip(most / np.where(most < 0, many, few), summed.low, summed.high),
+        np.minimum(np.sqrt(sums.std**2 + (centre * counts.std) ** 2) / users, highest - lowest),
+        np.clip(least / np.where(least < 0, few, many), lowest, highest),
+        np.clip(most / np.where(most < 0, many, few), lowest, highest),
     )
 
 
@@ -420,14 +423,14 @@ class BoundChoice:
         scale: noise scale at which a value that one user moves by 1 costs as much as a count.
     """
 
-    summed: PrivateMagnitude
+    summed: SumBounds
     moved: int
     scale: Fraction
     noise: NoiseName
 
     def cost(self) -> Cost:
         """Return the cost of a choice, `CHOICE_PRICE` counts."""
-        return Cost(self._noise(SHARE_UNIT).rho(SHARE_UNIT) + self._noise(self.summed.high).rho(self.summed.high))
+        return Cost(self._noise(SHARE_UNIT).rho(SHARE_UNIT) + self._noise(self.summed.most).rho(self.summed.most))
 
     def make(self, head: ExactHead, positions: NDArray[np.int64], bits: Bits) -> tuple[NDArray[np.int64], Clipping]:
         """Return the exact sums of released items, clipped by the chosen bound, and an estimate of the clipped share.

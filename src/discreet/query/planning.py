@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from discreet.accounting.convert import Guarantee, guarantee_of, limit_for
 from discreet.errors import InputError, InvariantViolated, UnknownColumn
@@ -16,31 +16,31 @@ from discreet.mechanisms import (
     CountRelease,
     KnownGumbel,
     KnownLaplace,
-    Magnitude,
     Mechanism,
-    PrivateMagnitude,
     Request,
     SelectVerify,
     TopStable,
     TwoRound,
     UnknownGumbel,
     UnknownLaplace,
+    check_bounds,
     summing,
 )
 from discreet.query.canonical import canonical, possible_labels
 from discreet.query.predicates import bind_where, columns_of, find_column
 from discreet.query.pricing import priced
 from discreet.query.query import HEAD_LIMIT_MOST, Query, default_head_limit
-from discreet.values import Cost, Sensitivity
+from discreet.values import Cost, NoiseName
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from discreet.catalog.model import Dataset
-    from discreet.head_request import Predicate, Summed
-    from discreet.mechanisms import Expectation, NoiseName
+    from discreet.head_request import Predicate, SumBounds
+    from discreet.mechanisms import Expectation
     from discreet.query.pricing import PerUnit, UnitCost
-    from discreet.query.query import Measure, MechanismChoice, Select
+    from discreet.query.query import Measure, QueryOptions, Select
+    from discreet.values import MechanismChoice
 
 EPSILON_LEAST = 1e-6
 EPSILON_MOST = 100.0
@@ -59,37 +59,32 @@ def bind(query: Query, columns: Mapping[str, Kind]) -> Query:
         InputError: a column cannot be a user or an item: its type cannot tell them apart, or the user is an item.
         WhereError: the filter does not fit the columns.
     """
-    user = find_column(query.user, columns, "user column")
-    items = tuple(find_column(item, columns, "item column") for item in query.items)
+    request = query.request
+    user = find_column(request.user, columns, "user column")
+    items = tuple(find_column(item, columns, "item column") for item in request.items)
     for column in (user, *items):
         wrong = naming_error(column, columns[column], is_user=column == user)
         if wrong is not None:
             raise InputError(wrong)
     _check_columns(user, items)
-    where = None if query.where is None else canonical(bind_where(query.where, columns), columns)
-    bound = replace(query, user=user, items=items, where=where)
-    if query.domain is None:
-        return bound
-    domain = query.domain.rename_columns(list(items))
+    where = None if request.where is None else canonical(bind_where(request.where, columns), columns)
+    bound = replace(request, user=user, items=items, where=where)
+    if request.domain is None:
+        return replace(query, request=bound)
+    domain = request.domain.rename_columns(list(items))
     if query.k is not None and query.k > len(domain):
         raise InputError(f"k must be at most the size of the domain, {len(domain):,}, not {query.k:,}")
     domain = possible_labels(where, columns, domain)
-    return replace(bound, domain=domain, k=_k(query.k, domain))
+    return replace(query, request=replace(bound, domain=domain), k=_k(query.k, domain))
 
 
 def resolve(
     select: Select,
     dataset: Dataset,
+    options: QueryOptions,
     *,
-    epsilon: float,
-    delta: Fraction,
     scales: Mapping[str, int],
     domain: Any = None,  # noqa: ANN401 - an Arrow table
-    head_limit: int | None = None,
-    mechanism: MechanismChoice | None = None,
-    noise: NoiseName | None = None,
-    relative_error: Fraction,
-    counts: bool = True,
 ) -> Query:
     """Return the `Query` for *select*, checked against the catalog's *dataset*.
 
@@ -109,32 +104,29 @@ def resolve(
     if len(set(items)) < len(items):
         raise InputError("an item column is named twice")
     summed = _summed(select.measure, dataset, scales)
-    if not counts and select.measure.kind == "average":
+    if not options.counts and select.measure.kind == "average":
         raise InputError("an average is a sum divided by a count, so it needs counts")
-    _check_ceilings(select.k, head_limit, dataset)
+    _check_ceilings(select.k, options.head_limit, dataset)
     where, kinds = _where(select.where, dataset)
     if domain is not None:
         domain = possible_labels(where, kinds, domain)
     used = {*items, *(() if where is None else columns_of(where))}
-    return Query(
+    request = HeadRequest(
         dataset.user,
         items,
-        epsilon,
-        delta,
-        k=_k(select.k, domain),
-        where=where,
-        sensitivity=_sensitivity(select.measure, items, dataset),
-        head_limit=_head_limit(select.k, head_limit, dataset),
-        counts=counts if summed is None else select.measure.kind == "average",
-        noise=noise,
-        mechanism=mechanism,
-        relative_error=relative_error,
-        domain=domain,
-        keep_missing=dataset.missing_labels == "keep",
-        summed=summed,
-        average=select.measure.kind == "average",
-        derived=tuple(made for made in dataset.derived if made.name in used),
+        0,  # set by Query
+        where,
+        _rows_per_group(select.measure, dataset),
+        dataset.groups_of(items),
+        domain,
+        dataset.missing_labels == "keep",
+        summed,
+        tuple(made for made in dataset.derived if made.name in used),
     )
+    average = select.measure.kind == "average"
+    counts = options.counts if summed is None else average
+    options = replace(options, counts=counts, head_limit=_head_limit(select.k, options.head_limit, dataset))
+    return Query(request, options, _k(select.k, domain), average)
 
 
 def _k(k: int | None, domain: Any) -> int | None:  # noqa: ANN401 - an Arrow table
@@ -164,18 +156,17 @@ def _where(where: Predicate | None, dataset: Dataset) -> tuple[Predicate | None,
     return None if where is None else canonical(bind_where(where, kinds), kinds), kinds
 
 
-def _sensitivity(measure: Measure, items: tuple[str, ...], dataset: Dataset) -> Sensitivity:
-    groups = dataset.groups_of(items)
+def _rows_per_group(measure: Measure, dataset: Dataset) -> int:
     if measure.kind == "users" and (measure.column or "").casefold() != dataset.user.casefold():
         raise InputError(f"users are counted, as COUNT(DISTINCT {dataset.user}); nothing else can be counted this way")
     if measure.kind != "rows":
-        return Sensitivity(groups)
+        return 1
     if dataset.rows_per_group is None:
         raise InputError(f"rows of this dataset are not counted; count users, as COUNT(DISTINCT {dataset.user})")
-    return Sensitivity(groups, dataset.rows_per_group)
+    return dataset.rows_per_group
 
 
-def _summed(measure: Measure, dataset: Dataset, scales: Mapping[str, int]) -> Summed | None:
+def _summed(measure: Measure, dataset: Dataset, scales: Mapping[str, int]) -> SumBounds | None:
     if measure.kind not in {"sum", "average"}:
         return None
     column = _find(measure.column or "", dataset.summable, "column to sum")
@@ -203,14 +194,12 @@ class Plan:
     Args:
         guarantee: the privacy guarantee at the worst cost.
         notes: warnings about parameters that are allowed but unwise, one sentence each.
-        per: the price of a unit, or None if the query has its own (epsilon, delta).
     """
 
     query: Query
     mechanism: Mechanism
     guarantee: Guarantee
     notes: tuple[str, ...]
-    per: PerUnit | None = None
 
     @property
     def worst_cost(self) -> Cost:
@@ -220,7 +209,8 @@ class Plan:
     @property
     def worst_units(self) -> UnitCost | None:
         """The worst cost in units, or None if the query is not priced per unit; `PerUnit.units` converts the charge."""
-        return None if self.per is None else self.per.units(self.worst_cost)
+        per = self.query.options.per
+        return None if per is None else per.units(self.worst_cost)
 
     @property
     def expectation(self) -> Expectation:
@@ -235,19 +225,7 @@ class Plan:
     @property
     def request(self) -> HeadRequest:
         """The request to the engine: for a head, or for the rows whose user-item pairs it queries."""
-        query = self.query
-        return HeadRequest(
-            query.user,
-            query.items,
-            self.mechanism.head_limit,
-            query.where,
-            query.sensitivity.rows_per_group,
-            query.sensitivity.groups_per_user,
-            query.domain,
-            query.keep_missing,
-            query.summed,
-            query.derived,
-        )
+        return replace(self.query.request, limit=self.mechanism.head_limit)
 
 
 def make_plan(
@@ -256,7 +234,6 @@ def make_plan(
     has_pairs: bool = True,
     shared_budget: bool = False,
     force: bool = False,
-    per: PerUnit | None = None,
 ) -> Plan:
     """Choose the mechanism and the most accurate parameters that the guarantee of *query* allows.
 
@@ -266,26 +243,28 @@ def make_plan(
         shared_budget: True if the cost is charged to a budget shared with other queries, which adds up zCDP; otherwise
             a mechanism's own (epsilon, delta) theorem is used where it allows less noise.
         force: True to allow epsilon above 100.
-        per: the price of a unit, in place of the query's epsilon and delta; the plan's query holds the resulting ones.
+
+    Returns:
+        the plan; if the query has a price per unit, the plan's query holds the resulting epsilon and delta.
 
     Raises:
         InputError: a parameter is outside its range, or the mechanism cannot answer the query.
     """
     _check(query)
-    request = _request(query)
+    request, options, per = _request(query), query.options, query.options.per
     default = choose(request, has_pairs=has_pairs, per_unit=per is not None)
-    kind = _mechanism(query, request, default)
+    kind = _mechanism(options.mechanism, request, default)
     if request.summed is not None:
         kind = summing(kind, request)
     if kind in PAIR_MECHANISMS and not has_pairs:
         raise InputError(f"the {kind.name} mechanism needs an engine that can query user-item pairs; choose head")
     if per is not None:
         return _plan_per_unit(query, priced(kind, request, per), per, force)
-    notes = _check_price(query.epsilon, query.delta, force)
-    mechanism = _most_accurate(kind, query, request, shared_budget)
+    notes = _check_price(options.epsilon, options.delta, force)
+    mechanism = _most_accurate(kind, options, request, shared_budget)
     mechanism.expectation()  # raises, before data is read, if the noise cannot be sampled
-    guarantee = guarantee_of(mechanism.worst_cost(), query.delta, mechanism.direct_epsilon())
-    if guarantee.epsilon > query.epsilon * (1 + 1e-9) or Fraction(guarantee.delta) > query.delta * (
+    guarantee = guarantee_of(mechanism.worst_cost(), options.delta, mechanism.direct_epsilon())
+    if guarantee.epsilon > options.epsilon * (1 + 1e-9) or Fraction(guarantee.delta) > options.delta * (
         1 + Fraction(1, 10**15)
     ):
         raise InvariantViolated("the plan would cost more than the query allows")
@@ -301,8 +280,8 @@ def _plan_per_unit(query: Query, mechanism: Mechanism, per: PerUnit, force: bool
             f"{units:,} units come to an epsilon above {EPSILON_MOST:g}, where nothing is protected; use fewer units"
         )
     delta = Fraction(guarantee.delta)
-    priced = replace(query, epsilon=guarantee.epsilon, delta=delta)
-    return Plan(priced, mechanism, guarantee, _notes(delta), per)
+    options = replace(query.options, epsilon=guarantee.epsilon, delta=delta)
+    return Plan(replace(query, options=options), mechanism, guarantee, _notes(delta))
 
 
 def _check_price(epsilon: float, delta: Fraction, force: bool) -> tuple[str, ...]:
@@ -329,11 +308,12 @@ def _check(query: Query) -> None:
     """Raise if a parameter other than epsilon and delta is out of range."""
     if query.k is not None and query.k < 1:
         raise InputError(f"k must be at least 1, not {query.k}")
-    if not 0 < query.relative_error < 1:
-        raise InputError(f"the relative error must be above 0 and below 1, not {_shown(query.relative_error)}")
-    if query.noise not in (None, "gaussian", "laplace"):  # a list has no hash
-        raise InputError(f"there is no noise {query.noise!r}; choose from gaussian and laplace")
-    _check_columns(query.user, query.items)
+    share, noise = query.options.relative_error, query.options.noise
+    if not 0 < share < 1:
+        raise InputError(f"the relative error must be above 0 and below 1, not {_shown(share)}")
+    if noise not in (None, *get_args(NoiseName)):  # a list has no hash
+        raise InputError(f"there is no noise {noise!r}; choose from {' and '.join(get_args(NoiseName))}")
+    _check_columns(query.request.user, query.request.items)
 
 
 def _shown(value: Fraction) -> str:
@@ -352,32 +332,26 @@ def _check_columns(user: str, items: tuple[str, ...]) -> None:
 
 
 def _request(query: Query) -> Request:
-    if query.known_domain:
-        head_limit = 1 if query.domain is None else len(query.domain)
-    else:
-        head_limit = default_head_limit(query.k) if query.head_limit is None else query.head_limit
+    rows, options, head_limit = query.request, query.options, query.request.limit
     if not 1 <= head_limit <= HEAD_LIMIT_MOST:
         raise InputError(f"the head limit must be from 1 to {HEAD_LIMIT_MOST:,}, not {head_limit:,}")
     if query.k is not None and query.k > head_limit:
         limit = "the size of the domain" if query.known_domain else "the head limit"
         raise InputError(f"k must be at most {limit}, {head_limit:,}, not {query.k:,}")
+    if rows.summed is not None:
+        check_bounds(rows.summed)
     return Request(
         query.k,
         head_limit,
         # All rows are one item, so no user contributes to more than one.
-        query.sensitivity if query.items else replace(query.sensitivity, groups_per_user=1),
-        query.counts,
-        query.noise or "gaussian",
+        query.sensitivity if rows.items else replace(query.sensitivity, groups_per_user=1),
+        options.counts,
+        options.noise or "gaussian",
         known_domain=query.known_domain,
-        relative_error=query.relative_error,
-        summed=None if query.summed is None else _magnitude(query.summed, average=query.average),
+        relative_error=options.relative_error,
+        summed=rows.summed,
+        average=query.average,
     )
-
-
-def _magnitude(summed: Summed, *, average: bool) -> Magnitude:
-    if summed.choices:
-        return PrivateMagnitude(*summed.digits, average, summed.choices)
-    return Magnitude(*summed.digits, average)
 
 
 def choose(request: Request, *, has_pairs: bool, per_unit: bool = False) -> type[Mechanism]:
@@ -409,8 +383,8 @@ def choose(request: Request, *, has_pairs: bool, per_unit: bool = False) -> type
     return Auto if paired and counted and request.k >= AUTO_FROM_K else UnknownGumbel
 
 
-def _mechanism(query: Query, request: Request, default: type[Mechanism]) -> type[Mechanism]:
-    """Return the mechanism that the query names, or *default*."""
+def _mechanism(named: MechanismChoice | None, request: Request, default: type[Mechanism]) -> type[Mechanism]:
+    """Return the mechanism with the name *named*, or *default* without a name."""
     by_name: dict[str | None, type[Mechanism]] = {
         None: default,
         "auto": default,
@@ -421,22 +395,21 @@ def _mechanism(query: Query, request: Request, default: type[Mechanism]) -> type
         "two-round": TwoRound,
         "pcr": CountRelease,
     }
-    named: object = query.mechanism  # callers without type checks may pass an unhashable list
-    if not isinstance(named, str | None) or named not in by_name:
+    given: object = named  # callers without type checks may pass an unhashable list
+    if not isinstance(given, str | None) or given not in by_name:
         names = ", ".join(name for name in by_name if name is not None)
         raise InputError(f"there is no mechanism {named!r}; choose from {names}")
-    return by_name[query.mechanism]
+    return by_name[named]
 
 
-def _most_accurate(kind: type[Mechanism], query: Query, request: Request, shared_budget: bool) -> Mechanism:
+def _most_accurate(kind: type[Mechanism], options: QueryOptions, request: Request, shared_budget: bool) -> Mechanism:
     """Return the most accurate instance, with either noise (or the query's), by zCDP or the mechanism's own theorem."""
-    epsilon = Fraction(query.epsilon)
-    best = kind.within(limit_for(query.epsilon, query.delta, kind.lossless and not shared_budget), request)
+    best = kind.within(limit_for(options.epsilon, options.delta, kind.lossless and not shared_budget), request)
     if shared_budget:
         return best
-    noises: tuple[NoiseName, ...] = ("gaussian", "laplace") if query.noise is None else (query.noise,)
-    lost = Cost.at_most(0, query.delta).delta
-    own = [kind.at(epsilon, lost, replace(request, noise=noise)) for noise in noises]
+    noises: tuple[NoiseName, ...] = get_args(NoiseName) if options.noise is None else (options.noise,)
+    lost = Cost.at_most(0, options.delta).delta
+    own = [kind.at(Fraction(options.epsilon), lost, replace(request, noise=noise)) for noise in noises]
     rivals = [mechanism for mechanism in own if mechanism is not None]
     return min((best, *rivals), key=_error) if rivals else best
 

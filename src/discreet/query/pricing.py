@@ -96,6 +96,17 @@ PRESETS: Mapping[str, PerUnit] = {
 """Prices by name. LinkedIn's is for accounts with k* = 3,000 and l* = 30; queries without LIMIT cost up to k* / l*."""
 
 
+def unit_price(
+    epsilon_per: float | str | Fraction | None, information: int | None, usual: PerUnit = PRESETS["linkedin"]
+) -> PerUnit:
+    """Return the price of a unit with these parts, and those of *usual* in place of None."""
+    return PerUnit(
+        usual.epsilon_per if epsilon_per is None else exact(epsilon_per, "epsilon per unit"),
+        usual.delta_per,
+        usual.information if information is None else information,
+    )
+
+
 def priced(kind: type[Mechanism], request: Request, per: PerUnit) -> Mechanism:
     """Return the mechanism that charges a unit per step: 2 k + 1 for a top k of an unknown domain, 2 k for a known one.
 

@@ -1,20 +1,25 @@
-"""Queries as frozen values: `Select`, as an analyst writes it, and `Query`, as it is planned and answered."""
+"""Queries as frozen values: `Select`, as an analyst writes it, and `Query`, as it is planned and answered.
+
+The options of a query, its price and its mechanism, are declared here once for Python, JSON and the command line.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypedDict, get_args
+
+from pydantic import Field
 
 from discreet.errors import InputError
 from discreet.head_request import And, Comparison, IsNull, Membership, Not, Or, Predicate
-from discreet.values import Sensitivity, check_text, number, whole
+from discreet.query.pricing import unit_price
+from discreet.values import MechanismChoice, NoiseName, Sensitivity, check_text, exact, number, whole
 
 if TYPE_CHECKING:
-    from discreet.head_request import Constant, Derived, Summed
-    from discreet.mechanisms import NoiseName
+    from discreet.head_request import Constant, HeadRequest
+    from discreet.query.pricing import PerUnit
 
-MechanismChoice: TypeAlias = Literal["auto", "gumbel", "laplace", "stable", "head", "two-round", "pcr"]
 MeasureKind: TypeAlias = Literal["users", "rows", "sum", "average"]
 
 TOP_HEAD_LIMIT = 1_000
@@ -93,7 +98,7 @@ class Select:
                 raise InputError("'k' needs items: a total is one number")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the query as JSON values, as `discreet.query.query_json.from_dict` reads them."""
+        """Return the query as JSON values, as `discreet.query.json.from_dict` reads them."""
         measure: dict[str, str] = {"kind": self.measure.kind}
         if self.measure.column is not None:
             measure["column"] = self.measure.column
@@ -106,63 +111,137 @@ class Select:
         }
 
 
+Exact: TypeAlias = float | str | Fraction
+"""A number that is taken exactly as it is written: "1e-8" and "1/3" are fractions."""
+
+
+class Options(TypedDict, total=False):
+    """The options of a query as callers give them; a missing one, or None, is the default of the library or service."""
+
+    epsilon: Annotated[
+        float | None, Field(description="The largest epsilon of the release, with delta; not with epsilon_per.")
+    ]
+    delta: Annotated[Exact | None, Field(description="Delta of the release; not with epsilon_per.")]
+    epsilon_per: Annotated[
+        Exact | None,
+        Field(
+            description="Epsilon of one unit of information: every item and every count costs one. Not with epsilon."
+        ),
+    ]
+    information: Annotated[
+        int | None,
+        Field(ge=1, description="The most units of information; goes with epsilon_per, for queries without k."),
+    ]
+    relative_error: Annotated[
+        Exact | None, Field(description="What most counts should stay within, for queries without k.")
+    ]
+    counts: Annotated[bool, Field(description="False for labels only.")]
+    mechanism: Annotated[
+        MechanismChoice | None, Field(description="Name of the mechanism; by default the best for the query.")
+    ]
+    noise: Annotated[
+        NoiseName | None, Field(description="Kind of noise; by default the one with the smaller standard error.")
+    ]
+    head_limit: Annotated[int | None, Field(ge=1, description="How many items to read from the engine.")]
+
+
 @dataclass(frozen=True, slots=True)
-class Query:
-    """A query of one table.
+class QueryOptions:
+    """The options of a query as it is planned.
 
     Args:
-        items: the columns that together name an item; empty for all rows as one item.
         epsilon: at least 1e-6; at most 100 unless forced.
         delta: at least 1e-20 and below 1.
-        k: number of items, or None for as many accurate counts as possible.
-        where: the filter, or None for all rows.
-        sensitivity: the declared bounds on the rows and groups of one user.
-        head_limit: dbar, or None for max(10 k, 1000) for a top k and 10,000 for a release.
+        per: the price of a unit, in place of epsilon and delta, or None.
+        relative_error: the relative error that most counts should stay within, for queries without k; above 0, below 1.
         counts: True for counts, False for labels only.
+        mechanism: name of the mechanism; None or "auto" for the default of `discreet.query.planning.choose`.
         noise: the noise of the counts, or None for the one with the smaller standard error.
-        mechanism: name of the mechanism; None or "auto" for the default in `discreet.mechanisms`.
-        relative_error: the target relative error of a released count, above 0 and below 1.
-        domain: an Arrow table that lists all items, or None.
-        keep_missing: True to count rows without a label as an item; otherwise they are left out.
-        summed: a column whose sums are released, or None; with sums, counts are not released, except for averages.
-        average: True for sums divided by counts.
-        derived: computed columns that the items or the filter use.
-
-    Raises:
-        InputError: epsilon is not a number, k or the head limit not a whole number, or a column has no name.
+        head_limit: dbar, the number of items to read; None for max(10 k, 1000) for a top k and 10,000 for a release.
     """
 
-    user: str
-    items: tuple[str, ...]
-    epsilon: float
-    delta: Fraction
-    k: int | None = None
-    where: Predicate | None = None
-    sensitivity: Sensitivity = Sensitivity()
-    head_limit: int | None = None
-    counts: bool = True
-    noise: NoiseName | None = None
-    mechanism: MechanismChoice | None = None
+    epsilon: float = 1.0
+    delta: Fraction = Fraction(1, 10**8)
+    per: PerUnit | None = None
     relative_error: Fraction = Fraction(1, 10)
-    domain: Any = None
-    keep_missing: bool = False
-    summed: Summed | None = None
+    counts: bool = True
+    mechanism: MechanismChoice | None = None
+    noise: NoiseName | None = None
+    head_limit: int | None = None
+
+    @classmethod
+    def of(cls, given: Options, *, delta: Exact = "1e-8", per: PerUnit | None = None) -> QueryOptions:
+        """Return *given* options with the defaults of the library; numbers of any kind become Python's.
+
+        Args:
+            delta: the default of delta.
+            per: the price of a unit, or None for that of *given*.
+
+        Raises:
+            InputError: an option does not exist or has the wrong type, or there are two prices.
+        """
+        unknown = given.keys() - Options.__annotations__
+        if unknown:
+            raise InputError(f"there is no option {min(unknown)!r}; choose from {', '.join(Options.__annotations__)}")
+        epsilon, share, limit = given.get("epsilon"), given.get("relative_error"), given.get("head_limit")
+        known, counts = given.get("delta"), given.get("counts")
+        units = (given.get("epsilon_per"), given.get("information"))
+        prices = ((epsilon, known), (per,), units)
+        if sum(any(part is not None for part in price) for price in prices) > 1:
+            raise InputError("a query has a price per unit, or an epsilon and a delta, not both")
+        return cls(
+            1.0 if epsilon is None else number(epsilon, "epsilon"),
+            exact(delta if known is None else known, "delta"),
+            per if units == (None, None) else unit_price(*units),
+            Fraction(1, 10) if share is None else exact(share, "the relative error"),
+            True if counts is None else bool(counts),
+            given.get("mechanism"),
+            given.get("noise"),
+            None if limit is None else whole(limit, "head limit"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query of one table: the rows to count, the options, and the number of items.
+
+    Args:
+        request: the request to the engine. Its limit is set to dbar: the size of a known domain, or the head limit.
+        options: the price and the mechanism.
+        k: number of items, or None for as many accurate counts as possible.
+        average: True for sums divided by counts; sums are released without counts.
+
+    Raises:
+        InputError: k is not a whole number, or a column has no name.
+    """
+
+    request: HeadRequest
+    options: QueryOptions
+    k: int | None = None
     average: bool = False
-    derived: tuple[Derived, ...] = ()
+
+    def __post_init__(self) -> None:
+        for column in (self.request.user, *self.request.items):
+            check_text(column, "the name of a column")
+        if self.k is not None:
+            object.__setattr__(self, "k", whole(self.k, "k"))
+        if self.request.domain is not None:
+            limit = len(self.request.domain)
+        elif not self.request.items:
+            limit = 1
+        else:
+            limit = default_head_limit(self.k) if self.options.head_limit is None else self.options.head_limit
+        object.__setattr__(self, "request", replace(self.request, limit=limit))
 
     @property
     def known_domain(self) -> bool:
         """True if all possible items are known."""
-        return self.domain is not None or not self.items
+        return self.request.domain is not None or not self.request.items
 
-    def __post_init__(self) -> None:
-        # Numbers of other libraries become Python numbers, so that equal queries compare and hash equal.
-        object.__setattr__(self, "epsilon", number(self.epsilon, "epsilon"))
-        for column in (self.user, *self.items):
-            check_text(column, "the name of a column")
-        for name in ("k", "head_limit"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, whole(getattr(self, name), name.replace("_", " ")))
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """The declared bounds on the rows and groups of one user."""
+        return Sensitivity(self.request.groups_per_user, self.request.rows_per_group)
 
 
 def check_name(name: Any, key: str) -> str:  # noqa: ANN401 - any JSON value

@@ -1,4 +1,4 @@
-"""SQL: statements and filters, read from DuckDB's parse tree into a `Select` or a `Predicate`.
+"""SQL: statements and filters, read from DuckDB's parse tree into a `Select` or a `Predicate`, and written again.
 
     statement  = SELECT selected {"," selected} FROM table [WHERE filter] [GROUP BY group {"," group}]
                  [ORDER BY largest DESC] [LIMIT number] [";"]
@@ -13,6 +13,9 @@ The text itself never reaches an engine: engines write their own SQL from these 
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import re
 from typing import TYPE_CHECKING
 
 from discreet.errors import InputError, SQLError, WhereError
@@ -415,3 +418,75 @@ class SelectReader(_FilterReader):
                 fits = self._whole(expression) == place
         if not fits:
             self.refuse("only the aggregate may be ordered by: its name, itself, or its number", expression)
+
+
+def to_sql(select: Select, where: str | None = None) -> str:
+    """Return a query as a SELECT, with a clause on each line.
+
+    Args:
+        where: a filter as text, which is not checked, in place of the query's; None for the query's.
+    """
+    items = [_quoted(item) for item in select.items]
+    aggregate = _WRITTEN[select.measure.kind].format(_quoted(select.measure.column or ""))
+    if where is None and select.where is not None:
+        where = condition(select.where)
+    lines = [f"SELECT {', '.join([*items, aggregate])}", f"FROM {_quoted(select.dataset)}"]
+    lines += [f"WHERE {where}"] if where else []
+    lines += [f"GROUP BY {', '.join(items)}"] if items else []
+    if select.k is not None:
+        lines += [f"ORDER BY {aggregate} DESC"] if select.measure.kind in {"users", "rows"} else []
+        lines.append(f"LIMIT {select.k}")
+    return "\n".join(lines)
+
+
+_WRITTEN: Mapping[MeasureKind, str] = {
+    "users": "COUNT(DISTINCT {})",
+    "rows": "COUNT(*)",
+    "sum": "SUM({})",
+    "average": "AVG({})",
+}
+_SIMPLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def condition(predicate: Predicate, *, nested: bool = False) -> str:
+    """Return a filter as the SQL condition of a WHERE clause.
+
+    Args:
+        nested: True to put AND, OR and NOT in parentheses.
+    """
+    match predicate:
+        case Comparison(column, operator, constant):
+            return f"{_quoted(column)} {operator} {_literal(constant)}"
+        case Membership(column, constants):
+            return f"{_quoted(column)} IN ({', '.join(map(_literal, constants))})"
+        case IsNull(column):
+            return f"{_quoted(column)} IS NULL"
+        case Not(IsNull(column)):
+            return f"{_quoted(column)} IS NOT NULL"
+        case Not(inner):
+            joined = f"NOT {condition(inner, nested=True)}"
+        case And(parts):
+            joined = " AND ".join(condition(part, nested=True) for part in parts)
+        case Or(parts):
+            joined = " OR ".join(condition(part, nested=True) for part in parts) or "FALSE"
+    return f"({joined})" if nested else joined
+
+
+@functools.lru_cache(1_000)
+def _quoted(name: str) -> str:
+    """Return a name as a SQL identifier, quoted unless the parser accepts it without quotes."""
+    if _SIMPLE.fullmatch(name):
+        with contextlib.suppress(InputError):
+            parse_where(f"{name} = 1")
+            return name
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(constant: Constant) -> str:
+    if constant.kind in {Kind.INTEGER, Kind.DECIMAL}:
+        return constant.text
+    if constant.kind is Kind.BOOLEAN:
+        return constant.text.upper()
+    # A column without a type compares differently with text and with a date.
+    type_ = "" if constant.kind is Kind.TEXT else f"{constant.kind.name} "
+    return type_ + "'" + constant.text.replace("'", "''") + "'"

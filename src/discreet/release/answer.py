@@ -173,14 +173,12 @@ def _end(end: Callable[[Hold], None], hold: Hold) -> None:
         end(hold)
 
 
-def delta_of(delta: float | str | Fraction | None, budget: Budget | None) -> float | str | Fraction:
-    """Return *delta*, or its default: 1e-8, or a hundredth of the delta of *budget*.
+def default_delta(budget: Budget | None) -> str | Fraction:
+    """Return the default of delta: 1e-8, or a hundredth of the delta of *budget*.
 
     Raises:
         InputError: *budget* is not a `Budget`.
     """
     if not isinstance(budget, Budget | None):
         raise InputError("a budget is a discreet.Budget")
-    if delta is not None:
-        return delta
     return "1e-8" if budget is None else budget.delta / 100

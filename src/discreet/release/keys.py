@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Self
 from discreet._version import __version__
 from discreet.budget.model import Fingerprint
 from discreet.errors import InputError
+from discreet.head_request import SumBounds
+from discreet.mechanisms.sums import ListedSums, RankedSums
 from discreet.noise import Encodable, KeyedBits
 from discreet.noise.bits import SECRET_BYTES_LEAST, encode
 from discreet.release.result import arrow_array
@@ -71,27 +73,27 @@ def release_context(plan: Plan, table: str, data_version: str) -> Encodable:
 
     The version of the software is part of it, because another version of Discreet may draw its bits in another order.
     """
-    query = plan.query
+    request = plan.query.request
     return (
         "discreet-release-1",
         __version__,
         table,
         data_version,
-        query.user,
-        query.items,
-        query.k,
-        encodable(query.where),
-        encodable(query.sensitivity),
-        query.keep_missing,
-        encodable(query.summed),
-        None if query.domain is None else encodable(query.domain.to_pylist()),
+        request.user,
+        request.items,
+        plan.query.k,
+        encodable(request.where),
+        encodable(plan.query.sensitivity),
+        request.keep_missing,
+        encodable(request.summed),
+        None if request.domain is None else encodable(request.domain.to_pylist()),
         plan.mechanism.name,
         encodable(plan.mechanism),
-        *map(encodable, query.derived),
+        *map(encodable, request.derived),
     )
 
 
-def encodable(value: Any) -> Encodable:  # noqa: ANN401 - a frozen dataclass, or a label
+def encodable(value: Any) -> Encodable:  # noqa: ANN401, PLR0911 - a frozen dataclass, or a label
     """Convert a frozen value to nested tuples with its type and field names, and a label to its type and text."""
     match value:
         case None | bool() | int() | str() | bytes() | Fraction():
@@ -100,6 +102,19 @@ def encodable(value: Any) -> Encodable:  # noqa: ANN401 - a frozen dataclass, or
             return tuple(map(encodable, value))
         case dict():
             return tuple((str(key), encodable(part)) for key, part in value.items())
+        # Bounds of sums keep the names under which releases were stored when they had four types.
+        case SumBounds():
+            name = "PrivatelyBounded" if value.private else "Summed"
+            return (name, *((field, encodable(getattr(value, field))) for field in ("column", "low", "high", "scale")))
+        case RankedSums() | ListedSums():
+            low, high = value.summed.units
+            bounds: dict[str, Encodable] = {"low": low, "high": high, "average": value.average}
+            if value.summed.private:
+                bounds["choices"] = value.summed.choices
+            name = "PrivateMagnitude" if value.summed.private else "Magnitude"
+            own = {field.name: encodable(getattr(value, field.name)) for field in dataclasses.fields(value)}
+            own |= {"summed": (name, *bounds.items())}
+            return (type(value).__name__, *(part for part in own.items() if part[0] != "average"))
         case _ if dataclasses.is_dataclass(value):
             fields = dataclasses.fields(value)
             return (type(value).__name__, *((field.name, encodable(getattr(value, field.name))) for field in fields))

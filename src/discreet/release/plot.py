@@ -10,7 +10,8 @@ import numpy as np
 from discreet.accounting import bounds
 from discreet.accounting.adaptive import adaptive_epsilon
 from discreet.errors import InputError
-from discreet.release.result import require, shortened, write_atomically
+from discreet.release.files import require, write_atomically
+from discreet.release.tables import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -157,9 +157,10 @@ def _with_integers(result: Result) -> Result:
 def answer_types(query: Query, dataset: Dataset) -> dict[str, str]:
     """Return the SQL types, by column, of the table that `answer_table` will return for *query*."""
     number = "DOUBLE" if query.average else "BIGINT"
-    if query.summed is not None and query.summed.scale and not query.average:
-        number = f"DECIMAL(38,{query.summed.scale})"
-    labels = {item: _TYPES[dataset.columns[item].kind] for item in query.items}
+    summed = query.request.summed
+    if summed is not None and summed.scale and not query.average:
+        number = f"DECIMAL(38,{summed.scale})"
+    labels = {item: _TYPES[dataset.columns[item].kind] for item in query.request.items}
     return labels | dict.fromkeys((VALUE, LOW, HIGH), number)
 
 
@@ -170,8 +171,8 @@ def answer_table(release: Release) -> pa.Table:
         InputError: the release has labels only.
     """
     table, query = release.to_arrow(), release.query
-    measure = "average" if query.average else "count" if query.summed is None else "sum"
-    columns = {item: release.labels.column(item) for item in query.items}
+    measure = "average" if query.average else "count" if query.request.summed is None else "sum"
+    columns = {item: release.labels.column(item) for item in query.request.items}
     if measure not in table.column_names:
         raise InputError("labels without counts have no value; request counts")
     import pyarrow as pa

@@ -5,25 +5,20 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import decimal
-import html
-import importlib
 import io
 import json
-import os
-import tempfile
-import unicodedata
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from discreet.errors import InputError
+from discreet.release.files import require, write_atomically, write_text
+from discreet.release.tables import html_table, text_table
 from discreet.values import float_above
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from types import ModuleType
+    from pathlib import Path
 
     import pandas as pd
     import polars as pl
@@ -34,56 +29,6 @@ if TYPE_CHECKING:
     from discreet.query.planning import Plan
     from discreet.query.query import Query
     from discreet.values import Cost, Measured, Outcome
-
-
-_RIGHT = frozenset({"rank", "count", "sum", "average", "std_error", "95 % interval"})
-"""Columns that are aligned to the right."""
-
-
-def require(library: str, wanted: str) -> ModuleType:
-    """Import and return an optional *library*.
-
-    Raises:
-        InputError: the library is not installed.
-    """
-    try:
-        return importlib.import_module(library)
-    except ImportError:
-        extra = "plots" if library == "matplotlib" else library
-        raise InputError(f"{wanted} needs {library}; install it with: pip install 'discreet[{extra}]'") from None
-
-
-def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
-    """Write a temporary file next to *path*, then move it there, so that an incomplete file is never visible.
-
-    Raises:
-        InputError: *path* cannot be written.
-    """
-    target = Path(path)
-    try:
-        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=target.suffix)
-    except OSError as error:
-        raise InputError(f"{str(target)!r} cannot be written: {(error.strerror or 'no access').lower()}") from None
-    os.close(descriptor)
-    try:
-        write(Path(name))
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(name).chmod(0o666 & ~umask)
-        Path(name).replace(target)
-    except OSError as error:
-        raise InputError(f"{str(target)!r} cannot be written: {(error.strerror or 'no access').lower()}") from None
-    finally:
-        Path(name).unlink(missing_ok=True)
-
-
-def write_text(text: str, path: str | Path) -> None:
-    """Write *text* as UTF-8, atomically."""
-
-    def write(part: Path) -> None:
-        part.write_bytes(text.encode())
-
-    write_atomically(path, write)
 
 
 def arrow_array(values: NDArray[Any]) -> pa.Array:
@@ -132,62 +77,20 @@ def privacy_to_dict(guarantee: Guarantee) -> dict[str, Any]:
 def query_to_dict(query: Query) -> dict[str, Any]:
     """Convert a query to JSON values."""
     return {
-        "user": query.user,
-        "items": list(query.items),
+        "user": query.request.user,
+        "items": list(query.request.items),
         "k": query.k,
-        "epsilon": query.epsilon,
-        "delta": float(query.delta),
-        "filtered": query.where is not None,
+        "epsilon": query.options.epsilon,
+        "delta": float(query.options.delta),
+        "filtered": query.request.where is not None,
         "known_domain": query.known_domain,
-        "groups_per_user": query.sensitivity.groups_per_user,
-        "rows_per_user_and_item": query.sensitivity.rows_per_group,
-        "relative_error": float(query.relative_error) if query.k is None else None,
-        "counts": query.counts,
-        "summed": None if query.summed is None else query.summed.column,
+        "groups_per_user": query.request.groups_per_user,
+        "rows_per_user_and_item": query.request.rows_per_group,
+        "relative_error": float(query.options.relative_error) if query.k is None else None,
+        "counts": query.options.counts,
+        "summed": None if query.request.summed is None else query.request.summed.column,
         "average": query.average,
     }
-
-
-def text_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Format a table for terminals: columns as wide as their widest cell, numbers right-aligned."""
-    table = [[shortened(cell) for cell in row] for row in (headings, *rows)]
-    widths = [max(map(_width, column)) for column in zip(*table, strict=True)]
-    lines = []
-    for row in table:
-        cells = []
-        for cell, width, heading in zip(row, widths, headings, strict=True):
-            pad = " " * (width - _width(cell))
-            cells.append(pad + cell if heading in _RIGHT else cell + pad)
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join([*lines, ""])
-
-
-def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]], note: str, images: Sequence[str] = ()) -> str:
-    """Format a table as HTML, with a note below; *images* is the HTML of a last column without a heading."""
-    heading = "".join(f"<th>{html.escape(text)}</th>" for text in (*headings, *[""] * bool(images)))
-    cells = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows]
-    if images:
-        cells = [f"{row}<td>{image}</td>" for row, image in zip(cells, images, strict=True)]
-    body = "".join(f"<tr>{row}</tr>" for row in cells)
-    return f"<table><thead><tr>{heading}</tr></thead><tbody>{body}</tbody></table><p>{html.escape(note)}</p>"
-
-
-def shortened(cell: str, most: int = 60) -> str:
-    """Return *cell* cut to *most* characters, with unprintable characters replaced."""
-    printable = cell
-    if not cell.isprintable():
-        printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in cell)
-    return printable if len(printable) <= most else printable[: most - 1] + "…"
-
-
-def _width(text: str) -> int:
-    """Return the width of a text in terminal cells: two for wide characters, zero for combining ones."""
-    if text.isascii():
-        return len(text)
-    return sum(
-        0 if unicodedata.category(c) in {"Mn", "Me"} else 2 if unicodedata.east_asian_width(c) in "WF" else 1
-        for c in text
-    )
 
 
 _OURS = ("rank", "count", "sum", "average", "std_error", "low", "high")
@@ -256,7 +159,7 @@ class Release:
     @property
     def clipped(self) -> str | None:
         """A sentence about the bounds on each user's contribution, or None if there are none."""
-        summed, bound = self.query.summed, self.query.sensitivity
+        request, summed = self.query.request, self.query.request.summed
         bounds = []
         if summed is not None:
             low, high = (f"{decimal.Decimal(x.numerator) / x.denominator:f}" for x in (summed.low, summed.high))
@@ -269,10 +172,10 @@ class Release:
                     f"each user's sum of {summed.column} for an item is clipped to {low} to {clipping['bound']}, which "
                     f"was chosen privately; about {share} % of a user's sums are above that ({least} to {most} %)"
                 )
-        elif bound.rows_per_group > 1:
-            bounds.append(f"at most {bound.rows_per_group:,} rows of each user and item are counted")
-        if bound.groups_per_user is not None and self.query.items:
-            bounds.append(f"at most {bound.groups_per_user:,} items of each user are counted")
+        elif request.rows_per_group > 1:
+            bounds.append(f"at most {request.rows_per_group:,} rows of each user and item are counted")
+        if request.groups_per_user is not None and request.items:
+            bounds.append(f"at most {request.groups_per_user:,} items of each user are counted")
         return f"{'; '.join(bounds)}; the intervals do not cover what that leaves out" if bounds else None
 
     @property
@@ -283,7 +186,7 @@ class Release:
             bound; share: the share of a user's sums above it, from 0 to 1, averaged over users; low and high: a 95 %
             interval for the share. None if no bound was chosen privately.
         """
-        found, summed = None if self.measured is None else self.measured.clipping, self.query.summed
+        found, summed = None if self.measured is None else self.measured.clipping, self.query.request.summed
         if found is None or summed is None:
             return None
         bound = decimal.Decimal(found.bound).scaleb(-summed.scale) if summed.scale else found.bound
@@ -418,7 +321,7 @@ class Release:
         measured = self.measured
         if measured is None:
             return columns
-        scale = self.query.summed.scale if self.query.summed is not None else 0
+        scale = 0 if self.query.request.summed is None else self.query.request.summed.scale
         columns = {name: values for name, values in columns.items() if name == "count"}
         columns[measured.name] = _in_units(measured.values, scale)
         columns["std_error"] = _in_units(measured.std_errors, scale)
@@ -440,9 +343,10 @@ class Release:
         return [_cells(row, numbers.keys()) for row in self._rows()]
 
     def _axis_label(self, shown: str) -> str:
-        if self.query.summed is not None:
-            return f"{shown} of {self.query.summed.column} (clipped per user)"
-        return "users" if self.query.sensitivity.rows_per_group == 1 else "rows (clipped per user)"
+        request = self.query.request
+        if request.summed is not None:
+            return f"{shown} of {request.summed.column} (clipped per user)"
+        return "users" if request.rows_per_group == 1 else "rows (clipped per user)"
 
 
 def _cells(row: dict[str, Any], numbers: Any) -> list[str]:  # noqa: ANN401 - names

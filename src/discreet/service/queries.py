@@ -23,9 +23,8 @@ from discreet.catalog.model import Schedule
 from discreet.errors import EngineError, EngineTimeout, InputError
 from discreet.noise import SystemBits
 from discreet.query.planning import EPSILON_LEAST, make_plan
-from discreet.query.pricing import PRESETS, PerUnit
+from discreet.query.pricing import PRESETS, unit_price
 from discreet.query.query import default_head_limit
-from discreet.query.query_json import from_dict
 from discreet.query.sql import parse_select
 from discreet.release.answer import answer
 from discreet.service.api.accounts import estimate_of
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from discreet.budget.model import Refusal
     from discreet.catalog.model import Catalog, Dataset
     from discreet.query.planning import Plan
-    from discreet.query.query import Query, Select
+    from discreet.query.query import Options, Select
     from discreet.release import Release
     from discreet.release.keys import DerivedKeys
     from discreet.service.api.answers import Form
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
     from discreet.service.observability.traces import Tracer
     from discreet.service.settings import Defaults, Limits, Settings
     from discreet.warehouse import Warehouse
-    from discreet.wire.queries import Estimate, QueryOptions, QueryRequest
+    from discreet.wire.queries import Estimate, QueryRequest
 
 _BISECTIONS = 14
 """Steps of the bisection that finds the largest epsilon that fits."""
@@ -97,9 +96,7 @@ class Queries:
         self._keys, self._log, self._tracer, self._random = keys, log, tracer, random
         self._refused = refused
 
-    def plan(
-        self, select: Select, requested: QueryOptions, account: str, catalog: Catalog, request_id: str
-    ) -> PlannedQuery:
+    def plan(self, select: Select, requested: Options, account: str, catalog: Catalog, request_id: str) -> PlannedQuery:
         """Plan a query for a shared budget.
 
         Args:
@@ -239,7 +236,7 @@ class Queries:
         return BudgetShort(refusal, most_that_fits(plan, left))
 
 
-def planning_options(requested: QueryOptions, k: int | None, defaults: Defaults, limits: Limits) -> dict[str, Any]:
+def planning_options(requested: Options, k: int | None, defaults: Defaults, limits: Limits) -> dict[str, Any]:
     """Return the options of `Warehouse.plan` for a request, with the default price if it has none.
 
     Args:
@@ -251,25 +248,19 @@ def planning_options(requested: QueryOptions, k: int | None, defaults: Defaults,
     """
     if k is not None and k > limits.k_most:
         raise InputError(f"k must be at most {limits.k_most:,}, not {k:,}")
-    options: dict[str, Any] = {
-        "counts": requested.counts,
-        "mechanism": requested.mechanism,
-        "noise": requested.noise,
-        "head_limit": _head_limit(requested.head_limit, k, limits),
-    }
-    if requested.relative_error is not None:
-        options["relative_error"] = requested.relative_error
-    by_unit = requested.epsilon_per is not None or requested.information is not None
-    by_epsilon = requested.epsilon is not None or requested.delta is not None
-    if by_unit or (defaults.epsilon_per is not None and not by_epsilon):
-        return options | {"per": _unit_price(requested, defaults)}
-    epsilon = requested.epsilon if requested.epsilon is not None else defaults.epsilon or 1.0
+    options: dict[str, Any] = {**requested, "head_limit": _head_limit(requested.get("head_limit"), k, limits)}
+    units = (options.pop("epsilon_per", None), options.pop("information", None))
+    by_epsilon = "epsilon" in requested or "delta" in requested
+    if units != (None, None) or (defaults.epsilon_per is not None and not by_epsilon):
+        return options | {"per": unit_price(*units, defaults.per or PRESETS["linkedin"])}
+    given = requested.get("epsilon")
+    epsilon = (defaults.epsilon or 1.0) if given is None else given
     if epsilon > limits.epsilon_most:
         raise InputError(f"epsilon must be at most {limits.epsilon_most:g}, not {epsilon:g}")
-    delta = defaults.delta if requested.delta is None else exact(requested.delta, "delta")
-    if delta is not None and delta > limits.delta_most:
-        raise InputError(f"delta must be at most {float(limits.delta_most):g}, not {float(delta):g}")
-    return options | {"epsilon": epsilon, "delta": delta if requested.delta is None else requested.delta}
+    delta = requested.get("delta", defaults.delta)
+    if delta is not None and exact(delta, "delta") > limits.delta_most:
+        raise InputError(f"delta must be at most {float(limits.delta_most):g}, not {float(exact(delta, 'delta')):g}")
+    return options | {"epsilon": epsilon, "delta": delta}
 
 
 def most_that_fits(plan: Plan, left: Cost) -> Fitting | None:
@@ -279,20 +270,21 @@ def most_that_fits(plan: Plan, left: Cost) -> Fitting | None:
         left: the smallest balance of the account and its parents, in rho and in delta.
     """
 
-    def fits(query: Query, per: PerUnit | None) -> bool:
+    def fits(k: int | None = plan.query.k, **options: Any) -> bool:
+        query = replace(plan.query, k=k, options=replace(plan.query.options, **options))
         try:
-            return make_plan(query, has_pairs=plan.reads_pairs, shared_budget=True, per=per).worst_cost.within(left)
+            return make_plan(query, has_pairs=plan.reads_pairs, shared_budget=True).worst_cost.within(left)
         except InputError:  # the parameter is below its range
             return False
 
-    query, per = plan.query, plan.per
+    query, per = plan.query, plan.query.options.per
     if per is None:
-        epsilon = _largest_epsilon(query.epsilon, lambda e: fits(replace(query, epsilon=e), None))
+        epsilon = _largest_epsilon(query.options.epsilon, lambda e: fits(epsilon=e))
         return None if epsilon is None else Fitting(epsilon=epsilon)
     if query.k is not None:
-        k = _largest(query.k, lambda n: fits(replace(query, k=n), per))
+        k = _largest(query.k, fits)
         return None if k is None else Fitting(k=k)
-    most = _largest(per.information, lambda n: fits(query, replace(per, information=n)))
+    most = _largest(per.information, lambda n: fits(per=replace(per, information=n)))
     return None if most is None else Fitting(information=most)
 
 
@@ -319,9 +311,11 @@ def _largest_epsilon(limit: float, fits: Callable[[float], bool]) -> float | Non
 
 
 def select_of(request: QueryRequest) -> Select:
-    """Parse the query of a request; raise `Malformed` if it is not valid."""
+    """Return the query of a request; raise `Malformed` if its SQL is not valid."""
+    if request.query is not None:
+        return request.query
     try:
-        return parse_select(request.sql) if request.sql is not None else from_dict(request.query or {})
+        return parse_select(request.sql or "")
     except InputError as error:
         raise Malformed(str(error), getattr(error, "position", None)) from None
 
@@ -332,16 +326,6 @@ def _head_limit(head_limit: int | None, k: int | None, limits: Limits) -> int | 
         raise InputError(f"the head limit must be at most {limits.head_limit_most:,}, not {head_limit:,}")
     usual = default_head_limit(k)
     return limits.head_limit_most if head_limit is None and usual > limits.head_limit_most else head_limit
-
-
-def _unit_price(requested: QueryOptions, defaults: Defaults) -> PerUnit:
-    """Return the price of a unit: from the request, else from the settings, else the preset linkedin."""
-    usual = defaults.per or PRESETS["linkedin"]
-    return PerUnit(
-        usual.epsilon_per if requested.epsilon_per is None else exact(requested.epsilon_per, "epsilon per unit"),
-        usual.delta_per,
-        usual.information if requested.information is None else requested.information,
-    )
 
 
 def _forfeit_cause(error: Exception) -> Cause:

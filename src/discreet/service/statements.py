@@ -104,7 +104,7 @@ class Statements:
         for leaf in statement.leaves:
             if leaf.select is not None:
                 with naming_query(leaf, statement):
-                    planned[leaf.name] = self._queries.plan(leaf.select, request, account, catalog, request_id)
+                    planned[leaf.name] = self._queries.plan(leaf.select, request.options, account, catalog, request_id)
                     check_complete(leaf, planned[leaf.name].plan)
         types = statement_types(catalog, {name: (of.dataset, of.plan.query) for name, of in planned.items()}, public)
         try:
@@ -258,8 +258,7 @@ class Statements:
             Malformed: the statement is not supported, or does not fit the columns of its answers.
             InputError: an option is not allowed or exceeds a limit, or the statement has a column `made_up`.
         """
-        options = planning_options(request, None, self._defaults, self._limits)
-        del options["counts"]
+        options = planning_options(request.options, None, self._defaults, self._limits)
         with self._warehouse.restricted_to(catalog).rehearsal() as made:
             statement, _ = self._split(request.sql, made)
             try:

@@ -52,8 +52,7 @@ from discreet.head_request import (
     Not,
     Or,
     Period,
-    PrivatelyBounded,
-    Summed,
+    SumBounds,
 )
 from discreet.testing.pairs import ArrayPairs
 from discreet.values import LARGEST_BASKET, LARGEST_ITEM_COST, SHARE_UNIT
@@ -187,9 +186,9 @@ _CONSTANTS[Kind.FLOAT] = [
 _CONSTANTS[Kind.TIMESTAMP] = [*_CONSTANTS[Kind.TIMESTAMP], *_CONSTANTS[Kind.DATE]]
 _SUMS = [
     None,
-    Summed("size", Fraction(0), Fraction(7)),
-    Summed("size", Fraction(-3), Fraction(2**31)),
-    Summed("price", Fraction(1, 2), Fraction(701, 100), 2),
+    SumBounds(Fraction(0), Fraction(7), column="size"),
+    SumBounds(Fraction(-3), Fraction(2**31), column="size"),
+    SumBounds(Fraction(1, 2), Fraction(701, 100), 2, column="price"),
 ]
 _SETTINGS = settings(
     max_examples=20,
@@ -315,7 +314,9 @@ def _users(table: pa.Table, request: HeadRequest, seed: bytes) -> list[dict[tupl
     return kept
 
 
-def reference_bounds(table: pa.Table, request: HeadRequest, summed: Summed) -> tuple[dict[Any, list[int]], list[int]]:
+def reference_bounds(
+    table: pa.Table, request: HeadRequest, summed: SumBounds
+) -> tuple[dict[Any, list[int]], list[int]]:
     """Return the sums of each item with every candidate bound, and `ExactHead.shares`, in plain Python."""
     sums: dict[Any, list[int]] = {}
     shares = [0] * (len(summed.choices) + 1)
@@ -420,7 +421,7 @@ def _total(rows: list[dict[str, Any]], column: str) -> Fraction:
     return sum((Fraction(row[column]) for row in rows if row[column] is not None), Fraction(0))
 
 
-def _clipped(rows: list[dict[str, Any]], summed: Summed) -> int:
+def _clipped(rows: list[dict[str, Any]], summed: SumBounds) -> int:
     """Return a user's clipped contribution to an item's sum, in units of the last digit."""
     total = _total(rows, summed.column)
     return int(max(min(total, summed.high), summed.low) * 10**summed.scale)
@@ -843,8 +844,10 @@ class EngineSuite:
     @given(data=st.data(), table=tables())
     def test_private_bounds_are_chosen_from_exact_sums_and_shares(self, data: st.DataObject, table: pa.Table) -> None:
         """Sums with every bound, and each user's share of items between two bounds, equal those of plain Python."""
-        size = PrivatelyBounded("size", Fraction(0), Fraction(data.draw(st.sampled_from([1, 6, 2**31]))))
-        summed = data.draw(st.sampled_from([size, PrivatelyBounded("price", Fraction(0), Fraction(701, 100), 2)]))
+        size = SumBounds(Fraction(0), Fraction(data.draw(st.sampled_from([1, 6, 2**31]))), private=True, column="size")
+        summed = data.draw(
+            st.sampled_from([size, SumBounds(Fraction(0), Fraction(701, 100), 2, private=True, column="price")])
+        )
         domain = table.select(["word"]).drop_null().group_by(["word"]).aggregate([])
         with self.opened(table) as engine:
             for items, where, listed in (

@@ -259,8 +259,8 @@ class MechanismSuite:
         summed, outcome = self.request.summed, self.released(head, 0)
         assert (outcome.measured is not None) == (summed is not None)
         if outcome.measured is not None and summed is not None:
-            measured, kind = outcome.measured, np.float64 if summed.average else np.int64
-            assert measured.name == ("average" if summed.average else "sum")
+            measured, kind = outcome.measured, np.float64 if self.request.average else np.int64
+            assert measured.name == ("average" if self.request.average else "sum")
             parts = (measured.values, measured.std_errors, measured.low, measured.high)
             for part, of in zip(parts, (kind, np.float64, kind, kind), strict=True):
                 assert part.shape == outcome.positions.shape
@@ -272,9 +272,10 @@ class MechanismSuite:
         summed, measured = self.request.summed, self.released(head, 1).measured
         if summed is None or measured is None:
             return
-        least = summed.low if summed.average else 0 if summed.low >= 0 else -np.inf
-        most = summed.high if summed.average else 0 if summed.high <= 0 else np.inf
-        shown = measured.values if summed.average else np.clip(measured.values, least, most)
+        (low, high), average = summed.units, self.request.average
+        least = low if average else 0 if low >= 0 else -np.inf
+        most = high if average else 0 if high <= 0 else np.inf
+        shown = measured.values if average else np.clip(measured.values, least, most)
         assert ((least <= measured.low) & (measured.low <= shown)).all()
         assert ((shown <= measured.high) & (measured.high <= most)).all()
 
@@ -285,8 +286,8 @@ class MechanismSuite:
         assert (expected is None) == (summed is None)
         measured = self.released(head, 0).measured
         if summed is not None and measured is not None and expected is not None:
-            most = summed.high - summed.low if summed.average else expected
-            assert ((measured.std_errors == expected) | summed.average).all()
+            most = summed.units[1] - summed.units[0] if self.request.average else expected
+            assert ((measured.std_errors == expected) | self.request.average).all()
             assert ((measured.std_errors >= 0) & (measured.std_errors <= most)).all()
             assert 0 < expected < np.inf
 

@@ -31,8 +31,7 @@ from discreet.head_request import (
     Not,
     Or,
     Period,
-    PrivatelyBounded,
-    Summed,
+    SumBounds,
     naming_error,
 )
 
@@ -108,7 +107,7 @@ def check_outcomes(with_user: Engine, without_user: Engine, rng: random.Random, 
         if request.user != USER:  # the values of another column are many users, whose counts may differ by more
             continue
         summed = request.summed
-        most = 0 if summed is None else max(map(abs, summed.digits))
+        most = 0 if summed is None else max(map(abs, summed.units))
         for labels in {*head, *head_without}:
             count, total = (
                 a - b for a, b in zip(head.get(labels, (0, 0)), head_without.get(labels, (0, 0)), strict=True)
@@ -143,9 +142,9 @@ def random_request(rng: random.Random, engine: Engine) -> HeadRequest:
         else:
             scale = engine.scale(column)
             low, high = sorted(rng.choice([-1, 1]) * Fraction(rng.choice(_MOST), 10**scale) for _ in range(2))
-            summed = Summed(column, low, high, scale)
+            summed = SumBounds(low, high, scale, column=column)
             if rng.random() < 0.3:
-                summed = PrivatelyBounded(column, Fraction(0), max(abs(low), abs(high)), scale)
+                summed = SumBounds(Fraction(0), max(abs(low), abs(high)), scale, private=True, column=column)
     return HeadRequest(
         user,
         tuple(items),

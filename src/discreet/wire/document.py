@@ -14,36 +14,162 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
+from pydantic import ConfigDict, Field
 
 from discreet.accounting.convert import Guarantee
 from discreet.errors import InputError
-from discreet.head_request import TOTAL, PrivatelyBounded, Summed
-from discreet.query.query import Measure, Query, Select
-from discreet.query.query_json import from_dict
+from discreet.head_request import HeadRequest, SumBounds
+from discreet.query.json import from_dict
+from discreet.query.query import Measure, Query, QueryOptions, Select
 from discreet.release import Release
-from discreet.values import Clipping, Cost, Measured, Sensitivity, exact
+from discreet.values import Clipping, Cost, Measured, exact
+from discreet.wire.problems import Spend  # noqa: TC001 - pydantic reads it
+from discreet.wire.queries import Privacy, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import DTypeLike, NDArray
 
+    from discreet.head_request import Predicate
+
 
 def question_of(query: Query, dataset: str) -> dict[str, Any]:
-    """Return the JSON form of a query, as `discreet.query.query_json.from_dict` reads it; equal for equal plans.
+    """Return the JSON form of a query, as `discreet.query.json.from_dict` reads it; equal for equal plans.
 
     Args:
         query: the planned query, with the catalog's names and its filter in canonical form.
     """
-    if query.average and query.summed is not None:
-        measure = Measure("average", query.summed.column)
-    elif query.summed is not None:
-        measure = Measure("sum", query.summed.column)
-    elif query.sensitivity.rows_per_group > 1:
+    request = query.request
+    if request.summed is not None:
+        measure = Measure("average" if query.average else "sum", request.summed.column)
+    elif request.rows_per_group > 1:
         measure = Measure("rows")
     else:
-        measure = Measure("users", query.user)
-    return Select(dataset, query.items, measure, query.where, query.k if query.items else None).to_dict()
+        measure = Measure("users", request.user)
+    return Select(dataset, request.items, measure, request.where, query.k if request.items else None).to_dict()
+
+
+_EXAMPLE: dict[str, Any] = {
+    "id": "5f2c" * 16,
+    "dataset": "reads",
+    "question": {
+        "dataset": "reads",
+        "items": ["article"],
+        "measure": {"kind": "users", "column": "reader"},
+        "where": {"column": "country", "operator": "=", "constant": {"text": "IN"}},
+        "k": 10,
+    },
+    "data_version": "2026-11-20T04:00+01:00",
+    "mechanism": "unknown-gumbel",
+    "chosen": None,
+    "why": None,
+    "ordered": True,
+    "complete": False,
+    "clipped": None,
+    "clipping": None,
+    "columns": [
+        {"name": "rank", "type": "integer"},
+        {"name": "article", "type": "text"},
+        {"name": "count", "type": "integer"},
+        {"name": "std_error", "type": "float"},
+        {"name": "low", "type": "integer"},
+        {"name": "high", "type": "integer"},
+    ],
+    "items": [
+        {"rank": 1, "article": "the-last-mile", "count": 20341, "std_error": 30.5, "low": 20279, "high": 20403},
+    ],
+    "privacy": {
+        "unit": "user",
+        "neighbours": "tables that differ in all rows of one user, added or removed",
+        "epsilon": 0.5,
+        "delta": 1e-8,
+        "rho": 0.0036,
+        "computational": True,
+    },
+    "charged": {"rho": 0.0011, "delta": 5e-9},
+    "query": {
+        "user": "reader",
+        "items": ["article"],
+        "k": 10,
+        "epsilon": 0.5,
+        "delta": 1e-8,
+        "filtered": True,
+        "known_domain": False,
+        "groups_per_user": None,
+        "rows_per_user_and_item": 1,
+        "relative_error": None,
+        "counts": True,
+        "summed": None,
+        "average": False,
+        "keep_missing": False,
+        "bounds": None,
+    },
+}
+
+
+class ColumnType(Reply):
+    """The name and the type of a column of the items."""
+
+    name: str
+    type: str
+
+
+class Bounds(Reply):
+    """The bounds of one user's sum for one item, as exact numbers."""
+
+    low: str
+    high: str
+    scale: int
+    private: bool = False
+
+
+class Parameters(Reply):
+    """The parameters of an answered query."""
+
+    user: str
+    items: list[str]
+    k: int | None
+    epsilon: float
+    delta: float
+    filtered: bool
+    known_domain: bool
+    groups_per_user: int | None
+    rows_per_user_and_item: int
+    relative_error: float | None
+    counts: bool
+    summed: str | None
+    average: bool
+    keep_missing: bool
+    bounds: Bounds | None
+
+
+class ReleaseDocument(Reply):
+    """A release. The same query of the same data gives the same bytes."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [_EXAMPLE]}, json_schema_serialization_defaults_required=True
+    )
+
+    id: str = Field(description="The id of the release.")
+    dataset: str
+    question: dict[str, Any] = Field(description="The query in canonical form.")
+    data_version: str | None = Field(description="Which state of the data it is about.")
+    mechanism: str
+    chosen: str | None = Field(default=None, description="The mechanism that auto took.")  # documents of earlier
+    why: str | None = Field(default=None, description="Why, from noisy numbers only.")  # versions lack the defaults
+    ordered: bool = Field(description="True if the order of the items is a ranking.")
+    complete: bool = Field(description="True if all items that the query asks for were returned.")
+    clipped: str | None = Field(description="How much of one user counts, if not all of it does.")
+    clipping: dict[str, Any] | None = Field(
+        default=None,
+        description="The privately chosen bound of sums, and a 95 % interval for the share of a user's sums above it.",
+    )
+    columns: list[ColumnType] = Field(description="Names and types of what is in the items, in order.")
+    items: list[dict[str, Any]]
+    privacy: Privacy = Field(description="The guarantee to every single user.")
+    charged: Spend = Field(description="What it cost the first account that got it.")
+    query: Parameters = Field(description="The query with its parameters, as in the library.")
 
 
 def encode(
@@ -59,28 +185,18 @@ def encode(
     Args:
         release: its duration is left out.
     """
-    fields, table, summed = release.to_dict(), release.to_arrow(), release.query.summed
-    bounds = None if summed is None else {"low": str(summed.low), "high": str(summed.high), "scale": summed.scale}
-    if bounds is not None and isinstance(summed, PrivatelyBounded):
-        bounds["private"] = True
-    document = {
-        "id": id,
-        "dataset": dataset,
-        "question": question,
-        "data_version": data_version,
-        "mechanism": fields["mechanism"],
-        "chosen": fields["chosen"],
-        "why": fields["why"],
+    request, bounds = release.query.request, None
+    if request.summed is not None:
+        bounds = {"low": str(request.summed.low), "high": str(request.summed.high), "scale": request.summed.scale}
+        bounds |= {"private": True} if request.summed.private else {}
+    parts = release.to_dict() | {"id": id, "dataset": dataset, "question": question, "data_version": data_version}
+    parts |= {
         "ordered": release.ordered,
-        "complete": fields["complete"],
-        "clipped": fields["clipped"],
-        "clipping": fields["clipping"],
-        "columns": [{"name": field.name, "type": type_name(field.type)} for field in table.schema],
-        "items": fields["items"],
-        "privacy": fields["privacy"],
-        "charged": fields["charged"],
-        "query": fields["query"] | {"keep_missing": release.query.keep_missing, "bounds": bounds},
+        "columns": [{"name": field.name, "type": type_name(field.type)} for field in release.to_arrow().schema],
+        "query": parts["query"] | {"keep_missing": request.keep_missing, "bounds": bounds},
     }
+    # The bytes are hashed in ledgers, and pydantic writes numbers in other ways than json.
+    document = {name: parts[name] for name in ReleaseDocument.model_fields}
     return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
@@ -103,9 +219,8 @@ def decode(document: bytes) -> Release:
     Raises:
         InputError: *document* is not the document of a release.
     """
-    found = read(document)
     try:
-        return _release(found)
+        return _release(ReleaseDocument.model_validate(read(document)))  # pydantic's own parser reads 200 levels only
     except (KeyError, TypeError, ValueError, ArithmeticError, pa.ArrowException):
         raise InputError("this is not the document of a release") from None
 
@@ -136,64 +251,56 @@ class _StoredQuery(Query):
         return self.listed
 
 
-def _release(found: Mapping[str, Any]) -> Release:
-    query = _query(found["query"], found["question"])
+def _release(found: ReleaseDocument) -> Release:
+    query = _query(found.query, from_dict(found.question).where)
     columns = {
-        column["name"]: to_column([item[column["name"]] for item in found["items"]], column["type"])
-        for column in found["columns"]
+        column.name: to_column([item[column.name] for item in found.items], column.type) for column in found.columns
     }
-    names = [column["name"] for column in found["columns"]][0 if query.k is None else 1 :]
-    items = query.items or (TOTAL,)
-    measured = _measured(query, columns, found.get("clipping"))  # missing in documents of earlier versions
-    privacy = found["privacy"]
+    names = [column.name for column in found.columns][0 if query.k is None else 1 :]
+    measured = _measured(query, columns, found.clipping)
     return Release(
-        pa.table({item: columns[name] for item, name in zip(items, names, strict=False)}),
+        pa.table({item: columns[name] for item, name in zip(query.request.labels, names, strict=False)}),
         numbers(columns.get("count"), np.int64),
         None if measured else numbers(columns.get("std_error"), np.float64),
         None if measured else numbers(columns.get("low"), np.int64),
         None if measured else numbers(columns.get("high"), np.int64),
-        found["ordered"],
-        found["complete"],
-        found["mechanism"],
-        Guarantee(**privacy),
-        Cost.at_most(found["charged"]["rho"], found["charged"]["delta"]),
+        found.ordered,
+        found.complete,
+        found.mechanism,
+        Guarantee(**dict(found.privacy)),
+        Cost.at_most(found.charged.rho, found.charged.delta),
         query,
         measured=measured,
-        chosen=found.get("chosen"),  # missing in documents of earlier versions, like why
-        why=found.get("why"),
+        chosen=found.chosen,
+        why=found.why,
     )
 
 
-def _query(fields: Mapping[str, Any], question: Mapping[str, Any]) -> Query:
-    where = from_dict(dict(question)).where
-    bounds = fields["bounds"]
-    return _StoredQuery(
-        fields["user"],
-        tuple(fields["items"]),
-        fields["epsilon"],
-        Fraction(fields["delta"]),
-        k=fields["k"],
-        where=where,
-        sensitivity=Sensitivity(fields["groups_per_user"], fields["rows_per_user_and_item"]),
-        counts=fields["counts"],
-        relative_error=Fraction(1, 10) if fields["relative_error"] is None else Fraction(fields["relative_error"]),
-        keep_missing=fields["keep_missing"],
-        summed=None if bounds is None else _summed(fields["summed"], bounds),
-        average=fields["average"],
-        listed=fields["known_domain"],
+def _query(found: Parameters, where: Predicate | None) -> Query:
+    summed = None
+    if found.bounds is not None and found.summed is not None:
+        low, high = exact(found.bounds.low, "low"), exact(found.bounds.high, "high")
+        summed = SumBounds(low, high, found.bounds.scale, found.bounds.private, found.summed)
+    request = HeadRequest(
+        found.user,
+        tuple(found.items),
+        0,  # set by Query
+        where,
+        found.rows_per_user_and_item,
+        found.groups_per_user,
+        keep_missing=found.keep_missing,
+        summed=summed,
     )
-
-
-def _summed(column: str, bounds: Mapping[str, Any]) -> Summed:
-    kind = PrivatelyBounded if bounds.get("private") else Summed
-    return kind(column, exact(bounds["low"], "low"), exact(bounds["high"], "high"), bounds["scale"])
+    share = Fraction(1, 10) if found.relative_error is None else Fraction(found.relative_error)
+    options = QueryOptions(found.epsilon, Fraction(found.delta), relative_error=share, counts=found.counts)
+    return _StoredQuery(request, options, found.k, found.average, found.known_domain)
 
 
 def _measured(query: Query, columns: Mapping[str, pa.Array], clipping: Mapping[str, Any] | None) -> Measured | None:
     """Return the sums or averages of a document in units of the last digit of their column."""
-    if query.summed is None:
+    if query.request.summed is None:
         return None
-    scale = query.summed.scale
+    scale = query.request.summed.scale
     clipped = None
     if clipping is not None:
         bound = int(exact(clipping["bound"], "the bound") * 10**scale)

@@ -211,6 +211,7 @@ _SENTENCES = {
     "greater_than_equal": "{place} must be at least {ge}",
     "less_than_equal": "{place} must be at most {le}",
     "mistake": "{sentence}",
+    "value_error": "{error}",
 }
 """Messages by pydantic's error type."""
 
@@ -239,12 +240,14 @@ def read_body(kind: type[Shape], body: bytes) -> Shape:
         found = kind.model_validate_json(body)
     except ValidationError as error:
         sentence = message_of(error)
+        first = error.errors(include_url=False, include_input=False)[0]
+        position = getattr(first.get("ctx", {}).get("error"), "position", None)  # of an error in a filter
     else:
         # JSON parsers do not agree which of two fields of the same name to keep (RFC 8259, section 4), so another one,
         # such as a proxy's, could have read another request.
         json.loads(body, object_pairs_hook=_refuse_duplicates, parse_int=str, parse_float=str)
         return found
-    raise Malformed(sentence)  # outside the except block: pydantic's error may hold values that were sent
+    raise Malformed(sentence, position)  # outside the except block: pydantic's error may hold values that were sent
 
 
 def _refuse_duplicates(pairs: list[tuple[str, object]]) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, create_model, model_validator
 
-from discreet.query.query import MechanismChoice  # noqa: TC001 - pydantic reads it
+from discreet.query import query as queries
+from discreet.query.json import Query, from_dict
+from discreet.query.query import Options, Select
 from discreet.wire.problems import Spend, request_error
 
 
@@ -29,60 +31,33 @@ Exact = Annotated[
 """A number that may be written as text, so that no JSON parser rounds it."""
 
 
-_QUERY = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["dataset", "items", "measure"],
-    "properties": {
-        "dataset": {"type": "string", "minLength": 1},
-        "items": {"type": "array", "items": {"type": "string", "minLength": 1}, "uniqueItems": True},
-        "measure": {
-            "type": "object",
-            "additionalProperties": False,
-            "required": ["kind"],
-            "properties": {
-                "kind": {"enum": ["users", "rows", "sum", "average"]},
-                "column": {"type": ["string", "null"], "minLength": 1},
-            },
+_JSON = {float | None: Annotated[float, Field(allow_inf_nan=False)] | None, queries.Exact | None: Exact | None}
+"""The types of JSON for types of Python."""
+
+if TYPE_CHECKING:
+    _OptionFields = Request
+else:
+    _OptionFields = create_model(
+        "_OptionFields",
+        __base__=Request,
+        **{
+            name: (Annotated[_JSON.get(hint.__origin__, hint.__origin__), *hint.__metadata__], name == "counts" or None)
+            for name, hint in get_type_hints(Options, include_extras=True).items()
         },
-        "where": {"type": ["string", "object", "null"]},
-        "k": {"type": ["integer", "null"], "minimum": 1},
-    },
-}
-"""The JSON schema of the queries that `discreet.query.query_json.from_dict` reads."""
+    )
 
 
-class QueryOptions(Request):
-    """The largest privacy cost of a query, and options of its mechanism."""
+class QueryOptions(_OptionFields):
+    """The options of a query: the fields of `discreet.query.query.Options`."""
 
-    epsilon: Annotated[float, Field(allow_inf_nan=False)] | None = Field(
-        default=None, description="The largest epsilon of the release, with delta; not with epsilon_per."
-    )
-    delta: Exact | None = Field(default=None, description="Delta of the release; not with epsilon_per.")
-    epsilon_per: Exact | None = Field(
-        default=None,
-        description="Epsilon of one unit of information: every item and every count costs one. Not with epsilon.",
-    )
-    information: int | None = Field(
-        default=None, ge=1, description="The most units of information; goes with epsilon_per, for queries without k."
-    )
-    relative_error: Exact | None = Field(
-        default=None, description="The relative error that most counts should stay within, for queries without k."
-    )
-    counts: bool = Field(default=True, description="False for labels only.")
-    mechanism: MechanismChoice | None = Field(
-        default=None, description="Name of the mechanism; by default the best for the query."
-    )
-    noise: Literal["gaussian", "laplace"] | None = Field(
-        default=None, description="Kind of noise; by default the one with the smaller standard error."
-    )
-    head_limit: int | None = Field(default=None, ge=1, description="How many items to read from the engine.")
+    @property
+    def options(self) -> Options:
+        """The options that were sent."""
+        return cast("Options", self.model_dump(include=set(Options.__annotations__), exclude_none=True))
 
     @model_validator(mode="after")
     def _check_price(self) -> Self:
-        by_epsilon = self.epsilon is not None or self.delta is not None
-        by_unit = self.epsilon_per is not None or self.information is not None
-        if by_epsilon and by_unit:
+        if self.options.keys() & {"epsilon", "delta"} and self.options.keys() & {"epsilon_per", "information"}:
             raise request_error("a query has either epsilon and delta or epsilon_per and information, not both")
         return self
 
@@ -108,15 +83,19 @@ class QueryRequest(QueryOptions):
     )
 
     sql: str | None = Field(default=None, min_length=1, description="A SELECT; either this or query.")
-    query: Annotated[dict[str, Any], WithJsonSchema(_QUERY)] | None = Field(
-        default=None, description="The same as an object: dataset, items, measure and optionally where and k."
-    )
+    query: (
+        Annotated[Select, PlainValidator(from_dict, json_schema_input_type=Query), PlainSerializer(Select.to_dict)]
+        | None
+    ) = Field(default=None, description="The same as an object: dataset, items, measure and optionally where and k.")
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if (self.sql is None) == (self.query is None):
-            raise request_error("a query needs either sql or query" + (", not both" if self.sql is not None else ""))
-        return self
+    @model_validator(mode="before")
+    @classmethod
+    def _check(cls, given: Any) -> Any:  # noqa: ANN401 - any JSON value
+        if isinstance(given, dict) and (given.get("sql") is None) == (given.get("query") is None):
+            raise request_error(
+                "a query needs either sql or query" + (", not both" if given.get("sql") is not None else "")
+            )
+        return given
 
 
 class StatementRequest(QueryOptions):

@@ -87,7 +87,7 @@ def estimate_of(plan: Plan, dataset: str, version: str | None, path: Sequence[Re
     """
     worst, expected, units = plan.worst_cost, plan.expectation, path[0].balance.account.units
     information, calls = (None, None) if units is None else units.rounded_up(worst)
-    scale = 0 if plan.query.summed is None else plan.query.summed.scale
+    summed = plan.query.request.summed
     fits = [_fit(report.balance, worst, paid=paid) for report in path]
     return Estimate(
         dataset=dataset,
@@ -101,7 +101,9 @@ def estimate_of(plan: Plan, dataset: str, version: str | None, path: Sequence[Re
             std_error_least=expected.std_error_least,
             std_error_most=expected.std_error_most,
             smallest_count=expected.smallest_count,
-            sum_std_error=None if expected.sum_std_error is None else expected.sum_std_error / 10**scale,
+            sum_std_error=None
+            if expected.sum_std_error is None
+            else expected.sum_std_error / 10 ** (summed.scale if summed else 0),
         ),
         paid=paid,
         fits=all(fit.fits for fit in fits),

@@ -7,11 +7,12 @@ from functools import cache
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from pydantic.json_schema import models_json_schema
+from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 from starlette.responses import Response
 
 from discreet._version import __version__
 from discreet.service.api.operation import Operation
+from discreet.wire.document import ReleaseDocument
 from discreet.wire.problems import KINDS, PROBLEM_TYPE, Problem, problem
 
 if TYPE_CHECKING:
@@ -61,16 +62,26 @@ class OpenAPI:
         return Response(self._json(), media_type="application/json")
 
 
+class _InOrder(GenerateJsonSchema):
+    """Writes the keys of examples in their order, as answers have them."""
+
+    def sort(self, value: Any, parent_key: str | None = None) -> Any:  # noqa: ANN401, ARG002 - a JSON value
+        """Return *value* as it is."""
+        return value
+
+
 def openapi_document(operations: Iterable[Operation]) -> dict[str, Any]:
     """Return the OpenAPI 3.1 document of *operations*, with an example of each problem that they can return."""
     paths: dict[str, dict[str, Any]] = {}
-    answers: dict[type[BaseModel], None] = {Problem: None}
+    answers: dict[type[BaseModel], None] = {Problem: None, ReleaseDocument: None}
     bodies: dict[type[BaseModel], None] = {}
     for each in operations:
         paths.setdefault(each.path.replace(":path}", "}"), {})[each.method.lower()] = _operation_object(each)
         answers |= dict.fromkeys([*([each.answer] if each.answer else []), *each.other_answers.values()])
         bodies |= {} if each.body is None else {each.body: None}
-    _, answered = models_json_schema([(model, "serialization") for model in answers], ref_template=_REF)
+    _, answered = models_json_schema(
+        [(model, "serialization") for model in answers], ref_template=_REF, schema_generator=_InOrder
+    )
     _, sent = models_json_schema([(model, "validation") for model in bodies], ref_template=_REF)
     return {
         "openapi": "3.1.0",
@@ -81,7 +92,7 @@ def openapi_document(operations: Iterable[Operation]) -> dict[str, Any]:
         },
         "paths": paths,
         "components": {
-            "schemas": {**answered["$defs"], **sent["$defs"], "Release": RELEASE},
+            "schemas": {**answered["$defs"], **sent["$defs"]},
             "securitySchemes": {
                 _SCHEME: {"type": "http", "scheme": "bearer", "description": "An API key, or a token of the issuer."}
             },
@@ -203,98 +214,3 @@ def _problem_responses(slugs: Iterable[Slug]) -> dict[str, dict[str, Any]]:
 
 def _schema_reference(model: type[BaseModel]) -> dict[str, str]:
     return {"$ref": _REF.format(model=model.__name__)}
-
-
-_RELEASE_EXAMPLE: Mapping[str, Any] = {
-    "id": "5f2c" * 16,
-    "dataset": "reads",
-    "question": {
-        "dataset": "reads",
-        "items": ["article"],
-        "measure": {"kind": "users", "column": "reader"},
-        "where": {"column": "country", "operator": "=", "constant": {"text": "IN"}},
-        "k": 10,
-    },
-    "data_version": "2026-11-20T04:00+01:00",
-    "mechanism": "unknown-gumbel",
-    "chosen": None,
-    "why": None,
-    "ordered": True,
-    "complete": False,
-    "clipped": None,
-    "clipping": None,
-    "columns": [
-        {"name": "rank", "type": "integer"},
-        {"name": "article", "type": "text"},
-        {"name": "count", "type": "integer"},
-        {"name": "std_error", "type": "float"},
-        {"name": "low", "type": "integer"},
-        {"name": "high", "type": "integer"},
-    ],
-    "items": [
-        {"rank": 1, "article": "the-last-mile", "count": 20341, "std_error": 30.5, "low": 20279, "high": 20403},
-    ],
-    "privacy": {
-        "unit": "user",
-        "neighbours": "tables that differ in all rows of one user, added or removed",
-        "epsilon": 0.5,
-        "delta": 1e-8,
-        "rho": 0.0036,
-        "computational": True,
-    },
-    "charged": {"rho": 0.0011, "delta": 5e-9},
-    "query": {
-        "user": "reader",
-        "items": ["article"],
-        "k": 10,
-        "epsilon": 0.5,
-        "delta": 1e-8,
-        "filtered": True,
-        "known_domain": False,
-        "groups_per_user": None,
-        "rows_per_user_and_item": 1,
-        "relative_error": None,
-        "counts": True,
-        "summed": None,
-        "average": False,
-        "keep_missing": False,
-        "bounds": None,
-    },
-}
-
-RELEASE: Mapping[str, Any] = {
-    "type": "object",
-    "description": "A release. The same query of the same data gives the same bytes.",
-    "required": list(_RELEASE_EXAMPLE),
-    "properties": {
-        "id": {"type": "string", "description": "The id of the release."},
-        "dataset": {"type": "string"},
-        "question": {"type": "object", "description": "The query in canonical form."},
-        "data_version": {"type": ["string", "null"], "description": "Which state of the data it is about."},
-        "mechanism": {"type": "string"},
-        "chosen": {"type": ["string", "null"], "description": "The mechanism that auto took."},
-        "why": {"type": ["string", "null"], "description": "Why, from noisy numbers only."},
-        "ordered": {"type": "boolean", "description": "True if the order of the items is a ranking."},
-        "complete": {"type": "boolean", "description": "True if all items that the query asks for were returned."},
-        "clipped": {"type": ["string", "null"], "description": "How much of one user counts, if not all of it does."},
-        "clipping": {
-            "type": ["object", "null"],
-            "description": "The privately chosen bound of sums, and a 95 % interval for the share of a user's sums "
-            "above it.",
-        },
-        "columns": {
-            "type": "array",
-            "description": "Names and types of what is in the items, in order.",
-            "items": {
-                "type": "object",
-                "required": ["name", "type"],
-                "properties": {"name": {"type": "string"}, "type": {"type": "string"}},
-            },
-        },
-        "items": {"type": "array", "items": {"type": "object"}},
-        "privacy": {"type": "object", "description": "The guarantee to every single user."},
-        "charged": {"type": "object", "description": "What it cost the first account that got it."},
-        "query": {"type": "object", "description": "The query with its parameters, as in the library."},
-    },
-    "examples": [_RELEASE_EXAMPLE],
-}

@@ -86,7 +86,7 @@ BEFORE = integer("before", "The `next` of the previous page.", least=1)
 RELEASE_ID = in_path("id", "Id of the release.")
 
 _RELEASE: Mapping[str, Any] = {
-    MEDIA_TYPES["json"]: {"$ref": "#/components/schemas/Release"},
+    MEDIA_TYPES["json"]: {"$ref": "#/components/schemas/ReleaseDocument"},
     MEDIA_TYPES["csv"]: {"type": "string"},
     MEDIA_TYPES["arrow"]: {"type": "string", "format": "binary"},
     MEDIA_TYPES["parquet"]: {"type": "string", "format": "binary"},
@@ -212,7 +212,7 @@ class QueryAPI:
         planned = self._cache.plan(account, body, catalog)
         if planned is None:
             request = read_body(QueryRequest, body)
-            planned = self._queries.plan(select_of(request), request, account, catalog, request_id)
+            planned = self._queries.plan(select_of(request), request.options, account, catalog, request_id)
         return catalog, planned
 
     async def _answer_from_cache(

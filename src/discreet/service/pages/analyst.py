@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -9,7 +10,9 @@ from urllib.parse import urlencode
 from starlette.responses import RedirectResponse, Response
 
 from discreet.errors import DiscreetError, InputError
-from discreet.query.sql import is_select, parse_select
+from discreet.query.json import from_dict
+from discreet.query.query import Measure, Select
+from discreet.query.sql import condition, is_select, parse_select, to_sql
 from discreet.service.api.answers import MEDIA_TYPES, content_headers, represent
 from discreet.service.api.operation import Operation
 from discreet.service.api.operation import text as text_of
@@ -102,18 +105,26 @@ class AnalystPages:
         budget: BudgetReport = await run_in_thread(self._api.budget, visit.call())
         if not datasets:
             return self._site.render(visit, "no_datasets.html", budget=budget)
-        try:
-            query = _query_of(visit, {each.name for each in datasets})
-        except InputError as refused:
-            query, error = None, error or refused
-        name = (query or {}).get("dataset") or visit.text("dataset") or datasets[0].name
-        if name not in {each.name for each in datasets}:
-            name, query = datasets[0].name, query or {}
-        detail: DatasetDetail = await run_in_thread(self._api.dataset, visit.call(name=name))
-        sql = "" if visit.text("from") else visit.text("sql")
+        sql, where, names = "" if visit.text("from") else visit.text("sql"), "", {each.name for each in datasets}
+        query: Select | None = None  # None for a statement that is not a single query
+        if sql:
+            with contextlib.suppress(InputError):
+                query = parse_select(sql)
+        name = visit.text("dataset") if query is None else query.dataset
+        detail: DatasetDetail = await run_in_thread(
+            self._api.dataset, visit.call(name=name if name in names else datasets[0].name)
+        )
+        if query is not None and query.where is not None:
+            where = condition(query.where)
         if not sql:
-            query = _example_query(detail) if not visit.text("from") else query
-            sql = text.sql_of(query or _example_query(detail), detail.user)
+            query = _example_query(detail)
+            if visit.text("from") and name in names:
+                where = visit.text("where")
+                try:
+                    query = _built_query(visit, detail)
+                except InputError as refused:
+                    error = error or refused
+            sql = to_sql(query, where or None)
         price: dict[str, Any] | None = None
         try:
             price = await self._estimate_cost(visit, sql)
@@ -127,9 +138,9 @@ class AnalystPages:
             200 if problem is None or visit.request.method == "GET" else problem.status,
             datasets=datasets,
             dataset=detail,
-            query=query or {},
+            query=query,
             measures=_MEASURES,
-            where=_where_of(query),
+            where=where,
             sql=sql,
             epsilon=visit.text("epsilon") or self._default_epsilon(),
             price=price,
@@ -237,8 +248,8 @@ class AnalystPages:
         if form:
             raise NotFound
         release = document.read(content)
-        items, query = charts.items_of(release), release["question"]
-        sql, price = text.sql_of(query), {name: release["query"][name] for name in ("epsilon", "delta")}
+        items, query = charts.items_of(release), from_dict(release["question"])
+        sql, price = to_sql(query), {name: release["query"][name] for name in ("epsilon", "delta")}
         url = str(visit.request.base_url).rstrip("/")
         line = charts.line_of(items[:_SHOWN_MOST]) if charts.is_time_series(release) else None
         if line is not None:
@@ -248,12 +259,12 @@ class AnalystPages:
             "answer.html",
             release=release,
             title=text.title_of(query),
-            condition=None if query["where"] is None else text.condition_of(query["where"]),
+            condition=None if query.where is None else condition(query.where),
             items=items[:_SHOWN_MOST],
             left_out=len(items) - _SHOWN_MOST,
             line=line,
-            label=" · ".join(query["items"]) or "total",
-            measured=_MEASURES[query["measure"]["kind"]],
+            label=" · ".join(query.items) or "total",
+            measured=_MEASURES[query.measure.kind],
             chosen=text.chosen_for_you(release),
             mechanism=text.mechanism_of(release),
             fewer=text.why_fewer_items(release),
@@ -282,41 +293,24 @@ def _body_of(visit: Visit, sql: str | None = None) -> bytes:
     return json.dumps(body).encode()
 
 
-def _query_of(visit: Visit, datasets: set[str]) -> dict[str, Any] | None:
-    """Return the query of a form as a dict; None if it names no dataset, or its SQL is not a single query."""
-    sql = visit.text("sql")
-    if sql and not visit.text("from"):
-        try:
-            return parse_select(sql).to_dict()
-        except InputError:
-            return None
-    if visit.text("dataset") not in datasets:
-        return None
-    kind, _, column = visit.text("measure").partition(":")
-    return {
-        "dataset": visit.text("dataset"),
-        "items": visit["item"],
-        "measure": {"kind": kind if kind in _MEASURES else "users", "column": column or None},
-        "where": visit.text("where") or None,
-        "k": visit["k"] if visit["item"] else None,
-    }
+def _built_query(visit: Visit, dataset: DatasetDetail) -> Select:
+    """Return the query of the fields of a form, without its filter.
+
+    Raises:
+        InputError: the fields are not those of the page.
+    """
+    kind, _, column = (visit.text("measure") or "users").partition(":")
+    measure = Measure(kind, column) if column else Measure("rows") if kind == "rows" else Measure("users", dataset.user)  # type: ignore[arg-type] # checked by Measure
+    items = tuple(visit["item"])
+    return Select(dataset.name, items, measure, None, visit["k"] if items else None)
 
 
-def _example_query(dataset: DatasetDetail) -> dict[str, Any]:
+def _example_query(dataset: DatasetDetail) -> Select:
     """Return an example query for the form: the ten items with the most users."""
-    items = sorted((column for column in dataset.columns if column.group), key=lambda column: column.known_domain)
-    return {
-        "dataset": dataset.name,
-        "items": [items[0].name] if items else [],
-        "measure": {"kind": "users", "column": dataset.user},
-        "where": None,
-        "k": min(10, dataset.k_most or 10) if items else None,
-    }
-
-
-def _where_of(query: dict[str, Any] | None) -> str:
-    where = (query or {}).get("where")
-    return where if isinstance(where, str) else text.condition_of(where) if where else ""
+    columns = sorted((column for column in dataset.columns if column.group), key=lambda column: column.known_domain)
+    items = tuple(column.name for column in columns[:1])
+    k = min(10, dataset.k_most or 10) if items else None
+    return Select(dataset.name, items, Measure("users", dataset.user), None, k)
 
 
 def _file(content: bytes, name: str, form: Form) -> Response:

@@ -1,98 +1,25 @@
-"""Numbers, statements and sentences of the web page."""
+"""Numbers and sentences of the web page."""
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import json
 import math
 import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from discreet.errors import InputError
 from discreet.mechanisms.select_verify import SelectVerify
 from discreet.mechanisms.two_round import TwoRound
 from discreet.mechanisms.unknown_gumbel import UnknownGumbel
-from discreet.query.sql import parse_where
+from discreet.query.json import from_dict
+from discreet.query.sql import condition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from discreet.query.query import Select
     from discreet.wire.problems import Problem, Spend
     from discreet.wire.queries import BudgetReport, Estimate, Period
-
-_SIMPLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_AGGREGATES = {"users": "COUNT(DISTINCT {})", "rows": "COUNT(*)", "sum": "SUM({})", "average": "AVG({})"}
-
-
-# ---------------------------------------------------------------------------------------------------- statements
-
-
-def sql_of(query: Mapping[str, Any], user: str = "") -> str:
-    """Return the SELECT of a query, with a clause on each line.
-
-    Args:
-        query: the query as `discreet.query.query_json.from_dict` reads it.
-        user: the column of users, where the measure does not name it.
-    """
-    measure, items = query["measure"], [_quoted(item) for item in query["items"]]
-    aggregate = _AGGREGATES[measure["kind"]].format(_quoted(measure.get("column") or user))
-    lines = [f"SELECT {', '.join([*items, aggregate])}", f"FROM {_quoted(query['dataset'])}"]
-    where = query.get("where")
-    if where:
-        lines.append(f"WHERE {where if isinstance(where, str) else condition_of(where)}")
-    if items:
-        lines.append(f"GROUP BY {', '.join(items)}")
-    if query.get("k"):
-        lines += [f"ORDER BY {aggregate} DESC"] if measure["kind"] in {"users", "rows"} else []
-        lines.append(f"LIMIT {query['k']}")
-    return "\n".join(lines)
-
-
-def condition_of(where: Mapping[str, Any], *, nested: bool = False) -> str:
-    """Return a filter in JSON form as the SQL condition of a WHERE clause.
-
-    Args:
-        where: the filter, as in the JSON form of a query.
-        nested: True to put AND, OR and NOT in parentheses.
-    """
-    match where:
-        case {"column": column, "operator": operator, "constant": constant}:
-            return f"{_quoted(column)} {operator} {_constant(constant)}"
-        case {"column": column, "in": constants}:
-            return f"{_quoted(column)} IN ({', '.join(map(_constant, constants))})"
-        case {"not": {"column": column, "missing": True}}:
-            return f"{_quoted(column)} IS NOT NULL"
-        case {"column": column}:
-            return f"{_quoted(column)} IS NULL"
-        case {"not": inner}:
-            joined = f"NOT {condition_of(inner, nested=True)}"
-        case {"and": parts}:
-            joined = " AND ".join(condition_of(part, nested=True) for part in parts)
-        case {"or": parts}:
-            joined = " OR ".join(condition_of(part, nested=True) for part in parts) or "FALSE"
-    return f"({joined})" if nested else joined
-
-
-@functools.lru_cache(1_000)
-def _quoted(name: str) -> str:
-    """Return a name as a SQL identifier, quoted unless the parser accepts it without quotes."""
-    if _SIMPLE.fullmatch(name):
-        with contextlib.suppress(InputError):
-            parse_where(f"{name} = 1")
-            return name
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _constant(constant: Mapping[str, str]) -> str:
-    ((kind, value),) = constant.items()
-    if kind in {"integer", "decimal"}:
-        return value
-    if kind == "boolean":
-        return value.upper()
-    # A column without a type compares differently with text and with a date.
-    return ("" if kind == "text" else f"{kind.upper()} ") + "'" + value.replace("'", "''") + "'"
 
 
 def snippets(sql: str, price: Mapping[str, float], url: str, method: str) -> list[tuple[str, str]]:
@@ -119,13 +46,12 @@ def snippets(sql: str, price: Mapping[str, float], url: str, method: str) -> lis
 # ---------------------------------------------------------------------------------------------------- sentences
 
 
-def title_of(query: Mapping[str, Any]) -> str:
+def title_of(query: Select) -> str:
     """Return the title of a query in words."""
-    measure, items, k = query["measure"], query["items"], query.get("k")
-    column = measure.get("column")
+    column, items = query.measure.column, query.items
     counted = {"users": "Users", "rows": "Rows", "sum": f"Sum of {column}", "average": f"Average of {column}"}
-    title = counted[measure["kind"]] + (f" by {' and '.join(items)}" if items else " in all")
-    return f"{title}, top {k:,}" if k else title
+    title = counted[query.measure.kind] + (f" by {' and '.join(items)}" if items else " in all")
+    return f"{title}, top {query.k:,}" if query.k else title
 
 
 def why_fewer_items(release: Mapping[str, Any]) -> str | None:
@@ -275,12 +201,13 @@ def label(values: Sequence[Any]) -> str:
     return " · ".join("(missing)" if value is None else str(value) for value in values)
 
 
-FILTERS: Mapping[str, Callable[..., str]] = {
+FILTERS: Mapping[str, Callable[..., Any]] = {
     "number": number,
     "percent": percent,
     "when": when,
     "period": period_in_words,
+    "select_of": from_dict,
     "title_of": title_of,
-    "condition_of": condition_of,
+    "condition": condition,
 }
 """Filters of the templates."""

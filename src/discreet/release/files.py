@@ -1,0 +1,61 @@
+"""Write files that are complete or absent, and import libraries that are optional."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from discreet.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+
+def require(library: str, wanted: str) -> ModuleType:
+    """Import and return an optional *library*.
+
+    Raises:
+        InputError: the library is not installed.
+    """
+    try:
+        return importlib.import_module(library)
+    except ImportError:
+        extra = "plots" if library == "matplotlib" else library
+        raise InputError(f"{wanted} needs {library}; install it with: pip install 'discreet[{extra}]'") from None
+
+
+def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
+    """Write a temporary file next to *path*, then move it there, so that an incomplete file is never visible.
+
+    Raises:
+        InputError: *path* cannot be written.
+    """
+    target = Path(path)
+    try:
+        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=target.suffix)
+    except OSError as error:
+        raise InputError(f"{str(target)!r} cannot be written: {(error.strerror or 'no access').lower()}") from None
+    os.close(descriptor)
+    try:
+        write(Path(name))
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(name).chmod(0o666 & ~umask)
+        Path(name).replace(target)
+    except OSError as error:
+        raise InputError(f"{str(target)!r} cannot be written: {(error.strerror or 'no access').lower()}") from None
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def write_text(text: str, path: str | Path) -> None:
+    """Write *text* as UTF-8, atomically."""
+
+    def write(part: Path) -> None:
+        part.write_bytes(text.encode())
+
+    write_atomically(path, write)
