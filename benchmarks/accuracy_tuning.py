@@ -20,8 +20,6 @@ from unittest.mock import patch
 
 import click
 import numpy as np
-from papers.experiment import trial_bits
-from papers.tables import REAL, Tables
 
 from benchmarks.accuracy import DELTA, EPSILONS, HEAD_LIMIT, SMALL
 from benchmarks.accuracy_page import FEW, SET_ON, geometric_mean
@@ -34,6 +32,8 @@ from discreet.mechanisms.select_verify import ERRORS
 from discreet.mechanisms.two_round import TUNING, Tuning
 from discreet.testing.pairs import ArrayPairs
 from discreet.values import ExactHead
+from papers.experiment import trial_bits
+from papers.tables import REAL, Tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

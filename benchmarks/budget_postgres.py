@@ -12,11 +12,11 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
-from servers import postgres
 
 from benchmarks.budget import PAIRS, RESULT, THREADS, Ours, in_threads
 from benchmarks.timing import in_turns, table
 from discreet.budget.stores.postgres import PostgresStore
+from tests.servers import postgres
 
 TALLY = [0] * 8
 

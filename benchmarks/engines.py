@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
-from servers.table import ROWS, engagements
-from servers.urls import url_of, without_password
 
 from benchmarks.concurrency import ANALYSTS, CONNECTIONS, beside_long, throughput
 from benchmarks.processes import made_table
@@ -35,6 +33,8 @@ from discreet.mechanisms.auto import Auto
 from discreet.mechanisms.base import Request
 from discreet.noise import SystemBits
 from discreet.warehouse import Warehouse
+from tests.servers.table import ROWS, engagements
+from tests.servers.urls import url_of, without_password
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -182,7 +182,7 @@ def loaded(engine: str, folder: Path) -> Iterator[str]:
             connection.execute("CREATE OR REPLACE TABLE engagements AS FROM held")
         yield f"duckdb:///{folder / 'shared.db'}"
         return
-    server = importlib.import_module(f"servers.{engine}")
+    server = importlib.import_module(f"tests.servers.{engine}")
     started = server.start(folder)
     try:
         server.load(started, held, "engagements")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import duckdb
 import numpy as np
-from papers.tables import REAL, Tables
 
 from benchmarks.timing import table
 from discreet.accounting.convert import limit_for
@@ -19,6 +18,7 @@ from discreet.mechanisms import Request
 from discreet.mechanisms.sums import UnknownGumbelSums
 from discreet.noise import KeyedBits
 from discreet.values import ExactHead
+from papers.tables import REAL, Tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,6 +22,7 @@ settings.register_profile(  # an example that fails is enough: see `make mutants
     "mutants", settings.get_profile("fixed"), phases=[Phase.explicit, Phase.generate]
 )
 
+TESTS = Path(__file__).resolve().parent
 MEMORY = Path("/dev/shm")  # noqa: S108 - pytest makes folders of its own there
 if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 * 2**30:
     # Stores wait for the disk at every commit, and no test cuts the power.
@@ -38,6 +39,15 @@ def pytest_collection():
         gc.collect()
         gc.freeze()
         gc.enable()
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Leave out the suites that need servers, clients or a browser, unless the command line names them."""
+    if collection_path.parent == TESTS and collection_path.name in {"servers", "clients", "page"}:
+        named = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
+        if not any(path.is_relative_to(collection_path) for path in named):
+            return True
+    return None
 
 
 def pytest_sessionfinish():

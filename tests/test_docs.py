@@ -8,13 +8,13 @@ import warnings
 from pathlib import Path
 
 import pytest
-from benchmarks.__main__ import BENCHMARKS
-from demo.demo import LOG, make_log
 
 import discreet
+from benchmarks.__main__ import BENCHMARKS
 from discreet.cli import discreet as command
 from discreet.cli import main
 from discreet.mechanisms import MECHANISMS
+from examples.demo import LOG, make_log
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 

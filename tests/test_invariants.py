@@ -21,7 +21,7 @@ def numbers(text: str) -> set[str]:
 def cited() -> set[str]:
     """Return the numbers in the docstrings of all tests and their helpers."""
     found = set()
-    for folder in ("tests", "servers/tests", "page/tests", "clients/tests"):
+    for folder in ("tests", "tests/servers", "tests/page", "tests/clients"):
         for path in (ROOT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and path != Path(__file__):

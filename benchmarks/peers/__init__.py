@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+
 from papers.baselines import non_private_percentile
 from papers.report import ROOT
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from numpy.typing import NDArray
+
     from papers.user_items import UserItems
 
 ENVIRONMENTS = ROOT / "build" / "peers"

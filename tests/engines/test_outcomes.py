@@ -6,8 +6,8 @@ import contextlib
 import random
 
 import pytest
-from benchmarks.outcomes import SOURCES
 
+from benchmarks.outcomes import SOURCES
 from discreet.testing.outcomes import check_outcomes
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from matplotlib.figure import Figure
+
 from papers.report import run, write_results
 
 FAR = 5

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from benchmarks import accuracy, accuracy_page
 from matplotlib.figure import Figure
+
+from benchmarks import accuracy, accuracy_page
 from papers.experiment import Setting
 from papers.tables import Tables
 

@@ -8,13 +8,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from papers.user_items import UserItems
 from scipy import stats
 
 from discreet.mechanisms import CountRelease
 from discreet.noise import KeyedBits
 from discreet.values import Cost, ExactHead
 from papers import baselines
+from papers.user_items import UserItems
 from tests.papers.checks import FAR, far_from
 
 

@@ -8,12 +8,12 @@ from fractions import Fraction
 import mpmath as mp
 import numpy as np
 import pytest
-from papers.experiment import Setting
-from papers.experiments import dr19_figure_1, dr19_lemma_3_1, dr19_pay_what_you_get
-from papers.tables import Tables
 
 from discreet.accounting.bounds import bounded_range
 from discreet.accounting.convert import limit_for
+from papers.experiment import Setting
+from papers.experiments import dr19_figure_1, dr19_lemma_3_1, dr19_pay_what_you_get
+from papers.tables import Tables
 from tests.papers.checks import page_of
 
 # ratios at k = 25, 50, 100 by an independent script; None where it was not computed

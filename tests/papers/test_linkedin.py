@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+
 from papers.experiment import Setting
 from papers.experiments import (
     linkedin_audiences,
@@ -16,7 +17,6 @@ from papers.experiments import (
     linkedin_table_2,
 )
 from papers.tables import Tables
-
 from tests.papers.checks import page_of
 
 MODULES = (linkedin_figure_3, linkedin_figure_4, linkedin_figure_5, linkedin_section_8_3, linkedin_table_2)

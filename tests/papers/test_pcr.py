@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from papers.baselines import Counted
 from papers.experiment import Setting
 from papers.experiments import (
@@ -14,7 +15,6 @@ from papers.experiments import (
 )
 from papers.tables import Tables
 from papers.user_items import UserItems
-
 from tests.papers.checks import page_of
 
 FIGURES = pcr_figures.FIGURES

@@ -9,6 +9,7 @@ import click
 import duckdb
 import numpy as np
 import pytest
+
 from papers.__main__ import parse_official
 from papers.generators import GENERATORS, by_contributions, draw_distinct, quantiles, zipf
 from papers.official import LOADERS, load, tokenize

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 import pytest
+
 from papers.experiment import Setting
 from papers.experiments import ts_figure_1, ts_table_1, ts_tables_2_3, ts_trials
 from papers.tables import Tables
 from papers.user_items import UserItems
-
 from tests.papers.checks import page_of
 
 EXPERIMENTS = [m.EXPERIMENT for m in (ts_table_1, ts_tables_2_3, ts_figure_1)]

@@ -1,4 +1,4 @@
-"""The web page over plain HTTP: sessions, forms, headers, escapes. `page/tests` drives it in a browser."""
+"""The web page over plain HTTP: sessions, forms, headers, escapes. `tests/page` drives it in a browser."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """I1, I4, I7: concurrent requests to one service: repeated ones, more than fit, and simultaneous first queries.
 
-The same with two services on one PostgreSQL store is in servers/tests/test_service_replicas.py.
+The same with two services on one PostgreSQL store is in tests/servers/test_service_replicas.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """F7: runs whose lease ended while they were suspended: their answers are dropped, and charged.
 
-With processes that are stopped, on PostgreSQL: servers/tests/test_service_replicas.py. Clients that disconnect:
+With processes that are stopped, on PostgreSQL: tests/servers/test_service_replicas.py. Clients that disconnect:
 tests/service/test_limits.py.
 """
 

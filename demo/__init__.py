@@ -1,1 +1,0 @@
-"""The demonstration: a made-up reading log, private counts from it, and the true counts for comparison."""

@@ -1,1 +1,0 @@
-"""Tests of the web page in Chromium, and its npm dependencies."""

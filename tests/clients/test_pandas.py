@@ -1,0 +1,89 @@
+"""pandas and SQLAlchemy over discreet-sql, in their own environment."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.clients.environments import ROOT, run
+
+SCRIPT = """
+import datetime, json, os
+import pandas as pd
+import sqlalchemy as sa
+
+engine = sa.create_engine(os.environ["DISCREET_URL"])
+shown = {}
+def show(name, frame):
+    shown[name] = json.loads(frame.to_json(orient="split", date_format="iso"))
+
+show("top", pd.read_sql("SELECT article, COUNT(DISTINCT reader) AS readers FROM reads "
+                        "GROUP BY article ORDER BY readers DESC LIMIT 5", engine))
+with engine.connect() as connection:
+    bound = sa.text("SELECT country, COUNT(DISTINCT reader) AS readers FROM reads WHERE day >= :first GROUP BY country")
+    show("bound", pd.read_sql(bound, connection, params={"first": datetime.date(2026, 1, 15)}))
+    reads = sa.Table("reads", sa.MetaData(), autoload_with=connection)
+    readers = sa.func.count(sa.distinct(reads.c.reader)).label("readers")
+    days = sa.select(reads.c.day, readers).group_by(reads.c.day).order_by(reads.c.day)
+    frame = pd.read_sql(days, connection, parse_dates=["day"])
+    show("days", frame)
+    frame.plot("day", "readers", ylim=(0, None), figsize=(8, 3)).figure.savefig(os.environ["PICTURE"], dpi=100)
+    inspector = sa.inspect(connection)
+    shown["tables"] = {name: inspector.get_table_comment(name)["text"] for name in inspector.get_table_names()}
+    shown["columns"] = {c["name"]: [str(c["type"]), c["comment"]] for c in inspector.get_columns("reads")}
+    try:
+        connection.execute(sa.text("SELECT * FROM reads"))
+    except sa.exc.DBAPIError as error:
+        shown["rows"] = [type(error.orig).__name__, str(error.orig)]
+shown["versions"] = [pd.__version__, sa.__version__]
+print(json.dumps(shown))
+"""
+
+
+@pytest.fixture(scope="module")
+def shown(service):
+    """Return the script's output, and the statements that the service received."""
+    picture = str(ROOT / "docs/images/connect-pandas.png")
+    url = service.address(epsilon=0.5)
+    output = run("notebook", "-c", SCRIPT, DISCREET_URL=url, PICTURE=picture, MPLBACKEND="agg")
+    return json.loads(output.splitlines()[-1]), service.take()
+
+
+def test_read_sql_returns_a_frame_of_private_counts(shown):
+    """The text is sent to the service unchanged; the frame has its columns."""
+    frame = shown[0]["top"]
+    assert frame["columns"] == ["article", "readers"]
+    assert frame["data"][0][0] == "article-001"
+    assert 1 <= len(frame["data"]) <= 5
+    assert shown[1][0][0].startswith("SELECT article, COUNT(DISTINCT reader)")
+
+
+def test_parameters_reach_the_service_as_literals(shown):
+    """A filter by a bound parameter answers all five countries."""
+    assert sorted(row[0] for row in shown[0]["bound"]["data"]) == ["BR", "DE", "IN", "KE", "US"]
+    assert "day >= DATE '2026-01-15'" in shown[1][1][0]
+
+
+def test_a_reflected_table_answers_a_time_series_with_every_day(shown):
+    """A known domain has no gaps: 31 days, with noise also where nothing was read."""
+    frame = shown[0]["days"]
+    assert [row[0][:10] for row in frame["data"]] == [f"2026-01-{day:02}" for day in range(1, 32)]
+
+
+def test_reflection_has_the_descriptions_of_columns(shown):
+    """Datasets and columns are those granted to the account, with the catalog's descriptions."""
+    seen = shown[0]
+    assert seen["tables"] == {"reads": "Which reader read which article; made up."}
+    assert seen["columns"]["reader"][1] == "identifies users: COUNT(DISTINCT reader)"
+    assert seen["columns"]["country"] == ["VARCHAR", "for GROUP BY, WHERE; all its values are known in advance"]
+    assert seen["columns"]["day"][0] == "DATE"
+    assert seen["columns"]["minutes"][1] == "for SUM and AVG"
+
+
+def test_rows_are_refused_in_one_sentence_and_cost_nothing(shown):
+    """A statement that cannot be answered raises a ProgrammingError."""
+    kind, message = shown[0]["rows"]
+    assert kind == "ProgrammingError"
+    assert message
+    assert "queries" not in shown[1][-1][1]

@@ -1,0 +1,37 @@
+"""Fixtures that start a server when a test first needs it, and stop it when the session ends."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.servers import process
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    """Return a function that starts a server by name and returns its URLs; DISCREET_NAME_URL names a running one."""
+    urls, folders = {}, []
+    with contextlib.ExitStack() as stack:
+
+        def start(name):
+            if name not in urls:
+                urls[name] = os.environ.get(f"DISCREET_{name.upper()}_URL")
+            if urls[name] is None:
+                module = importlib.import_module(f"tests.servers.{name}")
+                folder = tmp_path_factory.mktemp(name)
+                urls[name] = module.start(folder)
+                stack.callback(module.stop, folder)
+                folders.append(folder)
+            return urls[name]
+
+        yield start
+        for folder in folders:
+            process.check(folder)
