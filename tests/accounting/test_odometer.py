@@ -226,3 +226,14 @@ def test_a_value_outside_its_range_raises_with_the_range(call, words):
     """InputError with the name, the range and the value."""
     with pytest.raises(InputError, match=words):
         call()
+
+
+def test_the_ends_of_the_ranges_are_what_the_messages_say():
+    """Delta is above 0; 64 levels are allowed, 65 are not; a step that does not fit is refused in words."""
+    limit = Cost(Fraction(1, 2), Fraction(1, 20))
+    with pytest.raises(InputError, match="above 0 and below 1"):
+        Odometer(limit, Fraction(0))
+    with pytest.raises(InputError, match="from 1 to 64"):
+        Odometer(limit, Fraction(1, 2), levels=65)
+    with pytest.raises(BudgetExceeded, match=r"^the step would cost more than is left$"):
+        Odometer(limit, Fraction(1, 2), levels=64).spend(Cost(Fraction(1)))

@@ -26,7 +26,7 @@ from discreet.mechanisms import (
 from discreet.mechanisms.base import noise_of
 from discreet.query.planning import choose
 from discreet.testing.audit import distribution, head_of, pmf, radius, sample
-from discreet.values import Cost, Sensitivity
+from discreet.values import Cost, ExactHead, Sensitivity
 
 LIMIT = Cost(Fraction(84375, 10**4), Fraction(3, 10**9))
 """LinkedIn's 3,000 units of epsilon_per = .15 and 30 calls of 1e-10."""
@@ -328,3 +328,27 @@ def test_a_count_costs_as_much_as_a_label(noise, at_cost):
     expected = UnknownGumbel(3, 9, at_cost, Fraction(1, 10**6), 2, noise).expectation()
     factor = 1 if noise == "gaussian" else math.sqrt(2)
     assert expected.std_error_least == expected.std_error_most == pytest.approx(4 / at_cost * factor, rel=0.01)
+
+
+def test_unknown_gumbel_without_a_k_is_refused_by_its_name():
+    """The same sentence from every way to construct it."""
+    for make in (
+        lambda: UnknownGumbel.within(Cost(Fraction(1), Fraction(1, 10**6)), Request(None, 9)),
+        lambda: UnknownGumbel.by_step(Fraction(1), Fraction(1, 10**6), Request(None, 9)),
+    ):
+        with pytest.raises(InputError, match="the unknown-gumbel mechanism answers top-k queries only"):
+            make()
+
+
+def test_the_cutoff_race_compares_counts_that_floats_cannot_tell_apart():
+    """Scores are the counts below each cut-off, as integers."""
+    counts = np.array([2**61 + 3, 2**61 + 2, 2**61 + 1, 2**61], dtype=np.int64)
+    race = UnknownGumbel(1, 4, Fraction(1), Fraction(1, 10**6), optimise_cutoff=True).cutoff_race(ExactHead(counts, 4))
+    assert race.scores.tolist() == [-(2**61) - 2, -(2**61) - 1, -(2**61), 0]
+    assert race.divisors.tolist() == [1, 2, 3, 4]
+
+
+def test_unknown_gumbel_needs_a_k_within_the_head():
+    """The message names both numbers."""
+    with pytest.raises(InputError, match="k must be from 1 to the head limit, 1,000, not 1,001"):
+        UnknownGumbel(1001, 1000, Fraction(1), Fraction(1, 10**6))
