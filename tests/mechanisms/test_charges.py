@@ -8,12 +8,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from discreet.head_request import SumBounds
 from discreet.mechanisms import (
     CountRelease,
     KnownGumbel,
     KnownLaplace,
-    Magnitude,
-    PrivateMagnitude,
     Request,
     SelectVerify,
     TopStable,
@@ -204,6 +203,11 @@ class Asked(ArrayPairs):
         self.asked["limit"] = Fraction(limit)
         return super().weighted_sums(limit)
 
+    def capped_sums(self, cap):
+        """Record the cap."""
+        self.asked["cap"] = cap
+        return super().capped_sums(cap)
+
     def clipped_sums(self, items, costs, bound):
         """Record costs and bound."""
         self.asked["costs"], self.asked["bound"] = costs.tolist(), bound
@@ -270,6 +274,12 @@ def test_auto_pays_the_gap_the_histogram_and_the_branch(k, kind):
             assert spent <= outcome.cost.rho
             assert not draws.added["second"].variances or spent > outcome.cost.rho * Fraction(995, 1000)
             continue
+        if outcome.chosen == "light":  # Laplace noise of scale s on sums that a user moves by cap units in l1
+            (variance,) = set(draws.added["capped"].variances)
+            moved = float(pairs.asked["cap"] * WEIGHT_UNIT / (variance / 2) ** Fraction(1, 2))
+            spent = moved - 1 + math.exp(-moved) + float(gap + histogram / 2)
+            assert spent < float(outcome.cost.rho) < spent * (1 + 1e-8)
+            continue
         if outcome.chosen == "unknown-gumbel":
             race = draws.raced["race"]
             spent = peels(race, 1, race.reached) + draws.added["counts"].rho()
@@ -279,14 +289,14 @@ def test_auto_pays_the_gap_the_histogram_and_the_branch(k, kind):
             spent = release(mechanism.head, pairs.head(mechanism.head_limit), run)[0].cost.rho
         assert_charged(outcome, spent + gap + histogram / 2)
     few = {"two-round"} if k is None else {"two-round", "unknown-gumbel"}
-    assert seen == {"one": {"two-round"}, "few": few}.get(kind, {"head"})
+    assert seen == {"one": {"light"}, "few": few}.get(kind, {"head"})
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize("private", [False, True])
 def test_sums_pay_for_each_returned_sum_and_for_a_chosen_bound(noise, private):
     """Beside the ranking: C^2 / 2 s^2 for each sum, and a quarter of a count each for the shares and the size."""
-    summed = PrivateMagnitude(0, 8, choices=(1, 2, 4, 8)) if private else Magnitude(-3, 8)
+    summed = SumBounds(0, 8, private=True) if private else SumBounds(-3, 8)
     request = Request(4, 9, noise=noise, summed=summed)
     mechanism = UnknownGumbelSums.within(LIMIT, request)
     for counts in HEADS:
@@ -317,13 +327,13 @@ def peel_of(mechanism):
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 def test_sums_of_bounded_users_pay_for_the_sums_that_one_user_moves(noise):
     """Two sums, of a listed domain or above a threshold; or one, if no more is returned."""
-    request = Request(None, 9, TWO_ITEMS, noise=noise, summed=Magnitude(-3, 8))
+    request = Request(None, 9, TWO_ITEMS, noise=noise, summed=SumBounds(-3, 8))
     for given, outcome, draws in releases(UnknownLaplaceSums.within(LIMIT, request), request, sums=2):
         (scale,) = {v for label in ("threshold", "counts") for v in draws.added[label].variances}
         factor = 2 if noise == "gaussian" else 1
         sums = draws.added["sums"].variances
         assert_charged(outcome, 2 / scale / factor + sum(64 / v / factor for v in sums[:2]))
         assert given.sums is not None
-    listed = Request(None, 9, TWO_ITEMS, counts=False, noise=noise, known_domain=True, summed=Magnitude(-3, 8))
+    listed = Request(None, 9, TWO_ITEMS, counts=False, noise=noise, known_domain=True, summed=SumBounds(-3, 8))
     for _, outcome, draws in releases(ListedSums.within(LIMIT, listed), listed, sums=2):
         assert_charged(outcome, sum(64 / v / factor for v in draws.added["sums"].variances[:2]))

@@ -15,11 +15,11 @@ import pytest
 from scipy import stats
 
 import discreet
+from discreet.head_request import SumBounds
 from discreet.mechanisms import (
     CountRelease,
     KnownGumbel,
     KnownLaplace,
-    Magnitude,
     Request,
     SelectVerify,
     TwoRound,
@@ -100,7 +100,7 @@ def test_sums_have_the_stated_error_and_the_one_that_is_charged(kind, noise):
     k = M if kind in (KnownGumbelSums, UnknownGumbelSums) else None
     counts = kind is not ListedSums
     bounds = Sensitivity(None if k else M)
-    request_ = Request(k, M, bounds, counts=counts, noise=noise, known_domain=is_known, summed=Magnitude(-2, 7))
+    request_ = Request(k, M, bounds, counts=counts, noise=noise, known_domain=is_known, summed=SumBounds(-2, 7))
     true = TRUE[: M if is_known else None]
     sums = 5 * true[::-1].copy()
     outcome = kind.within(LIMIT, request_).release(ExactHead(true, M, None, sums), bits())
@@ -115,7 +115,7 @@ def test_sums_have_the_stated_error_and_the_one_that_is_charged(kind, noise):
 
 def test_averages_have_the_error_of_a_quotient():
     """The noise of sum and count together, to the first order."""
-    request_ = Request(M, M, summed=Magnitude(0, 7, average=True))
+    request_ = Request(M, M, summed=SumBounds(0, 7), average=True)
     outcome = UnknownGumbelSums.within(LIMIT, request_).release(ExactHead(TRUE, M, None, 5 * TRUE), bits())
     assert_distributed((outcome.measured.values - 5) / outcome.measured.std_errors)
 
@@ -201,8 +201,8 @@ class TestTwoRounds:
 class TestAuto:
     """The gap, which is published in words, and the counts of the branches."""
 
-    mechanism = Auto.at(Fraction(4), Fraction(1, 10**8), Request(6, 100))
-    sizes = tuple(3000 - 300 * n for n in range(6))
+    mechanism = Auto.at(Fraction(1), Fraction(1, 10**8), Request(6, 100))  # noise much wider than the integers
+    sizes = tuple(12_000 - 1_200 * n for n in range(6))
 
     def test_the_gap_has_the_error_that_is_charged(self):
         """N(0, 100 / mu^2) of the two rounds and the gap together, rounded."""
@@ -226,11 +226,24 @@ class TestAuto:
         assert_distributed(np.concatenate(z))
 
 
+def in_pairs(items, users):
+    """Return a table of users with one item each, every row of which is there twice."""
+    numbers = np.arange(items * users)
+    return discreet.scan(pa.table({"user": np.tile(numbers, 2), "item": np.tile(numbers // users, 2)}), user="user")
+
+
 def test_the_default_release_from_a_table_has_the_stated_errors():
-    """From rows to counts: two rounds over DuckDB's pairs, each of them twice in the table."""
-    users = np.arange(600 * 400)
-    table = pa.table({"user": np.tile(users, 2), "item": np.tile(users // 400, 2)})
-    released = discreet.scan(table, user="user").release("item", epsilon=0.5, bits=bits())
+    """From rows to counts: one round over DuckDB's pairs."""
+    released = in_pairs(500, 1200).release("item", epsilon=0.05, bits=bits())
+    assert (released.chosen, len(released)) == ("light", 500)
+    assert_distributed((released.counts - 1200) / released.std_errors, "laplace")
+    assert released.std_errors[0] == pytest.approx(math.sqrt(2) / (0.9 * 0.05), rel=0.01)
+
+
+def test_a_release_within_a_shared_budget_has_the_stated_errors():
+    """From rows to counts: two rounds over DuckDB's pairs."""
+    budget = discreet.Budget(0.5, 1e-8)
+    released = in_pairs(600, 400).release("item", epsilon=0.5, budget=budget, bits=bits())
     assert (released.chosen, len(released)) == ("two-round", 600)
     assert_distributed((released.counts - 400) / released.std_errors)
 

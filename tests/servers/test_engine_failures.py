@@ -24,10 +24,10 @@ from discreet.errors import EngineError, EngineTimeout, InputError
 from discreet.head_request import Comparison, Constant, HeadRequest, Kind
 from discreet.noise import KeyedBits
 from discreet.query.planning import make_plan
-from tests.queries import query_of
 from discreet.release import answer
 from discreet.testing.engines import rows_of
 from discreet.values import Cost
+from tests.queries import query_of
 from tests.servers import clickhouse, pinot, postgres, spark, trino
 from tests.servers.proxies import Proxy
 from tests.servers.urls import url_of
