@@ -64,10 +64,10 @@ GRIDS: Mapping[str, tuple[float, ...]] = {
     "uneven_second": (0.3, 0.5, 0.7, 0.9, 1.1),
 }
 ERRORS_GRID = tuple(n / 20 for n in range(28, 39))
-MOST_BEYOND = 0.06
+MAX_BEYOND = 0.06
 """The largest mean share of released counts beyond 10 % that a search allows."""
 
-FRACTION, MOST_BELOW = 0.9, 0.05
+FRACTION, MAX_BELOW = 0.9, 0.05
 """At most this share of cells may have less than this fraction of the head's counts."""
 
 TRIALS = 2
@@ -106,7 +106,7 @@ def search(tables: Tables) -> list[str]:
 
     The search starts from the first value of each grid, and the last of `uneven_second`, which release few counts, few
     of them beyond 10 %. Each constant in turn moves by a step if that increases the counts within 10 % and leaves at
-    most `MOST_BEYOND` of the released counts beyond 10 %, until none moves.
+    most `MAX_BEYOND` of the released counts beyond 10 %, until none moves.
     """
     set_on = _pairs(tables, SET_ON)
     place = dict.fromkeys(GRIDS, 0) | {"uneven_second": len(GRIDS["uneven_second"]) - 1}
@@ -119,7 +119,7 @@ def search(tables: Tables) -> list[str]:
             if not 0 <= other[name] < len(GRIDS[name]):
                 continue
             found = _found(set_on, _tuning(other))
-            if _more(found, best) > 1 and _beyond(found) <= MOST_BEYOND:
+            if _more(found, best) > 1 and _beyond(found) <= MAX_BEYOND:
                 place, best, moved = other, found, True
                 print(f"{name} = {GRIDS[name][place[name]]:g}: {_beyond(found):.1%} beyond", flush=True)
     lines = []
@@ -181,9 +181,9 @@ def head_constants(tables: Tables) -> list[str]:
     """Choose `ERRORS` and `USERS_PER_NOISE` on each half of the tables, and compare them with the current on the other.
 
     `ERRORS` is the value of its grid with which `head` has the most counts within 10 % (geometric mean over tables,
-    epsilons and trials), among those with which at most `MOST_BEYOND` of the released counts are beyond 10 %.
+    epsilons and trials), among those with which at most `MAX_BEYOND` of the released counts are beyond 10 %.
     `USERS_PER_NOISE` is the value with which `auto` has the most counts within 10 %, of those with which it has less
-    than `FRACTION` of the head's on at most `MOST_BELOW` of tables and epsilons; and the value without that condition.
+    than `FRACTION` of the head's on at most `MAX_BELOW` of tables and epsilons; and the value without that condition.
     """
     set_on = _pairs(tables, SET_ON)
     others = _pairs(tables, [name for name in SMALL if name not in SET_ON and tables.has(name)])
@@ -212,7 +212,7 @@ def _choose_errors(tables: Mapping[str, ArrayPairs]) -> float:
         found = _by_head(tables, errors)
         more, beyond = _more(found, today), _beyond(found)
         print(f"ERRORS = {errors:g}: {more:.3f} of today's counts, {beyond:.1%} beyond", flush=True)
-        if beyond <= MOST_BEYOND:
+        if beyond <= MAX_BEYOND:
             allowed[errors] = more
     return max(allowed, key=lambda errors: allowed[errors])
 
@@ -269,7 +269,7 @@ class Branches:
         def more(value: float) -> float:
             return _more(self.switched(value), self.heads)
 
-        few = [value for value in values if self.below(value) <= MOST_BELOW]
+        few = [value for value in values if self.below(value) <= MAX_BELOW]
         return {"counts, few below the head": max(few, key=more), "counts alone": max(values, key=more)}
 
 

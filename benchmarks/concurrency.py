@@ -22,7 +22,7 @@ ANALYSTS = 16
 CONNECTIONS = 4
 _LONG = HeadRequest("member_id", ("article", "title", "seniority"), 100_000)
 _ROUNDS = 7
-_FEWEST_QUERIES, _MOST_QUERIES, _MOST_SECONDS = 10, 100, 15.0
+_MIN_QUERIES, _MAX_QUERIES, _MAX_SECONDS = 10, 100, 15.0
 
 
 def throughput(queries: Sequence[Callable[[], object]], heads: Sequence[Callable[[], object]]) -> tuple[float, float]:
@@ -46,7 +46,7 @@ def beside_long(warehouse: Warehouse, short: Callable[[], object]) -> tuple[floa
 def _p99(query: Callable[[], object]) -> float:
     """Return the 99th percentile of a query's time in seconds, over at most a hundred queries."""
     taken: list[float] = []
-    while len(taken) < _FEWEST_QUERIES or (len(taken) < _MOST_QUERIES and sum(taken) < _MOST_SECONDS):
+    while len(taken) < _MIN_QUERIES or (len(taken) < _MAX_QUERIES and sum(taken) < _MAX_SECONDS):
         start = time.perf_counter()
         query()
         taken.append(time.perf_counter() - start)

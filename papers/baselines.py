@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from papers.user_items import UserItems
 
-CALLS_MOST = 2_000
+MAX_CALLS = 2_000
 """Tries of a Private Count Release; each may lose this share of the mass."""
 
 
@@ -161,21 +161,21 @@ def published_count_release(
         relative_error: the target.
     """
     rho, delta = limit
-    mass = delta / CALLS_MOST
+    mass = delta / MAX_CALLS
     below = int(head[cutoff]) if len(head) > cutoff else 0
     alive = np.flatnonzero(head[:cutoff] > below)
     epsilon = math.sqrt(8 * rho) / 4096 if start is None else start
     left, calls = rho, 0
     ranks: list[NDArray[np.int64]] = []
     sigmas: list[float] = []
-    while calls < CALLS_MOST and epsilon**2 / 8 <= left:
+    while calls < MAX_CALLS and epsilon**2 / 8 <= left:
         threshold = 1 + math.log(cutoff / mass) / epsilon
         sigma = relative_error * threshold / constant
         keys = head[alive] + rng.gumbel(0, 1 / epsilon, len(alive))
         order = np.argsort(-keys)
         before = order[: np.count_nonzero(keys > below + threshold + rng.gumbel(0, 1 / epsilon))]
         each = epsilon**2 / 8 + 1 / (2 * sigma**2)
-        paid = min(len(before), CALLS_MOST - calls, math.floor(left / each))
+        paid = min(len(before), MAX_CALLS - calls, math.floor(left / each))
         ranks.append(alive[before[:paid]])
         sigmas += [sigma] * paid
         if paid < len(before):

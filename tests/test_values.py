@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from discreet.errors import InputError, InvariantViolated, UnfitData
 from discreet.values import (
     DELTA_QUANTUM,
-    LARGEST_COUNT,
+    MAX_COUNT,
     RHO_QUANTUM,
     Cost,
     ExactHead,
@@ -241,13 +241,13 @@ def test_an_invalid_head_is_refused(counts, limit, message):
 
 def test_extreme_heads_are_accepted():
     """Empty, full to limit + 1, all tied, zeros, the largest count."""
-    for counts, limit in (([], 0), ([5], 0), ([4] * 6, 5), ([0, 0], 5), ([LARGEST_COUNT, 0], 5)):
+    for counts, limit in (([], 0), ([5], 0), ([4] * 6, 5), ([0, 0], 5), ([MAX_COUNT, 0], 5)):
         assert head(counts, limit).counts.tolist() == counts
 
 
 def test_a_count_too_large_to_protect_is_unfit_data():
     """Above 2^62 a count plus noise could overflow: the user's data, not our bug."""
-    assert LARGEST_COUNT == 2**62
+    assert MAX_COUNT == 2**62
     with pytest.raises(UnfitData, match="cannot be protected") as raised:
         head([2**62 + 1])
     assert str(2**62 + 1) not in str(raised.value)

@@ -26,8 +26,8 @@ CATALOG = """
 source = "reads.parquet"
 user = "reader"
 rows_per_group = 3
-k_most = 50
-head_limit_most = 2000
+max_k = 50
+max_head_limit = 2000
 data_version = "1"
 columns.article = { type = "text", group = true, filter = true }
 columns.country = { type = "text", group = true, filter = true, domain = ["IN", "US", "XX"] }
@@ -530,7 +530,7 @@ def test_a_user_with_few_labels_of_a_column_needs_less_noise(visits):
     dataset = catalog.datasets["visits"].model_copy(update={"columns": columns})
     bounded = connect(catalog.model_copy(update={"datasets": {"visits": dataset}}))
     histogram = "SELECT age, COUNT(DISTINCT reader) AS n FROM visits GROUP BY age"
-    errors = [each.plan(histogram, epsilon=1, shared=True).expectation.std_error_most for each in (bounded, visits)]
+    errors = [each.plan(histogram, epsilon=1, shared=True).expectation.max_std_error for each in (bounded, visits)]
     assert errors[1] / errors[0] == pytest.approx(3**0.5, rel=0.05)
     total = "SELECT COUNT(DISTINCT reader) FROM visits"
     assert bounded.plan(total).worst_cost == visits.plan(total).worst_cost

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from papers.experiment import Row, Setting
     from papers.user_items import UserItems
 
-DEEPEST = 5_000
+MAX_DEPTH = 5_000
 """Items below this rank of the whole table are left out of every audience; no head here reaches so far."""
 
 
@@ -34,5 +34,5 @@ def audience(table: UserItems, share: float, limit: int, rng: np.random.Generato
 
     Which users items have in common is ignored; the counts alone are right.
     """
-    counts = np.sort(rng.binomial(table.head[:DEEPEST], share))[::-1]
+    counts = np.sort(rng.binomial(table.head[:MAX_DEPTH], share))[::-1]
     return ExactHead(counts[: limit + 1].astype(np.int64), limit)

@@ -26,7 +26,7 @@ CALL_BUDGETS = (5, 10, 20, 30, 50)
 BLOCKS, ANALYSTS = 10, 80
 
 # Assumptions, chosen so that budgets of 3000 and 30 are exceeded about as rarely as in the paper.
-CALLS_MEDIAN, CALLS_SPREAD, CALLS_MOST = 5.0, 1.05, 200
+CALLS_MEDIAN, CALLS_SPREAD, MAX_CALLS = 5.0, 1.05, 200
 SESSION_MEAN = 4.0
 K_SHARES = {10: 0.1, 25: 0.15, 50: 0.25, 100: 0.3, 250: 0.2}
 LEAST_AUDIENCE = 0.1
@@ -63,7 +63,7 @@ def measure(setting: Setting, cell: Row) -> list[Row]:
 
 def days_of_queries(rng: np.random.Generator) -> list[int]:
     """Return the day of each query of an analyst, ascending: sessions of geometric size, the first on day 0."""
-    calls = int(np.clip(np.rint(CALLS_MEDIAN * np.exp(CALLS_SPREAD * rng.standard_normal())), 1, CALLS_MOST))
+    calls = int(np.clip(np.rint(CALLS_MEDIAN * np.exp(CALLS_SPREAD * rng.standard_normal())), 1, MAX_CALLS))
     days: list[int] = []
     while len(days) < calls:
         days += [int(rng.integers(DAYS)) if days else 0] * int(rng.geometric(1 / SESSION_MEAN))

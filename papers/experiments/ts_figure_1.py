@@ -31,7 +31,7 @@ PANELS = {
     "d: very large k": ("ts-foursquare", "foursquare", 1.0, 400),
 }
 """The paper's four panels: its table, the nearest real one, epsilon, and the largest k (the last one is our choice)."""
-STABLE_MOST = 60
+MAX_STABLE = 60
 """Table 4: k up to here is the paper's stable range."""
 PAPER_TABLE_4 = {TS_RUN: (0.67, 0.78, 0.24, 0.44), GUMBEL_RUN: (0.60, 0.73, 0.27, 0.47)}
 """P and S on the stable range, then on the other."""
@@ -143,7 +143,7 @@ def _table_4(rows: Sequence[Row]) -> list[str]:
     own = [row for row in rows if str(row["panel"])[0] == "a"]
     if not own:
         return []
-    ranges = {f"k ≤ {STABLE_MOST}": lambda k: k <= STABLE_MOST, f"k > {STABLE_MOST}": lambda k: k > STABLE_MOST}
+    ranges = {f"k ≤ {MAX_STABLE}": lambda k: k <= MAX_STABLE, f"k > {MAX_STABLE}": lambda k: k > MAX_STABLE}
     head = "".join(f" P, {name} | S, {name} |" for name in ranges)
     lines = [f"| Table 4 |{head}", "| --- |" + " ---: |" * 4]
     lines += [f"| the paper's, {m} | {' | '.join(f'{v:.2f}' for v in values)} |" for m, values in PAPER_TABLE_4.items()]

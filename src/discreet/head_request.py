@@ -110,7 +110,7 @@ class Or:
 Predicate: TypeAlias = Comparison | Membership | IsNull | Not | And | Or
 
 
-MOST_CHOICES = 20
+MAX_CHOICES = 20
 """The largest number of upper bounds to choose from privately; the smallest is then 2^-19 of the largest."""
 
 
@@ -147,19 +147,19 @@ class SumBounds:
     def choices(self) -> tuple[int, ...]:
         """The upper bounds to choose from privately, ascending, in units of the last digit; empty if *high* is used.
 
-        They are *high* and its halves, rounded up: `MOST_CHOICES`, or fewer if 1 is reached.
+        They are *high* and its halves, rounded up: `MAX_CHOICES`, or fewer if 1 is reached.
         """
         if not self.private:
             return ()
         found = [self.units[1]]
-        while found[-1] > 1 and len(found) < MOST_CHOICES:
+        while found[-1] > 1 and len(found) < MAX_CHOICES:
             found.append(-(-found[-1] // 2))
         return tuple(reversed(found))
 
 
 Period: TypeAlias = Literal["hour", "day", "week", "month"]
 
-LARGEST_BINNED = 10**15
+MAX_BINNED = 10**15
 """The largest magnitude of a number that has a bin; larger numbers are treated as missing."""
 
 
@@ -170,7 +170,7 @@ class Derived:
     Weeks begin on Monday. Bins begin at the multiples of their width.
 
     Args:
-        each: a period, or the width of bins, from 1 to `LARGEST_BINNED`.
+        each: a period, or the width of bins, from 1 to `MAX_BINNED`.
     """
 
     name: str

@@ -29,13 +29,13 @@ RHO_QUANTUM = Fraction(1, 10**18)
 DELTA_QUANTUM = Fraction(1, 10**27)
 """Costs are whole multiples of this much delta."""
 
-LARGEST_EXPONENT = 1_000
+MAX_EXPONENT = 1_000
 """Largest power of ten in a number written as text: larger ones would take forever to parse exactly."""
 
 SHARE_UNIT = 2**16
 """A user's contribution to the shares of an `ExactHead` is a whole multiple of 1 / SHARE_UNIT."""
 
-LARGEST_COUNT = 2**62
+MAX_COUNT = 2**62
 """Counts and sums above this are refused, so that one of them plus noise always fits an int64."""
 
 
@@ -73,7 +73,7 @@ def exact(value: float | str | Fraction, name: str) -> Fraction:
         number = decimal.Decimal("nan")
     if not number.is_finite():
         raise InputError(f"{name} must be a finite number, not {value!r}")
-    if abs(number.adjusted()) > LARGEST_EXPONENT:
+    if abs(number.adjusted()) > MAX_EXPONENT:
         raise InputError(f"{name} must be a number of ordinary size, not {value!r}")
     return Fraction(number)
 
@@ -234,9 +234,9 @@ class ExactHead:
             raise InvariantViolated("the engine returned more items than requested")
         if len(counts) and (bool((counts[1:] > counts[:-1]).any()) or counts[-1] < 0):
             raise InvariantViolated("a head is sorted by descending counts that are not negative")
-        if len(counts) and counts[0] > LARGEST_COUNT:
+        if len(counts) and counts[0] > MAX_COUNT:
             raise UnfitData("counts above 2^62 cannot be protected")
-        if self.sums is not None and bool(((self.sums > LARGEST_COUNT) | (self.sums < -LARGEST_COUNT)).any()):
+        if self.sums is not None and bool(((self.sums > MAX_COUNT) | (self.sums < -MAX_COUNT)).any()):
             raise UnfitData("sums beyond 2^62 units of the column's last digit cannot be protected")
 
     def __repr__(self) -> str:
@@ -252,13 +252,13 @@ class ExactHead:
 WEIGHT_UNIT = 2**20
 """A user's weight in a sum of `UserItemPairs` is a whole multiple of 1 / WEIGHT_UNIT."""
 
-LARGEST_BASKET = 10**6
+MAX_BASKET = 10**6
 """Users with more items than this are left out of `UserItemPairs`."""
 
 CAPPED_BASKET = 10
 """Users with more than this times the cap of items have the weight 0 in `UserItemPairs.capped_sums`."""
 
-LARGEST_ITEM_COST = 2**43
+MAX_ITEM_COST = 2**43
 """Costs of items above this are refused, so that a user's sum of them fits an int64."""
 
 
@@ -266,7 +266,7 @@ class UserItemPairs(Protocol):
     """The distinct (user, item) pairs of a table, which can be aggregated but not read: a secret, like `ExactHead`.
 
     The pairs do not change between two queries. Rows without a user are left out, and so are users with more than
-    `LARGEST_BASKET` items. Items are numbered 0, 1, ... in ascending order of their labels, as heads order ties.
+    `MAX_BASKET` items. Items are numbered 0, 1, ... in ascending order of their labels, as heads order ties.
     Every array is int64. No result of a query may be logged or shown.
     """
 
@@ -288,7 +288,7 @@ class UserItemPairs(Protocol):
         of a user's items never add up to more than (W limit)^2.
 
         Args:
-            limit: above 0; from sqrt(LARGEST_BASKET) on, every user has the weight W - 1.
+            limit: above 0; from sqrt(MAX_BASKET) on, every user has the weight W - 1.
 
         Returns:
             one sum for each item, by its number.
@@ -323,7 +323,7 @@ class UserItemPairs(Protocol):
         Args:
             items: numbers of items, ascending, of shape (m,).
             last_scale: the last scale at which each item costs something, shape (m,).
-            costs: from 1 to `LARGEST_ITEM_COST`, shape (m,).
+            costs: from 1 to `MAX_ITEM_COST`, shape (m,).
             bounds: ascending, at most 32; users that fit at no scale are in the last bin.
 
         Returns:
@@ -339,7 +339,7 @@ class UserItemPairs(Protocol):
 
         Args:
             items: numbers of items, ascending, of shape (m,).
-            costs: from 1 to `LARGEST_ITEM_COST`, shape (m,).
+            costs: from 1 to `MAX_ITEM_COST`, shape (m,).
             bound: from 1 to 2^53.
 
         Returns:
@@ -361,7 +361,7 @@ class HeadAndPairs(UserItemPairs, Protocol):
     def head(self, limit: int) -> ExactHead:
         """Return the *limit* + 1 largest counts of distinct users of the same rows; before any other query.
 
-        The counts include users with more than `LARGEST_BASKET` items.
+        The counts include users with more than `MAX_BASKET` items.
         """
         ...
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from discreet.catalog.engine_pool import EnginePool, open_dataset
 from discreet.catalog.loader import load_catalog
 from discreet.catalog.model import Catalog
-from discreet.catalog.sample import SAMPLE_MOST, made_up_catalog, open_made_up, sample
+from discreet.catalog.sample import MAX_SAMPLE_ROWS, made_up_catalog, open_made_up, sample
 from discreet.errors import DiscreetError, InputError, SQLError
 from discreet.head_request import Kind
 from discreet.mechanisms import KnownLaplace
@@ -261,8 +261,8 @@ class Warehouse:
         Raises:
             InputError: there is no such dataset, or *rows* is out of range.
         """
-        if not 1 <= rows <= SAMPLE_MOST:
-            raise InputError(f"a sample has from 1 to {SAMPLE_MOST:,} rows, not {rows:,}")
+        if not 1 <= rows <= MAX_SAMPLE_ROWS:
+            raise InputError(f"a sample has from 1 to {MAX_SAMPLE_ROWS:,} rows, not {rows:,}")
         return sample(self.catalog.datasets[self.catalog.find(dataset)], rows)
 
     def rehearsal(self) -> Warehouse:
@@ -273,11 +273,11 @@ class Warehouse:
         """
         return Warehouse(made_up_catalog(self.catalog), open_=open_made_up)
 
-    def split(self, text: str, k_most: int | None = None) -> Statement:
+    def split(self, text: str, max_k: int | None = None) -> Statement:
         """Return the queries of a statement, and the post-processing of their answers.
 
         Args:
-            k_most: the largest k of a query. If a LIMIT is above it or the dataset's largest k, or covers a known
+            max_k: the largest k of a query. If a LIMIT is above it or the dataset's largest k, or covers a known
                 domain, the query has no k and the LIMIT is applied to its answer.
 
         Raises:
@@ -296,7 +296,7 @@ class Warehouse:
             if leaf.complete:
                 with naming_query(leaf, statement):
                     self._labels(leaf, "quantiles are computed from all of them")
-            leaf = leaf.within(k_most).within(about.k_most)  # noqa: PLW2901
+            leaf = leaf.within(max_k).within(about.max_k)  # noqa: PLW2901
             leaves.append(leaf.within(self._domain_size(leaf) - 1))
         return replace(statement, leaves=tuple(leaves))
 

@@ -208,7 +208,7 @@ def _never_suspends(monkeypatch):
 
 
 def _suspends_a_failure_late(monkeypatch):
-    monkeypatch.setattr(rules, "FAILURES_MOST", 6)
+    monkeypatch.setattr(rules, "MAX_FAILURES", 6)
 
 
 def _suspends_for_voids(monkeypatch):

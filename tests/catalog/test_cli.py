@@ -18,7 +18,7 @@ from discreet.errors import InputError
 
 GOOD = '[datasets.reads]\nsource = "reads.parquet"\nuser = "u"\ncolumns.a = { type = "text", group = true }\n'
 WRONG = GOOD + 'columns.b = { type = "text", group = true }\n'
-BROKEN = GOOD + "k_most = 0\n"
+BROKEN = GOOD + "max_k = 0\n"
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_check_reports_mismatches(run):
 def test_check_reports_errors_of_the_file(run):
     """Errors of the file are reported in the same form, and no table is opened."""
     ran = run(BROKEN, "check", "catalog.toml")
-    assert ran.output == "mistake  datasets.reads.k_most: must be at least 1\n"
+    assert ran.output == "mistake  datasets.reads.max_k: must be at least 1\n"
     assert ran.exit_code == 2
 
 
@@ -80,7 +80,7 @@ def test_check_names_a_file_that_cannot_be_read(run, name, output):
     ("text", "found"),
     [
         (GOOD, [("", None), (".user", None), (".columns.a", None)]),
-        (BROKEN, [(".k_most", "must be at least 1")]),
+        (BROKEN, [(".max_k", "must be at least 1")]),
     ],
     ids=["good", "broken"],
 )

@@ -59,7 +59,7 @@ def test_there_are_broken_catalogs():
 SETTINGS = {
     "engines.w": "url password_env timeout_seconds connections",
     "datasets.d": "description engine source table view user groups_per_user rows_per_group missing_labels "
-    "data_version retention_days head_limit_most k_most columns",
+    "data_version retention_days max_head_limit max_k columns",
     "datasets.d.data_version": "schedule at zone day query",
     "datasets.d.columns.b": "type group filter sum domain",
     "datasets.d.columns.b.sum": "low high",

@@ -34,8 +34,8 @@ rows_per_group = 5
 missing_labels = "keep"
 data_version = { schedule = "weekly", at = "04:00", zone = "Europe/Berlin", day = "monday" }
 retention_days = 30
-head_limit_most = 10_000
-k_most = 1_000
+max_head_limit = 10_000
+max_k = 1_000
 
 [datasets.engagements.columns]
 article = { type = "text", group = true, filter = true, domain = ["a", "b"] }
@@ -72,7 +72,7 @@ def test_every_setting_is_read(load, tmp_path):
     assert (dataset.table, dataset.view, dataset.source) == ("public.engagements", None, None)
     assert (dataset.user, dataset.groups_per_user, dataset.rows_per_group) == ("member_id", 50, 5)
     assert (dataset.missing_labels, dataset.retention_days) == ("keep", 30)
-    assert (dataset.head_limit_most, dataset.k_most) == (10_000, 1_000)
+    assert (dataset.max_head_limit, dataset.max_k) == (10_000, 1_000)
     assert dataset.data_version == Schedule(schedule="weekly", at="04:00", zone="Europe/Berlin", day="monday")
     columns = dataset.columns
     assert columns["minutes"].sum == Clip(low=-5, high=60)
@@ -91,7 +91,7 @@ def test_missing_settings_allow_nothing(load):
     assert (column.group, column.filter, column.sum, column.domain) == (False, True, None, None)
     assert (dataset.rows_per_group, dataset.groups_per_user, dataset.missing_labels) == (None, None, "drop")
     assert (dataset.data_version, dataset.retention_days) == (None, None)
-    assert (dataset.head_limit_most, dataset.k_most, dataset.description) == (None, None, None)
+    assert (dataset.max_head_limit, dataset.max_k, dataset.description) == (None, None, None)
     assert load('engines.w.url = "trino://db"\n' + SMALL).engines["w"].timeout_seconds == 60
 
 

@@ -75,7 +75,7 @@ SCHEDULES = [
     "hourly :00",
     "hourly :45",
 ]
-LONGEST = {"hourly": 1, "daily": 25, "weekly": 7 * 24 + 1, "monthly": 31 * 24 + 1}
+MAX_LENGTH = {"hourly": 1, "daily": 25, "weekly": 7 * 24 + 1, "monthly": 31 * 24 + 1}
 """Hours between two moments, at most."""
 MOMENTS = st.datetimes(datetime.datetime(2026, 1, 1), datetime.datetime(2027, 1, 1), timezones=st.just(datetime.UTC))
 NEAR_CHANGES = st.builds(
@@ -90,7 +90,7 @@ NEAR_CHANGES = st.builds(
 def fault(version, asked: Schedule, early: datetime.datetime, late: datetime.datetime) -> str | None:
     """Return what is wrong with a version at two times, or None."""
     first, last = (datetime.datetime.fromisoformat(version(asked, moment)) for moment in (early, late))
-    hours = LONGEST[asked.schedule]
+    hours = MAX_LENGTH[asked.schedule]
     if not first <= early < first + datetime.timedelta(hours=hours):
         return "it is not the last moment"
     if last < first:

@@ -25,7 +25,7 @@ ESTIMATE = {
     "information": 7,
     "calls": 1,
     "privacy": {"unit": "user", "neighbours": "x", "epsilon": 1.0, "delta": 1e-8, "rho": 0.0165, "computational": True},
-    "expected": {"std_error_least": 24.6, "std_error_most": 24.6, "smallest_count": 1322, "sum_std_error": None},
+    "expected": {"min_std_error": 24.6, "max_std_error": 24.6, "smallest_count": 1322, "sum_std_error": None},
     "paid": False,
     "fits": False,
     "accounts": [
@@ -291,7 +291,7 @@ def test_an_estimate_requests_the_price_only(ask):
 
 def test_an_estimate_of_a_paid_query_shows_that_it_is_free(ask):
     """A paid query is free; without counts or thresholds no expected error is shown."""
-    nothing = {"std_error_least": None, "std_error_most": None, "smallest_count": None, "sum_std_error": None}
+    nothing = {"min_std_error": None, "max_std_error": None, "smallest_count": None, "sum_std_error": None}
     fields = ESTIMATE | {"paid": True, "information": None, "calls": None, "expected": nothing}
     ran, _ = ask(reply(body=json.dumps(fields).encode()), "query", "--sql", SQL, "--estimate", "-q")
     assert ran.out.splitlines()[2:] == [

@@ -8,7 +8,7 @@ import warnings
 import pytest
 
 from discreet.client import Client
-from discreet.client.client import KEY_LONGEST, KEY_VARIABLE, find_key
+from discreet.client.client import KEY_VARIABLE, MAX_KEY_LENGTH, find_key
 from discreet.errors import InputError
 from discreet.secrets import is_local
 
@@ -41,7 +41,7 @@ def test_a_key_comes_from_an_argument_a_file_or_the_environment(file):
         (("two words", None, {}), "the argument key is not a valid key"),
         (("line\r\nHost:x", None, {}), "the argument key is not a valid key"),
         (("schlüssel", None, {}), "the argument key is not a valid key"),
-        (("x" * (KEY_LONGEST + 1), None, {}), "the argument key is not a valid key"),
+        (("x" * (MAX_KEY_LENGTH + 1), None, {}), "the argument key is not a valid key"),
         ((None, None, {KEY_VARIABLE: ""}), "the value of DISCREET_KEY is not a valid key"),
         ((None, "/nowhere/key", {}), "the key 'key' cannot be read: no such file"),
         ((None, "/", {}), "the key '/' cannot be read: is a directory"),
@@ -58,7 +58,7 @@ def test_an_invalid_key_is_refused_without_showing_it(arguments, sentence):
 def test_a_file_without_a_key_is_refused_without_showing_its_text(tmp_path):
     """A long binary file, for example, is read only up to the greatest length of a key."""
     path = tmp_path / "key"
-    path.write_bytes(b"\xff\x00" * KEY_LONGEST)
+    path.write_bytes(b"\xff\x00" * MAX_KEY_LENGTH)
     path.chmod(0o600)
     with pytest.raises(InputError, match="is not a valid key"):
         find_key(None, path, {})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from discreet.client.retries import LONGEST_SECONDS, NoReply, Reply, pause_before_next, read_retry_after
+from discreet.client.retries import MAX_SECONDS, NoReply, Reply, pause_before_next, read_retry_after
 from discreet.wire.problems import KINDS, PROBLEM_TYPE, problem
 
 AGAIN = {"in-flight", "too-many-requests", "engine-unavailable", "store-unavailable"}
@@ -63,8 +63,8 @@ def test_pauses_double_with_jitter():
     """Exponential backoff with half of it random; bounded."""
     pauses = [pause_before_next(BROKEN, n, 0, 100, 0.0) for n in range(1, 12)]
     assert pauses[:4] == [0.125, 0.25, 0.5, 1.0]
-    assert pauses[-1] == LONGEST_SECONDS / 2
-    assert pause_before_next(BROKEN, 100, 0, 100, 1.0) == LONGEST_SECONDS
+    assert pauses[-1] == MAX_SECONDS / 2
+    assert pause_before_next(BROKEN, 100, 0, 100, 1.0) == MAX_SECONDS
     assert pause_before_next(BROKEN, 2, 0, 3, 1.0) == 0.5
 
 

@@ -101,7 +101,7 @@ def test_pairs_in_another_order_are_refused(engine, monkeypatch):
 @pytest.mark.parametrize("batch", [1, 2, 2**20])
 def test_users_with_too_many_items_are_left_out_with_their_items(engine, monkeypatch, batch):
     """The bound K on a user's number of items is enforced: Theorem 1 takes a union over a user's own items."""
-    monkeypatch.setattr("discreet.engines.duckdb_pairs.LARGEST_BASKET", 3)
+    monkeypatch.setattr("discreet.engines.duckdb_pairs.MAX_BASKET", 3)
     monkeypatch.setattr("discreet.engines.duckdb_pairs._BATCH", batch)
     few = [(1, "a"), (1, "b"), (1, "c"), (1, "c"), (3, "c")]
     table = table_of([*few, *[(2, label) for label in "abcdefghi"], *[(4, label) for label in "abcdefghi"]])

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet.engines.pinot_cluster import PinotColumn, columns_of
-from discreet.engines.pinot_statement import LISTED_MOST, LISTED_TUPLES_MOST, PinotStatement, kind_of
+from discreet.engines.pinot_statement import MAX_LISTED, MAX_LISTED_TUPLES, PinotStatement, kind_of
 from discreet.engines.sql import quoted
 from discreet.errors import InputError
 from discreet.head_request import Comparison, Constant, Derived, HeadRequest, IsNull, Kind, Membership, Not
@@ -298,7 +298,7 @@ def test_only_listed_items_are_queried(stand_in):
     assert '"small" IN (5)' in PinotStatement(HeadRequest("who", ("small",), 2), "t", COLUMNS, numbers).write()
 
 
-@pytest.mark.parametrize(("columns", "most"), [(1, LISTED_MOST), (2, LISTED_TUPLES_MOST)])
+@pytest.mark.parametrize(("columns", "most"), [(1, MAX_LISTED), (2, MAX_LISTED_TUPLES)])
 def test_more_listed_items_than_pinot_can_parse_are_refused(columns, most):
     """Pinot parses a long list recursively."""
     items = ("size", "small")[:columns]

@@ -83,7 +83,7 @@ def test_repeated_rows_change_no_integer(copies):
 
 def test_users_with_too_many_items_are_left_out_with_their_items(monkeypatch):
     """The bound K on a user's number of items is enforced in every query, for K + 1 items and not for K."""
-    monkeypatch.setattr("discreet.engines.pairs.LARGEST_BASKET", 3)
+    monkeypatch.setattr("discreet.engines.pairs.MAX_BASKET", 3)
     few = [(1, "a"), (1, "b"), (1, "c"), (1, "c"), (3, "c")]
     table = table_of([*few, *[(2, label) for label in "abcd"], *[(4, label) for label in "abcdefghi"]])
     with opened(table) as pairs:

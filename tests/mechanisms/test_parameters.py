@@ -327,7 +327,7 @@ def test_a_count_costs_as_much_as_a_label(noise, at_cost):
     """Scale 2 tau / epsilon: the standard error of a Gaussian count, or nearly sqrt 2 of it for Laplace noise."""
     expected = UnknownGumbel(3, 9, at_cost, Fraction(1, 10**6), 2, noise).expectation()
     factor = 1 if noise == "gaussian" else math.sqrt(2)
-    assert expected.std_error_least == expected.std_error_most == pytest.approx(4 / at_cost * factor, rel=0.01)
+    assert expected.min_std_error == expected.max_std_error == pytest.approx(4 / at_cost * factor, rel=0.01)
 
 
 def test_unknown_gumbel_without_a_k_is_refused_by_its_name():

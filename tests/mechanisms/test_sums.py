@@ -34,7 +34,7 @@ from discreet.mechanisms.sums import (
 from discreet.noise import DiscreteLaplace, KeyedBits
 from discreet.query.planning import choose
 from discreet.testing.audit import head_of
-from discreet.values import LARGEST_COUNT, RHO_QUANTUM, Cost, ExactHead, Sensitivity
+from discreet.values import MAX_COUNT, RHO_QUANTUM, Cost, ExactHead, Sensitivity
 
 HALF, DELTA = Fraction(1, 2), Fraction(1, 1000)
 LIMIT = Cost(Fraction(84375, 10**4), Fraction(3, 10**9))
@@ -206,8 +206,8 @@ def test_the_widest_noise_beside_the_largest_sums_stays_in_range(summed):
     mechanism = UnknownGumbelSums(UnknownGumbel(3, 3, epsilon, DELTA, 1, None), summed, 3, "laplace")
     assert mechanism.sum_noise() == DiscreteLaplace(Fraction(2**40))
     for sign in (1, -1):
-        sums = np.full(3, sign * LARGEST_COUNT)
-        found = mechanism.release(ExactHead(np.full(3, LARGEST_COUNT), 3, None, sums), KeyedBits(SECRET, 0)).measured
+        sums = np.full(3, sign * MAX_COUNT)
+        found = mechanism.release(ExactHead(np.full(3, MAX_COUNT), 3, None, sums), KeyedBits(SECRET, 0)).measured
         assert (np.abs(found.values - sums) < 2**46).all()
         assert (found.low <= found.high).all()
     narrower = UnknownGumbelSums(UnknownGumbel(3, 3, epsilon / 2, DELTA, 1, None), summed, 3, "laplace")
@@ -240,13 +240,13 @@ def test_a_user_moves_a_sum_by_the_larger_bound(low, high, most):
     assert SumBounds(low, high).most == most == max(abs(x) for x in (0, low, high))
 
 
-@pytest.mark.parametrize("sums", [[LARGEST_COUNT + 1], [-LARGEST_COUNT - 1], [-(2**63)], [2**63 - 1]])
+@pytest.mark.parametrize("sums", [[MAX_COUNT + 1], [-MAX_COUNT - 1], [-(2**63)], [2**63 - 1]])
 def test_a_head_with_sums_beyond_the_range_is_refused(sums):
     """The range is symmetric, 2^62 is allowed, and the message holds no sum."""
     with pytest.raises(UnfitData, match=r"beyond 2\^62") as raised:
         ExactHead(np.array([3]), 1, None, np.array(sums))
     assert str(sums[0]) not in str(raised.value)
-    assert ExactHead(np.array([3, 3]), 1, None, np.array([LARGEST_COUNT, -LARGEST_COUNT])).limit == 1
+    assert ExactHead(np.array([3, 3]), 1, None, np.array([MAX_COUNT, -MAX_COUNT])).limit == 1
 
 
 AVERAGE = {"summed": SumBounds(0, 9), "average": True}

@@ -155,4 +155,4 @@ def test_the_errors_are_the_documented_ones(request_, name, sum_error, count_err
     best = min((made.expectation(), own.expectation()), key=lambda expected: expected.sum_std_error)
     assert made.name == name
     assert best.sum_std_error == pytest.approx(sum_error, abs=0.5)
-    assert best.std_error_least == (None if count_error is None else pytest.approx(count_error, abs=0.05))
+    assert best.min_std_error == (None if count_error is None else pytest.approx(count_error, abs=0.05))

@@ -14,7 +14,7 @@ from discreet.mechanisms.auto import Auto
 from discreet.mechanisms.two_round import COST_UNIT, TwoRound, _clipping_loss, believable
 from discreet.noise import KeyedBits
 from discreet.testing.pairs import ArrayPairs, weights
-from discreet.values import LARGEST_ITEM_COST, WEIGHT_UNIT, Cost, Sensitivity
+from discreet.values import MAX_ITEM_COST, WEIGHT_UNIT, Cost, Sensitivity
 
 REQUEST = Request(None, 1000)
 DELTA = Fraction(1, 10**8)
@@ -105,7 +105,7 @@ def test_second_round_weights_stay_within_the_bound():
     """Costs times weight^2 add up to W^2 bound at most, in exact integers, up to the largest costs there are."""
     rng = np.random.default_rng(5)
     for bound in (1, 10**6, 2**40 // 7, 2**53):
-        costs = np.concatenate([rng.integers(1, 2**43, 2000), 2 ** np.arange(63), [LARGEST_ITEM_COST]])
+        costs = np.concatenate([rng.integers(1, 2**43, 2000), 2 ** np.arange(63), [MAX_ITEM_COST]])
         share = weights(np.sqrt(bound / costs)).tolist()
         assert all(w * w * cost <= WEIGHT_UNIT**2 * bound for w, cost in zip(share, costs.tolist(), strict=True))
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from discreet.errors import InputError, WhereError
 from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membership, Not, Or
-from discreet.query.json import DEEPEST, LARGEST, from_dict
-from discreet.query.parse_tree import DEEPEST as DEEPEST_TEXT
-from discreet.query.parse_tree import LONGEST_WHERE as LONGEST
+from discreet.query.json import MAX_DEPTH, MAX_NUMBER, from_dict
+from discreet.query.parse_tree import MAX_DEPTH as MAX_TEXT_DEPTH
+from discreet.query.parse_tree import MAX_WHERE_LENGTH as MAX_LENGTH
 from discreet.query.predicates import bind_where
 from discreet.query.query import Measure, Select
 from discreet.query.sql import parse_select, parse_where
@@ -127,10 +127,10 @@ def test_constants_may_be_spelled_as_in_filters():
 
 def test_the_deepest_and_the_largest_filter_in_text_can_be_written_nested():
     """Every filter that is read from SQL or text can be stored as JSON and read again."""
-    deep = "NOT " * DEEPEST_TEXT + "x LIKE 'a%'"
-    wide = "(x = 1 OR y = 1 AND " * (DEEPEST_TEXT - 1) + "(x = 1 OR x LIKE 'a%')" + ")" * (DEEPEST_TEXT - 1)
-    large = "x IN (" + ",".join("1" * ((LONGEST - 7) // 2)) + ")"
-    many = "OR ".join(["x LIKE'a'"] * (LONGEST // 12))
+    deep = "NOT " * MAX_TEXT_DEPTH + "x LIKE 'a%'"
+    wide = "(x = 1 OR y = 1 AND " * (MAX_TEXT_DEPTH - 1) + "(x = 1 OR x LIKE 'a%')" + ")" * (MAX_TEXT_DEPTH - 1)
+    large = "x IN (" + ",".join("1" * ((MAX_LENGTH - 7) // 2)) + ")"
+    many = "OR ".join(["x LIKE'a'"] * (MAX_LENGTH // 12))
     for text in (deep, wide, large, many):
         select = Select("t", ("a",), Measure("rows"), parse_where(text))
         assert from_dict(select.to_dict()) == select
@@ -252,13 +252,13 @@ def test_an_invalid_filter_text_is_refused_with_its_position():
 def test_nested_filters_are_limited():
     """The message has the limits of depth and number, and one more is refused."""
     deep = _X
-    for _ in range(DEEPEST - 1):
+    for _ in range(MAX_DEPTH - 1):
         deep = {"not": deep}
     assert from_dict(_PLAIN | {"where": deep}).where is not None
     with pytest.raises(InputError, match=r"^'where' is nested too deep: 120 filters within each other are allowed$"):
         from_dict(_PLAIN | {"where": {"not": deep}})  # the sentence does not repeat the path
-    large = {"column": "x", "in": [{"integer": "1"}] * (LARGEST - 1)}
-    assert len(from_dict(_PLAIN | {"where": large}).where.constants) == LARGEST - 1
+    large = {"column": "x", "in": [{"integer": "1"}] * (MAX_NUMBER - 1)}
+    assert len(from_dict(_PLAIN | {"where": large}).where.constants) == MAX_NUMBER - 1
     for more in ({"not": large}, {"column": "x", "in": [*large["in"], {"integer": "1"}]}):
         with pytest.raises(InputError, match=r"^'where' is too large: 10,000 filters and constants"):
             from_dict(_PLAIN | {"where": more})
@@ -266,8 +266,8 @@ def test_nested_filters_are_limited():
 
 def test_adjacent_filters_do_not_count_as_nesting():
     """More filters may stand beside each other than within each other."""
-    where = {"or": [{"not": _X}] * (2 * DEEPEST)}
-    assert len(from_dict(_PLAIN | {"where": where}).where.predicates) == 2 * DEEPEST
+    where = {"or": [{"not": _X}] * (2 * MAX_DEPTH)}
+    assert len(from_dict(_PLAIN | {"where": where}).where.predicates) == 2 * MAX_DEPTH
 
 
 def test_a_pattern_in_json_is_for_columns_of_text_only():

@@ -13,7 +13,7 @@ import duckdb
 import pytest
 
 from discreet.errors import SQLError, WhereError
-from discreet.query.parse_tree import DEEPEST, LONGEST, parse_statement
+from discreet.query.parse_tree import MAX_DEPTH, MAX_LENGTH, parse_statement
 from discreet.query.query import Measure, Select
 from discreet.query.sql import SelectReader, parse_select, parse_where
 
@@ -136,12 +136,12 @@ _LONG = """
 import pathlib, re, resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))  # a failure here must not take the machine with it
 from discreet.errors import InputError
-from discreet.query.parse_tree import LONGEST
+from discreet.query.parse_tree import MAX_LENGTH
 from discreet.query.sql import parse_select
 for opening in ("", "SELECT ", "SELECT a, COUNT(*) FROM ", "SELECT COUNT(*) FROM t WHERE "):
     for unit in {units!r}:
         try:
-            parse_select(opening + unit * ((LONGEST - len(opening)) // len(unit)))
+            parse_select(opening + unit * ((MAX_LENGTH - len(opening)) // len(unit)))
         except InputError:
             continue
         sys.exit(f"{{opening!r}} {{unit!r}} was read")
@@ -163,7 +163,7 @@ def test_long_invalid_text_is_refused_within_bounded_memory():
 @pytest.mark.parametrize("opening", ["(", "NOT (", "-(", "f(", "(x, (", "CASE WHEN (", "(SELECT ", "x IN ("])
 def test_the_deepest_text_is_parsed_or_refused(opening, closing):
     """The most parentheses that reach the parser, closed or not; one more is refused."""
-    times = DEEPEST // opening.count("(")
+    times = MAX_DEPTH // opening.count("(")
     deepest, deeper = (opening * n + "x = 1" + closing * n * opening.count("(") for n in (times, times + 1))
     with contextlib.suppress(WhereError):
         parse_where(deepest)
@@ -211,7 +211,7 @@ def test_the_library_is_imported_without_duckdb():
 
 def test_length_is_limited_before_parsing():
     """20,000 characters are parsed, and one more is refused."""
-    name = "a" * (LONGEST - len("SELECT COUNT(*) FROM "))
+    name = "a" * (MAX_LENGTH - len("SELECT COUNT(*) FROM "))
     assert parse_select(f"SELECT COUNT(*) FROM {name}").dataset == name
     with pytest.raises(SQLError, match=r"it may have 20,000 characters at most"):
         parse_select(f"SELECT COUNT(*) FROM {name}a")

@@ -124,7 +124,7 @@ def test_the_noise_with_the_smaller_error_is_taken_unless_one_is_named(groups, p
     """Laplace noise by its own theorem for few groups, Gaussian noise for many."""
     parts = {**parts, "sensitivity": Sensitivity(groups)}
     errors = {
-        noise: make_plan(_query(noise=noise, **parts)).expectation.std_error_most
+        noise: make_plan(_query(noise=noise, **parts)).expectation.max_std_error
         for noise in (None, "gaussian", "laplace")
     }
     assert errors[None] == min(errors.values())
@@ -293,7 +293,7 @@ def test_a_plan_is_within_the_requested_guarantee_or_refused(query, shared):
     else:
         assert cost.delta <= query.options.delta
     errors_expected = plan.expectation
-    errors = [error for error in (errors_expected.std_error_least, errors_expected.std_error_most) if error is not None]
+    errors = [error for error in (errors_expected.min_std_error, errors_expected.max_std_error) if error is not None]
     assert all(0 < error < math.inf for error in errors)
     assert query.k is None or plan.request.limit >= query.k
 

@@ -141,7 +141,7 @@ def test_a_unit_costs_the_same_in_every_query(k, size, groups, tau, counts, nois
 def test_a_count_has_the_noise_of_the_paper(noise, spread, parts, times):
     """Laplace noise of scale 2 tau / epsilon_per, or Gaussian noise of that sigma, which costs the same."""
     parts = {"sensitivity": Sensitivity(None, 3), **parts}
-    std = planned(noise=noise, **parts).expectation.std_error_most
+    std = planned(noise=noise, **parts).expectation.max_std_error
     assert std == pytest.approx(times * spread * 2 * 3 / 0.15, rel=1e-3)
 
 

@@ -14,7 +14,7 @@ import pytest
 from discreet.errors import SQLError, WhereError
 from discreet.head_request import Constant, Kind, Membership
 from discreet.query.json import from_dict
-from discreet.query.parse_tree import DEEPEST, DEEPEST_TREE
+from discreet.query.parse_tree import MAX_DEPTH, MAX_TREE_DEPTH
 from discreet.query.query import Measure, Select
 from discreet.query.sql import parse_select
 from discreet.query.statement import split_statement
@@ -83,7 +83,7 @@ def test_a_statement_becomes_a_query_value():
 
 
 @pytest.mark.parametrize(
-    ("opening", "times"), [("(", DEEPEST), ("NOT ", DEEPEST_TREE), ("NOT (", DEEPEST), ("NOT NOT (", DEEPEST)]
+    ("opening", "times"), [("(", MAX_DEPTH), ("NOT ", MAX_TREE_DEPTH), ("NOT (", MAX_DEPTH), ("NOT NOT (", MAX_DEPTH)]
 )
 def test_nesting_is_limited(opening, times):
     """The limit is that of the message, and one level more is refused."""
@@ -96,7 +96,7 @@ def test_nesting_is_limited(opening, times):
 
 def test_the_deepest_statement_fits_on_the_stack_of_a_server():
     """A caller may have used half of the stack already."""
-    statement = "SELECT COUNT(*) FROM t WHERE " + "NOT (" * DEEPEST + "x BETWEEN -1 AND -2" + ")" * DEEPEST
+    statement = "SELECT COUNT(*) FROM t WHERE " + "NOT (" * MAX_DEPTH + "x BETWEEN -1 AND -2" + ")" * MAX_DEPTH
     free = sys.getrecursionlimit() - len(inspect.stack(0))
 
     def call(frames):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from discreet.errors import SQLError, WhereError
 from discreet.head_request import And, Not, Or
-from discreet.query.parse_tree import DEEPEST
+from discreet.query.parse_tree import MAX_DEPTH
 from discreet.query.query import Measure, Select
 from discreet.query.sql import parse_select
 from tests.query.filters import NAMES, flattened, predicates, quoted, written
@@ -122,7 +122,7 @@ class _Writer:
 @given(st.data(), _selects())
 def test_a_written_query_is_read_back(data, select):
     """A random query in a random spelling: case, quotes, spaces, qualified names, numbers, names, parentheses."""
-    assume(select.where is None or _depth(select.where) < DEEPEST)
+    assume(select.where is None or _depth(select.where) < MAX_DEPTH)
     text = _Writer(data.draw, select).statement()
     read = parse_select(text)
     where = None if select.where is None else flattened(select.where)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from discreet.errors import WhereError
 from discreet.head_request import And, Comparison, Constant, Kind, Not, Or
-from discreet.query.parse_tree import LONGEST_WHERE
-from discreet.query.predicates import LONGEST_TEXT, bind_where, parse_constant, read_pattern
+from discreet.query.parse_tree import MAX_WHERE_LENGTH
+from discreet.query.predicates import MAX_TEXT_LENGTH, bind_where, parse_constant, read_pattern
 from discreet.query.sql import parse_where
 from tests.query.filters import constants, flattened, predicates, shown, written
 
@@ -96,8 +96,8 @@ def test_adjacent_parentheses_do_not_count_as_nesting():
 
 def test_length_is_limited():
     """10,000 characters are accepted, and one more is refused."""
-    text = f"x = '{'a' * (LONGEST_WHERE - 6)}'"
-    assert parse_where(text) == Comparison("x", "=", Constant(Kind.TEXT, "a" * (LONGEST_WHERE - 6)))
+    text = f"x = '{'a' * (MAX_WHERE_LENGTH - 6)}'"
+    assert parse_where(text) == Comparison("x", "=", Constant(Kind.TEXT, "a" * (MAX_WHERE_LENGTH - 6)))
     with pytest.raises(WhereError, match="10,000 characters at most"):
         parse_where(f"{text} ")
 
@@ -207,7 +207,7 @@ def test_constants_are_parsed_to_their_canonical_form(kind, text, read):
         (Kind.TIMESTAMP, "2025-01-31"),
         (Kind.TEXT, "\0"),
         (Kind.TEXT, "\ud800"),
-        (Kind.TEXT, "a" * (LONGEST_TEXT + 1)),
+        (Kind.TEXT, "a" * (MAX_TEXT_LENGTH + 1)),
     ],
 )
 def test_invalid_constants_are_refused(kind, text):

@@ -422,11 +422,13 @@ def test_data_that_changes_within_one_version_is_detected(environment):
     """T13: equal noise on another head would show the change, so the answer is refused and forfeited."""
     first = environment.ask()
     environment.write(1001)
+    environment.warehouse.refresh()
     with pytest.raises(DataChanged):
         environment.ask(epsilon=2.5)
     assert environment.manager.get("ann").balance.forfeited == environment.plan(epsilon=2.5).worst_cost
     assert environment.ask(engine=NoEngine()).release.result == first.release.result, "what was answered stays answered"
     environment.write(1000)
+    environment.warehouse.refresh()
     assert environment.ask(epsilon=2.5).charged.rho > 0
 
 

@@ -263,7 +263,7 @@ def test_rows_and_time_are_limited(monkeypatch):
     many = pa.table({"a": list(range(2_000))})
     with pytest.raises(InputError, match="100,000 rows"):
         compute_outer("SELECT x.a FROM answers.q1 x, answers.q1 y", {"q1": many})
-    monkeypatch.setattr(postprocess, "SECONDS_MOST", 0.05)
+    monkeypatch.setattr(postprocess, "MAX_SECONDS", 0.05)
     with pytest.raises(InputError, match="time"):
         compute_outer("SELECT SUM(x.a * y.a % (z.a + 1)) FROM answers.q1 x, answers.q1 y, answers.q1 z", {"q1": many})
 

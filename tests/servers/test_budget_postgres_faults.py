@@ -160,7 +160,7 @@ def test_an_action_with_an_id_is_retried_after_a_lost_commit_response(lost_commi
 
 def test_an_exhausted_connection_pool_is_unavailable(open_store, monkeypatch):
     """F10: an exhausted connection pool raises StoreUnavailable after a timeout and changes nothing."""
-    monkeypatch.setattr(postgres, "CONNECTIONS_MOST", 1)
+    monkeypatch.setattr(postgres, "MAX_CONNECTIONS", 1)
     store = open_store()
     taken = store._pool.getconn()
     with monkeypatch.context() as patched:

@@ -79,7 +79,7 @@ def to_the_end(connection):
 def front(tmp_path_factory):
     """Return nginx in front of a service that trusts it."""
     folder = tmp_path_factory.mktemp("nginx")
-    deployment = Deployment(folder / "deployment", service='trusted_proxies = ["127.0.0.1"]\nbody_most_bytes = 65536')
+    deployment = Deployment(folder / "deployment", service='trusted_proxies = ["127.0.0.1"]\nmax_body_bytes = 65536')
     with serving(deployment) as service:
         port = nginx.start(folder / "nginx", service.url)
         try:

@@ -168,7 +168,7 @@ def test_a_commit_whose_response_is_lost_is_charged_once(deployment, store_url, 
 
 def test_an_exhausted_connection_pool_gives_503_and_the_retry_is_answered(deployment, monkeypatch):
     """F10: an exhausted pool gives 503 with nothing held and no engine queried; the retry is answered."""
-    monkeypatch.setattr(postgres, "CONNECTIONS_MOST", 1)
+    monkeypatch.setattr(postgres, "MAX_CONNECTIONS", 1)
     with deployment.open() as service:
         pool = service.manager.store._pool
         service.send("GET", "/v1/budget")
@@ -186,7 +186,7 @@ def test_an_exhausted_connection_pool_gives_503_and_the_retry_is_answered(deploy
 def test_a_server_crash_loses_no_released_answer(own_server, tmp_path, monkeypatch):  # noqa: F811
     """F10, I2: across a server crash four clients retry until answered, and each release is charged once."""
     url, crash = own_server
-    deployment = Deployment(tmp_path / "deployment", store=new_schema(url), service="concurrent_most = 100")
+    deployment = Deployment(tmp_path / "deployment", store=new_schema(url), service="max_concurrent_queries = 100")
     monkeypatch.setattr(postgres, "_WAIT_SECONDS", 30)
     with deployment.open() as service:
         busy, crashed, answered = threading.Event(), threading.Event(), []

@@ -28,7 +28,9 @@ LAPLACE = {"mechanism": "laplace", "delta": "1e-8"}
 def deployment(server, tmp_path):
     """Return a deployment whose leases may be short and which admits many concurrent queries."""
     store = new_schema(server("postgres"))
-    return Deployment(tmp_path / "deployment", store=store, catalog=CATALOG + QUICK, service="concurrent_most = 100")
+    return Deployment(
+        tmp_path / "deployment", store=store, catalog=CATALOG + QUICK, service="max_concurrent_queries = 100"
+    )
 
 
 def checked(deployment):

@@ -61,7 +61,7 @@ source = "reads.parquet"
 user = "reader"
 rows_per_group = 3
 data_version = "2026-11"
-k_most = 50
+max_k = 50
 columns.article = { type = "text", group = true, filter = true }
 columns.country = { type = "text", group = true, filter = true, domain = ["IN", "US", "XX"] }
 columns.minutes = { type = "integer", sum = { low = 0, high = 60 } }
@@ -106,9 +106,9 @@ url = "{url}"
 [noise]
 key_file = "noise.key"
 [limits]
-k_most = 100
-epsilon_most = {epsilon_most}
-head_limit_most = 20000
+max_k = 100
+max_epsilon = {max_epsilon}
+max_head_limit = 20000
 {rest}
 """
 
@@ -178,7 +178,7 @@ class Deployment:
         granted: columns by dataset, or None for all of them, to the first account; None for every dataset.
         noise: the secret.
         now: the time at which it is made.
-        epsilon_most: of the section limits.
+        max_epsilon: of the section limits.
         environment: variables that the settings name.
     """
 
@@ -195,7 +195,7 @@ class Deployment:
         granted=GRANTED,
         noise=b"n" * 32,
         now=NOON,
-        epsilon_most=8,
+        max_epsilon=8,
         environment=None,
     ):
         self.folder, self.clock = folder, Clock(now)
@@ -212,11 +212,11 @@ class Deployment:
             parts = urlsplit(store)
             self.environment["BUDGETS"] = parts.password
             url, password = store.replace(f":{parts.password}@", "@"), 'password_env = "BUDGETS"'
-        for name, value in (("requests_per_minute", 0), ("body_most_bytes", 4096)):
+        for name, value in (("requests_per_minute", 0), ("max_body_bytes", 4096)):
             if name not in service:
                 service += f"\n{name} = {value}"
         (folder / "discreet.toml").write_text(
-            SETTINGS.format(service=service, rest=rest, url=url, password=password, epsilon_most=epsilon_most)
+            SETTINGS.format(service=service, rest=rest, url=url, password=password, max_epsilon=max_epsilon)
         )
         self.settings = load_settings(folder / "discreet.toml")
         if store is None:

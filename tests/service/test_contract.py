@@ -54,7 +54,7 @@ THERE = {"name": "reads", "dataset": "reads", "account": "ann@sales"}
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
     """Return a service with an answer, its description, and its responses so far."""
-    deployment = Deployment(tmp_path_factory.mktemp("contract") / "deployment", service="body_most_bytes = 1000000")
+    deployment = Deployment(tmp_path_factory.mktemp("contract") / "deployment", service="max_body_bytes = 1000000")
     with deployment.open() as opened:
         opened.maintenance.once()
         for account in ("sales", "ann@sales"):

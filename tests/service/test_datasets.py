@@ -38,8 +38,8 @@ def test_a_dataset_lists_what_may_be_queried(service):
         "groups_per_user": None,
         "rows_per_group": 3,
         "missing_labels": "drop",
-        "k_most": 50,
-        "head_limit_most": 20_000,
+        "max_k": 50,
+        "max_head_limit": 20_000,
         "retention_days": None,
         "data_version": "2026-11",
     }

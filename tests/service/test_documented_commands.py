@@ -96,13 +96,13 @@ def test_the_default_prices_allow_twenty_queries_and_a_tenth_of_the_shared_delta
 
 
 def test_a_query_with_the_delta_of_all_analysts_is_refused(project):
-    """`delta_most`: one query with the delta of all analysts is refused before anything is reserved."""
+    """`max_delta`: one query with the delta of all analysts is refused before anything is reserved."""
     service, keys, send = project
     refused = ask(send, keys["analyst"], epsilon=1.0, delta="1e-6")
     assert (refused.status_code, refused.json()["type"]) == (422, "/problems/out-of-range")
     assert "delta must be at most 1e-08" in refused.json()["detail"]
     delta = service.manager.store.account("data").limit.delta
-    assert send("GET", "/v1/admin/settings", keys["officer"]).json()["delta_most"] <= float(delta / 50)
+    assert send("GET", "/v1/admin/settings", keys["officer"]).json()["max_delta"] <= float(delta / 50)
 
 
 def test_the_example_s_sums_are_hardly_clipped(project):

@@ -29,7 +29,7 @@ def test_an_estimate_is_the_worst_case_of_the_query(service):
     assert body["privacy"] == answer["privacy"]
     assert body["worst_cost"]["rho"] == body["privacy"]["rho"]
     assert answer["charged"]["rho"] <= body["worst_cost"]["rho"]
-    assert body["expected"]["std_error_most"] == answer["items"][0]["std_error"]
+    assert body["expected"]["max_std_error"] == answer["items"][0]["std_error"]
 
 
 def test_an_estimate_covers_all_accounts_of_the_path(service):
@@ -76,7 +76,7 @@ def test_errors_of_sums_are_in_the_column_s_own_units(service):
     body = service.estimate("SELECT article, SUM(minutes) FROM reads GROUP BY article LIMIT 3", epsilon=4).json()
     answer = service.ask("SELECT article, SUM(minutes) FROM reads GROUP BY article LIMIT 3", epsilon=4).json()
     assert body["expected"]["sum_std_error"] == answer["items"][0]["std_error"]
-    assert body["expected"]["std_error_most"] is None
+    assert body["expected"]["max_std_error"] is None
 
 
 def test_a_delta_that_is_too_large_is_refused_and_smaller_ones_have_no_note(service):

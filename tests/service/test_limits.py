@@ -8,8 +8,8 @@ import threading
 import anyio
 import pytest
 
-from discreet.budget.rules import FAILURES_MOST
-from discreet.service.auth.gate import CALLERS_MOST, ConcurrencyLimit, RateLimiter
+from discreet.budget.rules import MAX_FAILURES
+from discreet.service.auth.gate import MAX_CALLERS, ConcurrencyLimit, RateLimiter
 from discreet.service.problems import TooManyRequests
 from discreet.values import Cost
 
@@ -136,7 +136,7 @@ def test_a_client_that_disconnects_stops_the_engine_and_pays(service):
     never = threading.Event()
     engine.head = slow
     forfeited = set()
-    for _ in range(FAILURES_MOST):
+    for _ in range(MAX_FAILURES):
         wire = Connection(service, [ASKED])
         started.clear()
         answer = service.portal.start_task_soon(wire.go)
@@ -144,8 +144,8 @@ def test_a_client_that_disconnects_stops_the_engine_and_pays(service):
         service.portal.call(wire.close)
         answer.result(60)
         forfeited.add(service.balance().forfeited)
-    assert stopped == ["ClientDisconnected"] * FAILURES_MOST
-    assert [event["cause"] for event in service.events("forfeited")] == ["client-gone"] * FAILURES_MOST
+    assert stopped == ["ClientDisconnected"] * MAX_FAILURES
+    assert [event["cause"] for event in service.events("forfeited")] == ["client-gone"] * MAX_FAILURES
     (forfeited,) = forfeited
     assert forfeited.rho > 0
     engine.head = head
@@ -177,7 +177,7 @@ def test_a_client_that_disconnects_before_the_data_is_read_pays_nothing(service)
 
 def test_more_than_half_of_the_slots_are_refused_to_one_account(services):
     """T24: one account gets at most half of the slots; others get the rest; a released slot is free again."""
-    service = services(service="concurrent_most = 4")
+    service = services(service="max_concurrent_queries = 4")
     engine, running, go_on = service.warehouse.engine("daily"), threading.Semaphore(0), threading.Event()
     head = engine.head
 
@@ -243,9 +243,9 @@ def test_rates_are_kept_for_a_bounded_number_of_keys():
     rates = RateLimiter(2, lambda: now[0])
     rates.take("busy")
     rates.take("busy")
-    for number in range(2 * CALLERS_MOST):
+    for number in range(2 * MAX_CALLERS):
         rates.take(f"somebody {number}")
-    assert len(rates._buckets) <= CALLERS_MOST
+    assert len(rates._buckets) <= MAX_CALLERS
     with pytest.raises(TooManyRequests):
         rates.take("busy")
     now[0] = 30.0

@@ -83,7 +83,7 @@ def allocated(service):
 
 def test_memory_does_not_grow_with_queries(tmp_path, monkeypatch):
     """All state of a request is released: a request leaves less than one memory block."""
-    monkeypatch.setattr("discreet.service.app.ReplayCache", functools.partial(ReplayCache, bytes_most=30_000))
+    monkeypatch.setattr("discreet.service.app.ReplayCache", functools.partial(ReplayCache, max_bytes=30_000))
     deployment = Deployment(tmp_path / "deployment")
     with deployment.open() as service:
         prepared(deployment, service)

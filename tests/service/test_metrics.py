@@ -27,7 +27,7 @@ from discreet.service.observability.logging import (
     Started,
     Stopped,
 )
-from discreet.service.observability.metrics import LABELS_MOST, Metrics
+from discreet.service.observability.metrics import MAX_LABELS, Metrics
 from tests.budget.suite import FakeClock
 
 
@@ -101,13 +101,13 @@ def test_no_label_holds_an_account():
 def test_labels_are_bounded():
     """Memory is bounded for any requests: values beyond the limit are counted as other."""
     metrics = Metrics(FakeMonotonic())
-    for n in range(LABELS_MOST + 50):
+    for n in range(MAX_LABELS + 50):
         metrics.event(Requested("r", f"GET /{n}", 404, 0))
     found = samples(metrics)
     routes = {dict(key[1:])["route"] for key in found if key[0] == "discreet_requests_total"}
-    assert len(routes) == LABELS_MOST + 1
+    assert len(routes) == MAX_LABELS + 1
     assert found["discreet_requests_total", ("route", "other"), ("status", "404")] == 50
-    assert len(metrics._children) <= 2 * LABELS_MOST
+    assert len(metrics._children) <= 2 * MAX_LABELS
 
 
 @pytest.mark.parametrize("event", ["requested", Requested("r", KeyError("7777777"), 200, 1)])

@@ -198,7 +198,7 @@ HOSTILE = (
 @pytest.mark.parametrize(("method", "path"), sorted(PAGES))
 def test_no_value_of_a_parameter_breaks_a_page(services, method, path):
     """Hostile values of every declared parameter of every page, two, and none: a page or a sentence, never 500."""
-    service, about = services(service="body_most_bytes = 65536"), PAGES[method, path]
+    service, about = services(service="max_body_bytes = 65536"), PAGES[method, path]
     key = service.keys[about.role if about.role in {"officer", "admin"} else "ann"]
     browser = Browser(service)
     browser.log_in(key)

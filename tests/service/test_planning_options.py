@@ -16,7 +16,7 @@ from discreet.values import Cost
 from discreet.wire.queries import QueryRequest
 from tests.queries import changed, query_of
 
-LIMITS = Limits(k_most=100, head_limit_most=2_000, epsilon_most=5.0)
+LIMITS = Limits(max_k=100, max_head_limit=2_000, max_epsilon=5.0)
 TOP = "SELECT place, COUNT(DISTINCT guest) FROM visits GROUP BY place LIMIT {}"
 EPSILON = Defaults.model_validate({"epsilon": 0.5, "delta": Decimal("1e-9")})
 UNITS = Defaults.model_validate({"preset": "linkedin"})

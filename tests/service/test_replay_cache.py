@@ -182,7 +182,7 @@ def test_answers_with_versions_reported_by_an_engine_are_not_cached(dataset):
 
 def test_the_cache_is_bounded_in_bytes_and_drops_the_least_recently_used():
     """Requests count as well as answers."""
-    cache = ReplayCache(Clock(), dict, bytes_most=16_000)
+    cache = ReplayCache(Clock(), dict, max_bytes=16_000)
     bodies = [bytes([n]) for n in range(5)]
     for body in bodies[:3]:
         cache_answer(cache, body=body, answer=b"x" * 1000)

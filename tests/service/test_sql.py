@@ -67,7 +67,7 @@ def test_a_limit_is_k_only_behind_an_order_by_the_aggregate(service):
     wide = sent(
         service, "SELECT article, COUNT(DISTINCT reader) n FROM reads GROUP BY article ORDER BY n DESC LIMIT 999"
     )
-    assert "LIMIT" not in wide.json()["queries"][0]["sql"]  # above k_most
+    assert "LIMIT" not in wide.json()["queries"][0]["sql"]  # above max_k
 
 
 def test_a_limit_of_all_labels_or_more_is_no_k(service):
@@ -348,7 +348,7 @@ def test_a_statement_without_queries_charges_none(service):
 
 def test_a_statement_that_is_killed_leaves_its_answers_paid(service, monkeypatch):
     """One sentence, the answers of its queries are kept, and the next statement works."""
-    monkeypatch.setattr("discreet.service.statement_pool.SECONDS_MOST", 0.3)
+    monkeypatch.setattr("discreet.service.statement_pool.MAX_SECONDS", 0.3)
     within = f"SELECT n, ({ENDLESS}) FROM (SELECT COUNT(DISTINCT reader) AS n FROM reads)"
     killed = sent(service, within)
     monkeypatch.undo()

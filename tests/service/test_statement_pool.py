@@ -18,7 +18,7 @@ from discreet.query.statement import split_statement
 from discreet.service import statement_pool
 from discreet.service.problems import ClientDisconnected, StatementsUnavailable, TooManyRequests
 from discreet.service.statement_pool import StatementPool
-from discreet.service.statement_worker import MEMORY_MOST_BYTES, RESPONSE, RESULT_MOST_BYTES
+from discreet.service.statement_worker import MAX_MEMORY_BYTES, MAX_RESULT_BYTES, RESPONSE
 from tests.service.deployment import shared_pool
 
 DIGITS = "(VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9))"
@@ -59,7 +59,7 @@ def test_a_statement_is_computed_in_another_process(pool, monkeypatch):
     monkeypatch.setattr("duckdb.connect", None)
     pool.check("ann", 'SELECT "$value" + 1 FROM answers.q1', {"q1": {"a": "VARCHAR", "$value": "BIGINT"}})
     found = computed(
-        pool, 'SELECT a, "$value" * 2 AS v, 0.5 / 0 AS n FROM answers.q1 ORDER BY a NULLS LAST', rows_most=1
+        pool, 'SELECT a, "$value" * 2 AS v, 0.5 / 0 AS n FROM answers.q1 ORDER BY a NULLS LAST', max_rows=1
     )
     assert found.rows == 2
     assert found.content == (
@@ -104,7 +104,7 @@ def test_a_worker_has_no_environment_files_or_connections_and_cannot_get_any(mon
     for name in ("Max open files", "Max file size", "Max core file size"):
         assert limits[name][:2] == ["0", "0"], name
     soft, hard = map(int, limits["Max address space"][:2])
-    assert soft == hard <= mapped + MEMORY_MOST_BYTES
+    assert soft == hard <= mapped + MAX_MEMORY_BYTES
     assert int(limits["Max cpu time"][1]) <= 10
 
 
@@ -118,7 +118,7 @@ def test_a_worker_has_no_environment_files_or_connections_and_cannot_get_any(mon
 )
 def test_a_statement_that_takes_too_much_memory_is_a_sentence(pool, monkeypatch, outer):
     """By DuckDB's own limit, or by that of the operating system, which covers what DuckDB does not count."""
-    monkeypatch.setattr(statement_pool, "SECONDS_MOST", 60.0)
+    monkeypatch.setattr(statement_pool, "MAX_SECONDS", 60.0)
     with pytest.raises(InputError, match="too much memory"):
         computed(pool, outer)
     assert computed(pool).rows == 1
@@ -126,7 +126,7 @@ def test_a_statement_that_takes_too_much_memory_is_a_sentence(pool, monkeypatch,
 
 def test_a_statement_that_takes_too_long_is_killed(pool, monkeypatch):
     """By the clock of this process, whatever the worker does."""
-    monkeypatch.setattr(statement_pool, "SECONDS_MOST", 0.2)
+    monkeypatch.setattr(statement_pool, "MAX_SECONDS", 0.2)
     with pytest.raises(InputError, match="the statement takes more than"):
         computed(pool, ENDLESS)
     monkeypatch.undo()
@@ -136,7 +136,7 @@ def test_a_statement_that_takes_too_long_is_killed(pool, monkeypatch):
 @pytest.mark.parametrize("form", ["json", "csv", "arrow"])
 def test_a_result_is_limited_in_bytes(pool, monkeypatch, form):
     """In every form: 100,000 rows of 200 characters are more."""
-    monkeypatch.setattr(statement_pool, "SECONDS_MOST", 60.0)
+    monkeypatch.setattr(statement_pool, "MAX_SECONDS", 60.0)
     with pytest.raises(InputError, match="more than 16 MiB"):
         computed(pool, f"SELECT '{'a' * 200}' || d FROM ({MANY})", form=form)
 
@@ -148,7 +148,7 @@ def test_a_result_is_limited_in_bytes(pool, monkeypatch, form):
         (b"\1", True),
         (RESPONSE.pack(True, 1, 9) + b"x", True),
         (RESPONSE.pack(True, 1, 2**62), False),
-        (RESPONSE.pack(True, 1, RESULT_MOST_BYTES + 2**21), False),
+        (RESPONSE.pack(True, 1, MAX_RESULT_BYTES + 2**21), False),
     ],
 )
 def test_a_worker_that_answers_nonsense_is_not_believed(own_pool, monkeypatch, response, ends):
@@ -261,7 +261,7 @@ def test_a_disconnect_kills_the_worker(own_pool):
 
 def test_an_account_has_half_of_the_workers(monkeypatch):
     """Others get theirs while its second statement waits, and not for ever if nothing was paid for it."""
-    monkeypatch.setattr(statement_pool, "WAIT_MOST_SECONDS", 0.0)
+    monkeypatch.setattr(statement_pool, "MAX_WAIT_SECONDS", 0.0)
     begun, over = threading.Event(), threading.Event()
 
     def gone():

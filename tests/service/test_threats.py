@@ -26,7 +26,7 @@ JSON = {"Content-Type": "application/json"}
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory):
     """Return a deployment for all tests that change nothing in it."""
-    return Deployment(tmp_path_factory.mktemp("threats") / "deployment", service="concurrent_most = 100")
+    return Deployment(tmp_path_factory.mktemp("threats") / "deployment", service="max_concurrent_queries = 100")
 
 
 @pytest.fixture(scope="module")

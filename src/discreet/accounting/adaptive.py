@@ -39,10 +39,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.accounting.bounds import LARGEST_EPSILON, MOST_STEPS, demand, nonadaptive_br_delta
+from discreet.accounting.bounds import MAX_EPSILON, MAX_STEPS, demand, nonadaptive_br_delta
 from discreet.accounting.convert import delta_tight, epsilon_tight
 
-LARGEST_SUM = 10_000.0
+MAX_SUM = 10_000.0
 """Largest k * epsilon: with larger ones the grid would have too many points."""
 
 _Array = NDArray[np.float64]
@@ -59,8 +59,8 @@ def adaptive_epsilon(k: int, epsilon: float, delta: float, resolution: int | Non
     With the default resolution 3,000 steps take a few seconds.
 
     Args:
-        k: the most steps, from 1 to `MOST_STEPS`.
-        epsilon: epsilon of each step, above 0, at most `LARGEST_EPSILON`; k * epsilon at most `LARGEST_SUM`.
+        k: the most steps, from 1 to `MAX_STEPS`.
+        epsilon: epsilon of each step, above 0, at most `MAX_EPSILON`; k * epsilon at most `MAX_SUM`.
         delta: delta of the composition alone (mass that mechanisms lose comes on top); at least 0, below 1; taken as 0
             if below 1e-280.
         resolution: grid points per epsilon, from 4 to 4096; None for as many as a few seconds allow.
@@ -221,7 +221,7 @@ def _resolution(k: int, epsilon: float, floor: float) -> int:
 
 
 def _check(k: int, epsilon: float, resolution: int | None) -> None:
-    demand(1 <= k <= MOST_STEPS, "k", f"from 1 to {MOST_STEPS:,}", k)
-    demand(0 < epsilon <= LARGEST_EPSILON, "epsilon", f"above 0 and at most {LARGEST_EPSILON:g}", epsilon)
-    demand(k * epsilon <= LARGEST_SUM, "k * epsilon", f"at most {LARGEST_SUM:,.0f}", k * epsilon)
+    demand(1 <= k <= MAX_STEPS, "k", f"from 1 to {MAX_STEPS:,}", k)
+    demand(0 < epsilon <= MAX_EPSILON, "epsilon", f"above 0 and at most {MAX_EPSILON:g}", epsilon)
+    demand(k * epsilon <= MAX_SUM, "k * epsilon", f"at most {MAX_SUM:,.0f}", k * epsilon)
     demand(resolution is None or 4 <= resolution <= 4096, "resolution", "from 4 to 4,096", resolution)

@@ -44,8 +44,8 @@ CountNoise: TypeAlias = Literal["gaussian", "laplace"]
 
 Rule: TypeAlias = Literal["published", "tight"]
 
-MOST_ANSWERS = 4_000
-LARGEST_EPSILON = 10.0
+MAX_ANSWERS = 4_000
+MAX_EPSILON = 10.0
 
 
 def averaging(epsilon_per: float, answers: int, tolerance: float = 0.5, noise: CountNoise = "laplace") -> float:
@@ -55,8 +55,8 @@ def averaging(epsilon_per: float, answers: int, tolerance: float = 0.5, noise: C
     C(m - 1 + j, j) / 2^(m - 1 + j), j = 0..m-1, and Gamma(r) is below z as often as Poisson(z) is at least r.
 
     Args:
-        epsilon_per: above 0, at most `LARGEST_EPSILON`.
-        answers: the number of answers, on data that did not change; from 1 to `MOST_ANSWERS`.
+        epsilon_per: above 0, at most `MAX_EPSILON`.
+        answers: the number of answers, on data that did not change; from 1 to `MAX_ANSWERS`.
         tolerance: in counts, above 0; at 1/2 rounding the mean reveals the count.
         noise: of the counts, "gaussian" or "laplace".
     """
@@ -98,7 +98,7 @@ class Workload:
     """The expected workload of a system of private counts. All of it is public.
 
     Args:
-        period_days: days for which the same data can be queried, and the budget's period; from 1 to `MOST_ANSWERS`.
+        period_days: days for which the same data can be queried, and the budget's period; from 1 to `MAX_ANSWERS`.
         queries_per_day: at least 1.
         results_per_query: items per answer, each with a count; at least 1.
         tolerance: an estimate this close to a count reveals it; above 0.
@@ -156,7 +156,7 @@ def advise(use: Workload) -> Advice:
         InputError: a value outside its range, or a tolerance so wide that all useful noise is within it.
     """
     days, results = use.period_days, use.results_per_query
-    demand(1 <= days <= MOST_ANSWERS, "period_days", f"from 1 to {MOST_ANSWERS:,}", days)
+    demand(1 <= days <= MAX_ANSWERS, "period_days", f"from 1 to {MAX_ANSWERS:,}", days)
     demand(use.queries_per_day >= 1, "queries_per_day", "at least 1", use.queries_per_day)
     demand(results >= 1, "results_per_query", "at least 1", results)
     demand(0 < use.averaging_chance < 1, "averaging_chance", "above 0 and below 1", use.averaging_chance)
@@ -188,7 +188,7 @@ def advise(use: Workload) -> Advice:
 
 def _largest_epsilon(use: Workload) -> float:
     """Return the largest epsilon_per at which averaging over the period succeeds rarely enough."""
-    low, high = 0.0, LARGEST_EPSILON
+    low, high = 0.0, MAX_EPSILON
     for _ in range(40):
         middle = (low + high) / 2
         likely = averaging(middle, use.period_days, use.tolerance, use.noise) > use.averaging_chance
@@ -246,8 +246,8 @@ def _poisson_below(z: float, most: int) -> list[float]:
 
 
 def _check(epsilon_per: float, answers: int, tolerance: float, noise: str) -> None:
-    demand(0 < epsilon_per <= LARGEST_EPSILON, "epsilon_per", f"above 0 and at most {LARGEST_EPSILON:g}", epsilon_per)
-    demand(1 <= answers <= MOST_ANSWERS, "answers", f"from 1 to {MOST_ANSWERS:,}", answers)
+    demand(0 < epsilon_per <= MAX_EPSILON, "epsilon_per", f"above 0 and at most {MAX_EPSILON:g}", epsilon_per)
+    demand(1 <= answers <= MAX_ANSWERS, "answers", f"from 1 to {MAX_ANSWERS:,}", answers)
     demand(0 < tolerance < math.inf, "tolerance", "above 0 and finite", tolerance)
     demand(noise in ("gaussian", "laplace"), "noise", '"gaussian" or "laplace"', noise)
 

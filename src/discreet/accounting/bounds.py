@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-MOST_STEPS = 10_000
+MAX_STEPS = 10_000
 """Most steps of the exact optima: up to here their rounding errors are known to be below `_OPTIMUM_SLACK`."""
 
-LARGEST_EPSILON = 50.0
+MAX_EPSILON = 50.0
 """Largest epsilon of a step for the exact optima."""
 
 _SLACK = 1e-12
@@ -162,8 +162,8 @@ def optimal_dp_delta(k: int, epsilon: float, total: float) -> float:
     worst steps are k randomised responses, whose loss is (k - 2l) epsilon if l of them lie.
 
     Args:
-        k: from 1 to `MOST_STEPS`.
-        epsilon: epsilon of each step, above 0, at most `LARGEST_EPSILON`.
+        k: from 1 to `MAX_STEPS`.
+        epsilon: epsilon of each step, above 0, at most `MAX_EPSILON`.
         total: epsilon of all steps together, at least 0.
     """
     _check_optimum(k, epsilon)
@@ -179,12 +179,12 @@ def optimal_dp(k: int, epsilon: float, delta: float) -> float:
     """Return the least epsilon for which any k adaptive epsilon-DP steps are (epsilon, *delta*)-DP.
 
     Args:
-        k: from 1 to `MOST_STEPS`.
-        epsilon: epsilon of each step, above 0, at most `LARGEST_EPSILON`.
+        k: from 1 to `MAX_STEPS`.
+        epsilon: epsilon of each step, above 0, at most `MAX_EPSILON`.
         delta: at least 0, below 1; values below 1e-280 are taken as 0.
     """
     _check_optimum(k, epsilon)
-    return _least_epsilon(lambda total: optimal_dp_delta(k, epsilon, total), delta, k * epsilon)
+    return _min_epsilon(lambda total: optimal_dp_delta(k, epsilon, total), delta, k * epsilon)
 
 
 def nonadaptive_br_delta(k: int, epsilon: float, total: float) -> float:
@@ -195,8 +195,8 @@ def nonadaptive_br_delta(k: int, epsilon: float, total: float) -> float:
     can be worse: use `adaptive` for them.
 
     Args:
-        k: from 1 to `MOST_STEPS`.
-        epsilon: epsilon of each step, above 0, at most `LARGEST_EPSILON`.
+        k: from 1 to `MAX_STEPS`.
+        epsilon: epsilon of each step, above 0, at most `MAX_EPSILON`.
         total: epsilon of all steps together, at least 0.
     """
     _check_optimum(k, epsilon)
@@ -223,7 +223,7 @@ def nonadaptive_br(k: int, epsilon: float, delta: float) -> float:
     See `nonadaptive_br_delta`; ranges as in `optimal_dp`.
     """
     _check_optimum(k, epsilon)
-    return _least_epsilon(lambda total: nonadaptive_br_delta(k, epsilon, total), delta, k * epsilon)
+    return _min_epsilon(lambda total: nonadaptive_br_delta(k, epsilon, total), delta, k * epsilon)
 
 
 def _side(
@@ -253,7 +253,7 @@ def _side(
     return found
 
 
-def _least_epsilon(delta_of: Callable[[float], float], delta: float, most: float) -> float:
+def _min_epsilon(delta_of: Callable[[float], float], delta: float, most: float) -> float:
     """Return the least epsilon in [0, *most*], rounded up, with delta_of(epsilon) <= *delta*; delta_of never rises."""
     _log_inverse(delta)
     if delta < _LEAST_DELTA:
@@ -293,5 +293,5 @@ def _checked(epsilons: Iterable[float]) -> list[float]:
 
 
 def _check_optimum(k: int, epsilon: float) -> None:
-    demand(1 <= k <= MOST_STEPS, "k", f"from 1 to {MOST_STEPS:,}", k)
-    demand(0 < epsilon <= LARGEST_EPSILON, "epsilon", f"above 0 and at most {LARGEST_EPSILON:g}", epsilon)
+    demand(1 <= k <= MAX_STEPS, "k", f"from 1 to {MAX_STEPS:,}", k)
+    demand(0 < epsilon <= MAX_EPSILON, "epsilon", f"above 0 and at most {MAX_EPSILON:g}", epsilon)

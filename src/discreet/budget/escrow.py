@@ -275,8 +275,8 @@ SHORT = 4
 """A data centre is short if at most 1 / SHORT of its share is left, or less than 1 / SHORT of the amount that another
 data centre has left."""
 
-SMALLEST_PART = 1024
-"""Amounts below 1 / SMALLEST_PART of the total are not moved, unless a query needs them."""
+MIN_PART = 1024
+"""Amounts below 1 / MIN_PART of the total are not moved, unless a query needs them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +334,7 @@ def first_grant(left: Amount, total: Amount, centres: int) -> Amount:
 def _granted_part(left: int, other: int, wanted: int, total: int) -> int:
     """Return the part of rho or of delta that is granted, in quanta."""
     half = min((left - other) // 2, left)
-    if other * SHORT >= left or half * SMALLEST_PART < total:
+    if other * SHORT >= left or half * MIN_PART < total:
         half = 0
     return max(half, wanted)
 

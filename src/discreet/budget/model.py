@@ -121,23 +121,23 @@ class Tally:
 EMPTY = Tally()
 
 
-NAME_LONGEST = 200
+MAX_NAME_LENGTH = 200
 """Characters of an account's name, an actor or a key."""
 
-REASON_LONGEST = 2_000
+MAX_REASON_LENGTH = 2_000
 """Characters of a reason."""
 
-RECORD_NAME_LONGEST = 2_000
+MAX_RECORD_NAME_LENGTH = 2_000
 """Characters of a record's name."""
 
-RECORD_LONGEST = 1_000_000
+MAX_RECORD_LENGTH = 1_000_000
 """Characters of a record."""
 
 
 def check_name(name: str, what: str) -> None:
     """Raise `InputError` unless *name* has from 1 to 200 printable characters and no white space."""
-    if not 0 < len(name) <= NAME_LONGEST or not name.isprintable() or " " in name:
-        raise InputError(f"{what} has up to {NAME_LONGEST} printable characters and no white space")
+    if not 0 < len(name) <= MAX_NAME_LENGTH or not name.isprintable() or " " in name:
+        raise InputError(f"{what} has up to {MAX_NAME_LENGTH} printable characters and no white space")
 
 
 def check_digest(digest: bytes, what: str) -> None:
@@ -154,10 +154,10 @@ def check_record(kind: str, name: str, text: str | None) -> None:
         text: up to 1,000,000 characters, without the character 0; None removes the record.
     """
     check_name(kind, "the kind of a record")
-    if not 0 < len(name) <= RECORD_NAME_LONGEST or not name.replace("\t", "").isprintable():
-        raise InputError(f"the name of a record has up to {RECORD_NAME_LONGEST:,} printable characters")
-    if text is not None and (len(text) > RECORD_LONGEST or "\0" in text or not _is_unicode(text)):
-        raise InputError(f"a record has up to {RECORD_LONGEST:,} characters and not the character 0")
+    if not 0 < len(name) <= MAX_RECORD_NAME_LENGTH or not name.replace("\t", "").isprintable():
+        raise InputError(f"the name of a record has up to {MAX_RECORD_NAME_LENGTH:,} printable characters")
+    if text is not None and (len(text) > MAX_RECORD_LENGTH or "\0" in text or not _is_unicode(text)):
+        raise InputError(f"a record has up to {MAX_RECORD_LENGTH:,} characters and not the character 0")
 
 
 def _is_unicode(text: str) -> bool:
@@ -205,8 +205,8 @@ class AdminAction:
 
     def __post_init__(self) -> None:
         check_name(self.actor, "an actor")
-        if not self.reason.strip() or len(self.reason) > REASON_LONGEST:
-            raise InputError(f"a reason has up to {REASON_LONGEST:,} characters and is not empty")
+        if not self.reason.strip() or len(self.reason) > MAX_REASON_LENGTH:
+            raise InputError(f"a reason has up to {MAX_REASON_LENGTH:,} characters and is not empty")
         if self.id is not None:
             check_name(self.id, "the id of an action")
 
@@ -432,7 +432,7 @@ class State(Enum):
     FORFEIT = "forfeit"
 
 
-LEASE_MOST_MS = 24 * 3_600_000
+MAX_LEASE_MS = 24 * 3_600_000
 """The longest lease of a reservation: one day."""
 
 
@@ -467,8 +467,8 @@ class Claim:
             check_name(self.key, "an idempotency key")
         if len(self.digest) > 64:
             raise InputError("a digest has at most 64 bytes")
-        if not 1 <= self.lease_ms <= LEASE_MOST_MS:
-            raise InputError(f"a lease lasts from 1 to {LEASE_MOST_MS:,} ms, not {self.lease_ms}")
+        if not 1 <= self.lease_ms <= MAX_LEASE_MS:
+            raise InputError(f"a lease lasts from 1 to {MAX_LEASE_MS:,} ms, not {self.lease_ms}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ def requested(state: State, event: Event) -> State:
 REFUND_SHARE = Fraction(1, 10)
 """The part of an account's limit that may be refunded in the buckets that still count."""
 
-FAILURES_MOST = 5
+MAX_FAILURES = 5
 """Failed runs within `SUSPENSION_US` after which an account is suspended."""
 
 SUSPENSION_US = DAY_US
@@ -183,8 +183,8 @@ def ended(hold: AccountHold, state: State) -> Tally:
 
 
 def failed(failures: Sequence[int], now_us: int) -> tuple[int, ...]:
-    """Append *now_us* to the timestamps of failed runs; return the last `FAILURES_MOST`."""
-    return (*failures, now_us)[-FAILURES_MOST:]
+    """Append *now_us* to the timestamps of failed runs; return the last `MAX_FAILURES`."""
+    return (*failures, now_us)[-MAX_FAILURES:]
 
 
 def suspended_until_us(failures: Sequence[int], now_us: int) -> int | None:
@@ -196,9 +196,9 @@ def suspended_until_us(failures: Sequence[int], now_us: int) -> int | None:
 
     Args:
         failures: timestamps of the last runs that failed after the data was queried, oldest first; at most
-            `FAILURES_MOST`.
+            `MAX_FAILURES`.
     """
-    if len(failures) < FAILURES_MOST:
+    if len(failures) < MAX_FAILURES:
         return None
     until_us = failures[0] + SUSPENSION_US
     return until_us if now_us < until_us else None

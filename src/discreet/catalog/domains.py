@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from discreet.catalog.fields import OwnerQuery
-from discreet.catalog.model import DOMAIN_MOST, LabelFile
+from discreet.catalog.model import MAX_DOMAIN_SIZE, LabelFile
 from discreet.errors import InputError, UnknownColumn
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ def known_domain(items: tuple[str, ...], labels: Mapping[str, pa.Array]) -> pa.T
 
     Returns:
         an Arrow table with a column for each of *items*. None without items, if an item has no known domain, or for
-        more than `DOMAIN_MOST` combinations: the domain is then treated as unknown, as private but less accurate.
+        more than `MAX_DOMAIN_SIZE` combinations: the domain is then treated as unknown, as private but less accurate.
     """
     import pyarrow as pa
 
     if not items or not labels.keys() >= set(items):
         return None
     total = math.prod(len(labels[item]) for item in items)
-    if total > DOMAIN_MOST:
+    if total > MAX_DOMAIN_SIZE:
         return None
     # As the digits of a number: the labels of the last column change with every row, those of the first most slowly.
     columns, repeated = {}, total
@@ -67,8 +67,8 @@ def known_labels(dataset: Dataset, column: str, engine: Engine) -> pa.Array:
             labels = listed_items(path, (column,)).column(0)
         case declared:
             labels = listed_items(declared, (column,)).column(0)
-    if not 1 <= len(labels) <= DOMAIN_MOST:
-        raise InputError(f"the domain of column {column!r} must have from 1 to {DOMAIN_MOST:,} labels")
+    if not 1 <= len(labels) <= MAX_DOMAIN_SIZE:
+        raise InputError(f"the domain of column {column!r} must have from 1 to {MAX_DOMAIN_SIZE:,} labels")
     if labels.null_count:
         raise InputError(f"the domain of column {column!r} holds a missing label")
     # Files and engines may encode text as dictionaries, views or large strings; all are labels of type text.

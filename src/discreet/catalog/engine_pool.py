@@ -466,7 +466,7 @@ class VersionedReader:
             raise kind(_SENTENCES[kind].format(self._dataset)) from error
 
 
-LONGEST = 200
+MAX_LENGTH = 200
 """The largest number of characters in a version."""
 
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -558,8 +558,8 @@ def queried_version(answer: pa.Table) -> str:
             raise InputError(
                 "the query for the data version must return text, a whole or decimal number, a date or a timestamp"
             )
-    if len(version) > LONGEST:
-        raise InputError(f"the query for the data version must return at most {LONGEST} characters")
+    if len(version) > MAX_LENGTH:
+        raise InputError(f"the query for the data version must return at most {MAX_LENGTH} characters")
     return version
 
 

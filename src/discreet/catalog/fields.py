@@ -32,7 +32,7 @@ NUMBER_DIGITS = 18
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _SECRET = re.compile(r"(ssl)?pass(word|wd)|pwd|secret|(access_?)?token", re.IGNORECASE)
-_NAME_LONGEST = 100
+_MAX_NAME_LENGTH = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,9 @@ def _check_text(text: str) -> str:
 
 
 def _check_name(name: str) -> str:
-    if not _NAME.fullmatch(name) or len(name) > _NAME_LONGEST:
+    if not _NAME.fullmatch(name) or len(name) > _MAX_NAME_LENGTH:
         raise invalid(
-            f"is not a name: names have up to {_NAME_LONGEST} letters a to z, digits, underscores and dots, "
+            f"is not a name: names have up to {_MAX_NAME_LENGTH} letters a to z, digits, underscores and dots, "
             "and begin with a letter"
         )
     return name

@@ -38,7 +38,7 @@ from discreet.catalog.fields import (
     invalid_parent,
 )
 from discreet.errors import InputError
-from discreet.head_request import LARGEST_BINNED, Derived, Kind, Period, SumBounds
+from discreet.head_request import MAX_BINNED, Derived, Kind, Period, SumBounds
 
 
 class Schedule(Table):
@@ -94,7 +94,7 @@ Version = Annotated[
 Label: TypeAlias = str | int | bool | Decimal | datetime.date
 ColumnType: TypeAlias = Literal["text", "integer", "decimal", "boolean", "date", "timestamp", "float"]
 
-DOMAIN_MOST = 1_000_000
+MAX_DOMAIN_SIZE = 1_000_000
 """The largest number of items in a known domain, of one column or of several together."""
 
 KINDS: Mapping[ColumnType, Kind] = {
@@ -121,8 +121,8 @@ _LABELS: Mapping[str, tuple[tuple[type, ...], str]] = {
 
 
 def _check_count(value: Any) -> tuple[Label, ...]:  # noqa: ANN401 - a list of any TOML values
-    if not 1 <= len(value) <= DOMAIN_MOST:
-        raise invalid(f"must list from 1 to {DOMAIN_MOST:,} labels")
+    if not 1 <= len(value) <= MAX_DOMAIN_SIZE:
+        raise invalid(f"must list from 1 to {MAX_DOMAIN_SIZE:,} labels")
     return tuple(value)
 
 
@@ -175,7 +175,7 @@ Domain = Annotated[
     Annotated[
         tuple[Label, ...],
         PlainValidator(_check_count),
-        WithJsonSchema({"type": "array", "minItems": 1, "maxItems": DOMAIN_MOST, "uniqueItems": True}),
+        WithJsonSchema({"type": "array", "minItems": 1, "maxItems": MAX_DOMAIN_SIZE, "uniqueItems": True}),
         Tag("~list"),
     ]
     | Annotated[OwnerQuery, Tag("~query")]
@@ -186,7 +186,7 @@ Domain = Annotated[
 
 
 def _check_period(value: object) -> Period | int:
-    whole = type(value) is int and 1 <= value <= LARGEST_BINNED
+    whole = type(value) is int and 1 <= value <= MAX_BINNED
     if not whole and value not in get_args(Period):
         raise invalid(f"must be {', '.join(get_args(Period))}, or the width of bins: a whole number of at least 1")
     return cast("Period | int", value)
@@ -218,7 +218,7 @@ def _labels_between(between: LabelRange, type_: ColumnType, each: Period | int |
     if not (_is_label(between.first, type_) and _is_label(between.last, type_) and between.first <= between.last):
         raise invalid(f"must be from a first to a last label, which is not before it: {_LABELS[type_][1]}")
     # One more than allowed is enough to refuse it: a range may have 10^18 labels.
-    return _check_count(list(itertools.islice(starts_between(between.first, between.last, each), DOMAIN_MOST + 1)))
+    return _check_count(list(itertools.islice(starts_between(between.first, between.last, each), MAX_DOMAIN_SIZE + 1)))
 
 
 class Column(Table):
@@ -230,7 +230,7 @@ class Column(Table):
         Period | int | None,
         PlainValidator(_check_period),
         WithJsonSchema(
-            {"anyOf": [{"enum": list(get_args(Period))}, {"type": "integer", "minimum": 1, "maximum": LARGEST_BINNED}]}
+            {"anyOf": [{"enum": list(get_args(Period))}, {"type": "integer", "minimum": 1, "maximum": MAX_BINNED}]}
         ),
     ] = Field(
         default=None,
@@ -382,8 +382,8 @@ class Dataset(Table):
     retention_days: int | None = Field(
         default=None, ge=1, le=36_500, description="The number of days after which rows are deleted."
     )
-    head_limit_most: int | None = Field(default=None, ge=1, le=10_000_000, description="The largest head limit.")
-    k_most: int | None = Field(default=None, ge=1, le=10_000_000, description="The largest k of a top k.")
+    max_head_limit: int | None = Field(default=None, ge=1, le=10_000_000, description="The largest head limit.")
+    max_k: int | None = Field(default=None, ge=1, le=10_000_000, description="The largest k of a top k.")
     columns: Annotated[
         Mapping[Annotated[Text, AfterValidator(_check_column_name)], Column],
         Field(min_length=1),
@@ -416,13 +416,13 @@ class Dataset(Table):
             raise invalid_parent("needs either a table or a view")
         return view
 
-    @field_validator("k_most")
+    @field_validator("max_k")
     @classmethod
-    def _check_k_most(cls, k_most: int | None, info: ValidationInfo) -> int | None:
-        head_limit = info.data.get("head_limit_most")
-        if k_most is not None and head_limit is not None and k_most > head_limit:
-            raise invalid("must be at most head_limit_most")
-        return k_most
+    def _check_max_k(cls, max_k: int | None, info: ValidationInfo) -> int | None:
+        head_limit = info.data.get("max_head_limit")
+        if max_k is not None and head_limit is not None and max_k > head_limit:
+            raise invalid("must be at most max_head_limit")
+        return max_k
 
     @field_validator("columns")
     @classmethod

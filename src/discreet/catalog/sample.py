@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from discreet.catalog.model import Catalog, Column, Dataset
     from discreet.engines.base import Engine
 
-SAMPLE_MOST = 10_000
+MAX_SAMPLE_ROWS = 10_000
 """The largest number of rows in a sample."""
 
 ROWS_PER_USER = 5
@@ -97,7 +97,7 @@ def open_made_up(catalog: Catalog, name: str, environment: Mapping[str, str]) ->
     """Return an engine over made-up rows of a dataset; a stand-in for `discreet.catalog.engine_pool.open_dataset`."""
     from discreet.engines.opening import open_engine
 
-    return open_engine(made_up_table(catalog.datasets[name], SAMPLE_MOST))
+    return open_engine(made_up_table(catalog.datasets[name], MAX_SAMPLE_ROWS))
 
 
 _WIDTHS: Mapping[Any, int] = {None: 0, "hour": 1, "day": 2, "week": 3, "month": 4}

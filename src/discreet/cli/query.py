@@ -209,8 +209,8 @@ def estimate_as_text(estimate: Estimate) -> str:
         "standard error": "no counts are released",
         "smallest count": "any: every listed item can appear",
     }
-    if expected.std_error_least is not None and expected.std_error_most is not None:
-        least, most = f"{expected.std_error_least:,.3g}", f"{expected.std_error_most:,.3g}"
+    if expected.min_std_error is not None and expected.max_std_error is not None:
+        least, most = f"{expected.min_std_error:,.3g}", f"{expected.max_std_error:,.3g}"
         lines["standard error"] = least if least == most else f"{least} (small counts) to {most} (large counts)"
     if expected.smallest_count is not None:
         lines["smallest count"] = f"about {expected.smallest_count:,}, more if many items are nearly as large"

@@ -216,7 +216,7 @@ def plan_as_dict(plan: Plan) -> dict[str, Any]:
         "privacy": privacy_to_dict(plan.guarantee),
         "worst_cost": {"rho": float_above(plan.worst_cost.rho), "delta": float_above(plan.worst_cost.delta)},
         "units": None if units is None else {"information": units.information, "calls": units.calls},
-        "std_error": {"least": expected.std_error_least, "most": expected.std_error_most},
+        "std_error": {"least": expected.min_std_error, "most": expected.max_std_error},
         "sum_std_error": _sum_error(plan),
         "smallest_count": expected.smallest_count,
         "reads": "pairs" if plan.reads_pairs else plan.request.limit + 1,
@@ -243,9 +243,9 @@ def plan_as_text(plan: Plan) -> str:
         if plan.query.k is not None and plan.request.limit > 0:  # without a head limit no head is read first
             counts = f"the {plan.request.limit + 1:,} largest counts"
             lines["reads"] = f"{counts}; if count {plan.query.k:,} does not stand out, also {sums}"
-        lines["standard error"] = f"{expected.std_error_least:,.3g} or more; it depends on how many items users have"
-    if expected.std_error_least is not None and expected.std_error_most is not None:
-        least, most = f"{expected.std_error_least:,.3g}", f"{expected.std_error_most:,.3g}"
+        lines["standard error"] = f"{expected.min_std_error:,.3g} or more; it depends on how many items users have"
+    if expected.min_std_error is not None and expected.max_std_error is not None:
+        least, most = f"{expected.min_std_error:,.3g}", f"{expected.max_std_error:,.3g}"
         lines["standard error"] = least if least == most else f"{least} (small counts) to {most} (large counts)"
     error = _sum_error(plan)
     if error is not None:

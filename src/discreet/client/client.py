@@ -397,7 +397,7 @@ def _body(fields: dict[str, Any], options: Options) -> bytes:
 KEY_VARIABLE = "DISCREET_KEY"
 """The environment variable that can hold the key."""
 
-KEY_LONGEST = 16_384
+MAX_KEY_LENGTH = 16_384
 """The largest number of characters in a key; tokens of identity providers are long."""
 
 
@@ -422,6 +422,6 @@ def find_key(key: str | None, key_file: str | Path | None, environment: Mapping[
 
 def _check_key(key: str, what: str) -> str:
     key = key.strip()
-    if not 0 < len(key) <= KEY_LONGEST or not key.isascii() or not key.isprintable() or " " in key:
+    if not 0 < len(key) <= MAX_KEY_LENGTH or not key.isascii() or not key.isprintable() or " " in key:
         raise InputError(f"{what} is not a valid key: a key is one word of printable ASCII characters")
     return key

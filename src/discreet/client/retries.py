@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FIRST_SECONDS = 0.25
 """The pause after the first failure; it doubles with each further failure."""
 
-LONGEST_SECONDS = 30.0
+MAX_SECONDS = 30.0
 """The longest pause if the service sends no Retry-After."""
 
 _TRANSIENT = frozenset({502, 503, 504})
@@ -44,7 +44,7 @@ def pause_before_next(reply: Reply | NoReply, failures: int, waits: int, retries
         return None
     doublings = (waits if reply.waits else failures) - 1
     # The exponent is bounded because 2.0 ** 1024 overflows, and a wait has no maximum number of repetitions.
-    own = min(FIRST_SECONDS * 2.0 ** min(doublings, 20), LONGEST_SECONDS)
+    own = min(FIRST_SECONDS * 2.0 ** min(doublings, 20), MAX_SECONDS)
     if reply.retry_after is None:
         return own * (0.5 + chance / 2)
     return reply.retry_after + min(own, 1.0) * chance  # never earlier than requested

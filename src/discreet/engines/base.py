@@ -577,7 +577,7 @@ class RequestQueue:
 
     def __init__(self, connections: int = 4, seconds: float | None = None) -> None:
         self._free = connections  # 0 while any request waits: a slot is handed to the next one
-        self._waiting_most = _WAITING_PER_CONNECTION * connections
+        self._max_waiting = _WAITING_PER_CONNECTION * connections
         self._seconds = seconds
         self._lock = threading.Lock()
         self._waiting: deque[threading.Event] = deque()
@@ -606,8 +606,8 @@ class RequestQueue:
             if self._free:
                 self._free -= 1
                 turn.set()
-            elif len(self._waiting) >= self._waiting_most:
-                raise EngineBusy(f"{self._waiting_most} queries wait for this engine already; try again later")
+            elif len(self._waiting) >= self._max_waiting:
+                raise EngineBusy(f"{self._max_waiting} queries wait for this engine already; try again later")
             else:
                 self._waiting.append(turn)
         return turn

@@ -80,7 +80,7 @@ _KINDS = {
     "Decimal": Kind.DECIMAL,
 }
 _WRAPPED = re.compile(r"(?:LowCardinality|Nullable)\((.*)\)")
-_MOST_DIGITS, _FINEST = 38, 6  # digits of a decimal, and of fractional seconds, in the Arrow types used
+_MAX_DIGITS, _FINEST = 38, 6  # digits of a decimal, and of fractional seconds, in the Arrow types used
 _HOUR = 3_600_000_000
 _MICROSECONDS = {"hour": (_HOUR, 0), "day": (24 * _HOUR, 0), "week": (7 * 24 * _HOUR, -3 * 24 * _HOUR)}
 """Length of each period of fixed length, and the start of one: 1969-12-29 was a Monday."""
@@ -454,7 +454,7 @@ def column_of(type_: str) -> Column:
         return Column(kind, type_, integer_type(type_, _BITS[name], signed=name.startswith("Int")))
     if kind is Kind.DECIMAL:
         digits, scale = map(int, parameters.split(","))
-        fits = digits <= _MOST_DIGITS
+        fits = digits <= _MAX_DIGITS
         return Column(kind, type_, decimal_type(type_, digits, scale)) if fits else Column(Kind.OTHER, type_)
     return Column(Kind.OTHER if _digits(type_) > _FINEST else kind, type_)
 

@@ -11,7 +11,7 @@ from discreet.engines.base import int64_array
 from discreet.engines.pairs import arrow_array, joined_items, label_names, numbered_items
 from discreet.errors import InexactHead
 from discreet.head_request import Kind
-from discreet.values import CAPPED_BASKET, LARGEST_BASKET, WEIGHT_UNIT
+from discreet.values import CAPPED_BASKET, MAX_BASKET, WEIGHT_UNIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +35,7 @@ class DuckDBPairs:
 
     Every query reads the table once, in batches: adding up a user's adjacent pairs takes a third of the time of a
     GROUP BY, and skipping duplicates between them half the time of a DISTINCT. In memory are a batch, at most
-    `LARGEST_BASKET` pairs of one user and a few numbers per item.
+    `MAX_BASKET` pairs of one user and a few numbers per item.
 
     Args:
         words: writes the SELECT of the rows in DuckDB's dialect.
@@ -74,7 +74,7 @@ class DuckDBPairs:
         self._connection.execute(f"DROP TABLE {_SORTED}")
         self._items = self._count(_ITEMS)
         users_of_item = np.zeros(self._items, dtype=np.int64)
-        users_of_size = np.zeros(LARGEST_BASKET + 1, dtype=np.int64)
+        users_of_size = np.zeros(MAX_BASKET + 1, dtype=np.int64)
         for held, sizes in self._baskets():
             users_of_item += np.bincount(held, minlength=self._items)
             few = np.bincount(sizes)
@@ -157,7 +157,7 @@ class DuckDBPairs:
     def _baskets(self) -> Iterator[tuple[Ints, Ints]]:
         """Yield batches of whole users: their items' numbers, user by user, and the number of items of each user.
 
-        Users with more than `LARGEST_BASKET` items are left out.
+        Users with more than `MAX_BASKET` items are left out.
 
         Raises:
             InexactHead: the users are not in order.
@@ -172,10 +172,10 @@ class DuckDBPairs:
             whole = len(users) if is_last else int(starts[-1]) if len(starts) else 0
             sizes = np.diff(starts[starts < whole], prepend=0, append=whole)
             if whole:
-                few = sizes <= LARGEST_BASKET
+                few = sizes <= MAX_BASKET
                 yield (items[:whole], sizes) if few.all() else (items[:whole][np.repeat(few, sizes)], sizes[few])
-            # The rest is one user's. More pairs than LARGEST_BASKET + 1 would only take memory: the user is left out.
-            users, items = users[whole:][: LARGEST_BASKET + 1], items[whole:][: LARGEST_BASKET + 1]
+            # The rest is one user's. More pairs than MAX_BASKET + 1 would only take memory: the user is left out.
+            users, items = users[whole:][: MAX_BASKET + 1], items[whole:][: MAX_BASKET + 1]
 
     def _write_distinct(self) -> None:
         """Write the sorted pairs without the duplicates among them."""

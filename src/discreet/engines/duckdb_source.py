@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _DELIMITERS = (",", ";", "\t", "|")
-LONGEST_HEADER = 1_000_000
-_LONGEST_FIELD = 2**31 - 1
+MAX_HEADER_LENGTH = 1_000_000
+_MAX_FIELD_LENGTH = 2**31 - 1
 _RECORDS_AT_ONCE = 50_000
 _USE = "USE source"
 _NAME = "CREATE OR REPLACE TEMP VIEW source AS SELECT * FROM {}"
@@ -236,14 +236,14 @@ def _load_csv(
     """
     import pyarrow as pa
 
-    csv.field_size_limit(_LONGEST_FIELD)  # for the whole process; the default refuses more than 128 KiB
+    csv.field_size_limit(_MAX_FIELD_LENGTH)  # for the whole process; the default refuses more than 128 KiB
     try:
         with (
             pa.input_stream(str(path), compression="detect") as stream,
             # Lines end at a line feed only; the reader refuses an unquoted carriage return before anything else.
             io.TextIOWrapper(stream, "utf-8-sig", newline="\n") as text,
         ):
-            first = text.readline(LONGEST_HEADER)
+            first = text.readline(MAX_HEADER_LENGTH)
             delimiter = max(_DELIMITERS, key=first.count)
             reader = csv.reader(itertools.chain([first], text), delimiter=delimiter, strict=True)
             try:

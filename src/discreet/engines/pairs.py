@@ -3,7 +3,7 @@
 One pass over the rows writes the pairs; every query reads the pairs only. All engines return the same integers: apart
 from one quotient and one square root, which IEEE 754 rounds alike everywhere, all arithmetic is on integers. None of it
 can fail on account of a row: quotients are of positive numbers, and no sum reaches 2^63 (a weight is below 2^20, so
-sums of weights need 2^43 users; `LARGEST_BASKET` costs of at most `LARGEST_ITEM_COST` are below 2^63).
+sums of weights need 2^43 users; `MAX_BASKET` costs of at most `MAX_ITEM_COST` are below 2^63).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from discreet.engines.base import int64_array
 from discreet.errors import InexactHead
-from discreet.values import CAPPED_BASKET, LARGEST_BASKET, WEIGHT_UNIT
+from discreet.values import CAPPED_BASKET, MAX_BASKET, WEIGHT_UNIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +54,7 @@ class SqlPairs(ABC):
 
     distinct: labels i0, i1, ... and user u. users: u and the number n of items. items: labels and number. pairs: u and
     item. Each is a SELECT from those before it, and only the first one reads rows. Users with more than
-    `LARGEST_BASKET` items are in the first two only.
+    `MAX_BASKET` items are in the first two only.
 
     Args:
         words: writes the SELECT of the rows in the engine's dialect; its parameters belong to the first relation.
@@ -67,7 +67,7 @@ class SqlPairs(ABC):
             f"{prefix}{name}" for name in ("distinct", "users", "items", "pairs")
         )
         items = ", ".join(self._items)
-        few = f"NOT EXISTS (SELECT 1 FROM {self._users} AS m WHERE m.u = d.u AND m.n > {LARGEST_BASKET})"
+        few = f"NOT EXISTS (SELECT 1 FROM {self._users} AS m WHERE m.u = d.u AND m.n > {MAX_BASKET})"
         self._definitions = {
             self._distinct: f"SELECT DISTINCT {items}, u FROM ({words.rows()}) AS r",
             self._users: f"SELECT u, count(*) AS n FROM {self._distinct} GROUP BY u",
@@ -89,7 +89,7 @@ class SqlPairs(ABC):
 
     def users_by_size(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
         """Count users by their number of items."""
-        sized = f"SELECT {_bin('n', bounds)} AS a FROM {self._users} WHERE n <= {LARGEST_BASKET}"
+        sized = f"SELECT {_bin('n', bounds)} AS a FROM {self._users} WHERE n <= {MAX_BASKET}"
         return _histogram(self._select(f"SELECT a, count(*) AS b FROM ({sized}) AS s GROUP BY a"), len(bounds))
 
     def weighted_sums(self, limit: float) -> NDArray[np.int64]:
@@ -104,7 +104,7 @@ class SqlPairs(ABC):
 
     def _item_sums(self, weight: str) -> NDArray[np.int64]:
         """Add up the *weight* of every item's users, SQL of the number n of their items."""
-        weights = f"SELECT u, {weight} AS w FROM {self._users} WHERE n <= {LARGEST_BASKET}"
+        weights = f"SELECT u, {weight} AS w FROM {self._users} WHERE n <= {MAX_BASKET}"
         table = self._select(
             f"SELECT item AS a, CAST(sum(w) AS BIGINT) AS b FROM {self._pairs} "
             f"JOIN ({weights}) AS v USING (u) GROUP BY item"

@@ -18,7 +18,7 @@ import pyarrow as pa
 from discreet.engines.pinot_cluster import column_of
 from discreet.engines.sql import NumberType, fit, quoted
 from discreet.errors import InputError
-from discreet.head_request import LARGEST_BINNED, And, Comparison, IsNull, Kind, Membership, Not, Or
+from discreet.head_request import MAX_BINNED, And, Comparison, IsNull, Kind, Membership, Not, Or
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 Condition: TypeAlias = "str | bool"
 """An SQL condition, or its value if that is the same for every row."""
 
-LISTED_MOST = 20_000
+MAX_LISTED = 20_000
 """Maximum number of listed items of one column, which become one IN, a single node of Pinot's parse tree."""
 
-LISTED_TUPLES_MOST = 1_000
+MAX_LISTED_TUPLES = 1_000
 """Maximum number of listed items of several columns: each nests Pinot's parse tree one level deeper."""
 
 _OPPOSITE: dict[Operator, Operator] = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", "<=": ">", ">": "<="}
@@ -141,7 +141,7 @@ class PinotStatement:
             wrong = derived.type_error(column_of(derived.column, self._columns).kind)
             if wrong is not None:
                 raise InputError(wrong)
-        most = LISTED_MOST if len(request.items) == 1 else LISTED_TUPLES_MOST
+        most = MAX_LISTED if len(request.items) == 1 else MAX_LISTED_TUPLES
         if self.listed is not None and len(self.listed) > most:
             raise InputError(f"a domain for Pinot may list {most:,} items at most")
 
@@ -292,7 +292,7 @@ class PinotStatement:
 
     def _in_range(self, derived: Derived) -> list[Condition]:
         if isinstance(derived.each, int):
-            return [self._source(derived, ">=", -LARGEST_BINNED), self._source(derived, "<=", LARGEST_BINNED)]
+            return [self._source(derived, ">=", -MAX_BINNED), self._source(derived, "<=", MAX_BINNED)]
         return [self._in_years(derived.column)]
 
     def _starts(self, derived: Derived, operator: Operator, constant: Constant) -> Condition:
@@ -374,8 +374,8 @@ def _runs(starts: Iterable[int | Fraction], each: Period | int) -> list[tuple[in
             runs[-1] = (runs[-1][0], end)
         else:
             runs.append((start, end))
-    if len(runs) > LISTED_TUPLES_MOST:
-        raise InputError(f"a domain for Pinot may have {LISTED_TUPLES_MOST:,} ranges of bins at most")
+    if len(runs) > MAX_LISTED_TUPLES:
+        raise InputError(f"a domain for Pinot may have {MAX_LISTED_TUPLES:,} ranges of bins at most")
     return runs
 
 

@@ -82,13 +82,13 @@ _TYPES = {
 
 _INTEGERS = {21: ("smallint", 16), 23: ("integer", 32), 20: ("bigint", 64)}
 _NUMERIC = 1700
-_DIGITS_MOST = 38
+_MAX_DIGITS = 38
 _FIRST_OF_OTHERS = 16_384  # the object ids of types that are not built in begin here
 
 _COUNTED = [("a", pa.int64()), ("b", pa.int64())]
 _CONNECT_SECONDS = 10
 _CANCEL_SECONDS = 5
-_LONGEST_MILLISECONDS = 2**31 - 1
+_MAX_MILLISECONDS = 2**31 - 1
 _ROWS_AT_ONCE = 65_536
 
 
@@ -517,7 +517,7 @@ class Session:
         """
         settings = {"row_security": "off", "TimeZone": "UTC", "jit": "off"}  # off: row security is an error
         if self._seconds is not None:
-            settings["statement_timeout"] = str(min(max(math.ceil(self._seconds * 1000), 1), _LONGEST_MILLISECONDS))
+            settings["statement_timeout"] = str(min(max(math.ceil(self._seconds * 1000), 1), _MAX_MILLISECONDS))
         if self._writable:
             connection.read_only = False
         calls = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
@@ -643,7 +643,7 @@ def _decimal(modifier: int) -> Column:
     """Return numeric(p, s) as a wider type with 0 <= s <= p; PostgreSQL allows s outside that range."""
     precision, scale = modifier >> 16, ((modifier & 0x7FF) ^ 0x400) - 0x400
     digits, behind = max(precision - scale, 0) + max(scale, 0), max(scale, 0)
-    if digits > _DIGITS_MOST:
+    if digits > _MAX_DIGITS:
         return Column(Kind.OTHER, "numeric")
     name = f"numeric({digits},{behind})"
     return Column(Kind.DECIMAL, name, decimal_type(name, digits, behind))

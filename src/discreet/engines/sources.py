@@ -20,7 +20,7 @@ CHANGED = "{} has changed since it was opened; open it again"
 """The message for every change, whatever the source holds now."""
 
 _FRAMES = {("pyarrow", "Table"), ("pandas", "DataFrame"), ("polars", "DataFrame")}
-_MILLISECONDS_MOST = 2**63 // 1000
+_MAX_MILLISECONDS = 2**63 // 1000
 
 
 def check_parquet(files: tuple[Path, ...]) -> None:
@@ -60,7 +60,7 @@ def _fits_microseconds(column: Any) -> bool:  # noqa: ANN401 - a column chunk, o
     bounds = column.statistics
     if bounds is None or not bounds.has_min_max:
         return bool(bounds is not None and bounds.num_values == 0)
-    return all(abs(bound) <= _MILLISECONDS_MOST for bound in (bounds.min_raw, bounds.max_raw))
+    return all(abs(bound) <= _MAX_MILLISECONDS for bound in (bounds.min_raw, bounds.max_raw))
 
 
 def as_arrow(frame: Any) -> tuple[pa.Table, str]:  # noqa: ANN401 - frames of three libraries

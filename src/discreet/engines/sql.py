@@ -22,8 +22,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
 
 from discreet.errors import InputError, UnknownColumn
-from discreet.head_request import LARGEST_BINNED, And, Comparison, IsNull, Kind, Membership, Not, Or
-from discreet.values import LARGEST_COUNT, SHARE_UNIT
+from discreet.head_request import MAX_BINNED, And, Comparison, IsNull, Kind, Membership, Not, Or
+from discreet.values import MAX_COUNT, SHARE_UNIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +36,7 @@ _SUMMED_DIGITS = 20
 _SCALED_DIGITS = 36
 """Limit on a decimal type's precision plus its scale: a value times 10^scale has that many digits."""
 
-LONGEST_FRAMED = 10_000
+MAX_FRAMED_LENGTH = 10_000
 """Longest label or user, in bytes of UTF-8, that enters the order of a user's items itself and not as its MD5."""
 
 _MOMENTS = (Kind.DATE, Kind.TIMESTAMP)
@@ -337,9 +337,9 @@ class HeadStatement:
         """Return the condition that a number is within the range of bins."""
         value, number = self.compared(column, Kind.INTEGER), self.columns[column].number
         if number is None:
-            return f"{value} BETWEEN -{LARGEST_BINNED}e0 AND {LARGEST_BINNED}e0"
+            return f"{value} BETWEEN -{MAX_BINNED}e0 AND {MAX_BINNED}e0"
         conditions = []
-        for operator, bound in ((">=", -LARGEST_BINNED), ("<=", LARGEST_BINNED)):
+        for operator, bound in ((">=", -MAX_BINNED), ("<=", MAX_BINNED)):
             fitted, text = fit(operator, Fraction(bound), number)
             limit = value if text is None else f"CAST('{text}' AS {number.name})"
             conditions.append(f"{value} {fitted} {limit}")
@@ -441,14 +441,14 @@ class HeadStatement:
             for n, bound in enumerate((high, *summed.choices[:-1])):
                 total = f"coalesce(sum(greatest(least(coalesce(s, 0), {bound}), {low})), 0)"
                 # The sum saturates, because one user could cause an error if a large sum raised one.
-                saturated = f"CAST(greatest(least({total}, {LARGEST_COUNT}), {-LARGEST_COUNT}) AS BIGINT)"
+                saturated = f"CAST(greatest(least({total}, {MAX_COUNT}), {-MAX_COUNT}) AS BIGINT)"
                 counts += f", {saturated} AS {'t' if n == 0 else f't{n - 1}'}"
         return f"SELECT {self._leading}{counts} FROM {pairs}{self._grouped}"
 
     def _framed(self, text: str) -> str:
         size = self.size(text)
         # Trino cannot concatenate texts of more than a megabyte, and one label may be that long.
-        short = f"CASE WHEN {size} > {LONGEST_FRAMED} THEN {self.digest(text)} ELSE {text} END"
+        short = f"CASE WHEN {size} > {MAX_FRAMED_LENGTH} THEN {self.digest(text)} ELSE {text} END"
         return f"CAST({size} AS {self.text}) || ':' || {short}"
 
     def _bounded(self, pairs: str, groups: int) -> str:

@@ -38,7 +38,7 @@ _CATALOGS = "SELECT catalog_name, connector_name FROM system.metadata.catalogs"
 _TRIMMING = {"pinot"}
 """Connectors to systems that silently leave groups out of counts."""
 
-LONGEST = 1_000_000
+MAX_LENGTH = 1_000_000
 """Maximum number of characters in a statement: the default of Trino's query.max-length."""
 
 _CHOSEN_AT_ONCE = 20_000
@@ -247,12 +247,12 @@ class TrinoStatement(HeadStatement):
         """Return the statement, preceded by the view and the listed items.
 
         Raises:
-            InputError: the statement is longer than `LONGEST`.
+            InputError: the statement is longer than `MAX_LENGTH`.
         """
         listed = [] if self.request.domain is None else [f"listed AS ({self._listed_items()})"]
         statement = _with(self._view, *listed) + super().write()
-        if len(statement) > LONGEST:
-            raise InputError(f"Trino takes {LONGEST:,} characters at most; list fewer items or shorter constants")
+        if len(statement) > MAX_LENGTH:
+            raise InputError(f"Trino takes {MAX_LENGTH:,} characters at most; list fewer items or shorter constants")
         return statement
 
     def constant(self, text: str, type_: str | None) -> str:

@@ -16,7 +16,7 @@ from discreet.mechanisms.light import Light
 from discreet.mechanisms.select_verify import SelectVerify
 from discreet.mechanisms.two_round import COST_UNIT, TwoRound, add_noise
 from discreet.mechanisms.unknown_gumbel import UnknownGumbel
-from discreet.values import LARGEST_BASKET, WEIGHT_UNIT, Cost, ExactHead, Outcome, float_below
+from discreet.values import MAX_BASKET, WEIGHT_UNIT, Cost, ExactHead, Outcome, float_below
 
 if TYPE_CHECKING:
     from discreet.noise import Bits
@@ -133,7 +133,7 @@ class Auto:
     def expectation(self) -> Expectation:
         """Return bounds that hold for all branches but the race."""
         branches = (self.two_round.expectation(), self.head.expectation(), self.light.expectation())
-        errors = [branch.std_error_least for branch in branches if branch.std_error_least is not None]
+        errors = [branch.min_std_error for branch in branches if branch.min_std_error is not None]
         counts = [branch.smallest_count for branch in branches if branch.smallest_count is not None]
         return Expectation(min(errors, default=None), None, min(counts))
 
@@ -157,7 +157,7 @@ class Auto:
         if sizes.continued_per_noise < USERS_PER_NOISE or tail_matters:
             why = f"few users for the number of items they have: {measured}"
             # Exact counts are sums with a limit that no user reaches.
-            counts = pairs.weighted_sums(float(LARGEST_BASKET)) // (WEIGHT_UNIT - 1)
+            counts = pairs.weighted_sums(float(MAX_BASKET)) // (WEIGHT_UNIT - 1)
             order = np.argsort(-counts, kind="stable")[: self.head_limit + 1]
             outcome = self.head.release(ExactHead(counts[order], self.head_limit), bits)
             outcome = self._with_tests(outcome, self.head.name, why)

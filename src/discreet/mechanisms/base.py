@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from discreet.noise import Bits, Noise
     from discreet.values import Cost
 
-LARGEST_BOUND = 2**31
+MAX_BOUND = 2**31
 """The largest bound on a user's contribution to a sum, so that sums of two billion users fit int64."""
 
 
@@ -40,7 +40,7 @@ def check_bounds(bounds: SumBounds) -> None:
         raise InputError("the lower bound of a sum must not be above its upper bound")
     if low == high == 0:
         raise InputError("the bounds of a sum must not both be 0")
-    if bounds.most > LARGEST_BOUND:
+    if bounds.most > MAX_BOUND:
         raise InputError(
             "the bounds of a sum must be from -2,147,483,648 to 2,147,483,648 in units of the column's last digit"
         )
@@ -86,16 +86,16 @@ class Expectation:
     """The expected error and size of a release, before any data is read.
 
     Args:
-        std_error_least: smallest standard error of a count, or None where no counts are released.
-        std_error_most: largest standard error; equal to the smallest where it does not depend on the data; None where
+        min_std_error: smallest standard error of a count, or None where no counts are released.
+        max_std_error: largest standard error; equal to the smallest where it does not depend on the data; None where
             only the data bound it.
         smallest_count: the count above which an item is more likely returned than not if the tail of the head is empty
             (a tail raises it); None where an item with any count can be returned.
         sum_std_error: standard error of a sum, in units of the column's last digit, or None where no sums are released.
     """
 
-    std_error_least: float | None = None
-    std_error_most: float | None = None
+    min_std_error: float | None = None
+    max_std_error: float | None = None
     smallest_count: int | None = None
     sum_std_error: float | None = None
 

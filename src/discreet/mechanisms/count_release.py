@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from discreet.noise import Bits
 
-CALLS_MOST = 2_000
-"""Each try for the next item may lose delta / CALLS_MOST; after CALLS_MOST tries the run stops. Public, fixed."""
+MAX_CALLS = 2_000
+"""Each try for the next item may lose delta / MAX_CALLS; after MAX_CALLS tries the run stops. Public, fixed."""
 
 LADDER = 2**12
 """The first epsilon is this many times smaller than that of a single peel that costs the whole budget."""
@@ -92,7 +92,7 @@ class CountRelease:
 
     def expectation(self) -> Expectation:
         """Return the errors of the first level, and of the last affordable one if no other level found an item."""
-        first = last = epsilon = self._most_epsilon() / LADDER
+        first = last = epsilon = self._max_epsilon() / LADDER
         spent = Cost()
         while ((peeled := spent + self._peel_cost(epsilon)) + self._count_cost(epsilon)).within(self.limit):
             last, spent = epsilon, peeled
@@ -102,9 +102,9 @@ class CountRelease:
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
         run = _Run(PrivacyFilter(self.limit), alive=np.arange(min(len(head.counts), self.head_limit)))
-        epsilon, level = self._most_epsilon() / LADDER, 0
-        while run.calls < CALLS_MOST and run.released < self.head_limit and run.budget.admits(self._peel_cost(epsilon)):
-            order, reached = self._race(head, run, epsilon).run(bits, f"race/{level}", CALLS_MOST - run.calls)
+        epsilon, level = self._max_epsilon() / LADDER, 0
+        while run.calls < MAX_CALLS and run.released < self.head_limit and run.budget.admits(self._peel_cost(epsilon)):
+            order, reached = self._race(head, run, epsilon).run(bits, f"race/{level}", MAX_CALLS - run.calls)
             paid = self._pay(run, epsilon, len(order), reached)
             positions = run.alive[order[:paid]]
             noise = self._count_noise(epsilon)
@@ -131,7 +131,7 @@ class CountRelease:
                 return paid
             run.budget.spend(count)
             run.released += 1
-        more = run.released < self.head_limit and run.calls < CALLS_MOST
+        more = run.released < self.head_limit and run.calls < MAX_CALLS
         if reached and more and run.budget.admits(peel):
             run.budget.spend(peel)
             run.calls += 1
@@ -154,12 +154,12 @@ class CountRelease:
             low, high = np.maximum(counts - widths, 0), np.maximum(counts + widths, 0)
         return Outcome(positions, counts, stds, low, high, ordered=True, complete=False, cost=run.budget.spent)
 
-    def _most_epsilon(self) -> Fraction:
+    def _max_epsilon(self) -> Fraction:
         """Return the epsilon of a single peel that costs the whole rho."""
         return floor_sqrt(8 * self.limit.rho)
 
     def _mass_per_try(self) -> Fraction:
-        return self.limit.delta / CALLS_MOST
+        return self.limit.delta / MAX_CALLS
 
     def _peel_cost(self, epsilon: Fraction) -> Cost:
         return Cost(epsilon**2 / 8, self._mass_per_try())

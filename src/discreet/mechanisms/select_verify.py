@@ -13,7 +13,7 @@ from discreet.accounting.convert import floor_bits, floor_sqrt
 from discreet.accounting.odometer import PrivacyFilter
 from discreet.mechanisms.base import Expectation, Request, require_gaussian
 from discreet.noise import Race, Rival, rounded_gaussian
-from discreet.noise.discrete import LARGEST_SCALE, check_scale
+from discreet.noise.discrete import MAX_SCALE, check_scale
 from discreet.values import Cost, ExactHead, Outcome
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ INTERVAL = 1.96
 PRECISION_UNIT = 2**40
 """Second counts have variance PRECISION_UNIT / n for integers n, in half counts."""
 
-LARGEST_HALVED = 2**60
+MAX_HALVED = 2**60
 """Larger counts are reduced to this, so that twice a count and its noise fit int64."""
 
 
@@ -92,7 +92,7 @@ class SelectVerify:
     def __post_init__(self) -> None:
         first = self._level(self._first_epsilon())
         for variance in (self._anchor(), self._tail(), first.variance):  # the widest: others depend on the items
-            check_scale(variance, LARGEST_SCALE**2)
+            check_scale(variance, MAX_SCALE**2)
 
     @classmethod
     def within(cls, limit: Cost, request: Request) -> Self:
@@ -142,7 +142,7 @@ class SelectVerify:
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
         """Release; the outcome's cost is the spent budget."""
         budget = self._start()
-        counts = np.minimum(head.counts, LARGEST_HALVED)  # one user moves them no further; can be doubled
+        counts = np.minimum(head.counts, MAX_HALVED)  # one user moves them no further; can be doubled
         tail = int(counts[self.head_limit]) if len(counts) > self.head_limit else 0
         found = self._find(counts[: self.head_limit], tail, budget, bits)
         if self.counts and len(found.positions):
@@ -198,7 +198,7 @@ class SelectVerify:
             bits: source of randomness.
         """
         tau = self.rows_per_group
-        total = min(math.floor(2 * budget.remaining.rho / tau**2 * PRECISION_UNIT), LARGEST_HALVED)
+        total = min(math.floor(2 * budget.remaining.rho / tau**2 * PRECISION_UNIT), MAX_HALVED)
         common = min(int(total / (1 + math.sqrt(len(counts)))), PRECISION_UNIT)
         sizes = np.maximum(found.estimates(self._log_factor()), 1)
         precisions = _spread(total - common, PRECISION_UNIT / (4 * found.variances), sizes)

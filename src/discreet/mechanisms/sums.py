@@ -28,7 +28,7 @@ from discreet.mechanisms.known_gumbel import KnownGumbel
 from discreet.mechanisms.known_laplace import KnownLaplace
 from discreet.mechanisms.unknown_gumbel import UnknownGumbel
 from discreet.mechanisms.unknown_laplace import UnknownLaplace
-from discreet.values import LARGEST_COUNT, SHARE_UNIT, Clipping, Cost, ExactHead, Measured, Outcome
+from discreet.values import MAX_COUNT, SHARE_UNIT, Clipping, Cost, ExactHead, Measured, Outcome
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,7 +54,7 @@ _BIAS = 2.0
 _MIDDLE = 0.72
 """Assumed mean contribution of a user between half a bound and the bound, relative to the bound."""
 
-_MOST_BELOW = 0.75
+_MAX_BELOW = 0.75
 """Share of users that must be below the bound with which the size of a sum is measured."""
 
 
@@ -446,7 +446,7 @@ class BoundChoice:
         bounds = np.array(self.summed.choices, dtype=np.float64)
         added = np.concatenate([bounds[:1], _MIDDLE * bounds[1:], bounds[-1:]])  # mean of each share
         kept = (np.minimum(added, bounds[:, None]) * shares).sum(axis=1)  # mass that each bound keeps
-        first = int(np.searchsorted(np.cumsum(shares), _MOST_BELOW * shares.sum()))
+        first = int(np.searchsorted(np.cumsum(shares), _MAX_BELOW * shares.sum()))
         first = min(first, len(bounds) - 1)
         size = self._size(head.bounded[positions, first], first, bits) * float(kept[-1] / kept[first])
         errors = noise.std / (_WIDER * SHARE_UNIT) * bounds / size
@@ -459,7 +459,7 @@ class BoundChoice:
         One user moves the total of the sums, divided by *moved*, by at most the bound.
         """
         bound = self.summed.choices[first]
-        total = np.array([min(sum(sums.tolist()) // self.moved, LARGEST_COUNT)])
+        total = np.array([min(sum(sums.tolist()) // self.moved, MAX_COUNT)])
         noisy = int(with_noise(total, self._noise(bound), bits, "size")[0])
         return max(noisy * self.moved / len(sums), float(bound))
 

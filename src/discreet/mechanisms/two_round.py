@@ -15,7 +15,7 @@ from discreet.errors import InputError
 from discreet.mechanisms.base import Expectation, Request, require_gaussian
 from discreet.mechanisms.select_verify import falling_pools
 from discreet.noise import rounded_gaussian
-from discreet.values import LARGEST_BASKET, LARGEST_ITEM_COST, WEIGHT_UNIT, Cost, Outcome, float_below
+from discreet.values import MAX_BASKET, MAX_ITEM_COST, WEIGHT_UNIT, Cost, Outcome, float_below
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -348,7 +348,7 @@ class TwoRound:
 
         If rounding put a cost above that limit, users of one item would seem to be clipped.
         """
-        most = min(self.budget.second, LARGEST_ITEM_COST)
+        most = min(self.budget.second, MAX_ITEM_COST)
         return np.clip(np.ceil(COST_UNIT / sigma**2), 1, most).astype(np.int64)
 
     def _noise(self) -> float:
@@ -365,7 +365,7 @@ class TwoRound:
 
     def _evidence(self) -> float:
         """Return how many standard errors above one user's largest weight an item's second value must be."""
-        return normal_quantile(float_below(self.lost / LARGEST_BASKET))
+        return normal_quantile(float_below(self.lost / MAX_BASKET))
 
 
 def add_noise(values: Ints, unit: int, precisions: Ints, bits: Bits, label: str) -> Ints:

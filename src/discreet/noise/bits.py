@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Encodable: TypeAlias = "str | bytes | int | bool | Fraction | tuple[Encodable, ...] | None"
 
-SECRET_BYTES_LEAST = 32
+MIN_SECRET_BYTES = 32
 
 
 class Bits(Protocol):
@@ -110,8 +110,8 @@ class KeyedBits(_LabelledBits):
 
     def __init__(self, secret: bytes, context: Encodable) -> None:
         super().__init__()
-        if len(secret) < SECRET_BYTES_LEAST:
-            raise InputError(f"a noise secret has at least {SECRET_BYTES_LEAST} bytes")
+        if len(secret) < MIN_SECRET_BYTES:
+            raise InputError(f"a noise secret has at least {MIN_SECRET_BYTES} bytes")
         self._secret = bytes(secret)
         self._context = encode(context)
 

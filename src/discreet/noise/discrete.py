@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from discreet.noise.bits import Bits
 
-LARGEST_SCALE = 2**40
+MAX_SCALE = 2**40
 """Noise wider than this could leave the int64 range next to a large count."""
 
 _ULPS = 2.0**-48
@@ -110,7 +110,7 @@ class DiscreteGaussian:
     variance: Fraction
 
     def __post_init__(self) -> None:
-        check_scale(self.variance, LARGEST_SCALE**2)
+        check_scale(self.variance, MAX_SCALE**2)
 
     @property
     def std(self) -> float:
@@ -144,7 +144,7 @@ class DiscreteGaussian:
         return math.ceil(math.sqrt(4 * self.variance * -math.log(probability)) * (1 + 1e-12)) if probability < 1 else 0
 
 
-def check_scale(scale: Fraction, largest: int = LARGEST_SCALE) -> None:
+def check_scale(scale: Fraction, largest: int = MAX_SCALE) -> None:
     """Raise `InputError` if *scale* (or variance) is above *largest*, where draws would be too wide."""
     if not 0 < scale <= largest:
         raise InputError("the noise would have to be wider than 2^40 counts; epsilon is too small for an answer")

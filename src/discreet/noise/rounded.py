@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from discreet.noise.discrete import LARGEST_SCALE, check_scale
+from discreet.noise.discrete import MAX_SCALE, check_scale
 from discreet.noise.gumbel import Exponentials
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def rounded_gaussian(
     """
     n = len(precisions)
     if n:
-        check_scale(Fraction(numerator, int(precisions.min())), LARGEST_SCALE**2)
+        check_scale(Fraction(numerator, int(precisions.min())), MAX_SCALE**2)
     drawn = np.zeros(n, dtype=np.int64)
     done, batch = 0, 0
     while done < n:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from discreet.errors import InputError, WhereError
 from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membership, Not, Or
-from discreet.query.predicates import LONGEST_NUMBER, number_of
+from discreet.query.predicates import MAX_DIGITS, number_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Cut: TypeAlias = "tuple[Any, int]"
 """A cut point in the order of values: (v, 0) is just below the value v, (v, 1) just above it."""
 
-MOST_CONDITIONS = 1_000
+MAX_CONDITIONS = 1_000
 """The largest number of conditions in a canonical form; a list is one condition."""
 
 FEW = 8
@@ -47,7 +47,7 @@ _STEPS = {Kind.INTEGER, Kind.BOOLEAN}
 _ENDS: dict[Kind, tuple[Cut | None, Cut | None]] = {Kind.TEXT: (("", 0), None), Kind.BOOLEAN: ((0, 0), (2, 0))}
 """The lower and upper end of the values of a kind, None if unbounded: no text is below ''."""
 
-_LARGEST = 10**LONGEST_NUMBER - 1
+_MAX_INTEGER = 10**MAX_DIGITS - 1
 """The largest integer constant; the smallest is its negative."""
 
 
@@ -101,8 +101,8 @@ def canonical(predicate: Predicate, columns: Mapping[str, Kind]) -> Predicate | 
     if isinstance(form, bool):
         return None if form else NO_ROW
     written = _write(form, columns)
-    if _count_conditions(written) > MOST_CONDITIONS:
-        raise WhereError(f"it may have {MOST_CONDITIONS:,} conditions at most; use IN instead of many ORs")
+    if _count_conditions(written) > MAX_CONDITIONS:
+        raise WhereError(f"it may have {MAX_CONDITIONS:,} conditions at most; use IN instead of many ORs")
     return written
 
 
@@ -343,12 +343,12 @@ def _bounds(column: str, kind: Kind, low: Cut | None, high: Cut | None) -> list[
     end, _ = _ENDS.get(kind, (None, None))
     if low is not None and low != end:
         operator: Operator = ">" if low[1] else ">="
-        if kind is Kind.INTEGER and low[0] > _LARGEST:
-            operator, low = ">", (_LARGEST, 0)
+        if kind is Kind.INTEGER and low[0] > _MAX_INTEGER:
+            operator, low = ">", (_MAX_INTEGER, 0)
         bounds.append(Comparison(column, operator, constant_of(kind, low[0])))
     if high is not None:
         operator = "<=" if high[1] else "<"
-        if kind is Kind.INTEGER and high[0] > -_LARGEST:
+        if kind is Kind.INTEGER and high[0] > -_MAX_INTEGER:
             operator, high = "<=", (high[0] - 1, 0)
         bounds.append(Comparison(column, operator, constant_of(kind, high[0])))
     return bounds

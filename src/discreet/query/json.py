@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     from discreet.head_request import Predicate
 
-DEEPEST = 120
+MAX_DEPTH = 120
 """The largest nesting depth of filters; filters read from text have a lower limit."""
 
-LARGEST = 10_000
+MAX_NUMBER = 10_000
 """The largest number of filters and constants in a nested filter; filters read from text have fewer."""
 
 
@@ -126,7 +126,7 @@ class Query(TypedDict):
 Query.__pydantic_config__ = Aggregate.__pydantic_config__ = _CONFIG  # type: ignore[attr-defined]
 _READER: TypeAdapter[Any] = TypeAdapter(Query)
 
-_TOO_DEEP = f"'where' is nested too deep: {DEEPEST} filters within each other are allowed"
+_TOO_DEEP = f"'where' is nested too deep: {MAX_DEPTH} filters within each other are allowed"
 _ONE_KEY = f"{{place}} must have one key: {', '.join(get_args(_ConstantKind))}"
 _SENTENCES = {
     "missing": "{parent} needs the key {name!r}",
@@ -204,10 +204,10 @@ def _check_size(where: Predicate) -> None:
     """Raise `InputError` if a filter is nested too deep, or has too many parts."""
     parts: list[Any] = [where]
     size = 0
-    for _ in range(DEEPEST):
+    for _ in range(MAX_DEPTH):
         size += sum(1 + len(getattr(part, "constants", [None] * isinstance(part, Comparison))) for part in parts)
-        if size > LARGEST:
-            raise InputError(f"'where' is too large: {LARGEST:,} filters and constants are allowed")
+        if size > MAX_NUMBER:
+            raise InputError(f"'where' is too large: {MAX_NUMBER:,} filters and constants are allowed")
         nested = (getattr(part, "predicates", [part.predicate] if isinstance(part, Not) else []) for part in parts)
         parts = [part for some in nested for part in some]
     if parts:

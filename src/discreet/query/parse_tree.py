@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
     import duckdb
 
-LONGEST = 20_000
+MAX_LENGTH = 20_000
 """The largest number of characters in a statement."""
 
-LONGEST_WHERE = 10_000
+MAX_WHERE_LENGTH = 10_000
 """The largest number of characters in a filter that is not part of a statement."""
 
-DEEPEST = 50
+MAX_DEPTH = 50
 """The largest nesting depth of parentheses."""
 
-DEEPEST_TREE = 100
+MAX_TREE_DEPTH = 100
 """The largest nesting depth of NOT, AND and OR."""
 
-TOO_DEEP = f"conditions may be nested {DEEPEST_TREE} deep at most"
+TOO_DEEP = f"conditions may be nested {MAX_TREE_DEPTH} deep at most"
 
 Json: TypeAlias = Any
 """An unchecked part of the tree."""
@@ -104,12 +104,12 @@ def _check_text(text: str, error: type[SQLError | WhereError], *, arithmetic: bo
             raise error(f"{found} is not allowed here", match.start())
         signs = signs + found if sign else ""
         depth += (found == "(") - (found == ")")
-        if depth > DEEPEST:
-            raise error(f"parentheses may be nested {DEEPEST} deep at most", match.start())
+        if depth > MAX_DEPTH:
+            raise error(f"parentheses may be nested {MAX_DEPTH} deep at most", match.start())
 
 
 def _check_size(text: str, error: type[SQLError | WhereError]) -> None:
-    longest = LONGEST if error is SQLError else LONGEST_WHERE
+    longest = MAX_LENGTH if error is SQLError else MAX_WHERE_LENGTH
     given: object = text
     if not isinstance(given, str):
         raise error(f"it must be text, not {given!r}")

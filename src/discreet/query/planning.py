@@ -29,7 +29,7 @@ from discreet.mechanisms import (
 from discreet.query.canonical import canonical, possible_labels
 from discreet.query.predicates import bind_where, columns_of, find_column
 from discreet.query.pricing import priced
-from discreet.query.query import HEAD_LIMIT_MOST, Query, default_head_limit
+from discreet.query.query import MAX_HEAD_LIMIT, Query, default_head_limit
 from discreet.values import Cost, NoiseName
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from discreet.query.query import Measure, QueryOptions, Select
     from discreet.values import MechanismChoice
 
-EPSILON_LEAST = 1e-6
-EPSILON_MOST = 100.0
-DELTA_LEAST = Fraction(1, 10**20)
+MIN_EPSILON = 1e-6
+MAX_EPSILON = 100.0
+MIN_DELTA = Fraction(1, 10**20)
 DELTA_WARNED = Fraction(1, 10_000)
 
 AUTO_FROM_K = 6
@@ -174,17 +174,17 @@ def _summed(measure: Measure, dataset: Dataset, scales: Mapping[str, int]) -> Su
 
 
 def _check_ceilings(k: int | None, head_limit: int | None, dataset: Dataset) -> None:
-    if k is not None and dataset.k_most is not None and k > dataset.k_most:
-        raise InputError(f"a top k of this dataset has at most {dataset.k_most:,} items, not {k:,}")
-    if head_limit is not None and dataset.head_limit_most is not None and head_limit > dataset.head_limit_most:
-        raise InputError(f"the head limit of this dataset is at most {dataset.head_limit_most:,}, not {head_limit:,}")
+    if k is not None and dataset.max_k is not None and k > dataset.max_k:
+        raise InputError(f"a top k of this dataset has at most {dataset.max_k:,} items, not {k:,}")
+    if head_limit is not None and dataset.max_head_limit is not None and head_limit > dataset.max_head_limit:
+        raise InputError(f"the head limit of this dataset is at most {dataset.max_head_limit:,}, not {head_limit:,}")
 
 
 def _head_limit(k: int | None, head_limit: int | None, dataset: Dataset) -> int | None:
     """Return the head limit; the default is lowered to the catalog's largest head limit."""
-    if head_limit is not None or dataset.head_limit_most is None:
+    if head_limit is not None or dataset.max_head_limit is None:
         return head_limit
-    return min(default_head_limit(k), dataset.head_limit_most)
+    return min(default_head_limit(k), dataset.max_head_limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,10 +274,10 @@ def make_plan(
 def _plan_per_unit(query: Query, mechanism: Mechanism, per: PerUnit, force: bool) -> Plan:
     mechanism.expectation()
     guarantee = per.guarantee(mechanism)
-    if guarantee.epsilon > EPSILON_MOST and not force:
+    if guarantee.epsilon > MAX_EPSILON and not force:
         units = per.units(mechanism.worst_cost()).information
         raise InputError(
-            f"{units:,} units come to an epsilon above {EPSILON_MOST:g}, where nothing is protected; use fewer units"
+            f"{units:,} units come to an epsilon above {MAX_EPSILON:g}, where nothing is protected; use fewer units"
         )
     delta = Fraction(guarantee.delta)
     options = replace(query.options, epsilon=guarantee.epsilon, delta=delta)
@@ -286,14 +286,14 @@ def _plan_per_unit(query: Query, mechanism: Mechanism, per: PerUnit, force: bool
 
 def _check_price(epsilon: float, delta: Fraction, force: bool) -> tuple[str, ...]:
     """Raise if epsilon or delta is out of range; return warnings about unwise values."""
-    if not EPSILON_LEAST <= epsilon < math.inf:
-        raise InputError(f"epsilon must be a number of at least {EPSILON_LEAST:g}, not {epsilon:g}")
-    if epsilon > EPSILON_MOST and not force:
+    if not MIN_EPSILON <= epsilon < math.inf:
+        raise InputError(f"epsilon must be a number of at least {MIN_EPSILON:g}, not {epsilon:g}")
+    if epsilon > MAX_EPSILON and not force:
         raise InputError(
-            f"epsilon must be at most {EPSILON_MOST:g}: above that nothing is protected; allow it with --force, or "
+            f"epsilon must be at most {MAX_EPSILON:g}: above that nothing is protected; allow it with --force, or "
             "force=True"
         )
-    if not DELTA_LEAST <= delta < 1:
+    if not MIN_DELTA <= delta < 1:
         raise InputError(f"delta must be below 1 and at least 1e-20, not {_shown(delta)}")
     return _notes(delta)
 
@@ -333,8 +333,8 @@ def _check_columns(user: str, items: tuple[str, ...]) -> None:
 
 def _request(query: Query) -> Request:
     rows, options, head_limit = query.request, query.options, query.request.limit
-    if not 1 <= head_limit <= HEAD_LIMIT_MOST:
-        raise InputError(f"the head limit must be from 1 to {HEAD_LIMIT_MOST:,}, not {head_limit:,}")
+    if not 1 <= head_limit <= MAX_HEAD_LIMIT:
+        raise InputError(f"the head limit must be from 1 to {MAX_HEAD_LIMIT:,}, not {head_limit:,}")
     if query.k is not None and query.k > head_limit:
         limit = "the size of the domain" if query.known_domain else "the head limit"
         raise InputError(f"k must be at most {limit}, {head_limit:,}, not {query.k:,}")
@@ -417,5 +417,5 @@ def _most_accurate(kind: type[Mechanism], options: QueryOptions, request: Reques
 def _error(mechanism: Mechanism) -> float:
     """Return the error of the released values, or 1 / rho for labels only, which have no error."""
     expected = mechanism.expectation()
-    errors = [std for std in (expected.std_error_most, expected.sum_std_error) if std is not None]
+    errors = [std for std in (expected.max_std_error, expected.sum_std_error) if std is not None]
     return errors[-1] if errors else 1 / float(mechanism.worst_cost().rho)

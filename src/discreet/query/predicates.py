@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     from discreet.head_request import Operator, Predicate
 
-LONGEST_TEXT = 10_000
+MAX_TEXT_LENGTH = 10_000
 """The largest number of characters in a constant."""
 
-LONGEST_NUMBER = 38
+MAX_DIGITS = 38
 """The largest number of characters in a number; with more decimal digits, engines use floating point."""
 
 _NUMBER = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)")
@@ -67,8 +67,8 @@ def read_text(text: str) -> Constant:
     Raises:
         WhereError: the text is too long, or holds a character that engines do not accept.
     """
-    if len(text) > LONGEST_TEXT:
-        raise WhereError(f"text may have {LONGEST_TEXT:,} characters at most")
+    if len(text) > MAX_TEXT_LENGTH:
+        raise WhereError(f"text may have {MAX_TEXT_LENGTH:,} characters at most")
     if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
         raise WhereError("text may hold neither NUL nor half a character (a lone surrogate)")
     return Constant(Kind.TEXT, text)
@@ -83,8 +83,8 @@ def read_number(text: str) -> Constant | None:
     if not _NUMBER.fullmatch(text):
         return None
     digits = text.removeprefix("-")
-    if len(digits) > LONGEST_NUMBER:
-        raise WhereError(f"numbers may have {LONGEST_NUMBER} characters at most")
+    if len(digits) > MAX_DIGITS:
+        raise WhereError(f"numbers may have {MAX_DIGITS} characters at most")
     return number_of(digits, negative=digits != text)
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from discreet.mechanisms import Mechanism, Request
     from discreet.values import Cost
 
-EPSILON_PER_LEAST, EPSILON_PER_MOST = Fraction(1, 10**6), Fraction(100)
-DELTA_PER_LEAST = Fraction(1, 10**20)
+MIN_EPSILON_PER, MAX_EPSILON_PER = Fraction(1, 10**6), Fraction(100)
+MIN_DELTA_PER = Fraction(1, 10**20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,9 @@ class PerUnit:
 
     def __post_init__(self) -> None:
         epsilon, delta = exact(self.epsilon_per, "epsilon per unit"), exact(self.delta_per, "delta per call")
-        if not EPSILON_PER_LEAST <= epsilon <= EPSILON_PER_MOST:
+        if not MIN_EPSILON_PER <= epsilon <= MAX_EPSILON_PER:
             raise InputError("epsilon per unit must be from 1e-6 to 100")
-        if not DELTA_PER_LEAST <= delta < 1:
+        if not MIN_DELTA_PER <= delta < 1:
             raise InputError("delta per call must be below 1 and at least 1e-20")
         if (epsilon**2 / 8 / RHO_QUANTUM).denominator > 1:
             raise InputError("epsilon per unit has at most seven digits after the decimal point")

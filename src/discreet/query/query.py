@@ -24,12 +24,12 @@ MeasureKind: TypeAlias = Literal["users", "rows", "sum", "average"]
 
 TOP_HEAD_LIMIT = 1_000
 RELEASE_HEAD_LIMIT = 10_000
-HEAD_LIMIT_MOST = 10_000_000
+MAX_HEAD_LIMIT = 10_000_000
 
 
 def default_head_limit(k: int | None) -> int:
     """Return the default head limit dbar of a top-k query, or, if *k* is None, of a query for all accurate counts."""
-    return RELEASE_HEAD_LIMIT if k is None else min(max(10 * k, TOP_HEAD_LIMIT), HEAD_LIMIT_MOST)
+    return RELEASE_HEAD_LIMIT if k is None else min(max(10 * k, TOP_HEAD_LIMIT), MAX_HEAD_LIMIT)
 
 
 @dataclass(frozen=True, slots=True)

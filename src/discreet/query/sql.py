@@ -22,8 +22,8 @@ from discreet.errors import InputError, SQLError, WhereError
 from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membership, Not, Or
 from discreet.query.parse_tree import (
     ARGUMENT,
-    DEEPEST_TREE,
     LITERAL,
+    MAX_TREE_DEPTH,
     ORDER,
     REFUSED,
     STATEMENT,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from discreet.head_request import Operator, Predicate
 
-LONGEST_LIMIT = 18
+MAX_LIMIT_DIGITS = 18
 """The largest number of digits in a LIMIT or in a position of the select list."""
 
 _FILTER_PREFIX = "SELECT * FROM t WHERE "
@@ -93,7 +93,7 @@ class _FilterReader(TreeReader):
 
     def predicate(self, node: Json, depth: int = 0) -> Predicate:
         """Return the filter that *node* describes."""
-        if depth > DEEPEST_TREE:
+        if depth > MAX_TREE_DEPTH:
             self.refuse(TOO_DEEP, node)
         match node:
             case {"type": "CONJUNCTION_AND" | "CONJUNCTION_OR" as kind}:
@@ -362,7 +362,7 @@ class SelectReader(_FilterReader):
             return None
         literal = self.check(self.open(node)["literal"], LITERAL)
         text = str(literal["text"])
-        return int(text) if literal["kind"] == "INTEGER" and text.isdigit() and len(text) <= LONGEST_LIMIT else None
+        return int(text) if literal["kind"] == "INTEGER" and text.isdigit() and len(text) <= MAX_LIMIT_DIGITS else None
 
     def _check_names(self, columns: Mapping[int, Node], items: Mapping[int, str], aggregate: Node) -> None:
         names: set[str] = set()

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from discreet.query.parse_tree import Json, Node
     from discreet.query.query import Select
 
-QUERIES_MOST = 20
+MAX_QUERIES = 20
 """The largest number of queries in one statement."""
 
-SELECTS_MOST = 100
+MAX_SELECTS = 100
 """The largest number of SELECTs in one statement, including SELECTs over answers."""
 
 MAX_COLUMNS = 200
@@ -127,10 +127,10 @@ class Leaf:
     ranked_by: str | None = None
     complete: bool = False
 
-    def within(self, k_most: float | None) -> Leaf:
-        """Return the query without k if k is above *k_most*; the LIMIT is then applied to the answer only."""
+    def within(self, max_k: float | None) -> Leaf:
+        """Return the query without k if k is above *max_k*; the LIMIT is then applied to the answer only."""
         select = self.select
-        if select is None or select.k is None or k_most is None or select.k <= k_most:
+        if select is None or select.k is None or max_k is None or select.k <= max_k:
             return self
         if select.measure.kind in {"sum", "average"}:
             return self  # planning refuses it: k selects the items to sum
@@ -258,8 +258,8 @@ class _Splitter(TreeReader):
     def _query(self, node: Json, ctes: frozenset[str]) -> Node:
         """Return a SELECT or set operation over answers; *ctes* are the casefolded names defined by WITH."""
         self._selects += 1
-        if self._selects > SELECTS_MOST:
-            self.refuse(f"a statement has at most {SELECTS_MOST} SELECTs", node)
+        if self._selects > MAX_SELECTS:
+            self.refuse(f"a statement has at most {MAX_SELECTS} SELECTs", node)
         if node.get("type") not in {"SELECT_NODE", "SET_OPERATION_NODE"}:
             self._refuse_node(node)
         entries = []
@@ -418,8 +418,8 @@ class _Splitter(TreeReader):
         """Add a query, unless there is an equal one; return the name of the table that holds its answer."""
         query = (dataset, items, select, ranked_by)
         if query not in self.leaves:
-            if len(self.leaves) == QUERIES_MOST:
-                self.refuse(f"a statement has at most {QUERIES_MOST} queries", tree)
+            if len(self.leaves) == MAX_QUERIES:
+                self.refuse(f"a statement has at most {MAX_QUERIES} queries", tree)
             sql = write_statement({"node": tree, "named_param_map": []})
             self.leaves[query] = Leaf(f"q{len(self.leaves) + 1}", sql, *query)
         if complete:

@@ -21,7 +21,7 @@ from discreet.errors import InputError
 from discreet.head_request import SumBounds
 from discreet.mechanisms.sums import ListedSums, RankedSums
 from discreet.noise import Encodable, KeyedBits
-from discreet.noise.bits import SECRET_BYTES_LEAST, encode
+from discreet.noise.bits import MIN_SECRET_BYTES, encode
 from discreet.release.result import arrow_array
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ class NoiseKey:
 
     def __post_init__(self) -> None:
         given: tuple[object, object] = (self.secret, self.data_version)
-        if not isinstance(given[0], bytes) or len(given[0]) < SECRET_BYTES_LEAST:
-            raise InputError(f"a noise secret has at least {SECRET_BYTES_LEAST} bytes")
+        if not isinstance(given[0], bytes) or len(given[0]) < MIN_SECRET_BYTES:
+            raise InputError(f"a noise secret has at least {MIN_SECRET_BYTES} bytes")
         if not isinstance(given[1], str) or not given[1]:
             raise InputError("a noise key needs a data version: text that names the data and its state")
 
@@ -133,8 +133,8 @@ class DerivedKeys:
     """
 
     def __init__(self, secret: bytes) -> None:
-        if len(secret) < SECRET_BYTES_LEAST:
-            raise InputError(f"the secret of a service has at least {SECRET_BYTES_LEAST} bytes")
+        if len(secret) < MIN_SECRET_BYTES:
+            raise InputError(f"the secret of a service has at least {MIN_SECRET_BYTES} bytes")
         self._names, self._noise, self._fingerprints, self.sessions = (
             _derived(secret, ("discreet-key-1", purpose))
             for purpose in ("release key", "noise", "fingerprint", "sessions")

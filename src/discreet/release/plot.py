@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from discreet.accounting.advice import Advice
 
 _INK, _BAR, _ERROR = "#22303c", "#4c8dae", "#c2542d"
-_LONGEST_LABEL = 44
-MOST_BARS = 1_000
+_MAX_LABEL_LENGTH = 44
+MAX_BARS = 1_000
 _SVG_WIDTH = 180
 
 
@@ -63,7 +63,7 @@ def plot_bars(
     axes.barh(places, values, color=_BAR, height=0.72)
     axes.errorbar(values, places, xerr=errors, fmt="none", ecolor=_ERROR, elinewidth=1.4, capsize=2.5)
     # matplotlib would parse text between dollar signs as a formula.
-    texts = [shortened(text, _LONGEST_LABEL).replace("$", r"\$") for text in labels]
+    texts = [shortened(text, _MAX_LABEL_LENGTH).replace("$", r"\$") for text in labels]
     axes.set_yticks(places, texts, color=_INK)
     axes.set_ylim(-0.6, max(n, 1) - 0.4)
     axes.set_xlabel(axis_label, color=_INK)
@@ -145,7 +145,7 @@ def draw_advice(advice: Advice, path: Path, progress: Callable[[float], None] | 
     from matplotlib.figure import Figure
 
     epsilon, delta = float(advice.epsilon_per), float(advice.calls * advice.delta_per)
-    most = min(advice.information + advice.information // 5 + 2, bounds.MOST_STEPS)
+    most = min(advice.information + advice.information // 5 + 2, bounds.MAX_STEPS)
     # Denser at the start, where the curves bend.
     steps = sorted({max(1, round(most * (n / 12) ** 2)) for n in range(1, 13)})
     curves: dict[str, list[float]] = {}

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from discreet.query.statement import Statement
     from discreet.release.result import Release
 
-MEMORY_MOST = "128MB"
-ROWS_MOST = 100_000
-SECONDS_MOST = 10.0
+MAX_MEMORY = "128MB"
+MAX_ROWS = 100_000
+MAX_SECONDS = 10.0
 
 TOO_MUCH_MEMORY = "the statement takes too much memory to compute from its answers"
-_ROWS = f"the result has more than {ROWS_MOST:,} rows; add a LIMIT"
+_ROWS = f"the result has more than {MAX_ROWS:,} rows; add a LIMIT"
 _TYPES: Mapping[Kind, str] = {
     Kind.TEXT: "VARCHAR",
     Kind.INTEGER: "BIGINT",
@@ -115,7 +115,7 @@ def compute_outer(
             reader = relation.to_arrow_reader(10_000)
             for batch in reader:
                 rows += batch.num_rows
-                if rows > ROWS_MOST:
+                if rows > MAX_ROWS:
                     raise InputError(_ROWS)
                 batches.append(batch)
             types = tuple(str(type_) for type_ in relation.types)
@@ -248,7 +248,7 @@ def explain(statement: Statement, plans: Mapping[str, Plan]) -> Result:
                 "epsilon": plan.guarantee.epsilon,
                 "rho": float_above(cost.rho),
                 "delta": float_above(cost.delta),
-                "std_error": expected.std_error_most,
+                "std_error": expected.max_std_error,
                 "smallest_count": expected.smallest_count,
             }
         rows.append(row)
@@ -290,8 +290,8 @@ def open_database() -> duckdb.DuckDBPyConnection:
     """Return a new database in memory for one outer statement, with an empty schema `answers`."""
     import duckdb
 
-    milliseconds = int(1_000 * SECONDS_MOST)
-    config = {"threads": 1, "async_threads": 0, "memory_limit": MEMORY_MOST, "max_execution_time": milliseconds}
+    milliseconds = int(1_000 * MAX_SECONDS)
+    config = {"threads": 1, "async_threads": 0, "memory_limit": MAX_MEMORY, "max_execution_time": milliseconds}
     database = duckdb.connect(":memory:", config=config)  # type: ignore[arg-type]  # its dict is invariant
     for setting, value in _SETTINGS.items():
         database.execute(f"SET {setting} = {value}")

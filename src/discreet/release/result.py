@@ -269,13 +269,13 @@ class Release:
         Raises:
             InputError: there are no counts, matplotlib is missing, or *path* cannot be written.
         """
-        from discreet.release.plot import MOST_BARS, plot_bars
+        from discreet.release.plot import MAX_BARS, plot_bars
 
         shown = self._plotted
         if shown is None:
             raise InputError("labels without counts cannot be plotted")
-        if most > MOST_BARS:
-            raise InputError(f"a plot has at most {MOST_BARS:,} bars, not {most:,}")
+        if most > MAX_BARS:
+            raise InputError(f"a plot has at most {MAX_BARS:,} bars, not {most:,}")
         n = min(len(self), most)
         values, low, high = (np.array(ends[:n]) for ends in self._bars(shown))
         labels = zip(*map(python_values, self.labels.slice(0, n).columns), strict=True)

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from discreet.budget.manager import BudgetManager
-from discreet.budget.model import LEASE_MOST_MS
+from discreet.budget.model import MAX_LEASE_MS
 from discreet.catalog.loader import load_catalog
 from discreet.errors import InputError
 from discreet.release.keys import DerivedKeys
@@ -242,4 +242,4 @@ def _metrics_route(metrics: Metrics, monotonic: Callable[[], float]) -> Route:
 def _lease_ms(catalog: Catalog) -> int:
     """Return the lease of a run in milliseconds: a minute more than the longest engine timeout, up to the maximum."""
     longest = max((engine.timeout_seconds for engine in catalog.engines.values()), default=60)
-    return min(1_000 * longest + _LEASE_SPARE_MS, LEASE_MOST_MS)
+    return min(1_000 * longest + _LEASE_SPARE_MS, MAX_LEASE_MS)

@@ -188,7 +188,7 @@ source = "reads.parquet"
 user = "reader"
 data_version = "1"  # change it whenever the data changes
 retention_days = 30
-k_most = 100
+max_k = 100
 
 [datasets.reads.columns]
 article = { type = "text", group = true, filter = true }
@@ -229,7 +229,7 @@ catalog = {catalog}
 host = "127.0.0.1"            # this machine only; put a proxy with TLS in front before you change it
 port = 8080                   # 0 for any free port
 #trusted_proxies = ["10.0.0.5"]   # whose headers about the client are trusted
-#concurrent_most = 16         # queries that may run at once
+#max_concurrent_queries = 16         # queries that may run at once
 #max_statement_workers = 4    # statements that are computed from answers at once, each with up to 300 MB
 #requests_per_minute = 600    # of each key
 #release_grid_ms = 50         # responses are sent at multiples of it, so that their time says less about the data
@@ -250,10 +250,10 @@ delta = 1e-9
 #preset = "linkedin"          # or units: 0.15 for each result, 1e-10 for each query
 
 [limits]                      # limits of one query
-k_most = 1_000
-head_limit_most = 100_000
-epsilon_most = 4
-delta_most = 1e-8
+max_k = 1_000
+max_head_limit = 100_000
+max_epsilon = 4
+max_delta = 1e-8
 
 #[oidc]                       # tokens of an OpenID issuer, beside API keys
 #issuer = "https://login.example.org/realms/work"

@@ -35,8 +35,8 @@ from discreet.service.middleware import context_of
 from discreet.service.observability.logging import Failed, ShareMoved
 from discreet.service.problems import Unauthorized
 from discreet.wire.peers import (
-    BODY_MOST_BYTES,
-    ENTRIES_MOST,
+    MAX_BODY_BYTES,
+    MAX_ENTRIES,
     ReceiptSent,
     Requested,
     Requests,
@@ -71,7 +71,7 @@ class PeerUnreachable(DiscreetError):
         super().__init__("another data centre cannot be reached, or does not answer as one")
 
 
-KEY_LEAST = 32
+MIN_KEY = 32
 """The minimum length of a key, in characters."""
 
 
@@ -86,9 +86,9 @@ class PeerKeys:
     """
 
     def __init__(self, keys: list[str]) -> None:
-        if not keys or any(len(key) < KEY_LEAST or not key.isascii() or not key.isprintable() for key in keys):
+        if not keys or any(len(key) < MIN_KEY or not key.isascii() or not key.isprintable() for key in keys):
             raise InputError(
-                f"the key of the data centres needs {KEY_LEAST} or more printable characters, such as openssl rand "
+                f"the key of the data centres needs {MIN_KEY} or more printable characters, such as openssl rand "
                 "-hex 32 prints; an older key may follow in a second line"
             )
         self._sent_key = keys[0]
@@ -135,7 +135,7 @@ EVERY_SECONDS = 10.0
 TIMEOUT_SECONDS = 5.0
 """Timeout of each phase of a request (connect, read, write), in seconds."""
 
-ROUNDS_MOST = 32
+MAX_ROUNDS = 32
 """The maximum of messages to a data centre in a round: each new account is a transfer, and there may be thousands."""
 
 _PASSING = (ClockError, InputError, UnknownAccount)
@@ -180,14 +180,14 @@ class Peers:
         """
         self._check_store(message.store)
         # An account with a pending transfer gets no second one: its first answer may have been lost on the way.
-        again = {transfer.terms.id for transfer in self._shares.pending(message.store, ENTRIES_MOST)}
+        again = {transfer.terms.id for transfer in self._shares.pending(message.store, MAX_ENTRIES)}
         for sent in message.requests:
             if sent.account not in again:
                 with contextlib.suppress(*_PASSING):
                     request = ShareRequest(**dict(sent))
                     granted = self._shares.grant(message.store, request, self._requests.need(sent.account))
                     self._log_move("sent", message.centre, granted)
-        pending = self._shares.pending(message.store, ENTRIES_MOST)
+        pending = self._shares.pending(message.store, MAX_ENTRIES)
         return Requested(store=self._shares.id, transfers=[TransferSent.of(transfer) for transfer in pending])
 
     def transfers(self, message: Transfers) -> Transferred:
@@ -256,7 +256,7 @@ class Peers:
                 body = b""
                 for part in response.iter_bytes():
                     body += part
-                    if len(body) > BODY_MOST_BYTES:
+                    if len(body) > MAX_BODY_BYTES:
                         raise PeerUnreachable
             if response.status_code != httpx.codes.OK:  # after the body, so that the connection can be used again
                 raise PeerUnreachable
@@ -274,11 +274,11 @@ class Peers:
         arrived = _transfers(answer.transfers)
         receipts = self._receive(name, store, arrived)
         round_.add(receipts, arrived)
-        for _ in range(ROUNDS_MOST):
-            for account in self._shares.unannounced(store, ENTRIES_MOST):  # new and changed accounts
+        for _ in range(MAX_ROUNDS):
+            for account in self._shares.unannounced(store, MAX_ENTRIES):  # new and changed accounts
                 with contextlib.suppress(*_PASSING):
                     self._log_move("sent", name, self._shares.announce(store, account, 1 + len(self._urls)))
-            pending = self._shares.pending(store, ENTRIES_MOST)
+            pending = self._shares.pending(store, MAX_ENTRIES)
             if not pending and not receipts:
                 break
             message = Transfers(
@@ -373,7 +373,7 @@ def open_peers(centre: DataCentre, store: BudgetStore, environment: Mapping[str,
 ACCOUNTS_AT_ONCE = 1_000
 """Accounts that a round checks; the next round checks the following ones."""
 
-BACKOFF_MOST = 64
+MAX_BACKOFF = 64
 """The maximum of rounds that an account waits before it requests a share again."""
 
 
@@ -443,12 +443,12 @@ class ShareRequests:
                 self._backoff.pop(account, None)
             else:
                 backoff = self._backoff.setdefault(account, _Backoff())
-                backoff.left, backoff.next = backoff.next, min(2 * backoff.next, BACKOFF_MOST)
+                backoff.left, backoff.next = backoff.next, min(2 * backoff.next, MAX_BACKOFF)
 
     def _short(self, needs: dict[str, Amount]) -> Iterator[ShareRequest]:
         """Yield requests of accounts that are short: first after refused queries, then if nearly spent."""
-        names = [*list(needs)[:ENTRIES_MOST], *(name for name in self._nearly_spent() if name not in needs)]
-        for name in names[:ENTRIES_MOST]:
+        names = [*list(needs)[:MAX_ENTRIES], *(name for name in self._nearly_spent() if name not in needs)]
+        for name in names[:MAX_ENTRIES]:
             with contextlib.suppress(UnknownAccount):
                 balance = self._store.balance(name)  # at the current time, as for the next query
                 account, need = balance.account, needs.get(name, NOTHING)
@@ -467,7 +467,7 @@ class ShareRequests:
             if backoff is not None and backoff.left:
                 backoff.left -= 1
             elif holding.account.share is not None and is_short(holding.left, holding.limit, holding.total):
-                if found == ENTRIES_MOST:
+                if found == MAX_ENTRIES:
                     self._after = before  # the next round begins with this account
                     return
                 found += 1
@@ -484,7 +484,7 @@ def peer_routes(peers: Peers) -> list[Route]:
             context_of(request.scope).actor = "peer"
             if request.scope["query_string"]:
                 raise InputError("there are no parameters here")
-            message = read_body(kind, await read_bytes(request, "application/json", BODY_MOST_BYTES))
+            message = read_body(kind, await read_bytes(request, "application/json", MAX_BODY_BYTES))
             reply = await run_in_thread(handle, message)
             return Response(reply.model_dump_json(), media_type="application/json")
 

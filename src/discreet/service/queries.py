@@ -22,7 +22,7 @@ from discreet.catalog.engine_pool import scheduled_version
 from discreet.catalog.model import Schedule
 from discreet.errors import EngineError, EngineTimeout, InputError
 from discreet.noise import SystemBits
-from discreet.query.planning import EPSILON_LEAST, make_plan
+from discreet.query.planning import MIN_EPSILON, make_plan
 from discreet.query.pricing import PRESETS, unit_price
 from discreet.query.query import default_head_limit
 from discreet.query.sql import parse_select
@@ -246,8 +246,8 @@ def planning_options(requested: Options, k: int | None, defaults: Defaults, limi
     Raises:
         InputError: an option exceeds its limit.
     """
-    if k is not None and k > limits.k_most:
-        raise InputError(f"k must be at most {limits.k_most:,}, not {k:,}")
+    if k is not None and k > limits.max_k:
+        raise InputError(f"k must be at most {limits.max_k:,}, not {k:,}")
     options: dict[str, Any] = {**requested, "head_limit": _head_limit(requested.get("head_limit"), k, limits)}
     units = (options.pop("epsilon_per", None), options.pop("information", None))
     by_epsilon = "epsilon" in requested or "delta" in requested
@@ -255,11 +255,11 @@ def planning_options(requested: Options, k: int | None, defaults: Defaults, limi
         return options | {"per": unit_price(*units, defaults.per or PRESETS["linkedin"])}
     given = requested.get("epsilon")
     epsilon = (defaults.epsilon or 1.0) if given is None else given
-    if epsilon > limits.epsilon_most:
-        raise InputError(f"epsilon must be at most {limits.epsilon_most:g}, not {epsilon:g}")
+    if epsilon > limits.max_epsilon:
+        raise InputError(f"epsilon must be at most {limits.max_epsilon:g}, not {epsilon:g}")
     delta = requested.get("delta", defaults.delta)
-    if delta is not None and exact(delta, "delta") > limits.delta_most:
-        raise InputError(f"delta must be at most {float(limits.delta_most):g}, not {float(exact(delta, 'delta')):g}")
+    if delta is not None and exact(delta, "delta") > limits.max_delta:
+        raise InputError(f"delta must be at most {float(limits.max_delta):g}, not {float(exact(delta, 'delta')):g}")
     return options | {"epsilon": epsilon, "delta": delta}
 
 
@@ -299,7 +299,7 @@ def _largest(limit: int, fits: Callable[[int], bool]) -> int | None:
 
 def _largest_epsilon(limit: float, fits: Callable[[float], bool]) -> float | None:
     """Return about the largest epsilon below *limit* that fits, to two digits, or None."""
-    low, high, best = EPSILON_LEAST, limit, None
+    low, high, best = MIN_EPSILON, limit, None
     for _ in range(_BISECTIONS):
         middle = (low * high) ** 0.5
         epsilon = float(f"{middle:.1e}")
@@ -322,10 +322,10 @@ def select_of(request: QueryRequest) -> Select:
 
 def _head_limit(head_limit: int | None, k: int | None, limits: Limits) -> int | None:
     """Return the head limit of a request, or the service's maximum if the default would exceed it; else None."""
-    if head_limit is not None and head_limit > limits.head_limit_most:
-        raise InputError(f"the head limit must be at most {limits.head_limit_most:,}, not {head_limit:,}")
+    if head_limit is not None and head_limit > limits.max_head_limit:
+        raise InputError(f"the head limit must be at most {limits.max_head_limit:,}, not {head_limit:,}")
     usual = default_head_limit(k)
-    return limits.head_limit_most if head_limit is None and usual > limits.head_limit_most else head_limit
+    return limits.max_head_limit if head_limit is None and usual > limits.max_head_limit else head_limit
 
 
 def _forfeit_cause(error: Exception) -> Cause:
@@ -368,16 +368,16 @@ class ReplayCache:
     Args:
         clock: returns the current time, with a time zone.
         unavailable: returns the datasets that are unavailable, to requests in the cache like to all others.
-        bytes_most: the approximate memory limit of all entries.
+        max_bytes: the approximate memory limit of all entries.
     """
 
     def __init__(
         self,
         clock: Callable[[], datetime],
         unavailable: Callable[[], Container[str]],
-        bytes_most: int = 64 * 2**20,
+        max_bytes: int = 64 * 2**20,
     ) -> None:
-        self._clock, self._unavailable, self._bytes_most = clock, unavailable, bytes_most
+        self._clock, self._unavailable, self._max_bytes = clock, unavailable, max_bytes
         self._entries: OrderedDict[tuple[str, bytes], _Entry] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
@@ -409,7 +409,7 @@ class ReplayCache:
             entry.answers[form] = answer
             self._entries[account, body] = entry
             self._bytes += entry.bytes(body)
-            while self._bytes > self._bytes_most:
+            while self._bytes > self._max_bytes:
                 self._drop(next(iter(self._entries)))
 
     def _current(self, account: str, body: bytes, catalog: Catalog) -> _Entry | None:

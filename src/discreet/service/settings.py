@@ -132,10 +132,10 @@ class Service(Table):
         default=None, ge=1, le=65_535, description="A separate port for /metrics; by default it is served with the API."
     )
     workers: int = Field(default=1, ge=1, le=64, description="Processes; more than one need a PostgreSQL store.")
-    body_most_bytes: int = Field(
+    max_body_bytes: int = Field(
         default=65_536, ge=1_024, le=16_777_216, description="Bytes that the body of a request may have."
     )
-    concurrent_most: int = Field(default=16, ge=1, le=1_000, description="Queries that may run at once.")
+    max_concurrent_queries: int = Field(default=16, ge=1, le=1_000, description="Queries that may run at once.")
     max_statement_workers: int = Field(
         default=4,
         ge=1,
@@ -271,10 +271,10 @@ class Defaults(Table):
 class Limits(Table):
     """Limits of one query; the limits of its dataset apply, too."""
 
-    k_most: int = Field(default=10_000, ge=1, le=10_000_000, description="The largest k of a top k.")
-    head_limit_most: int = Field(default=1_000_000, ge=1, le=10_000_000, description="The largest head limit.")
-    epsilon_most: Epsilon = Field(default=10.0, description="The largest epsilon.")
-    delta_most: Delta = Field(
+    max_k: int = Field(default=10_000, ge=1, le=10_000_000, description="The largest k of a top k.")
+    max_head_limit: int = Field(default=1_000_000, ge=1, le=10_000_000, description="The largest head limit.")
+    max_epsilon: Epsilon = Field(default=10.0, description="The largest epsilon.")
+    max_delta: Delta = Field(
         default=Fraction(1, 10**6),
         description="The largest delta: one query must not take much of what accounts share.",
         json_schema_extra={"default": 1e-6},
@@ -374,10 +374,10 @@ class Settings(Table):
             raise invalid("service.workers must be 1 with an SQLite store, which one process has at a time")
         if self.service.workers > 1 and self.service.metrics_port is not None:
             raise invalid("service.metrics_port needs service.workers = 1, because each process counts for itself")
-        if self.defaults.epsilon is not None and self.defaults.epsilon > self.limits.epsilon_most:
-            raise invalid("defaults.epsilon must be at most limits.epsilon_most")
-        if self.defaults.delta is not None and self.defaults.delta > self.limits.delta_most:
-            raise invalid("defaults.delta must be at most limits.delta_most")
+        if self.defaults.epsilon is not None and self.defaults.epsilon > self.limits.max_epsilon:
+            raise invalid("defaults.epsilon must be at most limits.max_epsilon")
+        if self.defaults.delta is not None and self.defaults.delta > self.limits.max_delta:
+            raise invalid("defaults.delta must be at most limits.max_delta")
         return self
 
 

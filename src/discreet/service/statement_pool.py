@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from discreet.errors import InputError, SQLError
 from discreet.service.problems import ClientDisconnected, StatementsUnavailable, TooManyRequests
-from discreet.service.statement_worker import RESPONSE, RESULT_MOST_BYTES, SECONDS_MOST
+from discreet.service.statement_worker import MAX_RESULT_BYTES, MAX_SECONDS, RESPONSE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 Argument = TypeVar("Argument")
 Step = TypeVar("Step")
 
-WAIT_MOST_SECONDS = 10.0
+MAX_WAIT_SECONDS = 10.0
 """How long a statement waits for a worker before anything is paid; a paid one waits until there is one."""
 
 _QUICK_SECONDS = 0.2
 """Statements that take longer get the lowest priority, so that they slow down nothing else."""
 
 _TICK_SECONDS = 0.05
-_RESPONSE_MOST_BYTES = RESULT_MOST_BYTES + 2**20  # with the queries
+_MAX_RESPONSE_BYTES = MAX_RESULT_BYTES + 2**20  # with the queries
 _ENDED = "the statement cannot be computed: its process ended early, most likely because it takes too much memory"
-_SLOW = f"the statement takes more than {SECONDS_MOST:g} seconds to compute from its answers"
+_SLOW = f"the statement takes more than {MAX_SECONDS:g} seconds to compute from its answers"
 _LOADER = "import sys; sys.path[:] = {path!r}; from discreet.service.statement_worker import main; main()"
 _ENVIRONMENT = {
     # One arena of malloc and none of Arrow's: what they reserve ahead would count as used address space.
@@ -99,13 +99,13 @@ class StatementPool:
         Raises:
             SQLError: the statement is not valid.
             InputError: checking takes too much memory or time.
-            TooManyRequests: no worker is free within `WAIT_MOST_SECONDS`.
+            TooManyRequests: no worker is free within `MAX_WAIT_SECONDS`.
             ClientDisconnected: *disconnected* returned True.
             StatementsUnavailable: no worker can be started.
         """
         job = {"outer": outer, "types": {name: dict(columns) for name, columns in types.items()}, "tables": []}
         try:
-            self._run(account, _request(job, {}), disconnected, WAIT_MOST_SECONDS)
+            self._run(account, _request(job, {}), disconnected, MAX_WAIT_SECONDS)
         except _Refused as error:
             raise SQLError(str(error)) from None
 
@@ -117,7 +117,7 @@ class StatementPool:
         *,
         form: Form,
         queries: str,
-        rows_most: int | None = None,
+        max_rows: int | None = None,
         made_up: bool = False,
         disconnected: Callable[[], bool] = lambda: False,
     ) -> Computed:
@@ -131,7 +131,7 @@ class StatementPool:
             ClientDisconnected, StatementsUnavailable: as `check`.
         """
         job: dict[str, Any] = {"outer": outer, "types": None, "tables": list(tables), "form": form}
-        job |= {"queries": queries, "rows_most": rows_most, "made_up": made_up}
+        job |= {"queries": queries, "max_rows": max_rows, "made_up": made_up}
         try:
             return self._run(account, _request(job, tables), disconnected, math.inf)
         except _Refused as error:
@@ -155,7 +155,7 @@ class StatementPool:
                 response += part
                 if len(response) >= RESPONSE.size:
                     size = RESPONSE.size + RESPONSE.unpack_from(response)[2]
-                if not part or size > _RESPONSE_MOST_BYTES:
+                if not part or size > _MAX_RESPONSE_BYTES:
                     raise InputError(_ENDED)
         computed, rows, _ = RESPONSE.unpack_from(response)
         content = bytes(memoryview(response)[RESPONSE.size :])
@@ -177,7 +177,7 @@ class StatementPool:
                     if disconnected():
                         raise ClientDisconnected
                     if time.monotonic() > until:
-                        raise TooManyRequests(SECONDS_MOST)
+                        raise TooManyRequests(MAX_SECONDS)
                     self._free.wait(_TICK_SECONDS)
                 self._taken[account] = self._taken.get(account, 0) + 1
             finally:
@@ -290,7 +290,7 @@ class _Limits:
         """Repeat *step* until it does not time out, and return its result; raises the errors of `StatementPool`."""
         while True:
             took = time.monotonic() - self._start
-            if took > SECONDS_MOST:
+            if took > MAX_SECONDS:
                 raise InputError(_SLOW)
             if self._disconnected():
                 raise ClientDisconnected

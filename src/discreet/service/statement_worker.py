@@ -4,8 +4,8 @@
 imports the libraries, has a single connection, to `discreet.service.statement_pool`, and never sees a statement. Each
 worker serves one request: a fork takes milliseconds, and nothing that a statement leaves behind, in its database or,
 by a bug of DuckDB, in its memory, is there when the next one is computed. Before a worker receives its request it opens
-an empty database and gives up, for good, what it needs no more: descriptors, files, memory beyond `MEMORY_MOST_BYTES`,
-CPU time beyond `SECONDS_MOST`.
+an empty database and gives up, for good, what it needs no more: descriptors, files, memory beyond `MAX_MEMORY_BYTES`,
+CPU time beyond `MAX_SECONDS`.
 
 A request is a length in eight bytes, JSON, and an Arrow stream for each table. A response is `RESPONSE`, then as many
 bytes as it says. The pool parses nothing else that a worker sends.
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 
     import duckdb
 
-MEMORY_MOST_BYTES = 192 * 2**20
+MAX_MEMORY_BYTES = 192 * 2**20
 """Bytes that a worker may allocate beyond the libraries and the empty database, about 100 MB resident."""
 
-SECONDS_MOST = 4.0
+MAX_SECONDS = 4.0
 """The longest time, of the CPU and of the clock, in which a statement is checked, and again in which it is computed."""
 
-RESULT_MOST_BYTES = 16 * 2**20
+MAX_RESULT_BYTES = 16 * 2**20
 """The largest result in bytes, in the representation that is sent."""
 
 RESPONSE = struct.Struct("!?QQ")
@@ -53,23 +53,23 @@ _PARENT_DEATH_SIGNAL = 1  # prctl(2)
 
 
 def encode_result(
-    result: Result, form: Literal["json", "csv", "arrow", "parquet"], queries: str, rows_most: int | None = None
+    result: Result, form: Literal["json", "csv", "arrow", "parquet"], queries: str, max_rows: int | None = None
 ) -> bytes:
     """Return the rows of a statement as `StatementAnswer` in JSON, or as a file.
 
     Args:
         queries: the queries of the statement, the JSON of a list of `StatementQuery`.
-        rows_most: the number of rows to keep; None for all.
+        max_rows: the number of rows to keep; None for all.
 
     Raises:
-        InputError: the result has more than `RESULT_MOST_BYTES`.
+        InputError: the result has more than `MAX_RESULT_BYTES`.
     """
-    table = result.table if rows_most is None else result.table.slice(0, rows_most)
+    table = result.table if max_rows is None else result.table.slice(0, max_rows)
     if form != "json":
         if form == "arrow":
             table = table.replace_schema_metadata({"discreet.queries": queries})
         content = write_table(table, form)
-        if len(content) > RESULT_MOST_BYTES:
+        if len(content) > MAX_RESULT_BYTES:
             raise InputError(_TOO_LARGE)
         return content
     columns = [{"name": name, "type": type_} for name, type_ in zip(table.column_names, result.types, strict=True)]
@@ -82,12 +82,12 @@ def encode_result(
             written += b"" if first else b","
             written += json.dumps(row, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
             first = False
-            if len(written) > RESULT_MOST_BYTES:
+            if len(written) > MAX_RESULT_BYTES:
                 raise InputError(_TOO_LARGE)
     return bytes(written) + b'],"queries":' + queries.encode() + b"}"
 
 
-_TOO_LARGE = f"the result has more than {RESULT_MOST_BYTES // 2**20} MiB; select fewer rows or columns"
+_TOO_LARGE = f"the result has more than {MAX_RESULT_BYTES // 2**20} MiB; select fewer rows or columns"
 
 
 def with_made_up(result: Result) -> Result:
@@ -186,11 +186,11 @@ def _limit() -> None:
     """Limit what this process can do from now on; nothing raises these limits again."""
     # What is mapped already is mostly not resident: libraries, and copies of the parent's memory.
     with open("/proc/self/statm", "rb") if sys.platform == "linux" else io.BytesIO(b"0") as mapped:  # noqa: PTH123
-        most = int(mapped.read().split()[0]) * resource.getpagesize() + MEMORY_MOST_BYTES
+        most = int(mapped.read().split()[0]) * resource.getpagesize() + MAX_MEMORY_BYTES
     if sys.platform == "linux":  # macOS refuses limits of the address space
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
     used = resource.getrusage(resource.RUSAGE_SELF)
-    seconds = math.ceil(used.ru_utime + used.ru_stime + SECONDS_MOST)
+    seconds = math.ceil(used.ru_utime + used.ru_stime + MAX_SECONDS)
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     for limit in (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE, resource.RLIMIT_NOFILE):
         resource.setrlimit(limit, (0, 0))  # no file and no socket can be opened
@@ -218,7 +218,7 @@ def _run(
     if job["made_up"]:
         result = with_made_up(result)
     try:
-        return encode_result(result, job["form"], job["queries"], job["rows_most"]), len(result.table)
+        return encode_result(result, job["form"], job["queries"], job["max_rows"]), len(result.table)
     except InputError:
         raise
     except pa.ArrowMemoryError:

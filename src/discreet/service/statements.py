@@ -124,12 +124,12 @@ class Statements:
         disconnected: Callable[[], bool],
         answers: dict[str, Settled | Replay],
         form: Form,
-        rows_most: int | None = None,
+        max_rows: int | None = None,
     ) -> AnsweredStatement:
         """Answer all queries of a statement, in their order, and compute its rows; see `Queries.answer`.
 
         Args:
-            rows_most: the number of rows to return, if not all.
+            max_rows: the number of rows to return, if not all.
             answers: answers of earlier attempts, by SQL; new answers are added, so that retries do not pay again.
 
         Raises:
@@ -184,7 +184,7 @@ class Statements:
                 tables,
                 form=form,
                 queries=_written(queries),
-                rows_most=rows_most,
+                max_rows=max_rows,
                 disconnected=disconnected,
             )
         except (InputError, StatementsUnavailable) as error:
@@ -202,13 +202,13 @@ class Statements:
         *,
         disconnected: Callable[[], bool],
         form: Form,
-        rows_most: int | None,
+        max_rows: int | None,
     ) -> AnsweredStatement:
         """Compute the rows of a statement from releases that *account* has paid for; no data is queried.
 
         Args:
             ids: the ids of the releases of its queries, in their order.
-            rows_most: as in `answer`, like the rest.
+            max_rows: as in `answer`, like the rest.
 
         Raises:
             Malformed: the statement is not supported.
@@ -235,7 +235,7 @@ class Statements:
             tables,
             form=form,
             queries=_written(queries),
-            rows_most=rows_most,
+            max_rows=max_rows,
             disconnected=disconnected,
         )
         return AnsweredStatement(computed.content, computed.rows, Cost())
@@ -248,7 +248,7 @@ class Statements:
         *,
         disconnected: Callable[[], bool],
         form: Form,
-        rows_most: int | None = None,
+        max_rows: int | None = None,
     ) -> AnsweredStatement:
         """Compute a statement from made-up rows: no data is read, and nothing is charged.
 
@@ -286,7 +286,7 @@ class Statements:
             answered.tables,
             form=form,
             queries=queries,
-            rows_most=rows_most,
+            max_rows=max_rows,
             made_up=True,
             disconnected=disconnected,
         )
@@ -307,7 +307,7 @@ class Statements:
     def _split(self, sql: str, viewed: Warehouse) -> tuple[Statement, dict[str, pa.Table]]:
         """Split a statement into its queries; return it with its public tables, which cost nothing."""
         try:
-            statement = viewed.split(sql, self._limits.k_most)
+            statement = viewed.split(sql, self._limits.max_k)
             return statement, viewed.public_tables(statement)
         except (SQLError, WhereError) as error:
             raise Malformed(str(error), error.position) from None

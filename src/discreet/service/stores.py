@@ -12,7 +12,7 @@ from discreet.budget.checkpoints import Checkpointer, CheckpointFile
 from discreet.budget.periods import clock_us
 from discreet.budget.stores.sqlite import LedgerFile, SQLiteStore
 from discreet.errors import InputError
-from discreet.noise.bits import SECRET_BYTES_LEAST
+from discreet.noise.bits import MIN_SECRET_BYTES
 from discreet.secrets import read_secret, read_variable
 
 if TYPE_CHECKING:
@@ -95,8 +95,8 @@ def noise_secret(noise: Noise, environment: Mapping[str, str]) -> bytes:
             raise InputError(
                 f"the environment variable {noise.key_env!r} must hold the noise key in hexadecimal digits"
             ) from None
-    if len(secret) < SECRET_BYTES_LEAST:
-        raise InputError(f"the noise key must have at least {SECRET_BYTES_LEAST} bytes; discreet key new makes one")
+    if len(secret) < MIN_SECRET_BYTES:
+        raise InputError(f"the noise key must have at least {MIN_SECRET_BYTES} bytes; discreet key new makes one")
     return secret
 
 

@@ -37,10 +37,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from discreet.engines.sql import LONGEST_FRAMED
+from discreet.engines.sql import MAX_FRAMED_LENGTH
 from discreet.errors import EngineError, EngineTimeout, EngineUnreachable, InputError
 from discreet.head_request import (
-    LARGEST_BINNED,
+    MAX_BINNED,
     And,
     Comparison,
     Constant,
@@ -55,7 +55,7 @@ from discreet.head_request import (
     SumBounds,
 )
 from discreet.testing.pairs import ArrayPairs
-from discreet.values import LARGEST_BASKET, LARGEST_ITEM_COST, SHARE_UNIT
+from discreet.values import MAX_BASKET, MAX_ITEM_COST, SHARE_UNIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -134,7 +134,7 @@ ALIKE: dict[str, tuple[pa.DataType, list[Any]]] = {
                     "1.0",
                 ]
             ),
-            *(f"{'x' * LONGEST_FRAMED}{end}" for end in ("", "y", "z", " ")),
+            *(f"{'x' * MAX_FRAMED_LENGTH}{end}" for end in ("", "y", "z", " ")),
             "😀",
             "😁",
             "\ue000",
@@ -341,7 +341,7 @@ def start_of(value: Any, each: Period | int) -> Any:  # noqa: ANN401 - any cell 
     if value is None:
         return None
     if isinstance(each, int):
-        return math.floor(value) // each * each if abs(value) <= LARGEST_BINNED else None
+        return math.floor(value) // each * each if abs(value) <= MAX_BINNED else None
     if each == "hour":
         return value.replace(minute=0, second=0, microsecond=0)
     day = value.date() if isinstance(value, datetime.datetime) else value
@@ -350,7 +350,7 @@ def start_of(value: Any, each: Period | int) -> Any:  # noqa: ANN401 - any cell 
     return day - datetime.timedelta(days=day.weekday() if each == "week" else 0)
 
 
-def reference_pairs(table: pa.Table, request: HeadRequest, largest_basket: int = LARGEST_BASKET) -> ArrayPairs:
+def reference_pairs(table: pa.Table, request: HeadRequest, largest_basket: int = MAX_BASKET) -> ArrayPairs:
     """Return the user-item pairs of *table*, computed in plain Python."""
     numbered: dict[Any, int] = {}
     pairs = []
@@ -379,7 +379,7 @@ def check_pair_queries(pairs: UserItemPairs, reference: ArrayPairs, seed: int = 
         assert pairs.weighted_sums(limit).tolist() == reference.weighted_sums(limit).tolist()
     for cap in (1, 2, 8):
         assert pairs.capped_sums(cap).tolist() == reference.capped_sums(cap).tolist()
-    for share, cost in ((0, 1), (0.5, 7), (1, LARGEST_ITEM_COST)):
+    for share, cost in ((0, 1), (0.5, 7), (1, MAX_ITEM_COST)):
         items = np.flatnonzero(rng.random(size) < share)
         costs = rng.integers(1, cost, len(items), endpoint=True)
         scale_bounds = np.sort(rng.integers(0, 4 * cost, 18, endpoint=True))
@@ -402,7 +402,7 @@ def digest(seed: bytes, user: Any, labels: tuple[Any, ...]) -> str:  # noqa: ANN
 
 
 def _shortened(text: str) -> str:
-    long = len(text.encode()) > LONGEST_FRAMED
+    long = len(text.encode()) > MAX_FRAMED_LENGTH
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest() if long else text
 
 

@@ -25,7 +25,7 @@ from discreet.mechanisms.base import count_noise
 from discreet.mechanisms.sums import ListedSums
 from discreet.noise import KeyedBits
 from discreet.testing.audit import ROUNDING, distribution, merge_equal_ratios, moved_noise, values_divergence
-from discreet.values import LARGEST_COUNT, Cost, ExactHead, Outcome
+from discreet.values import MAX_COUNT, Cost, ExactHead, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -46,7 +46,7 @@ HEADS: dict[str, Callable[[int], list[int]]] = {
     "one below the cut": lambda n: [100_000 - 7 * i for i in range(n + 1)],
     "steep": lambda n: [10**9 >> 3 * i for i in range(n + 1)],
     "tied with the cut": lambda n: [100_000] * (n + 1),
-    "largest counts": lambda n: [LARGEST_COUNT] * (n - 1) + [1],
+    "largest counts": lambda n: [MAX_COUNT] * (n - 1) + [1],
 }
 """Counts as functions of the head limit; in a known domain they are truncated or padded with zeros to its size."""
 
@@ -115,7 +115,7 @@ class MechanismSuite:
         sums, summed = None, self.request.summed
         if summed is not None:
             bound = summed.high if summed.most == summed.high else summed.low
-            sums = self._frozen((np.minimum(counts, LARGEST_COUNT // summed.most) * bound).tolist())
+            sums = self._frozen((np.minimum(counts, MAX_COUNT // summed.most) * bound).tolist())
         return ExactHead(counts, self.make().head_limit, labels, sums)
 
     @staticmethod
@@ -246,7 +246,7 @@ class MechanismSuite:
     def test_standard_errors_are_as_expected(self, head: str) -> None:
         """Every standard error is within the range that `expectation` returned before any data was read."""
         expected = self.make().expectation()
-        least, most = expected.std_error_least, expected.std_error_most
+        least, most = expected.min_std_error, expected.max_std_error
         assert (least is None) == (most is None) == (not self.request.counts)
         errors = self.released(head, 0).std_errors
         if errors is not None and least is not None and most is not None:

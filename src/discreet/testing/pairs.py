@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from discreet.values import CAPPED_BASKET, LARGEST_BASKET, WEIGHT_UNIT, ExactHead
+from discreet.values import CAPPED_BASKET, MAX_BASKET, WEIGHT_UNIT, ExactHead
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,7 +24,7 @@ class ArrayPairs:
     """
 
     def __init__(
-        self, users: ArrayLike, items: ArrayLike, labels: pa.Table | None = None, largest_basket: int = LARGEST_BASKET
+        self, users: ArrayLike, items: ArrayLike, labels: pa.Table | None = None, largest_basket: int = MAX_BASKET
     ) -> None:
         rows = np.stack([np.asarray(users, dtype=np.int64), np.asarray(items, dtype=np.int64)])
         _, user = np.unique(rows[0], return_inverse=True)

@@ -363,12 +363,12 @@ class RunningSettings(Reply):
     checkpoints: bool
     datasets: list[str]
     defaults: dict[str, str | int | None] = Field(description="The privacy parameters of queries without any.")
-    k_most: int
-    head_limit_most: int
-    epsilon_most: float
-    delta_most: float
-    body_most_bytes: int
-    concurrent_most: int
+    max_k: int
+    max_head_limit: int
+    max_epsilon: float
+    max_delta: float
+    max_body_bytes: int
+    max_concurrent_queries: int
     requests_per_minute: int
     release_grid_ms: int
     issuer: str | None = Field(description="The OpenID issuer whose tokens are accepted.")

@@ -13,10 +13,10 @@ from discreet.budget.model import Account, Amount
 from discreet.errors import InputError
 from discreet.wire.problems import request_error
 
-ENTRIES_MOST = 64
+MAX_ENTRIES = 64
 """The largest number of requests, transfers or receipts in a message."""
 
-BODY_MOST_BYTES = 2**20
+MAX_BODY_BYTES = 2**20
 """The largest size of a message."""
 
 _WHOLE = re.compile(r"-?[0-9]{1,60}")  # bounded, because int() takes quadratic time
@@ -119,14 +119,14 @@ class Requests(_Message):
 
     centre: Name
     store: Name
-    requests: list[RequestSent] = Field(max_length=ENTRIES_MOST)
+    requests: list[RequestSent] = Field(max_length=MAX_ENTRIES)
 
 
 class Requested(_Message):
     """The response to `Requests`: the pending transfers to the sender, also those for earlier requests."""
 
     store: Name
-    transfers: list[TransferSent] = Field(max_length=ENTRIES_MOST)
+    transfers: list[TransferSent] = Field(max_length=MAX_ENTRIES)
 
 
 class Transfers(_Message):
@@ -139,12 +139,12 @@ class Transfers(_Message):
 
     centre: Name
     store: Name
-    transfers: list[TransferSent] = Field(max_length=ENTRIES_MOST)
-    receipts: list[ReceiptSent] = Field(max_length=ENTRIES_MOST)
+    transfers: list[TransferSent] = Field(max_length=MAX_ENTRIES)
+    receipts: list[ReceiptSent] = Field(max_length=MAX_ENTRIES)
 
 
 class Transferred(_Message):
     """The response to `Transfers`: a receipt for each transfer that was accepted or declined."""
 
     store: Name
-    receipts: list[ReceiptSent] = Field(max_length=ENTRIES_MOST)
+    receipts: list[ReceiptSent] = Field(max_length=MAX_ENTRIES)

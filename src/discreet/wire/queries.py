@@ -138,8 +138,8 @@ class Privacy(Reply):
 class Expected(Reply):
     """The expected accuracy of a release, computed before any data is read."""
 
-    std_error_least: float | None = Field(description="Smallest standard error of a count.")
-    std_error_most: float | None = Field(description="Largest standard error of a count.")
+    min_std_error: float | None = Field(description="Smallest standard error of a count.")
+    max_std_error: float | None = Field(description="Largest standard error of a count.")
     smallest_count: int | None = Field(
         description="A count above which an item is more likely released than not; null where every item can appear."
     )
@@ -326,8 +326,8 @@ class DatasetDetail(Reply):
     groups_per_user: int | None
     rows_per_group: int | None
     missing_labels: Literal["drop", "keep"]
-    k_most: int | None
-    head_limit_most: int | None
+    max_k: int | None
+    max_head_limit: int | None
     retention_days: int | None
     data_version: str | None = Field(
         description="Version of the data; the same query of the same version is free. Null if unknown."

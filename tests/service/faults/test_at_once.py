@@ -15,7 +15,7 @@ from tests.budget.suite import set_limit
 from tests.service.deployment import ACT, DELTA, TOP, Deployment, slug
 
 LOOSE = TOP.replace("reads", "loose")
-ROOM = "concurrent_most = 200"
+ROOM = "max_concurrent_queries = 200"
 
 
 def rewritten(number):

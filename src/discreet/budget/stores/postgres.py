@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-CONNECTIONS_MOST = 16
+MAX_CONNECTIONS = 16
 """The most connections of a process; further threads wait for a free one."""
 
 _WAIT_SECONDS = 5.0
@@ -144,7 +144,7 @@ class PostgresStore(BudgetStore):
         weakref.finalize(self, _close_all, self._alive)
         self._hold_session()
         self._pool = ConnectionPool(
-            url, kwargs=_CONNECTION, configure=self._configure, min_size=1, max_size=CONNECTIONS_MOST, open=True
+            url, kwargs=_CONNECTION, configure=self._configure, min_size=1, max_size=MAX_CONNECTIONS, open=True
         )
 
     @property

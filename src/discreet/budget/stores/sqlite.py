@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-JOBS_MOST = 256
+MAX_JOBS = 256
 """The most operations in one commit."""
 
 _CANNOT_WRITE = "the budget store cannot write now, so nothing was answered and it is not known what was charged"
@@ -103,7 +103,7 @@ class Writer:
             job = self._jobs.get()
             while job is not None:
                 jobs.append(job)
-                if len(jobs) == JOBS_MOST:
+                if len(jobs) == MAX_JOBS:
                     break
                 try:
                     job = self._jobs.get_nowait()
@@ -168,7 +168,7 @@ class Writer:
         self._jobs.put(None)
 
 
-SQLITE_LEAST = (3, 51, 3)
+MIN_SQLITE = (3, 51, 3)
 """Earlier releases of SQLite can lose commits when the write-ahead log is reset."""
 
 _NETWORK = (
@@ -355,8 +355,8 @@ def _translate_errors() -> Iterator[None]:
 
 def check_library(version: str) -> None:
     """Raise `StoreUnavailable` unless SQLite is new enough."""
-    if tuple(map(int, version.split(".")))[:3] < SQLITE_LEAST:
-        raise StoreUnavailable(f"budgets need SQLite {'.'.join(map(str, SQLITE_LEAST))} or newer, not {version}")
+    if tuple(map(int, version.split(".")))[:3] < MIN_SQLITE:
+        raise StoreUnavailable(f"budgets need SQLite {'.'.join(map(str, MIN_SQLITE))} or newer, not {version}")
 
 
 def check_disk(path: Path, mounts: Iterable[str] | None = None) -> None:

@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-HISTORY_PAGE_MOST = 1_000
+MAX_HISTORY_PAGE = 1_000
 """Releases on a page of a history."""
 
 LINES_AT_ONCE = 10_000
@@ -613,8 +613,8 @@ class BudgetStore(ABC):
         Raises:
             InputError: *most* is outside its range.
         """
-        if not 1 <= most <= HISTORY_PAGE_MOST:
-            raise InputError(f"a page of a history has from 1 to {HISTORY_PAGE_MOST:,} releases, not {most}")
+        if not 1 <= most <= MAX_HISTORY_PAGE:
+            raise InputError(f"a page of a history has from 1 to {MAX_HISTORY_PAGE:,} releases, not {most}")
         values = (account, LAST if before is None else before, most)
         rows, known = db.query((statements.HISTORY, values), (statements.HAS_ACCOUNT, (account,)))
         if not known:

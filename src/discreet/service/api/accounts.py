@@ -98,8 +98,8 @@ def estimate_of(plan: Plan, dataset: str, version: str | None, path: Sequence[Re
         calls=calls,
         privacy=_privacy(replace(plan.guarantee, computational=version is not None)),
         expected=Expected(
-            std_error_least=expected.std_error_least,
-            std_error_most=expected.std_error_most,
+            min_std_error=expected.min_std_error,
+            max_std_error=expected.max_std_error,
             smallest_count=expected.smallest_count,
             sum_std_error=None
             if expected.sum_std_error is None

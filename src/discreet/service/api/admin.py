@@ -53,7 +53,7 @@ _REASON = Parameter(
 
 _DAYS = integer("days", "How far to look back.", least=1, most=366, default=30)
 
-LINES_MOST = 50_000
+MAX_LINES = 50_000
 """The maximum of ledger lines that previews and charts read from the end of each chain."""
 
 REACHED_PERCENT = (25, 50, 75, 90)
@@ -360,12 +360,12 @@ class AdminAPI:
                 for name in ("epsilon", "delta", "epsilon_per", "delta_per", "information")
                 if (value := getattr(self._settings.defaults, name)) is not None
             },
-            k_most=limits.k_most,
-            head_limit_most=limits.head_limit_most,
-            epsilon_most=limits.epsilon_most,
-            delta_most=float(limits.delta_most),
-            body_most_bytes=service.body_most_bytes,
-            concurrent_most=service.concurrent_most,
+            max_k=limits.max_k,
+            max_head_limit=limits.max_head_limit,
+            max_epsilon=limits.max_epsilon,
+            max_delta=float(limits.max_delta),
+            max_body_bytes=service.max_body_bytes,
+            max_concurrent_queries=service.max_concurrent_queries,
             requests_per_minute=service.requests_per_minute,
             release_grid_ms=service.release_grid_ms,
             issuer=None if oidc is None else oidc.issuer,
@@ -377,12 +377,12 @@ class AdminAPI:
     def _recent_entries(self, days: int) -> tuple[int, Iterator[Entry]]:
         """Return the start of the last *days* days, or of the lines that are read if later, and entries by time.
 
-        Only the last `LINES_MOST` lines of each chain are read; entries may begin before the start.
+        Only the last `MAX_LINES` lines of each chain are read; entries may begin before the start.
         """
         since_us = (microseconds(self._clock()) // DAY_US - days + 1) * DAY_US
         chains = []
         for head in self._store.heads():
-            after = max(0, head.seq - LINES_MOST)
+            after = max(0, head.seq - MAX_LINES)
             (first,) = self._store.lines(head.chain, after, 1)
             if first.seq > 1:  # earlier lines are not read, or were removed
                 since_us = max(since_us, entry_of(first).time_us)

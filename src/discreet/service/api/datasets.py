@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from discreet.catalog.model import Column, Dataset, Label
     from discreet.service.settings import Limits
 
-LABELS_MOST = 1_000
+MAX_LABELS = 1_000
 """The maximum of labels of a known domain that are listed with their column."""
 
 
@@ -30,8 +30,8 @@ def dataset_detail(name: str, dataset: Dataset, limits: Limits, version: str | N
         groups_per_user=dataset.groups_per_user,
         rows_per_group=dataset.rows_per_group,
         missing_labels=dataset.missing_labels,
-        k_most=min(dataset.k_most or limits.k_most, limits.k_most),
-        head_limit_most=min(dataset.head_limit_most or limits.head_limit_most, limits.head_limit_most),
+        max_k=min(dataset.max_k or limits.max_k, limits.max_k),
+        max_head_limit=min(dataset.max_head_limit or limits.max_head_limit, limits.max_head_limit),
         retention_days=dataset.retention_days,
         data_version=version,
         columns=[_column(column, about) for column, about in dataset.columns.items()],
@@ -54,7 +54,7 @@ def _column(name: str, column: Column) -> ColumnDetail:
 
 
 def _labels(column: Column) -> list[str | int | bool] | None:
-    if not isinstance(column.domain, tuple) or len(column.domain) > LABELS_MOST:
+    if not isinstance(column.domain, tuple) or len(column.domain) > MAX_LABELS:
         return None
     return [_label(label) for label in column.domain]
 

@@ -287,7 +287,7 @@ def api_endpoint(gate: Gate, declared: Operation, handler: Callable[..., Any]) -
             caller = await gate.authorize(request, declared.role)
             arguments.append(Call(request, caller, _parameters(request, declared.parameters)))
         if declared.body is not None:
-            content = await read_bytes(request, "application/json", gate.body_most_bytes)
+            content = await read_bytes(request, "application/json", gate.max_body_bytes)
             arguments.append(content if declared.raw else read_body(declared.body, content))
         answer = await handler(*arguments) if in_loop else await run_in_thread(handler, *arguments)
         await _response(declared, answer)(scope, receive, send)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from starlette.responses import Response
 
 from discreet.budget.model import Replay
-from discreet.catalog.sample import SAMPLE_MOST
+from discreet.catalog.sample import MAX_SAMPLE_ROWS
 from discreet.errors import EngineError, InputError
 from discreet.release.postprocess import Result, arrow_types
 from discreet.service.api.accounts import budget_report, history_entry
@@ -290,12 +290,12 @@ class QueryAPI:
         return Response(answered.content, headers=headers | balance)
 
     async def answer_statement(
-        self, call: Call, body: bytes, form: Form, rows_most: int | None = None
+        self, call: Call, body: bytes, form: Form, max_rows: int | None = None
     ) -> tuple[AnsweredStatement, dict[str, str]]:
         """Answer the statement in *body*, and return it with the headers of the account's balance.
 
         Args:
-            rows_most: the number of rows to return, if not all.
+            max_rows: the number of rows to return, if not all.
         """
         request, account, key = call.request, call.account, call.parameters["Idempotency-Key"]
         request_id = context_of(request.scope).request_id
@@ -306,7 +306,7 @@ class QueryAPI:
             catalog = self._grants.catalog_for(account)
             if statement.rehearse:
                 rehearsed = self._statements.rehearse(
-                    statement, account, catalog, disconnected=disconnected, form=form, rows_most=rows_most
+                    statement, account, catalog, disconnected=disconnected, form=form, max_rows=max_rows
                 )
                 return rehearsed, self._manager.store.balance(account)
             planned = self._statements.plan(statement, account, catalog, request_id, disconnected)
@@ -319,7 +319,7 @@ class QueryAPI:
                 disconnected=disconnected,
                 answers=answers,
                 form=form,
-                rows_most=rows_most,
+                max_rows=max_rows,
             )
             return answered, self._manager.store.balance(account)
 
@@ -350,7 +350,7 @@ class QueryAPI:
             return await run_while_connected(call.request, work, self._gate.slots.threads)
 
     async def recompute(
-        self, call: Call, sql: str, ids: Sequence[str], form: Form, rows_most: int | None = None
+        self, call: Call, sql: str, ids: Sequence[str], form: Form, max_rows: int | None = None
     ) -> AnsweredStatement:
         """Return the rows of a statement in *form*, computed from releases that the account has paid for."""
         account = call.account
@@ -358,7 +358,7 @@ class QueryAPI:
         def work(disconnected: Callable[[], bool]) -> AnsweredStatement:
             catalog = self._grants.catalog_for(account)
             return self._statements.recompute(
-                sql, account, catalog, ids, disconnected=disconnected, form=form, rows_most=rows_most
+                sql, account, catalog, ids, disconnected=disconnected, form=form, max_rows=max_rows
             )
 
         with self._gate.slots.slot(account):
@@ -415,7 +415,7 @@ class QueryAPI:
         contents=_ROWS,
         parameters=(
             in_path("name", "Name of the dataset."),
-            integer("rows", "Number of made-up rows.", least=1, most=SAMPLE_MOST, default=100),
+            integer("rows", "Number of made-up rows.", least=1, most=MAX_SAMPLE_ROWS, default=100),
         ),
         problems=("not-acceptable",),
     )

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from discreet.wire.administration import NewKey, Role, RotatedKey
 
 
-LABEL_LONGEST = 200
+MAX_LABEL_LENGTH = 200
 """The maximum length of a key's label, in characters."""
 
 _KEY = re.compile(r"dsc_([0-9a-f]{16})_[0-9a-f]{64}")
@@ -87,8 +87,8 @@ class KeyRecord:
             raise InputError(f"a key has one or more of the roles {', '.join(ROLES)}")
         if "analyst" in self.roles and self.account is None:
             raise InputError("a key with the role analyst needs an account, which its queries are charged to")
-        if len(self.label) > LABEL_LONGEST or not self.label.isprintable():
-            raise InputError(f"a label has up to {LABEL_LONGEST} printable characters")
+        if len(self.label) > MAX_LABEL_LENGTH or not self.label.isprintable():
+            raise InputError(f"a label has up to {MAX_LABEL_LENGTH} printable characters")
 
     @property
     def text(self) -> str:
@@ -228,7 +228,7 @@ def _read_token(header: str | None) -> tuple[str, str | None]:
 
 _LAST_USED = "keys"
 _HOUR_US = 3_600_000_000
-_USED_MOST = 20_000
+_MAX_USED = 20_000
 
 
 class ApiKeys:
@@ -325,7 +325,7 @@ class ApiKeys:
         saved, used = self._saved_last_used(), self._last_used()
         if used == saved:
             return
-        latest = sorted(used, key=lambda key: used[key])[-_USED_MOST:]
+        latest = sorted(used, key=lambda key: used[key])[-_MAX_USED:]
         text = canonical({key: used[key] for key in latest})
         self._store.put_record(USED, _LAST_USED, text, AdminAction("discreet", "when API keys were last used"))
 

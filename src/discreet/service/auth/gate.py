@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-CALLERS_MOST = 10_000
+MAX_CALLERS = 10_000
 """The maximum of callers with a stored rate; the least active ones are evicted first."""
 
 
@@ -62,7 +62,7 @@ class RateLimiter:
         tokens = self._tokens(name, now)
         if tokens < 1:
             raise TooManyRequests((1 - tokens) * 60 / self._most)
-        if name not in self._buckets and len(self._buckets) >= CALLERS_MOST:
+        if name not in self._buckets and len(self._buckets) >= MAX_CALLERS:
             self._evict(now)
         self._buckets[name] = tokens - 1, now
 
@@ -73,7 +73,7 @@ class RateLimiter:
     def _evict(self, now: float) -> None:
         """Keep the half with the emptiest buckets: evicting a full bucket changes nothing."""
         fullest = sorted(self._buckets, key=lambda name: self._tokens(name, now))
-        self._buckets = {name: self._buckets[name] for name in fullest[: CALLERS_MOST // 2]}
+        self._buckets = {name: self._buckets[name] for name in fullest[: MAX_CALLERS // 2]}
 
 
 class ConcurrencyLimit:
@@ -111,8 +111,8 @@ class Gate:
     ) -> None:
         self._authenticator, self._log = authenticator, log
         self._rates = RateLimiter(settings.requests_per_minute, monotonic)
-        self.slots = ConcurrencyLimit(settings.concurrent_most)
-        self.body_most_bytes = settings.body_most_bytes
+        self.slots = ConcurrencyLimit(settings.max_concurrent_queries)
+        self.max_body_bytes = settings.max_body_bytes
 
     async def authorize(self, request: Request, role: Needed) -> Identity:
         """Return the identity of the caller that sent *request*.

@@ -26,7 +26,7 @@ from joserfc.errors import InvalidKeyIdError, JoseError
 from joserfc.jwk import KeySet
 from joserfc.jws import JWSRegistry
 
-from discreet.budget.model import NAME_LONGEST
+from discreet.budget.model import MAX_NAME_LENGTH
 from discreet.service.auth.identity import Identity
 from discreet.service.observability.logging import IssuerFetched
 from discreet.service.problems import IssuerUnavailable, Unauthorized
@@ -52,9 +52,9 @@ _KEEP = timedelta(hours=1)
 _REFETCH_AFTER = timedelta(seconds=30)
 _RETRY_AFTER = timedelta(seconds=5)
 _WAIT_SECONDS = 5.0
-_DOCUMENT_MOST_BYTES = 1_000_000
-_TOKEN_LONGEST = 16_384
-_REMEMBERED_MOST = 10_000
+_MAX_DOCUMENT_BYTES = 1_000_000
+_MAX_TOKEN_LENGTH = 16_384
+_MAX_REMEMBERED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +106,13 @@ class Issuer:
         known = self.cached(token)
         if known is not None:
             return known
-        if len(token) > _TOKEN_LONGEST:
+        if len(token) > _MAX_TOKEN_LENGTH:
             raise Unauthorized("token")
         claims = self._validated_claims(token, self._settings.audience)
         identity = _identity(claims, self._settings)
         with self._lock:
             self._known[_digest(token)] = float(claims["exp"]), identity
-            while len(self._known) > _REMEMBERED_MOST:
+            while len(self._known) > _MAX_REMEMBERED:
                 self._known.popitem(last=False)
         return identity
 
@@ -228,7 +228,7 @@ class Issuer:
             ) as response:
                 for part in response.iter_bytes():
                     body += part
-                    if len(body) > _DOCUMENT_MOST_BYTES:
+                    if len(body) > _MAX_DOCUMENT_BYTES:
                         self._fail(what)
             if form is not None and response.status_code in _REFUSALS:
                 raise Unauthorized("token")
@@ -249,7 +249,7 @@ def _identity(claims: dict[str, Any], settings: Oidc) -> Identity:
     """Return the identity in the claims of a valid token."""
     account = _claim(claims, settings.account_claim)
     actor = f"oidc:{quote(claims['sub'], safe='@.-_')}"
-    if len(actor) > NAME_LONGEST:
+    if len(actor) > MAX_NAME_LENGTH:
         actor = f"oidc:{_digest(claims['sub']).hex()}"
     return Identity(actor, account if isinstance(account, str) and account else None, _roles(claims, settings))
 

@@ -37,7 +37,7 @@ DenialReason: TypeAlias = Literal["missing", "malformed", "unknown", "expired", 
 
 Level: TypeAlias = Literal["debug", "info", "warning", "error", "critical"]
 
-CAUSES_MOST = 10
+MAX_CAUSES = 10
 """The maximum of exceptions of a chain that are logged."""
 
 _SOURCE = Path(__file__).resolve().parent.parent.parent
@@ -277,7 +277,7 @@ def describe_exception(error: BaseException) -> tuple[str, tuple[str, ...]]:
     names: list[str] = []
     frames: list[str] = []
     cause: BaseException | None = error
-    while cause is not None and len(names) < CAUSES_MOST:  # causes may form a cycle
+    while cause is not None and len(names) < MAX_CAUSES:  # causes may form a cycle
         names.append(type(cause).__name__)
         trace = cause.__traceback__
         while trace is not None:

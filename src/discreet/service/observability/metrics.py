@@ -35,7 +35,7 @@ from discreet.service.observability.logging import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-LABELS_MOST = 100
+MAX_LABELS = 100
 """The maximum of values of a label; further values are counted as "other"."""
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -137,7 +137,7 @@ class Metrics:
         self._child((name, *labels), self._counters[name]).inc()
 
     def _child(self, wanted: tuple[str, ...], metric: Counter | Histogram) -> Any:  # noqa: ANN401 - as the metric
-        """Return the series with the labels *wanted*; values beyond `LABELS_MOST` become "other", to bound memory."""
+        """Return the series with the labels *wanted*; values beyond `MAX_LABELS` become "other", to bound memory."""
         found = self._children.get(wanted)
         if found is None:
             name, *labels = wanted
@@ -151,7 +151,7 @@ class Metrics:
         if type(value) is not str:
             raise InvariantViolated("only plain values of an event are counted")
         known = self._labels.setdefault(kind, set())
-        if value not in known and len(known) >= LABELS_MOST:
+        if value not in known and len(known) >= MAX_LABELS:
             return "other"
         known.add(value)
         return value

@@ -45,10 +45,10 @@ _QUERY = (
 _FREE = text_of("free", "1 after an answer that was free.")
 
 _MEASURES = {"users": "users", "rows": "rows", "sum": "sum of", "average": "average of"}
-_LINK_LONGEST = 6_000
+_MAX_LINK_LENGTH = 6_000
 """The maximum length of a link that every proxy accepts, in characters."""
 
-_SHOWN_MOST = 1_000
+_MAX_SHOWN = 1_000
 """The maximum of items on a page; files contain all of them."""
 
 
@@ -74,7 +74,7 @@ class AnalystPages:
             return RedirectResponse(f"/ask?{urlencode(typed, doseq=True)}", 303)
         try:
             if not is_select(visit.text("sql")):
-                answered, _ = await self._api.answer_statement(visit.call(), _body_of(visit), "json", _SHOWN_MOST)
+                answered, _ = await self._api.answer_statement(visit.call(), _body_of(visit), "json", _MAX_SHOWN)
                 return self._redirect_to_statement(visit, answered)
             answer = await self._api.query(visit.call(), _body_of(visit))
         except DiscreetError as error:
@@ -89,7 +89,7 @@ class AnalystPages:
         released = [query.id for query in answer.queries if query.id]
         shown = {"sql": visit.text("sql").replace("\r\n", "\n"), "epsilon": visit.text("epsilon"), "release": released}
         link = f"/statements?{urlencode(shown, doseq=True)}"
-        if not answer.queries or len(link) > _LINK_LONGEST:
+        if not answer.queries or len(link) > _MAX_LINK_LENGTH:
             return self._show_rows(visit, answer, answered.rows, None)
         free = all(query.status != "released" for query in answer.queries)
         return self._site.redirect(visit, f"{link}&free=1" if free else link)
@@ -192,9 +192,9 @@ class AnalystPages:
     async def statement(self, visit: Visit) -> Response:
         """Show the answer of a statement, computed from the releases in its link, or return it as a file."""
         form = next((known for known in MEDIA_TYPES if visit.text("as") == known), None)
-        rows_most = _SHOWN_MOST if form is None else None
+        max_rows = _MAX_SHOWN if form is None else None
         sql, releases = visit.text("sql"), visit["release"]
-        answered = await self._api.recompute(visit.call(), sql, releases, form or "json", rows_most)
+        answered = await self._api.recompute(visit.call(), sql, releases, form or "json", max_rows)
         if form is not None:
             return _file(answered.content, "answer", form)
         link = f"/statements?{visit.request.url.query.removesuffix('&free=1')}"
@@ -251,7 +251,7 @@ class AnalystPages:
         items, query = charts.items_of(release), from_dict(release["question"])
         sql, price = to_sql(query), {name: release["query"][name] for name in ("epsilon", "delta")}
         url = str(visit.request.base_url).rstrip("/")
-        line = charts.line_of(items[:_SHOWN_MOST]) if charts.is_time_series(release) else None
+        line = charts.line_of(items[:_MAX_SHOWN]) if charts.is_time_series(release) else None
         if line is not None:
             items = sorted(items, key=lambda item: item.label)
         return self._site.render(
@@ -260,8 +260,8 @@ class AnalystPages:
             release=release,
             title=text.title_of(query),
             condition=None if query.where is None else condition(query.where),
-            items=items[:_SHOWN_MOST],
-            left_out=len(items) - _SHOWN_MOST,
+            items=items[:_MAX_SHOWN],
+            left_out=len(items) - _MAX_SHOWN,
             line=line,
             label=" · ".join(query.items) or "total",
             measured=_MEASURES[query.measure.kind],
@@ -309,7 +309,7 @@ def _example_query(dataset: DatasetDetail) -> Select:
     """Return an example query for the form: the ten items with the most users."""
     columns = sorted((column for column in dataset.columns if column.group), key=lambda column: column.known_domain)
     items = tuple(column.name for column in columns[:1])
-    k = min(10, dataset.k_most or 10) if items else None
+    k = min(10, dataset.max_k or 10) if items else None
     return Select(dataset.name, items, Measure("users", dataset.user), None, k)
 
 

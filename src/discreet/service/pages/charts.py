@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from discreet.wire.queries import StatementColumn
 
 _TIMES = ("date", "timestamp")
-_POINTS_MOST = 62
+_MAX_POINTS = 62
 _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL")
 
 
@@ -159,7 +159,7 @@ def line_of(items: Sequence[Item]) -> Line:
     return Line(
         " ".join(f"{x},{height}" for x, height in points),
         " ".join([*above, *reversed(below)]),
-        points if len(points) <= _POINTS_MOST else [],
+        points if len(points) <= _MAX_POINTS else [],
         _time_ticks(times, xs),
         [(y(tick), number(tick)) for tick in ticks],
     )

@@ -128,7 +128,7 @@ def simulate(tried: Parameters, bits: Callable[[], Bits], counts: Sequence[int] 
     expected = mechanism.expectation()
     return Simulation(
         items=sum(len(outcome.positions) for outcome in outcomes) / ANSWERS,
-        std_error=expected.std_error_most or 0.0,
+        std_error=expected.max_std_error or 0.0,
         smallest_count=expected.smallest_count or 0,
         steps=steps,
         queries=min(int(tried.information / steps), tried.calls),

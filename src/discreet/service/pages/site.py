@@ -147,7 +147,7 @@ class Sessions:
 
 _HERE = Path(__file__).parent
 _FORM = "application/x-www-form-urlencoded"
-_TOKEN_LONGEST = 2_800
+_MAX_TOKEN_LENGTH = 2_800
 """The maximum length of a token whose encryption fits into a cookie, in characters."""
 
 HEADERS: Mapping[str, str] = {
@@ -297,7 +297,7 @@ class Site:
         token = visit.text("token")
         if not _is_private(visit.request):
             return self._login_form(visit, "keys are only accepted over HTTPS, or on this machine itself")
-        if len(token) > _TOKEN_LONGEST:
+        if len(token) > _MAX_TOKEN_LENGTH:
             return self._login_form(visit, "this token is too long for a cookie; use an API key")
         try:
             caller = await self._gate.identify(visit.request, f"Bearer {token}")
@@ -397,7 +397,7 @@ class Site:
     ) -> Response:
         request = visit.request
         if request.method == "POST":
-            body = await read_bytes(request, _FORM, self._gate.body_most_bytes)
+            body = await read_bytes(request, _FORM, self._gate.max_body_bytes)
             visit.form = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
         if declared.role is not None:
             # After a click on another site the browser omits the strict cookie until the page is loaded again.

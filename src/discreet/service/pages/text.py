@@ -93,10 +93,10 @@ def expected_error(estimate: Estimate) -> list[str]:
     expected, found = estimate.expected, []
     kind = estimate.question["measure"]["kind"]
     of = "rows" if kind == "rows" else "users"
-    if expected.std_error_least is not None:
-        near = number(1.96 * expected.std_error_least)
-        most = expected.std_error_most
-        if most is not None and most > 1.01 * expected.std_error_least:
+    if expected.min_std_error is not None:
+        near = number(1.96 * expected.min_std_error)
+        most = expected.max_std_error
+        if most is not None and most > 1.01 * expected.min_std_error:
             found.append(f"95 % of the counts are within ± {near} to ± {number(1.96 * most)} {of} of the truth.")
         else:
             at_least = "" if most is not None else "at best "
