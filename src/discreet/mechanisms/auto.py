@@ -32,7 +32,7 @@ BRANCH_LOST = Fraction(1, 5)
 GAP_SHARE = Fraction(1, 100)
 """Share of mu^2 for the noisy gap between count k and the cut-off."""
 
-TAIL_MATTERS = 1.8
+TAIL_MATTERS = 2.2
 """The head is chosen as well if a tail of the histogram that noise may hide lowers that ratio by more than this."""
 
 TWO_ROUND_SHARE = Fraction(24, 25)
@@ -154,7 +154,7 @@ class Auto:
             why = f"most users have {items}: about {cap.kept:.0%} of the counts are kept with a cap there"
             return self._with_tests(self.light.release(cap, pairs, bits), "light", why)
         tail_matters = sizes.users_per_noise > TAIL_MATTERS * sizes.continued_per_noise
-        if sizes.continued_per_noise < USERS_PER_NOISE or tail_matters:
+        if sizes.users_per_noise < USERS_PER_NOISE or tail_matters:
             why = f"few users for the number of items they have: {measured}"
             # Exact counts are sums with a limit that no user reaches.
             counts = pairs.weighted_sums(float(MAX_BASKET)) // (WEIGHT_UNIT - 1)

@@ -21,15 +21,9 @@ if TYPE_CHECKING:
     from discreet.noise import Bits
     from discreet.values import UserItemPairs
 
-CAPS = (1, 2, 3, 4, 6, 8)
-"""Candidate caps, in items per user."""
-
-ALWAYS = 2
-"""Caps up to this are better than two rounds on every measured table."""
-
-MAX_TYPICAL = 1.25
-"""The typical number of items of a user up to which larger caps are better, too: above it, two rounds give small noise
-to the small items, which most users have (docs/accuracy.md)."""
+CAPS = (1, 2)
+"""Candidate caps, in items per user. Larger ones have more counts than two rounds on steep tables, but release small
+counts, from which a cap removes most where a few users whom noise hides have very many items."""
 
 GAIN = 1.3
 """A cap of c items is possible if epsilon is at least GAIN * sqrt(c) times the mu of two rounds: in a shared budget of
@@ -115,8 +109,7 @@ class Light:
             sizes: the noisy histogram of users by their number of items.
             mu: of the two rounds.
         """
-        most = min(CAPS[-1] if sizes.typical <= MAX_TYPICAL else ALWAYS, (float(self.epsilon) / (GAIN * mu)) ** 2)
-        caps = [_measured(items, sizes) for items in CAPS if items <= most]
+        caps = [_measured(items, sizes) for items in CAPS if float(self.epsilon) >= GAIN * mu * math.sqrt(items)]
         possible = [cap for cap in caps if cap.spread <= MAX_SPREAD * self.relative_error]
         return min(possible, key=lambda cap: cap.items / cap.kept, default=None)
 
