@@ -29,8 +29,7 @@ from discreet.query.query import Query
 from discreet.table import Table
 from discreet.values import Cost, exact
 from tests.queries import query_of
-
-from .release.builders import TinyEngine
+from tests.release.builders import TinyEngine
 
 SECRET = bytes(range(32))
 COUNTS = {"a": 4000, "b": 3000, "c": 2000, "d": 1000}

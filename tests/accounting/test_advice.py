@@ -13,7 +13,6 @@ from scipy.stats import norm
 
 from discreet.accounting import advice
 from discreet.accounting.advice import Workload, advise
-from discreet.errors import InputError
 
 
 def laplace_mean_within(epsilon_per, answers, tolerance):
@@ -125,26 +124,3 @@ def test_a_longer_period_or_a_wider_tolerance_needs_a_smaller_epsilon_per():
     assert advise(Workload(60, 1, 10)).epsilon_per < base
     assert advise(Workload(30, 1, 10, tolerance=1.0)).epsilon_per < base
     assert advise(Workload(30, 1, 10, averaging_chance=0.3)).epsilon_per > base
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: advice.averaging(0.0, 1), "epsilon_per must be above 0 and at most 10, not 0.0"),
-        (lambda: advice.averaging(math.nan, 1), "epsilon_per must be above 0"),
-        (lambda: advice.averaging(0.1, 0), "answers must be from 1 to 4,000, not 0"),
-        (lambda: advice.averaging(0.1, 1, 0.0), "tolerance must be above 0 and finite, not 0.0"),
-        (lambda: advice.averaging(0.1, 1, 0.5, "uniform"), 'noise must be "gaussian" or "laplace", not uniform'),
-        (lambda: advise(Workload(0, 1, 1)), "period_days must be from 1 to 4,000, not 0"),
-        (lambda: advise(Workload(1, 0, 1)), "queries_per_day must be at least 1, not 0"),
-        (lambda: advise(Workload(1, 1, 0)), "results_per_query must be at least 1, not 0"),
-        (lambda: advise(Workload(1, 1, 10_000)), "results_per_query must be at most"),
-        (lambda: advise(Workload(1, 1, 1, averaging_chance=1.0)), "averaging_chance must be above 0 and below 1"),
-        (lambda: advise(Workload(1, 1, 1, leak_chance=0.0)), "leak_chance must be at least 1e-20 and below 1"),
-        (lambda: advise(Workload(30, 1, 1, tolerance=1e12)), "tolerance must be narrower"),
-    ],
-)
-def test_a_value_outside_its_range_raises_with_the_range(call, words):
-    """InputError with the name, the range and the value."""
-    with pytest.raises(InputError, match=words):
-        call()

@@ -213,21 +213,6 @@ def test_an_odometer_without_rho_stays_at_epsilon_zero():
     assert odometer.reading().epsilon == 0.0
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: Odometer(Cost(Fraction(1)), Fraction(0)), "delta must be above 0 and below 1, not 0"),
-        (lambda: Odometer(Cost(Fraction(1)), Fraction(1)), "delta must be above 0 and below 1, not 1"),
-        (lambda: Odometer(Cost(Fraction(1)), Fraction(1, 2), 0), "levels must be from 1 to 64, not 0"),
-        (lambda: Odometer(Cost(Fraction(1)), Fraction(1, 2), 65), "levels must be from 1 to 64, not 65"),
-    ],
-)
-def test_a_value_outside_its_range_raises_with_the_range(call, words):
-    """InputError with the name, the range and the value."""
-    with pytest.raises(InputError, match=words):
-        call()
-
-
 def test_the_ends_of_the_ranges_are_what_the_messages_say():
     """Delta is above 0; 64 levels are allowed, 65 are not; a step that does not fit is refused in words."""
     limit = Cost(Fraction(1, 2), Fraction(1, 20))

@@ -20,7 +20,7 @@ from discreet.errors import DiscreetError
 from discreet.service.app import open_service
 from discreet.service.settings import load_settings
 from discreet.values import Cost
-from tests.cli.test_init import keys_in
+from tests.cli.test_serve_init import keys_in
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Arguments of `discreet serve`; tests/service/test_start.py tests the service."""
+"""Arguments of `discreet serve`; tests/service/test_server.py tests the service."""
 
 from __future__ import annotations
 

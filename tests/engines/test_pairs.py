@@ -1,179 +1,139 @@
-"""The pair queries of DuckDB compared with numpy, and their cleanup."""
+"""The pair queries in standard SQL that most engines share, run here by DuckDB and compared with numpy."""
 
 from __future__ import annotations
 
-from decimal import Decimal
+import contextlib
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from discreet.engines.duckdb import DuckDBEngine
-from discreet.errors import EngineTimeout, InexactHead, InputError
-from discreet.head_request import HeadRequest, SumBounds
-from discreet.testing.engines import check_pair_queries, predicates, reference_pairs, tables
+from discreet.engines.pairs import SqlPairs
+from discreet.errors import InexactHead
+from discreet.head_request import HeadRequest
+from discreet.testing.engines import check_pair_queries, reference_pairs, tables
 from discreet.testing.pairs import ArrayPairs
 
-REQUEST = HeadRequest("user", ("item",), 1)
-REQUESTS = st.builds(
-    HeadRequest,
-    st.just("who"),
-    st.lists(st.sampled_from(["word", "size", "day", "open"]), min_size=1, unique=True).map(tuple),
-    st.just(1),
-    st.none() | predicates(),
-    keep_missing=st.booleans(),
-)
+from .test_duckdb_pairs import REQUEST, REQUESTS, table_of
 
 
-def table_of(pairs):
-    """Make a table of users and items."""
-    return pa.table({"user": [user for user, _ in pairs], "item": [item for _, item in pairs]})
+class StandardPairs(SqlPairs):
+    """`SqlPairs` whose relations are temporary tables of DuckDB."""
+
+    def __init__(self, words, connection):
+        super().__init__(words)
+        self.connection = connection
+        parameters = words.parameters
+        for name, select in self._definitions.items():
+            connection.execute(f"CREATE TEMP TABLE {name} AS {select}", parameters)
+            parameters = None
+
+    def _select(self, statement, *, labels=False):
+        del labels  # the columns have the types of the labels already
+        return self.connection.sql(statement).to_arrow_table()
+
+    def _chosen(self, columns):
+        listed = ", ".join(f"unnest({values.tolist()}::BIGINT[]) AS {name}" for name, values in columns.items())
+        return f"(SELECT {listed}) AS chosen"
+
+    def drop(self):
+        """Drop the tables."""
+        for name in self._definitions:
+            self.connection.execute(f"DROP TABLE {name}")
 
 
-def names_of(connection):
-    """Return the names of the pair queries' tables on a connection."""
-    shown = connection.execute("SELECT table_name FROM duckdb_tables() UNION SELECT view_name FROM duckdb_views")
-    return {name for (name,) in shown.fetchall() if name.startswith("discreet")}
+class StandardEngine(DuckDBEngine):
+    """DuckDB, with the pair queries of other engines."""
+
+    @contextlib.contextmanager
+    def _open_pairs(self, connection, statement, progress):
+        del connection, progress  # the tables' own connection is closed with them
+        with contextlib.closing(self._connect()) as own:
+            yield StandardPairs(statement, own)
 
 
-def left_of(engine):
-    """Return the tables that pair queries left on the connections of an engine."""
-    return set().union(*map(names_of, engine._idle))
+@contextlib.contextmanager
+def opened(table, request=REQUEST):
+    """Open the pairs of an Arrow table."""
+    with contextlib.closing(StandardEngine(table)) as engine, engine.pairs(request) as pairs:
+        yield pairs
 
 
-@settings(max_examples=25, derandomize=True, deadline=None, database=None)
-@given(REQUESTS, tables(), st.sampled_from([4, 2**20]))
-def test_random_tables_have_the_integers_of_numpy(request, table, batch):
-    """Results equal numpy's for all filters and columns, with and without missing labels, wherever batches end."""
-    engine = DuckDBEngine(table)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("discreet.engines.duckdb_pairs._BATCH", batch)
-        with engine.pairs(request) as pairs:
-            check_pair_queries(pairs, reference_pairs(table, request))
-    engine.close()
+@settings(max_examples=12, derandomize=True, deadline=None, database=None)
+@given(REQUESTS, tables())
+def test_random_tables_have_the_integers_of_numpy(request, table):
+    """Results equal numpy's for all filters and columns, with and without missing labels."""
+    with opened(table, request) as pairs:
+        check_pair_queries(pairs, reference_pairs(table, request))
 
 
-@pytest.mark.parametrize(
-    "users",
-    [
-        pa.array([-(2**63), 0, 2**63 - 1, 5], pa.int64()),
-        pa.array([0, 2**63, 2**64 - 1, 2**64 - 2], pa.uint64()),
-        pa.array([Decimal("1e27"), Decimal("1e27") + 1, Decimal(0), Decimal("0.5")], pa.decimal128(38, 1)),
-        pa.array(["", "a", "A", "é"], pa.string()),
-        pa.array([0, 1, -1, 86400], pa.date32()),
-    ],
-    ids=lambda users: str(users.type),
-)
-def test_users_of_all_types_are_distinct_and_whole(engine, users):
-    """A user's pairs are those with an equal value; NaN is equal to itself."""
-    rng = np.random.default_rng(4)
-    number, items = rng.integers(0, 4, 60), rng.integers(0, 9, 60)
-    table = pa.table({"user": users.take(pa.array(number)), "item": items})
-    with engine(table).pairs(REQUEST) as pairs:
-        check_pair_queries(pairs, ArrayPairs(number, items, pa.table({"item": np.unique(items)})))
-
-
-@pytest.mark.parametrize("batch", [7, 2**20])
 @pytest.mark.parametrize("copies", [1, 3])
-def test_repeated_rows_change_no_integer(engine, monkeypatch, copies, batch):
-    """Theorem 1 counts a pair once: duplicates are dropped, wherever batches end."""
-    monkeypatch.setattr("discreet.engines.duckdb_pairs._BATCH", batch)
+def test_repeated_rows_change_no_integer(copies):
+    """Theorem 1 counts a pair once: rows are made distinct before anything else."""
     rng = np.random.default_rng(6)
-    users, items = rng.integers(0, 30, 60), rng.integers(0, 12, 60)
-    for number in (users, [f"user {n}" for n in users]):
-        table = pa.table({"user": np.tile(number, copies), "item": np.tile(items, copies)})
-        with engine(table).pairs(REQUEST) as pairs:
-            check_pair_queries(pairs, ArrayPairs(users, items, pa.table({"item": np.unique(items)})))
+    users, items = rng.integers(0, 30, 200), rng.integers(0, 12, 200)
+    table = pa.table({"user": np.tile(users, copies), "item": np.tile(items, copies)})
+    reference = ArrayPairs(users, items, pa.table({"item": np.unique(items)}))
+    with opened(table) as pairs:
+        for seed in range(6):
+            check_pair_queries(pairs, reference, seed)
 
 
-def test_pairs_in_another_order_are_refused(engine, monkeypatch):
-    """A user whose pairs do not stand together would pass for two, and the weights exceed the cap."""
-    monkeypatch.setattr("discreet.engines.duckdb_pairs._BATCH", 2)
-    with engine(table_of([(1, "a"), (1, "b"), (2, "a")])).pairs(REQUEST) as pairs:
-        turned = "CREATE OR REPLACE TEMP TABLE discreet_pairs AS FROM discreet_pairs ORDER BY owner DESC"
-        pairs._connection.execute(turned)
-        with pytest.raises(InexactHead, match="order"):
-            pairs.weighted_sums(1.0)
-
-
-@pytest.mark.parametrize("batch", [1, 2, 2**20])
-def test_users_with_too_many_items_are_left_out_with_their_items(engine, monkeypatch, batch):
-    """The bound K on a user's number of items is enforced: Theorem 1 takes a union over a user's own items."""
-    monkeypatch.setattr("discreet.engines.duckdb_pairs.MAX_BASKET", 3)
-    monkeypatch.setattr("discreet.engines.duckdb_pairs._BATCH", batch)
+def test_users_with_too_many_items_are_left_out_with_their_items(monkeypatch):
+    """The bound K on a user's number of items is enforced in every query, for K + 1 items and not for K."""
+    monkeypatch.setattr("discreet.engines.pairs.MAX_BASKET", 3)
     few = [(1, "a"), (1, "b"), (1, "c"), (1, "c"), (3, "c")]
-    table = table_of([*few, *[(2, label) for label in "abcdefghi"], *[(4, label) for label in "abcdefghi"]])
-    with engine(table).pairs(REQUEST) as pairs:
+    table = table_of([*few, *[(2, label) for label in "abcd"], *[(4, label) for label in "abcdefghi"]])
+    with opened(table) as pairs:
         check_pair_queries(pairs, reference_pairs(table, REQUEST, largest_basket=3))
         assert pairs.labels(np.arange(3)).to_pydict() == {"item": ["a", "b", "c"]}
 
 
-@pytest.mark.parametrize("limit", [0.1, 1 / 3, 0.7, 1.1, 2.9, 7.3])
-def test_weights_never_exceed_the_cap(engine, limit):
-    """Theorem 1: the squared weights of a user's items add up to (W limit)^2 at most, in integers."""
-    table = table_of([(user, f"{user}/{n}") for user in range(1, 40) for n in range(user)])
-    with engine(table).pairs(REQUEST) as pairs:
-        users = [int(label.split("/")[0]) for label in pairs.labels(np.arange(780))["item"].to_pylist()]
-        spent = np.bincount(users, weights=pairs.weighted_sums(limit).astype(float) ** 2)
-    assert (spent <= (2**20 * limit) ** 2).all()
+@pytest.mark.parametrize("keep_missing", [True, False])
+def test_labels_of_several_columns_are_joined_with_missing_ones(keep_missing):
+    """A missing label is equal to itself, if missing labels are kept."""
+    table = pa.table({"user": [1, 1, 2, 2, 3], "item": ["a", None, "a", None, None], "size": [1, 1, None, None, 2]})
+    request = HeadRequest("user", ("item", "size"), 1, keep_missing=keep_missing)
+    with opened(table, request) as pairs:
+        check_pair_queries(pairs, reference_pairs(table, request))
 
 
-def test_clipped_weights_never_exceed_the_bound(engine):
-    """Costs times squared weights add up to W^2 bound at most, in integers."""
-    table = table_of([(user, f"{user}/{n}") for user in range(1, 30) for n in range(user)])
-    rng = np.random.default_rng(2)
-    with engine(table).pairs(REQUEST) as pairs:
-        items = np.arange(435)
-        users = [int(label.split("/")[0]) for label in pairs.labels(items)["item"].to_pylist()]
-        for bound in (1, 1000, 2**41):
-            costs = rng.integers(1, 2**40, len(items))
-            sums = pairs.clipped_sums(items, costs, bound)
-            spent: dict[int, int] = {}
-            for user, cost, weight in zip(users, costs.tolist(), sums.tolist(), strict=True):
-                spent[user] = spent.get(user, 0) + cost * weight**2
-            assert max(spent.values()) <= 2**40 * bound
+def test_first_scales_are_counted_with_one_and_with_many_scales():
+    """Users that fit at early scales, at late ones and at none; ties of costs with bounds."""
+    rng = np.random.default_rng(3)
+    users, items = rng.integers(0, 300, 3000), rng.integers(0, 40, 3000)
+    table = pa.table({"user": users, "item": items})
+    reference = ArrayPairs(users, items, pa.table({"item": np.unique(items)}))
+    with opened(table) as pairs:
+        for seed in range(6):
+            drawn = np.random.default_rng(seed)
+            chosen = np.flatnonzero(drawn.random(40) < 0.6)
+            costs = drawn.integers(1, 4, len(chosen))
+            scales = drawn.integers(0, 18, len(chosen))
+            for bounds in (np.arange(18) // 2, np.arange(18) * 3 // 2, np.full(18, 2), np.array([1, 4]), np.array([2])):
+                for last in (scales, np.full(len(chosen), seed % 18)):
+                    counted = pairs.users_by_scale(chosen, np.minimum(last, len(bounds) - 1), costs, bounds)
+                    expected = reference.users_by_scale(chosen, np.minimum(last, len(bounds) - 1), costs, bounds)
+                    assert counted.tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [
-        HeadRequest("user", ("item",), 1, rows_per_group=2),
-        HeadRequest("user", ("item",), 1, groups_per_user=2),
-        HeadRequest("user", ("item",), 1, domain=pa.table({"item": ["a"]})),
-        HeadRequest("user", ("item",), 1, summed=SumBounds(0, 1, column="user")),
-        HeadRequest("user", (), 1),
-    ],
-)
-def test_requests_without_pair_queries_are_refused(engine, request_):
-    """The request alone decides, and nothing is read."""
-    with pytest.raises(InputError, match="pair queries"), engine(table_of([(1, "a")])).pairs(request_):
-        pass
+def test_items_of_other_numbers_are_refused():
+    """An engine whose second query sees other items than its first cannot be exact."""
+    with opened(table_of([(1, "a"), (2, "b"), (2, "c")])) as pairs:
+        pairs.connection.execute("DELETE FROM discreet_pairs WHERE item = 1")
+        with pytest.raises(InexactHead, match="other numbers"):
+            pairs.weighted_sums(1.0)
 
 
-def test_temporary_tables_are_dropped(engine, monkeypatch):
-    """Temporary tables are dropped after an answer, an error, a cancellation and a timeout; the engine goes on."""
-    monkeypatch.setattr("discreet.engines.base._POLL_SECONDS", 1e-4)
-    opened = engine(table_of([(n % 1000, n % 3001) for n in range(300_000)]))
-
-    def cancel(_):
-        raise KeyboardInterrupt
-
-    with opened.pairs(REQUEST) as pairs:
-        first = pairs.weighted_sums(1.0)
-        assert names_of(pairs._connection) == {"discreet_items", "discreet_pairs", "discreet_given"}
-    assert not left_of(opened)
-    with pytest.raises(TypeError), opened.pairs(REQUEST) as pairs:
-        pairs.weighted_sums(None)
-    assert not left_of(opened)
-    with pytest.raises(KeyboardInterrupt), opened.pairs(REQUEST, progress=cancel):
-        pass
-    assert not left_of(opened)
-    opened._seconds = 1e-9
-    with pytest.raises(EngineTimeout), opened.pairs(REQUEST):
-        pass
-    assert not left_of(opened)
-    opened._seconds = None
-    with opened.pairs(REQUEST) as pairs:
-        assert (pairs.weighted_sums(1.0) == first).all()
+def test_an_empty_table_has_no_items():
+    """No users, no sums, no labels."""
+    empty = pa.table({"user": pa.array([], pa.int64()), "item": pa.array([], pa.string())})
+    none = np.zeros(0, dtype=np.int64)
+    with opened(empty) as pairs:
+        assert pairs.users_by_size(np.array([1, 2])).tolist() == [0, 0]
+        assert pairs.weighted_sums(1.0).tolist() == []
+        assert pairs.users_by_scale(none, none, none, np.array([1, 2])).tolist() == [0, 0]
+        assert pairs.clipped_sums(none, none, 1).tolist() == []
+        assert pairs.labels(none).to_pydict() == {"item": []}

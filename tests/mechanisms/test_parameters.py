@@ -13,7 +13,6 @@ from scipy import optimize
 
 from discreet.errors import InputError
 from discreet.mechanisms import (
-    MECHANISMS,
     Auto,
     CountRelease,
     KnownGumbel,
@@ -131,12 +130,6 @@ def test_the_mechanism_follows_from_what_is_declared(known, groups, k, expected)
     request = request_of(k, 10, groups, known_domain=known)
     assert choose(request, has_pairs=True) is expected
     assert isinstance(expected.within(LIMIT, request), expected)
-
-
-def test_mechanisms_are_registered_by_their_names():
-    """There are nine, each under its own name."""
-    assert len(MECHANISMS) == 9
-    assert all(name == mechanism.name for name, mechanism in MECHANISMS.items())
 
 
 @pytest.mark.parametrize(

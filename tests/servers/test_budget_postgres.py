@@ -15,7 +15,7 @@ from discreet.budget.errors import LedgerBroken, StoreUnavailable
 from discreet.budget.model import Calendar, Refusal
 from discreet.budget.periods import DAY_US
 from discreet.budget.stores.postgres import PostgresStore
-from tests.budget import test_model_of_store
+from tests.budget import test_manager_model
 from tests.budget.suite import ACT, UNIT, BudgetStoreSuite, FakeClock, account, claim, spend
 from tests.budget.tampering import CHANGES, prepare
 from tests.servers import process
@@ -75,9 +75,9 @@ def test_the_manager_agrees_with_the_reference_after_any_operations(server, monk
     """I1, I5: the SQLite store's state machine test passes on PostgreSQL."""
     url = server("postgres")
 
-    monkeypatch.setattr(test_model_of_store, "SQLiteStore", lambda _, clock: Clocked(new_schema(url), clock))
+    monkeypatch.setattr(test_manager_model, "SQLiteStore", lambda _, clock: Clocked(new_schema(url), clock))
     run_state_machine_as_test(
-        test_model_of_store.Manager,
+        test_manager_model.Manager,
         settings=settings(max_examples=15, stateful_step_count=40, derandomize=True, deadline=None, database=None),
     )
 

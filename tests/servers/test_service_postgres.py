@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from discreet.cli import main
-from tests.cli.test_init import keys_in
+from tests.cli.test_serve_init import keys_in
 from tests.servers.budget_schemas import new_schema
 from tests.service.process import ServiceProcess
 

@@ -8,6 +8,8 @@ import pytest
 
 from .deployment import Deployment, Service, fake_runtime
 
+CHECKPOINTS = '[checkpoints]\nfile = "checkpoints.log"\nsigning_key_file = "checkpoints.key"'
+
 
 @pytest.fixture(scope="session")
 def template(tmp_path_factory):
@@ -38,3 +40,9 @@ def services(tmp_path):
             return stack.enter_context(Service(deployment, tracer, fake_runtime(deployment.clock)))
 
         yield make
+
+
+@pytest.fixture
+def service_with_checkpoints(services):
+    """Return a service with checkpoints whose maintenance runs only when a test calls it."""
+    return services(rest=CHECKPOINTS)

@@ -29,9 +29,9 @@ from discreet.service.api.admin import AdminAPI
 from discreet.service.api.query import QueryAPI
 from discreet.values import Cost
 from tests.budget.suite import set_limit
+from tests.service.faults.strategies import QUESTIONS
 
 from .deployment import ACT, DELTA, TOP, Deployment, declared
-from .faults.strategies import QUESTIONS
 
 EXAMPLES = int(os.environ.get("DISCREET_EXAMPLES", "5"))
 CHECKS = [

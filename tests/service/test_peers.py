@@ -23,7 +23,7 @@ from tests.budget.share_suite.base import ONE, holding, limits
 from tests.budget.suite import set_limit, set_mode
 from tests.budget.suite.base import ACT, UNIT, account, claim, key_of, spend
 
-from .data_centers import KEY, Centres
+from .data_centres import KEY, Centres
 
 BEARER = {"Authorization": f"Bearer {KEY}"}
 

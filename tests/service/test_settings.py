@@ -11,10 +11,9 @@ import pytest
 
 from discreet.errors import InputError
 from discreet.query.pricing import PRESETS
-from discreet.secrets import read_secret
 from discreet.service import settings as model
-from discreet.service.settings import Noise, SettingsError, Store, load_settings, settings_schema
-from discreet.service.stores import noise_secret, signing_key, store_url
+from discreet.service.settings import SettingsError, Store, load_settings, settings_schema
+from discreet.service.stores import store_url
 from tests.catalog.cases import read_cases
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "service"
@@ -123,53 +122,6 @@ def test_a_postgresql_store_has_no_file_and_gets_its_password_from_the_environme
     assert store_url(Store(url="postgresql://me@db/b"), {}) == "postgresql://me@db/b"
     with pytest.raises(InputError, match="must name the user"):
         store_url(store.model_copy(update={"url": "postgresql://db/b"}), {"PW": "x"})
-
-
-@pytest.mark.parametrize(
-    ("mode", "fine"), [(0o600, True), (0o400, True), (0o640, True), (0o604, False), (0o602, False)]
-)
-def test_a_secret_file_accessible_to_others_is_refused(tmp_path, mode, fine):
-    """T9: a key file that other users can read or write is refused."""
-    path = tmp_path / "noise.key"
-    path.write_bytes(bytes(range(32)))
-    path.chmod(mode)
-    if fine:
-        assert noise_secret(Noise(key_file=path), {}) == bytes(range(32))
-    else:
-        with pytest.raises(InputError, match="others can") as caught:
-            noise_secret(Noise(key_file=path), {})
-        assert str(tmp_path) not in str(caught.value)
-
-
-def test_a_secret_that_is_too_short_is_refused(tmp_path):
-    """31 bytes are less than the required 32."""
-    path = tmp_path / "noise.key"
-    path.write_bytes(bytes(31))
-    path.chmod(0o600)
-    with pytest.raises(InputError, match="at least 32 bytes"):
-        noise_secret(Noise(key_file=path), {})
-    with pytest.raises(InputError, match="must have 32 bytes"):
-        signing_key(path)
-
-
-def test_a_missing_secret_is_reported_without_its_path(tmp_path):
-    """The message has the name of the file only."""
-    with pytest.raises(InputError) as caught:
-        read_secret(tmp_path / "absent.key", "noise key")
-    assert str(caught.value) == "the noise key 'absent.key' cannot be read: no such file or directory"
-
-
-def test_a_secret_can_come_from_the_environment():
-    """In hexadecimal digits: the same 32 bytes as in a file."""
-    noise = Noise(key_env="NOISE")
-    assert noise_secret(noise, {"NOISE": bytes(range(32)).hex()}) == bytes(range(32))
-    for environment, sentence in [
-        ({}, "is not set"),
-        ({"NOISE": "zz"}, "hexadecimal"),
-        ({"NOISE": "00" * 31}, "at least 32"),
-    ]:
-        with pytest.raises(InputError, match=sentence):
-            noise_secret(noise, environment)
 
 
 def test_the_schema_of_the_documentation_is_current():

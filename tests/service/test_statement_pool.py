@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 
 from discreet.errors import InputError, SQLError
-from discreet.query.statement import split_statement
 from discreet.service import statement_pool
 from discreet.service.problems import ClientDisconnected, StatementsUnavailable, TooManyRequests
 from discreet.service.statement_pool import StatementPool
@@ -309,43 +308,3 @@ def test_a_closed_pool_leaves_no_process():
     assert not [each for each in known if Path(f"/proc/{each}").exists()]
     with pytest.raises(StatementsUnavailable):
         computed(pool)
-
-
-DOUBLING = "WITH c0 AS (SELECT 1 x), {} SELECT * FROM c{}"
-
-
-def doubled(times, columns):
-    """Return a statement that has twice as many columns or SELECTs with each name of WITH."""
-    named = [f"c{n} AS (SELECT {columns} FROM c{n - 1} a, c{n - 1} b)" for n in range(1, times)]
-    return DOUBLING.format(", ".join(named), times - 1)
-
-
-@pytest.mark.parametrize("columns", ["*", "a.*, b.*", "COLUMNS(*)"])
-def test_columns_are_limited_before_a_statement_is_bound(columns):
-    """Those that * stands for count, through names of WITH, subqueries, joins and set operations."""
-    split_statement(doubled(6, columns))
-    with pytest.raises(SQLError, match="200 columns at most"):
-        split_statement(doubled(300, columns))
-
-
-def test_selects_are_limited_before_a_statement_is_bound():
-    """A name of WITH counts wherever it is used."""
-    split_statement(doubled(9, "a.x"))
-    with pytest.raises(SQLError, match="at most 1,000 SELECTs"):
-        split_statement(doubled(60, "a.x"))
-    with pytest.raises(SQLError, match="200 columns at most"):
-        split_statement("SELECT " + ", ".join(["1"] * 201))
-    with pytest.raises(SQLError, match="200 columns at most"):
-        split_statement("SELECT a, COUNT(*) FROM t GROUP BY " + ", ".join(f"a{n}" for n in range(201)))
-    nested = "SELECT 1 AS x"
-    for _ in range(25):
-        nested = f"SELECT * FROM ({nested}) UNION BY NAME SELECT 2 AS x"
-    split_statement(nested)
-
-
-@pytest.mark.parametrize("sets", ["CUBE (a, b)", "ROLLUP(a)", "GROUPING  SETS ((a), ())", "grouping sets(a), Cube(b)"])
-def test_sets_of_groups_do_not_reach_the_parser(sets, monkeypatch):
-    """It writes each of them out: fifteen columns are 32,767 sets, in every SELECT of a statement."""
-    monkeypatch.setattr("discreet.query.parse_tree._connection", None)
-    with pytest.raises(SQLError, match="GROUPING SETS are not allowed"):
-        split_statement(f"SELECT 1 FROM (SELECT 1) GROUP BY {sets}")

@@ -16,9 +16,9 @@ import pytest
 from discreet.budget.model import AdminAction
 from discreet.service.auth.grants import KEY
 from discreet.values import Cost
+from tests.service.faults.processes import serving
 
 from .deployment import KNOWN, TOP, Deployment, Transport, slug
-from .faults.processes import serving
 
 JSON = {"Content-Type": "application/json"}
 

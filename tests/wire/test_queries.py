@@ -1,4 +1,4 @@
-"""Requests and problems as JSON: what is read, what is refused, and that refusals repeat nothing that was sent."""
+"""Requests as JSON: what is read, what is refused, and that refusals repeat nothing that was sent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discreet.wire.problems import KINDS, Fitting, Malformed, Problem, Spend, problem, read_body
+from discreet.wire.problems import Malformed, read_body
 from discreet.wire.queries import BudgetReport, QueryRequest
 
 VALUES = st.recursive(
@@ -55,24 +55,6 @@ def test_a_query_that_was_written_is_read_as_the_same():
         query={"dataset": "reads", "items": [], "measure": {"kind": "rows"}}, epsilon=0.5, delta="1e-8", counts=False
     )
     assert read_body(QueryRequest, question.model_dump_json().encode()) == question
-
-
-@pytest.mark.parametrize("slug", KINDS)
-def test_a_problem_has_its_kind_and_omits_absent_fields(slug):
-    """The type, the status and the title are those of the kind; there is no null."""
-    made = problem(slug, "Why.", "id", needed=Spend(rho=1, delta=0), fits=Fitting(k=3))
-    reply = json.loads(made.to_bytes())
-    assert reply == {
-        "type": f"/problems/{slug}",
-        "title": KINDS[slug].title,
-        "status": KINDS[slug].status,
-        "detail": "Why.",
-        "request_id": "id",
-        "needed": {"rho": 1.0, "delta": 0.0},
-        "fits": {"k": 3},
-    }
-    assert Problem.model_validate(reply) == made
-    assert made.slug == slug
 
 
 def test_answers_of_a_newer_service_are_read():

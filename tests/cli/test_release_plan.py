@@ -1,0 +1,87 @@
+"""`discreet plan`: results that need no data."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+SOURCE = ["nowhere.parquet", "--user", "u", "--item", "i"]
+
+
+def plan(run, *arguments):
+    """Return a plan as JSON."""
+    return json.loads(run("plan", *SOURCE, *arguments, "--format", "json").out)
+
+
+def test_a_plan_does_not_open_the_source(run):
+    """The file of a plan need not exist."""
+    ran = run("plan", *SOURCE, "-k", 5)
+    assert ran.code == 0
+    assert ran.out.splitlines()[0].split() == ["mechanism", "unknown-gumbel"]
+    assert ran.err == ""
+
+
+def test_k_makes_it_a_top_and_no_k_a_release(run):
+    """The same arguments as the command that is planned."""
+    assert plan(run, "-k", 5)["mechanism"] == "unknown-gumbel"
+    assert plan(run, "-k", 6)["mechanism"] == "auto"
+    assert plan(run)["mechanism"] == "auto"
+    assert plan(run)["reads"] == "pairs"
+    assert "it depends on how many items users have" in run("plan", *SOURCE).out
+    assert plan(run, "--groups-per-user", 3)["mechanism"] == "unknown-laplace"
+    assert plan(run, "-k", 10, "--mechanism", "stable", "--no-counts")["mechanism"] == "top-stable"
+
+
+def test_a_plan_shows_cost_error_and_smallest_count(run):
+    """The worst cost is within the request; sigma = 2 / epsilon_per with 20 units of epsilon_per^2 / 8 in rho."""
+    planned = plan(run, "-k", 10, "--epsilon", 1, "--delta", "1e-8", "--mechanism", "gumbel")
+    assert planned["privacy"]["epsilon"] <= 1
+    assert planned["privacy"]["delta"] <= 1e-8
+    per = math.sqrt(8 * planned["worst_cost"]["rho"] / 20)
+    assert planned["std_error"]["most"] == pytest.approx(2 / per, rel=1e-6)
+    assert planned["smallest_count"] == math.ceil(1 + math.log(1000 / 5e-9) / per)
+    assert planned["reads"] == 1001
+
+
+def test_a_plan_may_have_a_price_per_unit(run):
+    """Ten items and counts over an unknown domain: 2 k + 1 units and a call, at the noise of a unit."""
+    planned = plan(run, "-k", 10, "--epsilon-per", "0.15")
+    assert planned["units"] == {"information": 21, "calls": 1}
+    assert planned["std_error"]["most"] == pytest.approx(2 / 0.15)
+    assert planned["worst_cost"]["delta"] == 1e-10
+    assert plan(run, "--epsilon-per", "0.15", "--information", 40, "--delta-per", "1e-9")["units"]["information"] == 40
+    assert plan(run, "-k", 10)["units"] is None
+    text = run("plan", *SOURCE, "-k", 10, "--epsilon-per", "0.15").out
+    assert "units           21 of information, 1 call\n" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--epsilon-per", "0.15", "--epsilon", "1.0"], "leave --epsilon out"),
+        (["--epsilon-per", "0.15", "--delta", "1e-8"], "leave --delta out"),
+        (["--epsilon-per", "x"], "epsilon per unit must be a finite number, not 'x'"),
+        (["--epsilon-per", "0.15", "--information", "0"], "information must be at least 1"),
+        (["--sql", "SELECT 1"], "a statement needs a catalog"),
+    ],
+)
+def test_a_plan_has_one_price(run, arguments, message):
+    """Per unit, or an epsilon and a delta; both are refused with one sentence, exit code 2."""
+    ran = run("plan", *SOURCE, *arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert message in ran.err
+
+
+def test_a_plan_accepts_all_arguments_of_the_command_it_plans(run, tmp_path):
+    """Options of output are accepted without effect."""
+    assert run("plan", *SOURCE, "--output", tmp_path / "x.csv", "--plot", tmp_path / "x.png", "-q").code == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_refuses_an_invalid_query(run):
+    """The query is checked as far as possible without a table."""
+    assert "k must be at least 1" in run("plan", *SOURCE, "-k", 0).err
+    assert "subqueries are not allowed" in run("plan", *SOURCE, "--where", "u IN (SELECT 1)").err
+    assert "printed as table or json" in run("plan", *SOURCE, "--format", "csv").err

@@ -1,0 +1,72 @@
+"""Whole statements, split into queries and post-processing: joins, limits, and refusals before they are bound."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from discreet.errors import SQLError
+from discreet.query.statement import HIGH, LOW, VALUE, split_statement
+from discreet.release.postprocess import compute_outer
+
+
+def test_answers_of_one_select_are_joined_by_their_labels():
+    """Items that noise leaves out of one answer stay; a missing label is a label; LOW and HIGH are of one aggregate."""
+    statement = split_statement("SELECT c, COUNT(*), SUM(m), LOW(COUNT(*)), HIGH(SUM(m)) FROM t GROUP BY c ORDER BY c")
+    assert [leaf.select.measure.kind for leaf in statement.leaves] == ["rows", "sum"]
+    tables = {
+        "q1": pa.table({"c": ["a", None], VALUE: [5, 7], LOW: [4, 6], HIGH: [6, 8]}),
+        "q2": pa.table({"c": [None, "b"], VALUE: [1, 2], LOW: [-1, 0], HIGH: [3, 4]}),
+    }
+    found = [tuple(row.values()) for row in compute_outer(statement.outer, tables).table.to_pylist()]
+    assert found == [("a", 5, None, 4, None), ("b", None, 2, None, 4), (None, 7, 1, 6, 3)]
+
+
+def test_limit_is_k_of_a_single_aggregate_only():
+    """The largest items by one aggregate are not those by another."""
+    top = "SELECT c, COUNT(*) AS n{} FROM t GROUP BY c ORDER BY n DESC LIMIT 3"
+    assert [leaf.select.k for leaf in split_statement(top.format("")).leaves] == [3]
+    assert [leaf.select.k for leaf in split_statement(top.format(", SUM(m)")).leaves] == [None, None]
+    sums = "SELECT c, SUM(m){} FROM t GROUP BY c ORDER BY COUNT(DISTINCT u) DESC LIMIT 3"
+    assert [leaf.select.k for leaf in split_statement(sums.format("")).leaves] == [3]
+    assert [leaf.select.k for leaf in split_statement(sums.format(", AVG(m)")).leaves] == [None] * 3
+
+
+DOUBLING = "WITH c0 AS (SELECT 1 x), {} SELECT * FROM c{}"
+
+
+def doubled(times, columns):
+    """Return a statement that has twice as many columns or SELECTs with each name of WITH."""
+    named = [f"c{n} AS (SELECT {columns} FROM c{n - 1} a, c{n - 1} b)" for n in range(1, times)]
+    return DOUBLING.format(", ".join(named), times - 1)
+
+
+@pytest.mark.parametrize("columns", ["*", "a.*, b.*", "COLUMNS(*)"])
+def test_columns_are_limited_before_a_statement_is_bound(columns):
+    """Those that * stands for count, through names of WITH, subqueries, joins and set operations."""
+    split_statement(doubled(6, columns))
+    with pytest.raises(SQLError, match="200 columns at most"):
+        split_statement(doubled(300, columns))
+
+
+def test_selects_are_limited_before_a_statement_is_bound():
+    """A name of WITH counts wherever it is used."""
+    split_statement(doubled(9, "a.x"))
+    with pytest.raises(SQLError, match="at most 1,000 SELECTs"):
+        split_statement(doubled(60, "a.x"))
+    with pytest.raises(SQLError, match="200 columns at most"):
+        split_statement("SELECT " + ", ".join(["1"] * 201))
+    with pytest.raises(SQLError, match="200 columns at most"):
+        split_statement("SELECT a, COUNT(*) FROM t GROUP BY " + ", ".join(f"a{n}" for n in range(201)))
+    nested = "SELECT 1 AS x"
+    for _ in range(25):
+        nested = f"SELECT * FROM ({nested}) UNION BY NAME SELECT 2 AS x"
+    split_statement(nested)
+
+
+@pytest.mark.parametrize("sets", ["CUBE (a, b)", "ROLLUP(a)", "GROUPING  SETS ((a), ())", "grouping sets(a), Cube(b)"])
+def test_sets_of_groups_do_not_reach_the_parser(sets, monkeypatch):
+    """It writes each of them out: fifteen columns are 32,767 sets, in every SELECT of a statement."""
+    monkeypatch.setattr("discreet.query.parse_tree._connection", None)
+    with pytest.raises(SQLError, match="GROUPING SETS are not allowed"):
+        split_statement(f"SELECT 1 FROM (SELECT 1) GROUP BY {sets}")

@@ -1,0 +1,106 @@
+"""Pictures of releases: their formats, their labels, and what cannot be drawn."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pyarrow as pa
+import pytest
+from matplotlib.figure import Figure
+
+from discreet.errors import InputError
+from discreet.release.plot import svg_bars
+from tests.release.builders import release_of
+
+
+@pytest.mark.parametrize(
+    ("end", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF"), ("PNG", b"\x89PNG")]
+)
+def test_pictures_have_the_format_of_their_extension(tmp_path, end, magic):
+    """One of three formats is written completely, and the figure is returned."""
+    figure = release_of(["a", "b", "c"]).plot(tmp_path / f"p.{end}")
+    assert (tmp_path / f"p.{end}").read_bytes().startswith(magic)
+    assert [path.name for path in tmp_path.iterdir()] == [f"p.{end}"]
+    assert len(figure.axes[0].patches) == 3
+
+
+def test_a_picture_shows_counts_and_intervals_of_the_first_items():
+    """The largest is on top; the title has the number of items, the mechanism and the price."""
+    figure = release_of([f"item {n}" for n in range(50)], k=50).plot(most=10)
+    (axes,) = figure.axes
+    ticks = {
+        round(place): label.get_text() for place, label in zip(axes.get_yticks(), axes.get_yticklabels(), strict=True)
+    }
+    bars = {round(bar.get_y() + bar.get_height() / 2): bar.get_width() for bar in axes.patches}
+    assert ticks == {9 - n: f"item {n}" for n in range(10)}
+    assert bars == {9 - n: 1000 - n for n in range(10)}
+    (ranges,) = axes.collections
+    assert {round(path[0][1]): (path[0][0], path[1][0]) for path in ranges.get_segments()} == {
+        9 - n: (995 - n, 1005 - n) for n in range(10)
+    }
+    assert "10 of 50 items by unknown-gumbel, ε = 1, δ = 1e-08" in axes.get_title(loc="left")
+    assert axes.get_xlabel() == "users"
+
+
+@pytest.mark.parametrize("label", ["$x^2$", "$", "a$b$c", "\\$x$", "$\\frac{1}{", "{}", "%s", "<&>", "#", "_a_"])
+def test_labels_in_pictures_are_no_formulas(tmp_path, label):
+    """A dollar sign in a label is not interpreted by Matplotlib."""
+    release_of([label, "b"]).plot(tmp_path / "p.svg")
+    text = (tmp_path / "p.svg").read_text("utf-8")
+    escaped = label.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    assert f"<!-- {escaped} -->" in text or f"<!-- {label} -->" in text or escaped in text
+
+
+@pytest.mark.parametrize("label", ["a\nb", "a\tb", "\x1b[2J", "\x00", "\u202ea"], ids=ascii)
+def test_pictures_show_no_control_characters(tmp_path, label):
+    """Fonts have no glyphs for control characters, and some make an SVG invalid XML."""
+    figure = release_of([label, "b"]).plot(tmp_path / "p.svg")
+    figure.savefig(tmp_path / "p.png")
+    assert all(tick.get_text().isprintable() for tick in figure.axes[0].get_yticklabels())
+    ElementTree.parse(tmp_path / "p.svg")  # noqa: S314 - we have just written it
+
+
+def test_an_empty_release_is_an_empty_picture(tmp_path):
+    """The picture has a title and no bars."""
+    figure = release_of(pa.table({"item": pa.array([], pa.string())})).plot(tmp_path / "p.png")
+    assert len(figure.axes[0].patches) == 0
+    assert "0 items" in figure.axes[0].get_title(loc="left")
+
+
+def test_a_picture_that_is_too_long_has_its_own_error(tmp_path, monkeypatch):
+    """Matplotlib refuses more than 2^16 pixels, some 1,900 items, with the error type of unknown extensions."""
+
+    def too_long(*_, **__):
+        raise ValueError("Image size of 960x100944 pixels is too large. It must be less than 2^16 in each direction.")
+
+    monkeypatch.setattr(Figure, "savefig", too_long)
+    with pytest.raises(ValueError, match=r"large|most|many") as error:
+        release_of(["a", "b"]).plot(tmp_path / "p.png")
+    assert ".svg" not in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["p.xyz", "p", "p.csv", ".png"])
+def test_other_extensions_are_refused(tmp_path, name):
+    """Nothing is written, and an existing file stays."""
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(InputError, match=r"\.png, \.svg or \.pdf"):
+        release_of(["a"]).plot(tmp_path / name)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, "mine")]
+
+
+def test_labels_without_counts_cannot_be_drawn(tmp_path):
+    """Nothing is written, because there is nothing to draw."""
+    with pytest.raises(InputError, match="without counts"):
+        release_of(["a"], counts=False).plot(tmp_path / "p.png")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_notebook_shows_a_bar_with_its_interval_for_each_count():
+    """All bars have one scale that includes 0; labels without counts have no bars."""
+    release = release_of(["a", "b", "c"])
+    assert release._repr_html_().count("<svg") == 3
+    (first, *_, last) = svg_bars([10.0, -2.0], [5.0, -5.0], [15.0, 1.0])
+    assert 'd="M45.0 2H135.0V12H45.0Z"' in first
+    assert 'd="M90.0 4V10M90.0 7H180.0M180.0 4V10"' in first
+    assert 'd="M0.0 4V10M0.0 7H54.0M54.0 4V10"' in last

@@ -1,0 +1,111 @@
+"""The officers' pages over plain HTTP."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from discreet.errors import EngineError
+from tests.service.deployment import KNOWN
+from tests.service.pages.conftest import Browser
+
+ANN = "/officer/accounts/ann@sales"
+
+
+@pytest.mark.parametrize(
+    "path", ["/officer", ANN, "/officer/catalog", "/officer/ledger", "/officer/simulator", "/officer/keys"]
+)
+def test_pages_need_the_role_of_their_operation(service, path):
+    """Pages show nothing that the API would refuse."""
+    ann = Browser(service)
+    ann.log_in(service.keys["ann"])
+    assert ann.get(path).status_code == 403
+
+
+def test_an_officer_previews_and_applies_a_lower_limit(service, officer):
+    """The preview shows what the limit would have refused and changes nothing; the applied limit is effective."""
+    assert service.ask(KNOWN, mechanism="laplace", epsilon=1).status_code == 200
+    limit = service.balance().account.limit
+    officer.get(ANN)
+    shown = officer.post(ANN, act="preview", epsilon="0.5", delta="1e-6")
+    assert "<strong>1 of 1</strong> queries" in shown.text
+    assert service.balance().account.limit == limit
+    assert officer.post(ANN, act="apply", epsilon="0.5", delta="1e-6", reason="a cut").status_code == 303
+    assert service.balance().account.limit.rho < limit.rho
+    assert service.ask(KNOWN, mechanism="laplace", epsilon=1.5).status_code == 403
+    assert "a cut" in officer.get("/officer/ledger").text
+
+
+def test_a_suspension_is_shown_and_lifted(service, officer):
+    """The account can query again, and the ledger has the reason."""
+
+    def fail(*_):
+        raise EngineError("the engine is down")
+
+    service.engines.head = fail
+    for epsilon in range(1, 6):
+        service.ask(epsilon=epsilon / 10)
+    assert "suspended" in officer.get("/officer").text
+    officer.get(ANN)
+    assert officer.post(ANN, act="lift").status_code == 400
+    assert officer.post(ANN, act="lift", reason="the engine was down").status_code == 303
+    assert "suspended" not in officer.get("/officer").text
+    assert "the engine was down" in officer.get("/officer/ledger").text
+
+
+def test_an_observed_account_shows_what_it_would_have_refused(service, officer):
+    """An officer sees the effect of enforcement before it is set."""
+    service.act("PATCH", "/v1/admin/accounts/ann@sales", mode="observe", limit={"epsilon": 0.5, "delta": "1e-6"})
+    assert service.ask(KNOWN, mechanism="laplace", epsilon=1).status_code == 200
+    assert "<strong>1 of 1</strong> queries" in officer.get(ANN).text
+
+
+def test_an_officer_creates_an_account_grants_and_revokes(service, officer):
+    """Each form performs the operation of the API, and needs a reason."""
+    officer.get("/officer")
+    new = {"account": "eve@sales", "parent": "sales", "epsilon": "2", "delta": "1e-7", "days": "30"}
+    assert "reason" in officer.post("/officer", **new).text
+    assert officer.post("/officer", **new, reason="new").headers["location"] == "/officer/accounts/eve@sales"
+    page = "/officer/accounts/eve@sales"
+    officer.get(page)
+    assert officer.post(page, act="grant", dataset="secret", columns="article", reason="r", key="g1").status_code == 303
+    assert "secret" in officer.get(page).text
+    assert officer.post(page, act="revoke", dataset="secret", reason="r", key="g2").status_code == 303
+    assert service.store.record("grant", "eve@sales\tsecret") is None
+    assert "no column" in officer.post(page, act="grant", dataset="reads", columns="x", reason="r", key="g3").text
+
+
+def test_the_ledger_is_verified_and_exported(service, officer):
+    """The export has every line of every chain, with the hashed text."""
+    officer.get("/officer/ledger")
+    assert "<strong>Sound.</strong>" in officer.post("/officer/ledger").text
+    lines = officer.get("/officer/ledger.jsonl").text.splitlines()
+    assert len(lines) == sum(head.seq for head in service.store.heads())
+
+
+def test_an_administrator_creates_a_key_that_is_shown_once_and_revokes_it(service):
+    """The new key can log in until it is revoked."""
+    admin = Browser(service)
+    admin.log_in(service.keys["admin"])
+    admin.get("/officer/keys")
+    made = admin.post("/officer/keys", role="analyst", account="ann@sales", reason="new")
+    key = re.search(r"dsc_[0-9a-f]{16}_[0-9a-f]{64}", made.text)[0]
+    assert key not in admin.get("/officer/keys").text
+    ann = Browser(service)
+    assert ann.log_in(key).status_code == 303
+    assert admin.post("/officer/keys", act="revoke", name=key[4:20], reason="gone", key="r").status_code == 303
+    assert ann.get("/ask").status_code == 303
+
+
+def test_spending_counts_analysts_and_not_the_accounts_above_them(service, officer):
+    """The page and the API have the same numbers."""
+    assert service.ask(KNOWN, mechanism="laplace", epsilon=1).status_code == 200
+    found = service.send("GET", "/v1/admin/spending?days=7", "officer").json()
+    assert len(found["days"]) == 7
+    assert {each["account"] for each in found["accounts"]} == {"ann@sales", "sales"}
+    assert found["analysts"] == 1
+    assert all(each["rho"][-1] > 0 and not any(each["rho"][:-1]) for each in found["accounts"])
+    shown = officer.get("/officer").text
+    assert "Of 1 analyst that" in shown
+    assert shown.count("<polyline") == len(found["reached"]) == 4
