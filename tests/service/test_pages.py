@@ -258,6 +258,10 @@ def test_an_answer_is_shown_with_its_price_and_its_files(ann):
     assert ann.get(f"{path}.exe").status_code == 404
     assert "article 3" in ann.get(f"{path}.csv").text
     assert "Users by article, top 5" in ann.get("/answers").text
+    assert "From this answer alone, an attacker" in shown
+    assert "From all answers" not in shown
+    assert '<a href="/budget">' in re.search(r"From this answer alone.*?</ul>", shown, re.DOTALL)[0]
+    assert "From all answers together, an attacker" in ann.get("/budget").text
     again = ann.get("/ask", params={"sql": TOP, "epsilon": "0.5"}).text
     assert "Free" in again
 
@@ -270,7 +274,18 @@ def test_the_plan_is_described_in_plain_words_and_then_for_experts():
         assert "counted" in words
         assert chosen not in words
         assert text.mechanism_of(release) == f"Answered by auto, which chose {chosen}: because."
+        assert "noise" not in words, "whether the noise is little depends on the counts"
     assert text.chosen_for_you(release | {"chosen": None}) is None
+
+
+def test_the_choice_of_a_plan_is_no_warning(ann):
+    """The answer says which plan auto chose in the style of a hint; notes are warnings."""
+    ann.get("/ask")
+    path = ann.post("/ask", sql="SELECT article, COUNT(DISTINCT reader) FROM reads GROUP BY article", epsilon="2")
+    shown = ann.get(path.headers["location"]).text
+    assert "which chose" in shown
+    assert re.search(r'<p class="hint">[^<]*counted[^<]*<small>Answered by auto, which chose', shown)
+    assert 'class="note"' not in shown
 
 
 def test_a_whole_statement_is_priced_answered_and_free_the_second_time(service, ann):

@@ -269,7 +269,9 @@ class AnalystPages:
             mechanism=text.mechanism_of(release),
             fewer=text.why_fewer_items(release),
             free=visit.text("free") == "1",
-            guarantee=text.guarantee_in_words(release["privacy"]["epsilon"], release["privacy"]["delta"]),
+            guarantee=text.guarantee_in_words(
+                release["privacy"]["epsilon"], release["privacy"]["delta"], "this answer alone"
+            ),
             snippets=text.snippets(sql, price, url, "query"),
             again=f"/ask?{urlencode({'sql': sql, 'epsilon': price['epsilon']})}",
         )

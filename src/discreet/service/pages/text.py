@@ -67,7 +67,7 @@ def why_fewer_items(release: Mapping[str, Any]) -> str | None:
 
 
 _CHOSEN = {
-    UnknownGumbel.name: "The {k:,} largest counts stand out clearly, so they were counted with little noise.",
+    UnknownGumbel.name: "The {k:,} largest counts stand out clearly, so only these were counted.",
     SelectVerify.name: "There are few people for so many items, so only the largest were counted, and precisely.",
     TwoRound.name: "There are many people, so all items were counted roughly, and then the larger ones precisely.",
 }
@@ -115,11 +115,15 @@ def period_in_words(period: Period) -> str:
     return "for ever" if period.kind == "forever" else f"in each {period.unit} ({period.zone})"
 
 
-def guarantee_in_words(epsilon: float, delta: float) -> str:
-    """Return the meaning of (epsilon, delta) for one person, in a sentence."""
+def guarantee_in_words(epsilon: float, delta: float, answers: str = "all answers together") -> str:
+    """Return the meaning of (epsilon, delta) for one person, in a sentence.
+
+    Args:
+        answers: the answers that epsilon and delta are of.
+    """
     sure = 1 / (1 + math.exp(-min(epsilon, 700.0)))
     return (
-        f"From all answers together, an attacker who is 50 % sure that a person is in the data can become at most "
+        f"From {answers}, an attacker who is 50 % sure that a person is in the data can become at most "
         f"{percent(sure)} sure, except with probability {number(delta)}."
     )
 
