@@ -266,6 +266,24 @@ def test_an_answer_is_shown_with_its_price_and_its_files(ann):
     assert "Free" in again
 
 
+def test_an_observed_account_over_its_limit_is_told_one_thing(service, ann):
+    """Nothing is refused, so no page says how many queries fit, or which share of nothing a query takes."""
+    change = {"mode": "observe", "limit": {"epsilon": 0.1, "delta": "1e-7"}}
+    service.act("PATCH", "/v1/admin/accounts/ann@sales", **change)
+    assert service.ask(epsilon=1).status_code == 200
+    budget = ann.get("/budget").text
+    assert "Limit used up" in budget
+    assert "Enough for about" not in budget
+    before = ann.get("/ask", params={"sql": TOP, "epsilon": "0.5"}).text
+    assert "Over the limit" in before
+    assert "This account refuses nothing; the accounts above it have enough for" in before
+    assert "of what is left" not in before
+    assert "Enough for about" not in before
+    officer = Browser(service)
+    officer.log_in(service.keys["officer"])
+    assert "Limit used up" in officer.get("/officer/accounts/ann@sales").text
+
+
 def test_the_plan_is_described_in_plain_words_and_then_for_experts():
     """An answer can be read without the name of a mechanism."""
     for chosen in ("unknown-gumbel", "head", "two-round"):

@@ -56,6 +56,28 @@ def test_an_officer_previews_and_applies_a_lower_limit(service, officer):
     assert "a cut" in officer.get("/officer/ledger").text
 
 
+def test_an_officer_cuts_epsilon_alone(service, officer):
+    """An empty delta stays as it is, in the preview and in what is applied, to the last digit."""
+    before = service.balance().account
+    officer.get(ANN)
+    assert "Nothing has been changed" in officer.post(ANN, act="preview", epsilon="0.5").text
+    assert officer.post(ANN, act="apply", epsilon="0.5", reason="a cut").status_code == 303
+    after = service.balance().account
+    assert after.limit.rho < before.limit.rho
+    assert after.delta == before.delta
+    assert "needs epsilon" in officer.post(ANN, act="preview", delta="1e-7").text.lower()
+
+
+def test_a_change_of_an_observed_account_is_not_followed_by_its_denial(officer):
+    """Only a preview that was asked for says that nothing has been changed."""
+    officer.get(ANN)
+    answer = officer.post(ANN, act="apply", mode="observe", reason="a trial")
+    shown = officer.get(answer.headers["location"]).text
+    assert "Done, and written to the" in shown
+    assert "This account is observed" in shown
+    assert "Nothing has been changed" not in shown
+
+
 def test_the_simulator_agrees_with_the_functions_that_choose_parameters(officer):
     """Its attacks are those of `discreet.accounting.advice`, and its budget ends where k* or l* does."""
     tried = Parameters(Fraction("0.15"), Fraction("1e-10"), 1_000, 3_000, 100, 10, 30, 10_000)

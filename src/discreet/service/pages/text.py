@@ -145,6 +145,11 @@ def used_share(cost: Spend, of: Spend) -> float:
     return max(_share(cost.rho, of.rho), _share(cost.delta, of.delta))
 
 
+def used_up(budget: BudgetReport) -> bool:
+    """Return True if nothing is left of rho, or nothing of a delta that is above 0."""
+    return not budget.left.rho or bool(budget.limit.delta and not budget.left.delta)
+
+
 def budget_bar(budget: BudgetReport, cost: Spend | None = None) -> list[tuple[str, float, float]]:
     """Return the segments of the budget bar: name, start and width, in percent of the limit.
 
@@ -213,5 +218,6 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "select_of": from_dict,
     "title_of": title_of,
     "condition": condition,
+    "used_up": used_up,
 }
 """Filters of the templates."""
