@@ -83,6 +83,13 @@ def test_a_login_leads_to_no_other_site(service, path):
     assert Browser(service).log_in(service.keys["ann"], path).headers["location"] == "/"
 
 
+def test_a_hint_ends_with_one_mark(ann):
+    """Details without an end get a full stop, and questions keep their mark."""
+    sql = TOP.replace("article", "artcle")
+    shown = html.unescape(ann.get("/ask", params={"sql": sql}).text)
+    assert "did you mean 'article'?</p>" in shown
+
+
 def test_a_wrong_key_is_refused_beside_its_field(service):
     """Every problem is shown beside its cause."""
     answer = Browser(service).log_in("dsc_0000000000000000_" + "0" * 64)
@@ -313,7 +320,7 @@ def test_a_whole_statement_is_priced_answered_and_free_the_second_time(service, 
         f"SELECT upper(country) AS name, n, n * 100.0 / SUM(n) OVER () AS percent FROM ({inner}) -- <b>\nORDER BY name"
     )
     before = ann.get("/ask", params={"sql": sql, "epsilon": "0.5"}).text
-    assert "1 query is asked" in before
+    assert "It asks 1 query of the data; what is computed around it is free." in before
     assert "of what is left, at most" in before
     assert service.balance().used.rho == 0
     link = ann.post("/ask", sql=sql, epsilon="0.5").headers["location"]

@@ -205,6 +205,11 @@ def when(text: str | None) -> str:
     return "never" if text is None else f"{datetime.fromisoformat(text):%-d %b %Y, %H:%M} UTC"
 
 
+def ended(text: str) -> str:
+    """Return a message with a full stop, unless it has a mark at its end."""
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
 def label(values: Sequence[Any]) -> str:
     """Join the values of an item to its label."""
     return " · ".join("(missing)" if value is None else str(value) for value in values)
@@ -219,5 +224,6 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "title_of": title_of,
     "condition": condition,
     "used_up": used_up,
+    "ended": ended,
 }
 """Filters of the templates."""
