@@ -7,6 +7,7 @@ import shlex
 import warnings
 from pathlib import Path
 
+import click
 import pytest
 
 import discreet
@@ -23,6 +24,25 @@ def headings(page: str) -> set[str]:
     """Return the headings of a page in lower case, without code marks."""
     lines = (DOCS / page).read_text().splitlines()
     return {line.lstrip("#").strip().replace("`", "").lower() for line in lines if line.startswith("#")}
+
+
+def test_the_help_and_the_page_list_all_commands_in_one_order():
+    """What a newcomer needs comes first."""
+    listed = re.findall(r"^\| \[`(\w+)`\]\(#discreet-", (DOCS / "cli.md").read_text(), re.MULTILINE)
+    assert listed[0] == "top"
+    assert listed == command.list_commands(click.Context(command))
+
+
+@pytest.mark.parametrize(
+    "name", ["", *(name for name, part in command.commands.items() if isinstance(part, click.Group))]
+)
+def test_the_help_cuts_no_line(name, capsys):
+    """A terminal of 80 columns shows whole sentences about all commands."""
+    with pytest.raises(SystemExit):
+        main([*filter(None, [name]), "--help"])
+    commands = capsys.readouterr().out.partition("Commands:")[2]
+    assert commands
+    assert "..." not in commands
 
 
 @pytest.mark.parametrize("name", sorted(command.commands))

@@ -86,7 +86,7 @@ def test_a_query_is_built_typed_completed_and_priced_while_it_changes(visit):
 def test_a_whole_statement_is_answered_with_a_table_of_its_own(visit):
     """The table of a statement has links to the answers that it is computed from."""
     ann = visit("analyst", f"/ask?{urlencode({'sql': STATEMENT, 'epsilon': '0.2'})}")
-    ann.page.wait_for_selector("text=1 query is asked")
+    ann.page.wait_for_selector("text=It asks 1 query")
     ann.page.click("#go")
     ann.page.wait_for_selector("text=What it was computed from")
     assert ann.page.locator("#answer tbody tr").count() == 5

@@ -25,7 +25,14 @@ from discreet.errors import BudgetExceeded, DiscreetError, InputError
 INPUT, ENGINE, INTERRUPTED = 2, 3, 130
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class _InOrder(click.Group):
+    """Lists commands in the order in which they were added."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as in click
+        return list(self.commands)
+
+
+@click.group(cls=_InOrder, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="discreet")
 def discreet() -> None:
     """Differentially private top-k and counts over items that need not be listed in advance.
@@ -43,10 +50,10 @@ for _command in (
     advise,
     init,
     serve,
-    admin,
     query,
     rehearse,
     budget,
+    admin,
     key,
     ledger,
 ):

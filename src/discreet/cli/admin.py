@@ -72,7 +72,7 @@ def limit(account: str, epsilon: float, delta: str, **options: Any) -> None:
 @click.option("--days", type=int, default=30, show_default=True, help="Days to look back.")
 @_connected
 def preview(account: str, epsilon: float, delta: str, days: int, **options: Any) -> None:
-    """Try a limit of ACCOUNT on its queries of the last days; nothing is changed."""
+    """Try a limit of ACCOUNT on its latest queries; change nothing."""
     limit = {"epsilon": epsilon, "delta": delta}
     _send(options, "POST", f"accounts/{_segment(account)}/preview?days={days}", {"limit": limit})
 
@@ -81,7 +81,7 @@ def preview(account: str, epsilon: float, delta: str, days: int, **options: Any)
 @click.option("--days", type=int, default=30, show_default=True, help="Days to look back.")
 @_connected
 def spending(days: int, **options: Any) -> None:
-    """Show the spending of all accounts on each day, and how soon analysts use up their limits."""
+    """Show what accounts spend, and how soon analysts use up limits."""
     _send(options, "GET", f"spending?days={days}")
 
 

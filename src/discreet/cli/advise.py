@@ -50,7 +50,7 @@ _QUESTIONS = {
 @click.option("--plot", metavar="FILE", help="Draw epsilon against the information budget: .png, .svg or .pdf.")
 @click.option("--force", is_flag=True, help="Overwrite the picture.")
 def advise(form: str, plot: str | None, *, force: bool, **given: Any) -> None:
-    """Choose parameters for a budget service that withstand typical attacks.
+    """Choose parameters that withstand typical attacks.
 
     Prompts for the period, queries a day, results a query and tolerance if they are missing. Follows section 8.3 of
     LinkedIn's Audience Engagements API: averaging, differencing, and items of a single user.
@@ -132,7 +132,7 @@ def convert(
     delta_per: str | None,
     form: str,
 ) -> None:
-    """Convert between (epsilon, delta), rho and the units of LinkedIn's API.
+    """Convert between (epsilon, delta), rho and LinkedIn's units.
 
     Give two of --rho, --epsilon and --delta to get the third (with --epsilon-per, the units of information too). Or
     give a budget in units: --information, --epsilon-per and --delta, optionally --calls and --delta-per.

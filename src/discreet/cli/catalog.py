@@ -10,7 +10,7 @@ import click
 
 @click.group()
 def catalog() -> None:
-    """Check and write catalogs, in which the data owner declares the permitted queries."""
+    """Draft and check catalogs of the permitted queries."""
 
 
 @catalog.command()

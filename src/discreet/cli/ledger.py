@@ -45,7 +45,7 @@ _store_options = options_of(
 
 @click.group()
 def ledger() -> None:
-    """Verify, show and export the ledger: every change of every budget."""
+    """Verify, show and export the ledger of all budgets."""
 
 
 @ledger.command()
@@ -54,7 +54,7 @@ def ledger() -> None:
     "--archive", "archives", multiple=True, metavar="FILE", help="A file of lines that prune removed; give all of them."
 )
 def verify(archives: Sequence[str], **where: str | None) -> None:
-    """Verify all lines and balances, and compare the end with the checkpoint.
+    """Verify all lines, balances and the checkpoint of the end.
 
     Reads the whole ledger, computes every balance from it, and compares its end with the signed checkpoint. Exit code 3
     if something was changed, or if the checkpoint is missing, so that a rollback cannot be excluded. Lines that prune

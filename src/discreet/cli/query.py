@@ -97,7 +97,7 @@ def query(sql: str, *, estimate: bool, **options: Any) -> None:
 @file_options
 @_delivery_options
 def rehearse(dataset: str | None, sql: str | None, rows: int | None, **options: Any) -> None:
-    """Compute a statement from made-up rows, or show such rows, before any budget is spent.
+    """Compute a statement from made-up rows, or show such rows.
 
     The rows are generated from the columns, types and listed labels of the catalog alone. No data is read and nothing
     is charged. The result of a statement has a column made_up. The other options are those of discreet query.

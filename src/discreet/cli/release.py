@@ -52,7 +52,9 @@ def top(**options: Any) -> None:
 @catalog_options
 @relative_error_option("0.1")
 def release(**options: Any) -> None:
-    """Release as many accurate counts as the guarantee allows, the largest first.
+    """Release as many accurate counts as the guarantee allows.
+
+    The largest come first.
 
     SOURCE is a path or glob of Parquet or CSV files, a DuckDB file, the URL of an engine such as
     postgresql://reader@host/database, or a dataset of --catalog.
@@ -148,9 +150,10 @@ def _noise_key(options: dict[str, Any], table: Table) -> NoiseKey | None:
 @relative_error_option("0.1")
 @click.pass_context
 def plan(context: click.Context, /, **options: Any) -> None:
-    """Show the plan of `top` (with -k) or `release` (without) for the same arguments.
+    """Show the plan of `top` (with -k) or `release` (without).
 
-    Shows the mechanism, the worst-case cost, the expected standard error and the smallest count that can appear.
+    Takes the same arguments. Shows the mechanism, the worst-case cost, the expected standard error and the smallest
+    count that can appear.
     SOURCE is not opened, so its columns are not checked. With --catalog, no row of the dataset is read.
     """
     if options["form"] not in {None, "table", "json"}:

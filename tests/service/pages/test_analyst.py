@@ -9,6 +9,7 @@ import pytest
 
 from discreet.query.json import from_dict
 from discreet.query.sql import parse_select, to_sql
+from discreet.service.pages import text
 from tests.service.pages.conftest import Browser
 from tests.service.pages.test_site import TOP
 
@@ -25,6 +26,10 @@ def test_an_answer_is_shown_with_its_price_and_its_files(ann):
     assert ann.get(f"{path}.exe").status_code == 404
     assert "article 3" in ann.get(f"{path}.csv").text
     assert "Users by article, top 5" in ann.get("/answers").text
+    assert "From this answer alone, an attacker" in shown
+    assert "From all answers" not in shown
+    assert '<a href="/budget">' in re.search(r"From this answer alone.*?</ul>", shown, re.DOTALL)[0]
+    assert "From all answers together, an attacker" in ann.get("/budget").text
     again = ann.get("/ask", params={"sql": TOP, "epsilon": "0.5"}).text
     assert "Free" in again
 
@@ -36,7 +41,7 @@ def test_a_whole_statement_is_priced_answered_and_free_the_second_time(service, 
         f"SELECT upper(country) AS name, n, n * 100.0 / SUM(n) OVER () AS percent FROM ({inner}) -- <b>\nORDER BY name"
     )
     before = ann.get("/ask", params={"sql": sql, "epsilon": "0.5"}).text
-    assert "1 query is asked" in before
+    assert "It asks 1 query of the data; what is computed around it is free." in before
     assert "of what is left, at most" in before
     assert service.balance().used.rho == 0
     link = ann.post("/ask", sql=sql, epsilon="0.5").headers["location"]
@@ -138,3 +143,45 @@ def test_a_query_written_as_sql_is_read_as_the_same_query(sql):
     query = parse_select(sql)
     assert parse_select(to_sql(query)) == query
     assert from_dict(query.to_dict()) == query
+
+
+def test_an_observed_account_over_its_limit_is_told_one_thing(service, ann):
+    """Nothing is refused, so no page says how many queries fit, or which share of nothing a query takes."""
+    change = {"mode": "observe", "limit": {"epsilon": 0.1, "delta": "1e-7"}}
+    service.act("PATCH", "/v1/admin/accounts/ann@sales", **change)
+    assert service.ask(epsilon=1).status_code == 200
+    budget = ann.get("/budget").text
+    assert "Limit used up" in budget
+    assert "Enough for about" not in budget
+    before = ann.get("/ask", params={"sql": TOP, "epsilon": "0.5"}).text
+    assert "Over the limit" in before
+    assert "This account refuses nothing; the accounts above it have enough for" in before
+    assert "of what is left" not in before
+    assert "Enough for about" not in before
+    officer = Browser(service)
+    officer.log_in(service.keys["officer"])
+    assert "Limit used up" in officer.get("/officer/accounts/ann@sales").text
+
+
+def test_a_bound_that_only_some_data_reach_is_not_shown_as_likely(service, ann):
+    """The least error and threshold of auto are those of its best branch."""
+    sql = "SELECT article, COUNT(DISTINCT reader) FROM reads GROUP BY article"
+    expected = service.estimate(sql, epsilon=1).json()["expected"]
+    assert expected["min_std_error"] is not None
+    assert expected["max_std_error"] is None
+    shown = ann.get("/ask", params={"sql": sql, "epsilon": "1"}).text
+    near = text.number(1.96 * expected["min_std_error"])
+    assert f"for 95 % of the counts it can be as small as ± {near} users, and it is usually larger." in shown
+    assert f"more than about {expected['smallest_count']:,} users can be shown; often more are needed." in shown
+    assert "at best" not in shown
+    assert "probably" not in shown
+
+
+def test_the_choice_of_a_plan_is_no_warning(ann):
+    """The answer says which plan auto chose in the style of a hint; notes are warnings."""
+    ann.get("/ask")
+    path = ann.post("/ask", sql="SELECT article, COUNT(DISTINCT reader) FROM reads GROUP BY article", epsilon="2")
+    shown = ann.get(path.headers["location"]).text
+    assert "which chose" in shown
+    assert re.search(r'<p class="hint">[^<]*counted[^<]*<small>Answered by auto, which chose', shown)
+    assert 'class="note"' not in shown

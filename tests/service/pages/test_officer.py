@@ -109,3 +109,25 @@ def test_spending_counts_analysts_and_not_the_accounts_above_them(service, offic
     shown = officer.get("/officer").text
     assert "Of 1 analyst that" in shown
     assert shown.count("<polyline") == len(found["reached"]) == 4
+
+
+def test_an_officer_cuts_epsilon_alone(service, officer):
+    """An empty delta stays as it is, in the preview and in what is applied, to the last digit."""
+    before = service.balance().account
+    officer.get(ANN)
+    assert "Nothing has been changed" in officer.post(ANN, act="preview", epsilon="0.5").text
+    assert officer.post(ANN, act="apply", epsilon="0.5", reason="a cut").status_code == 303
+    after = service.balance().account
+    assert after.limit.rho < before.limit.rho
+    assert after.delta == before.delta
+    assert "needs epsilon" in officer.post(ANN, act="preview", delta="1e-7").text.lower()
+
+
+def test_a_change_of_an_observed_account_is_not_followed_by_its_denial(officer):
+    """Only a preview that was asked for says that nothing has been changed."""
+    officer.get(ANN)
+    answer = officer.post(ANN, act="apply", mode="observe", reason="a trial")
+    shown = officer.get(answer.headers["location"]).text
+    assert "Done, and written to the" in shown
+    assert "This account is observed" in shown
+    assert "Nothing has been changed" not in shown

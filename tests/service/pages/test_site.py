@@ -38,6 +38,13 @@ def test_a_login_leads_to_no_other_site(service, path):
     assert Browser(service).log_in(service.keys["ann"], path).headers["location"] == "/"
 
 
+def test_a_hint_ends_with_one_mark(ann):
+    """Details without an end get a full stop, and questions keep their mark."""
+    sql = TOP.replace("article", "artcle")
+    shown = html.unescape(ann.get("/ask", params={"sql": sql}).text)
+    assert "did you mean 'article'?</p>" in shown
+
+
 def test_a_wrong_key_is_refused_beside_its_field(service):
     """Every problem is shown beside its cause."""
     answer = Browser(service).log_in("dsc_0000000000000000_" + "0" * 64)

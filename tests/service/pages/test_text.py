@@ -13,4 +13,5 @@ def test_the_plan_is_described_in_plain_words_and_then_for_experts():
         assert "counted" in words
         assert chosen not in words
         assert text.mechanism_of(release) == f"Answered by auto, which chose {chosen}: because."
+        assert "noise" not in words, "whether the noise is little depends on the counts"
     assert text.chosen_for_you(release | {"chosen": None}) is None

@@ -127,7 +127,7 @@ class AnalystPages:
             sql = to_sql(query, where or None)
         price: dict[str, Any] | None = None
         try:
-            price = await self._estimate_cost(visit, sql)
+            price = await self._estimate_cost(visit, sql, budget)
         except DiscreetError as refused:
             error = error or refused
         problem = None if error is None else self._site.problem(visit, error)
@@ -151,7 +151,7 @@ class AnalystPages:
             key=self._runtime.random(16).hex(),
         )
 
-    async def _estimate_cost(self, visit: Visit, sql: str) -> dict[str, Any]:
+    async def _estimate_cost(self, visit: Visit, sql: str, budget: BudgetReport) -> dict[str, Any]:
         """Estimate the cost and the errors of a query, or of all queries of a statement, for the template."""
         body = _body_of(visit, sql)
         queries: list[tuple[str, Estimate | None]]
@@ -165,11 +165,14 @@ class AnalystPages:
             queries = [(query.sql, query.estimate) for query in whole.queries]
             cost, fits, left = whole.worst_cost, whole.fits, None
         accounts = next((estimate.accounts for _, estimate in queries if estimate), [])
+        modes = {budget.account: budget.mode} | {parent.account: parent.mode for parent in budget.parents}
+        shares = [text.used_share(cost, account.left) for account in accounts if modes[account.account] == "enforce"]
         return {
             "statement": not single_query,
             "free": all(estimate is None or estimate.paid for _, estimate in queries),
             "cost": cost,
-            "share": max((text.used_share(cost, account.left) for account in accounts), default=0.0),
+            "share": max(shares, default=0.0),
+            "over": text.used_share(cost, budget.left) == 1,
             "fits": fits,
             "left": left,
             "queries": [
@@ -269,7 +272,9 @@ class AnalystPages:
             mechanism=text.mechanism_of(release),
             fewer=text.why_fewer_items(release),
             free=visit.text("free") == "1",
-            guarantee=text.guarantee_in_words(release["privacy"]["epsilon"], release["privacy"]["delta"]),
+            guarantee=text.guarantee_in_words(
+                release["privacy"]["epsilon"], release["privacy"]["delta"], "this answer alone"
+            ),
             snippets=text.snippets(sql, price, url, "query"),
             again=f"/ask?{urlencode({'sql': sql, 'epsilon': price['epsilon']})}",
         )

@@ -173,7 +173,10 @@ class OfficerPages:
         """Return the changes in the form; empty fields change nothing."""
         changes: dict[str, Any] = {}
         if visit["epsilon"] is not None or visit.text("delta"):
-            changes["limit"] = _limit(visit)
+            if visit["epsilon"] is None:
+                raise Malformed("a new delta needs epsilon, too: together they are the limit")
+            delta = visit.text("delta") or str(self._manager.store.account(visit["account"]).delta)
+            changes["limit"] = {"epsilon": visit["epsilon"], "delta": delta}
         if visit["days"] is not None:
             changes["period"] = _period(visit)
         if visit.text("mode"):

@@ -67,7 +67,7 @@ def why_fewer_items(release: Mapping[str, Any]) -> str | None:
 
 
 _CHOSEN = {
-    UnknownGumbel.name: "The {k:,} largest counts stand out clearly, so they were counted with little noise.",
+    UnknownGumbel.name: "The {k:,} largest counts stand out clearly, so only these were counted.",
     SelectVerify.name: "There are few people for so many items, so only the largest were counted, and precisely.",
     TwoRound.name: "There are many people, so all items were counted roughly, and then the larger ones precisely.",
 }
@@ -115,11 +115,15 @@ def period_in_words(period: Period) -> str:
     return "for ever" if period.kind == "forever" else f"in each {period.unit} ({period.zone})"
 
 
-def guarantee_in_words(epsilon: float, delta: float) -> str:
-    """Return the meaning of (epsilon, delta) for one person, in a sentence."""
+def guarantee_in_words(epsilon: float, delta: float, answers: str = "all answers together") -> str:
+    """Return the meaning of (epsilon, delta) for one person, in a sentence.
+
+    Args:
+        answers: the answers that epsilon and delta are of.
+    """
     sure = 1 / (1 + math.exp(-min(epsilon, 700.0)))
     return (
-        f"From all answers together, an attacker who is 50 % sure that a person is in the data can become at most "
+        f"From {answers}, an attacker who is 50 % sure that a person is in the data can become at most "
         f"{percent(sure)} sure, except with probability {number(delta)}."
     )
 
@@ -139,6 +143,11 @@ def place_of(problem: Problem) -> str:
 def used_share(cost: Spend, of: Spend) -> float:
     """Return the fraction of *of* that a cost takes, the larger of rho and delta; at most 1, and 1 if *of* is 0."""
     return max(_share(cost.rho, of.rho), _share(cost.delta, of.delta))
+
+
+def used_up(budget: BudgetReport) -> bool:
+    """Return True if nothing is left of rho, or nothing of a delta that is above 0."""
+    return not budget.left.rho or bool(budget.limit.delta and not budget.left.delta)
 
 
 def budget_bar(budget: BudgetReport, cost: Spend | None = None) -> list[tuple[str, float, float]]:
@@ -196,6 +205,11 @@ def when(text: str | None) -> str:
     return "never" if text is None else f"{datetime.fromisoformat(text):%-d %b %Y, %H:%M} UTC"
 
 
+def ended(text: str) -> str:
+    """Return a message with a full stop, unless it has a mark at its end."""
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
 def label(values: Sequence[Any]) -> str:
     """Join the values of an item to its label."""
     return " · ".join("(missing)" if value is None else str(value) for value in values)
@@ -209,5 +223,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "select_of": from_dict,
     "title_of": title_of,
     "condition": condition,
+    "used_up": used_up,
+    "ended": ended,
 }
 """Filters of the templates."""
