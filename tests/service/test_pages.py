@@ -303,6 +303,20 @@ def test_the_plan_is_described_in_plain_words_and_then_for_experts():
     assert text.chosen_for_you(release | {"chosen": None}) is None
 
 
+def test_a_bound_that_only_some_data_reach_is_not_shown_as_likely(service, ann):
+    """The least error and threshold of auto are those of its best branch."""
+    sql = "SELECT article, COUNT(DISTINCT reader) FROM reads GROUP BY article"
+    expected = service.estimate(sql, epsilon=1).json()["expected"]
+    assert expected["min_std_error"] is not None
+    assert expected["max_std_error"] is None
+    shown = ann.get("/ask", params={"sql": sql, "epsilon": "1"}).text
+    near = text.number(1.96 * expected["min_std_error"])
+    assert f"for 95 % of the counts it can be as small as ± {near} users, and it is usually larger." in shown
+    assert f"more than about {expected['smallest_count']:,} users can be shown; often more are needed." in shown
+    assert "at best" not in shown
+    assert "probably" not in shown
+
+
 def test_the_choice_of_a_plan_is_no_warning(ann):
     """The answer says which plan auto chose in the style of a hint; notes are warnings."""
     ann.get("/ask")
