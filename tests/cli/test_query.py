@@ -12,7 +12,9 @@ import pyarrow.parquet
 import pytest
 
 import discreet
+from discreet.cli.query import estimate_as_text
 from discreet.wire.document import encode, question_of, write_table
+from discreet.wire.queries import Estimate
 from tests.client.scripted_server import ScriptedServer, problem, reply
 
 KEY = "dsc_0123456789abcdef_" + "5ec2e7" * 10 + "abcd"
@@ -332,3 +334,11 @@ def test_ctrl_c_reports_what_the_query_may_have_cost(run, monkeypatch):
     ran = run("query", "--url", "http://localhost:1", "--sql", SQL)
     assert (ran.code, ran.out) == (130, "")
     assert "if the service was reading data, the worst case is charged" in ran.err
+
+
+def test_a_least_error_is_not_shown_as_likely():
+    """Without a largest error the smallest is that of the best plan; counts are released all the same."""
+    expected = ESTIMATE["expected"] | {"min_std_error": 4.79, "max_std_error": None}
+    shown = estimate_as_text(Estimate.model_validate(ESTIMATE | {"expected": expected}))
+    assert "standard error  usually more than 4.79; it depends on the data\n" in shown
+    assert "smallest count  at least" in shown

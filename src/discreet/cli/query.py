@@ -209,11 +209,14 @@ def estimate_as_text(estimate: Estimate) -> str:
         "standard error": "no counts are released",
         "smallest count": "any: every listed item can appear",
     }
+    if expected.min_std_error is not None and expected.max_std_error is None:
+        lines["standard error"] = f"usually more than {expected.min_std_error:,.3g}; it depends on the data"
     if expected.min_std_error is not None and expected.max_std_error is not None:
         least, most = f"{expected.min_std_error:,.3g}", f"{expected.max_std_error:,.3g}"
         lines["standard error"] = least if least == most else f"{least} (small counts) to {most} (large counts)"
     if expected.smallest_count is not None:
-        lines["smallest count"] = f"about {expected.smallest_count:,}, more if many items are nearly as large"
+        least = "about" if expected.min_std_error is None or expected.max_std_error is not None else "at least"
+        lines["smallest count"] = f"{least} {expected.smallest_count:,}, more if many items are nearly as large"
     shown = [f"{name:<16}{text}" for name, text in lines.items()]
     if estimate.paid:
         return "\n".join([*shown, f"{'budget':<16}it was paid for before and is free"])

@@ -246,7 +246,9 @@ def plan_as_text(plan: Plan) -> str:
         if plan.query.k is not None and plan.request.limit > 0:  # without a head limit no head is read first
             counts = f"the {plan.request.limit + 1:,} largest counts"
             lines["reads"] = f"{counts}; if count {plan.query.k:,} does not stand out, also {sums}"
-        lines["standard error"] = f"{expected.min_std_error:,.3g} or more; it depends on how many items users have"
+        lines["standard error"] = (
+            f"usually more than {expected.min_std_error:,.3g}; it depends on how many items users have"
+        )
     if expected.min_std_error is not None and expected.max_std_error is not None:
         least, most = f"{expected.min_std_error:,.3g}", f"{expected.max_std_error:,.3g}"
         lines["standard error"] = least if least == most else f"{least} (small counts) to {most} (large counts)"

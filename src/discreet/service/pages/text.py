@@ -93,18 +93,24 @@ def expected_error(estimate: Estimate) -> list[str]:
     expected, found = estimate.expected, []
     kind = estimate.question["measure"]["kind"]
     of = "rows" if kind == "rows" else "users"
+    most = expected.max_std_error
+    open_ended = expected.min_std_error is not None and most is None  # bounds of the best plan, which few data get
     if expected.min_std_error is not None:
         near = number(1.96 * expected.min_std_error)
-        most = expected.max_std_error
-        if most is not None and most > 1.01 * expected.min_std_error:
+        if most is None:
+            found.append(
+                f"The error depends on how many items users have: for 95 % of the counts it can be as small as "
+                f"± {near} {of}, and it is usually larger."
+            )
+        elif most > 1.01 * expected.min_std_error:
             found.append(f"95 % of the counts are within ± {near} to ± {number(1.96 * most)} {of} of the truth.")
         else:
-            at_least = "" if most is not None else "at best "
-            found.append(f"95 % of the counts are {at_least}within ± {near} {of} of the truth.")
+            found.append(f"95 % of the counts are within ± {near} {of} of the truth.")
     if expected.sum_std_error is not None:
         found.append(f"95 % of the sums are within ± {number(1.96 * expected.sum_std_error)} of the clipped truth.")
     if expected.smallest_count is not None:
-        found.append(f"Items with more than about {expected.smallest_count:,} {of} will probably be shown.")
+        shown = "can be shown; often more are needed" if open_ended else "will probably be shown"
+        found.append(f"Items with more than about {expected.smallest_count:,} {of} {shown}.")
     return found
 
 
