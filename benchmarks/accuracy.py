@@ -21,7 +21,7 @@ from scipy.optimize import minimize  # type: ignore[import-untyped]
 from scipy.stats import norm  # type: ignore[import-untyped]
 
 from benchmarks import accuracy_page
-from benchmarks.accuracy_page import MADE_UP
+from benchmarks.accuracy_page import EXTREME, MADE_UP
 from benchmarks.peers import INSTALLED, release_by
 from discreet.accounting.convert import limit_for, rho_simple
 from discreet.accounting.gaussian import mu_gaussian
@@ -76,7 +76,7 @@ CONFIDENCE = 1.645
 def cells(setting: Setting) -> list[Row]:
     """Return one cell for each table and method."""
     names = [] if setting.smoke else [name for name in (*SMALL, *LARGE) if setting.tables.has(name)]
-    made_up = ["linkedin-titles/20", "linkedin-articles/20"] if setting.smoke else list(MADE_UP)
+    made_up = ["linkedin-titles/20", "linkedin-articles/20"] if setting.smoke else [*MADE_UP, *EXTREME]
     tables = [(name, True) for name in made_up] + [(name, False) for name in names]
     methods = ["auto", "head", "pcr", "bound", *(f"plume {percent}" for percent in PERCENTILES)]
     peers = [] if setting.smoke else [f"{peer} {percent}" for peer in INSTALLED for percent in PEER_PERCENTILES]

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 SET_ON = ("movielens-1m", "amazon-beauty", "citeulike", "lastfm-plays", "kjv-verses", "retail")
 """The half of the real tables on which constants are tuned (`benchmarks.accuracy_tuning`)."""
 
-MADE_UP = {
-    "linkedin-titles": "light",
-    "linkedin-articles": "mixed",
-    "pcr-movielens/16": "heavy",
+MADE_UP = {"linkedin-titles": "light", "linkedin-articles": "mixed", "pcr-movielens/16": "heavy"}
+"""Tables that can be generated without a download, and descriptions of their users."""
+
+EXTREME = {
     "one-item": "one item",
     "three-items": "three items",
     "steep": "steep",
     "pareto": "power law",
     "twenty-heavy": "twenty heavy users",
 }
-"""Tables that can be generated without a download, and descriptions of their users."""
+"""Generated tables that are extreme in how many items users have; they are in no mean of the others."""
 
 EXACT = "exact curve"
 PEERS = {"opendp": "OpenDP", "pydp": "PyDP"}
@@ -77,20 +77,22 @@ def cells_of(rows: Sequence[Row], target: float = 0.1) -> list[Cell]:
     for row in rows:
         if row["target"] == target and str(row["method"]).partition(" ")[0] not in PEERS:
             grouped.setdefault((str(row["table"]), float(row["epsilon"] or 0)), []).append(row)
-    return sorted((Cell(group) for group in grouped.values()), key=lambda cell: cell.table in MADE_UP)
+    return sorted((Cell(group) for group in grouped.values()), key=lambda cell: (cell.table in EXTREME, cell.table in MADE_UP))
 
 
 def say(rows: Sequence[Row]) -> str:
     """Return the generated part of the page."""
-    cells = cells_of(rows)
+    found = cells_of(rows)
+    cells = [cell for cell in found if cell.table not in EXTREME]
     unseen = [cell for cell in cells if cell.table not in SET_ON]
     groups = {"all tables": cells, "tables the constants are set on": [c for c in cells if c not in unseen]}
     groups["other tables"] = unseen
     summary = [_summary(name, group) for name, group in groups.items() if group]
     summary += [
-        _summary(f"all tables, {target:.0%}", cells_of(rows, target))
+        _summary(f"all tables, {target:.0%}", [c for c in cells_of(rows, target) if c.table not in EXTREME])
         for target in sorted({float(row["target"] or 0) for row in rows} - {0.1})
     ]
+    summary += [_summary("extreme tables", [c for c in found if c.table in EXTREME])] if cells != found else []
     headings = [
         "",
         "cells",
@@ -107,7 +109,7 @@ def say(rows: Sequence[Row]) -> str:
     parts = [
         "\n".join(markdown(headings, summary)),
         "![Counts within 10 % by epsilon, for each table](images/accuracy.png)",
-        "\n".join(_all_cells(cells)),
+        "\n".join(_all_cells(found)),
         *_heads(cells),
         *_peers(rows),
     ]
@@ -176,7 +178,8 @@ def _all_cells(cells: Sequence[Cell]) -> list[str]:
 
 
 def _shown(table: str) -> str:
-    return f"made up, {MADE_UP[table]}" if table in MADE_UP else table
+    made_up = MADE_UP | EXTREME
+    return f"made up, {made_up[table]}" if table in made_up else table
 
 
 def _counts(cell: Cell, method: str) -> str:
