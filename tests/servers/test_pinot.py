@@ -299,18 +299,18 @@ def test_constants_that_pinot_would_read_as_others_are_refused(urls):
 
 def test_users_and_items_that_are_alike_stay_apart(server):
     """Values of every type that differ in one byte or digit are as many users, and as many items."""
-    urls, types = server("pinot"), ("text", "integer", "boolean")
-    rows = max(len(ALIKE[name][1]) for name in types)
+    urls = server("pinot")
+    values = {name: ALIKE[name][1] for name in ("text", "boolean")}
+    values["integer"] = [n for n in ALIKE["integer"][1] if n != -(2**63)]  # which Pinot stores for a missing one
+    rows = max(map(len, values.values()))
     alike = {
-        name: pa.array([values[n % len(values)] for n in range(rows)], type_)
-        for name, (type_, values) in ALIKE.items()
-        if name in types
+        name: pa.array([found[n % len(found)] for n in range(rows)], ALIKE[name][0]) for name, found in values.items()
     }
     table = pa.table({"row": range(rows), "item": ["x"] * rows, **alike})
     pinot.load(urls, table, "alike")
     with opened(urls, "alike") as engine:
-        for name in types:
-            assert rows_of(engine, HeadRequest(name, ("item",), 9)) == [(("x",), len(ALIKE[name][1]))]
+        for name, found in values.items():
+            assert rows_of(engine, HeadRequest(name, ("item",), 9)) == [(("x",), len(found))]
             request = HeadRequest("row", (name,), rows)
             assert rows_of(engine, request) == reference_head(table, request)
 
