@@ -77,7 +77,8 @@ def cells_of(rows: Sequence[Row], target: float = 0.1) -> list[Cell]:
     for row in rows:
         if row["target"] == target and str(row["method"]).partition(" ")[0] not in PEERS:
             grouped.setdefault((str(row["table"]), float(row["epsilon"] or 0)), []).append(row)
-    return sorted((Cell(group) for group in grouped.values()), key=lambda cell: (cell.table in EXTREME, cell.table in MADE_UP))
+    cells = map(Cell, grouped.values())
+    return sorted(cells, key=lambda cell: (cell.table in EXTREME, cell.table in MADE_UP))
 
 
 def say(rows: Sequence[Row]) -> str:

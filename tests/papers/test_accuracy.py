@@ -30,7 +30,7 @@ def test_the_page_shows_the_numbers_that_were_measured():
 class TestPromises:
     """What the documentation says of a release's accuracy holds in docs/accuracy.csv."""
 
-    cells = [cell for cell in accuracy_page.cells_of(accuracy.read()) if cell.table not in accuracy_page.EXTREME]
+    cells = tuple(cell for cell in accuracy_page.cells_of(accuracy.read()) if cell.table not in accuracy_page.EXTREME)
 
     def test_few_counts_are_beyond_the_relative_error(self):
         """At most 6 % on average; at most 10 % in four cells of five, and never above 25 %."""

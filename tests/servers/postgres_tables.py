@@ -59,7 +59,7 @@ def loaded(postgres_url):
 
 
 @pytest.fixture
-def run(owner):
+def make_table(owner):
     """Return a function that runs statements as the owner with T replaced by a new name, which it returns."""
 
     def execute(*statements):
@@ -86,11 +86,11 @@ def reader(postgres_url):
 
 
 @pytest.fixture
-def column(run, reader):
+def column(make_table, reader):
     """Return a function that opens an engine on a table with columns who (1, 2, ...) and item, given in SQL."""
 
     def make(type_, *values):
         rows = ", ".join(f"({n}, {value})" for n, value in enumerate(values, 1))
-        return reader(run(f"CREATE TABLE T (who int, item {type_})", f"INSERT INTO T VALUES {rows}"))
+        return reader(make_table(f"CREATE TABLE T (who int, item {type_})", f"INSERT INTO T VALUES {rows}"))
 
     return make

@@ -159,7 +159,8 @@ def test_a_malformed_snapshot_is_found_by_a_refresh_and_by_no_query(tmp_path, sp
             new.write_bytes(b"PAR1 and nothing else")
         else:
             (folder / "_delta_log" / "00000000000000000001.json").write_text("{")
-        with pytest.raises(EngineUnreachable, match="has changed, and was not opened again yet"):
+        known = "has changed, and was not opened again yet" if spoil == "rows" else "cannot be queried now"
+        with pytest.raises(EngineError, match=known):
             warehouse.key_context("d")
         warehouse.refresh()
         messages = set()

@@ -213,9 +213,9 @@ def test_constants_with_nul_are_compared_in_byte_order(column, sign):
         opened.head(HeadRequest("who", ("item",), 1, domain=pa.table({"item": ["a\0"]})))
 
 
-def test_collations_merge_no_labels_and_order_none(run, reader):
+def test_collations_merge_no_labels_and_order_none(make_table, reader):
     """Under a case-insensitive collation 'a' and 'A' are separate labels in byte order."""
-    name = run(
+    name = make_table(
         "CREATE TABLE T (who int, item text COLLATE blind)",
         "INSERT INTO T VALUES (1, 'b'), (2, 'a'), (3, 'A'), (4, 'B')",
     )
@@ -274,14 +274,14 @@ def test_case_insensitive_user_ids_are_refused(column):
         ),
     ],
 )
-def test_views_partitions_and_inherited_tables_are_counted_whole(run, reader, statements, labels):
+def test_views_partitions_and_inherited_tables_are_counted_whole(make_table, reader, statements, labels):
     """Views, materialized views, partitions and inherited tables are counted whole."""
-    assert rows_of(reader(run(*statements)), _REQUEST) == [((label,), 1) for label in labels]
+    assert rows_of(reader(make_table(*statements)), _REQUEST) == [((label,), 1) for label in labels]
 
 
-def test_a_view_takes_the_place_of_a_table(run, reader):
+def test_a_view_takes_the_place_of_a_table(make_table, reader):
     """A view may use any names, such as `listed` and `r`, and end in a comment."""
-    name = run("CREATE TABLE T (who int, item text)", "INSERT INTO T VALUES (1, 'a'), (1, 'b'), (2, 'b')")
+    name = make_table("CREATE TABLE T (who int, item text)", "INSERT INTO T VALUES (1, 'a'), (1, 'b'), (2, 'b')")
     view = f"WITH listed AS (SELECT * FROM {name}), r AS (TABLE listed) SELECT who, item FROM r -- the end"
     opened = reader(view=view)
     assert list(opened.columns().items()) == [("who", Kind.INTEGER), ("item", Kind.TEXT)]
@@ -293,9 +293,9 @@ def test_a_view_takes_the_place_of_a_table(run, reader):
 
 
 @pytest.mark.parametrize("name", ['it"em', "it'em", "%s", "$1", "a.b", "Größe", "SELECT"])
-def test_tables_may_have_any_name(owner, run, reader, name):
+def test_tables_may_have_any_name(owner, make_table, reader, name):
     """A table name is taken literally, with or without a schema."""
-    schema = run("CREATE SCHEMA T", "GRANT USAGE ON SCHEMA T TO reader")
+    schema = make_table("CREATE SCHEMA T", "GRANT USAGE ON SCHEMA T TO reader")
     for namespace, item in (("public", 1), (schema, 2)):
         table = sql.Identifier(namespace, name)
         owner.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(table))
@@ -305,9 +305,9 @@ def test_tables_may_have_any_name(owner, run, reader, name):
     assert rows_of(reader(f"{schema}.{name}"), _REQUEST) == [((2,), 1)]
 
 
-def test_the_table_argument_overrides_the_url(run, postgres_url):
+def test_the_table_argument_overrides_the_url(make_table, postgres_url):
     """The `table` argument overrides the URL's, and open_engine selects the PostgreSQL engine."""
-    first, second = (run("CREATE TABLE T (who int, item int)") for _ in range(2))
+    first, second = (make_table("CREATE TABLE T (who int, item int)") for _ in range(2))
     for given, expected in ((None, first), (second, second)):
         with contextlib.closing(open_engine(f"{postgres_url}?table={first}", table=given)) as opened:
             assert isinstance(opened, PostgresEngine)

@@ -108,9 +108,9 @@ def _end_all(owner):
     owner.execute("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'discreet'")
 
 
-def test_a_connection_lost_while_idle_is_reopened(owner, run, reader):
+def test_a_connection_lost_while_idle_is_reopened(owner, make_table, reader):
     """The next query reconnects without an error."""
-    opened = reader(run("CREATE TABLE T AS SELECT 1 AS who, 2 AS item"))
+    opened = reader(make_table("CREATE TABLE T AS SELECT 1 AS who, 2 AS item"))
     for _ in range(2):
         assert rows_of(opened, _REQUEST) == [((2,), 1)]
         _end_all(owner)
@@ -124,17 +124,17 @@ def test_a_connection_lost_during_a_query_is_an_error_and_reopened(owner, reader
     assert opened.fetch("SELECT 7 AS n").to_pylist() == [{"n": 7}]
 
 
-def test_connections_are_kept_between_heads(run, reader):
+def test_connections_are_kept_between_heads(make_table, reader):
     """One connection is reused, since opening it costs more than a small count."""
-    opened = reader(run("CREATE TABLE T AS SELECT 1 AS who, 2 AS item"))
+    opened = reader(make_table("CREATE TABLE T AS SELECT 1 AS who, 2 AS item"))
     pids = {opened.fetch("SELECT pg_backend_pid() AS pid").to_pylist()[0]["pid"] for _ in range(3)}
     opened.head(_REQUEST)
     assert pids == {opened.fetch("SELECT pg_backend_pid() AS pid").to_pylist()[0]["pid"]}
 
 
-def test_the_session_is_read_only_for_every_account(owner, run, reader, postgres_url):
+def test_the_session_is_read_only_for_every_account(owner, make_table, reader, postgres_url):
     """The session is read-only even for the owner, and for two statements in one."""
-    name = run("CREATE SEQUENCE T")
+    name = make_table("CREATE SEQUENCE T")
     opened = reader(url=postgres_url.replace("reader:reader", "owner:owner"), view="SELECT 1")
     for statement in (f"SELECT nextval('{name}') AS n", f"SELECT 1) AS a; DROP SEQUENCE {name}; SELECT (1"):
         with pytest.raises(EngineError, match="could not answer"):
@@ -145,10 +145,10 @@ def test_the_session_is_read_only_for_every_account(owner, run, reader, postgres
     assert owner.execute(f"SELECT nextval('{name}')").fetchone() == (1,)
 
 
-def test_the_documented_account_can_only_read(owner, run, postgres_url):
+def test_the_documented_account_can_only_read(owner, make_table, postgres_url):
     """The account created by the documentation's commands can only read."""
     block = re.search(r"```sql\n(.*?)```", _DOCS.read_text(), re.DOTALL)[1]
-    name = run("CREATE TABLE T (who int, item int)")
+    name = make_table("CREATE TABLE T (who int, item int)")
     account, database = f"{name}_reader", postgres_url.rpartition("/")[2]
     for written, here in (("discreet_reader", account), ("warehouse", database), ("public.reads", name)):
         block = block.replace(written, here)
@@ -181,9 +181,9 @@ def test_a_connection_error_states_its_cause_without_secrets(reader, postgres_ur
     assert caught.value.__suppress_context__
 
 
-def test_the_password_is_shown_nowhere(run, reader, postgres_url):
+def test_the_password_is_shown_nowhere(make_table, reader, postgres_url):
     """The engine's name omits the password; the argument takes precedence over the URL."""
-    name = run("CREATE TABLE T (who int, item int)")
+    name = make_table("CREATE TABLE T (who int, item int)")
     opened = reader(name, postgres_url.replace(":reader@", ":wrong@"), password="reader")  # noqa: S106 - of a test server
     assert ":wrong" not in opened.name
     assert "//reader@" in opened.name
@@ -198,23 +198,23 @@ def test_the_password_is_shown_nowhere(run, reader, postgres_url):
         ({"table": "reads", "view": "SELECT 1"}, "not both"),
     ],
 )
-def test_a_missing_table_is_refused_with_a_list_of_tables(run, reader, parts, message):
+def test_a_missing_table_is_refused_with_a_list_of_tables(make_table, reader, parts, message):
     """A missing or unknown table is refused with a list of the tables that exist."""
-    run("CREATE TABLE T (who int, item int)")
+    make_table("CREATE TABLE T (who int, item int)")
     with pytest.raises(InputError, match=message):
         reader(**parts)
 
 
-def test_an_ambiguous_table_name_is_refused(run, reader):
+def test_an_ambiguous_table_name_is_refused(make_table, reader):
     """A dotted name that matches two tables is ambiguous, because schema names may contain dots."""
-    name = run('CREATE SCHEMA "T.b"', 'CREATE TABLE "T.b".c ()', "CREATE SCHEMA T", 'CREATE TABLE T."b.c" ()')
+    name = make_table('CREATE SCHEMA "T.b"', 'CREATE TABLE "T.b".c ()', "CREATE SCHEMA T", 'CREATE TABLE T."b.c" ()')
     with pytest.raises(InputError, match="more than one"):
         reader(f"{name}.b.c")
 
 
-def test_a_table_with_row_security_is_refused(run, reader, owner):
+def test_a_table_with_row_security_is_refused(make_table, reader, owner):
     """Row security, which hides rows silently, is refused; a view of the owner, who sees all rows, is counted."""
-    name = run(
+    name = make_table(
         "CREATE TABLE T AS SELECT g AS who, 1 AS item FROM generate_series(1, 3) AS g",
         "CREATE POLICY own ON T USING (who = 1)",
         "CREATE VIEW T_all AS SELECT * FROM T",
@@ -230,9 +230,9 @@ def test_a_table_with_row_security_is_refused(run, reader, owner):
             late.head(_REQUEST)
 
 
-def test_a_table_without_select_privilege_is_refused(run, reader):
+def test_a_table_without_select_privilege_is_refused(make_table, reader):
     """A missing SELECT privilege gives an error that the engine words itself."""
-    name = run("CREATE TABLE T (who int, item int)", "REVOKE SELECT ON T FROM reader")
+    name = make_table("CREATE TABLE T (who int, item int)", "REVOKE SELECT ON T FROM reader")
     with pytest.raises(EngineError, match="a right is missing"):
         reader(name).columns()
 
@@ -247,12 +247,12 @@ def test_a_table_without_select_privilege_is_refused(run, reader):
         ],
     ],
 )
-def test_foreign_tables_are_refused(owner, run, reader, statements):
+def test_foreign_tables_are_refused(owner, make_table, reader, statements):
     """Foreign tables and foreign partitions are refused, since nothing proves that all their rows are returned."""
     owner.execute("CREATE EXTENSION IF NOT EXISTS file_fdw")
     owner.execute("CREATE SERVER IF NOT EXISTS files FOREIGN DATA WRAPPER file_fdw")
     with pytest.raises(InexactHead, match="another system"):
-        reader(run(*statements))
+        reader(make_table(*statements))
 
 
 def test_a_database_in_another_encoding_is_refused(owner, reader, postgres_url):
