@@ -1,6 +1,6 @@
 """Secrets in files and environment variables: one reader, with one rule of permissions, for keys of all kinds.
 
-A file with a secret may be read and written by its owner and its group, and by nobody else.
+A file with a secret may be read and written by its owner and its group, and by no one else.
 """
 
 from __future__ import annotations

@@ -245,17 +245,18 @@ def test_without_processes_a_statement_is_a_sentence(own_pool, monkeypatch):
 
 
 def test_a_disconnect_kills_the_worker(own_pool):
-    """Nobody waits for the result."""
+    """It no longer runs after a few more statements, which the parent serves after it has killed it."""
     running = []
 
     def gone():
-        running.append(children(own_pool._parent.pid))
-        return len(running) > 2
+        running.append(set(children(own_pool._parent.pid)))
+        return len(running) > 2 and bool(running[-1])
 
     with pytest.raises(ClientDisconnected):
         computed(own_pool, ENDLESS, disconnected=gone)
-    assert computed(own_pool).rows == 1  # the parent served this after it had killed the other
-    assert len(set(running[0]) & set(children(own_pool._parent.pid))) < len(running[0])
+    assert any(
+        computed(own_pool).rows == 1 and not running[-1] & set(children(own_pool._parent.pid)) for _ in range(20)
+    )
 
 
 def test_an_account_has_half_of_the_workers(monkeypatch):

@@ -70,7 +70,7 @@ class StatementPool:
     """
 
     def __init__(self, most: int) -> None:
-        self._most, self._share = most, max(most // 2, 1)
+        self._max, self._share = most, max(most // 2, 1)
         self._taken: dict[str, int] = {}
         self._waiting: dict[int, str] = {}  # accounts by their number in the order of arrival
         self._numbers = itertools.count()
@@ -94,7 +94,7 @@ class StatementPool:
 
         Args:
             account: whose share of the workers is used.
-            disconnected: returns True once nobody waits for the result; the worker is then killed.
+            disconnected: returns True once the client has disconnected; the worker is then killed.
 
         Raises:
             SQLError: the statement is not valid.
@@ -195,12 +195,12 @@ class StatementPool:
     def _is_next(self, number: int) -> bool:
         occupied = ((self._taken.get(account, 0), each) for each, account in self._waiting.items())
         able = [(slots, each) for slots, each in occupied if slots < self._share]
-        return sum(self._taken.values()) < self._most and min(able, default=(0, -1))[1] == number
+        return sum(self._taken.values()) < self._max and min(able, default=(0, -1))[1] == number
 
     @contextlib.contextmanager
     def _worker(self) -> Iterator[tuple[socket.socket, int]]:
         """Yield the connection to an unused worker and its process id; kill it when the context ends."""
-        for _ in range(self._most + 2):  # the process that forks, or workers, may have been killed since they started
+        for _ in range(self._max + 2):  # the process that forks, or workers, may have been killed since they started
             with self._lock:
                 self._start()  # first, because workers end with the process that forked them
                 channel = self._started.popleft() if self._started else None
@@ -252,7 +252,7 @@ class StatementPool:
                     )
                 except OSError:
                     return
-        while len(self._started) < self._most and self._control is not None:
+        while len(self._started) < self._max and self._control is not None:
             ours, theirs = socket.socketpair()
             with theirs:
                 try:

@@ -47,7 +47,7 @@ class RateLimiter:
     """
 
     def __init__(self, per_minute: int, clock: Callable[[], float]) -> None:
-        self._most, self._clock = float(per_minute), clock
+        self._max, self._clock = float(per_minute), clock
         self._buckets: dict[str, tuple[float, float]] = {}  # tokens at a time, and that time
 
     def take(self, name: str) -> None:
@@ -56,19 +56,19 @@ class RateLimiter:
         Raises:
             TooManyRequests: the bucket is empty; the error holds the seconds until the next token.
         """
-        if not self._most:
+        if not self._max:
             return
         now = self._clock()
         tokens = self._tokens(name, now)
         if tokens < 1:
-            raise TooManyRequests((1 - tokens) * 60 / self._most)
+            raise TooManyRequests((1 - tokens) * 60 / self._max)
         if name not in self._buckets and len(self._buckets) >= MAX_CALLERS:
             self._evict(now)
         self._buckets[name] = tokens - 1, now
 
     def _tokens(self, name: str, now: float) -> float:
-        tokens, counted = self._buckets.get(name, (self._most, now))
-        return min(self._most, tokens + (now - counted) * self._most / 60)
+        tokens, counted = self._buckets.get(name, (self._max, now))
+        return min(self._max, tokens + (now - counted) * self._max / 60)
 
     def _evict(self, now: float) -> None:
         """Keep the half with the emptiest buckets: evicting a full bucket changes nothing."""
@@ -84,7 +84,7 @@ class ConcurrencyLimit:
     """
 
     def __init__(self, most: int) -> None:
-        self._most, self._share = most, max(most // 2, 1)
+        self._max, self._share = most, max(most // 2, 1)
         self._taken: dict[str, int] = {}
         self.threads = anyio.CapacityLimiter(most)
 
@@ -92,7 +92,7 @@ class ConcurrencyLimit:
     def slot(self, account: str) -> Iterator[None]:
         """Occupy a slot of *account* until the context ends; raise `TooManyRequests` if no slot is free."""
         mine = self._taken.get(account, 0)
-        if mine >= self._share or sum(self._taken.values()) >= self._most:
+        if mine >= self._share or sum(self._taken.values()) >= self._max:
             raise TooManyRequests(1)
         self._taken[account] = mine + 1
         try:
