@@ -134,11 +134,10 @@ def test_every_error_has_a_published_problem():
         # the client raises its own, and so do engines, which catch those below
         if each.__module__.startswith("discreet.") and not each.__module__.startswith("discreet.client."):
             found.add(each.__name__)
-    assert found - ERRORS.keys() == {
+    assert found - ERRORS.keys() - {"_NotFoundError"} == {  # Spark catches its own, and its client may be missing
         "BudgetExceeded",  # raised by a budget in memory, which a service does not have
         "RunFailed",  # has the problem of its cause
         "NotFoundError",
         "ForbiddenError",
-        "_NotFoundError",
     }
     assert issubclass(client.ServiceError, errors.DiscreetError)
