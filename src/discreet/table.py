@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Unpack
 
-from discreet.catalog.domains import listed_items
+from discreet.catalog.domains import combined, listed_items
 from discreet.engines.base import RequestQueue
 from discreet.engines.opening import open_engine
 from discreet.errors import InputError
@@ -99,6 +99,8 @@ class Table:
         item: str | Sequence[str],
         k: int = 10,
         *,
+        each: str | Sequence[str] = (),
+        segments: Any = None,  # noqa: ANN401 - a list, or an Arrow table
         groups_per_user: int | None = None,
         rows_per_user_and_item: int = 1,
         domain: Any = None,  # noqa: ANN401 - a list, or an Arrow table
@@ -113,6 +115,9 @@ class Table:
         Args:
             item: the column that names the item, or several columns that name it together.
             k: the largest number of items, at least 1.
+            each: a column, or several, whose labels are segments: the k items of every segment, all together for the
+                price of one. A user with rows in several segments counts in one of them, chosen at random.
+            segments: all possible segments, listed in advance, in the forms of *domain*; needed with *each*.
             groups_per_user: a bound on the items of one user. It is enforced by keeping that many random items of each
                 user, not trusted; it makes counts smaller and noise smaller.
             rows_per_user_and_item: 1 counts distinct users; a larger number counts rows, at most that many per user
@@ -138,13 +143,16 @@ class Table:
             EngineError: the engine failed; the budget is charged the worst case if data was being read.
         """
         bounds = Sensitivity(groups_per_user, rows_per_user_and_item)
-        query = table_query(self._user, item, k, bounds, domain, self._where, default_delta(budget), **options)
+        listed = (each, segments)
+        query = table_query(self._user, item, k, bounds, domain, self._where, default_delta(budget), listed, **options)
         return self._answer(query, budget, bits, force, progress)
 
     def release(
         self,
         item: str | Sequence[str],
         *,
+        each: str | Sequence[str] = (),
+        segments: Any = None,  # noqa: ANN401 - a list, or an Arrow table
         groups_per_user: int | None = None,
         rows_per_user_and_item: int = 1,
         domain: Any = None,  # noqa: ANN401 - a list, or an Arrow table
@@ -166,7 +174,10 @@ class Table:
         Other arguments, and errors, are those of `top`.
         """
         bounds = Sensitivity(groups_per_user, rows_per_user_and_item)
-        query = table_query(self._user, item, None, bounds, domain, self._where, default_delta(budget), **options)
+        listed = (each, segments)
+        query = table_query(
+            self._user, item, None, bounds, domain, self._where, default_delta(budget), listed, **options
+        )
         return self._answer(query, budget, bits, force, progress)
 
     def _answer(
@@ -207,19 +218,41 @@ def table_query(
     domain: Any = None,  # noqa: ANN401 - as in `Table.top`
     where: Predicate | None = None,
     default_delta: Exact = "1e-8",
+    listed: tuple[str | Sequence[str], Any] = ((), None),
     **options: Unpack[Options],
 ) -> Query:
     """Return the `Query` of a table, not yet bound to its columns; parameters as in `Table.top` and `Table.release`.
 
+    Args:
+        listed: the arguments *each* and *segments* of `Table.top`.
+
     Raises:
         InputError: an argument is malformed.
     """
-    given: object = item
-    if not isinstance(given, str | Iterable):
-        raise InputError("an item column is named by text, or several by a list")
-    items = (item,) if isinstance(item, str) else tuple(item)
+    named: list[tuple[str, ...]] = []
+    for columns, what in ((item, "an item column"), (listed[0], "a column of 'each'")):
+        given: object = columns
+        if not isinstance(given, str | Iterable):
+            raise InputError(f"{what} is named by text, or several by a list")
+        named.append((columns,) if isinstance(columns, str) else tuple(columns))
+    items, each = named
     if not items:
         raise InputError("at least one item column is needed")
-    listed = None if domain is None else listed_items(domain, items)
-    request = HeadRequest(user, items, 0, where, bounds.rows_per_group, bounds.groups_per_user, listed)
+    if bool(each) != (listed[1] is not None):
+        raise InputError("'each' and 'segments' go together: the columns of the segments, and all labels they can have")
+    segments = None if listed[1] is None else listed_items(listed[1], each)
+    known = None if domain is None else listed_items(domain, items)
+    if known is not None and segments is not None:
+        known = combined(segments, known)
+    request = HeadRequest(
+        user,
+        (*each, *items),
+        0,
+        where,
+        bounds.rows_per_group,
+        bounds.groups_per_user,
+        known,
+        each=each,
+        segments=segments,
+    )
     return Query(request, QueryOptions.of(options, delta=default_delta), k)

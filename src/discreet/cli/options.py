@@ -90,6 +90,8 @@ shared_options = options_of(
     click.argument("source"),
     click.option("--user", metavar="COL", help="The column that identifies the user of a row."),
     click.option("--item", "item", multiple=True, metavar="COL", help="The column of the items; may be repeated."),
+    click.option("--each", "each", multiple=True, metavar="COL", help="The items of each label, for the price of one."),
+    click.option("--segments", metavar="FILE", help="With --each: all its labels, in a CSV or Parquet file."),
     click.option("--table", metavar="NAME", help="Which table of a DuckDB file or an engine."),
     click.option("--where", metavar="EXPR", help="Which rows count, e.g. \"country = 'IN' AND year >= 2024\"."),
     _price("1.0", "1e-8"),
@@ -141,7 +143,7 @@ catalog_options = options_of(
     click.option("--catalog", metavar="FILE", help="Query a dataset of this catalog; SOURCE is its name."),
     click.option("--sql", metavar="TEXT", help="The query as a SELECT. Needs --catalog."),
 )
-_DECLARED = ("user", "table", "groups_per_user", "domain", "data_version")
+_DECLARED = ("user", "table", "groups_per_user", "domain", "segments", "data_version")
 """Options that are not allowed with a catalog, which declares them itself."""
 
 
@@ -174,20 +176,21 @@ def _select_from_options(method: str, options: dict[str, Any]) -> Select:
     user = catalog.datasets[catalog.find(options["source"])].user
     where = None if options["where"] is None else parse_where(options["where"])
     k = 10 if method == "top" and options["k"] is None else options.get("k")
-    return Select(options["source"], options["item"], Measure("users", user), where, k)
+    return Select(options["source"], options["item"], Measure("users", user), where, k, options["each"])
 
 
 def _select_from_statement(method: str, options: dict[str, Any]) -> Select:
     from discreet.query.sql import parse_select
 
-    for name, flag in (("item", "--item"), ("where", "--where"), ("k", "-k")):
+    for name, flag in (("item", "--item"), ("each", "--each"), ("where", "--where"), ("k", "-k")):
         if options.get(name):
             raise InputError(f"the statement decides {flag}; leave it out")
     select = parse_select(options["sql"])
     if select.dataset.casefold() != options["source"].casefold():
         raise InputError(f"the statement queries {select.dataset!r}, not {options['source']!r}")
+    limit = "QUALIFY ... <= number" if select.each else "LIMIT"
     if method == "top" and select.items and select.k is None:
-        raise InputError("a statement without LIMIT needs discreet release")
+        raise InputError(f"a statement without {limit} needs discreet release")
     if method == "release" and select.k is not None:
-        raise InputError("a statement with LIMIT needs discreet top")
+        raise InputError(f"a statement with {limit} needs discreet top")
     return select

@@ -160,9 +160,12 @@ def check_writable(path: Path, *, force: bool) -> None:
 def notes(release: Release) -> list[str]:
     """Return the notes below a release."""
     guarantee, wanted = release.guarantee, release.query.k
-    share = f"{len(release)} of {wanted}" if wanted is not None else f"{len(release)}"
+    share, each = f"{len(release)} items", release.query.request.each
+    if wanted is not None:
+        of = " and ".join(each)
+        share = f"{share}, at most {wanted} of each {of}," if each else f"{len(release)} of {wanted} items"
     spent = "" if release.charged.rho == 0 else f"; it used rho = {float(release.charged.rho):.3g}"
-    lines = [f"{share} items by {release.mechanism} in {release.seconds:.2f} s", f"{guarantee}{spent}"]
+    lines = [f"{share} by {release.mechanism} in {release.seconds:.2f} s", f"{guarantee}{spent}"]
     if release.chosen is not None:
         lines.insert(1, f"{release.mechanism} chose {release.chosen}: {release.why}")
     if wanted is not None and not release.complete:

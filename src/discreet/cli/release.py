@@ -82,7 +82,7 @@ def _query_source(method: str, options: dict[str, Any]) -> Callable[[Progress], 
     from discreet.table import scan
 
     require_columns(options)
-    names = ("item", "groups_per_user", "rows_per_user_and_item", "domain", "force")
+    names = ("item", "each", "segments", "groups_per_user", "rows_per_user_and_item", "domain", "force")
     parameters = {name: options[name] for name in names} | given_options(options)
     if method == "top":
         parameters["k"] = 10 if options["k"] is None else options["k"]
@@ -193,7 +193,9 @@ def _plan_source(options: dict[str, Any], per: PerUnit | None) -> Plan:
     bounds = Sensitivity(options["groups_per_user"], options["rows_per_user_and_item"])
     where = None if options["where"] is None else parse_where(options["where"])
     given = given_options(options)
-    query = table_query(options["user"], options["item"], options["k"], bounds, options["domain"], where, **given)
+    segments = (options["each"], options["segments"])
+    domain = options["domain"]
+    query = table_query(options["user"], options["item"], options["k"], bounds, domain, where, listed=segments, **given)
     query = dataclasses.replace(query, options=dataclasses.replace(query.options, per=per))
     return make_plan(query, force=options["force"])
 
@@ -239,7 +241,12 @@ def plan_as_text(plan: Plan) -> str:
         "error of a sum": "",
         "smallest count": "any: every listed item can appear",
         "reads": f"the {plan.request.limit + 1:,} largest counts, no others",
+        "segments": "",
     }
+    if plan.request.segments is not None:
+        number, each = len(plan.request.segments), " and ".join(plan.request.each)
+        lines["reads"] = f"the {plan.request.limit + 1:,} largest counts of each segment, no others"
+        lines["segments"] = f"{number:,} of {each}, all for the price of one; each user counts in one of them"
     if plan.reads_pairs:
         sums = "noisy counts of users, and weighted sums over users, of all items"
         lines["reads"] = sums

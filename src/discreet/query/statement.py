@@ -130,8 +130,8 @@ class Leaf:
     def within(self, max_k: float | None) -> Leaf:
         """Return the query without k if k is above *max_k*; the LIMIT is then applied to the answer only."""
         select = self.select
-        if select is None or select.k is None or max_k is None or select.k <= max_k:
-            return self
+        if select is None or select.k is None or max_k is None or select.k <= max_k or select.each:
+            return self  # planning refuses a k of segments that is above it
         if select.measure.kind in {"sum", "average"}:
             return self  # planning refuses it: k selects the items to sum
         return replace(self, select=replace(select, k=None), sql=self.sql.rpartition(" ORDER BY ")[0])
@@ -301,6 +301,9 @@ class _Splitter(TreeReader):
         parts |= {key: wrapped.rewrite(node[key]) for key in ("modifiers", "having", "qualify")}
         aggregates = list(wrapped.aggregates.values())
         groups = self._groups(node, not aggregates and distinct)
+        qualify = self._each(node, wrapped, groups)
+        if qualify is not None:
+            parts["qualify"] = None  # the answer has only these items, in this order
         if not aggregates and not groups:
             star = next((each for each in selected if each["type"] == "STAR"), None)
             self.refuse(_RAW if star is None else REFUSED["STAR"], star or selected, node)
@@ -318,7 +321,7 @@ class _Splitter(TreeReader):
             "group_expressions": groups,
             "group_sets": [list(range(len(groups)))] if groups else [],
             "having": None,
-            "qualify": None,
+            "qualify": qualify,
         }
         if not aggregates:
             dataset = reader.table(table)
@@ -486,6 +489,34 @@ class _Splitter(TreeReader):
             return []  # sums are released for the items with the most users, not for the largest sums
         by = {"type": "DESCENDING", "null_order": "ORDER_DEFAULT", "expression": aggregate}
         return [{"type": "ORDER_MODIFIER", "orders": [by]}, limit]
+
+    def _each(self, node: Node, wrapped: _Wrapped, groups: list[Node]) -> Node | None:
+        """Return the QUALIFY of a query whose segments the catalog allows; None if it filters the answer instead."""
+        match node["qualify"]:
+            case {"left": {"type": "WINDOW_ROW_NUMBER", "partitions": [_, *_] as columns, "orders": [order]} as window}:
+                dataset = SelectReader(self._text).table(node["from_table"])
+            case _:
+                return None
+        about, by = self._dataset(dataset), order["expression"]
+        names = {name.casefold(): name for name in (() if about is None else about.groupable)}
+        each = [names.get(column["column_names"][-1].casefold()) for column in columns if "column_names" in column]
+        if about is None or len(each) < len(columns) or any(c is None or about.segment_error(c) for c in each):
+            return None
+        # HAVING is applied before QUALIFY, and here it would choose among the largest by their noisy counts.
+        if len(wrapped.aggregates) != 1 or node["having"] or len(groups) <= len(each):
+            return None
+        (aggregate,) = wrapped.aggregates.values()
+        ranked = by["type"] != "VALUE_CONSTANT" and wrapped.is_aggregate(by, node["select_list"])
+        if not ranked or aggregate["function_name"] not in {"count", "count_star"}:
+            return None
+        qualify = {**node["qualify"], "left": {**window, "orders": [{**order, "expression": aggregate}]}}
+        probe = {**node, "cte_map": {"map": []}, "select_list": [*groups, aggregate], "group_expressions": groups}
+        probe |= {"group_sets": [list(range(len(groups)))], "modifiers": [], "where_clause": None, "qualify": qualify}
+        try:
+            SelectReader(self._text).read({"node": probe, "named_param_map": []})
+        except SQLError:
+            return None
+        return qualify
 
     # ------------------------------------------------------------------------------------------- over answers
 

@@ -116,6 +116,15 @@ class Fitting(BaseModel):
     )
 
 
+class Together(BaseModel):
+    """A query with `each` in place of a drill-down: the answers for every label of a column, for one price."""
+
+    model_config = ConfigDict(frozen=True)
+
+    column: str = Field(description="The column of the filter whose labels would be the segments.")
+    needed: Spend = Field(description="The worst-case cost of the query for all of its labels.")
+
+
 class Problem(BaseModel):
     """A problem (RFC 9457)."""
 
@@ -137,6 +146,9 @@ class Problem(BaseModel):
     )
     fits: Fitting | None = Field(
         default=None, description="The largest value of a parameter that would still fit; absent if none would."
+    )
+    each: Together | None = Field(
+        default=None, description="One query for every label of a column of the filter; absent if there is none."
     )
     until: str | None = Field(default=None, description="The time at which the suspension ends by itself.")
 
