@@ -12,7 +12,15 @@ import duckdb
 
 from discreet.engines.base import SqlEngine, check_names, run, typed_domain
 from discreet.engines.duckdb_pairs import DuckDBPairs
-from discreet.engines.duckdb_source import Source, fingerprint, name_source, open_source, original_names, prepare
+from discreet.engines.duckdb_source import (
+    Source,
+    fingerprint,
+    forbid_other_files,
+    name_source,
+    open_source,
+    original_names,
+    prepare,
+)
 from discreet.engines.sources import CHANGED
 from discreet.engines.sql import Column, Columns, HeadStatement, decimal_type, integer_type
 from discreet.errors import DiscreetError, EngineError, EngineUnreachable, InputError, UnfitData
@@ -107,6 +115,7 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         self.checked_fingerprint = fingerprint(source)
         self._place = None if self.checked_fingerprint is None else source
         self._source = open_source(self._database, source, table, view)
+        forbid_other_files(self._database, self._source)
         self._check_unchanged(InputError)  # the next check of a file that changed meanwhile must not be a query's
         super().__init__(self._source.identity)
 
@@ -193,6 +202,10 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
     def _describe(self, connection: duckdb.DuckDBPyConnection) -> Mapping[str, Column]:
         try:
             rows = connection.execute(f"DESCRIBE SELECT * FROM {self._source.relation}").fetchall()
+        except duckdb.PermissionException:
+            raise InputError(
+                f"{self._source.name} reads a file that is not its source; a view may read source only"
+            ) from None
         except duckdb.Error:
             raise InputError(f"{self._source.name} cannot be read as the table it should be") from None
         check_names(original_names(connection, self._source), self._source.name)

@@ -28,6 +28,11 @@ _MAX_FIELD_LENGTH = 2**31 - 1
 _RECORDS_AT_ONCE = 50_000
 _USE = "USE source"
 _NAME = "CREATE OR REPLACE TEMP VIEW source AS SELECT * FROM {}"
+_READABLE = {"BOOLEAN", "FLOAT", "DOUBLE", "DATE"} | {
+    f"{sign}{size}" for sign in ("", "U") for size in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
+}
+"""Types of Parquet columns whose every value DuckDB reads."""
+
 _CSV = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst")
 
 
@@ -99,6 +104,7 @@ def open_source(
         f"({view}\n) AS shown",
         f"{opened.name}, a view",
         database=True,
+        files=opened.files,
         held=opened.held,
         is_view=True,
         frame=opened.frame,
@@ -106,6 +112,13 @@ def open_source(
     )
     prepare(connection, shown)
     return shown
+
+
+def forbid_other_files(connection: duckdb.DuckDBPyConnection, source: Source) -> None:
+    """Let the database of *connection* read no files from now on but those of *source*, not even in views."""
+    # DuckDB compares the text of a path as it stands in read_parquet.
+    allowed = ", ".join(text_literal(text) for path in source.files for text in (str(path), glob.escape(str(path))))
+    connection.execute(f"SET allowed_paths = [{allowed}]; SET enable_external_access = false")
 
 
 def prepare(connection: duckdb.DuckDBPyConnection, source: Source) -> None:
@@ -206,8 +219,32 @@ def _files(connection: duckdb.DuckDBPyConnection, place: str) -> Source:
         if not _begins_with(path, b"PAR1") and not _begins_with(path, b"PARE"):
             raise InputError(f"the file {str(path)!r} is neither Parquet nor named as CSV (.csv, .tsv)")
     check_parquet(files)
-    names = "[" + ", ".join(text_literal(glob.escape(str(path))) for path in files) + "]"
-    return Source(f"read_parquet({names})", place, files)
+    relation = _parquet(*files)
+    try:
+        described = connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
+        names = [name for name, type_, *_ in described if type_ not in _READABLE]
+        _read(connection, names, relation)
+    except duckdb.Error:
+        for path, name in itertools.product(files, names):
+            try:
+                _read(connection, [name], _parquet(path))
+            except duckdb.Error:
+                raise InputError(
+                    f"column {name!r} of {str(path)!r} holds a value that cannot be read: text must be UTF-8, and "
+                    "timestamps must fit into microseconds"
+                ) from None
+        raise InputError(f"{place} cannot be read as the table it should be") from None
+    return Source(relation, place, files)
+
+
+def _parquet(*files: Path) -> str:
+    return "read_parquet([" + ", ".join(text_literal(glob.escape(str(path))) for path in files) + "])"
+
+
+def _read(connection: duckdb.DuckDBPyConnection, names: list[str], relation: str) -> None:
+    """Read all values of the columns; other functions, such as strlen, do not validate text."""
+    if names:
+        connection.execute(f"SELECT bit_xor(hash({', '.join(map(quoted, names))})) FROM {relation}").fetchall()
 
 
 def _csv(connection: duckdb.DuckDBPyConnection, place: str, files: tuple[Path, ...]) -> Source:
