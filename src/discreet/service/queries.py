@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from discreet.accounting.convert import limit_for
 from discreet.budget.errors import BudgetRefused, DataChanged, LeaseLost, StoreUnavailable, Suspended
+from discreet.budget.ledger import canonical
 from discreet.budget.manager import StoredBudget
 from discreet.budget.model import InFlight, Replay, Settled
 from discreet.catalog.engine_pool import scheduled_version
@@ -23,6 +24,7 @@ from discreet.catalog.model import Schedule
 from discreet.errors import EngineError, EngineTimeout, InputError
 from discreet.noise import SystemBits
 from discreet.query.planning import MIN_EPSILON, make_plan
+from discreet.query.predicates import columns_of
 from discreet.query.pricing import PRESETS, unit_price
 from discreet.query.query import default_head_limit
 from discreet.query.sql import parse_select
@@ -144,10 +146,12 @@ class Queries:
         """
         plan, version = planned.plan, planned.data_version
         name = planned.release_key or self._keys.release_key_once(account, key or self._random(32).hex(), digest)
-        budget = StoredBudget(self._manager, account, name, key, digest)
+        question = question_of(plan.query, planned.dataset)
+        filtered = sorted(columns_of(plan.query.request.where)) if plan.query.request.where else []
+        asked = canonical(question | {"where": filtered})  # the ledger has names of the catalog, no text of analysts
+        budget = StoredBudget(self._manager, account, name, key, digest, asked)
 
         def document(release: Release) -> bytes:
-            question = question_of(plan.query, planned.dataset)
             return encode(release, id=name.hex(), dataset=planned.dataset, question=question, data_version=version)
 
         def check_connected(_: float) -> None:

@@ -138,7 +138,9 @@ class Problem(BaseModel):
     fits: Fitting | None = Field(
         default=None, description="The largest value of a parameter that would still fit; absent if none would."
     )
-    until: str | None = Field(default=None, description="The time at which the suspension ends by itself.")
+    until: str | None = Field(
+        default=None, description="The time at which the suspension ends by itself; null if it does not."
+    )
 
     @property
     def slug(self) -> str:

@@ -272,7 +272,10 @@ class BudgetReport(Reply):
     conversion_delta: float
     units: Units | None
     resets_at: str | None = Field(description="When the next charge stops counting; null if none will.")
-    suspended_until: str | None
+    suspended_until: str | None = Field(description="When the suspension after failed queries ends; null without one.")
+    suspended_by_officer: str | None = Field(
+        default=None, description="The account, this or one above it, that an officer suspended; null if there is none."
+    )
     guarantee: Privacy | None = Field(description="For all releases of the account together; null if it only observes.")
     queries_left: int | None = Field(
         default=None, description="About how many queries at the service's default price fit; null if unlimited."
