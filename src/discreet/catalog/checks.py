@@ -48,7 +48,7 @@ def _check_dataset(catalog: Catalog, name: str, environment: Mapping[str, str]) 
             held = engine.columns()
             yield _finding(*place)
             yield _finding(*place, "user", mistake=user_error(dataset.user, held))
-            for column in dataset.columns:
+            for column in dataset.declared:
                 wrong = (
                     column_error(dataset, column, held)
                     or _sum_error(dataset, column, engine)

@@ -309,6 +309,12 @@ class ColumnDetail(Reply):
 
     name: str
     type: Literal["text", "integer", "decimal", "boolean", "date", "timestamp", "float"]
+    each: Literal["hour", "day", "week", "month"] | int | None = Field(
+        default=None, description="The period whose start it holds, or the width of its bins; null if it is neither."
+    )
+    period_of: str | None = Field(
+        default=None, description="The column whose period it is, if it needs no declaration of its own."
+    )
     group: bool = Field(description="It may be used in GROUP BY.")
     filter: bool = Field(description="It may be used in WHERE.")
     sum: SumBounds | None = Field(description="It may be summed and averaged, clipped to these bounds.")

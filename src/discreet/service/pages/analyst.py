@@ -18,7 +18,7 @@ from discreet.service.api.operation import Operation
 from discreet.service.api.operation import text as text_of
 from discreet.service.api.query import BEFORE, RELEASE_ID
 from discreet.service.auth.gate import run_in_thread
-from discreet.service.pages import charts, text
+from discreet.service.pages import charts, filters, text
 from discreet.service.pages.site import HEADERS, KEY, Site, Visit, fields, number_field
 from discreet.service.problems import NotFound
 from discreet.wire import document
@@ -36,11 +36,14 @@ if TYPE_CHECKING:
 _EPSILON = number_field("epsilon", "Privacy to spend.", 0.0, 1e6)
 _QUERY = (
     *fields("from", "dataset", "measure", "where", "sql"),
-    *fields("item", many=True),
+    *fields("item", "pick", "filter", "low", "high", "preset", many=True),
     number_field("k", "The number of items.", 1, 10**9),
     _EPSILON,
 )
 """The fields of the form for a query: the builder's, or a statement."""
+
+_FILTERS = ("pick", "filter", "low", "high", "preset")
+"""The fields of the builder for filters; filter, low and high have a value for each column with a range."""
 
 _FREE = text_of("free", "1 after an answer that was free.")
 
@@ -69,8 +72,8 @@ class AnalystPages:
     async def ask(self, visit: Visit) -> Response:
         """Submit the query or statement of the form, and redirect to its answer."""
         if visit.text("from"):  # without scripts, a button rebuilds the statement from the fields
-            names = ("from", "dataset", "measure", "where", "k", "epsilon")
-            typed = {name: visit.text(name) for name in names} | {"item": visit["item"]}
+            one, many = ("from", "dataset", "measure", "where", "k", "epsilon"), ("item", *_FILTERS)
+            typed = {name: visit.text(name) for name in one} | {name: visit.texts(name) for name in many}
             return RedirectResponse(f"/ask?{urlencode(typed, doseq=True)}", 303)
         try:
             if not is_select(visit.text("sql")):
@@ -105,7 +108,7 @@ class AnalystPages:
         budget: BudgetReport = await run_in_thread(self._api.budget, visit.call())
         if not datasets:
             return self._site.render(visit, "no_datasets.html", budget=budget)
-        sql, where, names = "" if visit.text("from") else visit.text("sql"), "", {each.name for each in datasets}
+        sql, names = "" if visit.text("from") else visit.text("sql"), {each.name for each in datasets}
         query: Select | None = None  # None for a statement that is not a single query
         if sql:
             with contextlib.suppress(InputError):
@@ -114,17 +117,22 @@ class AnalystPages:
         detail: DatasetDetail = await run_in_thread(
             self._api.dataset, visit.call(name=name if name in names else datasets[0].name)
         )
-        if query is not None and query.where is not None:
-            where = condition(query.where)
+        picks, rest = filters.filters_of(detail, None if query is None else query.where, self._runtime.clock().date())
+        where = "" if rest is None else condition(rest)
         if not sql:
-            query = _example_query(detail)
+            query, clause = _example_query(detail), ""
             if visit.text("from") and name in names:
                 where = visit.text("where")
+                ranges = zip(*map(visit.texts, ("filter", "low", "high")), strict=False)
+                picks = filters.typed_filters(picks, visit.texts("pick"), ranges, visit.texts("preset"))
                 try:
                     query = _built_query(visit, detail)
+                    clause = filters.written(picks, where)
                 except InputError as refused:
                     error = error or refused
-            sql = to_sql(query, where or None)
+            sql = to_sql(query, clause or None)
+            with contextlib.suppress(InputError):
+                query = parse_select(sql)
         price: dict[str, Any] | None = None
         try:
             price = await self._estimate_cost(visit, sql, budget)
@@ -140,7 +148,9 @@ class AnalystPages:
             dataset=detail,
             query=query,
             measures=_MEASURES,
+            filters=picks,
             where=where,
+            hints=[] if query is None else filters.hints(query, detail),
             sql=sql,
             epsilon=visit.text("epsilon") or self._default_epsilon(),
             price=price,
