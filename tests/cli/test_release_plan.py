@@ -39,7 +39,10 @@ def test_k_makes_it_a_top_and_no_k_a_release(run):
     assert plan(run, "-k", 6)["mechanism"] == "auto"
     assert plan(run)["mechanism"] == "auto"
     assert plan(run)["reads"] == "pairs"
-    assert "it depends on how many items users have" in run("plan", *SOURCE).out
+    assert "standard error  probably 5.17 to 8.5 % of the count; otherwise 1.56 to 10 %" in run("plan", *SOURCE).out
+    likely = plan(run, "-k", 6)["likely"]
+    assert [each["name"] for each in likely] == ["unknown-gumbel", "two-round", "head", "light"]
+    assert likely[0]["min_std_error"] > plan(run, "-k", 5)["std_error"]["most"]
     assert plan(run, "--groups-per-user", 3)["mechanism"] == "unknown-laplace"
     assert plan(run, "-k", 10, "--mechanism", "stable", "--no-counts")["mechanism"] == "top-stable"
 

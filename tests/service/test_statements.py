@@ -212,6 +212,12 @@ def test_explain_and_estimate_plan_and_charge_nothing(service):
     assert found["rows"][0][:2] == ["SELECT article, count(DISTINCT reader) FROM reads GROUP BY article", "reads"]
     assert found["queries"] == []
     estimate = service.send("POST", "/v1/sql/estimate", json={"sql": SHARES}).json()
+    likely = estimate["queries"][0]["estimate"]["expected"]["likely"][0]
+    explained = dict(zip([column["name"] for column in found["columns"]], found["rows"][0], strict=True))
+    assert explained["min_std_error"] == likely["min_std_error"]
+    assert explained["max_relative_error"] == likely["max_relative_error"]
+    assert explained["std_error"] is None
+    assert explained["smallest_count"] == likely["smallest_count"] < explained["max_smallest_count"]
     assert estimate["fits"]
     assert estimate["worst_cost"] == estimate["queries"][0]["estimate"]["worst_cost"]
     assert service.balance().spent == Cost()

@@ -233,7 +233,7 @@ def _plan_catalog(options: dict[str, Any], per: PerUnit | None) -> Plan:
 def plan_as_dict(plan: Plan) -> dict[str, Any]:
     """Return a plan as JSON values.
 
-    Its keys are mechanism, privacy, worst_cost, units, std_error, sum_std_error, smallest_count, reads, query.
+    Its keys are mechanism, privacy, worst_cost, units, std_error, sum_std_error, smallest_count, likely, reads, query.
     """
     from discreet.release.result import privacy_to_dict, query_to_dict
     from discreet.values import float_above
@@ -247,6 +247,7 @@ def plan_as_dict(plan: Plan) -> dict[str, Any]:
         "std_error": {"least": expected.min_std_error, "most": expected.max_std_error},
         "sum_std_error": _sum_error(plan),
         "smallest_count": expected.smallest_count,
+        "likely": [dataclasses.asdict(each) for each in expected.likely],
         "reads": "pairs" if plan.reads_pairs else plan.request.limit + 1,
         "query": query_to_dict(plan.query),
     }
@@ -254,15 +255,18 @@ def plan_as_dict(plan: Plan) -> dict[str, Any]:
 
 def plan_as_text(plan: Plan) -> str:
     """Return a plan as text."""
-    expected, cost = plan.expectation, plan.worst_cost
+    from discreet.cli.query import expected_lines
+    from discreet.wire.queries import Expected
+
+    expected, cost = expected_lines(Expected.of(plan)), plan.worst_cost
     lines = {
         "mechanism": plan.mechanism.name,
         "guarantee": str(plan.guarantee),
         "worst cost": f"rho = {float(cost.rho):.4g}, delta = {float(cost.delta):.4g}",
         "units": "" if plan.worst_units is None else str(plan.worst_units),
-        "standard error": "no counts are released",
+        "standard error": expected["standard error"],
         "error of a sum": "",
-        "smallest count": "any: every listed item can appear",
+        "smallest count": expected["smallest count"],
         "reads": f"the {plan.request.limit + 1:,} largest counts, no others",
     }
     if plan.reads_pairs:
@@ -271,19 +275,10 @@ def plan_as_text(plan: Plan) -> str:
         if plan.query.k is not None and plan.request.limit > 0:  # without a head limit no head is read first
             counts = f"the {plan.request.limit + 1:,} largest counts"
             lines["reads"] = f"{counts}; if count {plan.query.k:,} does not stand out, also {sums}"
-        lines["standard error"] = (
-            f"usually more than {expected.min_std_error:,.3g}; it depends on how many items users have"
-        )
-    if expected.min_std_error is not None and expected.max_std_error is not None:
-        least, most = f"{expected.min_std_error:,.3g}", f"{expected.max_std_error:,.3g}"
-        lines["standard error"] = least if least == most else f"{least} (small counts) to {most} (large counts)"
     error = _sum_error(plan)
     if error is not None:
         chosen = plan.query.request.summed is not None and plan.query.request.summed.private
         lines["error of a sum"] = f"{error:,.3g}{' at most: its bound is chosen privately' if chosen else ''}"
-    if expected.smallest_count is not None:
-        least = "at least" if plan.reads_pairs else "about"
-        lines["smallest count"] = f"{least} {expected.smallest_count:,}, more if many items are nearly as large"
     return "\n".join(f"{name:<16}{text}" for name, text in lines.items() if text)
 
 

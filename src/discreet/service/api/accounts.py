@@ -88,9 +88,8 @@ def estimate_of(plan: Plan, dataset: str, version: str | None, path: Sequence[Re
         path: reports of the account and its parents.
         paid: True if the account has already paid for the answer.
     """
-    worst, expected, units = plan.worst_cost, plan.expectation, path[0].balance.account.units
+    worst, units = plan.worst_cost, path[0].balance.account.units
     information, calls = (None, None) if units is None else units.rounded_up(worst)
-    summed = plan.query.request.summed
     fits = [_fit(report.balance, worst, paid=paid) for report in path]
     return Estimate(
         dataset=dataset,
@@ -100,14 +99,7 @@ def estimate_of(plan: Plan, dataset: str, version: str | None, path: Sequence[Re
         information=information,
         calls=calls,
         privacy=_privacy(replace(plan.guarantee, computational=version is not None)),
-        expected=Expected(
-            min_std_error=expected.min_std_error,
-            max_std_error=expected.max_std_error,
-            smallest_count=expected.smallest_count,
-            sum_std_error=None
-            if expected.sum_std_error is None
-            else expected.sum_std_error / 10 ** (summed.scale if summed else 0),
-        ),
+        expected=Expected.of(plan),
         paid=paid,
         fits=all(fit.fits for fit in fits),
         accounts=fits,
