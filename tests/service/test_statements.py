@@ -56,6 +56,38 @@ def test_the_same_statement_again_is_free(service):
     assert service.balance().spent == spent
 
 
+def test_intervals_are_columns_that_cost_nothing(service):
+    """They are those of LOW and HIGH, in rehearsals too."""
+    asked = "SELECT article, COUNT(DISTINCT reader) AS n FROM reads GROUP BY article ORDER BY article"
+    ends = "LOW(COUNT(DISTINCT reader)) AS n_low, HIGH(COUNT(DISTINCT reader)) AS n_high"
+    written = sent(service, asked.replace(" FROM", f", {ends} FROM")).json()
+    spent = service.balance().spent
+    added = sent(service, asked, intervals=True).json()
+    assert [column["name"] for column in added["columns"]] == ["article", "n", "n_low", "n_high"]
+    assert added["rows"] == written["rows"]
+    assert all(low <= n <= high for _, n, low, high in added["rows"])
+    rehearsed = sent(service, asked, intervals=True, rehearse=True).json()
+    assert [column["name"] for column in rehearsed["columns"]] == ["article", "n", "n_low", "n_high", "made_up"]
+    assert service.balance().spent == spent
+
+
+def test_an_estimate_with_the_key_of_an_answer_is_free(service):
+    """Over data without a version only the same request with the same key is, and the estimate says so."""
+    asked = {"sql": "SELECT COUNT(DISTINCT reader) FROM loose", "epsilon": 0.5}
+
+    def paid(key, **more):
+        reply = service.send("POST", "/v1/sql/estimate", key=key, json={**asked, **more}).json()
+        (query,) = reply["queries"]
+        assert query["estimate"]["data_version"] is None
+        assert (reply["worst_cost"]["rho"] == 0) == query["estimate"]["paid"]
+        return query["estimate"]["paid"]
+
+    assert not paid("once")
+    assert service.send("POST", "/v1/sql", key="once", json=asked).status_code == 200
+    assert paid("once")
+    assert [paid(None), paid("other"), paid("once", epsilon=0.25)] == [False, False, False]
+
+
 def test_a_limit_is_k_only_behind_an_order_by_the_aggregate(service):
     """A tool's row limit truncates the result; it never changes the query."""
     cut = sent(service, "SELECT article, COUNT(DISTINCT reader) AS n FROM reads GROUP BY article LIMIT 1").json()

@@ -208,9 +208,13 @@ class Queries:
             name = self._keys.release_key_once(account, key, digest)
         return name is not None and self._manager.store.entitled(account, name)
 
-    def estimate(self, account: str, planned: PlannedQuery) -> Estimate:
-        """Return the worst-case cost of *planned*, and whether it fits; no data is read and nothing is reserved."""
-        paid = self.has_paid(account, planned)
+    def estimate(self, account: str, planned: PlannedQuery, key: str | None = None, digest: bytes = b"") -> Estimate:
+        """Return the worst-case cost of *planned*, and whether it fits; no data is read and nothing is reserved.
+
+        Args:
+            key: the idempotency key of the request that would be sent, like *digest* as in `answer`.
+        """
+        paid = self.has_paid(account, planned, key, digest)
         path = self._manager.path(account)
         return estimate_of(planned.plan, planned.dataset, planned.data_version, path, paid=paid)
 

@@ -122,6 +122,11 @@ class StatementRequest(QueryOptions):
         default=False,
         description="True to compute it from made-up rows, free of charge; the result has a column made_up.",
     )
+    intervals: bool = Field(
+        default=False,
+        description="True to add columns NAME_low and NAME_high, the ends of the 95 % interval, for each column NAME "
+        "of the outermost SELECT that is an aggregate of a dataset; they cost nothing.",
+    )
 
 
 # ------------------------------------------------------------------------------------------------------ answers
@@ -231,6 +236,9 @@ class Estimate(Reply):
     """The plan of a query and its worst cost. No data was read."""
 
     dataset: str
+    data_version: str | None = Field(
+        default=None, description="Version of the data; null if unknown: then the same query again is charged again."
+    )
     question: dict[str, Any] = Field(description="The query in canonical form; can be sent as `query`.")
     mechanism: str
     worst_cost: Spend = Field(description="What is reserved; the release often costs less.")
@@ -351,6 +359,16 @@ class BudgetReport(Reply):
         default=None, description="About how many queries at the service's default price fit; null if unlimited."
     )
     parents: list[ParentBudget] = Field(description="Accounts above it, which every query is charged to as well.")
+
+    @property
+    def enforced(self) -> list[BudgetReport | ParentBudget]:
+        """The budgets that can refuse a query: the account and its parents, without those that are only observed."""
+        path: list[BudgetReport | ParentBudget] = [self, *self.parents]
+        return [budget for budget in path if budget.mode == "enforce"]
+
+    def share_of_left(self, cost: Spend) -> float:
+        """Return the fraction that *cost* takes of what is left of the tightest enforced budget, from 0 to 1."""
+        return max((cost.share_of(budget.left) for budget in self.enforced), default=0.0)
 
 
 class DatasetSummary(Reply):

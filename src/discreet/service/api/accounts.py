@@ -93,6 +93,7 @@ def estimate_of(plan: Plan, dataset: str, version: str | None, path: Sequence[Re
     fits = [_fit(report.balance, worst, paid=paid) for report in path]
     return Estimate(
         dataset=dataset,
+        data_version=version,
         question=document.question_of(plan.query, dataset),
         mechanism=plan.mechanism.name,
         worst_cost=spend_above(worst),
