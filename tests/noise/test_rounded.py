@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -15,6 +16,27 @@ from discreet.noise.gumbel import Exponentials
 from discreet.noise.rounded import _exactly_accepted, _exactly_scaled, _rounded_root
 
 SECRET = b"thirty-two bytes of rounded noise"
+
+
+MAX_DEPTH = 40
+"""Further words of 64 bits, or halvings of an interval, after which no decision of these tests is open."""
+
+
+@pytest.fixture(autouse=True)
+def _all_decisions_end(monkeypatch):
+    """Fail at a decision, or a loop of proposals, that would never end."""
+    bounds, batches = Exponentials.bounds, itertools.count()
+
+    def limited(self, i, depth):
+        assert depth < MAX_DEPTH
+        return bounds(self, i, depth)
+
+    def proposals(*arguments):
+        assert next(batches) < 400
+        return Exponentials(*arguments)
+
+    monkeypatch.setattr(Exponentials, "bounds", limited)
+    monkeypatch.setattr("discreet.noise.rounded.Exponentials", proposals)
 
 
 def draw(numerator, precisions, run=0, known_bits=64):
@@ -86,6 +108,7 @@ class Narrowing:
     def bounds(self, index, depth):
         """Return bounds, the upper one being None at first, as while a uniform variate may be 0."""
         assert index == 3
+        assert depth < MAX_DEPTH
         width = self.width / 2**depth
         return max(self.value - width / 3, Fraction(0)), None if depth == 1 else self.value + width
 
@@ -100,6 +123,21 @@ def test_acceptance_is_decided_at_whatever_depth_the_intervals_part(size, away):
         assert _exactly_accepted(known, Narrowing(hurdle + Fraction(away), other), 3)
         if hurdle > Fraction(away):
             assert not _exactly_accepted(known, Narrowing(hurdle - Fraction(away), other), 3)
+
+
+def test_a_size_that_may_be_1_has_no_hurdle_yet():
+    """Between 1/2 and 3/2 the hurdle, 1/8 at both ends, may be 0."""
+
+    class Known:
+        def __init__(self, *intervals):
+            self.intervals = intervals
+
+        def bounds(self, index, depth):
+            assert index == 0
+            return tuple(map(Fraction, self.intervals[depth - 1]))
+
+    sizes, tests = Known(("1/2", "3/2"), ("0.9", "1.1")), Known(("0", "1/16"), ("1/100", "1/16"))
+    assert _exactly_accepted(sizes, tests, 0)
 
 
 @pytest.mark.parametrize("value", ["0", "0.4", "0.499", "0.501", "7.4999", "7.5001"])
