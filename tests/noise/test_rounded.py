@@ -13,7 +13,7 @@ from scipy import stats
 from discreet.errors import InputError
 from discreet.noise import KeyedBits, rounded_gaussian
 from discreet.noise.gumbel import Exponentials
-from discreet.noise.rounded import _exactly_accepted, _exactly_scaled, _rounded_root
+from discreet.noise.rounded import _ULPS, _exactly_accepted, _exactly_scaled, _rounded_root, _scaled
 
 SECRET = b"thirty-two bytes of rounded noise"
 
@@ -146,3 +146,26 @@ def test_rounding_is_decided_at_whatever_depth_the_interval_parts(value):
     for variance in (1, 4, Fraction(1, 9)):
         rounded = math.floor(float(Fraction(value)) * math.sqrt(variance) + 0.5)
         assert _exactly_scaled(Narrowing(value, 8), 3, Fraction(variance)) == rounded
+
+
+@pytest.mark.parametrize("margins", [0, 1])
+def test_products_of_floats_that_are_next_to_a_half_are_rounded_exactly(margins):
+    """A standard deviation of 2^39.5 moves the last digits of a product across a half; the known error alone does not."""
+    variance = 2 * 4**39
+    sigma = math.sqrt(variance)
+    values = (np.arange(200) * 2**32 + 2**40 - 0.5) / sigma
+
+    class Known:
+        def values(self):
+            return values
+
+        def radius(self, given):
+            return margins * _ULPS * (given * sigma + 1) / sigma
+
+        def bounds(self, index, depth):
+            assert depth < MAX_DEPTH
+            return Fraction(float(values[index])), Fraction(float(values[index]))
+
+    exact = [_rounded_root(Fraction(float(value)) ** 2 * variance) for value in values]
+    assert _scaled(Known(), np.arange(200), variance, np.ones(200, np.int64)).tolist() == exact
+    assert np.floor(values * sigma + 0.5).tolist() != exact
