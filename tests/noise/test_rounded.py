@@ -150,7 +150,7 @@ def test_rounding_is_decided_at_whatever_depth_the_interval_parts(value):
 
 @pytest.mark.parametrize("margins", [0, 1])
 def test_products_of_floats_that_are_next_to_a_half_are_rounded_exactly(margins):
-    """A standard deviation of 2^39.5 moves the last digits of a product across a half; the known error alone does not."""
+    """A standard deviation of 2^39.5 moves a product across a half; its known error alone does not."""
     variance = 2 * 4**39
     sigma = math.sqrt(variance)
     values = (np.arange(200) * 2**32 + 2**40 - 0.5) / sigma
