@@ -38,9 +38,18 @@ def curve(mu, epsilon):
 def test_delta_is_never_below_the_exact_curve_and_hardly_above(mu, epsilon):
     """Balle & Wang 2018, Theorem 8, rounded up."""
     exact, found = curve(mu, epsilon), delta_gaussian(mu, epsilon)
-    assert exact <= found
+    assert exact <= found <= 1
     if epsilon < 900:  # there, one of the two tails is too small for a float, and counts as 0
         assert found <= exact * (1 + 1e-6) + 1e-14
+
+
+@pytest.mark.parametrize(("mu", "epsilon"), [(0.1, 1.0), (1.0, 0.5), (6.0, 18.0), (9.0, 0.5), (0.05, 0.05)])
+def test_the_slack_of_delta_covers_rounded_arguments(mu, epsilon):
+    """Arguments that are off by an ulp change the tails by a relative x^2 ulps, and the exponential by epsilon ulps."""
+    first, second = normal_tail(epsilon / mu - mu / 2), math.exp(epsilon) * normal_tail(epsilon / mu + mu / 2)
+    x = epsilon / mu + mu / 2
+    ulps = (delta_gaussian(mu, epsilon) - (first - second)) / (2**-52 * (2 + x**2 + epsilon) * (first + second))
+    assert 2 < ulps < 8
 
 
 @pytest.mark.parametrize(

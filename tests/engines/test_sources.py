@@ -202,9 +202,22 @@ def test_a_view_reads_its_source_only(tmp_path, source, other):
     view = f'SELECT 1 AS "user", count(*) AS item FROM {other}'
     with (
         contextlib.closing(DuckDBEngine(source(tmp_path / "t"), view=view)) as engine,
-        pytest.raises(InputError, match=r", a view reads a file that is not its source; a view may read source only"),
+        pytest.raises(
+            InputError,
+            match=r", a view reads a file that is not its source; views and statements may read source only$",
+        ),
     ):
         engine.columns()
+
+
+def test_a_statement_of_the_owner_reads_the_source_only(tmp_path):
+    """Its result, labels or a version, would change although the source does not."""
+    for name in ("1", "2"):
+        _parquet(tmp_path / f"{name}.parquet")
+    with contextlib.closing(DuckDBEngine(tmp_path / "1.parquet")) as engine:
+        assert engine.fetch("SELECT count(*) AS n FROM source").to_pylist() == [{"n": 2}]
+        with pytest.raises(EngineError, match="reads a file that is not its source"):
+            engine.fetch(f"SELECT * FROM '{tmp_path}/2.parquet'")
 
 
 def test_a_view_in_a_database_reads_no_file(tmp_path):

@@ -65,6 +65,8 @@ _READ_AS = {
 }
 """For files without types, the type that text is cast to, by the kind of the constant in the comparison."""
 
+_OTHER_FILE = "{} reads a file that is not its source; views and statements may read source only"
+
 _AS_TEXT = {"ENUM", "UUID", "HUGEINT", "UHUGEINT"}
 
 
@@ -208,9 +210,7 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         try:
             rows = connection.execute(f"DESCRIBE SELECT * FROM {self._source.relation}").fetchall()
         except duckdb.PermissionException:
-            raise InputError(
-                f"{self._source.name} reads a file that is not its source; a view may read source only"
-            ) from None
+            raise InputError(_OTHER_FILE.format(self._source.name)) from None
         except duckdb.Error:
             raise InputError(f"{self._source.name} cannot be read as the table it should be") from None
         check_names(original_names(connection, self._source), self._source.name)
@@ -270,6 +270,8 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
                 progress=progress,
                 share=lambda: connection.query_progress() / 100,  # it is -1 before and after a query
             )
+        except duckdb.PermissionException:
+            raise EngineError(_OTHER_FILE.format(self._source.name)) from None
         except duckdb.ConversionException:
             raise UnfitData(
                 f"{self._source.name} has a view that cannot convert a value; use TRY_CAST instead of CAST in it"
