@@ -99,6 +99,7 @@ def test_quantiles_need_all_labels_of_one_ordered_column(table):
     refused = [
         table.release("minutes:10", bits=_bits()),
         table.top("minutes:10", 1, domain=[0, 10, 20], bits=_bits()),
+        table.top("minutes:10", 1, domain=[0, 10, 20], groups_per_user=2, bits=_bits()),
         table.release("item", domain=["a", "b"], bits=_bits()),
         table.release(bits=_bits()),
         table.release("minutes:10", domain=[0, 10], sum="minutes", bound=9, bits=_bits()),
