@@ -26,6 +26,8 @@ from discreet.wire.problems import read_body
 from discreet.wire.queries import StatementAnswer, StatementRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from discreet.service.api.answers import Form
     from discreet.service.api.query import QueryAPI
     from discreet.service.runtime import Runtime
@@ -221,6 +223,7 @@ class AnalystPages:
         rows, places = answer.rows, charts.interval_columns(answer.columns)
         labels = [column for place, column in enumerate(answer.columns) if place not in (places or ())]
         items = [] if places is None else charts.statement_items(rows, places)
+        types = {column.name: column.type for column in labels}
         return self._site.render(
             visit,
             "statement.html",
@@ -228,10 +231,7 @@ class AnalystPages:
             rows=rows,
             left_out=count - len(rows),
             numeric=[charts.is_number(column) for column in answer.columns],
-            items=items,
-            line=charts.line_of(items) if charts.is_time_line(items, labels) else None,
-            label=" · ".join(column.name for column in labels) or "total",
-            measured="" if places is None else answer.columns[places[0]].name,
+            shown=_drawn(items, types, "" if places is None else answer.columns[places[0]].name),
             free=visit.text("free") == "1",
             link=link,
             snippets=text.snippets(sql, price, url, "sql"),
@@ -264,20 +264,19 @@ class AnalystPages:
         items, query = charts.items_of(release), from_dict(release["question"])
         sql, price = to_sql(query), {name: release["query"][name] for name in ("epsilon", "delta")}
         url = str(visit.request.base_url).rstrip("/")
-        line = charts.line_of(items[:_MAX_SHOWN]) if charts.is_time_series(release) else None
-        if line is not None:
-            items = sorted(items, key=lambda item: item.label)
+        begin = 1 if query.k is not None else 0
+        types = {column["name"]: column["type"] for column in release["columns"][begin : begin + len(query.items)]}
+        measured = _MEASURES[query.measure.kind]
+        if query.measure.kind in {"sum", "average"}:
+            measured += f" {query.measure.column}"
         return self._site.render(
             visit,
             "answer.html",
             release=release,
             title=text.title_of(query),
             condition=None if query.where is None else condition(query.where),
-            items=items[:_MAX_SHOWN],
+            shown=_drawn(items[:_MAX_SHOWN], types, measured),
             left_out=len(items) - _MAX_SHOWN,
-            line=line,
-            label=" · ".join(query.items) or "total",
-            measured=_MEASURES[query.measure.kind],
             chosen=text.chosen_for_you(release),
             mechanism=text.mechanism_of(release),
             fewer=text.why_fewer_items(release),
@@ -326,6 +325,31 @@ def _example_query(dataset: DatasetDetail) -> Select:
     items = tuple(column.name for column in columns[:1])
     k = min(10, dataset.max_k or 10) if items else None
     return Select(dataset.name, items, Measure("users", dataset.user), None, k)
+
+
+def _drawn(items: list[charts.Item], types: Mapping[str, str], measured: str) -> dict[str, Any]:
+    """Return items as the templates show them: a total, lines, a table of two columns, or bars.
+
+    Args:
+        types: the types of the label columns, by name.
+        measured: the unit of the values.
+    """
+    time = charts.time_of(items, list(types.values()))
+    table = None
+    if len(types) == 2 and len(items) > 1 and items[0].bar and len({item.labels for item in items}) == len(items):
+        ordered = [not type_.lower().startswith(("text", "varchar", "bool")) for type_ in types.values()]
+        table = charts.pivot(items, list(types), ordered)
+    if time is not None:
+        items = sorted(items, key=lambda item: (item.labels[time], item.label))
+    return {
+        "items": items,
+        "line": None if time is None else charts.line_chart(items, time),
+        "time": None if time is None else list(types)[time],
+        "table": table,
+        "total": items[0] if not types and len(items) == 1 and items[0].bar else None,
+        "label": " · ".join(types) or "total",
+        "measured": measured,
+    }
 
 
 def _file(content: bytes, name: str, form: Form) -> Response:
