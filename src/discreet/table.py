@@ -125,12 +125,13 @@ class Table:
                 consistent noise.
             force: True to allow epsilon above 100.
             progress: called with the finished share of the counting.
-            **options: epsilon, at least 1e-6 and by default 1. delta, at least 1e-20, by default 1e-8 or a hundredth of
-                the budget's: choose it far below one over the number of users; text such as "1e-8" is taken exactly.
-                counts=False for labels only, which leaves more of epsilon for finding them. mechanism: "gumbel",
-                "laplace", "head", "two-round" or "stable" (a set, without counts); "auto" or None to choose by k and
-                the other arguments. noise: "gaussian" or "laplace" counts; by default the one with the smaller standard
-                error. head_limit: the number of items to read from the engine, at least k; by default max(10 k, 1000).
+            **options: epsilon, at least 1e-6 and by default 1. delta, at least 1e-20, by default 1e-8 or the query's
+                share of the budget's: choose it far below one over the number of users; text such as "1e-8" is taken
+                exactly. counts=False for labels only, which leaves more of epsilon for finding them. mechanism:
+                "gumbel", "laplace", "head", "two-round" or "stable" (a set, without counts); "auto" or None to choose
+                by k and the other arguments. noise: "gaussian" or "laplace" counts; by default the one with the smaller
+                standard error. head_limit: the number of items to read from the engine, at least k; by default max(10
+                k, 1000).
 
         Raises:
             InputError: the query is not allowed; the message says what is allowed.
@@ -138,7 +139,7 @@ class Table:
             EngineError: the engine failed; the budget is charged the worst case if data was being read.
         """
         bounds = Sensitivity(groups_per_user, rows_per_user_and_item)
-        query = table_query(self._user, item, k, bounds, domain, self._where, default_delta(budget), **options)
+        query = table_query(self._user, item, k, bounds, domain, self._where, default_delta(budget, options), **options)
         return self._answer(query, budget, bits, force, progress)
 
     def release(
@@ -166,7 +167,9 @@ class Table:
         Other arguments, and errors, are those of `top`.
         """
         bounds = Sensitivity(groups_per_user, rows_per_user_and_item)
-        query = table_query(self._user, item, None, bounds, domain, self._where, default_delta(budget), **options)
+        query = table_query(
+            self._user, item, None, bounds, domain, self._where, default_delta(budget, options), **options
+        )
         return self._answer(query, budget, bits, force, progress)
 
     def _answer(
