@@ -158,8 +158,9 @@ class Table:
                 consistent noise.
             force: True to allow epsilon above 100.
             progress: called with the finished share of the counting.
-            **options: epsilon, at least 1e-6 and by default 1. delta, at least 1e-20, by default 1e-8 or a hundredth of
-                the budget's: choose it far below one over the number of users; text such as "1e-8" is taken exactly.
+            **options: epsilon, at least 1e-6 and by default 1. delta, at least 1e-20, by default 1e-8 or the query's
+                share of the budget's: choose it far below one over the number of users; text such as "1e-8" is taken
+                exactly.
                 groups_per_user: a bound on the items of one user. It is enforced by keeping that many random items of
                 each user, not trusted; it makes counts smaller and noise smaller.
                 rows_per_user_and_item: 1 counts distinct users; a larger number counts rows, at most that many per user
@@ -224,7 +225,7 @@ class Table:
             EngineError: the engine failed to return its columns.
         """
         columns = self._engine.columns()
-        query = table_query(self._user, item, k, self._where, default_delta(budget), columns, **options)
+        query = table_query(self._user, item, k, self._where, default_delta(budget, options), columns, **options)
         summed = query.request.summed
         if summed is not None:
             column = find_column(summed.column, columns, "column to sum")

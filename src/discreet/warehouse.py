@@ -128,9 +128,9 @@ class Warehouse:
                 gets the same answer, on every engine. The catalog must declare the version of the data.
             force: True to allow epsilon above 100.
             progress: called with the finished share of the counting; an exception from it stops the engine.
-            **options: epsilon, at least 1e-6 and by default 1. delta, at least 1e-20, by default 1e-8 or a hundredth of
-                the budget's: choose it far below one over the number of users; text such as "1e-8" is taken exactly.
-                Or epsilon_per and information: the price of a unit, and the most units of a query without k.
+            **options: epsilon, at least 1e-6 and by default 1. delta, at least 1e-20, by default 1e-8 or the query's
+                share of the budget's: choose it far below one over the number of users; text such as "1e-8" is taken
+                exactly. Or epsilon_per and information: the price of a unit, and the most units of a query without k.
                 relative_error: the relative error that most counts should stay within, for queries without k.
                 counts=False for labels only. mechanism: its name; by default chosen by the query and the catalog.
                 noise: "gaussian" or "laplace"; by default the one with the smaller standard error. head_limit: the
@@ -180,7 +180,7 @@ class Warehouse:
         resolved = resolve(
             select,
             dataset,
-            QueryOptions.of(options, delta=default_delta(budget), per=per),
+            QueryOptions.of(options, delta=default_delta(budget, options), per=per),
             scales=self._scales(name, select),
             domain=self._open.domain(name, columns_named(select.items, dataset)),
         )

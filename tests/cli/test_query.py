@@ -52,6 +52,7 @@ ESTIMATE = {
         },
     ],
     "queries_left": 3,
+    "runs_out": "delta",
     "notes": ["epsilon above 10 protects little"],
 }
 
@@ -294,6 +295,7 @@ def test_an_estimate_requests_the_price_only(ask):
         "smallest count  about 1,322, more if many items are nearly as large",
         "budget          ann@sales would have rho = 0.9835, delta = 9.5e-08 left",
         "budget          sales refuses it: rho = 0.01, delta = 1e-09 are left",
+        "                enough for about 3 such queries; delta runs out first",
     ]
     assert ran.err == "note: epsilon above 10 protects little\n"
 

@@ -361,7 +361,12 @@ def test_an_estimate_and_the_budget_have_the_number_of_queries_left(service):
     """As many as all worst cases allow, for every account on the path."""
     estimate = service.estimate().json()
     left, worst = estimate["accounts"][0]["left"], estimate["worst_cost"]
-    assert estimate["queries_left"] == min(left["rho"] // worst["rho"], left["delta"] // worst["delta"])
+    fits = {part: left[part] / worst[part] for part in ("rho", "delta")}
+    assert estimate["queries_left"] == min(fits.values()) // 1
+    assert estimate["runs_out"] == min(fits, key=fits.get)
+    small = service.estimate(epsilon=0.05, delta="1e-8").json()
+    assert small["runs_out"] == "delta"
+    assert small["queries_left"] < service.estimate(epsilon=0.05).json()["queries_left"]
     before = service.get("/v1/budget").json()["queries_left"]
     assert service.ask().status_code == service.ask(epsilon=4).status_code == 200
     assert service.estimate().json()["queries_left"] is None  # paid for

@@ -147,6 +147,9 @@ def _check(*, rho: float = 0.0, epsilon: float = 1.0, delta: float = 0.5) -> Non
         raise InputError(f"delta must be above 0 and below 1, not {delta}")
 
 
+LEAST_DELTA = Fraction(1, 10**20)
+"""The smallest default of delta; the smallest that a query may have."""
+
 PRECISION_BITS = 28
 """Parameters are rounded to this many significant bits: coarser than differences between the logarithms of two
 machines, so that equal queries have equal parameters everywhere, and too fine to matter (4e-9)."""
@@ -167,6 +170,29 @@ def limit_for(epsilon: float, delta: Fraction, lossless: bool = False) -> Cost:
         raise InputError(f"delta must be above 0 and below 1, not {delta}")
     lost = Fraction(0) if lossless else delta / 2
     return Cost.at_most(floor_bits(Fraction(rho_tight(epsilon, float_below(delta - lost)))), lost)
+
+
+def share_of_delta(epsilon: float, limit: Cost, most: Fraction) -> Fraction:
+    """Return a delta for a query of *epsilon*, of which *limit* takes no smaller share than of rho; at most *most*.
+
+    So queries of a small epsilon use up rho before delta. Thresholds grow only with the logarithm of one over delta.
+    It depends on no balance, so that equal queries have equal deltas.
+
+    Args:
+        epsilon: above 0, finite.
+        limit: the (rho, delta) that queries share; half of a query's delta is mass that it may lose.
+        most: above 0, below 1.
+
+    Returns:
+        *most*, or a smaller number of two significant digits, at least 1e-20.
+    """
+    delta = most
+    for _ in range(4):  # rho falls with the logarithm of delta, so each step is some twenty times closer
+        delta = min(most, max(2 * limit.delta * limit_for(epsilon, delta).rho / limit.rho, LEAST_DELTA))
+    if delta == most:
+        return most
+    digits = Fraction(10) ** (1 - math.floor(math.log10(delta)))
+    return max(math.floor(delta * digits) / digits, LEAST_DELTA)
 
 
 def epsilon_per_unit(rho: Fraction, units: int | Fraction) -> Fraction:

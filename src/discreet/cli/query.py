@@ -223,7 +223,13 @@ def estimate_as_text(estimate: Estimate) -> str:
     shown = [f"{name:<16}{text}" for name, text in lines.items()]
     if estimate.paid:
         return "\n".join([*shown, f"{'budget':<16}it was paid for before and is free"])
-    return "\n".join([*shown, *(f"{'budget':<16}{_fit(account)}" for account in estimate.accounts)])
+    shown += [f"{'budget':<16}{_fit(account)}" for account in estimate.accounts]
+    if estimate.queries_left and estimate.runs_out:
+        queries = "query" if estimate.queries_left == 1 else "queries"
+        shown.append(
+            f"{'':<16}enough for about {estimate.queries_left:,} such {queries}; {estimate.runs_out} runs out first"
+        )
+    return "\n".join(shown)
 
 
 def _fit(account: Fit) -> str:

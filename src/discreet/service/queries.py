@@ -8,13 +8,14 @@ that version is known without querying an engine.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from discreet.accounting.convert import limit_for
+from discreet.accounting.convert import limit_for, share_of_delta
 from discreet.budget.errors import BudgetRefused, DataChanged, LeaseLost, StoreUnavailable, Suspended
 from discreet.budget.ledger import canonical
 from discreet.budget.manager import StoredBudget
@@ -265,9 +266,13 @@ def planning_options(requested: Options, k: int | None, defaults: Defaults, limi
     epsilon = (defaults.epsilon or 1.0) if given is None else given
     if epsilon > limits.max_epsilon:
         raise InputError(f"epsilon must be at most {limits.max_epsilon:g}, not {epsilon:g}")
-    delta = requested.get("delta", defaults.delta)
-    if delta is not None and exact(delta, "delta") > limits.max_delta:
-        raise InputError(f"delta must be at most {float(limits.max_delta):g}, not {float(exact(delta, 'delta')):g}")
+    delta = requested.get("delta")
+    if delta is not None:
+        if exact(delta, "delta") > limits.max_delta:
+            raise InputError(f"delta must be at most {float(limits.max_delta):g}, not {float(exact(delta, 'delta')):g}")
+    elif 0 < epsilon < math.inf:
+        usual = exact("1e-8" if defaults.delta is None else defaults.delta, "delta")
+        delta = share_of_delta(epsilon, limit_for(defaults.epsilon or 1.0, usual), usual)
     return options | {"epsilon": epsilon, "delta": delta}
 
 

@@ -253,6 +253,9 @@ class Estimate(Reply):
         default=None,
         description="How many such queries fit if each costs its worst case; null if it is paid for, or unlimited.",
     )
+    runs_out: Literal["rho", "delta"] | None = Field(
+        default=None, description="Which part of the budget such queries would use up first; null like queries_left."
+    )
     notes: list[str] = Field(description="Warnings.")
 
 
