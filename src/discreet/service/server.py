@@ -108,7 +108,7 @@ def _configuration(settings: Settings, app: ASGIApp) -> uvicorn.Config:
             )
         except (OSError, ssl.SSLError):
             raise InputError(
-                "tls_certificate and tls_key_file cannot be used: they must be a certificate chain and its key, in PEM, "
+                "tls_certificate and tls_key_file cannot be used: they must be a certificate chain and its key in PEM, "
                 "without a password"
             ) from None
     return uvicorn.Config(

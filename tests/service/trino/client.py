@@ -18,6 +18,14 @@ def page(service, reply, who="ann", method="GET", **headers):
     return service.send(method, urlsplit(reply.json()["nextUri"]).path, who, headers=headers)
 
 
+def answered(service, reply, who="ann"):
+    """Request the page that a reply names until it is answered, and return the reply with its rows."""
+    reply = page(service, reply, who)
+    while "nextUri" in reply.json() and "data" not in reply.json():
+        reply = page(service, reply, who)
+    return reply
+
+
 def last(service, reply, who="ann"):
     """Follow a statement to its last page and return that reply's JSON, with the data of all pages."""
     rows = []

@@ -14,9 +14,9 @@ from discreet.errors import EngineError
 from discreet.service.trino import protocol
 from discreet.values import Cost
 from tests.service.deployment import KNOWN
-from tests.service.trino.client import error, last, page, post, rows, run
+from tests.service.trino.client import answered, error, last, page, post, rows, run
 
-LOOSE = "SELECT article, COUNT(DISTINCT reader) AS readers FROM loose GROUP BY article"
+LOOSE = "SELECT article, COUNT(DISTINCT reader) AS readers FROM loose GROUP BY article ORDER BY readers DESC LIMIT 3"
 """A query of data without a version: only its idempotency key makes it the same query again."""
 
 
@@ -40,6 +40,12 @@ class Blocked:
         return count()
 
 
+def with_settings(deployment, **settings):
+    """Change settings of the section service."""
+    service = deployment.settings.service.model_copy(update=settings)
+    deployment.settings = deployment.settings.model_copy(update={"service": service})
+
+
 # ------------------------------------------------------------------------------------------- charged once
 
 
@@ -55,7 +61,7 @@ def test_a_post_reads_no_data_and_is_never_charged(service):
 def test_a_page_of_data_without_a_version_is_charged_once(service):
     """I4: the idempotency key is in its address."""
     first = post(service, LOOSE)
-    answers = [page(service, first).json()["data"] for _ in range(3)]
+    answers = [last(service, first)["data"] for _ in range(3)]
     assert answers[0] == answers[1] == answers[2] != []
     assert service.engines.queried == 1
     spent = service.balance().spent
@@ -64,7 +70,8 @@ def test_a_page_of_data_without_a_version_is_charged_once(service):
     assert service.balance().spent == Cost(2 * spent.rho, 2 * spent.delta)
 
 
-def test_pages_requested_at_once_are_charged_once(deployment, fast):
+@pytest.mark.usefixtures("fast")
+def test_pages_requested_at_once_are_charged_once(deployment):
     """I4: a client that gives up waiting asks again while the query runs."""
     with deployment.open() as service, ThreadPoolExecutor(4) as pool:
         first, blocked = post(service, LOOSE), Blocked(service)
@@ -80,11 +87,11 @@ def test_any_process_answers_a_page_and_charges_it_once(service):
     """Nothing of a statement is kept in memory: its address holds everything."""
     first = post(service, LOOSE, session={"epsilon": 0.5})
     service.reopen()
-    second = page(service, first).json()["data"]
+    second = last(service, first)["data"]
     spent = service.balance().spent
     service.reopen()
     service.no_engine()
-    assert page(service, first).json()["data"] == second
+    assert last(service, first)["data"] == second
     assert service.balance().spent == spent
 
 
@@ -96,11 +103,11 @@ def test_a_page_whose_process_died_is_paid_by_what_it_forfeited(service):
 
     first = post(service, LOOSE)
     service.engines.head = fail
-    assert page(service, first).json()["error"]["errorType"] == "EXTERNAL"
+    assert last(service, first)["error"]["errorType"] == "EXTERNAL"
     forfeited = service.balance().forfeited
     assert forfeited != Cost()
     service.engines.head = None
-    assert page(service, first).json()["data"]
+    assert last(service, first)["data"]
     assert service.balance().forfeited == Cost()
     assert service.balance().spent.within(forfeited)
 
@@ -108,12 +115,12 @@ def test_a_page_whose_process_died_is_paid_by_what_it_forfeited(service):
 def test_the_pages_after_the_first_read_paid_releases_only(service, monkeypatch):
     """A later page is computed from the releases that its address names, in any process."""
     monkeypatch.setattr(protocol, "MAX_PAGE_ROWS", 1)
-    replies = [page(service, post(service, LOOSE))]
+    replies = [answered(service, post(service, LOOSE))]
     spent = service.balance().spent
     service.reopen()
     service.no_engine()
     while "nextUri" in replies[-1].json():
-        again = [page(service, replies[-1]) for _ in range(2)]
+        again = [answered(service, replies[-1]) for _ in range(2)]
         assert again[0].json()["data"] == again[1].json()["data"]
         replies.append(again[0])
     assert [len(reply.json()["data"]) for reply in replies] == [1, 1, 1]
@@ -124,7 +131,8 @@ def test_the_pages_after_the_first_read_paid_releases_only(service, monkeypatch)
 # ------------------------------------------------------------------------------------- long queries, cancel
 
 
-def test_a_long_query_is_answered_with_its_progress_until_it_is_done(deployment, fast):
+@pytest.mark.usefixtures("fast")
+def test_a_long_query_is_answered_with_its_progress_until_it_is_done(deployment):
     """The client asks the same address again; elapsed time and progress are in the stats."""
     with deployment.open() as service:
         first, blocked = post(service, LOOSE), Blocked(service)
@@ -139,7 +147,8 @@ def test_a_long_query_is_answered_with_its_progress_until_it_is_done(deployment,
         assert last(service, running)["data"]
 
 
-def test_delete_cancels_a_query(deployment, fast):
+@pytest.mark.usefixtures("fast")
+def test_delete_cancels_a_query(deployment):
     """Ctrl-C in a client: the engine stops; what it had read is paid for, and pays for the same query."""
     with deployment.open() as service:
         first, blocked = post(service, LOOSE), Blocked(service)
@@ -152,18 +161,20 @@ def test_delete_cancels_a_query(deployment, fast):
         assert service.events("forfeited")[0]["cause"] == "client-gone"
 
 
-def test_a_query_without_a_free_slot_is_held(services, fast):
+@pytest.mark.usefixtures("fast")
+def test_a_query_without_a_free_slot_is_held(deployment):
     """429 and 409 are not sent: clients would not ask again."""
-    service = services(service="max_concurrent_queries = 1")
-    blocked = Blocked(service)
-    first = page(service, post(service, LOOSE))
-    assert blocked.begun.wait(60)
-    second = page(service, post(service, KNOWN))
-    assert second.status_code == 200
-    assert second.json()["stats"]["state"] == "QUEUED"
-    blocked.go_on.set()
-    assert last(service, first)["data"]
-    assert last(service, second)["data"]
+    with_settings(deployment, max_concurrent_queries=1)
+    with deployment.open() as service:
+        blocked = Blocked(service)
+        first = page(service, post(service, LOOSE))
+        assert blocked.begun.wait(60)
+        second = page(service, post(service, KNOWN))
+        assert second.status_code == 200
+        assert second.json()["stats"]["state"] == "QUEUED"
+        blocked.go_on.set()
+        assert last(service, first)["data"]
+        assert last(service, second)["data"]
 
 
 def test_a_caller_above_its_rate_is_held_and_then_sent_away_with_503(services, monkeypatch):
@@ -190,7 +201,9 @@ def test_a_wrong_key_gets_401_with_a_challenge(service):
 def test_the_password_is_the_key(service):
     """The user's name is not read: the key names the account."""
     basic = base64.b64encode(f"anyone:{service.keys['ann']}".encode()).decode()
-    reply = service.send("POST", "/v1/statement", None, content=KNOWN.encode(), headers={"Authorization": f"Basic {basic}"})
+    reply = service.send(
+        "POST", "/v1/statement", None, content=KNOWN.encode(), headers={"Authorization": f"Basic {basic}"}
+    )
     assert "nextUri" in reply.json()
     assert last(service, reply)["data"]
 
@@ -241,9 +254,6 @@ def test_a_statement_that_fits_no_address_is_refused(service, monkeypatch):
 def test_a_short_budget_says_what_is_needed_left_and_would_fit(services):
     """The refusal is an error of Trino, and charges nothing."""
     service = services()
-    found = error(service, "SELECT article, COUNT(DISTINCT reader) FROM reads GROUP BY article", session={"epsilon": 9.9})
-    while "error" not in (found if "errorName" not in found else {"error": found}):
-        break
     for n in range(50):
         found = run(service, f"SELECT COUNT(DISTINCT reader) FROM reads WHERE article = 'a{n}'", session={"epsilon": 3})
         if "error" in found:
@@ -259,10 +269,12 @@ def test_a_short_budget_says_what_is_needed_left_and_would_fit(services):
 
 def test_an_error_has_the_place_in_the_text_that_was_sent(service):
     """Line and column, from 1; also behind names that were rewritten."""
-    sql = "-- a comment\nSELECT country, count(DISTINCT reader)\n  FROM discreet.main.reads WHERE 1 = 1 AND country ~ 'x'"
+    sql = (
+        "-- a comment\nSELECT country, count(DISTINCT reader)\n  FROM discreet.main.reads WHERE 1 = 1 AND country ~ 'x'"
+    )
     found = error(service, sql)
     assert found["errorName"] == "SYNTAX_ERROR"
-    assert found["errorLocation"] == {"lineNumber": 3, "columnNumber": 53}
+    assert found["errorLocation"] == {"lineNumber": 3, "columnNumber": 52}
 
 
 def test_charge_and_balance_are_a_warning(service):
@@ -284,13 +296,23 @@ def test_the_next_address_has_the_host_and_scheme_of_the_request(service):
     assert reply.json()["nextUri"].startswith("http://other.example:8443/v1/statement/executing/")
 
 
-def test_an_answer_is_sent_on_the_grid_and_polls_are_not(services, monkeypatch):
-    """The time of an answer is a multiple of release_grid_ms; a response without rows says nothing."""
-    service = services(service="release_grid_ms = 500")
-    paused = []
-    monkeypatch.setattr(service.monotonic, "pause", paused.append, raising=False)
-    assert last(service, post(service, KNOWN))["data"]
-    assert service.settings.service.release_grid_ms == 500
+def test_an_answer_is_published_on_the_grid(deployment):
+    """Its time is a multiple of release_grid_ms, also that of an error; a poll without rows says nothing."""
+    now, paused = [100.0], []
+
+    async def pause(seconds):
+        paused.append(seconds)
+
+    with_settings(deployment, release_grid_ms=500)
+    with deployment.open(monotonic=lambda: now[0], pause=pause) as service:
+
+        def slow(count, _):
+            now[0] += 0.7
+            return count()
+
+        service.engines.head = slow
+        assert last(service, post(service, LOOSE))["data"]
+    assert paused == [pytest.approx(0.3)]
 
 
 def test_no_line_of_the_log_holds_a_statement_or_an_address(service):

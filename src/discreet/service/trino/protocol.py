@@ -29,10 +29,10 @@ from urllib.parse import unquote_plus
 import anyio
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from discreet.errors import DiscreetError, InvariantViolated, SQLError, WhereError
+from discreet.errors import InvariantViolated, SQLError, WhereError
 from discreet.query.statement import split_statement
 from discreet.secrets import is_local
 from discreet.service.auth.gate import check_role, read_stream, run_in_thread
@@ -45,16 +45,17 @@ from discreet.service.problems import (
     RequestInFlight,
     RunFailed,
     TooManyRequests,
+    Unauthorized,
 )
 from discreet.service.trino import tables
 from discreet.service.trino.commands import Change, Question, Rows, options, read
 from discreet.service.trino.dialect import CATALOG, SCHEMA, VERSION, Session, without_comments
 from discreet.service.trino.errors import TrinoError, trino_error
-from discreet.wire.problems import KINDS, Malformed, spend_above, spend_below
+from discreet.wire.problems import Malformed, spend_above, spend_below
 from discreet.wire.queries import StatementQuery, StatementRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from starlette.requests import Request
 
@@ -85,6 +86,10 @@ MAX_FINISHED_BYTES = 64 * 2**20
 
 _ABANDONED_SECONDS = 60.0  # a client that has not asked for so long does not wait for its turn any more
 _JOIN_EVERY_SECONDS = 0.1
+_NEEDS_KEY = (
+    "this needs a valid key: as the password, over TLS, with any user name, or as a bearer token; without TLS, on this "
+    "machine only, as the extra credential key"
+)
 _PATH = "/v1/statement/executing/{sealed}/{page:int}"
 
 
@@ -206,10 +211,27 @@ class TrinoProtocol:
     def routes(self) -> list[Route]:
         """Return the routes of the protocol."""
         return [
-            Route("/v1/statement", self.post, methods=["POST"]),
-            Route(_PATH, self.page, methods=["GET", "DELETE"]),
+            Route("/v1/statement", self._answering(self.post), methods=["POST"]),
+            Route(_PATH, self._answering(self.page), methods=["GET", "DELETE"]),
             Route("/v1/info", self.info, methods=["GET"]),
         ]
+
+    def _answering(self, handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        """Return *handler* with the responses to wrong keys and to too many requests that clients of Trino know."""
+
+        async def endpoint(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except Unauthorized:
+                headers = {"WWW-Authenticate": 'Basic realm="Discreet"'}
+                context_of(request.scope).problem = "unauthorized"
+                return PlainTextResponse(_NEEDS_KEY, 401, headers)
+            except TooManyRequests as error:
+                context_of(request.scope).problem = "too-many-requests"
+                headers = {"Retry-After": str(math.ceil(error.seconds))}
+                return PlainTextResponse(str(error), 503, headers)
+
+        return endpoint
 
     def close(self) -> None:
         """Cancel all statements that are being answered."""
@@ -306,7 +328,7 @@ class TrinoProtocol:
 
         Raises:
             Unauthorized, Forbidden: it is not known, or not an analyst.
-            Held: its rate stays too high.
+            TooManyRequests: its rate stays too high.
         """
         waited = 0.0
         while True:
@@ -314,7 +336,7 @@ class TrinoProtocol:
                 caller = await self._gate.identify(request, header)
             except TooManyRequests as error:
                 if waited + error.seconds > MAX_HELD_SECONDS:
-                    raise Held from None
+                    raise
                 waited += error.seconds
                 await self._runtime.pause(error.seconds)
                 continue
@@ -362,13 +384,11 @@ class TrinoProtocol:
             raise TrinoError(
                 "USER_CANCELED", "the statement was cancelled; what it was charged is not refunded"
             ) from None
-        except RunFailed as error:
+        except RunFailed:
             if run.cancelled.is_set():
-                raise TrinoError(
-                    "USER_CANCELED",
-                    "the statement was cancelled after the data was queried; the same again is paid for",
-                ) from None
-            raise error from None
+                sentence = "the statement was cancelled after the data was queried; the same again is already paid for"
+                raise TrinoError("USER_CANCELED", sentence) from None
+            raise
         finally:
             if self._grid:  # as in `QueryAPI`: when an answer is there says little about how long it took
                 took = self._runtime.monotonic() - began
@@ -530,15 +550,6 @@ def _of_form(form: str, found: dict[str, Any]) -> Answer:
 def _queries_in(content: bytes) -> list[dict[str, Any]]:
     """Return the queries of an answer, which are the last field of its JSON."""
     return list(json.loads(content)["queries"])
-
-
-class Held(DiscreetError):
-    """A caller sends requests too fast, for so long that the request is not held any more."""
-
-    problem = replace(KINDS["too-many-requests"], status=503)
-
-    def __init__(self) -> None:
-        super().__init__("too many requests; send it again")
 
 
 def _header(request: Request, name: str) -> str | None:
