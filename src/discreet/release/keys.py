@@ -130,14 +130,15 @@ class DerivedKeys:
 
     Attributes:
         sessions: 32 bytes that encrypt the sessions of the web page.
+        pages: 32 bytes that encrypt the addresses of pages of answers.
     """
 
     def __init__(self, secret: bytes) -> None:
         if len(secret) < MIN_SECRET_BYTES:
             raise InputError(f"the secret of a service has at least {MIN_SECRET_BYTES} bytes")
-        self._names, self._noise, self._fingerprints, self.sessions = (
+        self._names, self._noise, self._fingerprints, self.sessions, self.pages = (
             _derived(secret, ("discreet-key-1", purpose))
-            for purpose in ("release key", "noise", "fingerprint", "sessions")
+            for purpose in ("release key", "noise", "fingerprint", "sessions", "pages")
         )
 
     def __repr__(self) -> str:

@@ -131,12 +131,14 @@ class Queries:
         key: str | None,
         digest: bytes,
         disconnected: Callable[[], bool],
+        progress: Callable[[float], None] = lambda _: None,
     ) -> Settled | Replay:
         """Answer *planned* and charge *account*; only the returned bytes may leave the service.
 
         Args:
             key: the idempotency key of the request, or None.
             disconnected: returns True once the client has disconnected.
+            progress: called with the share of the data that was read, from 0 to 1.
 
         Raises:
             BudgetShort: the account or one of its parents cannot pay the worst case; nothing was reserved.
@@ -155,7 +157,8 @@ class Queries:
         def document(release: Release) -> bytes:
             return encode(release, id=name.hex(), dataset=planned.dataset, question=question, data_version=version)
 
-        def check_connected(_: float) -> None:
+        def check_connected(share: float) -> None:
+            progress(share)
             if disconnected():
                 budget.lost = True  # not caused by the data: no step towards a suspension
                 raise ClientDisconnected

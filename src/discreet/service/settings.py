@@ -153,6 +153,9 @@ class Service(Table):
         le=60_000,
         description="Send responses only at multiples of this many milliseconds; 0 sends them at once.",
     )
+    trino: bool = Field(
+        default=True, description="Answer clients of Trino, such as JDBC and Superset, at /v1/statement."
+    )
     shutdown_seconds: int = Field(
         default=30,
         ge=0,
@@ -162,6 +165,10 @@ class Service(Table):
     trusted_proxies: tuple[Proxy, ...] = Field(
         default=(), strict=False, description="Addresses of proxies whose headers about the client are trusted."
     )
+    tls_certificate: File | None = Field(
+        default=None, description="The certificate chain in PEM, for HTTPS without a proxy; needs tls_key_file."
+    )
+    tls_key_file: File | None = Field(default=None, description="The private key of the certificate, in PEM.")
     without_proxy: bool = Field(
         default=False,
         description="Listen outside of this machine without a proxy: without TLS, and without limits of connections, "
@@ -170,6 +177,8 @@ class Service(Table):
 
     @model_validator(mode="after")
     def _check(self) -> "Service":
+        if (self.tls_certificate is None) != (self.tls_key_file is None):
+            raise invalid("needs both tls_certificate and tls_key_file, or neither")
         if not (is_local(self.host) or self.trusted_proxies or self.without_proxy):
             raise invalid(
                 "host lets other machines connect, so a proxy with TLS must limit what clients do: name its address in "

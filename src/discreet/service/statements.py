@@ -126,12 +126,14 @@ class Statements:
         answers: dict[str, Settled | Replay],
         form: Form,
         max_rows: int | None = None,
+        progress: Callable[[float], None] = lambda _: None,
     ) -> AnsweredStatement:
         """Answer all queries of a statement, in their order, and compute its rows; see `Queries.answer`.
 
         Args:
             max_rows: the number of rows to return, if not all.
             answers: answers of earlier attempts, by SQL; new answers are added, so that retries do not pay again.
+            progress: called with the share of the data of a query that was read.
 
         Raises:
             BudgetShort: the account or one of its parents cannot pay the sum of the worst cases; nothing was charged.
@@ -163,6 +165,7 @@ class Statements:
                     key=_key_of(key, leaf.name),
                     digest=digest,
                     disconnected=disconnected,
+                    progress=progress,
                 )
             answered = answers[leaf.sql]
             tables[leaf.name] = answer_table(decode(answered.release.result))

@@ -297,10 +297,42 @@ class QueryAPI:
         Args:
             max_rows: the number of rows to return, if not all.
         """
-        request, account, key = call.request, call.account, call.parameters["Idempotency-Key"]
-        request_id = context_of(request.scope).request_id
-        statement = read_body(StatementRequest, body)
-        answers: dict[str, Settled | Replay] = {}  # kept between attempts: unversioned ones are not replayed
+        request, account = call.request, call.account
+        work = self.statement_work(
+            account,
+            read_body(StatementRequest, body),
+            key=call.parameters["Idempotency-Key"],
+            digest=hashlib.sha256(body).digest(),
+            request_id=context_of(request.scope).request_id,
+            form=form,
+            max_rows=max_rows,
+            answers={},
+        )
+        answered, balance = await self._run_in_slot(request, account, work)
+        return answered, self._balance_headers(account, balance)
+
+    def statement_work(
+        self,
+        account: str,
+        statement: StatementRequest,
+        *,
+        key: str | None,
+        digest: bytes,
+        request_id: str,
+        form: Form,
+        answers: dict[str, Settled | Replay],
+        max_rows: int | None = None,
+        progress: Callable[[float], None] = lambda _: None,
+    ) -> Callable[[Callable[[], bool]], tuple[AnsweredStatement, Balance]]:
+        """Return a function that answers a statement, and may be called again after `RequestInFlight`.
+
+        It blocks. Its argument is a function that returns True once the client has disconnected; it returns the answer,
+        and the account's balance after it.
+
+        Args:
+            answers: answers of the statement's queries, kept between calls: unversioned ones are not replayed.
+            progress: called with the share of the data that was read, from 0 to 1.
+        """
 
         def work(disconnected: Callable[[], bool]) -> tuple[AnsweredStatement, Balance]:
             catalog = self._grants.catalog_for(account)
@@ -315,16 +347,16 @@ class QueryAPI:
                 planned,
                 request_id=request_id,
                 key=key,
-                digest=hashlib.sha256(body).digest(),
+                digest=digest,
                 disconnected=disconnected,
                 answers=answers,
                 form=form,
                 max_rows=max_rows,
+                progress=progress,
             )
             return answered, self._manager.store.balance(account)
 
-        answered, balance = await self._run_in_slot(request, account, work)
-        return answered, self._balance_headers(account, balance)
+        return work
 
     @Operation(
         "POST",
@@ -371,13 +403,26 @@ class QueryAPI:
         account = call.account
 
         def work(disconnected: Callable[[], bool]) -> AnsweredStatement:
-            catalog = self._grants.catalog_for(account)
-            return self._statements.recompute(
-                sql, account, catalog, ids, disconnected=disconnected, form=form, max_rows=max_rows
-            )
+            return self.recomputed(account, sql, ids, form, max_rows, disconnected=disconnected)
 
         with self._gate.slots.slot(account):
             return await run_while_connected(call.request, work, self._gate.slots.threads)
+
+    def recomputed(
+        self,
+        account: str,
+        sql: str,
+        ids: Sequence[str],
+        form: Form,
+        max_rows: int | None = None,
+        *,
+        disconnected: Callable[[], bool],
+    ) -> AnsweredStatement:
+        """Return the rows as `recompute` does; it blocks."""
+        catalog = self._grants.catalog_for(account)
+        return self._statements.recompute(
+            sql, account, catalog, ids, disconnected=disconnected, form=form, max_rows=max_rows
+        )
 
     # ---------------------------------------------------------------------------------------------- reading
 
@@ -387,7 +432,11 @@ class QueryAPI:
 
         Includes the remaining budgets of its parents, which other accounts share.
         """
-        own, *parents = self._manager.path(call.account)
+        return self.budget_of(call.account)
+
+    def budget_of(self, account: str) -> BudgetReport:
+        """Return the balance of *account*; it blocks."""
+        own, *parents = self._manager.path(account)
         return budget_report(own, parents, self._queries.default_cost())
 
     @Operation("GET", "/v1/datasets", role="analyst", answer=DatasetList)
