@@ -29,7 +29,7 @@ source_paths = ["src/"]
 only_mutate = ["src/discreet/{module}.py"]
 pytest_add_cli_args_test_selection = {tests}
 pytest_add_cli_args = ["--hypothesis-profile=mutants", "-p", "no:cacheprovider", "-p", "no:xdist"]
-also_copy = ["discreet-sql/", "pyproject.toml"]
+also_copy = ["pyproject.toml"]
 use_git_change_detection = false
 track_dependencies = false
 timeout_constant = 10.0
@@ -41,7 +41,7 @@ def run(module: str, tests: list[str]) -> dict[str, str]:
     """Run all mutants of a module that were not run before, and return the state of each."""
     copy = COPIES / module.replace("/", "-")
     copy.mkdir(parents=True, exist_ok=True)
-    for name in ("src", "tests", "discreet-sql"):
+    for name in ("src", "tests"):
         if not (copy / name).exists():
             (copy / name).symlink_to(ROOT / name)
     configuration = CONFIGURATION.format(module=module, tests=json.dumps(tests))
