@@ -72,12 +72,21 @@ class Recorded:
     _read: int = 0
 
     def address(self, **properties: object) -> str:
-        """Return the URL for SQLAlchemy, over TLS, with session properties."""
-        place = self.tls_url.removeprefix("https://")
-        query = {"verify": json.dumps(str(self.certificate))}
+        """Return a URL for SQLAlchemy, without TLS, with session properties."""
+        query = {"extra_credential": json.dumps([["key", self.key]])}
         if properties:
             query["session_properties"] = json.dumps({name: str(value) for name, value in properties.items()})
-        return f"trino://ann:{self.key}@{place}/discreet/main?{urlencode(query)}"
+        return f"trino://ann@{self.url.removeprefix('http://')}/discreet/main?{urlencode(query)}"
+
+    @property
+    def tls_address(self) -> str:
+        """Return a URL for SQLAlchemy, over TLS, which needs `tls_arguments` too."""
+        return f"trino://ann:{self.key}@{self.tls_url.removeprefix('https://')}/discreet/main"
+
+    def tls_arguments(self, **properties: object) -> dict[str, Any]:
+        """Return the arguments of a connection over TLS to a port other than 443, with session properties."""
+        sent = {name: str(value) for name, value in properties.items()}
+        return {"http_scheme": "https", "verify": str(self.certificate), "session_properties": sent}
 
     def take(self) -> list[str]:
         """Return the statements since the last call."""

@@ -117,6 +117,6 @@ def test_the_cli_answers_on_a_terminal(service, tmp_path):
     assert "timestamp(6)" in shown["describe reads;"]
     assert "KE" in shown[LINES[6]]
     assert "rho" in shown[LINES[7]]
-    assert "line 2:2" in shown[LINES[8]]
+    assert "LINE 2:" in shown[LINES[8]]
     assert "rows are never shown" in shown[LINES[8]]
     assert "1 row" in shown[LINES[10]]

@@ -13,7 +13,7 @@ import datetime, json, os
 import pandas as pd
 import sqlalchemy as sa
 
-engine = sa.create_engine(os.environ["DISCREET_URL"])
+engine = sa.create_engine(os.environ["DISCREET_URL"], connect_args=json.loads(os.environ["ARGUMENTS"]))
 shown = {}
 def show(name, frame):
     shown[name] = json.loads(frame.to_json(orient="split", date_format="iso"))
@@ -50,7 +50,9 @@ def shown(service):
     """Return the script's output, and the statements that the service received."""
     picture = str(ROOT / "docs/images/connect-pandas.png")
     service.charged()
-    output = run("notebook", "-c", SCRIPT, DISCREET_URL=service.address(epsilon=0.5), PICTURE=picture, MPLBACKEND="agg")
+    arguments = json.dumps(service.tls_arguments(epsilon=0.5))
+    url = service.tls_address
+    output = run("notebook", "-c", SCRIPT, DISCREET_URL=url, ARGUMENTS=arguments, PICTURE=picture, MPLBACKEND="agg")
     return json.loads(output.splitlines()[-1]), service.take(), service.charged()
 
 

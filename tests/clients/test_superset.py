@@ -85,10 +85,15 @@ def superset(service, tmp_path_factory):
 @pytest.fixture(scope="module")
 def database(superset, service):
     """Create the connection as the dialog does, tested first, and return its id."""
-    uri = service.address(epsilon=0.5, delta="1e-9")
-    superset.post("/api/v1/database/test_connection/", {"database_name": "reads", "sqlalchemy_uri": uri})
-    made = {"database_name": "Discreet", "sqlalchemy_uri": uri, "expose_in_sqllab": True}
-    return superset.post("/api/v1/database/", made)["id"]
+    made = connection(service, "Discreet", epsilon=0.5, delta="1e-9")
+    superset.post("/api/v1/database/test_connection/", {**made, "database_name": "reads"})
+    return superset.post("/api/v1/database/", {**made, "expose_in_sqllab": True})["id"]
+
+
+def connection(service, name, **properties):
+    """Return the fields of the dialog: the URL with the key as its password, and engine parameters."""
+    extra = {"engine_params": {"connect_args": service.tls_arguments(**properties)}}
+    return {"database_name": name, "sqlalchemy_uri": service.tls_address, "extra": json.dumps(extra)}
 
 
 @pytest.fixture(scope="module")
@@ -190,8 +195,8 @@ def test_the_totals_of_a_table_are_a_query_of_their_own(superset, dataset):
 
 def test_a_dashboard_can_be_built_on_made_up_rows(superset, service):
     """The same connection with the property rehearse charges nothing, and SQL Lab marks the rows as made up."""
-    uri = service.address(epsilon=0.5, delta="1e-9", rehearse="true")
-    made = {"database_name": "Discreet, made up", "sqlalchemy_uri": uri, "expose_in_sqllab": True}
+    made = connection(service, "Discreet, made up", epsilon=0.5, delta="1e-9", rehearse="true")
+    made["expose_in_sqllab"] = True
     database = superset.post("/api/v1/database/", made)["id"]
     rehearsed = {"database": database, "schema": "main", "table_name": "reads"}
     dataset = superset.post("/api/v1/dataset/", rehearsed)["id"]
