@@ -130,14 +130,15 @@ class DerivedKeys:
 
     Attributes:
         sessions: 32 bytes that encrypt the sessions of the web page.
+        agents: 32 bytes that encrypt the state of an agent's query while a person is asked about its price.
     """
 
     def __init__(self, secret: bytes) -> None:
         if len(secret) < MIN_SECRET_BYTES:
             raise InputError(f"the secret of a service has at least {MIN_SECRET_BYTES} bytes")
-        self._names, self._noise, self._fingerprints, self.sessions = (
+        self._names, self._noise, self._fingerprints, self.sessions, self.agents = (
             _derived(secret, ("discreet-key-1", purpose))
-            for purpose in ("release key", "noise", "fingerprint", "sessions")
+            for purpose in ("release key", "noise", "fingerprint", "sessions", "agents")
         )
 
     def __repr__(self) -> str:
