@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Unpack
 
 from discreet.catalog.domains import listed_items
-from discreet.engines.base import RequestQueue
+from discreet.engines.base import RequestQueue, has_all_pair_queries
 from discreet.engines.opening import open_engine
 from discreet.errors import InputError
 from discreet.head_request import And, HeadRequest
@@ -182,7 +182,9 @@ class Table:
     ) -> Release:
         start = time.perf_counter()
         bound = bind(query, self._engine.columns())
-        plan = make_plan(bound, has_pairs=self._engine.has_pairs, shared_budget=budget is not None, force=force)
+        plan = make_plan(
+            bound, has_pairs=has_all_pair_queries(self._engine), shared_budget=budget is not None, force=force
+        )
         for note in plan.notes:
             warnings.warn(note, stacklevel=3)
         source = self._source_of_bits(bits, plan)

@@ -75,6 +75,7 @@ class PlainEngine:
         return ExactHead(np.array([count for _, count in counted], dtype=np.int64), request.limit, table)
 
     has_pairs = True
+    has_capped_sums = True
 
     def pairs(self, request, *, progress=None):
         """See `Engine.pairs`."""

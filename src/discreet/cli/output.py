@@ -163,8 +163,9 @@ def notes(release: Release) -> list[str]:
     share = f"{len(release)} of {wanted}" if wanted is not None else f"{len(release)}"
     spent = "" if release.charged.rho == 0 else f"; it used rho = {float(release.charged.rho):.3g}"
     lines = [f"{share} items by {release.mechanism} in {release.seconds:.2f} s", f"{guarantee}{spent}"]
-    if release.chosen is not None:
-        lines.insert(1, f"{release.mechanism} chose {release.chosen}: {release.why}")
+    if release.why is not None:
+        chose = "" if release.chosen is None else f"{release.mechanism} chose {release.chosen}: "
+        lines.insert(1, f"{chose}{release.why}")
     if wanted is not None and not release.complete:
         lines.append("the others do not stand out enough from the noise; a larger epsilon or a smaller k finds more")
     return lines
