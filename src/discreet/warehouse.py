@@ -219,6 +219,7 @@ class Warehouse:
         text: str,
         check: Callable[[str, Mapping[str, Mapping[str, str]]], None],
         *,
+        intervals: bool = False,
         budget: Budget | None = None,
         key: bytes | None = None,
         **priced: Any,
@@ -227,11 +228,12 @@ class Warehouse:
 
         Args:
             check: `discreet.release.postprocess.check_outer`, or a function that calls it in another process.
+            intervals: as in `split`.
             priced: options of `query`. Others, and errors, as `sql`.
         """
         if not priced.get("counts", True):
             raise InputError("statements compute with counts; leave counts out")
-        statement = self.split(text)
+        statement = self.split(text, intervals=intervals)
         leaves = {leaf.name: leaf for leaf in statement.leaves if leaf.select is not None}
         plans = {}
         for name, leaf in leaves.items():
@@ -273,12 +275,14 @@ class Warehouse:
         """
         return Warehouse(made_up_catalog(self.catalog), open_=open_made_up)
 
-    def split(self, text: str, max_k: int | None = None) -> Statement:
+    def split(self, text: str, max_k: int | None = None, *, intervals: bool = False) -> Statement:
         """Return the queries of a statement, and the post-processing of their answers.
 
         Args:
             max_k: the largest k of a query. If a LIMIT is above it or the dataset's largest k, or covers a known
                 domain, the query has no k and the LIMIT is applied to its answer.
+            intervals: True to add the ends of intervals to its columns, see
+                `discreet.query.statement.split_statement`.
 
         Raises:
             SQLError: part of the statement is not allowed.
@@ -286,7 +290,7 @@ class Warehouse:
             InputError: there is no such dataset.
             EngineError: the engine failed to return the items of a listed domain.
         """
-        statement = split_statement(text, self.catalog)
+        statement = split_statement(text, self.catalog, intervals=intervals)
         leaves = []
         for leaf in statement.leaves:
             about = self.catalog.datasets[self.catalog.find(leaf.dataset)]

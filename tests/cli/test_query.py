@@ -21,6 +21,7 @@ KEY = "dsc_0123456789abcdef_" + "5ec2e7" * 10 + "abcd"
 SQL = "SELECT article, COUNT(DISTINCT reader) FROM reads GROUP BY article LIMIT 3"
 ESTIMATE = {
     "dataset": "reads",
+    "data_version": "1",
     "question": {},
     "mechanism": "unknown-gumbel",
     "worst_cost": {"rho": 0.0165, "delta": 5e-09},

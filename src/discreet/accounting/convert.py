@@ -241,12 +241,9 @@ def units_of_cost(cost: Cost, epsilon_per: Fraction, delta_per: Fraction) -> tup
     _check_units(epsilon_per, delta_per)
     if delta_per == 0:
         raise InputError("delta per call must be above 0")
-    return _least(cost.rho, epsilon_per**2 / 8, RHO_QUANTUM), _least(cost.delta, delta_per, DELTA_QUANTUM)
-
-
-def _least(spent: Fraction, unit: Fraction, quantum: Fraction) -> int:
-    """Return the least number of units whose cost, rounded up to the quantum, covers the spent amount."""
-    return math.floor((spent - quantum) / unit) + 1 if spent else 0
+    # the least numbers of units whose cost, rounded up to the quantum, covers the spent amount
+    information = math.floor((cost.rho - RHO_QUANTUM) / (epsilon_per**2 / 8)) + 1 if cost.rho else 0
+    return information, math.floor((cost.delta - DELTA_QUANTUM) / delta_per) + 1 if cost.delta else 0
 
 
 def _check_units(epsilon_per: Fraction, delta_per: Fraction) -> None:

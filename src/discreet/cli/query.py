@@ -269,6 +269,8 @@ def budget_as_text(report: BudgetReport) -> str:
         lines.append(f"  forfeited   rho = {lost.rho:.4g}, delta = {lost.delta:.4g}: pays for the same query again")
     if report.suspended_until is not None:
         lines.append(f"  suspended   until {utc_minute(report.suspended_until)}: too many runs failed")
+    if report.suspended_by_officer is not None:
+        lines.append(f"  suspended   by a privacy officer: account {report.suspended_by_officer}")
     lines += _closing(report.mode, report.resets_at)
     for parent in report.parents:
         lines += ["", f"{parent.account}  shared with others", *_shared_bars(parent)]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-    from discreet.catalog.model import Catalog, Dataset
+    from discreet.catalog.model import Catalog, Column, Dataset
     from discreet.query.planning import Plan
     from discreet.query.query import Query
     from discreet.query.statement import Statement
@@ -197,7 +197,7 @@ def schema_table(name: str, catalog: Catalog) -> pa.Table:
             rows.append((*place, "BASE TABLE", about.description))
             continue
         columns = [(about.user, "VARCHAR", f"identifies users: COUNT(DISTINCT {about.user})")]
-        columns += [(column, _TYPES[its.kind], _uses(its)) for column, its in about.columns.items()]
+        columns += [(column, _TYPES[its.kind], uses_of(its)) for column, its in about.columns.items()]
         rows += [
             (*place, column, number, "YES", type_, uses)
             for number, (column, type_, uses) in enumerate(columns, start=1)
@@ -282,7 +282,8 @@ _EXPLAINED: Mapping[str, str] = {
 }
 
 
-def _uses(column: Any) -> str:  # noqa: ANN401 - a column of the catalog
+def uses_of(column: Column) -> str:
+    """Return the permitted uses of a column of a catalog, for its comment."""
     uses = [
         use for use, allowed in (("GROUP BY", column.group), ("WHERE", column.filter), ("SUM", column.sum)) if allowed
     ]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from discreet.accounting.convert import limit_for, share_of_delta
 from discreet.budget.errors import BudgetRefused, DataChanged, LeaseLost, StoreUnavailable, Suspended
+from discreet.budget.ledger import canonical
 from discreet.budget.manager import StoredBudget
 from discreet.budget.model import InFlight, Replay, Settled
 from discreet.catalog.engine_pool import scheduled_version
@@ -24,6 +25,7 @@ from discreet.catalog.model import Schedule
 from discreet.errors import EngineError, EngineTimeout, InputError
 from discreet.noise import SystemBits
 from discreet.query.planning import MIN_EPSILON, make_plan
+from discreet.query.predicates import columns_of
 from discreet.query.pricing import PRESETS, unit_price
 from discreet.query.query import default_head_limit
 from discreet.query.sql import parse_select
@@ -129,12 +131,14 @@ class Queries:
         key: str | None,
         digest: bytes,
         disconnected: Callable[[], bool],
+        progress: Callable[[float], None] = lambda _: None,
     ) -> Settled | Replay:
         """Answer *planned* and charge *account*; only the returned bytes may leave the service.
 
         Args:
             key: the idempotency key of the request, or None.
             disconnected: returns True once the client has disconnected.
+            progress: called with the share of the data that was read, from 0 to 1.
 
         Raises:
             BudgetShort: the account or one of its parents cannot pay the worst case; nothing was reserved.
@@ -145,13 +149,16 @@ class Queries:
         """
         plan, version = planned.plan, planned.data_version
         name = planned.release_key or self._keys.release_key_once(account, key or self._random(32).hex(), digest)
-        budget = StoredBudget(self._manager, account, name, key, digest)
+        question = question_of(plan.query, planned.dataset)
+        filtered = sorted(columns_of(plan.query.request.where)) if plan.query.request.where else []
+        asked = canonical(question | {"where": filtered})  # the ledger has names of the catalog, no text of analysts
+        budget = StoredBudget(self._manager, account, name, key, digest, asked)
 
         def document(release: Release) -> bytes:
-            question = question_of(plan.query, planned.dataset)
             return encode(release, id=name.hex(), dataset=planned.dataset, question=question, data_version=version)
 
-        def check_connected(_: float) -> None:
+        def check_connected(share: float) -> None:
+            progress(share)
             if disconnected():
                 budget.lost = True  # not caused by the data: no step towards a suspension
                 raise ClientDisconnected
@@ -205,9 +212,13 @@ class Queries:
             name = self._keys.release_key_once(account, key, digest)
         return name is not None and self._manager.store.entitled(account, name)
 
-    def estimate(self, account: str, planned: PlannedQuery) -> Estimate:
-        """Return the worst-case cost of *planned*, and whether it fits; no data is read and nothing is reserved."""
-        paid = self.has_paid(account, planned)
+    def estimate(self, account: str, planned: PlannedQuery, key: str | None = None, digest: bytes = b"") -> Estimate:
+        """Return the worst-case cost of *planned*, and whether it fits; no data is read and nothing is reserved.
+
+        Args:
+            key: the idempotency key of the request that would be sent, like *digest* as in `answer`.
+        """
+        paid = self.has_paid(account, planned, key, digest)
         path = self._manager.path(account)
         return estimate_of(planned.plan, planned.dataset, planned.data_version, path, paid=paid)
 

@@ -122,6 +122,11 @@ class StatementRequest(QueryOptions):
         default=False,
         description="True to compute it from made-up rows, free of charge; the result has a column made_up.",
     )
+    intervals: bool = Field(
+        default=False,
+        description="True to add columns NAME_low and NAME_high, the ends of the 95 % interval, for each column NAME "
+        "of the outermost SELECT that is an aggregate of a dataset; they cost nothing.",
+    )
 
 
 # ------------------------------------------------------------------------------------------------------ answers
@@ -231,6 +236,9 @@ class Estimate(Reply):
     """The plan of a query and its worst cost. No data was read."""
 
     dataset: str
+    data_version: str | None = Field(
+        default=None, description="Version of the data; null if unknown: then the same query again is charged again."
+    )
     question: dict[str, Any] = Field(description="The query in canonical form; can be sent as `query`.")
     mechanism: str
     worst_cost: Spend = Field(description="What is reserved; the release often costs less.")
@@ -345,12 +353,25 @@ class BudgetReport(Reply):
     conversion_delta: float
     units: Units | None
     resets_at: str | None = Field(description="When the next charge stops counting; null if none will.")
-    suspended_until: str | None
+    suspended_until: str | None = Field(description="When the suspension after failed queries ends; null without one.")
+    suspended_by_officer: str | None = Field(
+        default=None, description="The account, this or one above it, that an officer suspended; null if there is none."
+    )
     guarantee: Privacy | None = Field(description="For all releases of the account together; null if it only observes.")
     queries_left: int | None = Field(
         default=None, description="About how many queries at the service's default price fit; null if unlimited."
     )
     parents: list[ParentBudget] = Field(description="Accounts above it, which every query is charged to as well.")
+
+    @property
+    def enforced(self) -> list[BudgetReport | ParentBudget]:
+        """The budgets that can refuse a query: the account and its parents, without those that are only observed."""
+        path: list[BudgetReport | ParentBudget] = [self, *self.parents]
+        return [budget for budget in path if budget.mode == "enforce"]
+
+    def share_of_left(self, cost: Spend) -> float:
+        """Return the fraction that *cost* takes of what is left of the tightest enforced budget, from 0 to 1."""
+        return max((cost.share_of(budget.left) for budget in self.enforced), default=0.0)
 
 
 class DatasetSummary(Reply):
@@ -379,6 +400,12 @@ class ColumnDetail(Reply):
 
     name: str
     type: Literal["text", "integer", "decimal", "boolean", "date", "timestamp", "float"]
+    each: Literal["hour", "day", "week", "month"] | int | None = Field(
+        default=None, description="The period whose start it holds, or the width of its bins; null if it is neither."
+    )
+    period_of: str | None = Field(
+        default=None, description="The column whose period it is, if it needs no declaration of its own."
+    )
     group: bool = Field(description="It may be used in GROUP BY.")
     filter: bool = Field(description="It may be used in WHERE.")
     sum: SumBounds | None = Field(description="It may be summed and averaged, clipped to these bounds.")

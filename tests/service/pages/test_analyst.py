@@ -92,6 +92,18 @@ def test_a_price_is_shown_before_the_query_runs(service, ann):
     assert service.balance().used.rho == 0
 
 
+def test_without_scripts_a_button_writes_the_sql_of_the_fields(ann):
+    """Ranges without an end stay with their columns; a value of a wrong type is refused in the form."""
+    ann.get("/ask")
+    typed = {"from": "builder", "dataset": "reads", "item": ["day_week", ""], "pick": "country=IN", "k": ""}
+    ranges = {"filter": ["article", "day"], "low": ["", "2024-10-05"], "high": ["", ""]}
+    link = ann.post("/ask", **typed, **ranges).headers["location"]
+    shown = html.unescape(ann.get(link).text)
+    assert "WHERE country = 'IN' AND day >= '2024-10-05'\nGROUP BY day_week" in shown
+    refused = ann.get("/ask", params={**typed, **ranges, "low": ["", "monday"]}).text
+    assert "Day is compared with dates, such as 2026-01-31." in refused
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [

@@ -62,6 +62,9 @@ def budget_report(report: Report, parents: Sequence[Report], default_cost: Cost 
         units=_units(balance),
         resets_at=_resets_at(balance),
         suspended_until=None if balance.suspended_until_us is None else iso_time(balance.suspended_until_us),
+        suspended_by_officer=next(
+            (each.balance.account.id for each in (report, *parents) if each.balance.account.suspended), None
+        ),
         guarantee=None if report.guarantee is None else _privacy(report.guarantee),
         queries_left=None if default_cost is None else _queries_left(default_cost, (report, *parents))[0],
         parents=[
@@ -91,6 +94,7 @@ def estimate_of(plan: Plan, dataset: str, version: str | None, path: Sequence[Re
     queries_left, runs_out = (None, None) if paid else _queries_left(worst, path)
     return Estimate(
         dataset=dataset,
+        data_version=version,
         question=document.question_of(plan.query, dataset),
         mechanism=plan.mechanism.name,
         worst_cost=spend_above(worst),

@@ -139,11 +139,6 @@ def place_of(problem: Problem) -> str:
 # ---------------------------------------------------------------------------------------------------- budgets
 
 
-def used_share(cost: Spend, of: Spend) -> float:
-    """Return the fraction of *of* that a cost takes, the larger of rho and delta; at most 1, and 1 if *of* is 0."""
-    return max(_share(cost.rho, of.rho), _share(cost.delta, of.delta))
-
-
 def used_up(budget: BudgetReport) -> bool:
     """Return True if nothing is left of rho, or nothing of a delta that is above 0."""
     return not budget.left.rho or bool(budget.limit.delta and not budget.left.delta)
