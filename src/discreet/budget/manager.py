@@ -292,7 +292,8 @@ def guarantee(account: Account, spent: Cost, computational: bool = False) -> Gua
     """
     if not account.enforced:
         return None
-    cost = limits_per_window(account.period) * (account.total_limit + _excess(account.limit, spent))
+    over = Cost(max(spent.rho - account.limit.rho, Fraction(0)), max(spent.delta - account.limit.delta, Fraction(0)))
+    cost = limits_per_window(account.period) * (account.total_limit + over)
     delta = account.delta - account.total_limit.delta + cost.delta
     return None if delta >= 1 else guarantee_of(cost, delta, computational=computational)
 
@@ -312,7 +313,3 @@ def published(account: Account, spent: Cost) -> SystemBound | None:
     found = linkedin_system(times * units.information, times * units.calls, epsilon_per, units.delta_per, conversion)
     rho = float_above(times * units.information * units.epsilon_per**2 / 8)
     return replace(found, epsilon=epsilon_simple(rho, float_below(conversion)))
-
-
-def _excess(limit: Cost, spent: Cost) -> Cost:
-    return Cost(max(spent.rho - limit.rho, Fraction(0)), max(spent.delta - limit.delta, Fraction(0)))

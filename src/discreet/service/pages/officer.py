@@ -209,7 +209,7 @@ class OfficerPages:
             address=_address(name),
             bar=text.budget_bar(detail),
             over=not Amount.of(balance.spent).within(Amount.of(balance.account.limit)),
-            shares={part: text.used_share(getattr(detail, part), detail.limit) for part in parts}
+            shares={part: getattr(detail, part).share_of(detail.limit) for part in parts}
             | {"left": text.share_of(detail.left, detail.limit)},
             ledger=f"/officer/ledger?{urlencode({'account': name})}",
             tight=tight,
@@ -315,7 +315,7 @@ class OfficerPages:
             writer = csv.writer(text_, lineterminator="\r\n")
             writer.writerow(_COLUMNS)
             for each in entries:
-                own = each.charges[0] if each.charges else None
+                own = each.needed or next(iter(each.charges), None)
                 changes = "; ".join(f"{change.setting}: {change.old} -> {change.new}" for change in each.changes)
                 row = [
                     *(each.time, each.kind, each.account, each.dataset),
