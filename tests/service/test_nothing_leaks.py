@@ -186,7 +186,14 @@ def administration(run):
     assert run.ask("GET", "/v1/admin/keys", "admin").is_success
     lift = run.ask("POST", "/v1/admin/accounts/ann@sales/lift", "officer", json=ACT)
     assert lift.is_success
-    for path in ("accounts", "accounts/ann@sales", "grants", "settings", "ledger?limit=1000"):
+    for path in (
+        "accounts",
+        "accounts/ann@sales",
+        "grants",
+        "settings",
+        "ledger?limit=1000",
+        "activity?kind=all&limit=1000",
+    ):
         assert run.ask("GET", f"/v1/admin/{path}", "officer").is_success
     for chain in range(1, 20):
         run.ask("GET", f"/v1/admin/ledger?chain={chain}&limit=1000", "officer")
