@@ -111,11 +111,14 @@ lock:             ## pin the newest versions the project allows (needs uv)
 	  --no-emit-find-links --no-annotate --group mutants --upgrade --quiet --constraints requirements/dev.lock \
 	  --custom-compile-command "make lock" -o requirements/mutants.lock pyproject.toml
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --no-emit-find-links --no-annotate --extra client --extra pandas --extra plots --group discreet-sql/pyproject.toml:notebook \
+	  --no-emit-find-links --no-annotate --extra client --extra pandas --extra plots --group notebook \
 	  --upgrade --quiet --custom-compile-command "make lock" -o requirements/notebook.lock pyproject.toml
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --no-emit-find-links --no-annotate --group discreet-sql/pyproject.toml:superset \
-	  --upgrade --quiet --custom-compile-command "make lock" -o requirements/superset.lock discreet-sql/pyproject.toml
+	  --no-emit-find-links --no-annotate --group superset \
+	  --upgrade --quiet --custom-compile-command "make lock" -o requirements/superset.lock
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --no-emit-find-links --no-annotate --group dbt \
+	  --upgrade --quiet --custom-compile-command "make lock" -o requirements/dbt.lock
 
 clean:            ## remove everything that was built
 	rm -rf $(VENV) $(CLIENTS) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -56,6 +56,38 @@ def test_the_same_statement_again_is_free(service):
     assert service.balance().spent == spent
 
 
+def test_intervals_are_columns_that_cost_nothing(service):
+    """They are those of LOW and HIGH, in rehearsals too."""
+    asked = "SELECT article, COUNT(DISTINCT reader) AS n FROM reads GROUP BY article ORDER BY article"
+    ends = "LOW(COUNT(DISTINCT reader)) AS n_low, HIGH(COUNT(DISTINCT reader)) AS n_high"
+    written = sent(service, asked.replace(" FROM", f", {ends} FROM")).json()
+    spent = service.balance().spent
+    added = sent(service, asked, intervals=True).json()
+    assert [column["name"] for column in added["columns"]] == ["article", "n", "n_low", "n_high"]
+    assert added["rows"] == written["rows"]
+    assert all(low <= n <= high for _, n, low, high in added["rows"])
+    rehearsed = sent(service, asked, intervals=True, rehearse=True).json()
+    assert [column["name"] for column in rehearsed["columns"]] == ["article", "n", "n_low", "n_high", "made_up"]
+    assert service.balance().spent == spent
+
+
+def test_an_estimate_with_the_key_of_an_answer_is_free(service):
+    """Over data without a version only the same request with the same key is, and the estimate says so."""
+    asked = {"sql": "SELECT COUNT(DISTINCT reader) FROM loose", "epsilon": 0.5}
+
+    def paid(key, **more):
+        reply = service.send("POST", "/v1/sql/estimate", key=key, json={**asked, **more}).json()
+        (query,) = reply["queries"]
+        assert query["estimate"]["data_version"] is None
+        assert (reply["worst_cost"]["rho"] == 0) == query["estimate"]["paid"]
+        return query["estimate"]["paid"]
+
+    assert not paid("once")
+    assert service.send("POST", "/v1/sql", key="once", json=asked).status_code == 200
+    assert paid("once")
+    assert [paid(None), paid("other"), paid("once", epsilon=0.25)] == [False, False, False]
+
+
 def test_a_limit_is_k_only_behind_an_order_by_the_aggregate(service):
     """A tool's row limit truncates the result; it never changes the query."""
     cut = sent(service, "SELECT article, COUNT(DISTINCT reader) AS n FROM reads GROUP BY article LIMIT 1").json()
@@ -215,6 +247,12 @@ def test_explain_and_estimate_plan_and_charge_nothing(service):
     assert found["rows"][0][:2] == ["SELECT article, count(DISTINCT reader) FROM reads GROUP BY article", "reads"]
     assert found["queries"] == []
     estimate = service.send("POST", "/v1/sql/estimate", json={"sql": SHARES}).json()
+    likely = estimate["queries"][0]["estimate"]["expected"]["likely"][0]
+    explained = dict(zip([column["name"] for column in found["columns"]], found["rows"][0], strict=True))
+    assert explained["min_std_error"] == likely["min_std_error"]
+    assert explained["max_relative_error"] == likely["max_relative_error"]
+    assert explained["std_error"] is None
+    assert explained["smallest_count"] == likely["smallest_count"] < explained["max_smallest_count"]
     assert estimate["fits"]
     assert estimate["worst_cost"] == estimate["queries"][0]["estimate"]["worst_cost"]
     assert service.balance().spent == Cost()
@@ -326,7 +364,12 @@ def test_an_estimate_and_the_budget_have_the_number_of_queries_left(service):
     """As many as all worst cases allow, for every account on the path."""
     estimate = service.estimate().json()
     left, worst = estimate["accounts"][0]["left"], estimate["worst_cost"]
-    assert estimate["queries_left"] == min(left["rho"] // worst["rho"], left["delta"] // worst["delta"])
+    fits = {part: left[part] / worst[part] for part in ("rho", "delta")}
+    assert estimate["queries_left"] == min(fits.values()) // 1
+    assert estimate["runs_out"] == min(fits, key=fits.get)
+    small = service.estimate(epsilon=0.05, delta="1e-8").json()
+    assert small["runs_out"] == "delta"
+    assert small["queries_left"] < service.estimate(epsilon=0.05).json()["queries_left"]
     before = service.get("/v1/budget").json()["queries_left"]
     assert service.ask().status_code == service.ask(epsilon=4).status_code == 200
     assert service.estimate().json()["queries_left"] is None  # paid for

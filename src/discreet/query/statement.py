@@ -30,7 +30,7 @@ from discreet.query.quantiles import QUANTILES, quantile_sql, read_quantile
 from discreet.query.sql import SelectReader
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from discreet.catalog.model import Catalog, Dataset
     from discreet.head_request import Period
@@ -70,7 +70,7 @@ _SCALARS = _word_set(
     "+ - * / % || ~~ !~~ ~~* !~~* ^ ** like_escape not_like_escape abs ceil ceiling floor round trunc sign sqrt "
     "cbrt exp ln log log10 log2 pow power mod greatest least nullif ifnull isnan isfinite isinf lower upper trim "
     "ltrim rtrim length strlen substr substring left right replace concat starts_with ends_with prefix suffix "
-    "contains strpos position instr split_part reverse ascii date_trunc date_part datepart date_diff datediff "
+    "contains strpos position instr split_part reverse ascii if date_trunc date_part datepart date_diff datediff "
     "date_add year quarter month week weekofyear yearweek day dayofmonth dayofweek dayofyear isodow isoyear hour "
     "minute second epoch dayname monthname last_day strftime make_date to_years to_months to_weeks to_days "
     "to_hours to_minutes to_seconds"
@@ -154,13 +154,18 @@ class Statement:
     explain: bool
 
 
-def split_statement(text: str, catalog: Catalog | None = None) -> Statement:
+def split_statement(
+    text: str, catalog: Catalog | None = None, schemas: Collection[str] = SCHEMAS, *, intervals: bool = False
+) -> Statement:
     """Split a statement into queries and post-processing.
 
     Args:
         text: one SELECT, or EXPLAIN and a SELECT, of at most 20,000 characters.
         catalog: declares the columns for `date_trunc(unit, column)`, and the bins of quantiles; without one, neither
             is allowed.
+        schemas: the tables of information_schema.
+        intervals: True to add columns NAME_low and NAME_high for each column NAME of the outermost SELECT that is an
+            aggregate of a dataset; they cost nothing.
 
     Raises:
         SQLError: part of the statement is not allowed, with its position.
@@ -174,8 +179,10 @@ def split_statement(text: str, catalog: Catalog | None = None) -> Statement:
     if found:
         text = " " * found.end() + text[found.end() :]
     tree = parse_statement(text, arithmetic=True)
-    splitter = _Splitter(text, catalog)
+    splitter = _Splitter(text, catalog, schemas)
     try:
+        if intervals:
+            tree = {**tree, "node": splitter.with_intervals(tree["node"])}
         splitter.measure(tree["node"], {})
         outer = splitter.subquery(tree, frozenset())
         written = write_statement(outer)
@@ -190,7 +197,7 @@ class _Size:
     selects: int
 
 
-_COLUMNS_OF_TABLE = 8  # of information_schema.columns; those of datasets are never selected by *
+_COLUMNS_OF_TABLE = 24  # at most, of a table of metadata; those of datasets are never selected by *
 
 
 def _has_star(part: Json) -> bool:
@@ -204,9 +211,9 @@ def _has_star(part: Json) -> bool:
 class _Splitter(TreeReader):
     """Rewrites the tree of a statement and collects its queries."""
 
-    def __init__(self, text: str, catalog: Catalog | None) -> None:
+    def __init__(self, text: str, catalog: Catalog | None, schemas: Collection[str]) -> None:
         super().__init__(text, SQLError)
-        self._catalog = catalog
+        self._catalog, self._schemas = catalog, schemas
         self.leaves: dict[object, Leaf] = {}
         self.schemas: set[str] = set()
         self._selects = 0
@@ -250,6 +257,32 @@ class _Splitter(TreeReader):
             names = "with those of WITH wherever they are named"
             self.refuse(f"a statement has at most {MAX_SELECTS_EXPANDED:,} SELECTs, {names}", part)
         return _Size(columns, selects)
+
+    def with_intervals(self, node: Node) -> Node:
+        """Return a statement that also selects the ends of the interval of each aggregate that it selects.
+
+        Only a SELECT directly over a dataset has any; one with DISTINCT stays as it is, because more columns could give
+        it more rows. The ends follow the other columns, so that ORDER BY 2 means the same column as before.
+        """
+        ctes = frozenset(str(entry["key"]).casefold() for entry in node["cte_map"]["map"])
+        if node["type"] != "SELECT_NODE" or not self._is_dataset(node["from_table"], ctes):
+            return node
+        if any(modifier["type"] == "DISTINCT_MODIFIER" for modifier in node["modifiers"]):
+            return node
+        selected = node["select_list"]
+        known, added = {_aggregate_key(each) for each in selected}, []
+        for aggregate in selected:
+            if aggregate["type"] != "FUNCTION" or aggregate["function_name"] not in _MEASURED:
+                continue
+            name = aggregate["alias"] or _NAMES.get(aggregate["function_name"], aggregate["function_name"])
+            for end in _ENDS:
+                call = parse_statement(f"SELECT {end}(x)", arithmetic=True)["node"]["select_list"][0]
+                inner = {**call["arguments"][0], "expression": {**aggregate, "alias": ""}}
+                located = {key: aggregate[key] for key in aggregate if key.startswith("query_location")}
+                call = {**call, **located, "alias": f"{name}_{end}", "arguments": [inner]}
+                if _aggregate_key(call) not in known:
+                    added.append(call)
+        return {**node, "select_list": [*selected, *added]}
 
     def subquery(self, tree: Node, ctes: frozenset[str]) -> Node:
         """Return a subquery rewritten to read answers."""
@@ -518,8 +551,8 @@ class _Splitter(TreeReader):
         if schema != "information_schema":
             hint = "join the answers instead, as FROM (SELECT ... FROM a GROUP BY ...) JOIN (SELECT ... FROM b ...)"
             self.refuse(f"rows of a dataset are never joined; {hint}", table)
-        if name not in SCHEMAS:
-            self.refuse("information_schema has the tables tables and columns", table)
+        if name not in self._schemas:
+            self.refuse(f"information_schema has the tables {' and '.join(SCHEMAS)}", table)
         self.schemas.add(name)
         path = {"schema_name": "answers", "table_name": name, "qualified_name": {"path": ["answers", name]}}
         return {**table, **path, "alias": table["alias"] or name}

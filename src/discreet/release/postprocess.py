@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-    from discreet.catalog.model import Catalog, Dataset
+    from discreet.catalog.model import Catalog, Column, Dataset
     from discreet.query.planning import Plan
     from discreet.query.query import Query
     from discreet.query.statement import Statement
@@ -197,7 +197,7 @@ def schema_table(name: str, catalog: Catalog) -> pa.Table:
             rows.append((*place, "BASE TABLE", about.description))
             continue
         columns = [(about.user, "VARCHAR", f"identifies users: COUNT(DISTINCT {about.user})")]
-        columns += [(column, _TYPES[its.kind], _uses(its)) for column, its in about.columns.items()]
+        columns += [(column, _TYPES[its.kind], uses_of(its)) for column, its in about.columns.items()]
         rows += [
             (*place, column, number, "YES", type_, uses)
             for number, (column, type_, uses) in enumerate(columns, start=1)
@@ -249,8 +249,18 @@ def explain(statement: Statement, plans: Mapping[str, Plan]) -> Result:
                 "rho": float_above(cost.rho),
                 "delta": float_above(cost.delta),
                 "std_error": expected.max_std_error,
+                "min_std_error": expected.min_std_error,
                 "smallest_count": expected.smallest_count,
             }
+            if expected.likely:
+                first = expected.likely[0]
+                row |= {
+                    "std_error": first.max_std_error,
+                    "min_std_error": first.min_std_error,
+                    "max_relative_error": first.max_relative_error,
+                    "smallest_count": first.smallest_count,
+                    "max_smallest_count": first.max_smallest_count,
+                }
         rows.append(row)
     names = {"VARCHAR": pa.string(), "DOUBLE": pa.float64(), "BIGINT": pa.int64()}
     schema = pa.schema([(column, names[type_]) for column, type_ in _EXPLAINED.items()])
@@ -266,10 +276,14 @@ _EXPLAINED: Mapping[str, str] = {
     "delta": "DOUBLE",
     "std_error": "DOUBLE",
     "smallest_count": "BIGINT",
+    "min_std_error": "DOUBLE",
+    "max_relative_error": "DOUBLE",
+    "max_smallest_count": "BIGINT",
 }
 
 
-def _uses(column: Any) -> str:  # noqa: ANN401 - a column of the catalog
+def uses_of(column: Column) -> str:
+    """Return the permitted uses of a column of a catalog, for its comment."""
     uses = [
         use for use, allowed in (("GROUP BY", column.group), ("WHERE", column.filter), ("SUM", column.sum)) if allowed
     ]

@@ -46,6 +46,7 @@ from discreet.service.runtime import Runtime
 from discreet.service.statement_pool import StatementPool
 from discreet.service.statements import Statements
 from discreet.service.stores import checkpointer_of, noise_secret, open_store
+from discreet.service.trino.protocol import TrinoProtocol
 from discreet.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class Service:
 
 
 @contextlib.contextmanager
-def open_service(
+def open_service(  # noqa: PLR0915 - the composition root connects everything
     settings: Settings,
     environment: Mapping[str, str],
     stream: TextIO = sys.stdout,
@@ -197,6 +198,10 @@ def open_service(
             *site.routes(*pages),
             *([] if peers is None else peer_routes(peers)),
         ]
+        if settings.service.trino:
+            trino = TrinoProtocol(gate, query_api, grants, pool, keys.pages, settings, runtime, log)
+            stack.callback(trino.close)
+            routes += trino.routes()
         if settings.service.metrics_port is None:
             routes.append(_metrics_route(metrics, runtime.monotonic))
         app = create_app(routes, runtime, tracer, log, settings.service.release_grid_ms)

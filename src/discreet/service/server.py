@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import ssl
 import sys
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from prometheus_client import start_http_server
 
 from discreet._version import __version__
 from discreet.errors import DiscreetError, InputError
+from discreet.secrets import read_secret
 from discreet.service.app import open_service
 from discreet.service.observability.logging import Started, Stopped, capture_library_logs
 from discreet.service.settings import load_settings
@@ -65,7 +67,7 @@ def serve(
         host, port = listener.getsockname()[:2]
         datasets = len(service.warehouse.catalog.datasets)
         service.log.event(Started(__version__, host, port, settings.store.kind, datasets))
-        announce(url_of(listener))
+        announce(url_of(listener, settings))
         try:
             server.run(sockets=[listener])
         except BaseException:
@@ -89,14 +91,26 @@ def listen(settings: Settings) -> socket.socket:
         raise InputError(f"the service cannot listen at {host}, port {port}: {wrong}") from None
 
 
-def url_of(listener: socket.socket) -> str:
-    """Return the URL of a listening socket."""
+def url_of(listener: socket.socket, settings: Settings) -> str:
+    """Return the URL of a service at a listening socket."""
     host, port = listener.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    scheme = "http" if settings.service.tls_certificate is None else "https"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _configuration(settings: Settings, app: ASGIApp) -> uvicorn.Config:
     service = settings.service
+    if service.tls_certificate is not None and service.tls_key_file is not None:
+        read_secret(service.tls_key_file, "key of the certificate")  # which others may not read
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+                service.tls_certificate, service.tls_key_file, password=lambda: b""
+            )
+        except (OSError, ssl.SSLError):
+            raise InputError(
+                "tls_certificate and tls_key_file cannot be used: they must be a certificate chain and its key in PEM, "
+                "without a password"
+            ) from None
     return uvicorn.Config(
         app,
         access_log=False,
@@ -105,6 +119,8 @@ def _configuration(settings: Settings, app: ASGIApp) -> uvicorn.Config:
         ws="none",
         proxy_headers=bool(service.trusted_proxies),
         forwarded_allow_ips=list(service.trusted_proxies),
+        ssl_certfile=service.tls_certificate,
+        ssl_keyfile=service.tls_key_file,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=service.shutdown_seconds,
     )
@@ -167,7 +183,7 @@ def serve_many(
             signal.signal(number, lambda number, _: _stop_workers(signals, workers, number))
         for worker in workers:
             worker.start()
-        announce(url_of(listener))
+        announce(url_of(listener, settings))
         wait([worker.sentinel for worker in workers])
         died = not signals
         _stop_workers(signals, workers, signal.SIGTERM)

@@ -301,10 +301,42 @@ class QueryAPI:
         Args:
             max_rows: the number of rows to return, if not all.
         """
-        request, account, key = call.request, call.account, call.parameters["Idempotency-Key"]
-        request_id = context_of(request.scope).request_id
-        statement = read_body(StatementRequest, body)
-        answers: dict[str, Settled | Replay] = {}  # kept between attempts: unversioned ones are not replayed
+        request, account = call.request, call.account
+        work = self.statement_work(
+            account,
+            read_body(StatementRequest, body),
+            key=call.parameters["Idempotency-Key"],
+            digest=hashlib.sha256(body).digest(),
+            request_id=context_of(request.scope).request_id,
+            form=form,
+            max_rows=max_rows,
+            answers={},
+        )
+        answered, balance = await self._run_in_slot(request, account, work)
+        return answered, self._balance_headers(account, balance)
+
+    def statement_work(
+        self,
+        account: str,
+        statement: StatementRequest,
+        *,
+        key: str | None,
+        digest: bytes,
+        request_id: str,
+        form: Form,
+        answers: dict[str, Settled | Replay],
+        max_rows: int | None = None,
+        progress: Callable[[float], None] = lambda _: None,
+    ) -> Callable[[Callable[[], bool]], tuple[AnsweredStatement, Balance]]:
+        """Return a function that answers a statement, and may be called again after `RequestInFlight`.
+
+        It blocks. Its argument is a function that returns True once the client has disconnected; it returns the answer,
+        and the account's balance after it.
+
+        Args:
+            answers: answers of the statement's queries, kept between calls: unversioned ones are not replayed.
+            progress: called with the share of the data that was read, from 0 to 1.
+        """
 
         def work(disconnected: Callable[[], bool]) -> tuple[AnsweredStatement, Balance]:
             catalog = self._grants.catalog_for(account)
@@ -319,36 +351,51 @@ class QueryAPI:
                 planned,
                 request_id=request_id,
                 key=key,
-                digest=hashlib.sha256(body).digest(),
+                digest=digest,
                 disconnected=disconnected,
                 answers=answers,
                 form=form,
                 max_rows=max_rows,
+                progress=progress,
             )
             return answered, self._manager.store.balance(account)
 
-        answered, balance = await self._run_in_slot(request, account, work)
-        return answered, self._balance_headers(account, balance)
+        return work
 
     @Operation(
         "POST",
         "/v1/sql/estimate",
         role="analyst",
         body=StatementRequest,
+        raw=True,
         answer=StatementEstimate,
+        parameters=(IDEMPOTENCY_KEY,),
         problems=("not-found", "engine-unavailable"),
     )
-    async def estimate_sql(self, call: Call, statement: StatementRequest) -> StatementEstimate:
+    async def estimate_sql(self, call: Call, body: bytes) -> StatementEstimate:
         """Estimate the cost of a whole SQL statement.
 
-        Plans all its queries and compares their worst-case costs with the budget. No data is queried.
+        Plans all its queries and compares their worst-case costs with the budget. No data is queried. With the body and
+        the Idempotency-Key of an answered statement, its queries are free.
+        """
+        key, digest = call.parameters["Idempotency-Key"], hashlib.sha256(body).digest()
+        return await self.estimate_statement(call, read_body(StatementRequest, body), key, digest)
+
+    async def estimate_statement(
+        self, call: Call, statement: StatementRequest, key: str | None = None, digest: bytes = b""
+    ) -> StatementEstimate:
+        """Return the worst cost of a statement.
+
+        Args:
+            key: the idempotency key that the statement would be sent with.
+            digest: the digest of its request.
         """
         account, request_id = call.account, context_of(call.request.scope).request_id
 
         def work(disconnected: Callable[[], bool]) -> StatementEstimate:
             catalog = self._grants.catalog_for(account)
             planned = self._statements.plan(statement, account, catalog, request_id, disconnected)
-            return self._statements.estimate(account, planned)
+            return self._statements.estimate(account, planned, key, digest)
 
         with self._gate.slots.slot(account):
             return await run_while_connected(call.request, work, self._gate.slots.threads)
@@ -360,10 +407,7 @@ class QueryAPI:
         account = call.account
 
         def work(disconnected: Callable[[], bool]) -> AnsweredStatement:
-            catalog = self._grants.catalog_for(account)
-            return self._statements.recompute(
-                sql, account, catalog, ids, disconnected=disconnected, form=form, max_rows=max_rows
-            )
+            return self.recomputed(account, sql, ids, form, max_rows, disconnected=disconnected)
 
         with self._gate.slots.slot(account):
             return await run_while_connected(call.request, work, self._gate.slots.threads)
@@ -396,6 +440,22 @@ class QueryAPI:
         with self._gate.slots.slot(account):
             return await run_in_thread(work)
 
+    def recomputed(
+        self,
+        account: str,
+        sql: str,
+        ids: Sequence[str],
+        form: Form,
+        max_rows: int | None = None,
+        *,
+        disconnected: Callable[[], bool],
+    ) -> AnsweredStatement:
+        """Return the rows as `recompute` does; it blocks."""
+        catalog = self._grants.catalog_for(account)
+        return self._statements.recompute(
+            sql, account, catalog, ids, disconnected=disconnected, form=form, max_rows=max_rows
+        )
+
     # ---------------------------------------------------------------------------------------------- reading
 
     @Operation("GET", "/v1/budget", role="analyst", answer=BudgetReport)
@@ -404,7 +464,11 @@ class QueryAPI:
 
         Includes the remaining budgets of its parents, which other accounts share.
         """
-        own, *parents = self._manager.path(call.account)
+        return self.budget_of(call.account)
+
+    def budget_of(self, account: str) -> BudgetReport:
+        """Return the balance of *account*; it blocks."""
+        own, *parents = self._manager.path(account)
         return budget_report(own, parents, self._queries.default_cost())
 
     @Operation("GET", "/v1/datasets", role="analyst", answer=DatasetList)

@@ -207,6 +207,11 @@ async def read_bytes(request: Request, media_type: str, most: int) -> bytes:
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != media_type or request.headers.get("content-encoding", "identity").lower() != "identity":
         raise UnsupportedMediaType(media_type)
+    return await read_stream(request, most)
+
+
+async def read_stream(request: Request, most: int) -> bytes:
+    """Return the body of a request of any media type; errors as in `read_bytes`."""
     announced = request.headers.get("content-length", "0")
     if announced.isdecimal() and int(announced) > most:
         raise TooLarge(most)

@@ -188,22 +188,24 @@ class AnalystPages:
         if single_query:
             single = await self._api.estimate(visit.call(), body)
             queries, cost, fits, left = [("", single)], single.worst_cost, single.fits, single.queries_left
+            runs_out = single.runs_out
         else:
             statement = read_body(StatementRequest, body)
-            whole = await self._api.estimate_sql(visit.call(), statement)
+            whole = await self._api.estimate_statement(visit.call(), statement)
             queries = [(query.sql, query.estimate) for query in whole.queries]
-            cost, fits, left = whole.worst_cost, whole.fits, None
+            cost, fits, left, runs_out = whole.worst_cost, whole.fits, None, None
         accounts = next((estimate.accounts for _, estimate in queries if estimate), [])
         modes = {budget.account: budget.mode} | {parent.account: parent.mode for parent in budget.parents}
-        shares = [text.used_share(cost, account.left) for account in accounts if modes[account.account] == "enforce"]
+        shares = [cost.share_of(account.left) for account in accounts if modes[account.account] == "enforce"]
         return {
             "statement": not single_query,
             "free": all(estimate is None or estimate.paid for _, estimate in queries),
             "cost": cost,
             "share": max(shares, default=0.0),
-            "over": text.used_share(cost, budget.left) == 1,
+            "over": cost.share_of(budget.left) == 1,
             "fits": fits,
             "left": left,
+            "runs_out": runs_out,
             "queries": [
                 {
                     "sql": sql_,

@@ -1,0 +1,1 @@
+"""The Trino client protocol: an address at which tools that know Trino send their statements."""

@@ -1,0 +1,336 @@
+"""Read the statements that Trino clients send: changes of the session, questions about metadata, and SELECTs."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
+from urllib.parse import quote
+
+from pydantic import ValidationError
+
+from discreet.head_request import Kind
+from discreet.service.trino.dialect import CATALOG, Session, masked, rewrite, without_comments
+from discreet.service.trino.errors import TrinoError
+from discreet.service.trino.tables import OPTIONS
+from discreet.wire.problems import message_of
+from discreet.wire.queries import StatementRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from discreet.catalog.model import Catalog
+    from discreet.service.trino.dialect import Rewriting
+
+MAX_NESTED = 3
+"""How often EXECUTE may name a statement that is itself EXECUTE."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of the session, which the client keeps and sends with its next statements.
+
+    Args:
+        kind: the words of the statement, such as SET SESSION.
+        headers: what the client shall keep, by header.
+    """
+
+    kind: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A SELECT, of metadata or of datasets.
+
+    Args:
+        rewriting: its SQL for the service.
+        metadata: True if it reads tables of metadata, which is free.
+        form: what is returned: its rows; its price ("plan", or in JSON "io"); whether it is valid; or its columns.
+        typed: True if the client typed the statement, so that positions of errors are meant for its text.
+    """
+
+    rewriting: Rewriting
+    metadata: bool
+    form: Literal["rows", "plan", "io", "valid", "columns"] = "rows"
+    typed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """An answer that is known at once: its columns with their types, and its rows."""
+
+    columns: tuple[tuple[str, str], ...]
+    rows: list[list[Any]]
+
+
+Command: TypeAlias = Change | Question | Rows
+
+_NAME = r'("(?:[^"]|"")+"|[^\W\d]\w*)'
+_PATH = rf"{_NAME}(?:\s*\.\s*{_NAME})?(?:\s*\.\s*{_NAME})?"
+_LIKE = re.compile(r"\bLIKE\s+('(?:[^']|'')*')(?:\s+ESCAPE\s+('(?:[^']|'')*'))?", re.IGNORECASE)
+_SELECT = re.compile(r"\s*(?:SELECT|WITH|VALUES|TABLE|\()", re.IGNORECASE)
+_EXPLAIN = re.compile(r"(\s*EXPLAIN)(\s*\([^()]*\))?\s", re.IGNORECASE)
+_COMPARED = re.compile(
+    r'("[^"]+"|[^\W\d]\w*)\s*(?:=|<>|!=|<=?|>=?|(?:NOT\s+)?(?:IN\s*\(|BETWEEN\b|LIKE\b))[^=<>]*$', re.I
+)
+
+# The SELECT that each SHOW stands for, and the column to which its LIKE applies.
+_SHOW: Mapping[str, tuple[str, str]] = {
+    "CATALOGS": ('table_cat AS "Catalog" FROM information_schema.jdbc_catalogs', "table_cat"),
+    "SCHEMAS": ('schema_name AS "Schema" FROM information_schema.schemata', "schema_name"),
+    "TABLES": ('table_name AS "Table" FROM information_schema.tables', "table_name"),
+    "COLUMNS": (
+        """column_name AS "Column", data_type AS "Type", '' AS "Extra", comment AS "Comment"
+        FROM information_schema.columns""",
+        "column_name",
+    ),
+    "SESSION": (
+        """name AS "Name", value AS "Value", "default" AS "Default", type AS "Type", description AS "Description"
+        FROM information_schema.session_properties""",
+        "name",
+    ),
+    "FUNCTIONS": (
+        """function AS "Function", return_type AS "Return Type", argument_types AS "Argument Types",
+        function_type AS "Function Type", deterministic AS "Deterministic", description AS "Description"
+        FROM information_schema.functions""",
+        "function",
+    ),
+    "ROLES": ('role_name AS "Role" FROM information_schema.enabled_roles', "role_name"),
+}
+
+
+def read(  # noqa: C901, PLR0911, PLR0912 - a case for each kind of statement
+    text: str, session: Session, prepared: Mapping[str, str], catalog: Catalog, *, typed: bool = True, nested: int = 0
+) -> Command:
+    """Read a statement.
+
+    Args:
+        prepared: the prepared statements of the session, by name.
+        catalog: the datasets of the account.
+
+    Raises:
+        TrinoError: the statement is not supported, or names a table, prepared statement or property that does not
+            exist.
+    """
+    if nested > MAX_NESTED:
+        raise TrinoError("NOT_SUPPORTED", f"EXECUTE may be nested {MAX_NESTED} deep at most")
+    text = without_comments(text)
+    explained = _EXPLAIN.match(text)
+    if _SELECT.match(text) or explained:
+        return _question(text, session, catalog, typed=typed, explained=explained)
+    text = text.strip()
+
+    def again(inner: str, values: list[str]) -> Command:
+        return read(bind(inner, values), session, prepared, catalog, typed=False, nested=nested + 1)
+
+    if found := _matches(rf"PREPARE\s+{_NAME}\s+FROM\s+(.*)", text):
+        return Change("PREPARE", {"Added-Prepare": f"{quote(_plain(found[1]), safe='')}={quote(found[2], safe='')}"})
+    if found := _matches(r"EXECUTE\s+IMMEDIATE\s+('(?:[^']|'')*')(?:\s+USING\s+(.*))?", text):
+        return again(found[1][1:-1].replace("''", "'"), _arguments(found[2] or ""))
+    if found := _matches(rf"EXECUTE\s+{_NAME}(?:\s+USING\s+(.*))?", text):
+        return again(_prepared(found[1], prepared), _arguments(found[2] or ""))
+    if found := _matches(rf"DEALLOCATE\s+PREPARE\s+{_NAME}", text):
+        return Change("DEALLOCATE", {"Deallocated-Prepare": quote(_plain(found[1]), safe="")})
+    if found := _matches(rf"DESCRIBE\s+INPUT\s+{_NAME}", text):
+        count = masked(_prepared(found[1], prepared)).count("?")
+        return Rows((("Position", "bigint"), ("Type", "varchar")), [[n, "unknown"] for n in range(count)])
+    if found := _matches(rf"DESCRIBE\s+OUTPUT\s+{_NAME}", text):
+        inner = _prepared(found[1], prepared)
+        command = again(inner, _examples(inner, catalog))
+        return (
+            replace(command, form="columns")
+            if isinstance(command, Question)
+            else Rows((("Column Name", "varchar"),), [])
+        )
+    if found := _matches(rf"USE\s+{_PATH}", text):
+        *catalogs, schema = _names(found)
+        return Change(
+            "USE", {"Set-Catalog": catalogs[0] if catalogs else CATALOG, "Set-Schema": quote(schema, safe="")}
+        )
+    if found := _matches(rf"SET\s+SESSION\s+{_PATH}\s*=\s*(.*)", text):
+        name, value = _names(found)[-1], _value(found[4])
+        options({name: value})
+        return Change("SET SESSION", {"Set-Session": f"{name}={quote(value, safe='')}"})
+    if found := _matches(rf"RESET\s+SESSION\s+{_PATH}", text):
+        return Change("RESET SESSION", {"Clear-Session": _names(found)[-1]})
+    if _matches(r"START\s+TRANSACTION\b.*", text):
+        return Change("START TRANSACTION", {"Started-Transaction-Id": str(uuid.uuid4())})
+    if found := _matches(r"(COMMIT|ROLLBACK)(?:\s+WORK)?", text):
+        return Change(found[1].upper(), {"Clear-Transaction-Id": "true"})
+    if found := _matches(r"SET\s+(ROLE|PATH|TIME\s+ZONE|SESSION\s+AUTHORIZATION)\b.*", text):
+        return Change("SET " + " ".join(found[1].upper().split()))
+    shown = _shown(text, session, catalog)
+    if shown is None:
+        word = text.split(maxsplit=1)[0].upper() if text else ""
+        raise TrinoError(
+            "NOT_SUPPORTED" if word.isalpha() else "SYNTAX_ERROR",
+            f"{word} is not supported: this catalog answers SELECT and EXPLAIN, and SHOW, DESCRIBE, USE and SET SESSION"
+            if word
+            else "the statement is empty; send a SELECT",
+        )
+    made = rewrite(shown, replace(session, schema="main"), ())
+    return Question(made, metadata=True, typed=False)
+
+
+def _question(
+    text: str, session: Session, catalog: Catalog, *, typed: bool, explained: re.Match[str] | None
+) -> Question:
+    """Return a SELECT, or the form of EXPLAIN that its options ask for."""
+    form: Literal["rows", "plan", "io", "valid", "columns"] = "rows"
+    if explained is not None:
+        given = (explained[2] or "").upper()
+        form = "valid" if "VALIDATE" in given else "io" if re.search(r"\bIO\b", given) else "plan"
+        # Spaces in place of the options keep all positions.
+        text = " " * (explained.end(1) - 7) + "EXPLAIN" + " " * len(explained[2] or "") + text[explained.end() - 1 :]
+        if re.match(r"\s*EXPLAIN\s+ANALYZE\b", text, re.IGNORECASE):
+            raise TrinoError(
+                "NOT_SUPPORTED", "EXPLAIN ANALYZE is not supported: EXPLAIN shows the price, free of charge"
+            )
+    made = rewrite(text, session, {name.lower() for name in catalog.datasets})
+    metadata = re.search(r"\binformation_schema\W*\.", masked(made.text), re.IGNORECASE) is not None
+    return Question(made, metadata, form, typed)
+
+
+def _shown(text: str, session: Session, catalog: Catalog) -> str | None:
+    """Return the SELECT that a SHOW or DESCRIBE stands for; None for other statements."""
+    if _matches(r"SHOW\s+(?:CREATE|STATS)\b.*", text):
+        raise TrinoError(
+            "NOT_SUPPORTED", "tables have no definition and no statistics that could be shown; use DESCRIBE"
+        )
+    described = _matches(rf"(?:DESCRIBE|DESC|SHOW\s+COLUMNS\s+(?:FROM|IN))\s+{_PATH}(\s+LIKE\s.*)?", text)
+    if described:
+        *place, table = _names(described)
+        schema = place[-1] if place else session.schema
+        known = {name.lower() if "." in name else f"main.{name.lower()}" for name in catalog.datasets}
+        if schema != "information_schema" and f"{schema}.{table}".lower() not in known:
+            raise TrinoError(
+                "TABLE_NOT_FOUND", f"there is no table {table!r} in the schema {schema!r}, or it was not granted"
+            )
+        where = f"lower(table_schema) = {_literal(schema.lower())} AND lower(table_name) = {_literal(table.lower())}"
+        kind, order = "COLUMNS", "ordinal_position"
+    else:
+        found = _matches(
+            rf"SHOW\s+(CATALOGS|SCHEMAS|TABLES|SESSION|FUNCTIONS|(?:CURRENT\s+)?ROLES|ROLE\s+GRANTS|GRANTS)\b"
+            rf"(?:\s+(?:FROM|IN|ON)\s+{_PATH})?(?:\s+LIKE\s.*)?",
+            text,
+        )
+        if not found:
+            return None
+        kind, where, order = found[1].upper(), "true", "1"
+        kind = kind if kind in _SHOW else "ROLES"
+        if kind == "TABLES":
+            schema = _plain(found[4] or found[3] or found[2] or session.schema)
+            where = f"lower(table_schema) = {_literal(schema.lower())}"
+    selected, named = _SHOW[kind]
+    if like := _LIKE.search(text):
+        where += f" AND {named} LIKE {like[1]}" + (f" ESCAPE {like[2]}" if like[2] else "")
+    return f"SELECT {selected} WHERE {where} ORDER BY {order}"
+
+
+def _matches(pattern: str, text: str) -> re.Match[str] | None:
+    return re.fullmatch(pattern, text, re.IGNORECASE | re.DOTALL)
+
+
+def _plain(name: str) -> str:
+    """Return a name without its quotes; in lower case if it has none."""
+    return name[1:-1].replace('""', '"') if name.startswith('"') else name.lower()
+
+
+def _names(found: re.Match[str]) -> list[str]:
+    return [_plain(found[group]) for group in (1, 2, 3) if found[group]]
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _value(text: str) -> str:
+    """Return the text of a value of SET SESSION: a number, a literal, or a literal with its type."""
+    quoted = re.fullmatch(r"(?:[^\W\d]\w*\s+)?'((?:[^']|'')*)'", text.strip())
+    return quoted[1].replace("''", "'") if quoted else text.strip()
+
+
+def _prepared(name: str, prepared: Mapping[str, str]) -> str:
+    found = prepared.get(_plain(name))
+    if found is None:
+        raise TrinoError("NOT_FOUND", f"there is no prepared statement {_plain(name)!r} in this session")
+    return found
+
+
+def options(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Return the options of a statement in session properties, as fields of `StatementRequest`.
+
+    Raises:
+        TrinoError: there is no such property, or its value is not allowed.
+    """
+    given: dict[str, Any] = {}
+    for name, text in properties.items():
+        if name not in OPTIONS:
+            _refuse_property(f"there is no session property {name!r}; there are {', '.join(OPTIONS)}")
+        try:
+            match OPTIONS[name]:
+                case "double":
+                    given[name] = float(text)
+                case "bigint":
+                    given[name] = int(text)
+                case "boolean":
+                    given[name] = bool(("false", "true").index(text.lower()))
+                case _:
+                    given[name] = text
+        except ValueError:
+            _refuse_property(f"the session property {name} is a {OPTIONS[name]}")
+    try:
+        StatementRequest.model_validate({"sql": "SELECT 1", **given})
+    except ValueError as error:
+        _refuse_property(message_of(error) if isinstance(error, ValidationError) else str(error))
+    return given
+
+
+def _refuse_property(message: str) -> NoReturn:
+    raise TrinoError("INVALID_SESSION_PROPERTY", message)
+
+
+def bind(text: str, values: list[str]) -> str:
+    """Return a prepared statement with its parameters replaced; raise `TrinoError` if their numbers differ."""
+    places = [match.start() for match in re.finditer(r"\?", masked(text))]
+    if len(places) != len(values):
+        raise TrinoError(
+            "INVALID_PARAMETER_USAGE",
+            f"the statement has {len(places)} parameters, and {len(values)} values were given",
+        )
+    pieces, end = [], 0
+    for place, value in zip(places, values, strict=True):
+        pieces += [text[end:place], value]
+        end = place + 1
+    return "".join([*pieces, text[end:]])
+
+
+def _arguments(text: str) -> list[str]:
+    """Return the values behind USING."""
+    if not text.strip():
+        return []
+    plain, depth, cuts = masked(text), 0, [-1]
+    for place, sign in enumerate(plain):
+        depth += (sign == "(") - (sign == ")")
+        if sign == "," and not depth:
+            cuts.append(place)
+    cuts.append(len(text))
+    return [text[start + 1 : end].strip() for start, end in pairwise(cuts)]
+
+
+_EXAMPLES = {Kind.TEXT: "''", Kind.BOOLEAN: "TRUE", Kind.DATE: "DATE '2000-01-01'"}
+_EXAMPLES |= {Kind.TIMESTAMP: "TIMESTAMP '2000-01-01 00:00:00'"}
+
+
+def _examples(text: str, catalog: Catalog) -> list[str]:
+    """Return a value for each parameter of a statement, of the type of the column that it is compared with."""
+    kinds = {name.lower(): its.kind for about in catalog.datasets.values() for name, its in about.columns.items()}
+    values = []
+    for match in re.finditer(r"\?", masked(text)):
+        compared = _COMPARED.search(text[: match.start()])
+        kind = kinds.get(_plain(compared[1]).lower()) if compared else None
+        values.append(_EXAMPLES.get(kind, "1") if kind is not None else "1")
+    return values

@@ -1,0 +1,589 @@
+"""The Trino client protocol: POST /v1/statement, and pages of its answer.
+
+POST only reads the statement. It touches no data and charges nothing, because clients send it again when they get no
+response. Its answer names the first page, whose address holds everything: the statement, the session and an idempotency
+key, encrypted with a key of the service. So any process of the service answers any page, and the same page, requested
+again, is the same request: it is charged once. A page that takes longer than `MAX_WAIT_SECONDS` is answered with its
+own address, for the client to ask again, while the query goes on in the background. Later pages are computed from the
+releases that the first one was computed from, which are paid for.
+
+What clients would not send again is held instead of sent: they retry 502, 503 and 504, not 409 and 429.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import json
+import math
+import re
+import threading
+import zlib
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import unquote_plus
+
+import anyio
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from discreet.errors import InvariantViolated, SQLError, WhereError
+from discreet.query.statement import split_statement
+from discreet.secrets import is_local
+from discreet.service.auth.gate import check_role, read_stream, run_in_thread
+from discreet.service.middleware import context_of, problem_of_request
+from discreet.service.observability.logging import Failed
+from discreet.service.problems import (
+    ClientDisconnected,
+    Forbidden,
+    NotFound,
+    RequestInFlight,
+    RunFailed,
+    TooManyRequests,
+    Unauthorized,
+)
+from discreet.service.trino import tables
+from discreet.service.trino.commands import Change, Question, Rows, options, read
+from discreet.service.trino.dialect import CATALOG, SCHEMA, VERSION, Session, without_comments
+from discreet.service.trino.errors import TrinoError, trino_error
+from discreet.wire.problems import Malformed, spend_above, spend_below
+from discreet.wire.queries import StatementQuery, StatementRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from starlette.requests import Request
+
+    from discreet.catalog.model import Catalog
+    from discreet.service.api.query import QueryAPI
+    from discreet.service.auth.gate import Gate
+    from discreet.service.auth.grants import Grants
+    from discreet.service.observability.logging import Log
+    from discreet.service.runtime import Runtime
+    from discreet.service.settings import Settings
+    from discreet.service.statement_pool import StatementPool
+    from discreet.service.trino.commands import Command
+
+MAX_WAIT_SECONDS = 1.0
+"""How long a page waits for its answer; clients show progress, and can cancel, that often."""
+
+MAX_PAGE_ROWS = 50_000
+"""Rows of a page; an answer has at most `statement_worker.MAX_RESULT_BYTES`."""
+
+MAX_ADDRESS_LENGTH = 48_000
+"""Characters of the address of a page; the proxy in examples/deploy allows as many."""
+
+MAX_HELD_SECONDS = 10.0
+"""How long a request above the rate of its caller is held, before it is answered with 503."""
+
+MAX_FINISHED_BYTES = 64 * 2**20
+"""Bytes of answers that wait for their clients; those of the oldest are dropped, and computed again if asked for."""
+
+_ABANDONED_SECONDS = 60.0  # a client that has not asked for so long does not wait for its turn any more
+_JOIN_EVERY_SECONDS = 0.1
+_NEEDS_KEY = (
+    "this needs a valid key: as the password, over TLS, with any user name, or as a bearer token; without TLS, on this "
+    "machine only, as the extra credential key"
+)
+_PATH = "/v1/statement/executing/{sealed}/{page:int}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """What the address of a page holds.
+
+    Args:
+        id: the id of the statement, which is also its idempotency key.
+        sql: the statement, as it was sent.
+        prepared: the prepared statements that it may name.
+        properties: the session properties that are set.
+        credential: the value of a header Authorization, for clients that send their key with POST only; None for
+            those that send it with each request.
+        releases: the ids of the releases of the answer, for pages after the first.
+    """
+
+    id: str
+    account: str
+    sql: str
+    schema: str
+    began: float
+    properties: Mapping[str, str]
+    prepared: Mapping[str, str]
+    credential: str | None = field(default=None, repr=False)
+    releases: tuple[str, ...] | None = None
+
+    @property
+    def session(self) -> Session:
+        """Return the session that the statement is read in."""
+        return Session(self.schema, self.account, datetime.fromtimestamp(self.began, UTC))
+
+
+class Seal:
+    """Writes and reads the addresses of pages.
+
+    Args:
+        key: 32 secret bytes, the same in all processes of the service.
+    """
+
+    def __init__(self, key: bytes, random: Callable[[int], bytes]) -> None:
+        self._cipher, self._random = AESGCM(key), random
+
+    def write(self, state: Sealed) -> str:
+        """Return the part of an address that holds *state*.
+
+        Raises:
+            TrinoError: the statement is too long.
+        """
+        nonce = self._random(12)
+        content = zlib.compress(json.dumps(asdict(state)).encode(), 9)
+        sealed = base64.urlsafe_b64encode(nonce + self._cipher.encrypt(nonce, content, None)).decode()
+        if len(sealed) > MAX_ADDRESS_LENGTH:
+            raise TrinoError("QUERY_TEXT_TOO_LARGE", "the statement is too long; send a shorter one")
+        return sealed
+
+    def read(self, sealed: str) -> Sealed:
+        """Return the state in an address; raise `NotFound` if this service has not written it."""
+        try:
+            content = base64.urlsafe_b64decode(sealed.encode("ascii"))
+            found = json.loads(zlib.decompress(self._cipher.decrypt(content[:12], content[12:], None)))
+        except (binascii.Error, ValueError, InvalidTag):
+            raise NotFound from None
+        releases = found.pop("releases")
+        return Sealed(**found, releases=None if releases is None else tuple(releases))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a statement.
+
+    Args:
+        content: all its rows, as the JSON of `StatementAnswer`.
+        releases: the ids of the releases that it is computed from.
+    """
+
+    content: bytes
+    warnings: tuple[tuple[str, str], ...] = ()
+    releases: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Run:
+    """A statement that is being answered in this process.
+
+    Attributes:
+        progress: the share of the data that the engine has read, from 0 to 1.
+        waits: True while it waits for its turn, or for the same statement in another process.
+        polled: when the client asked last, in monotonic seconds.
+    """
+
+    polled: float
+    progress: float = 0.0
+    waits: bool = True
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    task: asyncio.Task[Answer] | None = None
+
+
+class TrinoProtocol:
+    """Answers the requests of Trino clients."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        query_api: QueryAPI,
+        grants: Grants,
+        pool: StatementPool,
+        key: bytes,
+        settings: Settings,
+        runtime: Runtime,
+        log: Log,
+    ) -> None:
+        self._gate, self._api, self._grants, self._pool = gate, query_api, grants, pool
+        self._seal = Seal(key, runtime.random)
+        self._grid = settings.service.release_grid_ms / 1000
+        self._runtime, self._log = runtime, log
+        self._runs: dict[tuple[str, int], _Run] = {}
+
+    def routes(self) -> list[Route]:
+        """Return the routes of the protocol."""
+        return [
+            Route("/v1/statement", self._answering(self.post), methods=["POST"]),
+            Route(_PATH, self._answering(self.page), methods=["GET", "DELETE"]),
+            Route("/v1/info", self.info, methods=["GET"]),
+        ]
+
+    def _answering(self, handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        """Return *handler* with the responses to wrong keys and to too many requests that clients of Trino know."""
+
+        async def endpoint(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except Unauthorized:
+                headers = {"WWW-Authenticate": 'Basic realm="Discreet"'}
+                context_of(request.scope).problem = "unauthorized"
+                return PlainTextResponse(_NEEDS_KEY, 401, headers)
+            except TooManyRequests as error:
+                context_of(request.scope).problem = "too-many-requests"
+                headers = {"Retry-After": str(math.ceil(error.seconds))}
+                return PlainTextResponse(str(error), 503, headers)
+
+        return endpoint
+
+    def close(self) -> None:
+        """Cancel all statements that are being answered."""
+        for run in self._runs.values():
+            run.cancelled.set()
+
+    async def info(self, _: Request) -> Response:
+        """Return what clients ask before they connect."""
+        version = {"version": VERSION}
+        return JSONResponse(
+            {"nodeVersion": version, "environment": CATALOG, "coordinator": True, "starting": False, "uptime": "0.00s"}
+        )
+
+    async def post(self, request: Request) -> Response:
+        """Read a statement: answer changes of the session at once, and everything else with the address of a page."""
+        header, sent_once = _credential(request)
+        account = await self._account(request, header)
+        body = await read_stream(request, self._gate.max_body_bytes)
+        try:
+            sql = body.decode()
+        except UnicodeDecodeError:
+            raise Malformed("the statement is not UTF-8") from None
+        prepared = _pairs(request, "prepared-statement")
+        named = re.match(r"\s*(?:EXECUTE|DESCRIBE)\b", without_comments(sql), re.IGNORECASE)
+        state = Sealed(
+            id=self._runtime.random(16).hex(),
+            account=account,
+            sql=sql,
+            schema=unquote_plus(_header(request, "schema") or SCHEMA),
+            began=self._runtime.clock().timestamp(),
+            properties={name.rpartition(".")[2]: text for name, text in _pairs(request, "session").items()},
+            prepared=prepared if named else {},
+            credential=header if sent_once else None,
+        )
+
+        def work() -> Change | str:
+            command = read(sql, state.session, prepared, self._grants.catalog_for(account))
+            options(state.properties)
+            return command if isinstance(command, Change) else self._seal.write(state)
+
+        try:
+            found = await run_in_thread(work)
+        except TrinoError as error:
+            return self._failed(request, state, error)
+        if isinstance(found, str):
+            return JSONResponse(self._body(request, state, "QUEUED", (found, 0)))
+        content = self._body(request, state, "FINISHED") | {"updateType": found.kind}
+        # A statement without columns is refused by trino-jdbc.
+        content |= {"columns": [tables.column("result", "boolean")], "data": [[True]]}
+        return JSONResponse(content, headers={f"X-Trino-{name}": text for name, text in found.headers.items()})
+
+    async def page(self, request: Request) -> Response:
+        """Return a page of an answer, or cancel the statement."""
+        state, page = self._seal.read(request.path_params["sealed"]), request.path_params["page"]
+        account = await self._account(request, _credential(request)[0] or state.credential)
+        if account != state.account:
+            raise NotFound
+        if request.method == "DELETE":
+            for (id_, _), run in self._runs.items():
+                if id_ == state.id:
+                    run.cancelled.set()
+            return Response(status_code=204)
+        name, now = (state.id, page), self._runtime.monotonic()
+        if name not in self._runs:
+            self._drop_finished(now)
+            run = self._runs[name] = _Run(now)
+            run.task = asyncio.create_task(self._answer(state, run, context_of(request.scope).request_id))
+        run = self._runs[name]
+        run.polled = now
+        task = cast("asyncio.Task[Answer]", run.task)
+        await asyncio.wait({task}, timeout=MAX_WAIT_SECONDS)
+        if not task.done():
+            sealed, waits = request.path_params["sealed"], "QUEUED" if run.waits else "RUNNING"
+            return JSONResponse(self._body(request, state, waits, (sealed, page), run.progress))
+        self._runs.pop(name, None)
+        try:
+            answer = task.result()
+        except Exception as error:  # noqa: BLE001 - each is sent in the form of the protocol
+            return self._failed(request, state, error)
+        return await run_in_thread(self._answered, request, state, page, answer)
+
+    def _drop_finished(self, now: float) -> None:
+        """Forget answers that no client fetched: they are free when they are asked for again."""
+        kept = 0
+        for name, run in reversed(list(self._runs.items())):
+            if run.task is None or not run.task.done():
+                continue
+            kept += 0 if run.task.cancelled() or run.task.exception() else len(run.task.result().content)
+            if kept > MAX_FINISHED_BYTES or now - run.polled > _ABANDONED_SECONDS:
+                del self._runs[name]
+
+    async def _account(self, request: Request, header: str | None) -> str:
+        """Return the account of the analyst that *header* names; wait while it sends too many requests.
+
+        Raises:
+            Unauthorized, Forbidden: it is not known, or not an analyst.
+            TooManyRequests: its rate stays too high.
+        """
+        waited = 0.0
+        while True:
+            try:
+                caller = await self._gate.identify(request, header)
+            except TooManyRequests as error:
+                if waited + error.seconds > MAX_HELD_SECONDS:
+                    raise
+                waited += error.seconds
+                await self._runtime.pause(error.seconds)
+                continue
+            check_role(caller, "analyst")
+            if caller.account is None:
+                raise Forbidden("analyst")
+            return caller.account
+
+    # ------------------------------------------------------------------------------------------------- answers
+
+    async def _answer(self, state: Sealed, run: _Run, request_id: str) -> Answer:
+        """Answer a statement; wait for a slot, and for the same statement in another process.
+
+        Raises:
+            Exception: every error of a statement; with the position in the text that the client sent.
+        """
+        answers: dict[str, Any] = {}
+        began = self._runtime.monotonic()
+
+        def work() -> Answer:
+            run.waits = False
+            catalog = self._grants.catalog_for(state.account)
+            command = read(state.sql, state.session, state.prepared, catalog)
+            try:
+                return self._compute(command, state, catalog, request_id, run, answers)
+            except (Malformed, SQLError, WhereError) as error:
+                rewritten = command.rewriting if isinstance(command, Question) and command.typed else None
+                known = None if rewritten is None or error.position is None else rewritten.place(error.position)
+                # Sentences of the parser count characters of the rewritten text; the protocol has the place.
+                sentence = re.sub(r" at character \d+: ", ": ", str(error))
+                raise TrinoError("SYNTAX_ERROR", sentence, known) from None
+
+        try:
+            while True:
+                try:
+                    with self._gate.slots.slot(state.account):
+                        return await anyio.to_thread.run_sync(work, limiter=self._gate.slots.threads)
+                except (RequestInFlight, TooManyRequests):
+                    run.waits = True
+                    abandoned = self._runtime.monotonic() - run.polled > _ABANDONED_SECONDS
+                    if run.cancelled.is_set() or abandoned:
+                        raise ClientDisconnected from None
+                await self._runtime.pause(_JOIN_EVERY_SECONDS)
+        except ClientDisconnected:
+            raise TrinoError(
+                "USER_CANCELED", "the statement was cancelled; what it was charged is not refunded"
+            ) from None
+        except RunFailed:
+            if run.cancelled.is_set():
+                sentence = "the statement was cancelled after the data was queried; the same again is already paid for"
+                raise TrinoError("USER_CANCELED", sentence) from None
+            raise
+        finally:
+            if self._grid:  # as in `QueryAPI`: when an answer is there says little about how long it took
+                took = self._runtime.monotonic() - began
+                await self._runtime.pause(math.ceil(took / self._grid) * self._grid - took)
+
+    def _compute(
+        self, command: Command, state: Sealed, catalog: Catalog, request_id: str, run: _Run, answers: dict[str, Any]
+    ) -> Answer:
+        """Answer a command that changes nothing in the session."""
+        if isinstance(command, Rows):
+            return _table(command.columns, command.rows)
+        if isinstance(command, Change):
+            raise InvariantViolated("changes of the session are answered at once")
+        text, given = command.rewriting.text, options(state.properties)
+        if command.metadata:
+            statement = split_statement(text, schemas=tables.COLUMNS.keys())
+            if statement.leaves:
+                raise TrinoError("NOT_SUPPORTED", "a statement reads either datasets or tables of metadata")
+            budget = self._api.budget_of(state.account)
+            read_tables = {name: tables.table(name, catalog, budget, state.properties) for name in statement.schemas}
+            content = self._pool.compute(
+                state.account,
+                statement.outer,
+                read_tables,
+                form="json",
+                queries="[]",
+                disconnected=run.cancelled.is_set,
+            ).content
+            return Answer(content)
+        if state.releases is not None and command.form == "rows" and not given.get("rehearse"):
+            found = self._api.recomputed(state.account, text, state.releases, "json", disconnected=run.cancelled.is_set)
+            return Answer(found.content)
+        if command.form == "columns":
+            given["rehearse"] = True
+        request = StatementRequest(sql=text, **given)
+        work = self._api.statement_work(
+            state.account,
+            request,
+            key=f"trino-{state.id}",
+            digest=hashlib.sha256(request.model_dump_json().encode()).digest(),
+            request_id=request_id,
+            form="json",
+            answers=answers,
+            progress=lambda share: setattr(run, "progress", share),
+        )
+        answered, balance = work(run.cancelled.is_set)
+        if command.form != "rows":
+            return _of_form(command.form, json.loads(answered.content))
+        warnings = [("APPROXIMATE_FUNCTION", sentence) for sentence in command.rewriting.warnings]
+        queries = [StatementQuery.model_validate(query) for query in _queries_in(answered.content)]
+        if any(query.status in {"released", "replayed"} for query in queries):
+            charged, left = spend_above(answered.charged), spend_below(balance.remaining)
+            paid = f"charged rho={charged.rho!r}, delta={charged.delta!r} to {state.account}"
+            warnings.append(("PRIVACY_CHARGE", f"{paid}; left rho={left.rho!r}, delta={left.delta!r}"))
+        return Answer(answered.content, tuple(warnings), tuple(query.id for query in queries if query.id is not None))
+
+    # ------------------------------------------------------------------------------------------------ responses
+
+    def _answered(self, request: Request, state: Sealed, page: int, answer: Answer) -> Response:
+        """Return the response with the rows of a page, and the address of the next."""
+        found = json.loads(answer.content)
+        types = [tables.trino_type(column["type"]) for column in found["columns"]]
+        first, end = page * MAX_PAGE_ROWS, (page + 1) * MAX_PAGE_ROWS
+        rows = [tables.cells(row, types) for row in found["rows"][first:end]]
+        following = None
+        if end < len(found["rows"]):
+            releases = state.releases or answer.releases
+            following = self._seal.write(replace(state, releases=tuple(releases))), page + 1
+        body = self._body(request, state, "FINISHED" if following is None else "RUNNING", following, 1.0)
+        body["columns"] = [
+            tables.column(column["name"], type_) for column, type_ in zip(found["columns"], types, strict=True)
+        ]
+        body |= {"data": rows} if rows else {}
+        body["warnings"] = [
+            {"warningCode": {"code": number, "name": name}, "message": sentence}
+            for number, (name, sentence) in enumerate(answer.warnings, 0x0100_0000)
+        ]
+        return JSONResponse(body)
+
+    def _failed(self, request: Request, state: Sealed, error: Exception) -> Response:
+        """Return the response to a statement that failed."""
+        problem = problem_of_request(request.scope, error) if not isinstance(error, TrinoError) else None
+        if problem is not None and problem.slug == "internal":
+            context = context_of(request.scope)
+            self._log.event(Failed.of(error, f"{request.method} {request.scope['route'].path}", context.request_id))
+        body = self._body(request, state, "FAILED")
+        return JSONResponse(body | {"error": trino_error(error).to_json(state.sql)})
+
+    def _body(
+        self,
+        request: Request,
+        state: Sealed,
+        kind: str,
+        following: tuple[str, int] | None = None,
+        progress: float = 0.0,
+    ) -> dict[str, Any]:
+        """Return the response of a statement in the state *kind*.
+
+        Args:
+            following: the sealed state and the number of the page to ask for next; None on the last.
+        """
+        # The scheme is that of a declared proxy's X-Forwarded-Proto, if it sent one.
+        base = f"{request.url.scheme}://{request.headers['host']}"
+        took_ms = max(int((self._runtime.clock().timestamp() - state.began) * 1_000), 0)
+        body = {
+            "id": f"{datetime.fromtimestamp(state.began, UTC):%Y%m%d_%H%M%S}_{state.id[:5]}_{state.id[5:10]}",
+            "infoUri": f"{base}/",
+            "stats": {
+                "state": kind,
+                "queued": kind == "QUEUED",
+                "scheduled": kind != "QUEUED",
+                "progressPercentage": 100 * progress,
+                "runningPercentage": 0.0,
+                "nodes": 1,
+                "totalSplits": 100,
+                "queuedSplits": 0,
+                "runningSplits": 100 - int(100 * progress) if kind == "RUNNING" else 0,
+                "completedSplits": int(100 * progress),
+                **dict.fromkeys(("cpuTimeMillis", "queuedTimeMillis", "processedRows", "processedBytes"), 0),
+                **dict.fromkeys(("physicalInputBytes", "peakMemoryBytes", "spilledBytes"), 0),
+                **dict.fromkeys(("wallTimeMillis", "elapsedTimeMillis"), took_ms),
+            },
+            "warnings": [],
+        }
+        if following is not None:
+            sealed, page = following
+            body["nextUri"] = f"{base}/v1/statement/executing/{sealed}/{page}"
+        return body
+
+
+def _table(columns: Sequence[tuple[str, str]], rows: list[list[Any]]) -> Answer:
+    named = [{"name": name, "type": type_} for name, type_ in columns]
+    return Answer(json.dumps({"columns": named, "rows": rows, "queries": []}).encode())
+
+
+def _of_form(form: str, found: dict[str, Any]) -> Answer:
+    """Return what EXPLAIN with options, or DESCRIBE OUTPUT, asks for, from the plan or the rehearsal of a statement."""
+    match form:
+        case "valid":
+            return _table([("Valid", "boolean")], [[True]])
+        case "columns":
+            names = ("Column Name", "Catalog", "Schema", "Table", "Type")
+            shown = [each for each in found["columns"] if each["name"] != "made_up"]
+            return _table(
+                [*((name, "varchar") for name in names), ("Type Size", "bigint"), ("Aliased", "boolean")],
+                [[each["name"], "", "", "", tables.trino_type(each["type"]), 0, False] for each in shown],
+            )
+        case "io":
+            keys = [each["name"] for each in found["columns"]]
+            plans = [dict(zip(keys, row, strict=True)) for row in found["rows"]]
+            rho, delta = (math.fsum(plan[part] for plan in plans) for part in ("rho", "delta"))
+            price = f"rho={rho!r}, delta={delta!r}"
+            # Superset shows the fields of the estimate that it knows as they are, if they are no numbers.
+            estimate = {"estimate": {"cpuCost": price}, "inputTableColumnInfos": [], "queries": plans}
+            return _table([("Query Plan", "varchar")], [[json.dumps(estimate)]])
+    return Answer(json.dumps({**found, "queries": []}).encode())
+
+
+def _queries_in(content: bytes) -> list[dict[str, Any]]:
+    """Return the queries of an answer, which are the last field of its JSON."""
+    return list(json.loads(content)["queries"])
+
+
+def _header(request: Request, name: str) -> str | None:
+    return request.headers.get(f"x-trino-{name}")
+
+
+def _pairs(request: Request, name: str) -> dict[str, str]:
+    """Return the pairs in all headers X-Trino-*name*, such as epsilon=0.5,delta=1e-8, with their values decoded."""
+    found = {}
+    for line in request.headers.getlist(f"x-trino-{name}"):
+        for pair in line.split(","):
+            key, sign, value = pair.strip().partition("=")
+            if sign:
+                found[unquote_plus(key)] = unquote_plus(value)
+    return found
+
+
+def _credential(request: Request) -> tuple[str | None, bool]:
+    """Return the key of a request as a header Authorization, and whether it came as an extra credential.
+
+    A password is a key, whatever the user's name. An extra credential is taken from this machine only, where no one
+    else reads it, because clients send it without TLS.
+    """
+    header = request.headers.get("authorization")
+    if header is not None:
+        kind, _, rest = header.partition(" ")
+        if kind.lower() != "basic":
+            return header, False
+        try:
+            _, _, password = base64.b64decode(rest, validate=True).decode().partition(":")
+        except ValueError:
+            return "Bearer", False  # which is refused as malformed
+        return f"Bearer {password}", False
+    extra = _pairs(request, "extra-credential").get("key")
+    if extra is not None and is_local(request.client.host if request.client else None):
+        return f"Bearer {extra}", True
+    return None, False
