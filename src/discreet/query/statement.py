@@ -598,6 +598,12 @@ class _Splitter(TreeReader):
         about = self._dataset(reader.table(leaf["from_table"]))
         if about is None:
             self.refuse("quantiles need a catalog, which lists the bins", aggregate)
+        name = reader.column(found.column)
+        column = next((its for known, its in about.columns.items() if known.casefold() == name.casefold()), None)
+        if column is not None and not column.group:
+            self.refuse(
+                f"quantiles are not declared for {name!r}: they need a column of bins that may be grouped", aggregate
+            )
         users = parse_statement(f"SELECT count(DISTINCT {quoted(about.user)})")["node"]["select_list"]
         columns = [*groups, found.column]
         tree = {**leaf, "modifiers": [], "select_list": columns + users, "group_expressions": columns}

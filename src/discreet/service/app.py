@@ -192,7 +192,7 @@ def open_service(  # noqa: PLR0915 - the composition root connects everything
         sessions = Sessions(keys.sessions, clock, runtime.random)
         site = Site(gate, sessions, manager.store, records, login, has_issuer=issuer is not None)
         pages = (
-            AnalystPages(site, query_api, settings, runtime),
+            AnalystPages(site, query_api, store, settings, runtime),
             OfficerPages(site, admin_api, manager, warehouse, runtime),
         )
         routes = [
