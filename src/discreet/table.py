@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast, get_args
 
 from discreet.catalog.domains import combined, listed_items
-from discreet.engines.base import RequestQueue
+from discreet.engines.base import RequestQueue, has_all_pair_queries
 from discreet.engines.opening import open_engine
 from discreet.errors import InputError
 from discreet.head_request import MAX_BINNED, And, Derived, HeadRequest, Kind, Period, SumBounds, naming_error
@@ -242,7 +242,10 @@ class Table:
             query = replace(query, request=replace(query.request, summed=summed))
         kinds = {**columns, **{made.name: made.kind for made in query.request.derived}}
         return make_plan(
-            bind(query, kinds), has_pairs=self._engine.has_pairs, shared_budget=budget is not None, force=force
+            bind(query, kinds),
+            has_pairs=has_all_pair_queries(self._engine),
+            shared_budget=budget is not None,
+            force=force,
         )
 
     def _answer(

@@ -94,6 +94,7 @@ class PlainEngine:
         return ExactHead(counts, request.limit, pa.table(columns, request.items), ends=ends)
 
     has_pairs = True
+    has_capped_sums = True
 
     def pairs(self, request, *, progress=None):
         """See `Engine.pairs`."""

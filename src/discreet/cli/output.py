@@ -165,8 +165,9 @@ def notes(release: Release) -> list[str]:
     if each and wanted is not None:
         share, items = f"{len(release)}", f"items, at most {wanted} of each {' and '.join(each)},"
     lines = [f"{share} {items} by {release.mechanism} in {release.seconds:.2f} s"]
-    if release.chosen is not None:
-        lines.append(f"{release.mechanism} chose {release.chosen}: {release.why}")
+    if release.why is not None:
+        chose = "" if release.chosen is None else f"{release.mechanism} chose {release.chosen}: "
+        lines.append(f"{chose}{release.why}")
     if wanted is not None and not release.complete:
         lines.append("the others do not stand out enough from the noise; a larger epsilon or a smaller k finds more")
     kind = "computational differential privacy" if guarantee.computational else "differential privacy"

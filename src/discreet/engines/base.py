@@ -146,7 +146,10 @@ class Engine(Reader, Protocol):
 
     @property
     def has_pairs(self) -> bool:
-        """True if the engine has pair queries; needs no connection."""
+        """True if the engine has pair queries; needs no connection.
+
+        They are used only if its attribute has_capped_sums is true as well: see `has_all_pair_queries`.
+        """
         ...
 
     def fetch(self, statement: str) -> pa.Table:
@@ -220,6 +223,7 @@ class SqlEngine(PooledEngine[_Connection], Generic[_Connection, _Statement]):
     """An engine that reads a head by one SQL statement; subclasses connect, describe the table and run it."""
 
     has_private_bounds: ClassVar[bool] = True
+    has_capped_sums: ClassVar[bool] = True
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -326,6 +330,14 @@ def _check_pairs(request: HeadRequest) -> None:
 def _close_all(connections: list[Any]) -> None:
     while connections:
         connections.pop().close()
+
+
+def has_all_pair_queries(engine: Engine) -> bool:
+    """Return True if an engine has every query of `discreet.values.UserItemPairs`, `capped_sums` among them.
+
+    Engines of other packages may be older than that query. A release that needs it must not find out after reading.
+    """
+    return engine.has_pairs and bool(getattr(engine, "has_capped_sums", False))
 
 
 def check_private_bounds(engine: Engine, summed: SumBounds) -> None:

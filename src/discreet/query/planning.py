@@ -216,12 +216,14 @@ class Plan:
     Args:
         guarantee: the privacy guarantee at the worst cost.
         notes: warnings about parameters that are allowed but unwise, one sentence each.
+        missed: a sentence about a better default that needs pair queries, which the engine lacks; None if none does.
     """
 
     query: Query
     mechanism: Mechanism | Each
     guarantee: Guarantee
     notes: tuple[str, ...]
+    missed: str | None = None
 
     @property
     def worst_cost(self) -> Cost:
@@ -294,7 +296,13 @@ def make_plan(
         1 + Fraction(1, 10**15)
     ):
         raise InvariantViolated("the plan would cost more than the query allows")
-    return Plan(query, mechanism, guarantee, notes)
+    missed = None
+    if not has_pairs and options.mechanism in (None, "auto") and choose(request, has_pairs=True) is Auto:
+        missed = (
+            "this engine has no pair queries, or not all; with them, tables in which most users have few items get "
+            "several times as many accurate counts"
+        )
+    return Plan(query, mechanism, guarantee, notes, missed)
 
 
 def _on_segments(mechanism: Mechanism, segments: Any) -> Mechanism | Each:  # noqa: ANN401 - an Arrow table

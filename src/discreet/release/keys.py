@@ -135,14 +135,15 @@ class DerivedKeys:
     Attributes:
         sessions: 32 bytes that encrypt the sessions of the web page.
         pages: 32 bytes that encrypt the addresses of pages of answers.
+        agents: 32 bytes that encrypt the state of an agent's query while a person is asked about its price.
     """
 
     def __init__(self, secret: bytes) -> None:
         if len(secret) < MIN_SECRET_BYTES:
             raise InputError(f"the secret of a service has at least {MIN_SECRET_BYTES} bytes")
-        self._names, self._noise, self._fingerprints, self.sessions, self.pages = (
+        self._names, self._noise, self._fingerprints, self.sessions, self.pages, self.agents = (
             _derived(secret, ("discreet-key-1", purpose))
-            for purpose in ("release key", "noise", "fingerprint", "sessions", "pages")
+            for purpose in ("release key", "noise", "fingerprint", "sessions", "pages", "agents")
         )
 
     def __repr__(self) -> str:

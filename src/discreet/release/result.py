@@ -120,7 +120,8 @@ class Release:
         seconds: the duration, or 0 if it was not measured.
         measured: sums or averages in units of the column's last digit, or None for counts only.
         chosen: name of the mechanism that auto chose, or None.
-        why: the reason for this choice as a sentence, from noisy numbers only, or None.
+        why: the reason for this choice as a sentence, from noisy numbers only; without a choice, a sentence about a
+            better mechanism that the engine lacks the queries for, or None.
     """
 
     labels: pa.Table
@@ -156,7 +157,7 @@ class Release:
             plan.query,
             measured=outcome.measured,
             chosen=outcome.chosen,
-            why=outcome.why,
+            why=plan.missed if outcome.why is None else outcome.why,
         )
 
     def __len__(self) -> int:

@@ -826,6 +826,9 @@ class EngineSuite:
         request = HeadRequest("who", items, 1, **parts)
         with self.opened(table) as engine:
             if engine.has_pairs:
+                assert getattr(engine, "has_capped_sums", False), (
+                    "an engine with pair queries says has_capped_sums = True"
+                )
                 with engine.pairs(request) as pairs:
                     check_pair_queries(pairs, reference_pairs(table, request))
             else:
