@@ -109,7 +109,7 @@ def estimate_of(plan: Plan, dataset: str, version: str | None, path: Sequence[Re
         accounts=fits,
         queries_left=queries_left,
         runs_out=runs_out,
-        notes=list(plan.notes),
+        notes=[*plan.notes, *([] if plan.missed is None else [plan.missed])],
     )
 
 

@@ -105,6 +105,8 @@ def mechanism_of(release: Mapping[str, Any]) -> str:
     how = f"Answered by {release['mechanism']}"
     if release["chosen"]:
         how += f", which chose {release['chosen']}: {release['why']}"
+    elif release["why"]:
+        how += f": {release['why']}"
     return f"{how}."
 
 
