@@ -108,10 +108,12 @@ def shown() -> list[tuple[str, str, str]]:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
-    """Create what the pages assume: the demo's log, in the working directory of the commands."""
+    """Create what the pages assume: the demo's log, and some visits, in the working directory of the commands."""
     folder = tmp_path_factory.mktemp("checkout")
     make_log(folder / LOG)
     (folder / "reads.parquet").symlink_to(folder / LOG)
+    visits = [f"{visitor},home,{visitor % 60},2026-01-{1 + visitor % 28:02} 12:00:00" for visitor in range(1000)]
+    (folder / "visits.csv").write_text("\n".join(["visitor,page,minutes,read_at", *visits]))
     return folder
 
 
@@ -151,7 +153,9 @@ def test_commands_without_output_run(checkout, monkeypatch, capsys, page, line):
     draft = checkout / "catalog.toml"
     if "catalog.toml" in command and not draft.exists():
         assert _code(["catalog", "init", "reads.parquet", "--user", "reader"]) == 0
-        draft.write_text(re.sub(r"^#(?=\[|type|group =|filter)", "", capsys.readouterr().out, flags=re.MULTILINE))
+        draft.write_text(
+            re.sub(r"^#(?=\[|type|group =|filter|of|each)", "", capsys.readouterr().out, flags=re.MULTILINE)
+        )
     code = _code([*shlex.split(command)[1:], *(["--force"] if "--output" in command else [])])
     assert code == 0, f"{page}: {line}: {capsys.readouterr().err}"
     assert not file or capsys.readouterr().out

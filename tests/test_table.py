@@ -247,6 +247,15 @@ def test_a_budget_is_charged_for_what_was_returned(table):
     ).query.options.delta == Fraction(1, 10**9)
 
 
+def test_small_queries_use_up_the_epsilon_of_a_budget_before_its_delta():
+    """With a hundredth of delta each, the hundred and first was refused with most of rho left."""
+    budget = discreet.Budget(2, "1e-6")
+    table = Table(TinyEngine((90_000, 80_000, 1)), "user")
+    charged = table.top("item", k=1, epsilon=0.02, budget=budget, bits=_bits("small")).charged
+    assert budget.limit.rho / charged.rho < budget.limit.delta / charged.delta
+    assert budget.limit.delta / charged.delta > 1_000
+
+
 def test_a_query_beyond_the_budget_is_refused_before_data_is_read():
     """The refused query reads no data, and the remaining budget can be spent."""
     engine, budget = TinyEngine((90_000, 80_000, 1)), discreet.Budget(1, 1e-8)

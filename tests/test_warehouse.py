@@ -475,7 +475,7 @@ def test_bins_and_hours_are_labels_like_others(visits):
 def test_the_column_of_a_period_is_found_by_either_column(visits):
     """For date_trunc: by the column of the table, or by one that is computed from it; a date is its own day."""
     dataset = visits.catalog.datasets["visits"]
-    assert [dataset.period("AT", each) for each in ("hour", "day", "week")] == ["hour", "day", None]
+    assert [dataset.period("AT", each) for each in ("hour", "day", "week")] == ["hour", "day", "day_week"]
     assert [dataset.period("Day", each) for each in ("day", "hour")] == ["day", "hour"]
     assert dataset.period("age", "day") is None
 
@@ -550,10 +550,10 @@ def test_everything_else_is_the_total_minus_what_is_shown(visits):
 
 def test_made_up_rows_fit_their_catalog(visits):
     """Computed columns agree with the column that they come from, and so do periods in a rehearsed statement."""
-    made = visits.sample("visits", 1000)
-    assert made.column_names == ["reader", "day", "hour", "age", "city"]
+    made, periods = visits.sample("visits", 1000), ["day_week", "day_month", "hour_week", "hour_month"]
+    assert made.column_names == ["reader", "day", "hour", "age", "city", *periods]
     types = ["string", "date32[day]", "timestamp[us]", "int64", "string"]
-    assert [str(field.type) for field in made.schema] == types
+    assert [str(field.type) for field in made.schema] == [*types, *["date32[day]"] * 4]
     rows = made.to_pylist()
     assert {row["age"] for row in rows} == {0, 20, 40}
     assert {row["day"] for row in rows} == {datetime.date(2026, 3, day) for day in range(1, 8)}

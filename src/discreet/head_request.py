@@ -32,7 +32,7 @@ def naming_error(column: str, kind: Kind, *, is_user: bool) -> str | None:
     if kind is Kind.FLOAT:
         return (
             f"column {column!r} holds floating-point numbers, and engines disagree on which of those are equal; "
-            "cast it to whole numbers, decimals or text"
+            f"cast it to whole numbers, decimals or text (for files and frames by --cast {column}=integer, or cast=)"
         )
     if kind is Kind.OTHER:
         return f"column {column!r} has a type that cannot name a user or an item; cast it to text"

@@ -5,33 +5,40 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Unpack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast, get_args
 
 from discreet.catalog.domains import listed_items
 from discreet.engines.base import RequestQueue
 from discreet.engines.opening import open_engine
 from discreet.errors import InputError
-from discreet.head_request import And, HeadRequest
+from discreet.head_request import MAX_BINNED, And, Derived, HeadRequest, Kind, Period, SumBounds, naming_error
+from discreet.mechanisms import check_bounds
 from discreet.noise import Bits, KeyedBits, SystemBits
 from discreet.query.planning import bind, make_plan
-from discreet.query.predicates import bind_where, find_column
-from discreet.query.query import Query, QueryOptions
-from discreet.query.sql import parse_where
+from discreet.query.predicates import bind_where, check_untyped, find_column
+from discreet.query.query import Exact, Options, Query, QueryOptions
+from discreet.query.sql import condition, parse_where
 from discreet.release import NoiseKey, Release, answer
 from discreet.release.answer import default_delta
-from discreet.values import Sensitivity
+from discreet.values import Sensitivity, check_text, exact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from discreet.budget import Budget
     from discreet.engines.base import Engine
     from discreet.head_request import Predicate
     from discreet.query.planning import Plan
-    from discreet.query.query import Exact, Options
 
 
-def scan(source: Any, *, user: str, table: str | None = None) -> Table:  # noqa: ANN401 - paths and frames of four libraries
+def scan(
+    source: Any,  # noqa: ANN401 - paths and frames of four libraries
+    *,
+    user: str,
+    table: str | None = None,
+    cast: Mapping[str, str] | None = None,
+) -> Table:
     """Return a table in which every row belongs to one user.
 
     Args:
@@ -41,15 +48,42 @@ def scan(source: Any, *, user: str, table: str | None = None) -> Table:  # noqa:
             "pinot://broker:8099". Labels in CSV files are read as text.
         user: the column that identifies users. Rows without a user are left out.
         table: which table of a DuckDB file or an engine; may be left out if there is only one.
+        cast: the types of columns of files and frames that have another one: "text", "integer", "decimal(18,2)",
+            "boolean", "date" or "timestamp", by the name of the column. Every value must have an equal one of the new
+            type: pandas holds whole numbers with gaps as floats, and CSV files hold text.
 
     The source is checked now. Files that change later are refused until they are scanned again.
 
     Raises:
-        InputError: the source cannot be read, or has no such column.
+        InputError: the source cannot be read, has no such column, or holds a value that cannot be cast.
         EngineError: the engine cannot be reached.
     """
-    engine = open_engine(source, table=table)
-    return Table(engine, find_column(user, engine.columns(), "user column"))
+    engine = open_engine(source, table=table, cast=cast)
+    columns = engine.columns()
+    found = find_column(user, columns, "user column")
+    wrong = naming_error(found, columns[found], is_user=True)
+    if wrong is not None:
+        raise InputError(wrong)
+    for column, type_ in (cast or {}).items():
+        if column.casefold() == found.casefold() and type_ not in {"integer", "text"}:
+            # '1.5' and '1.50' are equal decimals, so two users could become one.
+            raise InputError(f"the user column {found!r} can be cast to integer or text only, not {type_}")
+    return Table(engine, found)
+
+
+class RowOptions(Options, total=False):
+    """The options of a query of a `Table`: those of `Options`, and what counts of each user."""
+
+    groups_per_user: int | None
+    rows_per_user_and_item: int
+    domain: Any
+    sum: str | None
+    average: str | None
+    bound: Bound | None
+
+
+Bound: TypeAlias = Exact | tuple[Exact, Exact]
+"""The upper bound of one user's sum for one item, whose lower bound is then 0, or both bounds."""
 
 
 class Table:
@@ -67,6 +101,11 @@ class Table:
         self._queue = RequestQueue() if queue is None else queue
         self._user = user
         self._where = where
+
+    def __repr__(self) -> str:
+        where = "" if self._where is None else f" where {condition(self._where)}"
+        name = self._engine.name.replace("\n", ", ")  # of several files, or with columns that were cast
+        return f"<Table of {name}, with users in {self._user!r}{where}>"
 
     @property
     def data_version(self) -> str | None:
@@ -90,7 +129,9 @@ class Table:
             WhereError: the filter is outside the grammar, or has a type error.
             UnknownColumn: the table has no such column.
         """
-        added = bind_where(parse_where(text), self._engine.columns())
+        columns = self._engine.columns()
+        added = bind_where(parse_where(text), columns)
+        check_untyped(added, columns)
         where = added if self._where is None else And((self._where, added))
         return Table(self._engine, self._user, where, self._queue)
 
@@ -99,34 +140,37 @@ class Table:
         item: str | Sequence[str],
         k: int = 10,
         *,
-        groups_per_user: int | None = None,
-        rows_per_user_and_item: int = 1,
-        domain: Any = None,  # noqa: ANN401 - a list, or an Arrow table
         budget: Budget | None = None,
         bits: Bits | NoiseKey | None = None,
         force: bool = False,
         progress: Callable[[float], None] | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[RowOptions],
     ) -> Release:
         """Release the k items with the most users, in order, with counts; fewer if the noise hides the others.
 
         Args:
-            item: the column that names the item, or several columns that name it together.
+            item: the column that names the item, or several columns that name it together. "read_at:day" is the start
+                of the hour, day, week or month, in UTC, of a column of dates or timestamps; "minutes:10" the start of
+                the bin of that width.
             k: the largest number of items, at least 1.
-            groups_per_user: a bound on the items of one user. It is enforced by keeping that many random items of each
-                user, not trusted; it makes counts smaller and noise smaller.
-            rows_per_user_and_item: 1 counts distinct users; a larger number counts rows, at most that many per user
-                and item.
-            domain: all possible items, listed in advance: a list of labels (tuples for several columns), an Arrow
-                table, or a path of a CSV or Parquet file with the item columns. Listed items without rows have a count
-                of 0.
             budget: the budget to charge (pay what you get); without one, the guarantee is for this query alone.
             bits: source of randomness: by default the operating system; a `KeyedBits`, or a `NoiseKey` for
                 consistent noise.
             force: True to allow epsilon above 100.
             progress: called with the finished share of the counting.
-            **options: epsilon, at least 1e-6 and by default 1. delta, at least 1e-20, by default 1e-8 or a hundredth of
-                the budget's: choose it far below one over the number of users; text such as "1e-8" is taken exactly.
+            **options: epsilon, at least 1e-6 and by default 1. delta, at least 1e-20, by default 1e-8 or the query's
+                share of the budget's: choose it far below one over the number of users; text such as "1e-8" is taken
+                exactly.
+                groups_per_user: a bound on the items of one user. It is enforced by keeping that many random items of
+                each user, not trusted; it makes counts smaller and noise smaller.
+                rows_per_user_and_item: 1 counts distinct users; a larger number counts rows, at most that many per user
+                and item.
+                domain: all possible items, listed in advance: a list of labels (tuples for several columns), an Arrow
+                table, or a path of a CSV or Parquet file with the item columns. Listed items without rows have a count
+                of 0.
+                sum, or average: a column of whole or decimal numbers to sum, or to average, for each item.
+                bound: goes with them: each user's sum for an item is clipped to 0 and this number, or to a pair of
+                numbers. Choose it without looking at the rows. The items are those with the most users.
                 counts=False for labels only, which leaves more of epsilon for finding them. mechanism: "gumbel",
                 "laplace", "head", "two-round" or "stable" (a set, without counts); "auto" or None to choose by k and
                 the other arguments. noise: "gaussian" or "laplace" counts; by default the one with the smaller standard
@@ -137,49 +181,73 @@ class Table:
             BudgetExceeded: the budget cannot cover the worst case; nothing was read.
             EngineError: the engine failed; the budget is charged the worst case if data was being read.
         """
-        bounds = Sensitivity(groups_per_user, rows_per_user_and_item)
-        query = table_query(self._user, item, k, bounds, domain, self._where, default_delta(budget), **options)
-        return self._answer(query, budget, bits, force, progress)
+        return self._answer(self.plan(item, k, budget=budget, force=force, **options), budget, bits, progress)
 
     def release(
         self,
-        item: str | Sequence[str],
+        item: str | Sequence[str] = (),
         *,
-        groups_per_user: int | None = None,
-        rows_per_user_and_item: int = 1,
-        domain: Any = None,  # noqa: ANN401 - a list, or an Arrow table
         budget: Budget | None = None,
         bits: Bits | NoiseKey | None = None,
         force: bool = False,
         progress: Callable[[float], None] | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[RowOptions],
     ) -> Release:
-        """Release as many accurate counts as the guarantee allows, the largest first.
+        """Release as many accurate counts as the guarantee allows, the largest first; without *item*, one total.
 
         Args:
-            domain: as in `top`; every listed item is released with a count.
+            item: as in `top`; left out for one number of all rows.
             **options: as in `top`, and relative_error: the relative error that most counts should stay within, above 0
                 and below 1; it scales the noise. mechanism: "auto", "head", "two-round", "pcr" or "laplace"; by default
                 laplace with *groups_per_user* or *domain*, otherwise auto on engines that can query user-item pairs,
-                and head on the others. head_limit is 10,000 by default.
+                and head on the others. head_limit is 10,000 by default. Every item of *domain* is released with a
+                count, and `Release.quantile` computes quantiles from bins that are listed in it.
 
         Other arguments, and errors, are those of `top`.
         """
-        bounds = Sensitivity(groups_per_user, rows_per_user_and_item)
-        query = table_query(self._user, item, None, bounds, domain, self._where, default_delta(budget), **options)
-        return self._answer(query, budget, bits, force, progress)
+        return self._answer(self.plan(item, budget=budget, force=force, **options), budget, bits, progress)
+
+    def plan(
+        self,
+        item: str | Sequence[str] = (),
+        k: int | None = None,
+        *,
+        budget: Budget | None = None,
+        force: bool = False,
+        **options: Unpack[RowOptions],
+    ) -> Plan:
+        """Return the plan of `top`, or without *k* of `release`: mechanism, worst cost and expected error.
+
+        No row is read and nothing is charged. The arguments are those of the two methods.
+
+        Raises:
+            InputError: the query is not allowed; the message says what is allowed.
+            EngineError: the engine failed to return its columns.
+        """
+        columns = self._engine.columns()
+        query = table_query(self._user, item, k, self._where, default_delta(budget, options), columns, **options)
+        summed = query.request.summed
+        if summed is not None:
+            column = find_column(summed.column, columns, "column to sum")
+            if columns[column] is Kind.UNTYPED:
+                raise InputError(f"column {column!r} holds text, because CSV files do; cast it to integer or decimal")
+            self._engine.check_sum(column)
+            summed = replace(summed, column=column, scale=self._engine.scale(column))
+            check_bounds(summed)
+            query = replace(query, request=replace(query.request, summed=summed))
+        kinds = {**columns, **{made.name: made.kind for made in query.request.derived}}
+        return make_plan(
+            bind(query, kinds), has_pairs=self._engine.has_pairs, shared_budget=budget is not None, force=force
+        )
 
     def _answer(
         self,
-        query: Query,
+        plan: Plan,
         budget: Budget | None,
         bits: Bits | NoiseKey | None,
-        force: bool,
         progress: Callable[[float], None] | None,
     ) -> Release:
         start = time.perf_counter()
-        bound = bind(query, self._engine.columns())
-        plan = make_plan(bound, has_pairs=self._engine.has_pairs, shared_budget=budget is not None, force=force)
         for note in plan.notes:
             warnings.warn(note, stacklevel=3)
         source = self._source_of_bits(bits, plan)
@@ -203,23 +271,88 @@ def table_query(
     user: str,
     item: str | Sequence[str],
     k: int | None,
-    bounds: Sensitivity = Sensitivity(),
-    domain: Any = None,  # noqa: ANN401 - as in `Table.top`
     where: Predicate | None = None,
     default_delta: Exact = "1e-8",
-    **options: Unpack[Options],
+    columns: Mapping[str, Kind] | None = None,
+    **given: Unpack[RowOptions],
 ) -> Query:
     """Return the `Query` of a table, not yet bound to its columns; parameters as in `Table.top` and `Table.release`.
 
+    Args:
+        columns: the table's columns, or None if they are not known: then all that is named like a period is one, and
+            the column to sum is taken to hold whole numbers.
+
     Raises:
         InputError: an argument is malformed.
+        UnknownColumn: there is no column that a period or bin is computed from.
     """
-    given: object = item
-    if not isinstance(given, str | Iterable):
+    options: dict[str, Any] = dict(given)
+    bounds = Sensitivity(options.pop("groups_per_user", None), options.pop("rows_per_user_and_item", 1))
+    domain, average = options.pop("domain", None), options.get("average") is not None
+    wanted: object = item
+    if not isinstance(wanted, str | Iterable):
         raise InputError("an item column is named by text, or several by a list")
     items = (item,) if isinstance(item, str) else tuple(item)
-    if not items:
+    if not items and k is not None:
         raise InputError("at least one item column is needed")
+    if not items and domain is not None:
+        raise InputError("a domain lists items, and a total has none")
+    derived = tuple(filter(None, (_derived(each, user, columns) for each in items)))
     listed = None if domain is None else listed_items(domain, items)
-    request = HeadRequest(user, items, 0, where, bounds.rows_per_group, bounds.groups_per_user, listed)
-    return Query(request, QueryOptions.of(options, delta=default_delta), k)
+    summed = _summed(options, bounds)
+    if summed is not None:
+        options["counts"] = average
+    request = HeadRequest(
+        user, items, 0, where, bounds.rows_per_group, bounds.groups_per_user, listed, summed=summed, derived=derived
+    )
+    return Query(request, QueryOptions.of(cast("Options", options), delta=default_delta), k, average)
+
+
+def _summed(options: dict[str, Any], bounds: Sensitivity) -> SumBounds | None:
+    """Remove sum, average and bound from *options*; return the column to sum with its bounds, or None.
+
+    Raises:
+        InputError: they do not go together.
+    """
+    bound = options.pop("bound", None)
+    measures = {name: options.pop(name, None) for name in ("sum", "average")}
+    columns = [column for column in measures.values() if column is not None]
+    if not columns:
+        if bound is not None:
+            raise InputError("a bound goes with a sum or an average")
+        return None
+    if len(columns) > 1 or bounds.rows_per_group != 1:
+        raise InputError("a query has a sum, an average or a count of rows, not several of them")
+    if bound is None:
+        raise InputError(f"a sum needs a bound: each user's sum of {columns[0]!r} for an item is clipped to it")
+    ends = bound if isinstance(bound, tuple) else (0, bound)
+    if len(ends) != 2:
+        raise InputError("the bound of a sum is a number, or a pair of a lower and an upper bound")
+    if measures["average"] is not None and options.get("counts") is False:
+        raise InputError("an average is a sum divided by a count, so it needs counts")
+    low, high = (exact(end, "the bound of a sum") for end in ends)
+    return SumBounds(low, high, column=check_text(columns[0], "the name of a column to sum"))
+
+
+def _derived(item: object, user: str, columns: Mapping[str, Kind] | None) -> Derived | None:
+    """Return the period or bin that *item* names, as in "read_at:day" and "minutes:10", or None for a column.
+
+    Raises:
+        InputError: it cannot be computed from the column.
+        UnknownColumn: there is no such column.
+    """
+    if not isinstance(item, str) or (columns is not None and item in columns):
+        return None
+    column, _, each = item.rpartition(":")
+    if not column or (each not in get_args(Period) and not (each.isdecimal() and each.isascii())):
+        return None
+    if each.isdecimal() and not 1 <= int(each[:20]) <= MAX_BINNED:
+        raise InputError(f"the width of bins is a whole number from 1 to {MAX_BINNED:,}")
+    column = column if columns is None else find_column(column, columns, "item column")
+    if column == user:
+        raise InputError(f"column {user!r} cannot be both the user and an item")
+    made = Derived(item, column, int(each) if each.isdecimal() else cast("Period", each))
+    wrong = None if columns is None else made.type_error(columns[column])
+    if wrong is not None:
+        raise InputError(wrong)
+    return made

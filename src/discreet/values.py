@@ -127,7 +127,7 @@ def float_below(value: Fraction) -> float:
     return -float_above(-value) + 0.0  # not -0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Cost:
     """The cost of a release: delta-approximate rho-zCDP (Bun & Steinke 2016), the unit of all costs.
 
@@ -156,6 +156,12 @@ class Cost:
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(self.rho + other.rho, self.delta + other.delta)
+
+    def __str__(self) -> str:
+        return f"rho = {float(self.rho):.4g}, delta = {float(self.delta):.4g}"
+
+    def __repr__(self) -> str:
+        return f"<Cost {self}>"
 
     def __sub__(self, other: Cost) -> Cost:
         return Cost(self.rho - other.rho, self.delta - other.delta)

@@ -128,9 +128,9 @@ class Warehouse:
                 gets the same answer, on every engine. The catalog must declare the version of the data.
             force: True to allow epsilon above 100.
             progress: called with the finished share of the counting; an exception from it stops the engine.
-            **options: epsilon, at least 1e-6 and by default 1. delta, at least 1e-20, by default 1e-8 or a hundredth of
-                the budget's: choose it far below one over the number of users; text such as "1e-8" is taken exactly.
-                Or epsilon_per and information: the price of a unit, and the most units of a query without k.
+            **options: epsilon, at least 1e-6 and by default 1. delta, at least 1e-20, by default 1e-8 or the query's
+                share of the budget's: choose it far below one over the number of users; text such as "1e-8" is taken
+                exactly. Or epsilon_per and information: the price of a unit, and the most units of a query without k.
                 relative_error: the relative error that most counts should stay within, for queries without k.
                 counts=False for labels only. mechanism: its name; by default chosen by the query and the catalog.
                 noise: "gaussian" or "laplace"; by default the one with the smaller standard error. head_limit: the
@@ -180,7 +180,7 @@ class Warehouse:
         resolved = resolve(
             select,
             dataset,
-            QueryOptions.of(options, delta=default_delta(budget), per=per),
+            QueryOptions.of(options, delta=default_delta(budget, options), per=per),
             scales=self._scales(name, select),
             domain=self._open.domain(name, columns_named(select.items, dataset)),
         )
@@ -219,6 +219,7 @@ class Warehouse:
         text: str,
         check: Callable[[str, Mapping[str, Mapping[str, str]]], None],
         *,
+        intervals: bool = False,
         budget: Budget | None = None,
         key: bytes | None = None,
         **priced: Any,
@@ -227,11 +228,12 @@ class Warehouse:
 
         Args:
             check: `discreet.release.postprocess.check_outer`, or a function that calls it in another process.
+            intervals: as in `split`.
             priced: options of `query`. Others, and errors, as `sql`.
         """
         if not priced.get("counts", True):
             raise InputError("statements compute with counts; leave counts out")
-        statement = self.split(text)
+        statement = self.split(text, intervals=intervals)
         leaves = {leaf.name: leaf for leaf in statement.leaves if leaf.select is not None}
         plans = {}
         for name, leaf in leaves.items():
@@ -273,12 +275,14 @@ class Warehouse:
         """
         return Warehouse(made_up_catalog(self.catalog), open_=open_made_up)
 
-    def split(self, text: str, max_k: int | None = None) -> Statement:
+    def split(self, text: str, max_k: int | None = None, *, intervals: bool = False) -> Statement:
         """Return the queries of a statement, and the post-processing of their answers.
 
         Args:
             max_k: the largest k of a query. If a LIMIT is above it or the dataset's largest k, or covers a known
                 domain, the query has no k and the LIMIT is applied to its answer.
+            intervals: True to add the ends of intervals to its columns, see
+                `discreet.query.statement.split_statement`.
 
         Raises:
             SQLError: part of the statement is not allowed.
@@ -286,7 +290,7 @@ class Warehouse:
             InputError: there is no such dataset.
             EngineError: the engine failed to return the items of a listed domain.
         """
-        statement = split_statement(text, self.catalog)
+        statement = split_statement(text, self.catalog, intervals=intervals)
         leaves = []
         for leaf in statement.leaves:
             about = self.catalog.datasets[self.catalog.find(leaf.dataset)]

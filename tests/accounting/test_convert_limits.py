@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from discreet.accounting.convert import (
+    LEAST_DELTA,
     PRECISION_BITS,
     ceil_sqrt,
     epsilon_per_unit,
@@ -16,6 +17,7 @@ from discreet.accounting.convert import (
     floor_sqrt,
     guarantee_of,
     limit_for,
+    share_of_delta,
 )
 from discreet.errors import InputError
 from discreet.values import DELTA_QUANTUM, RHO_QUANTUM, Cost
@@ -129,3 +131,16 @@ def test_a_guarantee_outside_its_range_is_refused(epsilon, delta):
     """Epsilon above 0, delta above 0 and below 1."""
     with pytest.raises(InputError):
         limit_for(epsilon, Fraction(delta))
+
+
+@given(st.floats(0.1, 20), st.floats(1e-5, 1), st.integers(5, 12))
+def test_queries_of_a_small_epsilon_use_up_rho_before_delta(epsilon, part, digits):
+    """Of delta they take no more than of rho, and no less than nine tenths of that; a large one takes the most."""
+    limit, most = limit_for(epsilon, Fraction(1, 10**digits)), Fraction(1, 10 ** (digits + 2))
+    delta = share_of_delta(epsilon * part, limit, most)
+    asked = limit_for(epsilon * part, delta)
+    rho, lost = asked.rho / limit.rho, asked.delta / limit.delta
+    if delta > LEAST_DELTA:
+        assert lost <= rho
+        assert delta == most or lost >= rho * Fraction(9, 10)
+    assert delta.denominator % 3  # a decimal fraction of two digits, which is shown exactly

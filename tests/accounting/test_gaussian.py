@@ -10,7 +10,19 @@ import pytest
 from scipy import integrate, stats
 
 from discreet.accounting.convert import delta_tight, rho_tight
-from discreet.accounting.gaussian import delta_gaussian, mu_gaussian, normal_quantile, normal_tail, rho_of_branch
+from discreet.accounting.gaussian import (
+    _after_test,
+    _delta_gaussian_at,
+    _expected,
+    _pure_branch,
+    _zcdp_branch,
+    delta_gaussian,
+    epsilon_of_branch,
+    mu_gaussian,
+    normal_quantile,
+    normal_tail,
+    rho_of_branch,
+)
 from discreet.errors import InputError
 
 
@@ -26,9 +38,18 @@ def curve(mu, epsilon):
 def test_delta_is_never_below_the_exact_curve_and_hardly_above(mu, epsilon):
     """Balle & Wang 2018, Theorem 8, rounded up."""
     exact, found = curve(mu, epsilon), delta_gaussian(mu, epsilon)
-    assert exact <= found
+    assert exact <= found <= 1
     if epsilon < 900:  # there, one of the two tails is too small for a float, and counts as 0
         assert found <= exact * (1 + 1e-6) + 1e-14
+
+
+@pytest.mark.parametrize(("mu", "epsilon"), [(0.1, 1.0), (1.0, 0.5), (6.0, 18.0), (9.0, 0.5), (0.05, 0.05)])
+def test_the_slack_of_delta_covers_rounded_arguments(mu, epsilon):
+    """Arguments that are off by an ulp change the tails by a relative x^2 ulps, and the exponential by epsilon ulps."""
+    first, second = normal_tail(epsilon / mu - mu / 2), math.exp(epsilon) * normal_tail(epsilon / mu + mu / 2)
+    x = epsilon / mu + mu / 2
+    ulps = (delta_gaussian(mu, epsilon) - (first - second)) / (2**-52 * (2 + x**2 + epsilon) * (first + second))
+    assert 2 < ulps < 8
 
 
 @pytest.mark.parametrize(
@@ -51,8 +72,9 @@ def test_mu_is_the_largest_whose_delta_is_allowed(epsilon, delta):
 
 def test_a_mu_outside_the_range_is_refused():
     """The error is one sentence."""
-    for epsilon, delta in ((0, 0.1), (math.inf, 0.1), (1, 0), (1, 1)):
-        with pytest.raises(InputError):
+    epsilons, deltas = "epsilon must be above 0 and finite, not", "delta must be above 0 and below 1, not"
+    for epsilon, delta, message in ((0, 0.1, epsilons), (math.inf, 0.1, epsilons), (1, 0, deltas), (1, 1, deltas)):
+        with pytest.raises(InputError, match=rf"^{message} (0|inf|1)$"):
             mu_gaussian(epsilon, delta)
 
 
@@ -61,6 +83,7 @@ def test_the_normal_quantile_errs_upwards(probability):
     """Its tail is at most the requested probability."""
     z = normal_quantile(probability)
     assert mpmath.ncdf(-mpmath.mpf(z)) <= probability
+    assert normal_tail(z) * (1 + 1e-9) <= probability  # for a machine whose erfc is less precise
     assert normal_tail(z * (1 - 1e-8) - 1e-8) > probability
 
 
@@ -82,16 +105,73 @@ def branch_delta(epsilon, mu, test, rho, lost, lost_other):
     return integrate.quad(term, -9, 9, limit=200, epsabs=1e-14)[0]
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 4.0])
-def test_rho_of_a_branch_uses_up_delta(epsilon):
+@pytest.mark.parametrize(
+    ("epsilon", "lost", "other"), [(0.5, 1e-11, 2e-9), (4, 2e-9, 1e-11), (0.01, 1e-11, 2e-9), (60, 1e-11, 2e-9)]
+)
+def test_rho_of_a_branch_uses_up_delta(epsilon, lost, other):
     """Theorem 2 of docs/mechanisms/two_round.md: the whole is within delta, and with 1 % more rho it is not."""
-    mu = mu_gaussian(epsilon, 0.96e-8)
+    mu = mu_gaussian(epsilon, 0.75e-8)
     test = math.sqrt(0.008) * mu
-    rho = rho_of_branch(epsilon, 1e-8, mu, test, 1e-11, 2e-9)
-    assert branch_delta(epsilon, mu, test, rho, 1e-11, 2e-9) <= 1e-8
-    assert branch_delta(epsilon, mu, test, rho * 1.01, 1e-11, 2e-9) > 1e-8
+    rho = rho_of_branch(epsilon, 1e-8, mu, test, lost, other)
+    assert branch_delta(epsilon, mu, test, rho, lost, other) <= 1e-8
+    assert branch_delta(epsilon, mu, test, rho * 1.01, lost, other) > 1e-8
 
 
 def test_a_branch_that_cannot_be_paid_for_gets_nothing():
     """The mechanism of the test alone uses all of delta."""
     assert rho_of_branch(1.0, 1e-8, mu_gaussian(1.0, 1e-8), 0.01, 1e-11, 2e-9) == 0
+
+
+@pytest.mark.parametrize("mu", [1e-3, 0.05, 1.0, 40.0])
+@pytest.mark.parametrize("epsilon", [-30.0, -1.0, -1e-4, 0.0, 0.5, 3.0])
+def test_delta_at_any_loss_is_never_below_the_curve(mu, epsilon):
+    """After a test, epsilon minus its loss may be negative; the curve is the same function there."""
+    found = _delta_gaussian_at(mu, epsilon)
+    if epsilon >= 0:
+        assert found == delta_gaussian(mu, epsilon)
+    assert curve(mu, epsilon) <= found <= min(1, curve(mu, epsilon) + 1e-14)
+
+
+def test_a_test_is_cut_into_cells_that_count_at_their_upper_end():
+    """The cells cover all losses but a tail of 1e-19; after a loss x, epsilon - x is left."""
+    level, mass = _after_test(3.0, 0.5)
+    edges = (3.0 - level - 0.5**2 / 2) / 0.5
+    assert edges == pytest.approx(np.linspace(-9, 9, 361), abs=1e-9)
+    assert mass == pytest.approx(np.diff([0, *stats.norm.cdf(np.linspace(-9, 9, 361))]), abs=1e-14)
+
+
+def test_the_expectation_over_a_test_is_rounded_up():
+    """Each cell counts the worse branch, at most 1, and what is beyond the cells counts 1."""
+    tail = float(mpmath.ncdf(-9))
+    assert 1 + 5e-10 < _expected(np.array([0.5, 0.25]), np.zeros(2), np.zeros(2)) / tail < 1 + 2e-9
+    found = _expected(np.array([0.5, 0.25, 0.125]), np.array([0.2, 1.5, 0.4]), np.array([0.1, 0.3, 0.8]))
+    assert 1 + 5e-10 < found / (0.5 * 0.2 + 0.25 + 0.125 * 0.8) < 1 + 2e-9
+
+
+@pytest.mark.parametrize(("rho", "level"), [(1.0, 1.2), (0.01, 0.5), (0.5, 8.0), (1e-6, 0.005)])
+def test_the_curve_of_a_zcdp_branch_is_close_to_the_tight_conversion(rho, level):
+    """Any order gives a valid delta; the orders tried are dense enough from just above 1 on."""
+    found = float(_zcdp_branch(rho, np.array([level]))[0])
+    assert delta_tight(rho, level) * (1 - 1e-6) <= found <= delta_tight(rho, level) * 1.01
+
+
+def test_no_branch_counts_more_than_one():
+    """A probability is at most 1, whatever the loss of the test was."""
+    level = np.array([-50.0, -2.0, -0.5])
+    assert _zcdp_branch(5.0, level).tolist() == [1.0, 1.0, 1.0]
+    assert (_pure_branch(0.1, level) <= 1).all()
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 2.0])
+def test_the_curve_of_a_pure_branch_is_that_of_randomized_response(epsilon):
+    """Delta at e of two outputs with probabilities p and 1 - p, p = e^epsilon / (1 + e^epsilon), for e of any sign."""
+    yes = 1 / (1 + math.exp(-epsilon))
+    for level in (-5.0, -epsilon, -epsilon / 2, 0.0, epsilon / 2, epsilon, epsilon + 1):
+        exact = max(yes - math.exp(level) * (1 - yes), 0) + max((1 - yes) - math.exp(level) * yes, 0)
+        assert _pure_branch(epsilon, np.array([level]))[0] == pytest.approx(exact, abs=1e-15)
+
+
+def test_a_third_branch_that_cannot_be_paid_for_gets_nothing():
+    """The mass that it may lose is more than delta already."""
+    mu = mu_gaussian(1.0, 0.9e-8)
+    assert epsilon_of_branch(1.0, 1e-8, mu, 0.1 * mu, 1e-11, 1e-3 * mu**2, 1e-11, 2e-8) == 0

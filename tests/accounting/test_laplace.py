@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+import mpmath
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -35,6 +36,18 @@ def test_no_order_costs_more_than_stated(epsilon, moved):
     assert max(costs) <= rho * (1 + 1e-9)
     if moved == 1024:
         assert max(costs) > 0.99 * rho
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("epsilon", [Fraction(1, 10**n) for n in (9, 7, 5, 4, 2, 0)] + [Fraction(3), Fraction(30)])
+def test_the_cost_of_fine_noise_is_rounded_up_by_little(epsilon):
+    """It is e - 1 + exp(-e), computed here with 60 digits, and never more than e^2 / 2, for very small e too."""
+    with mpmath.workdps(60):
+        e = mpmath.mpf(epsilon.numerator) / epsilon.denominator
+        exact = e - 1 + mpmath.exp(-e)
+        rho = rho_laplace(epsilon, 2**60)
+        stated = mpmath.mpf(rho.numerator) / rho.denominator
+        assert exact < stated <= min(exact * (1 + mpmath.mpf("2e-9")) + mpmath.mpf("2e-15"), e**2 / 2 + e**3 / 2**120)
 
 
 def test_a_shift_split_over_many_values_costs_no_more():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from discreet.budget import rules
@@ -22,7 +22,7 @@ from discreet.budget.periods import (
     SECOND_US,
 )
 from discreet.budget.rules import REACHED, TERMINAL, TRANSITIONS, Event, requested, transition
-from discreet.errors import InvariantViolated
+from discreet.errors import InputError, InvariantViolated
 
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(State, Event)))
@@ -69,6 +69,7 @@ def test_a_claim_is_admitted_exactly_if_it_fits(path, worst):
         assert short.enforced
         return
     for standing, hold in zip(path, admitted, strict=True):
+        assert (hold.account, hold.bucket) == (standing.account, standing.bucket)
         if standing.paid:
             assert (hold.amount, hold.funded) == (NOTHING, NOTHING)
             continue
@@ -119,6 +120,9 @@ def test_a_refund_takes_the_oldest_charges_first(used, data):
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=30))
+@example([1] * 7)
+@example([6] * 7)
+@example([0] * 5 + [24])
 def test_an_account_is_suspended_while_five_failures_lie_within_a_day(gaps):
     """Suspended exactly then, for any gaps in hours, until the first of the last five is a day old."""
     times, kept = list(itertools.accumulate(gap * SECOND_US * 3_600 for gap in gaps)), ()
@@ -130,3 +134,62 @@ def test_an_account_is_suspended_while_five_failures_lie_within_a_day(gaps):
         if until_us is not None:
             assert rules.suspended_until_us(kept, until_us - 1) == until_us
             assert rules.suspended_until_us(kept, until_us) is None
+
+
+@pytest.mark.parametrize(
+    ("spent", "worst", "fits"),
+    [
+        (Amount(3, 4), Amount(2, 1), True),
+        (Amount(3, 4), Amount(3, 0), False),
+        (Amount(3, 4), Amount(0, 2), False),
+        (Amount(3, 5), Amount(0, 1), False),
+        (Amount(5, 0), Amount(1, 0), False),
+        (Amount(6, 4), Amount(0, 1), True),
+        (Amount(4, 6), Amount(1, 0), True),
+    ],
+)
+def test_what_is_left_can_be_spent_to_the_last_unit(spent, worst, fits):
+    """Of both parts; a part that is not needed fits, even if it is overdrawn."""
+    admitted = rules.admit([rules.AccountState("a", Amount(5, 5), True, 7, spent)], worst)
+    left = Amount(max(5 - spent.rho, 0), max(5 - spent.delta, 0))
+    assert admitted == ((AccountHold("a", 7, worst),) if fits else rules.Shortfall("a", worst, left))
+
+
+@pytest.mark.parametrize(
+    ("used", "refunded", "amount", "message"),
+    [
+        (Amount(9, 9), NOTHING, Amount(3, 2), None),
+        (Amount(9, 9), Amount(1, 1), Amount(2, 1), None),
+        (Amount(2, 9), NOTHING, Amount(2, 0), None),
+        (Amount(2, 9), NOTHING, Amount(3, 0), "a refund cannot be more than what is used"),
+        (Amount(9, 1), NOTHING, Amount(0, 2), "a refund cannot be more than what is used"),
+        (Amount(9, 9), NOTHING, Amount(4, 0), "refunds cannot be more than 1/10 of the limit in a period"),
+        (Amount(9, 9), NOTHING, Amount(0, 3), "refunds cannot be more than 1/10 of the limit in a period"),
+        (Amount(9, 9), Amount(1, 0), Amount(3, 0), "refunds cannot be more than 1/10 of the limit in a period"),
+    ],
+)
+def test_a_refund_is_at_most_what_is_used_and_a_tenth_of_the_limit(used, refunded, amount, message):
+    """A tenth of 39 and 29 units is 3 and 2, rounded down; earlier refunds count."""
+    tally = Tally(used=used, refunded=refunded)
+    if message is None:
+        rules.check_refund(Amount(39, 29), tally, amount)
+        return
+    with pytest.raises(InputError) as error:
+        rules.check_refund(Amount(39, 29), tally, amount)
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    ("break_it", "message"),
+    [
+        (lambda _: transition(State.VOID, Event.SETTLE), "a reservation that is void cannot settle"),
+        (lambda hold: rules.settled(hold, Amount(4, 0), paid=False), "an answer cost more than its worst case"),
+        (lambda hold: rules.ended(hold, State.HELD), "a reservation that ends unsettled is void or forfeit"),
+        (lambda hold: rules.refunded([(0, NOTHING)], hold.amount), "a refund is more than what is used"),
+    ],
+)
+def test_a_broken_invariant_is_named(break_it, message):
+    """The sentence is in the log, where an operator reads it."""
+    with pytest.raises(InvariantViolated) as error:
+        break_it(AccountHold("a", 0, Amount(3, 3)))
+    assert str(error.value) == message

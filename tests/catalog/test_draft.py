@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import discreet
 from discreet.catalog.checks import check
 from discreet.catalog.draft import draft_catalog
 from discreet.catalog.loader import CatalogError, load_catalog, write_key, write_text
@@ -174,3 +175,90 @@ def test_names_and_text_are_read_back_unchanged(text):
     written = f"{write_key('t', text)} = {write_text(text)}"
     assert "\n" not in written
     assert tomllib.loads(written) == {"t": {text: text}}
+
+
+def _sales(folder):
+    """Write a DuckDB file with a timestamp, a date, and amounts of three types."""
+    with duckdb.connect(str(folder / "sales.db")) as database:
+        database.execute(
+            "CREATE TABLE sales AS SELECT i % 3000 AS u, ['DE', 'FR'][1 + i % 2] AS country, (i % 90)::DECIMAL(9, 2) "
+            "AS price, (i % 90)::DOUBLE AS weight, (i % 50)::INTEGER AS age, "
+            "TIMESTAMP '2026-01-01' + to_hours(i % 700) AS sold_at, DATE '2026-01-01' + (i % 30)::INTEGER AS due, "
+            "i AS due_week FROM range(30000) AS t(i)"
+        )
+    return "sales.db"
+
+
+CHARTS = (
+    "SELECT date_trunc('day', sold_at) AS t, COUNT(DISTINCT u) FROM sales GROUP BY 1 ORDER BY 1",
+    "SELECT date_trunc('hour', sold_at) AS t, COUNT(DISTINCT u) FROM sales WHERE sold_at >= '2026-01-02' GROUP BY 1",
+    "SELECT date_trunc('week', sold_at) AS t, SUM(price) FROM sales GROUP BY 1",
+    "SELECT date_trunc('month', due) AS t, SUM(price) FROM sales GROUP BY 1",
+    "SELECT date_trunc('week', due) AS t, AVG(price) FROM sales GROUP BY 1",
+    "SELECT country, SUM(price) AS s FROM sales GROUP BY country ORDER BY s DESC LIMIT 100",
+    "SELECT country, SUM(age) FROM sales GROUP BY country",
+    "SELECT country, COUNT(*) FROM sales GROUP BY country",
+)
+"""Statements as charts of Superset send them."""
+
+
+def test_charts_work_once_a_draft_is_allowed(saved, tmp_path):
+    """By day, week, month and hour of a timestamp or date, and sums by country; names that exist are not taken."""
+    text = draft_catalog(_sales(tmp_path), "u", environment={})
+    assert "[datasets.sales.columns.due_week_]" in text
+    lines = text.splitlines()
+    text = "\n".join(
+        lines[: lines.index("")] + [line for line in lines if not line.startswith("#groups_per_user = 50")]
+    )
+    with discreet.connect(saved(allowed(text))) as warehouse:
+        for chart in CHARTS:
+            assert len(warehouse.sql(chart, epsilon=20).table) > 0, chart
+        days = warehouse.sql(CHARTS[0]).table.column(0).to_pylist()
+    assert len(days) in {365, 366}, "days without rows are in a chart, too"
+
+
+NEEDED = ("type", "group =", "filter", "sum", "of", "each")
+
+
+@pytest.mark.parametrize(
+    "lines", [NEEDED, (*NEEDED, "groups_per_user"), (*NEEDED, "domain"), ("type", "filter", "group =")]
+)
+def test_a_check_notes_what_will_be_refused(saved, tmp_path, lines):
+    """The note of a column names a query exactly if planning refuses it, whatever of a draft is allowed."""
+    text = draft_catalog(_sales(tmp_path), "u", environment={})
+    kept = [
+        line[1:] if line.startswith("#[") or line.removeprefix("#").startswith(lines) else line
+        for line in text.splitlines()
+    ]
+    if "of" not in lines:  # without the computed columns
+        kept = "\n".join(kept).split("\n\n")
+        kept = [block for block in kept if "#each" not in block]
+        text = "\n\n".join(kept)
+    else:
+        text = "\n".join(kept)
+    catalog = load_catalog(saved(text))
+    notes = {finding.place.rpartition(".")[2]: finding.note or "" for finding in check(catalog, environment={})}
+    noted = {
+        "SELECT country, COUNT(*) FROM sales GROUP BY 1": "COUNT(*)" in notes["sales"],
+        "SELECT country, SUM(age) FROM sales GROUP BY 1": "SUM(age)" in notes["age"]
+        and (" by country" in notes["age"] or "SUM(age) and" in notes["age"]),
+        "SELECT country, SUM(weight) FROM sales GROUP BY 1": "SUM(weight)" in notes["weight"],
+        "SELECT date_trunc('day', sold_at), SUM(age) FROM sales GROUP BY 1": "'day'" in notes["sold_at"]
+        or "sold_at_day" in notes["age"]
+        or "SUM(age) and" in notes["age"],
+        "SELECT MEDIAN(age) FROM sales": "MEDIAN(age)" in notes["age"],
+    }
+    for column in ("sold_at", "due"):
+        for unit in ("hour", "day", "week", "month"):
+            statement = f"SELECT date_trunc('{unit}', {column}), COUNT(DISTINCT u) FROM sales GROUP BY 1"
+            if (column, unit) != ("due", "hour"):  # a date has no hours
+                noted[statement] = f"'{unit}'" in notes[column]
+    refused = {}
+    with discreet.connect(catalog) as warehouse:
+        for statement in noted:
+            try:
+                warehouse.sql(f"EXPLAIN {statement}")
+                refused[statement] = False
+            except InputError:
+                refused[statement] = True
+    assert noted == refused

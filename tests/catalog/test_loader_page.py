@@ -20,6 +20,7 @@ TABLES = {
     for module in (fields, model)
     for table in vars(module).values()
     if isinstance(table, type) and issubclass(table, BaseModel) and table.model_fields
+    if table is not model.ImpliedColumn  # not written in catalogs
 }
 SETTINGS = sorted({setting for table in TABLES for setting in table.model_fields})
 

@@ -98,11 +98,45 @@ def test_missing_settings_allow_nothing(load):
 def test_columns_are_listed_by_their_permissions(load):
     """Columns have the order of the file and the kinds of engines."""
     dataset = load(FULL).datasets["engagements"]
-    assert dataset.groupable == ("article", "price", "mobile", "day", "at", "country of residence", "campaign")
-    assert dataset.filterable == ("article", "day", "at", "score")
+    declared = ("article", "price", "mobile", "day", "at", "country of residence", "campaign")
+    assert tuple(name for name in dataset.groupable if name in dataset.declared) == declared
+    assert tuple(name for name in dataset.filterable if name in dataset.declared) == ("article", "day", "at", "score")
     assert dataset.summable == ("minutes", "price")
     kinds = [dataset.columns[name].kind for name in ("article", "minutes", "price", "mobile", "day", "at", "score")]
     assert kinds == [Kind.TEXT, Kind.INTEGER, Kind.DECIMAL, Kind.BOOLEAN, Kind.DATE, Kind.TIMESTAMP, Kind.FLOAT]
+
+
+def test_dates_and_times_imply_their_periods(load):
+    """Only of columns of GROUP BY; a week is in two months, and declared columns and names come first."""
+    columns = """
+at = { type = "timestamp", group = true, filter = true, groups_per_user = 3 }
+day = { type = "date", of = "AT", each = "day", group = true, domain = { first = 2026-01-30, last = 2026-02-03 } }
+seen = { type = "timestamp", filter = true }
+paid = { type = "date", group = true, domain = { file = "days.csv" } }
+PAID_week = { type = "text", group = true }
+week = { type = "date", of = "left", each = "week", group = true }
+"""
+    dataset = load(FULL.partition("article =")[0] + columns).datasets["engagements"]
+    implied = {name: dataset.columns[name] for name in dataset.columns if name not in dataset.declared}
+    assert {name: (column.type, column.of, column.each) for name, column in implied.items()} == {
+        "day_week": ("date", "AT", "week"),
+        "day_month": ("date", "AT", "month"),
+        "at_hour": ("timestamp", "at", "hour"),
+        "at_week": ("date", "at", "week"),
+        "at_month": ("date", "at", "month"),
+        "paid_month": ("date", "paid", "month"),
+    }
+    assert implied["day_month"].domain == (datetime.date(2026, 1, 1), datetime.date(2026, 2, 1))
+    assert implied["day_week"].domain == (datetime.date(2026, 1, 26), datetime.date(2026, 2, 2))
+    assert [implied[name].domain for name in ("at_hour", "at_week", "paid_month")] == [None] * 3
+    assert (implied["at_hour"].groups_per_user, implied["at_hour"].filter, implied["day_week"].filter) == (
+        3,
+        True,
+        False,
+    )
+    assert [dataset.period("at", each) for each in ("hour", "day", "week")] == ["at_hour", "day", "day_week"]
+    assert dataset.period("seen", "day") is None
+    assert dataset.period("week", "month") is None
 
 
 @pytest.mark.parametrize(

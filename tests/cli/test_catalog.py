@@ -39,6 +39,7 @@ def test_check_prints_a_line_for_everything(run):
     ran = run(GOOD, "check", "catalog.toml")
     assert ran.output.splitlines() == [
         "ok       datasets.reads",
+        "note     datasets.reads: these will be refused: COUNT(*): declare rows_per_group",
         "ok       datasets.reads.user",
         "ok       datasets.reads.columns.a",
     ]
@@ -51,7 +52,7 @@ def test_check_reports_mismatches(run):
     assert ran.output.splitlines()[-1] == (
         "mistake  datasets.reads.columns.b: there is no column 'b'; the columns are 'u', 'a'"
     )
-    assert len(ran.output.splitlines()) == 4
+    assert len(ran.output.splitlines()) == 5
     assert ran.exit_code == 2
     assert "secret" not in ran.output
 
@@ -88,7 +89,13 @@ def test_check_prints_json(run, text, found):
     """The JSON has the same findings as the text, and the same exit code."""
     ran = run(text, "check", "catalog.toml", "--format", "json")
     assert json.loads(ran.output) == [
-        {"place": f"datasets.reads{place}", "ok": mistake is None, "mistake": mistake} for place, mistake in found
+        {
+            "place": f"datasets.reads{place}",
+            "ok": mistake is None,
+            "mistake": mistake,
+            "note": None if place or mistake else "these will be refused: COUNT(*): declare rows_per_group",
+        }
+        for place, mistake in found
     ]
     assert ran.exit_code == (2 if text is BROKEN else 0)
 
@@ -124,7 +131,7 @@ def test_init_prints_a_draft(run):
         "check",
         "catalog.toml",
     )
-    assert (ran.exit_code, len(ran.output.splitlines())) == (0, 3)
+    assert (ran.exit_code, len(ran.output.splitlines())) == (0, 4)
 
 
 def test_init_takes_the_password_from_the_environment(run, monkeypatch):

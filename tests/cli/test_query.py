@@ -21,13 +21,20 @@ KEY = "dsc_0123456789abcdef_" + "5ec2e7" * 10 + "abcd"
 SQL = "SELECT article, COUNT(DISTINCT reader) FROM reads GROUP BY article LIMIT 3"
 ESTIMATE = {
     "dataset": "reads",
+    "data_version": "1",
     "question": {},
     "mechanism": "unknown-gumbel",
     "worst_cost": {"rho": 0.0165, "delta": 5e-09},
     "information": 7,
     "calls": 1,
     "privacy": {"unit": "user", "neighbours": "x", "epsilon": 1.0, "delta": 1e-8, "rho": 0.0165, "computational": True},
-    "expected": {"min_std_error": 24.6, "max_std_error": 24.6, "smallest_count": 1322, "sum_std_error": None},
+    "expected": {
+        "min_std_error": 24.6,
+        "max_std_error": 24.6,
+        "smallest_count": 1322,
+        "sum_std_error": None,
+        "likely": [],
+    },
     "paid": False,
     "fits": False,
     "accounts": [
@@ -45,6 +52,7 @@ ESTIMATE = {
         },
     ],
     "queries_left": 3,
+    "runs_out": "delta",
     "notes": ["epsilon above 10 protects little"],
 }
 
@@ -287,6 +295,7 @@ def test_an_estimate_requests_the_price_only(ask):
         "smallest count  about 1,322, more if many items are nearly as large",
         "budget          ann@sales would have rho = 0.9835, delta = 9.5e-08 left",
         "budget          sales refuses it: rho = 0.01, delta = 1e-09 are left",
+        "                enough for about 3 such queries; delta runs out first",
     ]
     assert ran.err == "note: epsilon above 10 protects little\n"
 
@@ -337,8 +346,16 @@ def test_ctrl_c_reports_what_the_query_may_have_cost(run, monkeypatch):
 
 
 def test_a_least_error_is_not_shown_as_likely():
-    """Without a largest error the smallest is that of the best plan; counts are released all the same."""
-    expected = ESTIMATE["expected"] | {"min_std_error": 4.79, "max_std_error": None}
+    """Where the data decide, the likeliest branch comes first, then the range of all others."""
+    race = {"name": "unknown-gumbel", "min_std_error": 24.7, "max_std_error": 24.7, "max_relative_error": None}
+    others = {"name": "two-round", "min_std_error": 5.2, "max_std_error": None, "max_relative_error": 0.1181}
+    likely = [race | {"smallest_count": 334, "max_smallest_count": 334}]
+    likely.append(others | {"smallest_count": 51, "max_smallest_count": 1_014})
+    expected = ESTIMATE["expected"] | {"min_std_error": 4.79, "max_std_error": None, "likely": likely}
     shown = estimate_as_text(Estimate.model_validate(ESTIMATE | {"expected": expected}))
-    assert "standard error  usually more than 4.79; it depends on the data\n" in shown
-    assert "smallest count  at least" in shown
+    assert "standard error  probably 24.7; otherwise 5.2 to 12 % of the count\n" in shown
+    assert "smallest count  probably 334; otherwise 51 to 1,014, more if" in shown
+    expected |= {"likely": []}  # by a service without ranges
+    assert "standard error  4.79 or more\n" in estimate_as_text(
+        Estimate.model_validate(ESTIMATE | {"expected": expected})
+    )

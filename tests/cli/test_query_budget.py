@@ -27,6 +27,7 @@ REPORT = {
     "units": None,
     "resets_at": "2026-12-01T01:30:00+01:00",
     "suspended_until": None,
+    "suspended_by_officer": None,
     "guarantee": None,
     "queries_left": 3,
     "parents": [

@@ -16,11 +16,21 @@ def plan(run, *arguments):
 
 
 def test_a_plan_does_not_open_the_source(run):
-    """The file of a plan need not exist."""
+    """The file of a plan need not exist; there is a note if it does not."""
     ran = run("plan", *SOURCE, "-k", 5)
     assert ran.code == 0
     assert ran.out.splitlines()[0].split() == ["mechanism", "unknown-gumbel"]
-    assert ran.err == ""
+    assert ran.err == "note: there is no file 'nowhere.parquet'; the plan does not depend on it\n"
+    assert run("plan", *SOURCE, "--quiet").err == ""
+    assert "note: no file matches 'no*.parquet'" in run("plan", "no*.parquet", "--user", "u", "--item", "i").err
+    assert run("plan", "postgresql://nowhere/db?table=t", "--user", "u", "--item", "i").err == ""
+
+
+def test_a_plan_without_items_is_of_a_total(run):
+    """As a release is; a top needs items."""
+    ran = run("plan", "nowhere.parquet", "--user", "u", "--format", "json")
+    assert json.loads(ran.out)["query"]["items"] == []
+    assert "--item COL is missing" in run("plan", "nowhere.parquet", "--user", "u", "-k", 3).err
 
 
 def test_k_makes_it_a_top_and_no_k_a_release(run):
@@ -29,7 +39,10 @@ def test_k_makes_it_a_top_and_no_k_a_release(run):
     assert plan(run, "-k", 6)["mechanism"] == "auto"
     assert plan(run)["mechanism"] == "auto"
     assert plan(run)["reads"] == "pairs"
-    assert "it depends on how many items users have" in run("plan", *SOURCE).out
+    assert "standard error  probably 5.17 to 8.5 % of the count; otherwise 1.56 to 10 %" in run("plan", *SOURCE).out
+    likely = plan(run, "-k", 6)["likely"]
+    assert [each["name"] for each in likely] == ["unknown-gumbel", "two-round", "head", "light"]
+    assert likely[0]["min_std_error"] > plan(run, "-k", 5)["std_error"]["most"]
     assert plan(run, "--groups-per-user", 3)["mechanism"] == "unknown-laplace"
     assert plan(run, "-k", 10, "--mechanism", "stable", "--no-counts")["mechanism"] == "top-stable"
 

@@ -169,14 +169,13 @@ def test_a_csv_label_is_read_with_the_type_of_the_constant(run, empty_directory,
 
 def test_an_engine_failure_exits_with_3_and_hides_the_engines_message(run, empty_directory):
     """An engine's message about the data is not shown."""
-    pq.write_table(
-        pa.table({"u": range(100_000), "i": [f"secret {n}" for n in range(100_000)]}), empty_directory / "cut.parquet"
-    )
+    items = [7_777_000 + n for n in range(100_000)]  # text is read when the file is opened, integers only by queries
+    pq.write_table(pa.table({"u": range(100_000), "i": items}), empty_directory / "cut.parquet")
     whole = (empty_directory / "cut.parquet").read_bytes()
     (empty_directory / "cut.parquet").write_bytes(whole[:2000] + bytes(len(whole) - 4000) + whole[-2000:])
     ran = run("top", "cut.parquet", "--user", "u", "--item", "i")
     assert (ran.code, ran.out) == (3, "")
-    assert "secret" not in ran.err
+    assert "777" not in ran.err
     assert ran.err.count("\n") == 1
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import itertools
 import os
@@ -314,25 +313,6 @@ def test_a_view_has_no_version(tmp_path, engine):
     with duckdb.connect(str(tmp_path / "t.db")) as connection:
         connection.execute('CREATE VIEW v AS SELECT 1 AS "user", 2 AS item')
     assert engine(tmp_path / "t.db", "v").data_version() is None
-
-
-@pytest.mark.parametrize("type_", [pa.timestamp("ms"), pa.timestamp("ms", "UTC")])
-def test_parquet_timestamps_in_milliseconds_are_checked_when_the_file_is_opened(tmp_path, type_):
-    """DuckDB fails at a timestamp that does not fit into microseconds, even in rows that are filtered out."""
-    path = tmp_path / "t.parquet"
-    rows = {"user": ["a", "b"], "item": ["x", "y"], "at": pa.array([0, 2**63 // 1000 + 1], type_)}
-    pyarrow.parquet.write_table(pa.table(rows), path)
-    with pytest.raises(InputError, match="write it in microseconds"):
-        DuckDBEngine(path)
-    pyarrow.parquet.write_table(pa.table(rows).slice(0, 1), path, write_statistics=False)
-    with pytest.raises(InputError, match="write it in microseconds"):
-        DuckDBEngine(path)
-    pyarrow.parquet.write_table(pa.table(rows).slice(0, 1), path)
-    with contextlib.closing(DuckDBEngine(path)) as engine:
-        assert engine.head(HeadRequest("user", ("at",), 5)).counts.tolist() == [1]
-        pyarrow.parquet.write_table(pa.table(rows), path)
-        with pytest.raises(EngineUnreachable, match="open it again"):
-            engine.head(HeadRequest("user", ("at",), 5))
 
 
 def test_frames_are_checked_when_they_are_opened(engine):

@@ -71,6 +71,27 @@ def _same_rows(folder):
     other.replace(path)
 
 
+def _parquet_of_it(path):
+    _parquet(path)
+    return path
+
+
+def _csv_of_it(path):
+    path.with_suffix(".csv").write_text("user,item\na,x\n")
+    return path.with_suffix(".csv")
+
+
+def _frame_of_it(path):
+    del path
+    return pa.table(ROWS)
+
+
+def _database_of_it(path):
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE TABLE t AS SELECT 1 AS \"user\", 'x' AS item")
+    return path
+
+
 CHANGES = [_out_of_range, _coarser, _other_ids, _no_users, _garbage, _gone, _same_rows]
 
 
@@ -168,6 +189,80 @@ def test_a_file_that_changes_while_it_is_checked_is_refused(tmp_path, monkeypatc
     monkeypatch.setattr(module, "open_source", replaced)
     with pytest.raises(InputError, match="has changed since it was opened; open it again"):
         DuckDBEngine(path)
+
+
+@pytest.mark.parametrize(
+    "source", [_parquet_of_it, _csv_of_it, _frame_of_it, _database_of_it], ids=lambda source: source.__name__[1:-6]
+)
+@pytest.mark.parametrize("other", ["read_parquet('{}')", "'{}'", "read_text('{}')", "glob('{}')"])
+def test_a_view_reads_its_source_only(tmp_path, source, other):
+    """No other file is checked or compared, so its rows could decide whether a query fails."""
+    _parquet(tmp_path / "other.parquet")
+    other = other.format(tmp_path / "other.parquet")
+    view = f'SELECT 1 AS "user", count(*) AS item FROM {other}'
+    with (
+        contextlib.closing(DuckDBEngine(source(tmp_path / "t"), view=view)) as engine,
+        pytest.raises(
+            InputError,
+            match=r", a view reads a file that is not its source; views and statements may read source only$",
+        ),
+    ):
+        engine.columns()
+
+
+def test_a_statement_of_the_owner_reads_the_source_only(tmp_path):
+    """Its result, labels or a version, would change although the source does not."""
+    for name in ("1", "2"):
+        _parquet(tmp_path / f"{name}.parquet")
+    with contextlib.closing(DuckDBEngine(tmp_path / "1.parquet")) as engine:
+        assert engine.fetch("SELECT count(*) AS n FROM source").to_pylist() == [{"n": 2}]
+        with pytest.raises(EngineError, match="reads a file that is not its source"):
+            engine.fetch(f"SELECT * FROM '{tmp_path}/2.parquet'")
+
+
+def test_a_view_in_a_database_reads_no_file(tmp_path):
+    """The file beside the database is not in its fingerprint; tables of the database are."""
+    _parquet(tmp_path / "other.parquet")
+    with duckdb.connect(str(tmp_path / "t.db")) as connection:
+        connection.execute(f"CREATE VIEW v AS FROM read_parquet('{tmp_path}/other.parquet'); CREATE TABLE t AS FROM v")
+        connection.execute("CREATE VIEW w AS FROM t")
+    with contextlib.closing(DuckDBEngine(tmp_path / "t.db", "w")) as engine:
+        assert rows_of(engine, REQUEST) == [(("x",), 2)]
+    with (
+        contextlib.closing(DuckDBEngine(tmp_path / "t.db", "v")) as engine,
+        pytest.raises(InputError, match="reads a file that is not its source"),
+    ):
+        engine.columns()
+
+
+def _text_of(*values):
+    """Return a column of text whose bytes nothing has checked."""
+    offsets, data = pa.array(values, pa.binary()).buffers()[1:]
+    return pa.StringArray.from_buffers(len(values), offsets, data)
+
+
+UNREADABLE = {
+    "text": _text_of(b"x", b"\xff\xfe"),
+    "list": pa.ListArray.from_arrays([0, 1, 2], _text_of(b"x", b"\xff\xfe")),
+    "struct": pa.StructArray.from_arrays([_text_of(b"x", b"\xff\xfe")], ["text"]),
+    "milliseconds": _milliseconds(0, BEYOND),
+    "milliseconds with a zone": pa.array([0, BEYOND], pa.timestamp("ms", "UTC")),
+}
+
+
+@pytest.mark.parametrize("view", [None, VIEW], ids=["table", "view"])
+@pytest.mark.parametrize("dictionary", [True, False], ids=["dictionary", "plain"])
+@pytest.mark.parametrize("kind", UNREADABLE)
+def test_a_value_that_duckdb_cannot_read_refuses_the_file_when_it_is_opened(tmp_path, kind, dictionary, view):
+    """Later it would make those queries fail that read it, and a filter on another column selects which."""
+    for name, rows in (("1", slice(0, 1)), ("2", slice(0, 2))):
+        table = pa.table(ROWS | {"at": UNREADABLE[kind]})
+        pyarrow.parquet.write_table(table[rows], tmp_path / f"{name}.parquet", use_dictionary=dictionary)
+    with contextlib.closing(DuckDBEngine(tmp_path / "1.parquet", view=view)) as engine:
+        assert rows_of(engine, REQUEST) == [(("x",), 1)]
+    with pytest.raises(InputError, match=r"^column 'at' of .*2\.parquet' holds a value that cannot be read") as error:
+        DuckDBEngine(str(tmp_path / "*.parquet"), view=view)
+    assert "xff" not in str(error.value).lower()
 
 
 def test_the_version_is_the_fingerprint_of_what_was_checked(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -12,9 +13,30 @@ from scipy import stats
 from discreet.errors import InputError
 from discreet.noise import KeyedBits, rounded_gaussian
 from discreet.noise.gumbel import Exponentials
-from discreet.noise.rounded import _exactly_accepted, _exactly_scaled, _rounded_root
+from discreet.noise.rounded import _ULPS, _exactly_accepted, _exactly_scaled, _rounded_root, _scaled
 
 SECRET = b"thirty-two bytes of rounded noise"
+
+
+MAX_DEPTH = 40
+"""Further words of 64 bits, or halvings of an interval, after which no decision of these tests is open."""
+
+
+@pytest.fixture(autouse=True)
+def _all_decisions_end(monkeypatch):
+    """Fail at a decision, or a loop of proposals, that would never end."""
+    bounds, batches = Exponentials.bounds, itertools.count()
+
+    def limited(self, i, depth):
+        assert depth < MAX_DEPTH
+        return bounds(self, i, depth)
+
+    def proposals(*arguments):
+        assert next(batches) < 400
+        return Exponentials(*arguments)
+
+    monkeypatch.setattr(Exponentials, "bounds", limited)
+    monkeypatch.setattr("discreet.noise.rounded.Exponentials", proposals)
 
 
 def draw(numerator, precisions, run=0, known_bits=64):
@@ -86,6 +108,7 @@ class Narrowing:
     def bounds(self, index, depth):
         """Return bounds, the upper one being None at first, as while a uniform variate may be 0."""
         assert index == 3
+        assert depth < MAX_DEPTH
         width = self.width / 2**depth
         return max(self.value - width / 3, Fraction(0)), None if depth == 1 else self.value + width
 
@@ -102,9 +125,47 @@ def test_acceptance_is_decided_at_whatever_depth_the_intervals_part(size, away):
             assert not _exactly_accepted(known, Narrowing(hurdle - Fraction(away), other), 3)
 
 
+def test_a_size_that_may_be_1_has_no_hurdle_yet():
+    """Between 1/2 and 3/2 the hurdle, 1/8 at both ends, may be 0."""
+
+    class Known:
+        def __init__(self, *intervals):
+            self.intervals = intervals
+
+        def bounds(self, index, depth):
+            assert index == 0
+            return tuple(map(Fraction, self.intervals[depth - 1]))
+
+    sizes, tests = Known(("1/2", "3/2"), ("0.9", "1.1")), Known(("0", "1/16"), ("1/100", "1/16"))
+    assert _exactly_accepted(sizes, tests, 0)
+
+
 @pytest.mark.parametrize("value", ["0", "0.4", "0.499", "0.501", "7.4999", "7.5001"])
 def test_rounding_is_decided_at_whatever_depth_the_interval_parts(value):
     """floor(Y sqrt(variance) + 1/2)."""
     for variance in (1, 4, Fraction(1, 9)):
         rounded = math.floor(float(Fraction(value)) * math.sqrt(variance) + 0.5)
         assert _exactly_scaled(Narrowing(value, 8), 3, Fraction(variance)) == rounded
+
+
+@pytest.mark.parametrize("margins", [0, 1])
+def test_products_of_floats_that_are_next_to_a_half_are_rounded_exactly(margins):
+    """A standard deviation of 2^39.5 moves a product across a half; its known error alone does not."""
+    variance = 2 * 4**39
+    sigma = math.sqrt(variance)
+    values = (np.arange(200) * 2**32 + 2**40 - 0.5) / sigma
+
+    class Known:
+        def values(self):
+            return values
+
+        def radius(self, given):
+            return margins * _ULPS * (given * sigma + 1) / sigma
+
+        def bounds(self, index, depth):
+            assert depth < MAX_DEPTH
+            return Fraction(float(values[index])), Fraction(float(values[index]))
+
+    exact = [_rounded_root(Fraction(float(value)) ** 2 * variance) for value in values]
+    assert _scaled(Known(), np.arange(200), variance, np.ones(200, np.int64)).tolist() == exact
+    assert np.floor(values * sigma + 0.5).tolist() != exact

@@ -59,9 +59,10 @@ def test_a_query_is_built_typed_completed_and_priced_while_it_changes(visit):
     """The builder writes the SQL, the SQL fills the builder, and mistakes are shown in place."""
     ann = visit("analyst")
     page = ann.page
-    page.check("text=country")
+    page.check("#item-2")
     page.uncheck("#item-1")
     page.fill("#k", "")
+    page.click("text=SQL any")
     page.fill("#where", "day >= '2026-01-05'")
     page.keyboard.press("Tab")
     page.wait_for_url("**2026-01-05**")
@@ -83,6 +84,36 @@ def test_a_query_is_built_typed_completed_and_priced_while_it_changes(visit):
     assert page.input_value("#epsilon") == "0.25"
 
 
+def test_filters_and_periods_are_picked(visit):
+    """Labels of the catalog, a preset of days and a period become SQL, and typed SQL sets them."""
+    ann = visit("analyst")
+    page = ann.page
+    page.uncheck("#item-1")
+    page.select_option("#item-3", "day_week")
+    page.fill("#k", "")
+    page.click("#picked-2")
+    page.check("#filter-2 >> text=DE")
+    page.wait_for_selector("#picked-2 >> text=DE")
+    page.check("#filter-2 >> text=IN")
+    page.wait_for_selector("#picked-2 >> text=DE, IN")
+    page.click("#picked-3")
+    page.focus("#preset-3")
+    page.select_option("#preset-3", label="last 28 days")
+    page.wait_for_selector("#picked-3 >> text=2026-01-03 to 2026-01-30")
+    assert page.evaluate("document.activeElement.id") == "preset-3"
+    where = "country IN ('DE', 'IN') AND day >= '2026-01-03' AND day <= '2026-01-30'"
+    assert page.input_value("#sql") == (
+        f"SELECT day_week, COUNT(DISTINCT reader)\nFROM reads\nWHERE {where}\nGROUP BY day_week"
+    )
+    ann.check("filters")
+    page.fill("#sql", LINES.replace("\nGROUP", "\nWHERE country = 'de' AND day = '2026-01-05'\nGROUP"))
+    page.wait_for_selector("#cost >> text=did you mean 'DE'?")
+    assert page.is_checked("#item-2")
+    assert page.inner_text("#picked-3") == "day\n2026-01-05"
+    assert page.input_value("#where") == "country = 'de'"
+    ann.check()
+
+
 def test_a_whole_statement_is_answered_with_a_table_of_its_own(visit):
     """The table of a statement has links to the answers that it is computed from."""
     ann = visit("analyst", f"/ask?{urlencode({'sql': STATEMENT, 'epsilon': '0.2'})}")
@@ -102,8 +133,8 @@ def test_days_are_drawn_as_a_line_with_its_band(visit):
     """A first time series takes one click: the columns of the sample data have known days."""
     ann = visit("analyst")
     page = ann.page
-    page.check("text=day")
-    page.wait_for_url("**item=day**")
+    page.select_option("#item-3", "day")
+    page.wait_for_url("**item=day&**")
     page.uncheck("#item-1")
     page.fill("#k", "")
     page.keyboard.press("Tab")

@@ -22,6 +22,58 @@ def test_answers_of_one_select_are_joined_by_their_labels():
     assert found == [("a", 5, None, 4, None), ("b", None, 2, None, 4), (None, 7, 1, 6, 3)]
 
 
+def selected(sql: str) -> list[str]:
+    """Return the columns of a statement with intervals; its queries and first columns are those without them."""
+    both = [split_statement(sql, intervals=intervals) for intervals in (True, False)]
+    assert both[0].leaves == both[1].leaves
+    columns, first = (each.outer.partition(" FROM ")[0].removeprefix("SELECT ").split(", ") for each in both)
+    assert columns[: len(first)] == first
+    return columns
+
+
+def test_intervals_follow_the_other_columns_and_are_named_after_their_aggregates():
+    """ORDER BY 2 means the same column as without them, and no query is added."""
+    assert selected("SELECT c, COUNT(*) AS n FROM t GROUP BY c ORDER BY 2 DESC LIMIT 3") == [
+        "c",
+        *(f'"{VALUE}" AS n', f'"{LOW}" AS n_low', f'"{HIGH}" AS n_high'),
+    ]
+    assert [column.split()[-1] for column in selected("SELECT COUNT(DISTINCT u), AVG(m) FROM t")] == [
+        *("count", "average", "count_low", "count_high", "average_low", "average_high"),
+    ]
+
+
+def test_intervals_that_are_selected_already_are_not_added_again():
+    """The name that the statement gives them stays."""
+    columns = selected("SELECT COUNT(*) AS n, LOW(COUNT(*)) AS least FROM t")
+    assert [column.split()[-1] for column in columns] == ["n", "least", "n_high"]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT DISTINCT COUNT(*) AS n FROM t GROUP BY c",
+        "SELECT COUNT(*) + 1 AS n FROM t",
+        "WITH a AS (SELECT c, COUNT(*) AS n FROM t GROUP BY c) SELECT COUNT(*) FROM a",
+        "SELECT n FROM (SELECT COUNT(*) AS n FROM t)",
+        "SELECT COUNT(*) AS n FROM t UNION ALL SELECT COUNT(*) FROM t",
+        "SELECT COUNT(*) FROM information_schema.tables",
+    ],
+)
+def test_only_aggregates_of_the_outermost_select_over_a_dataset_have_intervals(sql):
+    """Numbers computed from answers have none, and more columns could give DISTINCT more rows."""
+    assert split_statement(sql, intervals=True) == split_statement(sql)
+
+
+def test_an_error_has_its_place_in_the_statement_that_was_written():
+    """The aggregate that its intervals repeat is reported where it stands."""
+    messages = []
+    for intervals in (False, True):
+        with pytest.raises(SQLError) as refused:
+            split_statement("SELECT c, COUNT(DISTINCT u, v) FROM t GROUP BY c", intervals=intervals)
+        messages.append((str(refused.value), refused.value.position))
+    assert messages[0] == messages[1]
+
+
 def test_limit_is_k_of_a_single_aggregate_only():
     """The largest items by one aggregate are not those by another."""
     top = "SELECT c, COUNT(*) AS n{} FROM t GROUP BY c ORDER BY n DESC LIMIT 3"

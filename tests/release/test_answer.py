@@ -295,6 +295,49 @@ def test_the_fingerprint_of_a_top_changes_with_the_head(counts):
     assert seen(counts).head_key == seen((*counts, 1)).head_key
 
 
+@pytest.mark.parametrize(("k", "first", "statements"), [(None, 1 / 7, 7), (6, 1 / 2, 8)])
+def test_the_progress_of_several_statements_never_falls_back(k, first, statements):
+    """Each statement reports 0 to 1; a head that may be followed by pairs ends at a half."""
+
+    class Reporting(PairsEngine):
+        def head(self, request, *, seed=b"", progress=None):
+            report(progress)
+            return super().head(request, seed=seed)
+
+        @contextlib.contextmanager
+        def pairs(self, request, *, progress=None):
+            report(progress)
+            with super().pairs(request) as pairs:
+                for name in (
+                    "users_by_size",
+                    "capped_sums",
+                    "weighted_sums",
+                    "users_by_scale",
+                    "clipped_sums",
+                    "labels",
+                ):
+                    setattr(pairs, name, reporting(progress, getattr(pairs, name)))
+                yield pairs
+
+    def report(progress):
+        for share in (0.0, 0.5, 1.0):
+            progress(share)
+        ended.append(shown[-1])
+
+    def reporting(progress, query):
+        def run(*args):
+            report(progress)
+            return query(*args)
+
+        return run
+
+    shown, ended = [], []
+    release = answer(_plan(k=k), Reporting(), None, _bits(), progress=shown.append)
+    assert release.chosen == "two-round"
+    assert shown == sorted(shown)
+    assert (len(ended), ended[0], ended[-1]) == (statements, pytest.approx(first), pytest.approx(1))
+
+
 def test_the_fingerprint_of_pairs_changes_with_the_data():
     """Equal data and bits have equal fingerprints; other data and other plans have others."""
 

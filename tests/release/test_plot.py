@@ -39,7 +39,14 @@ def test_a_picture_shows_counts_and_intervals_of_the_first_items():
         9 - n: (995 - n, 1005 - n) for n in range(10)
     }
     assert "10 of 50 items by unknown-gumbel, ε = 1, δ = 1e-08" in axes.get_title(loc="left")
+    assert not axes.lines, "caps of a narrow interval would look like a mark of their own"
     assert axes.get_xlabel() == "users"
+
+
+def test_a_picture_names_the_mechanism_that_auto_chose():
+    """As auto chooses one for every release."""
+    (axes,) = release_of(["a"], mechanism="auto", chosen="two-round").plot().axes
+    assert "1 item by two-round" in axes.get_title(loc="left")
 
 
 @pytest.mark.parametrize("label", ["$x^2$", "$", "a$b$c", "\\$x$", "$\\frac{1}{", "{}", "%s", "<&>", "#", "_a_"])
@@ -102,5 +109,5 @@ def test_a_notebook_shows_a_bar_with_its_interval_for_each_count():
     assert release._repr_html_().count("<svg") == 3
     (first, *_, last) = svg_bars([10.0, -2.0], [5.0, -5.0], [15.0, 1.0])
     assert 'd="M45.0 2H135.0V12H45.0Z"' in first
-    assert 'd="M90.0 4V10M90.0 7H180.0M180.0 4V10"' in first
-    assert 'd="M0.0 4V10M0.0 7H54.0M54.0 4V10"' in last
+    assert 'd="M90.0 7H180.0"' in first
+    assert 'd="M0.0 7H54.0"' in last

@@ -56,6 +56,38 @@ def test_the_same_statement_again_is_free(service):
     assert service.balance().spent == spent
 
 
+def test_intervals_are_columns_that_cost_nothing(service):
+    """They are those of LOW and HIGH, in rehearsals too."""
+    asked = "SELECT article, COUNT(DISTINCT reader) AS n FROM reads GROUP BY article ORDER BY article"
+    ends = "LOW(COUNT(DISTINCT reader)) AS n_low, HIGH(COUNT(DISTINCT reader)) AS n_high"
+    written = sent(service, asked.replace(" FROM", f", {ends} FROM")).json()
+    spent = service.balance().spent
+    added = sent(service, asked, intervals=True).json()
+    assert [column["name"] for column in added["columns"]] == ["article", "n", "n_low", "n_high"]
+    assert added["rows"] == written["rows"]
+    assert all(low <= n <= high for _, n, low, high in added["rows"])
+    rehearsed = sent(service, asked, intervals=True, rehearse=True).json()
+    assert [column["name"] for column in rehearsed["columns"]] == ["article", "n", "n_low", "n_high", "made_up"]
+    assert service.balance().spent == spent
+
+
+def test_an_estimate_with_the_key_of_an_answer_is_free(service):
+    """Over data without a version only the same request with the same key is, and the estimate says so."""
+    asked = {"sql": "SELECT COUNT(DISTINCT reader) FROM loose", "epsilon": 0.5}
+
+    def paid(key, **more):
+        reply = service.send("POST", "/v1/sql/estimate", key=key, json={**asked, **more}).json()
+        (query,) = reply["queries"]
+        assert query["estimate"]["data_version"] is None
+        assert (reply["worst_cost"]["rho"] == 0) == query["estimate"]["paid"]
+        return query["estimate"]["paid"]
+
+    assert not paid("once")
+    assert service.send("POST", "/v1/sql", key="once", json=asked).status_code == 200
+    assert paid("once")
+    assert [paid(None), paid("other"), paid("once", epsilon=0.25)] == [False, False, False]
+
+
 def test_a_limit_is_k_only_behind_an_order_by_the_aggregate(service):
     """A tool's row limit truncates the result; it never changes the query."""
     cut = sent(service, "SELECT article, COUNT(DISTINCT reader) AS n FROM reads GROUP BY article LIMIT 1").json()
@@ -96,6 +128,8 @@ def test_labels_of_known_domains_and_the_schema_are_free(service):
         ["country", "VARCHAR"],
         ["minutes", "BIGINT"],
         ["day", "DATE"],
+        ["day_week", "DATE"],
+        ["day_month", "DATE"],
     ]
     tables = sent(service, "SELECT table_name FROM information_schema.tables ORDER BY 1").json()["rows"]
     assert tables == [["broken"], ["daily"], ["loose"], ["reads"]]
@@ -104,7 +138,7 @@ def test_labels_of_known_domains_and_the_schema_are_free(service):
 
 
 def test_a_chart_over_time_is_a_query_of_the_catalogs_periods(service):
-    """As Superset writes it: date_trunc is the declared column, and its row limit no k."""
+    """As Superset writes it: date_trunc is a column, declared or implied, and its row limit no k."""
     chart = (
         "SELECT DATE_TRUNC('day', day) AS __timestamp, COUNT(DISTINCT reader) AS \"COUNT(DISTINCT reader)\" "
         "FROM main.reads WHERE DATE_TRUNC('day', day) >= CAST('2024-10-01' AS DATE) GROUP BY DATE_TRUNC('day', day) "
@@ -115,9 +149,11 @@ def test_a_chart_over_time_is_a_query_of_the_catalogs_periods(service):
     (query,) = found["queries"]
     assert (query["dataset"], query["sql"].count("LIMIT")) == ("reads", 0)
     assert [day for day, _ in found["rows"]] == ["2024-10-07", "2024-10-06", "2024-10-05"]
-    refused = sent(service, chart.replace("'day'", "'month'"))
+    months = sent(service, chart.replace("'day'", "'month'"), epsilon=4).json()
+    assert [day for day, _ in months["rows"]] == ["2024-10-01"]
+    refused = sent(service, chart.replace("'day'", "'hour'"))
     assert refused.status_code == 400
-    assert "no column with the month of 'day'" in refused.json()["detail"]
+    assert "no column with the hour of 'day'" in refused.json()["detail"]
 
 
 def test_date_trunc_is_the_column_that_the_catalog_derives(services):
@@ -133,6 +169,19 @@ def test_date_trunc_is_the_column_that_the_catalog_derives(services):
     assert [n for _, n in found["rows"]] == pytest.approx([600, 900], abs=60)
     assert "week" in found["queries"][0]["sql"]
     assert "date_trunc" not in found["queries"][0]["sql"]
+
+
+@pytest.mark.parametrize(
+    ("granted", "columns"),
+    [("day", ["day", "day_week", "day_month"]), ("article", ["article"]), ("day_week", ["day_week"])],
+)
+def test_the_periods_of_a_granted_column_are_granted_with_it(services, granted, columns):
+    """A grant of some columns covers their periods, and no period of another one."""
+    service = services(granted={"reads": [granted]})
+    assert [each["name"] for each in service.get("/v1/datasets/reads").json()["columns"]] == columns
+    sql = "SELECT day_week, COUNT(DISTINCT reader) AS n FROM reads GROUP BY day_week"
+    found = sent(service, sql, epsilon=8)
+    assert found.status_code == (200 if "day_week" in columns else 404), found.text
 
 
 def test_a_quantile_is_a_replay_of_the_histogram_of_its_column(services):
@@ -195,6 +244,12 @@ def test_explain_and_estimate_plan_and_charge_nothing(service):
     assert found["rows"][0][:2] == ["SELECT article, count(DISTINCT reader) FROM reads GROUP BY article", "reads"]
     assert found["queries"] == []
     estimate = service.send("POST", "/v1/sql/estimate", json={"sql": SHARES}).json()
+    likely = estimate["queries"][0]["estimate"]["expected"]["likely"][0]
+    explained = dict(zip([column["name"] for column in found["columns"]], found["rows"][0], strict=True))
+    assert explained["min_std_error"] == likely["min_std_error"]
+    assert explained["max_relative_error"] == likely["max_relative_error"]
+    assert explained["std_error"] is None
+    assert explained["smallest_count"] == likely["smallest_count"] < explained["max_smallest_count"]
     assert estimate["fits"]
     assert estimate["worst_cost"] == estimate["queries"][0]["estimate"]["worst_cost"]
     assert service.balance().spent == Cost()
@@ -270,8 +325,10 @@ def test_a_sample_is_made_up_from_the_catalog_alone(service):
     """It is free and uses no engine; the columns are those that were granted."""
     service.no_engine()
     found = service.get("/v1/datasets/reads/sample?rows=300").json()
-    assert [column["name"] for column in found["columns"]] == ["reader", "article", "country", "minutes", "day"]
-    assert [column["type"] for column in found["columns"]] == ["VARCHAR", "VARCHAR", "VARCHAR", "BIGINT", "DATE"]
+    assert [column["name"] for column in found["columns"]] == [
+        *["reader", "article", "country", "minutes", "day", "day_week", "day_month"]
+    ]
+    assert [column["type"] for column in found["columns"]] == [*["VARCHAR"] * 3, "BIGINT", *["DATE"] * 3]
     assert {row[2] for row in found["rows"]} == {"IN", "US", "XX"}
     assert max(row[3] for row in found["rows"]) < 60
     assert (len(found["rows"]), found["queries"]) == (300, [])
@@ -304,7 +361,12 @@ def test_an_estimate_and_the_budget_have_the_number_of_queries_left(service):
     """As many as all worst cases allow, for every account on the path."""
     estimate = service.estimate().json()
     left, worst = estimate["accounts"][0]["left"], estimate["worst_cost"]
-    assert estimate["queries_left"] == min(left["rho"] // worst["rho"], left["delta"] // worst["delta"])
+    fits = {part: left[part] / worst[part] for part in ("rho", "delta")}
+    assert estimate["queries_left"] == min(fits.values()) // 1
+    assert estimate["runs_out"] == min(fits, key=fits.get)
+    small = service.estimate(epsilon=0.05, delta="1e-8").json()
+    assert small["runs_out"] == "delta"
+    assert small["queries_left"] < service.estimate(epsilon=0.05).json()["queries_left"]
     before = service.get("/v1/budget").json()["queries_left"]
     assert service.ask().status_code == service.ask(epsilon=4).status_code == 200
     assert service.estimate().json()["queries_left"] is None  # paid for

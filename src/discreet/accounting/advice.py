@@ -60,11 +60,18 @@ def averaging(epsilon_per: float, answers: int, tolerance: float = 0.5, noise: C
         tolerance: in counts, above 0; at 1/2 rounding the mean reveals the count.
         noise: of the counts, "gaussian" or "laplace".
     """
-    _check(epsilon_per, answers, tolerance, noise)
+    demand(0 < epsilon_per <= MAX_EPSILON, "epsilon_per", f"above 0 and at most {MAX_EPSILON:g}", epsilon_per)
+    demand(1 <= answers <= MAX_ANSWERS, "answers", f"from 1 to {MAX_ANSWERS:,}", answers)
+    demand(0 < tolerance < math.inf, "tolerance", "above 0 and finite", tolerance)
+    demand(noise in ("gaussian", "laplace"), "noise", '"gaussian" or "laplace"', noise)
     if noise == "gaussian":
         return math.erf(tolerance * epsilon_per * math.sqrt(answers / 8))
     z = tolerance * answers * epsilon_per / 2
-    found, log_weight, below = 0.0, (1 - answers) * math.log(2), _poisson_below(z, answers)
+    below, log_mass = [0.0], -z  # Pr[Poisson(z) < r], r = 0..answers
+    for r in range(answers):
+        below.append(min(below[-1] + math.exp(log_mass), 1.0))
+        log_mass += math.log(z / (r + 1))
+    found, log_weight = 0.0, (1 - answers) * math.log(2)
     for j in range(answers):
         found += math.exp(log_weight) * (1 - below[answers - j])
         log_weight += math.log((answers + j) / (2 * (j + 1)))
@@ -161,7 +168,13 @@ def advise(use: Workload) -> Advice:
     demand(results >= 1, "results_per_query", "at least 1", results)
     demand(0 < use.averaging_chance < 1, "averaging_chance", "above 0 and below 1", use.averaging_chance)
     demand(1e-20 <= use.leak_chance < 1, "leak_chance", "at least 1e-20 and below 1", use.leak_chance)
-    epsilon_per = _round_down(_largest_epsilon(use), 2)
+    low, high = 0.0, MAX_EPSILON  # the largest epsilon_per at which averaging over the period succeeds rarely enough
+    for _ in range(40):
+        middle = (low + high) / 2
+        likely = averaging(middle, days, use.tolerance, use.noise) > use.averaging_chance
+        low, high = (low, middle) if likely else (middle, high)
+    demand(low > 1e-9, "tolerance", "narrower, or averaging_chance larger", use.tolerance)
+    epsilon_per = _round_down(low, 2)
     attack = differencing(float(epsilon_per), use.tolerance, use.noise)
     calls = days * use.queries_per_day
     per_answer = 2 * results + 1
@@ -170,61 +183,30 @@ def advise(use: Workload) -> Advice:
     information = min(wanted, attack.information)
     delta_per = _round_down(use.leak_chance / calls, 1)
     guarantee = guarantee_of(cost_of_units(information, calls, epsilon_per, delta_per), 2 * calls * delta_per)
-    return Advice(
-        epsilon_per,
-        information,
-        calls,
-        delta_per,
-        guarantee,
-        (
-            Reason("epsilon_per", _why_epsilon(use, epsilon_per)),
-            Reason("information", _why_information(wanted, per_answer, attack)),
-            Reason("calls", _why_calls(use, calls)),
-            Reason("delta_per", _why_delta(calls, delta_per)),
-            Reason("guarantee", f"All answers of a period together satisfy {guarantee}."),
-        ),
-    )
-
-
-def _largest_epsilon(use: Workload) -> float:
-    """Return the largest epsilon_per at which averaging over the period succeeds rarely enough."""
-    low, high = 0.0, MAX_EPSILON
-    for _ in range(40):
-        middle = (low + high) / 2
-        likely = averaging(middle, use.period_days, use.tolerance, use.noise) > use.averaging_chance
-        low, high = (low, middle) if likely else (middle, high)
-    demand(low > 1e-9, "tolerance", "narrower, or averaging_chance larger", use.tolerance)
-    return low
-
-
-def _why_epsilon(use: Workload, epsilon_per: Fraction) -> str:
-    chance = averaging(float(epsilon_per), use.period_days, use.tolerance, use.noise)
-    return (
-        f"Averaging one query's daily answers ({use.period_days:,} in a period) comes within {use.tolerance:g} of "
-        f"the true count with probability {chance:.1%}, at most the {use.averaging_chance:.1%} allowed."
-    )
-
-
-def _why_information(wanted: int, per_answer: int, attack: Differencing) -> str:
+    chance = averaging(float(epsilon_per), days, use.tolerance, use.noise)
     revealing = "count precise enough to reveal a user by their difference"
     if wanted <= attack.information:
-        return (
+        why_information = (
             f"All answers of a period cost {wanted:,} steps at most, within the {attack.information:,} steps up to "
             f"which two results share less than one {revealing}."
         )
-    return (
-        f"All answers of a period could cost {wanted:,} steps, but beyond {attack.information:,} steps (full answers: "
-        f"{attack.information // per_answer:,}) two results would share a {revealing}."
+    else:
+        why_information = (
+            f"All answers of a period could cost {wanted:,} steps, but beyond {attack.information:,} steps (full "
+            f"answers: {attack.information // per_answer:,}) two results would share a {revealing}."
+        )
+    reasons = {
+        "epsilon_per": f"Averaging one query's daily answers ({days:,} in a period) comes within {use.tolerance:g} of "
+        f"the true count with probability {chance:.1%}, at most the {use.averaging_chance:.1%} allowed.",
+        "information": why_information,
+        "calls": f"There are {calls:,} calls in a period (days: {days:,}, queries a day: {use.queries_per_day:,}).",
+        "delta_per": "The chance that any answer of a period shows an item of a single user is at most 1 in "
+        f"{math.floor(1 / (calls * delta_per)):,}.",
+        "guarantee": f"All answers of a period together satisfy {guarantee}.",
+    }
+    return Advice(
+        epsilon_per, information, calls, delta_per, guarantee, tuple(Reason(*each) for each in reasons.items())
     )
-
-
-def _why_calls(use: Workload, calls: int) -> str:
-    return f"There are {calls:,} calls in a period (days: {use.period_days:,}, queries a day: {use.queries_per_day:,})."
-
-
-def _why_delta(calls: int, delta_per: Fraction) -> str:
-    odds = math.floor(1 / (calls * delta_per))
-    return f"The chance that any answer of a period shows an item of a single user is at most 1 in {odds:,}."
 
 
 def _round_down(value: float, digits: int) -> Fraction:
@@ -234,22 +216,6 @@ def _round_down(value: float, digits: int) -> Fraction:
         magnitude -= 1
     unit = Fraction(10) ** (magnitude - digits + 1)
     return math.floor(exact / unit) * unit
-
-
-def _poisson_below(z: float, most: int) -> list[float]:
-    """Return Pr[Poisson(z) < r], r = 0..most."""
-    below, log_mass = [0.0], -z
-    for r in range(most):
-        below.append(min(below[-1] + math.exp(log_mass), 1.0))
-        log_mass += math.log(z / (r + 1))
-    return below
-
-
-def _check(epsilon_per: float, answers: int, tolerance: float, noise: str) -> None:
-    demand(0 < epsilon_per <= MAX_EPSILON, "epsilon_per", f"above 0 and at most {MAX_EPSILON:g}", epsilon_per)
-    demand(1 <= answers <= MAX_ANSWERS, "answers", f"from 1 to {MAX_ANSWERS:,}", answers)
-    demand(0 < tolerance < math.inf, "tolerance", "above 0 and finite", tolerance)
-    demand(noise in ("gaussian", "laplace"), "noise", '"gaussian" or "laplace"', noise)
 
 
 @dataclass(frozen=True, slots=True)

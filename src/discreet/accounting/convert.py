@@ -147,6 +147,9 @@ def _check(*, rho: float = 0.0, epsilon: float = 1.0, delta: float = 0.5) -> Non
         raise InputError(f"delta must be above 0 and below 1, not {delta}")
 
 
+LEAST_DELTA = Fraction(1, 10**20)
+"""The smallest default of delta; the smallest that a query may have."""
+
 PRECISION_BITS = 28
 """Parameters are rounded to this many significant bits: coarser than differences between the logarithms of two
 machines, so that equal queries have equal parameters everywhere, and too fine to matter (4e-9)."""
@@ -167,6 +170,29 @@ def limit_for(epsilon: float, delta: Fraction, lossless: bool = False) -> Cost:
         raise InputError(f"delta must be above 0 and below 1, not {delta}")
     lost = Fraction(0) if lossless else delta / 2
     return Cost.at_most(floor_bits(Fraction(rho_tight(epsilon, float_below(delta - lost)))), lost)
+
+
+def share_of_delta(epsilon: float, limit: Cost, most: Fraction) -> Fraction:
+    """Return a delta for a query of *epsilon*, of which *limit* takes no smaller share than of rho; at most *most*.
+
+    So queries of a small epsilon use up rho before delta. Thresholds grow only with the logarithm of one over delta.
+    It depends on no balance, so that equal queries have equal deltas.
+
+    Args:
+        epsilon: above 0, finite.
+        limit: the (rho, delta) that queries share; half of a query's delta is mass that it may lose.
+        most: above 0, below 1.
+
+    Returns:
+        *most*, or a smaller number of two significant digits, at least 1e-20.
+    """
+    delta = most
+    for _ in range(4):  # rho falls with the logarithm of delta, so each step is some twenty times closer
+        delta = min(most, max(2 * limit.delta * limit_for(epsilon, delta).rho / limit.rho, LEAST_DELTA))
+    if delta == most:
+        return most
+    digits = Fraction(10) ** (1 - math.floor(math.log10(delta)))
+    return max(math.floor(delta * digits) / digits, LEAST_DELTA)
 
 
 def epsilon_per_unit(rho: Fraction, units: int | Fraction) -> Fraction:
@@ -215,12 +241,9 @@ def units_of_cost(cost: Cost, epsilon_per: Fraction, delta_per: Fraction) -> tup
     _check_units(epsilon_per, delta_per)
     if delta_per == 0:
         raise InputError("delta per call must be above 0")
-    return _least(cost.rho, epsilon_per**2 / 8, RHO_QUANTUM), _least(cost.delta, delta_per, DELTA_QUANTUM)
-
-
-def _least(spent: Fraction, unit: Fraction, quantum: Fraction) -> int:
-    """Return the least number of units whose cost, rounded up to the quantum, covers the spent amount."""
-    return math.floor((spent - quantum) / unit) + 1 if spent else 0
+    # the least numbers of units whose cost, rounded up to the quantum, covers the spent amount
+    information = math.floor((cost.rho - RHO_QUANTUM) / (epsilon_per**2 / 8)) + 1 if cost.rho else 0
+    return information, math.floor((cost.delta - DELTA_QUANTUM) / delta_per) + 1 if cost.delta else 0
 
 
 def _check_units(epsilon_per: Fraction, delta_per: Fraction) -> None:

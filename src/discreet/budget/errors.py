@@ -7,7 +7,7 @@
     │   └── KeyReused          an idempotency key came with another request, or an action's id with another action
     ├── BudgetExceeded
     │   └── BudgetRefused      an account in the store falls short
-    ├── Suspended              too many runs of the account failed; it is refused for up to a day
+    ├── Suspended              too many runs of the account failed, or an officer suspended it
     ├── DataChanged            the engine returned other data for the same version of the data
     ├── ClockError             the database's clock ran ahead and has to be confirmed
     ├── LeaseLost              the reservation has ended: drop the answer
@@ -69,20 +69,20 @@ class BudgetRefused(BudgetExceeded):
 
 
 class Suspended(DiscreetError):
-    """Too many runs of the account failed after the data was queried; all its claims are refused for up to a day.
+    """All claims of the account are refused: an officer suspended it, or too many runs failed after data was queried.
 
     Attributes:
-        until_us: the end of the suspension, in microseconds since 1970 UTC, if no officer lifts it before.
+        account: the account itself, or the one above it that an officer suspended.
+        until_us: the end of the suspension, in microseconds since 1970 UTC, if no officer lifts it before; None if an
+            officer suspended the account.
     """
 
     problem = ProblemKind("suspended", 403, "The account is suspended")
 
-    def __init__(self, account: str, until_us: int) -> None:
+    def __init__(self, account: str, until_us: int | None) -> None:
         self.account, self.until_us = account, until_us
-        super().__init__(
-            f"account {account!r} is suspended for up to a day, because too many of its queries failed; an officer can "
-            "lift that"
-        )
+        why = "for up to a day, because too many of its queries failed;" if until_us else "by a privacy officer, and"
+        super().__init__(f"account {account!r} is suspended {why} an officer can lift that")
 
 
 class DataChanged(DiscreetError):

@@ -268,7 +268,7 @@ def _same_account(own: Account, terms: Account) -> bool:
 
 
 def _terms(account: Account) -> tuple[object, ...]:
-    return account.delta, account.period, account.mode, account.units, account.share
+    return account.delta, account.period, account.mode, account.units, account.share, account.suspended
 
 
 SHORT = 4

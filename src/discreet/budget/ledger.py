@@ -45,12 +45,15 @@ ACCOUNT_KINDS = RESIZING_KINDS | {"create", "alter", "refresh"}
 ACTION_KINDS = frozenset({"create", "alter", "charge", "refund", "lift", "clock", "note", "prune"})
 """Kinds of lines of administrative actions.
 
-Their detail has actor and reason, and {"action": {"id": ..., "sha256": ...}} if the action has an id.
+Their detail has actor and reason, "name" if the actor has one, and {"action": {"id": ..., "sha256": ...}} if the action
+has an id.
 
-A note can have {"record": {"kind": ..., "name": ..., "sha256": of its text, or null}}; all other values are text.
+A note can have {"record": {"kind": ..., "name": ..., "sha256": of its text, or null}}; all other values are text. One
+about a record can have {"shown": {...}}, what of the record is no secret.
 A prune has {"base": SHA-256 in hexadecimal of the base (`ledger_replay`) that replaces the removed lines}.
 """
 
+# A reserve or a refuse has {"question": {...}} if the claim said what is asked.
 KINDS = ACCOUNT_KINDS | ACTION_KINDS | MOVE_KINDS | {"reserve", "replay", "refuse"} | {event.value for event in Event}
 
 PARTS = "uhfr"
@@ -169,6 +172,8 @@ def settings_text(account: Account) -> str:
             if units is None
             else [str(units.epsilon_per), str(units.delta_per), str(units.information), str(units.calls)],
         }
+        # only if set, so that the settings of all other accounts stay the text that earlier ledgers hold
+        | ({"suspended": True} if account.suspended else {})
     )
 
 
@@ -185,6 +190,7 @@ def account_of(text: str) -> Account:
         read["mode"],
         None if units is None else Units(Fraction(units[0]), Fraction(units[1]), int(units[2]), int(units[3])),
         None if share is None else Share(Amount(int(share[0]), int(share[1])).cost, share[2], int(share[3])),
+        read.get("suspended", False),
     )
 
 

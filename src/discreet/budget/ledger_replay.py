@@ -537,18 +537,23 @@ def preview(entries: Iterable[Entry], account: Account, since_us: int) -> Previe
     refused: set[str] = set()
     queries, lost, first = 0, 0, None
     for number, entry in enumerate(entries):
-        change, name = _change_of_account(entry, account.id), entry.reservation or f"action {number}"
-        if change is None or name in refused:
+        changes = [tally.used + tally.held + tally.forfeited for name, _, tally in entry.changes if name == account.id]
+        query = entry.reservation or f"action {number}"
+        if not changes or query in refused:
             continue
+        change = sum(changes, start=NOTHING)
         if entry.kind == "reserve":
             queries += entry.time_us >= since_us
-            counted = sum((held for end, held in spent.items() if _counts(account, end, entry.time_us)), start=NOTHING)
+            counted = NOTHING
+            for end_us, amount in spent.items():
+                if end_us == NEVER_US or entry.time_us < end_us or still_counts(account.period, end_us, entry.time_us):
+                    counted += amount
             if isinstance(admit([AccountState(account.id, limit, True, 0, counted)], change), Shortfall):
-                refused.add(name)
+                refused.add(query)
                 if entry.time_us >= since_us:
                     lost, first = lost + 1, first or entry.time_us
                 continue
-        spent[bucket_of.setdefault(name, bucket_end(account.period, entry.time_us))] += change
+        spent[bucket_of.setdefault(query, bucket_end(account.period, entry.time_us))] += change
     return Preview(queries, lost, first)
 
 
@@ -577,13 +582,3 @@ def days_until(spent: Mapping[int, Amount], limit: Amount, percent: int) -> int 
         if any(used and 100 * used >= percent * most for used, most in parts):
             return day - days[0]
     return None
-
-
-def _change_of_account(entry: Entry, account: str) -> Amount | None:
-    """Return the change of an account's spent amount by an entry; None if it has no change of that account."""
-    changes = [tally.used + tally.held + tally.forfeited for name, _, tally in entry.changes if name == account]
-    return sum(changes, start=NOTHING) if changes else None
-
-
-def _counts(account: Account, end_us: int, now_us: int) -> bool:
-    return now_us < end_us or end_us == NEVER_US or still_counts(account.period, end_us, now_us)

@@ -68,22 +68,29 @@ class BudgetManager:
         self._checkpointer, self._computational = checkpointer, computational
 
     def reserve(
-        self, account: str, release_key: bytes, worst: Cost, key: str | None = None, digest: bytes = b""
+        self,
+        account: str,
+        release_key: bytes,
+        worst: Cost,
+        key: str | None = None,
+        digest: bytes = b"",
+        question: str = "",
     ) -> Reservation | Replay | InFlight:
         """Hold the worst case on the account and all its parents, or return a stored release.
 
         Args:
             worst: the most that the answer can cost.
             digest: a digest of the request that came with the key.
+            question: what is asked, for the ledger: canonical JSON without the constants of filters, or empty.
 
         Raises:
             BudgetRefused: an account on the path cannot hold it; nothing was held.
-            Suspended: too many runs of the account failed lately.
+            Suspended: too many runs of the account failed lately, or an officer suspended it or one above it.
             KeyReused: the key was used with another request before.
             ClockError: a bucket would open, and the clock ran ahead.
             UnknownAccount: the account does not exist.
         """
-        claim = Claim(self._ids(), account, release_key, worst, key, digest, self._lease_ms)
+        claim = Claim(self._ids(), account, release_key, worst, key, digest, self._lease_ms, question)
         admission = self.store.reserve(claim)
         if isinstance(admission, Refusal):
             raise BudgetRefused(admission)
@@ -175,6 +182,7 @@ class StoredBudget:
         manager: reserves.
         key: the caller's idempotency key, or None.
         digest: a digest of the request that came with the key.
+        question: what is asked, for the ledger: canonical JSON without the constants of filters, or empty.
 
     Attributes:
         reservation: the id of the reservation, once there is one.
@@ -184,17 +192,25 @@ class StoredBudget:
     """
 
     def __init__(
-        self, manager: BudgetManager, account: str, release_key: bytes, key: str | None = None, digest: bytes = b""
+        self,
+        manager: BudgetManager,
+        account: str,
+        release_key: bytes,
+        key: str | None = None,
+        digest: bytes = b"",
+        question: str = "",
     ) -> None:
         self._manager, self._store, self._account, self._release_key = manager, manager.store, account, release_key
-        self._key, self._digest = key, digest
+        self._key, self._digest, self._question = key, digest, question
         self.reservation: str | None = None
         self.forfeited = self.lost = False
         self._uncertain = False  # True if `start` raised, and may have been committed
 
     def reserve(self, cost: Cost) -> Hold | StoredAnswer:
         """Hold *cost*, or return the stored answer, or the reservation under way for the same request."""
-        admitted = self._manager.reserve(self._account, self._release_key, cost, self._key, self._digest)
+        admitted = self._manager.reserve(
+            self._account, self._release_key, cost, self._key, self._digest, self._question
+        )
         if isinstance(admitted, Replay | InFlight):
             return admitted
         self.reservation = admitted.id
@@ -276,7 +292,8 @@ def guarantee(account: Account, spent: Cost, computational: bool = False) -> Gua
     """
     if not account.enforced:
         return None
-    cost = limits_per_window(account.period) * (account.total_limit + _excess(account.limit, spent))
+    over = Cost(max(spent.rho - account.limit.rho, Fraction(0)), max(spent.delta - account.limit.delta, Fraction(0)))
+    cost = limits_per_window(account.period) * (account.total_limit + over)
     delta = account.delta - account.total_limit.delta + cost.delta
     return None if delta >= 1 else guarantee_of(cost, delta, computational=computational)
 
@@ -296,7 +313,3 @@ def published(account: Account, spent: Cost) -> SystemBound | None:
     found = linkedin_system(times * units.information, times * units.calls, epsilon_per, units.delta_per, conversion)
     rho = float_above(times * units.information * units.epsilon_per**2 / 8)
     return replace(found, epsilon=epsilon_simple(rho, float_below(conversion)))
-
-
-def _excess(limit: Cost, spent: Cost) -> Cost:
-    return Cost(max(spent.rho - limit.rho, Fraction(0)), max(spent.delta - limit.delta, Fraction(0)))

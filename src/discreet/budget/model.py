@@ -197,11 +197,14 @@ class AdminAction:
         reason: up to 2,000 characters, not empty.
         id: unique for ever, or None. An action whose id is already in the ledger changes nothing, so that a client that
             did not receive the response may repeat it.
+        name: the name of the actor for readers, such as the label of an API key; up to 200 printable characters, or
+            empty.
     """
 
     actor: str
     reason: str
     id: str | None = None
+    name: str = ""
 
     def __post_init__(self) -> None:
         check_name(self.actor, "an actor")
@@ -209,6 +212,8 @@ class AdminAction:
             raise InputError(f"a reason has up to {MAX_REASON_LENGTH:,} characters and is not empty")
         if self.id is not None:
             check_name(self.id, "the id of an action")
+        if len(self.name) > MAX_NAME_LENGTH or not self.name.isprintable():
+            raise InputError(f"the name of an actor has up to {MAX_NAME_LENGTH} printable characters")
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +319,8 @@ class Account:
         mode: observe or enforce.
         units: the units in which balances are also shown, or None.
         share: set if the account is split over data centres; then the limit is the share of this data centre alone.
+        suspended: True if an officer suspended it: queries of the account and of those below it are refused until an
+            officer lifts that. Answers that were paid for are still replayed.
 
     Raises:
         InputError: a value outside its range.
@@ -327,6 +334,7 @@ class Account:
     mode: Mode = "enforce"
     units: Units | None = None
     share: Share | None = None
+    suspended: bool = False
 
     def __post_init__(self) -> None:
         check_name(self.id, "the name of an account")
@@ -450,6 +458,7 @@ class Claim:
         key: the caller's idempotency key, or None; each account has keys of its own.
         digest: a digest of the request that came with the key; up to 64 bytes.
         lease_ms: the time after which the reservation expires unless an event ends or renews it, from 1 to a day.
+        question: what is asked, for the ledger: canonical JSON without the constants of filters, or empty.
     """
 
     reservation: str
@@ -459,6 +468,7 @@ class Claim:
     key: str | None = None
     digest: bytes = b""
     lease_ms: int = 60_000
+    question: str = ""
 
     def __post_init__(self) -> None:
         check_name(self.reservation, "the id of a reservation")
@@ -550,14 +560,15 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Suspension:
-    """Too many runs of the account failed after the data was queried: all its claims are refused.
+    """All claims of an account are refused: too many of its runs failed, or an officer suspended it.
 
     Args:
-        until_us: the end of the suspension, unless it is lifted before.
+        account: the claim's account, or the first one above it that an officer suspended.
+        until_us: the end of the suspension, unless it is lifted before; None if an officer suspended the account.
     """
 
     account: str
-    until_us: int
+    until_us: int | None
 
 
 @dataclass(frozen=True, slots=True)

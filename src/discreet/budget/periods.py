@@ -167,24 +167,16 @@ def _calendar(period: Calendar, now_us: int) -> tuple[int, int]:
     if moment.year > _LATEST_YEAR:
         raise InputError("the clock of the database is beyond the calendar")
     today = moment.astimezone(zone).date()
-    first = _first_day(period, today)
-    # where the clock is put back at midnight, midnight occurs twice: the day begins at the first one
-    return _midnight_us(first, zone), _midnight_us(_first_day_of_next(period, first), zone)
-
-
-def _first_day(period: Calendar, today: date) -> date:
-    if period.unit == "month":
-        return today.replace(day=1)
-    return today - timedelta(days=today.weekday()) if period.unit == "week" else today
-
-
-def _first_day_of_next(period: Calendar, first: date) -> date:
-    if period.unit == "month":
-        return date(first.year + first.month // 12, first.month % 12 + 1, 1)
-    return first + timedelta(days=7 if period.unit == "week" else 1)
-
-
-def _midnight_us(day: date, zone: zoneinfo.ZoneInfo) -> int:
-    """Return the first timestamp of *day* in *zone*."""
-    local = datetime(day.year, day.month, day.day, tzinfo=zone)
-    return microseconds(local)
+    match period.unit:
+        case "month":
+            first = today.replace(day=1)
+            following = date(first.year + first.month // 12, first.month % 12 + 1, 1)
+        case "week":
+            first = today - timedelta(days=today.weekday())
+            following = first + timedelta(days=7)
+        case _:
+            first, following = today, today + timedelta(days=1)
+    # Where the clock is put back at midnight, midnight occurs twice: the day begins at the first one.
+    midnights = (datetime(day.year, day.month, day.day, tzinfo=zone) for day in (first, following))
+    begin, end = map(microseconds, midnights)
+    return begin, end

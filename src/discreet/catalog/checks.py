@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from discreet.catalog.domains import known_labels
 from discreet.catalog.engine_pool import column_error, open_dataset, queried_version, user_error
 from discreet.catalog.fields import OwnerQuery
-from discreet.catalog.loader import Finding, write_key
+from discreet.catalog.loader import Finding, write_key, write_text
 from discreet.engines.base import check_private_bounds
 from discreet.errors import EngineError, InputError
 from discreet.mechanisms import check_bounds
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from discreet.catalog.model import Catalog, Column, Dataset
     from discreet.engines.base import Engine
+    from discreet.head_request import Period
 
 
 def check(catalog: Catalog, names: Iterable[str] = (), *, environment: Mapping[str, str]) -> list[Finding]:
@@ -46,15 +47,16 @@ def _check_dataset(catalog: Catalog, name: str, environment: Mapping[str, str]) 
         engine = open_dataset(catalog, name, environment)
         with closing(engine):
             held = engine.columns()
-            yield _finding(*place)
+            rows = None if dataset.rows_per_group else "these will be refused: COUNT(*): declare rows_per_group"
+            yield _finding(*place, note=rows)
             yield _finding(*place, "user", mistake=user_error(dataset.user, held))
-            for column in dataset.columns:
+            for column in dataset.declared:
                 wrong = (
                     column_error(dataset, column, held)
                     or _sum_error(dataset, column, engine)
                     or _domain_error(dataset, column, engine)
                 )
-                yield _finding(*place, "columns", column, mistake=wrong)
+                yield _finding(*place, "columns", column, mistake=wrong, note=refused(dataset, column))
             if isinstance(dataset.data_version, OwnerQuery):
                 wrong = None
                 try:
@@ -66,8 +68,36 @@ def _check_dataset(catalog: Catalog, name: str, environment: Mapping[str, str]) 
         yield _finding(*place, mistake=str(error))
 
 
-def _finding(*place: str, mistake: str | None = None) -> Finding:
-    return Finding(write_key(*place), mistake)
+def _finding(*place: str, mistake: str | None = None, note: str | None = None) -> Finding:
+    return Finding(write_key(*place), mistake, None if mistake else note)
+
+
+def refused(dataset: Dataset, name: str) -> str | None:
+    """Return a sentence about the queries of a column that tools write and *dataset* does not allow, or None."""
+    column, found = dataset.columns[name], []
+    source = column.of or name
+    uses = {other: about for other, about in dataset.columns.items() if (about.of or other) == source}
+    if name == next(iter(uses)) and not isinstance(column.each, int) and column.type in {"date", "timestamp"}:
+        hours = any(about.type == "timestamp" for about in uses.values())
+        each: tuple[Period, ...] = ("hour", "day", "week", "month") if hours else ("day", "week", "month")
+        lacking = [f"'{period}'" for period in each if dataset.period(name, period) is None]
+        if lacking:
+            found.append(f"date_trunc by {', '.join(lacking)}: declare columns with of = {write_text(source)} and each")
+    if column.type in {"integer", "decimal", "float"} and column.of is None and column.sum is None:
+        how = "cast it to a decimal in a view, and declare its sum" if column.type == "float" else "declare its sum"
+        found.append(f"SUM({name}) and AVG({name}): {how}")
+    if column.sum is not None:
+        items = [item for item in dataset.groupable if item != name and dataset.columns[item].domain is None]
+        unbounded = [item for item in items if dataset.groups_of((item,)) is None]
+        if unbounded:
+            shown = ", ".join(unbounded[:5]) + (" and others" if len(unbounded) > 5 else "")
+            found.append(
+                f"SUM({name}) by {shown} without ORDER BY COUNT(DISTINCT {dataset.user}) DESC LIMIT k: declare their "
+                "groups_per_user or domain"
+            )
+    if column.type in {"integer", "decimal"} and column.group and column.domain is None:
+        found.append(f"MEDIAN({name}) and other quantiles: declare its domain, or that of bins of it")
+    return f"these will be refused: {'; '.join(found)}" if found else None
 
 
 def _sum_error(dataset: Dataset, name: str, engine: Engine) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from contextlib import closing
 from pathlib import PurePath
@@ -12,11 +13,13 @@ from discreet.catalog.fields import secret_in
 from discreet.catalog.loader import write_key, write_text
 from discreet.catalog.model import KINDS
 from discreet.errors import InputError, UnknownColumn
-from discreet.head_request import Kind
+from discreet.head_request import Derived, Kind
 from discreet.secrets import read_variable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+
+    from discreet.head_request import Period
 
 _HEAD = """\
 # What analysts may query. Nothing yet: remove the # before what you allow.
@@ -35,7 +38,22 @@ _CSV = "# CSV files hold text. To have numbers or dates, cast the columns in a v
 _SUM = (
     "#sum = { low = 0, high = 100 }  # each user's sum for an item is clipped to this: choose without looking at rows"
 )
-_NUMBERS = {Kind.INTEGER, Kind.DECIMAL}
+_ALLOWS_SUMS = (
+    "#groups_per_user = 10  # at most 10 random labels of a user count; allows SUM by this column without LIMIT"
+)
+_BOUNDS = {
+    **dict.fromkeys((Kind.TEXT, Kind.UNTYPED, Kind.INTEGER, Kind.BOOLEAN), _ALLOWS_SUMS),
+    Kind.DATE: "#groups_per_user = 31  # at most 31 random days of a user count: less noise",
+}
+"""The bound on the labels of a user, by the kind of the column."""
+
+_NUMBERS = {Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT}
+_PERIODS: Mapping[Kind, Mapping[Period, int]] = {
+    Kind.TIMESTAMP: {"hour": 100, "day": 31, "week": 10, "month": 12},
+    Kind.DATE: {"week": 10, "month": 12},
+}
+"""The periods that charts group by and how many of a user count, by the kind of the column; a date is a day itself."""
+
 _TYPES = {kind: type_ for type_, kind in KINDS.items()} | {Kind.UNTYPED: "text"}
 
 
@@ -85,20 +103,23 @@ def draft_catalog(
         variable = "" if password_env is None else f"password_env = {write_text(password_env)}\n"
         parts.append(f"[engines.warehouse]\nurl = {write_text(source)}\n{variable}")
     where = 'engine = "warehouse"' if in_engine else f"source = {write_text(source)}"
-    if table is not None:
-        word = table.rpartition(".")[2]
-    else:  # the name of the file without its ending, or the last segment of the URL
-        place, _, options = source.partition("?")
-        word = PurePath(dict(parse_qsl(options)).get("path", place)).stem
-    word = re.sub(r"\W+", "_", word, flags=re.ASCII).strip("_")
-    # the name of a dataset begins with a letter
-    name = ("datasets", word if word[:1].isalpha() else f"data_{word}".rstrip("_"))
+    name = ("datasets", _dataset_name(source, table))
     named = "" if table is None else f"table = {write_text(table)}\n"
     parts.append(f"[{write_key(*name)}]\n{where}\n{named}user = {write_text(user)}\n{_DATASET}")
     parts += [_CSV] if Kind.UNTYPED in columns.values() else []
+    taken = {column.casefold() for column in columns}
     for column, kind in columns.items():
-        parts += [_column((*name, "columns", column), kind, sums.get(column))] if column != user else []
+        if column != user:
+            parts += _blocks((*name, "columns"), column, kind, sums.get(column), taken)
     return "\n".join(parts)
+
+
+def _dataset_name(source: str, table: str | None) -> str:
+    """Return a name for a dataset: that of its table or file, or the last segment of its URL."""
+    place, _, options = source.partition("?")
+    word = PurePath(dict(parse_qsl(options)).get("path", place)).stem if table is None else table.rpartition(".")[2]
+    word = re.sub(r"\W+", "_", word, flags=re.ASCII).strip("_")
+    return word if word[:1].isalpha() else f"data_{word}".rstrip("_")  # it begins with a letter
 
 
 def _without_table(url: str, table: str | None) -> tuple[str, str | None]:
@@ -109,11 +130,28 @@ def _without_table(url: str, table: str | None) -> tuple[str, str | None]:
     return "?".join(part for part in (place, "&".join(kept)) if part), table or named
 
 
-def _column(place: tuple[str, ...], kind: Kind, summed: str | None) -> str:
+def _blocks(place: tuple[str, ...], column: str, kind: Kind, summed: str | None, taken: set[str]) -> Iterator[str]:
+    """Yield the table of a column, then those of its periods, whose names are none of *taken*."""
     if kind is Kind.OTHER:
-        return f"# {write_text(place[-1])} has a type that cannot be queried; cast it in a view.\n"
-    settings = [f"#[{write_key(*place)}]", f'#type = "{_TYPES[kind]}"']
+        yield f"# {write_text(column)} has a type that cannot be queried; cast it in a view.\n"
+        return
+    year = datetime.datetime.now(datetime.UTC).year
+    listed = f"#domain = {{ first = {year}-01-01, last = {year}-12-31 }}  # all of them, with or without rows"
+    settings = [f"#[{write_key(*place, column)}]", f'#type = "{_TYPES[kind]}"']
     settings += [] if kind is Kind.FLOAT else ["#group = true"]
+    settings += [_BOUNDS[kind]] if kind in _BOUNDS else []
+    settings += [listed] if kind is Kind.DATE else []
     settings += ["#filter = true"]
     settings += [] if summed is None else [summed]
-    return "\n".join(settings) + "\n"
+    yield "\n".join(settings) + "\n"
+    for each, most in _PERIODS.get(kind, {}).items():
+        made = f"{column}_{each}"
+        while made.casefold() in taken:
+            made += "_"
+        taken.add(made.casefold())
+        held = Derived(made, column, each).kind
+        settings = [f"#[{write_key(*place, made)}]", f'#type = "{_TYPES[held]}"', f"#of = {write_text(column)}"]
+        settings += [f'#each = "{each}"', "#group = true"]
+        settings.append(f"#groups_per_user = {most}  # at most {most} random {each}s of a user count: less noise")
+        settings += [listed] if held is Kind.DATE else []  # a year has too many hours to release all of them
+        yield "\n".join([*settings, "#filter = true\n"])

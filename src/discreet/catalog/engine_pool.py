@@ -70,7 +70,7 @@ def open_dataset(catalog: Catalog, name: str, environment: Mapping[str, str]) ->
 
 def schema_error(dataset: Dataset, held: Mapping[str, Kind]) -> str | None:
     """Return an error message if the user column or a declared column does not fit its table, or None."""
-    wrong = (user_error(dataset.user, held), *(column_error(dataset, name, held) for name in dataset.columns))
+    wrong = (user_error(dataset.user, held), *(column_error(dataset, name, held) for name in dataset.declared))
     return next(filter(None, wrong), None)
 
 

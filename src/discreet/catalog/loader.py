@@ -176,10 +176,12 @@ class Finding:
     Args:
         place: the TOML key of the checked setting: "datasets.engagements.columns.article"; empty for the file.
         mistake: a message that continues the key, or None if the check passed.
+        note: queries that will be refused although the setting is valid, or None.
     """
 
     place: str
     mistake: str | None = None
+    note: str | None = None
 
     def __str__(self) -> str:
         return ": ".join(part for part in (self.place, self.mistake) if part)

@@ -318,6 +318,47 @@ class Column(Table):
         return KINDS[self.type]
 
 
+class ImpliedColumn(Column):
+    """A coarser period of a declared date or timestamp column, which queries may group by as by that column.
+
+    It is not written in catalogs. Its labels are public if those of the declared column are listed, otherwise unknown.
+    """
+
+    source: Text = Field(description="The declared column, with which it is granted.")
+
+
+def _implied_periods(columns: Mapping[str, Column], user: str) -> dict[str, ImpliedColumn]:
+    """Return the periods of all date and timestamp columns of GROUP BY that the catalog does not declare, by name."""
+    taken = {name.casefold() for name in (user, *columns, *(about.of for about in columns.values() if about.of))}
+    periods = get_args(Period)
+    declared = {((about.of or name).casefold(), about.each) for name, about in columns.items()}
+    found = {}
+    # Listed labels first: of equal periods of one column of the table, date_trunc takes the first.
+    for name, about in sorted(columns.items(), key=lambda column: not isinstance(column[1].domain, tuple)):
+        if about.type not in {"date", "timestamp"} or not about.group:
+            continue
+        held = about.each or ("day" if about.type == "date" else None)
+        # A week is in two months at times, so neither is a period of the other.
+        coarser = periods if held is None else () if held == "week" else periods[periods.index(held) + 1 :]
+        for each in coarser:
+            implied = f"{name}_{each}"
+            if implied.casefold() in taken or ((about.of or name).casefold(), each) in declared:
+                continue
+            labels = about.domain if isinstance(about.domain, tuple) else None
+            found[implied] = ImpliedColumn.model_construct(
+                type="timestamp" if each == "hour" else "date",
+                of=about.of or name,
+                each=each,
+                group=True,
+                filter=about.filter,
+                sum=None,
+                domain=labels and tuple(dict.fromkeys(next(starts_between(at, at, each)) for at in sorted(labels))),
+                groups_per_user=about.groups_per_user,
+                source=name,
+            )
+    return found
+
+
 def _check_column_name(column: str, info: ValidationInfo) -> str:
     if column.casefold() == info.data.get("user", "").casefold():
         raise invalid("is the user column, which may not be queried; leave it out")
@@ -431,7 +472,12 @@ class Dataset(Table):
         for name, column in columns.items():
             if column.of is not None and column.of.casefold() == user:
                 raise invalid(f"must not compute {name!r} from the user column, which may not be queried")
-        return columns
+        return frozen({**columns, **_implied_periods(columns, user)})
+
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """The columns that the catalog declares, without implied ones."""
+        return tuple(name for name, column in self.columns.items() if not isinstance(column, ImpliedColumn))
 
     @property
     def derived(self) -> tuple[Derived, ...]:

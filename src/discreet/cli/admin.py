@@ -86,6 +86,22 @@ def spending(days: int, **options: Any) -> None:
 
 
 @admin.command()
+@click.argument("account")
+@_changing
+def suspend(account: str, **options: Any) -> None:
+    """Refuse the queries of ACCOUNT and of all below it."""
+    _send(options, "POST", f"accounts/{_segment(account)}/suspend", {})
+
+
+@admin.command()
+@click.argument("account")
+@_changing
+def lift(account: str, **options: Any) -> None:
+    """End the suspension of ACCOUNT."""
+    _send(options, "POST", f"accounts/{_segment(account)}/lift", {})
+
+
+@admin.command()
 @_connected
 def grants(**options: Any) -> None:
     """List grants."""

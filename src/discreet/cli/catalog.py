@@ -21,8 +21,8 @@ def catalog() -> None:
 def check(context: click.Context, file: str, datasets: tuple[str, ...], form: str) -> None:
     """Compare a catalog with its tables.
 
-    FILE is the catalog; without a DATASET, all of its datasets are checked. Prints a line for each check, and no
-    data. Exit code 2 if there is a mistake.
+    FILE is the catalog; without a DATASET, all of its datasets are checked. Prints a line for each check, notes about
+    queries that will be refused, and no data. Exit code 2 if there is a mistake.
     """
     from discreet.catalog import checks
     from discreet.catalog.loader import CatalogError, load_catalog
@@ -33,12 +33,17 @@ def check(context: click.Context, file: str, datasets: tuple[str, ...], form: st
         found = list(error.mistakes)
     if form == "json":
         click.echo(
-            json.dumps([{"place": f.place, "ok": f.mistake is None, "mistake": f.mistake} for f in found], indent=2)
+            json.dumps(
+                [{"place": f.place, "ok": f.mistake is None, "mistake": f.mistake, "note": f.note} for f in found],
+                indent=2,
+            )
         )
     else:
         for finding in found:
             place = "" if finding.place else f"{file}: "
             click.echo(f"{'mistake' if finding.mistake else 'ok':<9}{place}{finding}")
+            if finding.note is not None:
+                click.echo(f"{'note':<9}{finding.place}: {finding.note}")
     context.exit(2 if any(finding.mistake for finding in found) else 0)
 
 

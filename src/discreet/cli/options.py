@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from discreet.query.query import Options, Select
+    from discreet.table import RowOptions
 
 
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
@@ -89,8 +90,20 @@ service_query_options = options_of(
 shared_options = options_of(
     click.argument("source"),
     click.option("--user", metavar="COL", help="The column that identifies the user of a row."),
-    click.option("--item", "item", multiple=True, metavar="COL", help="The column of the items; may be repeated."),
+    click.option(
+        "--item",
+        "item",
+        multiple=True,
+        metavar="COL",
+        help="The column of the items, or its period or bin, as in read_at:day or minutes:10; may be repeated.",
+    ),
     click.option("--table", metavar="NAME", help="Which table of a DuckDB file or an engine."),
+    click.option(
+        "--cast",
+        multiple=True,
+        metavar="COL=TYPE",
+        help="Read a column of files as text, integer, decimal(18,2), boolean, date or timestamp; may be repeated.",
+    ),
     click.option("--where", metavar="EXPR", help="Which rows count, e.g. \"country = 'IN' AND year >= 2024\"."),
     _price("1.0", "1e-8"),
     click.option("--groups-per-user", type=int, metavar="N", help="Keep N random items of each user."),
@@ -102,6 +115,17 @@ shared_options = options_of(
         help="Count rows, at most T per user and item, instead of distinct users.",
     ),
     click.option("--domain", metavar="FILE", help="All possible items: CSV or Parquet with the item columns."),
+    click.option(
+        "--range", "between", metavar="FIRST,LAST", help="All possible items: numbers, bins, dates or periods from..to."
+    ),
+    click.option("--sum", metavar="COL", help="Release the sum of a column for each item. Needs --bound."),
+    click.option("--average", metavar="COL", help="Release the average of a column for each item. Needs --bound."),
+    click.option(
+        "--bound",
+        metavar="[LOW,]HIGH",
+        help="Clip each user's sum for an item to LOW and HIGH; choose them without looking at the rows.  "
+        "[default LOW: 0]",
+    ),
     _mechanism,
     no_counts_option,
     click.option("--force", is_flag=True, help="Overwrite files; allow epsilon above 100."),
@@ -119,6 +143,13 @@ shared_options = options_of(
     plot_option,
     click.option("--quiet", "-q", is_flag=True, help="No notes, no progress."),
 )
+quantile_option = click.option(
+    "--quantile",
+    "quantiles",
+    multiple=True,
+    metavar="SHARE",
+    help="Compute this quantile, such as 0.5, from the counts of all items of --range; may be repeated.",
+)
 k_option = click.option("-k", "k", type=int, help="How many items at most.  [default: 10]")
 
 
@@ -130,18 +161,74 @@ def given_options(options: dict[str, Any]) -> Options:
     return cast("Options", found | ({"counts": False} if options.get("no_counts") else {}))
 
 
-def require_columns(options: dict[str, Any]) -> None:
-    """Raise `InputError` if --user or --item is missing."""
-    for name, what in (("user", "the column that identifies the user"), ("item", "the column that names the item")):
-        if not options[name]:
-            raise InputError(f"--{name} COL is missing: {what}")
+def row_options(options: dict[str, Any], *, total: bool) -> RowOptions:
+    """Return the options of a query of a table among those of a command.
+
+    Args:
+        total: True if --item may be missing, for one number of all rows.
+
+    Raises:
+        InputError: --user or --item is missing, or --bound or --range is malformed.
+    """
+    if options["user"] is None:
+        raise InputError("--user COL is missing: the column that identifies the user")
+    if not options["item"] and not total:
+        raise InputError("--item COL is missing: the column that names the item")
+    given: dict[str, Any] = {name: options[name] for name in ("groups_per_user", "sum", "average", "domain")}
+    given["rows_per_user_and_item"] = options["rows_per_user_and_item"]
+    if options["bound"] is not None:
+        ends = options["bound"].split(",")
+        given["bound"] = ends[0] if len(ends) == 1 else tuple(ends)
+    if options["between"] is not None:
+        if options["domain"] is not None or len(options["item"]) != 1:
+            raise InputError("--range lists the items of one --item, in place of --domain")
+        given["domain"] = _labels_between(options["between"], options["item"][0])
+    return cast("RowOptions", given | given_options(options))
+
+
+def _labels_between(text: str, item: str) -> list[Any]:
+    """Return the labels of --range: whole numbers, dates, or the starts of the bins or periods that *item* names."""
+    import datetime
+    import itertools
+
+    from discreet.catalog.model import MAX_DOMAIN_SIZE, starts_between
+
+    each: Any = item.rpartition(":")[2]
+    ends: list[Any] = text.split(",")
+    try:
+        if each == "hour":
+            ends = [datetime.datetime.fromisoformat(end) for end in ends]
+        elif each in {"day", "week", "month"} or "-" in text[1:].replace(",-", ","):  # not the sign of a number
+            ends, each = [datetime.date.fromisoformat(end) for end in ends], each if each.isalpha() else "day"
+            each = each if each in {"day", "week", "month"} else "day"
+        else:
+            ends, each = [int(end) for end in ends], int(each) if each.isdecimal() and ":" in item else 1
+        first, last = ends
+    except ValueError:
+        raise InputError("--range takes a first and a last item: 0,600 or 2026-01-01,2026-01-31") from None
+    labels = list(itertools.islice(starts_between(first, last, each), MAX_DOMAIN_SIZE + 1))
+    if not 1 <= len(labels) <= MAX_DOMAIN_SIZE:
+        raise InputError(f"--range lists from 1 to {MAX_DOMAIN_SIZE:,} items, from a first to a last one")
+    return labels
+
+
+def cast_option(options: dict[str, Any]) -> dict[str, str]:
+    """Return the types of --cast, by column.
+
+    Raises:
+        InputError: one is malformed.
+    """
+    pairs = [text.rpartition("=")[::2] for text in options["cast"]]
+    if not all(column and type_ for column, type_ in pairs):
+        raise InputError("--cast takes a column and a type: --cast minutes=integer")
+    return dict(pairs)
 
 
 catalog_options = options_of(
     click.option("--catalog", metavar="FILE", help="Query a dataset of this catalog; SOURCE is its name."),
     click.option("--sql", metavar="TEXT", help="The query as a SELECT. Needs --catalog."),
 )
-_DECLARED = ("user", "table", "groups_per_user", "domain", "data_version")
+_DECLARED = ("user", "table", "cast", "groups_per_user", "domain", "range", "bound", "data_version")
 """Options that are not allowed with a catalog, which declares them itself."""
 
 
@@ -156,7 +243,7 @@ def select_of(method: str, options: dict[str, Any]) -> Select:
             for the other command.
     """
     for name in _DECLARED:
-        if options[name] is not None:
+        if options["between" if name == "range" else name]:
             raise InputError(f"the catalog decides --{name.replace('_', '-')}; leave it out")
     if options["rows_per_user_and_item"] != 1:
         raise InputError("the catalog decides --rows-per-user-and-item; count rows with --sql and COUNT(*)")
@@ -173,14 +260,27 @@ def _select_from_options(method: str, options: dict[str, Any]) -> Select:
     catalog = load_catalog(options["catalog"])
     user = catalog.datasets[catalog.find(options["source"])].user
     where = None if options["where"] is None else parse_where(options["where"])
+    if options["sum"] is not None and options["average"] is not None:
+        raise InputError("a query has a sum or an average, not both")
+    measure = Measure("users", user)
+    if options["sum"] is not None:
+        measure = Measure("sum", options["sum"])
+    elif options["average"] is not None:
+        measure = Measure("average", options["average"])
     k = 10 if method == "top" and options["k"] is None else options.get("k")
-    return Select(options["source"], options["item"], Measure("users", user), where, k)
+    return Select(options["source"], options["item"], measure, where, k)
 
 
 def _select_from_statement(method: str, options: dict[str, Any]) -> Select:
     from discreet.query.sql import parse_select
 
-    for name, flag in (("item", "--item"), ("where", "--where"), ("k", "-k")):
+    for name, flag in (
+        ("item", "--item"),
+        ("where", "--where"),
+        ("sum", "--sum"),
+        ("average", "--average"),
+        ("k", "-k"),
+    ):
         if options.get(name):
             raise InputError(f"the statement decides {flag}; leave it out")
     select = parse_select(options["sql"])

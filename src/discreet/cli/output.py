@@ -158,15 +158,21 @@ def check_writable(path: Path, *, force: bool) -> None:
 
 
 def notes(release: Release) -> list[str]:
-    """Return the notes below a release."""
+    """Return the notes below a release; the last says what was promised, and what of it was spent."""
     guarantee, wanted = release.guarantee, release.query.k
     share = f"{len(release)} of {wanted}" if wanted is not None else f"{len(release)}"
-    spent = "" if release.charged.rho == 0 else f"; it used rho = {float(release.charged.rho):.3g}"
-    lines = [f"{share} items by {release.mechanism} in {release.seconds:.2f} s", f"{guarantee}{spent}"]
+    lines = [f"{share} {'item' if share == '1' else 'items'} by {release.mechanism} in {release.seconds:.2f} s"]
     if release.chosen is not None:
-        lines.insert(1, f"{release.mechanism} chose {release.chosen}: {release.why}")
+        lines.append(f"{release.mechanism} chose {release.chosen}: {release.why}")
     if wanted is not None and not release.complete:
         lines.append("the others do not stand out enough from the noise; a larger epsilon or a smaller k finds more")
+    kind = "computational differential privacy" if guarantee.computational else "differential privacy"
+    promised = f"epsilon = {guarantee.epsilon:.4g} and delta = {guarantee.delta:.3g}"
+    spent = f"epsilon = {release.spent_epsilon:.4g}" if release.spent_epsilon < guarantee.epsilon else "all"
+    lines.append(
+        f"this answer keeps {kind} with {promised} for every {guarantee.unit}; it spent {spent} of that "
+        f"({release.charged})"
+    )
     return lines
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from discreet.client import Answer, Client
     from discreet.query.query import Options
     from discreet.wire.problems import Spend
-    from discreet.wire.queries import BudgetReport, Estimate, Fit, ParentBudget, StatementEstimate
+    from discreet.wire.queries import BudgetReport, Estimate, Expected, Fit, ParentBudget, StatementEstimate
 
 
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
@@ -198,6 +198,18 @@ def _print_estimate(sql: str, price: Options, options: dict[str, Any]) -> None:
         click.echo(f"note: {note}", err=True)
 
 
+def expected_lines(expected: Expected) -> dict[str, str]:
+    """Return the lines of a plan or an estimate about errors and smallest counts, the likely ranges first."""
+    found = {"standard error": "no counts are released", "smallest count": "any: every listed item can appear"}
+    about = "probably " if expected.likely else ""
+    if errors := expected.error_ranges():
+        found["standard error"] = about + "; otherwise ".join(errors)
+    if counts := expected.count_ranges():
+        found["smallest count"] = (about or "about ") + "; otherwise ".join(counts)
+        found["smallest count"] += ", more if many items are nearly as large"
+    return found
+
+
 def estimate_as_text(estimate: Estimate) -> str:
     """Return an estimate as text, with the names of `discreet plan`."""
     cost, privacy, expected = estimate.worst_cost, estimate.privacy, estimate.expected
@@ -206,21 +218,18 @@ def estimate_as_text(estimate: Estimate) -> str:
         "mechanism": estimate.mechanism,
         "guarantee": f"epsilon = {privacy.epsilon:.4g}, delta = {privacy.delta:.3g} for every {privacy.unit}",
         "worst cost": f"rho = {cost.rho:.4g}, delta = {cost.delta:.4g}{units}",
-        "standard error": "no counts are released",
-        "smallest count": "any: every listed item can appear",
     }
-    if expected.min_std_error is not None and expected.max_std_error is None:
-        lines["standard error"] = f"usually more than {expected.min_std_error:,.3g}; it depends on the data"
-    if expected.min_std_error is not None and expected.max_std_error is not None:
-        least, most = f"{expected.min_std_error:,.3g}", f"{expected.max_std_error:,.3g}"
-        lines["standard error"] = least if least == most else f"{least} (small counts) to {most} (large counts)"
-    if expected.smallest_count is not None:
-        least = "about" if expected.min_std_error is None or expected.max_std_error is not None else "at least"
-        lines["smallest count"] = f"{least} {expected.smallest_count:,}, more if many items are nearly as large"
+    lines |= expected_lines(expected)
     shown = [f"{name:<16}{text}" for name, text in lines.items()]
     if estimate.paid:
         return "\n".join([*shown, f"{'budget':<16}it was paid for before and is free"])
-    return "\n".join([*shown, *(f"{'budget':<16}{_fit(account)}" for account in estimate.accounts)])
+    shown += [f"{'budget':<16}{_fit(account)}" for account in estimate.accounts]
+    if estimate.queries_left and estimate.runs_out:
+        queries = "query" if estimate.queries_left == 1 else "queries"
+        shown.append(
+            f"{'':<16}enough for about {estimate.queries_left:,} such {queries}; {estimate.runs_out} runs out first"
+        )
+    return "\n".join(shown)
 
 
 def _fit(account: Fit) -> str:
@@ -260,6 +269,8 @@ def budget_as_text(report: BudgetReport) -> str:
         lines.append(f"  forfeited   rho = {lost.rho:.4g}, delta = {lost.delta:.4g}: pays for the same query again")
     if report.suspended_until is not None:
         lines.append(f"  suspended   until {utc_minute(report.suspended_until)}: too many runs failed")
+    if report.suspended_by_officer is not None:
+        lines.append(f"  suspended   by a privacy officer: account {report.suspended_by_officer}")
     lines += _closing(report.mode, report.resets_at)
     for parent in report.parents:
         lines += ["", f"{parent.account}  shared with others", *_shared_bars(parent)]

@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from discreet.cli.options import (
+    cast_option,
     catalog_options,
     epsilon_per_option,
     given_options,
     k_option,
+    quantile_option,
     relative_error_option,
-    require_columns,
+    row_options,
     select_of,
     shared_options,
 )
-from discreet.cli.output import Output, Progress
+from discreet.cli.output import Output, Progress, notes
 from discreet.errors import InputError
 from discreet.secrets import read_secret
 
@@ -51,10 +53,11 @@ def top(**options: Any) -> None:
 @shared_options
 @catalog_options
 @relative_error_option("0.1")
+@quantile_option
 def release(**options: Any) -> None:
     """Release as many accurate counts as the guarantee allows.
 
-    The largest come first.
+    The largest come first. Without --item, one number of all rows is released.
 
     SOURCE is a path or glob of Parquet or CSV files, a DuckDB file, the URL of an engine such as
     postgresql://reader@host/database, or a dataset of --catalog.
@@ -71,29 +74,43 @@ def _answer(method: str, options: dict[str, Any]) -> None:
     else:
         run = _query_source(method, options)
     output.check(counts=not options.get("no_counts", False))
+    shares = options.get("quantiles", ())
+    if shares and (options["catalog"] is not None or options["between"] is None or output.plot is not None):
+        raise InputError(
+            "--quantile goes with --range, without --plot; with a catalog, select QUANTILE(...) with --sql"
+        )
     with warnings.catch_warnings(), Progress("counting", shown=not output.quiet) as progress:
         warnings.simplefilter("ignore" if output.quiet else "always")
         answer = run(progress)
-    output.write(answer)
+    if not shares:
+        output.write(answer)
+        return
+    import pyarrow as pa
+
+    found = [answer.quantile(share) for share in shares]
+    names = ("quantile", answer.query.request.items[0], "low", "high")
+    rows = [(share, *ends) for share, ends in zip(shares, found, strict=True)]
+    output.write_rows(pa.table(dict(zip(names, map(pa.array, zip(*rows, strict=True)), strict=True))))
+    if not output.quiet:
+        click.echo("\n".join(notes(answer)), err=True)
 
 
 def _query_source(method: str, options: dict[str, Any]) -> Callable[[Progress], Release]:
     """Return a function that queries SOURCE and shows its progress."""
     from discreet.table import scan
 
-    require_columns(options)
-    names = ("item", "groups_per_user", "rows_per_user_and_item", "domain", "force")
-    parameters = {name: options[name] for name in names} | given_options(options)
-    if method == "top":
-        parameters["k"] = 10 if options["k"] is None else options["k"]
+    parameters = row_options(options, total=method == "release")
+    k = 10 if method == "top" and options["k"] is None else options.get("k")
+    cast = cast_option(options)
 
     def run(progress: Progress) -> Release:
-        table = scan(options["source"], user=options["user"], table=options["table"])
+        table = scan(options["source"], user=options["user"], table=options["table"], cast=cast)
         if options["where"] is not None:
             table = table.where(options["where"])
-        bits = _noise_key(options, table)
-        release: Release = getattr(table, method)(**parameters, bits=bits, progress=progress)
-        return release
+        bits, force = _noise_key(options, table), options["force"]
+        if k is None:
+            return table.release(options["item"], bits=bits, force=force, progress=progress, **parameters)
+        return table.top(options["item"], k, bits=bits, force=force, progress=progress, **parameters)
 
     return run
 
@@ -154,7 +171,8 @@ def plan(context: click.Context, /, **options: Any) -> None:
 
     Takes the same arguments. Shows the mechanism, the worst-case cost, the expected standard error and the smallest
     count that can appear.
-    SOURCE is not opened, so its columns are not checked. With --catalog, no row of the dataset is read.
+    SOURCE is not opened, so its columns are not checked, except for sums, whose error depends on the type of the
+    column. With --catalog, no row of the dataset is read.
     """
     if options["form"] not in {None, "table", "json"}:
         raise InputError("a plan is printed as table or json")
@@ -184,16 +202,23 @@ def _price_per_unit(context: click.Context, options: dict[str, Any]) -> PerUnit 
 
 
 def _plan_source(options: dict[str, Any], per: PerUnit | None) -> Plan:
+    from discreet.engines.opening import source_fingerprint
     from discreet.query.planning import make_plan
     from discreet.query.sql import parse_where
-    from discreet.table import table_query
-    from discreet.values import Sensitivity
+    from discreet.table import scan, table_query
 
-    require_columns(options)
-    bounds = Sensitivity(options["groups_per_user"], options["rows_per_user_and_item"])
+    parameters, cast = row_options(options, total=options["k"] is None), cast_option(options)
+    if per is None and (options["sum"] is not None or options["average"] is not None):
+        table = scan(options["source"], user=options["user"], table=options["table"], cast=cast)
+        table = table if options["where"] is None else table.where(options["where"])
+        return table.plan(options["item"], options["k"], force=options["force"], **parameters)
+    if "://" not in options["source"] and not options["quiet"]:
+        try:
+            source_fingerprint(options["source"])
+        except (InputError, OSError) as error:
+            click.echo(f"note: {error}; the plan does not depend on it", err=True)
     where = None if options["where"] is None else parse_where(options["where"])
-    given = given_options(options)
-    query = table_query(options["user"], options["item"], options["k"], bounds, options["domain"], where, **given)
+    query = table_query(options["user"], options["item"], options["k"], where, **parameters)
     query = dataclasses.replace(query, options=dataclasses.replace(query.options, per=per))
     return make_plan(query, force=options["force"])
 
@@ -208,7 +233,7 @@ def _plan_catalog(options: dict[str, Any], per: PerUnit | None) -> Plan:
 def plan_as_dict(plan: Plan) -> dict[str, Any]:
     """Return a plan as JSON values.
 
-    Its keys are mechanism, privacy, worst_cost, units, std_error, sum_std_error, smallest_count, reads, query.
+    Its keys are mechanism, privacy, worst_cost, units, std_error, sum_std_error, smallest_count, likely, reads, query.
     """
     from discreet.release.result import privacy_to_dict, query_to_dict
     from discreet.values import float_above
@@ -222,6 +247,7 @@ def plan_as_dict(plan: Plan) -> dict[str, Any]:
         "std_error": {"least": expected.min_std_error, "most": expected.max_std_error},
         "sum_std_error": _sum_error(plan),
         "smallest_count": expected.smallest_count,
+        "likely": [dataclasses.asdict(each) for each in expected.likely],
         "reads": "pairs" if plan.reads_pairs else plan.request.limit + 1,
         "query": query_to_dict(plan.query),
     }
@@ -229,15 +255,18 @@ def plan_as_dict(plan: Plan) -> dict[str, Any]:
 
 def plan_as_text(plan: Plan) -> str:
     """Return a plan as text."""
-    expected, cost = plan.expectation, plan.worst_cost
+    from discreet.cli.query import expected_lines
+    from discreet.wire.queries import Expected
+
+    expected, cost = expected_lines(Expected.of(plan)), plan.worst_cost
     lines = {
         "mechanism": plan.mechanism.name,
         "guarantee": str(plan.guarantee),
         "worst cost": f"rho = {float(cost.rho):.4g}, delta = {float(cost.delta):.4g}",
         "units": "" if plan.worst_units is None else str(plan.worst_units),
-        "standard error": "no counts are released",
+        "standard error": expected["standard error"],
         "error of a sum": "",
-        "smallest count": "any: every listed item can appear",
+        "smallest count": expected["smallest count"],
         "reads": f"the {plan.request.limit + 1:,} largest counts, no others",
     }
     if plan.reads_pairs:
@@ -246,19 +275,10 @@ def plan_as_text(plan: Plan) -> str:
         if plan.query.k is not None and plan.request.limit > 0:  # without a head limit no head is read first
             counts = f"the {plan.request.limit + 1:,} largest counts"
             lines["reads"] = f"{counts}; if count {plan.query.k:,} does not stand out, also {sums}"
-        lines["standard error"] = (
-            f"usually more than {expected.min_std_error:,.3g}; it depends on how many items users have"
-        )
-    if expected.min_std_error is not None and expected.max_std_error is not None:
-        least, most = f"{expected.min_std_error:,.3g}", f"{expected.max_std_error:,.3g}"
-        lines["standard error"] = least if least == most else f"{least} (small counts) to {most} (large counts)"
     error = _sum_error(plan)
     if error is not None:
         chosen = plan.query.request.summed is not None and plan.query.request.summed.private
         lines["error of a sum"] = f"{error:,.3g}{' at most: its bound is chosen privately' if chosen else ''}"
-    if expected.smallest_count is not None:
-        least = "at least" if plan.reads_pairs else "about"
-        lines["smallest count"] = f"{least} {expected.smallest_count:,}, more if many items are nearly as large"
     return "\n".join(f"{name:<16}{text}" for name, text in lines.items() if text)
 
 

@@ -198,6 +198,6 @@ def admin(config: str, reason: str) -> None:
         manager = BudgetManager(
             store, lambda: secrets.token_hex(16), checkpointer=checkpointer_of(settings.checkpoints)
         )
-        store.put_record(KEY, made.id, record.text, action)
+        store.put_record(KEY, made.id, record.text, action, record.shown)
         manager.maintain()
         click.echo(made.text)

@@ -231,7 +231,7 @@ class Client:
         Raises:
             NotFound: there is no dataset of that name that the account may query.
         """
-        return self._read(DatasetDetail, self._get(f"/v1/datasets/{_segment(name, 'a dataset')}"))
+        return self._read(DatasetDetail, self._get(f"/v1/datasets/{path_segment(name, 'a dataset')}"))
 
     def sample(self, name: str, rows: int = 100) -> pa.Table:
         """Return made-up rows of a dataset, generated from its catalog alone, free of charge.
@@ -242,7 +242,7 @@ class Client:
         Raises:
             NotFound: there is no dataset of that name that the account may query.
         """
-        path = f"/v1/datasets/{_segment(name, 'a dataset')}/sample"
+        path = f"/v1/datasets/{path_segment(name, 'a dataset')}/sample"
         return self._rows(Request("GET", path, headers=_ACCEPT_ARROW, parameters={"rows": str(rows)})).table
 
     def history(self, limit: int = 100) -> list[HistoryEntry]:
@@ -278,7 +278,7 @@ class Client:
         Raises:
             NotFound: there is no release with this id that the account has paid for.
         """
-        return self._release(self._get(f"/v1/releases/{_segment(id, 'an answer')}"))
+        return self._release(self._get(f"/v1/releases/{path_segment(id, 'an answer')}"))
 
     def close(self) -> None:
         """Close the connections."""
@@ -336,10 +336,15 @@ _ACCEPT = {"Accept": "application/json"}
 _ACCEPT_ARROW = {"Accept": "application/vnd.apache.arrow.stream"}
 
 
-def _segment(name: str, what: str) -> str:
+def path_segment(name: str, what: str) -> str:
+    """Return *name* as one segment of a path.
+
+    Raises:
+        InputError: the name is empty, or of dots only, which mean other segments; *what* has it.
+    """
     if not name or not name.strip("."):
         raise InputError(f"{what} needs a name")
-    return quote(name, safe="")
+    return quote(name, safe="", errors="replace")  # a lone surrogate names nothing
 
 
 def _charged(text: str) -> Cost:

@@ -4,7 +4,7 @@
     ├── InputError
     │   ├── Unauthorized       the key is wrong, expired or revoked
     │   ├── Forbidden          the key lacks the role
-    │   ├── Suspended          too many runs failed; wait, or contact an officer
+    │   ├── Suspended          by an officer, or too many runs failed; wait, or contact an officer
     │   ├── NotFound           the name does not exist, or is hidden from this key
     │   └── Busy               too many requests, or the same one is still being answered
     ├── BudgetExceeded
@@ -61,10 +61,10 @@ class NotFound(InputError):
 
 
 class Suspended(InputError):
-    """Too many runs of the account failed.
+    """An officer suspended the account or one above it, or too many of its runs failed.
 
     Attributes:
-        until: when the suspension ends, or None if the service does not say.
+        until: when the suspension ends by itself, or None if an officer has to lift it.
     """
 
     problem = KINDS["suspended"]

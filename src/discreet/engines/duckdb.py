@@ -12,7 +12,16 @@ import duckdb
 
 from discreet.engines.base import SqlEngine, check_names, run, typed_domain
 from discreet.engines.duckdb_pairs import DuckDBPairs
-from discreet.engines.duckdb_source import Source, fingerprint, name_source, open_source, original_names, prepare
+from discreet.engines.duckdb_source import (
+    Source,
+    cast_columns,
+    fingerprint,
+    forbid_other_files,
+    name_source,
+    open_source,
+    original_names,
+    prepare,
+)
 from discreet.engines.sources import CHANGED
 from discreet.engines.sql import Column, Columns, HeadStatement, decimal_type, integer_type
 from discreet.errors import DiscreetError, EngineError, EngineUnreachable, InputError, UnfitData
@@ -56,6 +65,8 @@ _READ_AS = {
 }
 """For files without types, the type that text is cast to, by the kind of the constant in the comparison."""
 
+_OTHER_FILE = "{} reads a file that is not its source; views and statements may read source only"
+
 _AS_TEXT = {"ENUM", "UUID", "HUGEINT", "UHUGEINT"}
 
 
@@ -81,6 +92,7 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         table: name of the table of a DuckDB file; None if the file has only one.
         view: a SELECT of the data owner, in which files and frames are called source.
         timeout_seconds: time limit of a query, or None.
+        cast: types of columns that have another one, as in `discreet.scan`.
 
     Attributes:
         checked_fingerprint: the fingerprint of the source that was opened, from before its checks; None for a frame.
@@ -97,6 +109,7 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         *,
         view: str | None = None,
         timeout_seconds: float | None = None,
+        cast: Mapping[str, str] | None = None,
     ) -> None:
         spill = tempfile.mkdtemp(prefix="discreet-")
         # With a fair scheduler, a short query need not wait for the end of a long one.
@@ -107,6 +120,9 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         self.checked_fingerprint = fingerprint(source)
         self._place = None if self.checked_fingerprint is None else source
         self._source = open_source(self._database, source, table, view)
+        if cast:
+            self._source = cast_columns(self._database, self._source, cast)
+        forbid_other_files(self._database, self._source)
         self._check_unchanged(InputError)  # the next check of a file that changed meanwhile must not be a query's
         super().__init__(self._source.identity)
 
@@ -193,10 +209,13 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
     def _describe(self, connection: duckdb.DuckDBPyConnection) -> Mapping[str, Column]:
         try:
             rows = connection.execute(f"DESCRIBE SELECT * FROM {self._source.relation}").fetchall()
+        except duckdb.PermissionException:
+            raise InputError(_OTHER_FILE.format(self._source.name)) from None
         except duckdb.Error:
             raise InputError(f"{self._source.name} cannot be read as the table it should be") from None
         check_names(original_names(connection, self._source), self._source.name)
-        return Columns((name, _column(type_, self._source.untyped)) for name, type_, *_ in rows)
+        untyped, cast = self._source.untyped, self._source.cast
+        return Columns((name, _column(type_, untyped and name not in cast)) for name, type_, *_ in rows)
 
     def _statement(
         self,
@@ -251,6 +270,8 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
                 progress=progress,
                 share=lambda: connection.query_progress() / 100,  # it is -1 before and after a query
             )
+        except duckdb.PermissionException:
+            raise EngineError(_OTHER_FILE.format(self._source.name)) from None
         except duckdb.ConversionException:
             raise UnfitData(
                 f"{self._source.name} has a view that cannot convert a value; use TRY_CAST instead of CAST in it"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import glob
 import io
 import itertools
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -15,10 +17,10 @@ import duckdb
 
 from discreet.engines.sources import as_arrow, check_parquet
 from discreet.engines.sql import quoted, text_literal
-from discreet.errors import InputError
+from discreet.errors import InputError, UnknownColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import pyarrow as pa
 
@@ -28,6 +30,11 @@ _MAX_FIELD_LENGTH = 2**31 - 1
 _RECORDS_AT_ONCE = 50_000
 _USE = "USE source"
 _NAME = "CREATE OR REPLACE TEMP VIEW source AS SELECT * FROM {}"
+_READABLE = {"BOOLEAN", "FLOAT", "DOUBLE", "DATE"} | {
+    f"{sign}{size}" for sign in ("", "U") for size in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
+}
+"""Types of Parquet columns whose every value DuckDB reads."""
+
 _CSV = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst")
 
 
@@ -45,6 +52,7 @@ class Source:
         is_view: True if the rows may change although the files do not.
         frame: the Arrow table to register under the name frame, or None.
         setup: statement that each connection runs first.
+        cast: the columns that the relation casts, each with its new type.
     """
 
     relation: str
@@ -57,13 +65,16 @@ class Source:
     is_view: bool = False
     frame: pa.Table | None = None
     setup: str = ""
+    cast: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def identity(self) -> str:
         """The name of the source that keyed noise depends on: the same for all spellings of the same paths."""
+        # Filters compare a column that was cast in another way, so its noise is that of another source.
+        cast = "".join(f"\n{column} as {type_}" for column, type_ in sorted(self.cast.items()))
         if self.database or not self.files:
-            return self.name
-        return "\n".join(sorted({_resolved(path) for path in self.files}))
+            return self.name + cast
+        return "\n".join(sorted({_resolved(path) for path in self.files})) + cast
 
 
 def _resolved(path: Path) -> str:
@@ -99,6 +110,7 @@ def open_source(
         f"({view}\n) AS shown",
         f"{opened.name}, a view",
         database=True,
+        files=opened.files,
         held=opened.held,
         is_view=True,
         frame=opened.frame,
@@ -106,6 +118,13 @@ def open_source(
     )
     prepare(connection, shown)
     return shown
+
+
+def forbid_other_files(connection: duckdb.DuckDBPyConnection, source: Source) -> None:
+    """Let the database of *connection* read no files from now on but those of *source*, not even in views."""
+    # DuckDB compares the text of a path as it stands in read_parquet.
+    allowed = ", ".join(text_literal(text) for path in source.files for text in (str(path), glob.escape(str(path))))
+    connection.execute(f"SET allowed_paths = [{allowed}]; SET enable_external_access = false")
 
 
 def prepare(connection: duckdb.DuckDBPyConnection, source: Source) -> None:
@@ -174,6 +193,75 @@ def fingerprint(source: Any) -> str | None:  # noqa: ANN401 - as in `open_source
     return "\n".join(f"{path} {s.st_ino} {s.st_size} {s.st_mtime_ns} {s.st_ctime_ns}" for path, s in states)
 
 
+_DECIMAL = re.compile(r"decimal\(([0-9]{1,2}), ?([0-9]{1,2})\)")
+_TYPES = {"text": "VARCHAR", "integer": "BIGINT", "boolean": "BOOLEAN", "date": "DATE", "timestamp": "TIMESTAMP"}
+_WRITTEN = {
+    "text": "",
+    "integer": "-?(0|[1-9][0-9]*)",
+    "boolean": "(?i)true|false",
+    "date": "[0-9]{4}-[0-9]{2}-[0-9]{2}",
+    "timestamp": r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?",
+}
+"""How text is written that can be cast: DuckDB would also round 1.5 to a whole number, and read 1e3."""
+
+
+def cast_columns(connection: duckdb.DuckDBPyConnection, source: Source, cast: Mapping[str, str]) -> Source:
+    """Return *source* with columns of other types, once it is clear that no value changes.
+
+    All rows are read for it now, when the source is opened, so that no value can make a query fail or be another one.
+
+    Args:
+        cast: the new type of each column: text, integer, decimal(digits, places), boolean, date or timestamp.
+
+    Raises:
+        InputError: there is no such column or type, or a column holds a value that has no equal one of its new type.
+    """
+    described = connection.sql(f"SELECT * FROM {source.relation} LIMIT 0")
+    held = dict(zip(described.columns, map(str, described.types), strict=True))
+    folded = {name.casefold(): name for name in held}
+    found, replaced = {}, []
+    for given, type_ in cast.items():
+        name = folded.get(str(given).casefold())
+        if name is None:
+            raise UnknownColumn(str(given), held, "column to cast")
+        decimal = _DECIMAL.fullmatch(str(type_))
+        digits, places = (int(decimal[1]), int(decimal[2])) if decimal else (0, 0)
+        if type_ not in _TYPES and not (decimal and places <= digits and 1 <= digits <= 38):
+            raise InputError(
+                "a column is cast to text, integer, decimal(18,2) with its digits and decimal places, boolean, date or "
+                f"timestamp, not to {str(type_)!r}"
+            )
+        new, old, column = _TYPES.get(type_, f"DECIMAL({digits},{places})"), held[name], quoted(name)
+        value, same = f"TRY_CAST({column} AS {new})", "FALSE"
+        if old == "VARCHAR":
+            fraction = rf"(\.[0-9]{{1,{places}}})?" if places else ""
+            written = _WRITTEN.get(type_, f"-?[0-9]+{fraction}")
+            same = "TRUE" if type_ == "text" else f"regexp_full_match({column}, {text_literal(written)})"
+        elif old in {"FLOAT", "DOUBLE"}:
+            value = f"TRY_CAST(nullif({column}, 'NaN'::{old}) AS {new})"  # pandas has NaN for a missing number
+            same = f"isnan({column}) OR TRY_CAST({value} AS {old}) = {column}"
+            if type_ == "integer":  # above this, whole numbers next to each other are one float already
+                same = f"isnan({column}) OR ({same} AND abs({column}) < {2**24 if old == 'FLOAT' else 2**53})"
+        else:
+            same = f"TRY_CAST({value} AS {old}) = {column}"
+        missing = f"({value} IS NULL{f' AND NOT isnan({column})' if old in {'FLOAT', 'DOUBLE'} else ''})"
+        try:
+            wrong = connection.sql(
+                f"SELECT 1 FROM {source.relation} WHERE {column} IS NOT NULL AND ({missing} OR NOT ({same})) LIMIT 1"
+            ).fetchall()
+        except duckdb.Error:
+            raise InputError(f"column {name!r} of {source.name} cannot be cast from {old} to {type_}") from None
+        if wrong:
+            raise InputError(
+                f"column {name!r} of {source.name} cannot be cast to {type_}: it holds a value that has no equal "
+                "one of that type"
+            )
+        found[name] = str(type_)
+        replaced.append(f"{value} AS {column}")
+    relation = f"(SELECT * REPLACE ({', '.join(replaced)}) FROM {source.relation}) AS cast_columns"
+    return dataclasses.replace(source, relation=relation, cast=found)
+
+
 def original_names(connection: duckdb.DuckDBPyConnection, source: Source) -> list[str]:
     """Return the original column names: DuckDB renames one of two that differ only in case."""
     if source.names or source.database:
@@ -206,8 +294,32 @@ def _files(connection: duckdb.DuckDBPyConnection, place: str) -> Source:
         if not _begins_with(path, b"PAR1") and not _begins_with(path, b"PARE"):
             raise InputError(f"the file {str(path)!r} is neither Parquet nor named as CSV (.csv, .tsv)")
     check_parquet(files)
-    names = "[" + ", ".join(text_literal(glob.escape(str(path))) for path in files) + "]"
-    return Source(f"read_parquet({names})", place, files)
+    relation = _parquet(*files)
+    try:
+        described = connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
+        names = [name for name, type_, *_ in described if type_ not in _READABLE]
+        _read(connection, names, relation)
+    except duckdb.Error:
+        for path, name in itertools.product(files, names):
+            try:
+                _read(connection, [name], _parquet(path))
+            except duckdb.Error:
+                raise InputError(
+                    f"column {name!r} of {str(path)!r} holds a value that cannot be read: text must be UTF-8, and "
+                    "timestamps must fit into microseconds"
+                ) from None
+        raise InputError(f"{place} cannot be read as the table it should be") from None
+    return Source(relation, place, files)
+
+
+def _parquet(*files: Path) -> str:
+    return "read_parquet([" + ", ".join(text_literal(glob.escape(str(path))) for path in files) + "])"
+
+
+def _read(connection: duckdb.DuckDBPyConnection, names: list[str], relation: str) -> None:
+    """Read all values of the columns; other functions, such as strlen, do not validate text."""
+    if names:
+        connection.execute(f"SELECT bit_xor(hash({', '.join(map(quoted, names))})) FROM {relation}").fetchall()
 
 
 def _csv(connection: duckdb.DuckDBPyConnection, place: str, files: tuple[Path, ...]) -> Source:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import re
+import typing
 from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from discreet.errors import InputError
@@ -44,6 +45,7 @@ def open_engine(
     view: str | None = None,
     password: str | None = None,
     timeout_seconds: float | None = None,
+    cast: Mapping[str, str] | None = None,
 ) -> Engine:
     """Return the engine that reads *source*.
 
@@ -54,13 +56,18 @@ def open_engine(
         view: a SELECT of the data owner, used instead of a table.
         password: password of the account, if the engine finds it nowhere else.
         timeout_seconds: time limit of a query, or None.
+        cast: types of columns of files and frames, as in `discreet.scan`, or None.
 
     Raises:
         InputError: no engine reads such a source, its library is not installed, or the source does not exist.
         EngineError: the engine cannot be reached.
     """
-    where = {"table": table, "view": view, "timeout_seconds": timeout_seconds}
+    where: dict[str, Any] = {"table": table, "view": view, "timeout_seconds": timeout_seconds}
     kind, takes_password = _class_of(source)
+    if cast:
+        if takes_password:
+            raise InputError("only columns of files, DuckDB tables and frames can be cast; cast others in a view")
+        where["cast"] = cast
     return kind(source, **where, password=password) if takes_password else kind(source, **where)
 
 
@@ -106,7 +113,9 @@ def _builtin(name: str) -> Callable[..., Engine]:
     """
     module, kind, extra = ENGINES[name]
     try:
-        return cast("Callable[..., Engine]", getattr(importlib.import_module(f"discreet.engines.{module}"), kind))
+        return typing.cast(
+            "Callable[..., Engine]", getattr(importlib.import_module(f"discreet.engines.{module}"), kind)
+        )
     except ImportError:
         raise InputError(
             f"{name}:// sources need libraries; install them with: pip install 'discreet[{extra}]'"
@@ -124,7 +133,7 @@ def _installed(name: str) -> Callable[..., Engine] | None:
         packages = ", ".join(sorted(point.dist.name for point in points if point.dist))
         raise InputError(f"several packages provide an engine for {name}:// sources: {packages}; keep one")
     try:
-        return cast("Callable[..., Engine]", points[0].load()) if points else None
+        return typing.cast("Callable[..., Engine]", points[0].load()) if points else None
     except (ImportError, AttributeError):
         raise InputError(f"the engine for {name}:// sources cannot be imported: {points[0].value}") from None
 

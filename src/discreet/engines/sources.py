@@ -20,16 +20,13 @@ CHANGED = "{} has changed since it was opened; open it again"
 """The message for every change, whatever the source holds now."""
 
 _FRAMES = {("pyarrow", "Table"), ("pandas", "DataFrame"), ("polars", "DataFrame")}
-_MAX_MILLISECONDS = 2**63 // 1000
 
 
 def check_parquet(files: tuple[Path, ...]) -> None:
-    """Refuse files that DuckDB could fail to read because of a value, by their schemas and statistics.
-
-    DuckDB would cast the columns of other files to those of the first, and timestamps in milliseconds to microseconds.
+    """Refuse files whose columns differ, because DuckDB would cast those of later files to those of the first.
 
     Raises:
-        InputError: a file cannot be read, its columns differ from those of the first, or a timestamp may not fit.
+        InputError: a file cannot be read, or its columns differ from those of the first.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -37,30 +34,12 @@ def check_parquet(files: tuple[Path, ...]) -> None:
     first = None
     for path in files:
         try:
-            metadata = pq.read_metadata(path)
-            schema = metadata.schema.to_arrow_schema().remove_metadata()
+            schema = pq.read_schema(path).remove_metadata()
         except (pa.ArrowException, OSError):
             raise InputError(f"{path} cannot be read as the table it should be") from None
         first = schema if first is None else first
         if not schema.equals(first):
             raise InputError(f"the columns of {str(path)!r} are not those of {str(files[0])!r}")
-        for n in range(metadata.num_columns):
-            column = metadata.schema.column(n)
-            if "timeUnit=milliseconds" not in str(column.logical_type):
-                continue
-            groups = (metadata.row_group(group).column(n) for group in range(metadata.num_row_groups))
-            if not all(_fits_microseconds(group) for group in groups):
-                raise InputError(
-                    f"column {column.path!r} of {str(path)!r} holds timestamps in milliseconds that may not fit into "
-                    "microseconds; write it in microseconds"
-                )
-
-
-def _fits_microseconds(column: Any) -> bool:  # noqa: ANN401 - a column chunk, of a class that pyarrow does not export
-    bounds = column.statistics
-    if bounds is None or not bounds.has_min_max:
-        return bool(bounds is not None and bounds.num_values == 0)
-    return all(abs(bound) <= _MAX_MILLISECONDS for bound in (bounds.min_raw, bounds.max_raw))
 
 
 def as_arrow(frame: Any) -> tuple[pa.Table, str]:  # noqa: ANN401 - frames of three libraries

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from discreet.mechanisms.auto import Auto
-from discreet.mechanisms.base import Expectation, Mechanism, NoiseName, Request, check_bounds
+from discreet.mechanisms.base import Expectation, Likely, Mechanism, NoiseName, Request, check_bounds
 from discreet.mechanisms.count_release import CountRelease
 from discreet.mechanisms.known_gumbel import KnownGumbel
 from discreet.mechanisms.known_laplace import KnownLaplace
@@ -44,6 +44,7 @@ __all__ = [
     "Expectation",
     "KnownGumbel",
     "KnownLaplace",
+    "Likely",
     "Mechanism",
     "NoiseName",
     "Request",

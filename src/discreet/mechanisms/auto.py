@@ -11,7 +11,7 @@ import numpy as np
 
 from discreet.accounting.convert import floor_bits
 from discreet.accounting.gaussian import epsilon_of_branch, mu_gaussian, rho_of_branch
-from discreet.mechanisms.base import Expectation, Request
+from discreet.mechanisms.base import Expectation, Likely, Request
 from discreet.mechanisms.light import Light
 from discreet.mechanisms.select_verify import SelectVerify
 from discreet.mechanisms.two_round import COST_UNIT, TwoRound, add_noise
@@ -34,6 +34,9 @@ GAP_SHARE = Fraction(1, 100)
 
 TAIL_MATTERS = 2.2
 """The head is chosen as well if a tail of the histogram that noise may hide lowers that ratio by more than this."""
+
+TYPICAL_COUNTS = 10_000
+"""A price names the race first if count k would pass its threshold in a table whose counts are this over the rank."""
 
 TWO_ROUND_SHARE = Fraction(24, 25)
 """Share of delta that the two rounds may use; the remainder covers worse outcomes of the other branches."""
@@ -131,11 +134,20 @@ class Auto:
         return self.head.head_limit
 
     def expectation(self) -> Expectation:
-        """Return bounds that hold for all branches but the race."""
-        branches = (self.two_round.expectation(), self.head.expectation(), self.light.expectation())
+        """Return bounds that hold for all branches, and the probable range of each, the likeliest first."""
+        branches = [self.two_round.expectation(), self.head.expectation()]
+        if self.light.possible(float(self.two_round.mu)):
+            branches.append(self.light.expectation())
+        likely = [branch.likely[0] for branch in branches]
+        if self.race is not None:
+            raced = self.race.expectation()
+            error, smallest = raced.max_std_error, raced.smallest_count or 0
+            race = Likely(self.race.name, error, error, None, smallest, smallest)
+            likely.insert(0 if smallest * self.race.k <= TYPICAL_COUNTS else len(likely), race)
+            branches.append(raced)
         errors = [branch.min_std_error for branch in branches if branch.min_std_error is not None]
         counts = [branch.smallest_count for branch in branches if branch.smallest_count is not None]
-        return Expectation(min(errors, default=None), None, min(counts))
+        return Expectation(min(errors, default=None), None, min(counts), likely=tuple(likely))
 
     def release(self, pairs: HeadAndPairs, bits: Bits) -> Outcome:
         """Release; the outcome names the chosen branch. Its positions are rows of the head if the race is chosen."""

@@ -82,6 +82,30 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class Likely:
+    """The range in which errors and the smallest count of a release probably lie, where they depend on the data.
+
+    The ranges were checked on the tables of docs/accuracy.md (tests/mechanisms/test_prices.py).
+
+    Args:
+        name: the mechanism, or the branch of one, that the range is for.
+        min_std_error: smallest standard error of a count, or None where no counts are released.
+        max_std_error: largest standard error; None where no counts are released, or where it grows with the counts.
+        max_relative_error: in that case, the largest standard error of a count, relative to the count.
+        smallest_count: the lower end of the range of the smallest released count.
+        max_smallest_count: its upper end; larger counts are likely released, up to k of them. The count below the
+            head's cut-off comes on top of both.
+    """
+
+    name: str
+    min_std_error: float | None
+    max_std_error: float | None
+    max_relative_error: float | None
+    smallest_count: int
+    max_smallest_count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Expectation:
     """The expected error and size of a release, before any data is read.
 
@@ -92,12 +116,14 @@ class Expectation:
         smallest_count: the count above which an item is more likely returned than not if the tail of the head is empty
             (a tail raises it); None where an item with any count can be returned.
         sum_std_error: standard error of a sum, in units of the column's last digit, or None where no sums are released.
+        likely: where the values above are only bounds, the probable ranges of the branches, the likeliest first.
     """
 
     min_std_error: float | None = None
     max_std_error: float | None = None
     smallest_count: int | None = None
     sum_std_error: float | None = None
+    likely: tuple[Likely, ...] = ()
 
 
 class Mechanism(Protocol):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from discreet.accounting.laplace import epsilon_of_laplace, rho_laplace
-from discreet.mechanisms.base import Expectation
+from discreet.mechanisms.base import Expectation, Likely
 from discreet.noise import DiscreteLaplace
 from discreet.values import CAPPED_BASKET, WEIGHT_UNIT, Cost, Outcome
 
@@ -96,11 +96,24 @@ class Light:
 
     def expectation(self) -> Expectation:
         """Return the error and the smallest released count with the smallest cap; a larger one raises both."""
-        noise = self._noise(CAPS[0])
-        smallest = self._threshold(CAPS[0]) / WEIGHT_UNIT
+        share = float(self.relative_error)
+        most_lost = min(MAX_SPREAD * share, 0.95)
+        smallest = [self._threshold(cap) / WEIGHT_UNIT for cap in (CAPS[0], CAPS[-1])]
         if self.k is None:
-            smallest = max(smallest, TAILS * float(noise.scale) / WEIGHT_UNIT / float(self.relative_error))
-        return Expectation(noise.std / WEIGHT_UNIT if self.counts else None, None, math.ceil(smallest))
+            scales = [float(self._noise(cap).scale) / WEIGHT_UNIT for cap in (CAPS[0], CAPS[-1])]
+            smallest = [max(least, TAILS * scale / share) for least, scale in zip(smallest, scales, strict=True)]
+        counts = (math.ceil(smallest[0]), math.ceil(smallest[1] / (1 - most_lost)))
+        if not self.counts:
+            return Expectation(None, None, counts[0], likely=(Likely("light", None, None, None, *counts),))
+        least, most = (self._noise(cap).std / WEIGHT_UNIT for cap in (CAPS[0], CAPS[-1]))
+        relative = PRECISE * share
+        if self.k is not None:  # the largest sums above the threshold are returned whatever their error is
+            relative = math.hypot(most / smallest[1], UNEVEN * MAX_SPREAD * share) / (1 - most_lost)
+        return Expectation(least, None, counts[0], likely=(Likely("light", least, None, relative, *counts),))
+
+    def possible(self, mu: float) -> list[int]:
+        """Return the caps with less noise than two rounds of *mu*, whatever the histogram."""
+        return [items for items in CAPS if float(self.epsilon) >= GAIN * mu * math.sqrt(items)]
 
     def cap(self, sizes: Sizes, mu: float) -> Cap | None:
         """Return the cap with the least noise, or None if two rounds are better than any.
@@ -109,7 +122,7 @@ class Light:
             sizes: the noisy histogram of users by their number of items.
             mu: of the two rounds.
         """
-        caps = [_measured(items, sizes) for items in CAPS if float(self.epsilon) >= GAIN * mu * math.sqrt(items)]
+        caps = [_measured(items, sizes) for items in self.possible(mu)]
         possible = [cap for cap in caps if cap.spread <= MAX_SPREAD * self.relative_error]
         return min(possible, key=lambda cap: cap.items / cap.kept, default=None)
 

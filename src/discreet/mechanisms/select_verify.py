@@ -11,7 +11,7 @@ import numpy as np
 
 from discreet.accounting.convert import floor_bits, floor_sqrt
 from discreet.accounting.odometer import PrivacyFilter
-from discreet.mechanisms.base import Expectation, Request, require_gaussian
+from discreet.mechanisms.base import Expectation, Likely, Request, require_gaussian
 from discreet.noise import Race, Rival, rounded_gaussian
 from discreet.noise.discrete import MAX_SCALE, check_scale
 from discreet.values import Cost, ExactHead, Outcome
@@ -47,6 +47,9 @@ FIRST_ERROR = 0.09
 
 ERRORS = 1.63
 """The relative error in standard errors of the likely winner's second count; it sets the budget for second counts."""
+
+CROWDED = 7
+"""Probable ratio of the smallest released count to the least possible one, at most: other items use up the budget."""
 
 INTERVAL = 1.96
 
@@ -134,10 +137,18 @@ class SelectVerify:
             last, epsilon = level, _grown(epsilon, 0, 0)
         threshold = self.rows_per_group + math.ceil(last.above)
         if not self.counts:
-            return Expectation(None, None, threshold)
+            return Expectation(None, None, threshold, likely=(self._likely(threshold),))
         left = float(2 * budget.remaining.rho / self.rows_per_group**2)
         least = 1 / (1 / last.variance + left) + 1 / (1 / self._anchor() + left / 2)
-        return Expectation(math.sqrt(least) / 2, math.sqrt(first.variance + self._anchor()) / 2, threshold)
+        most = math.sqrt(first.variance + self._anchor()) / 2
+        return Expectation(math.sqrt(least) / 2, most, threshold, likely=(self._likely(threshold),))
+
+    def _likely(self, threshold: int) -> Likely:
+        """Return the probable range: the noise of second counts fits the relative error, from the threshold on."""
+        if not self.counts:
+            return Likely(self.name, None, None, None, threshold, CROWDED * threshold)
+        share = float(self.relative_error)
+        return Likely(self.name, share / 2 * threshold, None, share, threshold, CROWDED * threshold)
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
         """Release; the outcome's cost is the spent budget."""

@@ -12,7 +12,7 @@ import numpy as np
 from discreet.accounting.convert import floor_bits
 from discreet.accounting.gaussian import mu_gaussian, normal_quantile
 from discreet.errors import InputError
-from discreet.mechanisms.base import Expectation, Request, require_gaussian
+from discreet.mechanisms.base import Expectation, Likely, Request, require_gaussian
 from discreet.mechanisms.select_verify import falling_pools
 from discreet.noise import rounded_gaussian
 from discreet.values import MAX_BASKET, MAX_ITEM_COST, WEIGHT_UNIT, Cost, Outcome, float_below
@@ -85,6 +85,9 @@ class Tuning:
 
 TUNING = Tuning()
 INTERVAL = 1.96
+
+MANY_ITEMS = 225
+"""Expectations are for users with at most about this number of items; noise grows with its root."""
 
 THINNING = 1.3
 """The number of users is assumed to fall by at least this factor per bin of larger sizes."""
@@ -200,7 +203,13 @@ class TwoRound:
         smallest = least / (self.tuning.precise * float(self.relative_error))
         if self.k is not None:
             smallest = 1 + self._evidence() * math.sqrt(COST_UNIT / budget.second)
-        return Expectation(least if self.counts else None, None, math.ceil(smallest))
+        error = least if self.counts else None
+        relative = self.tuning.precise * float(self.relative_error)
+        if self.k is not None:  # verified items are returned whatever their error is
+            relative = max(relative, 1 / self._evidence())
+        most = math.ceil(smallest * math.sqrt(MANY_ITEMS))
+        likely = Likely(self.name, error, None, relative if self.counts else None, math.ceil(smallest), most)
+        return Expectation(error, None, math.ceil(smallest), likely=(likely,))
 
     @property
     def budget(self) -> Budget:

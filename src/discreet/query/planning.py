@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, get_args
 
-from discreet.accounting.convert import Guarantee, guarantee_of, limit_for
+from discreet.accounting.convert import LEAST_DELTA, Guarantee, guarantee_of, limit_for
 from discreet.errors import InputError, InvariantViolated, UnknownColumn
 from discreet.head_request import HeadRequest, Kind, naming_error
 from discreet.mechanisms import (
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 MIN_EPSILON = 1e-6
 MAX_EPSILON = 100.0
-MIN_DELTA = Fraction(1, 10**20)
 DELTA_WARNED = Fraction(1, 10_000)
 
 AUTO_FROM_K = 6
@@ -293,7 +292,7 @@ def _check_price(epsilon: float, delta: Fraction, force: bool) -> tuple[str, ...
             f"epsilon must be at most {MAX_EPSILON:g}: above that nothing is protected; allow it with --force, or "
             "force=True"
         )
-    if not MIN_DELTA <= delta < 1:
+    if not LEAST_DELTA <= delta < 1:
         raise InputError(f"delta must be below 1 and at least 1e-20, not {_shown(delta)}")
     return _notes(delta)
 

@@ -169,6 +169,33 @@ def bind_where(predicate: Predicate, columns: Mapping[str, Kind]) -> Predicate:
             return Membership(found, tuple(_bind_constant(constant, found, columns[found]) for constant in constants))
 
 
+def check_untyped(predicate: Predicate, columns: Mapping[str, Kind]) -> None:
+    """Refuse to compare the order of columns without a type with text that is neither a date nor a timestamp.
+
+    It is mostly a mistake: as text, 20 comes after 100. LIKE is of text in any case.
+
+    Args:
+        predicate: a filter as it was parsed, bound to *columns*; its canonical form no longer shows what was LIKE.
+
+    Raises:
+        WhereError: the filter has such a comparison.
+    """
+    match predicate:
+        case And((Comparison(column, ">=", Constant(Kind.TEXT, "")), *others)):  # see `read_pattern`
+            check_untyped(And(tuple(others)), {**columns, column: Kind.TEXT})
+        case And(parts) | Or(parts):
+            for part in parts:
+                check_untyped(part, columns)
+        case Not(inner):
+            check_untyped(inner, columns)
+        case Comparison(column, operator, Constant(Kind.TEXT, text)) if columns[column] is Kind.UNTYPED:
+            if operator not in {"=", "<>"} and text and read_timestamp(text) is None:
+                raise WhereError(
+                    f"column {column!r} is of a file without types, so {operator} takes a number without quotes, or a "
+                    "date such as '2025-01-31'; cast the column to text for the order of text"
+                )
+
+
 def columns_of(predicate: Predicate) -> set[str]:
     """Return the names of the columns in a filter."""
     match predicate:

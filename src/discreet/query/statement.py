@@ -154,7 +154,9 @@ class Statement:
     explain: bool
 
 
-def split_statement(text: str, catalog: Catalog | None = None, schemas: Collection[str] = SCHEMAS) -> Statement:
+def split_statement(
+    text: str, catalog: Catalog | None = None, schemas: Collection[str] = SCHEMAS, *, intervals: bool = False
+) -> Statement:
     """Split a statement into queries and post-processing.
 
     Args:
@@ -162,6 +164,8 @@ def split_statement(text: str, catalog: Catalog | None = None, schemas: Collecti
         catalog: declares the columns for `date_trunc(unit, column)`, and the bins of quantiles; without one, neither
             is allowed.
         schemas: the tables of information_schema.
+        intervals: True to add columns NAME_low and NAME_high for each column NAME of the outermost SELECT that is an
+            aggregate of a dataset; they cost nothing.
 
     Raises:
         SQLError: part of the statement is not allowed, with its position.
@@ -177,6 +181,8 @@ def split_statement(text: str, catalog: Catalog | None = None, schemas: Collecti
     tree = parse_statement(text, arithmetic=True)
     splitter = _Splitter(text, catalog, schemas)
     try:
+        if intervals:
+            tree = {**tree, "node": splitter.with_intervals(tree["node"])}
         splitter.measure(tree["node"], {})
         outer = splitter.subquery(tree, frozenset())
         written = write_statement(outer)
@@ -251,6 +257,32 @@ class _Splitter(TreeReader):
             names = "with those of WITH wherever they are named"
             self.refuse(f"a statement has at most {MAX_SELECTS_EXPANDED:,} SELECTs, {names}", part)
         return _Size(columns, selects)
+
+    def with_intervals(self, node: Node) -> Node:
+        """Return a statement that also selects the ends of the interval of each aggregate that it selects.
+
+        Only a SELECT directly over a dataset has any; one with DISTINCT stays as it is, because more columns could give
+        it more rows. The ends follow the other columns, so that ORDER BY 2 means the same column as before.
+        """
+        ctes = frozenset(str(entry["key"]).casefold() for entry in node["cte_map"]["map"])
+        if node["type"] != "SELECT_NODE" or not self._is_dataset(node["from_table"], ctes):
+            return node
+        if any(modifier["type"] == "DISTINCT_MODIFIER" for modifier in node["modifiers"]):
+            return node
+        selected = node["select_list"]
+        known, added = {_aggregate_key(each) for each in selected}, []
+        for aggregate in selected:
+            if aggregate["type"] != "FUNCTION" or aggregate["function_name"] not in _MEASURED:
+                continue
+            name = aggregate["alias"] or _NAMES.get(aggregate["function_name"], aggregate["function_name"])
+            for end in _ENDS:
+                call = parse_statement(f"SELECT {end}(x)", arithmetic=True)["node"]["select_list"][0]
+                inner = {**call["arguments"][0], "expression": {**aggregate, "alias": ""}}
+                located = {key: aggregate[key] for key in aggregate if key.startswith("query_location")}
+                call = {**call, **located, "alias": f"{name}_{end}", "arguments": [inner]}
+                if _aggregate_key(call) not in known:
+                    added.append(call)
+        return {**node, "select_list": [*selected, *added]}
 
     def subquery(self, tree: Node, ctes: frozenset[str]) -> Node:
         """Return a subquery rewritten to read answers."""

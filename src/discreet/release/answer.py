@@ -18,12 +18,15 @@ checked before `start`.
 from __future__ import annotations
 
 import contextlib
+import math
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
+from discreet.accounting.convert import share_of_delta
 from discreet.budget.memory import Budget, Hold
 from discreet.errors import DiscreetError, InputError
 from discreet.release.keys import RecordedPairs, fingerprint
 from discreet.release.result import Release, arrow_array
+from discreet.values import number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from discreet.engines.base import Reader, RequestQueue
     from discreet.noise import Bits
     from discreet.query.planning import Plan
+    from discreet.query.query import Options
     from discreet.values import Cost, Outcome
 
 Step: TypeAlias = Literal["reserve", "queue", "engine", "noise", "encode", "settle"]
@@ -173,12 +177,19 @@ def _end(end: Callable[[Hold], None], hold: Hold) -> None:
         end(hold)
 
 
-def default_delta(budget: Budget | None) -> str | Fraction:
-    """Return the default of delta: 1e-8, or a hundredth of the delta of *budget*.
+def default_delta(budget: Budget | None, options: Options) -> str | Fraction:
+    """Return the default of delta: 1e-8, or the query's share of *budget*, at most a hundredth of its delta.
+
+    Args:
+        options: the options of the query, of which epsilon decides about its share.
 
     Raises:
-        InputError: *budget* is not a `Budget`.
+        InputError: *budget* is not a `Budget`, or epsilon is not a number.
     """
     if not isinstance(budget, Budget | None):
         raise InputError("a budget is a discreet.Budget")
-    return "1e-8" if budget is None else budget.delta / 100
+    given = options.get("epsilon")
+    epsilon = 1.0 if given is None else number(given, "epsilon")
+    if budget is None or not 0 < epsilon < math.inf:  # planning refuses such an epsilon
+        return "1e-8"
+    return share_of_delta(epsilon, budget.limit, budget.delta / 100)

@@ -197,17 +197,26 @@ def _lossless(table: pa.Table) -> tuple[str, bytes]:
     return str(table.schema.remove_metadata()), rows.getvalue()
 
 
+_PAIR_QUERIES = 7
+"""The largest number of statements about pairs: write them, the five queries of two rounds, and labels."""
+
+
 class RecordedPairs:
     """`HeadAndPairs` of an engine, which also compute a digest of all that the engine returned.
 
     With keyed noise, the queries of a plan follow from the data and the key; so equal data give an equal digest. As a
     context, it deletes the pairs on exit if they were written.
+
+    Args:
+        progress: called with the finished share of all queries, which never falls, although engines report each
+            statement from 0 to 1: a head is the first half, and each of the queries of pairs an equal part of the rest.
     """
 
     def __init__(
         self, engine: Reader, request: HeadRequest, *, progress: Callable[[float], None] | None = None
     ) -> None:
         self._engine, self._request, self._progress = engine, request, progress
+        self._begin, self._part, self._shown = 0.0, 0.0, 0.0  # of the query that runs
         self._head: ExactHead | None = None
         self._pairs: UserItemPairs | None = None
         self._open = contextlib.ExitStack()
@@ -221,7 +230,8 @@ class RecordedPairs:
 
     def head(self, limit: int) -> ExactHead:
         request = dataclasses.replace(self._request, limit=limit)
-        self._head = self._engine.head(request, progress=self._progress)
+        self._part = 0.5
+        self._head = self._engine.head(request, progress=self._report)
         self._digest.update(encode(_lossless(self._head.labels)))
         self._record(self._head.counts)
         return self._head
@@ -255,9 +265,18 @@ class RecordedPairs:
         return Fingerprint(*(hmac.digest(key, part, hashlib.sha256) for part in (request, self._digest.digest())))
 
     def _written(self) -> UserItemPairs:
+        """Return the pairs for the next query; the first one writes them."""
         if self._pairs is None:
-            self._pairs = self._open.enter_context(self._engine.pairs(self._request, progress=self._progress))
+            self._begin = self._part
+            self._part = (1 - self._begin) / _PAIR_QUERIES
+            self._pairs = self._open.enter_context(self._engine.pairs(self._request, progress=self._report))
+        self._begin += self._part
         return self._pairs
+
+    def _report(self, share: float) -> None:
+        if self._progress is not None:
+            self._shown = max(self._shown, min(self._begin + self._part * share, 1.0))
+            self._progress(self._shown)
 
     def _record(self, result: Ints) -> Ints:
         self._digest.update(len(result).to_bytes(8, "little"))

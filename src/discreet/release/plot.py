@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from discreet.accounting.advice import Advice
 
-_INK, _BAR, _ERROR = "#22303c", "#4c8dae", "#c2542d"
+_INK, _BAR = "#22303c", "#4c8dae"
 _MAX_LABEL_LENGTH = 44
 MAX_BARS = 1_000
 _SVG_WIDTH = 180
@@ -61,7 +61,8 @@ def plot_bars(
     places = np.arange(n)[::-1]
     errors = np.maximum(np.stack([values - low, high - values]), 0)  # intervals begin at 0, below which a value may be
     axes.barh(places, values, color=_BAR, height=0.72)
-    axes.errorbar(values, places, xerr=errors, fmt="none", ecolor=_ERROR, elinewidth=1.4, capsize=2.5)
+    # Without caps: those of a narrow interval would run together into a block that looks like a mark of its own.
+    axes.errorbar(values, places, xerr=errors, fmt="none", ecolor=_INK, elinewidth=1.6)
     # matplotlib would parse text between dollar signs as a formula.
     texts = [shortened(text, _MAX_LABEL_LENGTH).replace("$", r"\$") for text in labels]
     axes.set_yticks(places, texts, color=_INK)
@@ -92,7 +93,7 @@ def svg_bars(values: Sequence[float], low: Sequence[float], high: Sequence[float
         images.append(
             f'<svg width="{_SVG_WIDTH + 2}" height="14" viewBox="-1 0 {_SVG_WIDTH + 2} 14">'
             f'<path fill="{_BAR}" d="M{zero} 2H{end}V12H{zero}Z"/>'
-            f'<path fill="none" stroke="{_ERROR}" d="M{left} 4V10M{left} 7H{right}M{right} 4V10"/></svg>'
+            f'<path fill="none" stroke="{_INK}" stroke-width="1.5" d="M{left} 7H{right}"/></svg>'
         )
     return images
 

@@ -249,8 +249,18 @@ def explain(statement: Statement, plans: Mapping[str, Plan]) -> Result:
                 "rho": float_above(cost.rho),
                 "delta": float_above(cost.delta),
                 "std_error": expected.max_std_error,
+                "min_std_error": expected.min_std_error,
                 "smallest_count": expected.smallest_count,
             }
+            if expected.likely:
+                first = expected.likely[0]
+                row |= {
+                    "std_error": first.max_std_error,
+                    "min_std_error": first.min_std_error,
+                    "max_relative_error": first.max_relative_error,
+                    "smallest_count": first.smallest_count,
+                    "max_smallest_count": first.max_smallest_count,
+                }
         rows.append(row)
     names = {"VARCHAR": pa.string(), "DOUBLE": pa.float64(), "BIGINT": pa.int64()}
     schema = pa.schema([(column, names[type_]) for column, type_ in _EXPLAINED.items()])
@@ -266,6 +276,9 @@ _EXPLAINED: Mapping[str, str] = {
     "delta": "DOUBLE",
     "std_error": "DOUBLE",
     "smallest_count": "BIGINT",
+    "min_std_error": "DOUBLE",
+    "max_relative_error": "DOUBLE",
+    "max_smallest_count": "BIGINT",
 }
 
 

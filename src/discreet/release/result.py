@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from discreet.accounting.convert import epsilon_tight
 from discreet.errors import InputError
 from discreet.release.files import require, write_atomically, write_text
 from discreet.release.tables import html_table, text_table
-from discreet.values import float_above
+from discreet.values import exact, float_above, float_below
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from fractions import Fraction
     from pathlib import Path
 
     import pandas as pd
@@ -156,6 +159,18 @@ class Release:
     def __len__(self) -> int:
         return int(self.labels.num_rows)
 
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield the items in order of release, each as a dictionary of the columns of `to_arrow`."""
+        return iter(self._rows())
+
+    @property
+    def spent_epsilon(self) -> float:
+        """Epsilon of the charged amount alone, at most that of the guarantee: what it uses up of a shared budget."""
+        left = self.query.options.delta - self.charged.delta
+        if left <= 0:  # the whole of delta was lost, so that none is left for a conversion
+            return self.guarantee.epsilon
+        return min(epsilon_tight(float_above(self.charged.rho), float_below(left)), self.guarantee.epsilon)
+
     @property
     def clipped(self) -> str | None:
         """A sentence about the bounds on each user's contribution, or None if there are none."""
@@ -191,6 +206,39 @@ class Release:
             return None
         bound = decimal.Decimal(found.bound).scaleb(-summed.scale) if summed.scale else found.bound
         return {"bound": plain_value(bound), "share": found.share, "low": found.low, "high": found.high}
+
+    def quantile(self, share: float | str | Fraction) -> tuple[Any, Any, Any]:
+        """Return a quantile of a histogram, and the first and last label of its 95 % interval. Costs nothing more.
+
+        The result is a label, for bins their start: that share of what is counted is in the bins up to it. A user
+        counts once in each bin in which the user has a row. All three are None if the noisy total is not above 0.
+
+        Args:
+            share: above 0 and below 1; 0.5 for the median.
+
+        Raises:
+            InputError: this is not a release with the counts of all listed labels of one column that has an order.
+        """
+        import pyarrow as pa
+
+        from discreet.query.quantiles import quantile_sql
+        from discreet.query.statement import HIGH, LOW, VALUE, quoted
+        from discreet.release.postprocess import answer_table, compute_outer
+
+        part, items = exact(share, "the share of a quantile"), self.query.request.items
+        if not 0 < part < 1 or part.denominator > 10**9:
+            raise InputError("the share of a quantile is above 0 and below 1, with at most 9 digits")
+        ordered = len(items) == 1 and not pa.types.is_string(self.labels.schema.types[0])
+        listed = self.query.request.domain is not None and self.query.k is None
+        if not (ordered and listed and self.mechanism == "known-laplace" and self.measured is None):
+            raise InputError(
+                "quantiles are of releases of one column of bins, numbers or dates, all listed as the domain"
+            )
+        columns = [quoted(column) for column in (VALUE, LOW, HIGH)]
+        sql = quantile_sql("answers.q1", [], quoted(items[0]), part, columns)
+        (row,) = compute_outer(sql, {"q1": answer_table(self)}).table.to_pylist()
+        value, low, high = row.values()
+        return value, low, high
 
     def timed(self, seconds: float) -> Release:
         """Return the release with *seconds* as its duration."""
@@ -279,9 +327,9 @@ class Release:
         n = min(len(self), most)
         values, low, high = (np.array(ends[:n]) for ends in self._bars(shown))
         labels = zip(*map(python_values, self.labels.slice(0, n).columns), strict=True)
-        items = f"{n} of {len(self)} items" if n < len(self) else f"{n} items"
+        items = f"{n} of {len(self)} items" if n < len(self) else f"{n} {'item' if n == 1 else 'items'}"
         privacy = f"ε = {self.guarantee.epsilon:.3g}, δ = {self.guarantee.delta:.2g}"
-        title = f"{items} by {self.mechanism}, {privacy}; bars: 95 % intervals"
+        title = f"{items} by {self.chosen or self.mechanism}, {privacy}; dark lines: 95 % intervals"
         texts = [" · ".join(map(str, label)) for label in labels]
         return plot_bars(texts, values, low, high, path, title=title, axis_label=self._axis_label(shown))
 

@@ -151,7 +151,7 @@ def _create_store(
         keys = {}
         for role, account in _ROLES.items():
             made, record = make_key(role, account, now_us, random)
-            manager.store.put_record(KEY, made.id, record.text, action)
+            manager.store.put_record(KEY, made.id, record.text, action, record.shown)
             keys[role] = made.text
         Checkpointer(CheckpointFile(stage / "checkpoints.log"), signing_key(stage / "checkpoints.key")).begin(opened)
     with contextlib.suppress(FileNotFoundError):
@@ -170,7 +170,7 @@ def _open_accounts(manager: BudgetManager, catalog: Catalog, action: AdminAction
     ):
         manager.store.create(Account.of_epsilon(name, epsilon, delta, parent, period), action)
     for dataset in catalog.datasets:
-        manager.store.put_record(GRANT, grant_name(ORGANISATION, dataset), grant_text(None), action)
+        manager.store.put_record(GRANT, grant_name(ORGANISATION, dataset), grant_text(None), action, {"columns": None})
 
 
 QUESTION = (

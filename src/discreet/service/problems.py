@@ -211,7 +211,7 @@ def problem_of(error: Exception) -> ProblemAnswer:
         case TooManyRequests():
             headers = {"Retry-After": str(math.ceil(error.seconds))}  # the header has whole seconds
         case Suspended():
-            more = {"account": error.account, "until": iso_time(error.until_us)}
+            more = {"account": error.account, "until": None if error.until_us is None else iso_time(error.until_us)}
         case BudgetRefused():
             refusal, resets_at_us = error.refusal, error.refusal.resets_at_us
             detail = f"{error}; see needed, left and fits"

@@ -8,14 +8,16 @@ that version is known without querying an engine.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from discreet.accounting.convert import limit_for
+from discreet.accounting.convert import limit_for, share_of_delta
 from discreet.budget.errors import BudgetRefused, DataChanged, LeaseLost, StoreUnavailable, Suspended
+from discreet.budget.ledger import canonical
 from discreet.budget.manager import StoredBudget
 from discreet.budget.model import InFlight, Replay, Settled
 from discreet.catalog.engine_pool import scheduled_version
@@ -23,6 +25,7 @@ from discreet.catalog.model import Schedule
 from discreet.errors import EngineError, EngineTimeout, InputError
 from discreet.noise import SystemBits
 from discreet.query.planning import MIN_EPSILON, make_plan
+from discreet.query.predicates import columns_of
 from discreet.query.pricing import PRESETS, unit_price
 from discreet.query.query import default_head_limit
 from discreet.query.sql import parse_select
@@ -146,10 +149,12 @@ class Queries:
         """
         plan, version = planned.plan, planned.data_version
         name = planned.release_key or self._keys.release_key_once(account, key or self._random(32).hex(), digest)
-        budget = StoredBudget(self._manager, account, name, key, digest)
+        question = question_of(plan.query, planned.dataset)
+        filtered = sorted(columns_of(plan.query.request.where)) if plan.query.request.where else []
+        asked = canonical(question | {"where": filtered})  # the ledger has names of the catalog, no text of analysts
+        budget = StoredBudget(self._manager, account, name, key, digest, asked)
 
         def document(release: Release) -> bytes:
-            question = question_of(plan.query, planned.dataset)
             return encode(release, id=name.hex(), dataset=planned.dataset, question=question, data_version=version)
 
         def check_connected(share: float) -> None:
@@ -207,9 +212,13 @@ class Queries:
             name = self._keys.release_key_once(account, key, digest)
         return name is not None and self._manager.store.entitled(account, name)
 
-    def estimate(self, account: str, planned: PlannedQuery) -> Estimate:
-        """Return the worst-case cost of *planned*, and whether it fits; no data is read and nothing is reserved."""
-        paid = self.has_paid(account, planned)
+    def estimate(self, account: str, planned: PlannedQuery, key: str | None = None, digest: bytes = b"") -> Estimate:
+        """Return the worst-case cost of *planned*, and whether it fits; no data is read and nothing is reserved.
+
+        Args:
+            key: the idempotency key of the request that would be sent, like *digest* as in `answer`.
+        """
+        paid = self.has_paid(account, planned, key, digest)
         path = self._manager.path(account)
         return estimate_of(planned.plan, planned.dataset, planned.data_version, path, paid=paid)
 
@@ -260,9 +269,13 @@ def planning_options(requested: Options, k: int | None, defaults: Defaults, limi
     epsilon = (defaults.epsilon or 1.0) if given is None else given
     if epsilon > limits.max_epsilon:
         raise InputError(f"epsilon must be at most {limits.max_epsilon:g}, not {epsilon:g}")
-    delta = requested.get("delta", defaults.delta)
-    if delta is not None and exact(delta, "delta") > limits.max_delta:
-        raise InputError(f"delta must be at most {float(limits.max_delta):g}, not {float(exact(delta, 'delta')):g}")
+    delta = requested.get("delta")
+    if delta is not None:
+        if exact(delta, "delta") > limits.max_delta:
+            raise InputError(f"delta must be at most {float(limits.max_delta):g}, not {float(exact(delta, 'delta')):g}")
+    elif 0 < epsilon < math.inf:
+        usual = exact("1e-8" if defaults.delta is None else defaults.delta, "delta")
+        delta = share_of_delta(epsilon, limit_for(defaults.epsilon or 1.0, usual), usual)
     return options | {"epsilon": epsilon, "delta": delta}
 
 

@@ -133,29 +133,34 @@ class Service(Table):
     )
     workers: int = Field(default=1, ge=1, le=64, description="Processes; more than one need a PostgreSQL store.")
     max_body_bytes: int = Field(
-        default=65_536, ge=1_024, le=16_777_216, description="Bytes that the body of a request may have."
+        default=65_536, ge=1_024, le=16_777_216, description="Maximum size of a request's body, in bytes."
     )
-    max_concurrent_queries: int = Field(default=16, ge=1, le=1_000, description="Queries that may run at once.")
+    max_concurrent_queries: int = Field(
+        default=16, ge=1, le=1_000, description="Maximum number of queries that run at once."
+    )
     max_statement_workers: int = Field(
         default=4,
         ge=1,
         le=64,
-        description="Processes that compute statements from answers at once, of up to 300 MB each.",
+        description="Maximum number of processes that compute statements from answers, of up to 300 MB each.",
     )
     requests_per_minute: int = Field(
-        default=600, ge=0, le=1_000_000, description="Requests that each key may send in a minute; 0 for no limit."
+        default=600, ge=0, le=1_000_000, description="Maximum number of requests per key and minute; 0 for no limit."
     )
     release_grid_ms: int = Field(
         default=0,
         ge=0,
         le=60_000,
-        description="Responses are sent at multiples of so many milliseconds; 0 for at once.",
+        description="Send responses only at multiples of this many milliseconds; 0 sends them at once.",
     )
     trino: bool = Field(
         default=True, description="Answer clients of Trino, such as JDBC and Superset, at /v1/statement."
     )
     shutdown_seconds: int = Field(
-        default=30, ge=0, le=3_600, description="Seconds that running queries get when the service is stopped."
+        default=30,
+        ge=0,
+        le=3_600,
+        description="Seconds that running queries have to finish when the service is stopped.",
     )
     trusted_proxies: tuple[Proxy, ...] = Field(
         default=(), strict=False, description="Addresses of proxies whose headers about the client are trusted."
@@ -209,9 +214,10 @@ class Store(Table):
 class Noise(Table):
     """The secret that noise is derived from; with it the noise can be removed."""
 
-    key_file: File | None = Field(default=None, description="The file whose bytes are the secret: 32 or more.")
+    key_file: File | None = Field(default=None, description="The file that holds the secret, at least 32 bytes.")
     key_env: Variable | None = Field(
-        default=None, description="Or the environment variable that holds them in hexadecimal digits."
+        default=None,
+        description="The environment variable that holds the secret in hexadecimal digits, instead of key_file.",
     )
 
     @model_validator(mode="after")
@@ -229,9 +235,9 @@ class Checkpoints(Table):
 
 
 class Defaults(Table):
-    """Privacy parameters of queries without any: for a whole answer, or for each unit."""
+    """Privacy parameters of queries that state none: for a whole answer, or for each unit."""
 
-    preset: Literal["linkedin"] | None = Field(default=None, description="Parameters that were published.")
+    preset: Literal["linkedin"] | None = Field(default=None, description="The name of published privacy parameters.")
     epsilon: Epsilon | None = Field(default=None, description="Epsilon of a whole answer.")
     delta: Delta | None = Field(default=None, description="Delta of a whole answer.")
     epsilon_per: EpsilonPer | None = Field(
@@ -244,7 +250,7 @@ class Defaults(Table):
         default=None,
         ge=1,
         le=1_000_000,
-        description="The most units that an answer without LIMIT may take; needs epsilon_per.",
+        description="Maximum number of units of an answer without LIMIT; needs epsilon_per.",
     )
 
     @model_validator(mode="before")
@@ -294,7 +300,7 @@ class Oidc(Table):
     """An OpenID issuer whose tokens are accepted beside API keys."""
 
     issuer: IssuerUrl = Field(description="URL of the issuer, as in the claim iss of its tokens.")
-    audience: Text = Field(description="What the claim aud of tokens for this service holds.")
+    audience: Text = Field(description="The value that the claim aud of a token must hold.")
     account_claim: Text = Field(default="sub", description="The claim that names the account of an analyst.")
     roles_claim: Text | None = Field(
         default=None, description="The claim that lists roles; without it every token has the role analyst."
@@ -302,15 +308,18 @@ class Oidc(Table):
     roles: Annotated[Mapping[Text, Role], AfterValidator(MappingProxyType)] = Field(
         default_factory=dict,
         validate_default=True,
-        description="Roles here by the issuer's names of them; others are ignored.",
+        description="Roles of this service, by the issuer's names for them; other names are ignored.",
     )
     client_id: Text | None = Field(
-        default=None, description="The client that browsers log in with at the issuer; without it tokens are pasted."
+        default=None, description="The client id for logins in a browser; without it users paste a token."
     )
     client_secret_env: Variable | None = Field(
-        default=None, description="The environment variable that holds its secret; without it the client is public."
+        default=None,
+        description="The environment variable that holds the client's secret; without it the client is public.",
     )
-    scope: Text = Field(default="openid", description="Scopes of a login, with openid among them.")
+    scope: Text = Field(
+        default="openid", description="Scopes requested at login, separated by spaces; must include openid."
+    )
 
     @model_validator(mode="after")
     def _check(self) -> "Oidc":
@@ -326,17 +335,19 @@ class Oidc(Table):
 class DataCentre(Table):
     """This data centre, and the other data centres that share its budgets."""
 
-    name: CentreName = Field(description="Name of this data centre; it never changes.")
+    name: CentreName = Field(description="Name of this data centre; must never change.")
     peers: Annotated[
         Mapping[CentreName, PeerUrl],
         AfterValidator(MappingProxyType),
-    ] = Field(min_length=1, description="URLs of the services of the others, by name.")
+    ] = Field(min_length=1, description="URLs of the services of the other data centres, by name.")
     key_file: File | None = Field(
-        default=None, description="The file with the key that all data centres share; an older one may follow it."
+        default=None, description="The file with the key that all data centres share; an older key may follow it."
     )
-    key_env: Variable | None = Field(default=None, description="Or the environment variable that holds the key.")
+    key_env: Variable | None = Field(
+        default=None, description="The environment variable that holds the key, instead of key_file."
+    )
     ca_file: File | None = Field(
-        default=None, description="CA certificates for their TLS, if no public authority signed theirs."
+        default=None, description="CA certificates for TLS to the peers, if no public authority signed theirs."
     )
 
     @model_validator(mode="after")
@@ -351,13 +362,15 @@ class DataCentre(Table):
 class Logs(Table):
     """The log on standard output."""
 
-    format: Literal["json", "console"] = Field(default="json", description="JSON lines, or columns to read.")
+    format: Literal["json", "console"] = Field(
+        default="json", description="json for JSON lines, console for aligned columns."
+    )
 
 
 class Traces(Table):
-    """Where spans of requests are sent."""
+    """The collector of traces."""
 
-    endpoint: EndpointUrl = Field(description="Where spans are sent: the URL of an OTLP collector, over HTTP.")
+    endpoint: EndpointUrl = Field(description="URL of the OTLP collector, over HTTP.")
 
 
 class Settings(Table):
@@ -369,13 +382,13 @@ class Settings(Table):
     checkpoints: Checkpoints | None = Field(default=None, description="Signed checkpoints of the ledger.")
     defaults: Defaults = Field(
         default_factory=lambda: Defaults.model_validate({"epsilon": 1, "delta": Decimal("1e-8")}),
-        description="Privacy parameters of queries without any.",
+        description="Privacy parameters of queries that state none.",
     )
     limits: Limits = Field(default_factory=Limits, description="Limits of one query.")
     oidc: Oidc | None = Field(default=None, description="An OpenID issuer to trust.")
     datacentre: DataCentre | None = Field(default=None, description="Other data centres that share the budgets.")
     logs: Logs = Field(default_factory=Logs, description="Format of the log.")
-    traces: Traces | None = Field(default=None, description="Where spans are sent.")
+    traces: Traces | None = Field(default=None, description="Where traces are sent.")
 
     @model_validator(mode="after")
     def _check(self) -> "Settings":

@@ -99,7 +99,8 @@ class Statements:
         Raises:
             Malformed: the statement is not supported, or does not fit the columns of its answers.
         """
-        statement, public = self._split(request.sql, self._warehouse.restricted_to(catalog))
+        viewed = self._warehouse.restricted_to(catalog)
+        statement, public = self._split(request.sql, viewed, intervals=request.intervals)
         planned = {}
         for leaf in statement.leaves:
             if leaf.select is not None:
@@ -263,11 +264,12 @@ class Statements:
         """
         options = planning_options(request.options, None, self._defaults, self._limits)
         with self._warehouse.restricted_to(catalog).rehearsal() as made:
-            statement, _ = self._split(request.sql, made)
+            statement, _ = self._split(request.sql, made, intervals=request.intervals)
             try:
                 answered = made.answer_queries(
                     request.sql,
                     lambda outer, types: self._pool.check(account, outer, types, disconnected),
+                    intervals=request.intervals,
                     budget=Budget.of_cost(_AMPLE),
                     key=bytes(32),
                     **options,
@@ -295,22 +297,30 @@ class Statements:
         )
         return AnsweredStatement(computed.content, computed.rows, Cost())
 
-    def estimate(self, account: str, planned: PlannedStatement) -> StatementEstimate:
-        """Return the worst-case cost of a statement, and whether *account* can pay it now; nothing is reserved."""
+    def estimate(
+        self, account: str, planned: PlannedStatement, key: str | None = None, digest: bytes = b""
+    ) -> StatementEstimate:
+        """Return the worst-case cost of a statement, and whether *account* can pay it now; nothing is reserved.
+
+        Args:
+            key: the idempotency key of the request that would be sent, like *digest* as in `answer`.
+        """
         queries = []
         for leaf in planned.statement.leaves:
             query = planned.queries.get(leaf.name)
-            estimate = None if query is None else self._queries.estimate(account, query)
+            estimate = None
+            if query is not None:
+                estimate = self._queries.estimate(account, query, _key_of(key, leaf.name), digest)
             queries.append(QueryEstimate(sql=leaf.sql, estimate=estimate))
-        total = _total(self._unpaid(account, planned))
+        total = _total(self._unpaid(account, planned, key, digest))
         return StatementEstimate(
             queries=queries, worst_cost=spend_above(total), fits=self._refusal(account, total) is None
         )
 
-    def _split(self, sql: str, viewed: Warehouse) -> tuple[Statement, dict[str, pa.Table]]:
+    def _split(self, sql: str, viewed: Warehouse, *, intervals: bool = False) -> tuple[Statement, dict[str, pa.Table]]:
         """Split a statement into its queries; return it with its public tables, which cost nothing."""
         try:
-            statement = viewed.split(sql, self._limits.max_k)
+            statement = viewed.split(sql, self._limits.max_k, intervals=intervals)
             return statement, viewed.public_tables(statement)
         except (SQLError, WhereError) as error:
             raise Malformed(str(error), error.position) from None

@@ -88,6 +88,14 @@ class Spend(BaseModel):
     rho: float = Field(ge=0, description="rho of zCDP.")
     delta: float = Field(ge=0, description="Probability mass that the zCDP bound does not cover.")
 
+    def share_of(self, budget: Spend) -> float:
+        """Return the fraction of *budget* that this takes, the larger of rho and delta: from 0 to 1.
+
+        A part that costs nothing takes 0, and one that costs something takes 1 of an empty budget.
+        """
+        parts = (self.rho, budget.rho), (self.delta, budget.delta)
+        return max(0.0 if not cost else min(cost / left, 1.0) if left else 1.0 for cost, left in parts)
+
 
 def iso_time(time_us: int) -> str:
     """Return microseconds since 1970 as ISO 8601 in UTC."""
@@ -138,7 +146,9 @@ class Problem(BaseModel):
     fits: Fitting | None = Field(
         default=None, description="The largest value of a parameter that would still fit; absent if none would."
     )
-    until: str | None = Field(default=None, description="The time at which the suspension ends by itself.")
+    until: str | None = Field(
+        default=None, description="The time at which the suspension ends by itself; null if it does not."
+    )
 
     @property
     def slug(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, create_model, model_validator
@@ -35,6 +36,8 @@ _JSON = {float | None: Annotated[float, Field(allow_inf_nan=False)] | None, quer
 """The types of JSON for types of Python."""
 
 if TYPE_CHECKING:
+    from discreet.query.planning import Plan
+
     _OptionFields = Request
 else:
     _OptionFields = create_model(
@@ -119,6 +122,11 @@ class StatementRequest(QueryOptions):
         default=False,
         description="True to compute it from made-up rows, free of charge; the result has a column made_up.",
     )
+    intervals: bool = Field(
+        default=False,
+        description="True to add columns NAME_low and NAME_high, the ends of the 95 % interval, for each column NAME "
+        "of the outermost SELECT that is an aggregate of a dataset; they cost nothing.",
+    )
 
 
 # ------------------------------------------------------------------------------------------------------ answers
@@ -135,17 +143,84 @@ class Privacy(Reply):
     computational: bool = Field(description="True if it rests on cryptography (consistent noise).")
 
 
+class LikelyRange(Reply):
+    """The range in which the errors of a release probably lie if the mechanism takes this branch."""
+
+    name: str = Field(description="The branch.")
+    min_std_error: float | None = Field(description="Smallest standard error of a count.")
+    max_std_error: float | None = Field(description="Largest standard error, or null if it grows with the counts.")
+    max_relative_error: float | None = Field(description="In that case, the largest one, relative to the count.")
+    smallest_count: int = Field(description="Lower end of the range of the smallest released count.")
+    max_smallest_count: int = Field(description="Upper end of that range.")
+
+
 class Expected(Reply):
     """The expected accuracy of a release, computed before any data is read."""
 
     min_std_error: float | None = Field(description="Smallest standard error of a count.")
-    max_std_error: float | None = Field(description="Largest standard error of a count.")
+    max_std_error: float | None = Field(description="Largest standard error of a count; null if the data decide.")
     smallest_count: int | None = Field(
         description="A count above which an item is more likely released than not; null where every item can appear."
     )
     sum_std_error: float | None = Field(
         description="Standard error of a sum, at most if its bound is chosen privately; null where there are no sums."
     )
+    likely: list[LikelyRange] = Field(
+        default_factory=list,
+        description="Where the data decide, the probable ranges of the branches, the likeliest first; else empty.",
+    )
+
+    @classmethod
+    def of(cls, plan: Plan) -> Self:
+        """Return the expected accuracy of a plan, sums in units of the column."""
+        expected, summed = plan.expectation, plan.query.request.summed
+        sums = expected.sum_std_error
+        return cls(
+            min_std_error=expected.min_std_error,
+            max_std_error=expected.max_std_error,
+            smallest_count=expected.smallest_count,
+            sum_std_error=None if sums is None or summed is None else sums / 10**summed.scale,
+            likely=[LikelyRange(**asdict(each)) for each in expected.likely],
+        )
+
+    def error_ranges(self, factor: float = 1.0) -> list[str]:
+        """Return the ranges of standard errors in words: the likeliest, then that of all others; empty without counts.
+
+        A range is "24.6", or "1.66 to 12 % of the count".
+
+        Args:
+            factor: multiplies the standard errors: 1.96 for 95 % intervals.
+        """
+        if self.min_std_error is None:
+            return []
+        found = []
+        for part in filter(None, (self.likely[:1], self.likely[1:])):
+            least = rounded(factor * min(each.min_std_error or 0.0 for each in part))
+            share = 100 * factor * max(each.max_relative_error or 0.0 for each in part)
+            # Where errors are fixed, the smallest count is so large that the error is a smaller share of it.
+            found.append(f"{least} to {share:.2g} % of the count" if share else least)
+        if not found:
+            least = rounded(factor * self.min_std_error)
+            most = None if self.max_std_error is None else rounded(factor * self.max_std_error)
+            found.append(least if most == least else f"{least} or more" if most is None else f"{least} to {most}")
+        return found
+
+    def count_ranges(self) -> list[str]:
+        """Return the ranges of the smallest released count in words, like `error_ranges`; empty if any can be."""
+        if self.smallest_count is None:
+            return []
+        if not self.likely:
+            return [f"{self.smallest_count:,}"]
+        found = []
+        for part in filter(None, (self.likely[:1], self.likely[1:])):
+            least, most = min(each.smallest_count for each in part), max(each.max_smallest_count for each in part)
+            found.append(f"{least:,}" if least == most else f"{least:,} to {most:,}")
+        return found
+
+
+def rounded(value: float) -> str:
+    """Return a number above 0 with three digits, or as a whole number from 1,000 on."""
+    return f"{value:,.0f}" if value >= 1_000 else f"{value:.3g}"
 
 
 class Fit(Reply):
@@ -161,6 +236,9 @@ class Estimate(Reply):
     """The plan of a query and its worst cost. No data was read."""
 
     dataset: str
+    data_version: str | None = Field(
+        default=None, description="Version of the data; null if unknown: then the same query again is charged again."
+    )
     question: dict[str, Any] = Field(description="The query in canonical form; can be sent as `query`.")
     mechanism: str
     worst_cost: Spend = Field(description="What is reserved; the release often costs less.")
@@ -174,6 +252,9 @@ class Estimate(Reply):
     queries_left: int | None = Field(
         default=None,
         description="How many such queries fit if each costs its worst case; null if it is paid for, or unlimited.",
+    )
+    runs_out: Literal["rho", "delta"] | None = Field(
+        default=None, description="Which part of the budget such queries would use up first; null like queries_left."
     )
     notes: list[str] = Field(description="Warnings.")
 
@@ -272,12 +353,25 @@ class BudgetReport(Reply):
     conversion_delta: float
     units: Units | None
     resets_at: str | None = Field(description="When the next charge stops counting; null if none will.")
-    suspended_until: str | None
+    suspended_until: str | None = Field(description="When the suspension after failed queries ends; null without one.")
+    suspended_by_officer: str | None = Field(
+        default=None, description="The account, this or one above it, that an officer suspended; null if there is none."
+    )
     guarantee: Privacy | None = Field(description="For all releases of the account together; null if it only observes.")
     queries_left: int | None = Field(
         default=None, description="About how many queries at the service's default price fit; null if unlimited."
     )
     parents: list[ParentBudget] = Field(description="Accounts above it, which every query is charged to as well.")
+
+    @property
+    def enforced(self) -> list[BudgetReport | ParentBudget]:
+        """The budgets that can refuse a query: the account and its parents, without those that are only observed."""
+        path: list[BudgetReport | ParentBudget] = [self, *self.parents]
+        return [budget for budget in path if budget.mode == "enforce"]
+
+    def share_of_left(self, cost: Spend) -> float:
+        """Return the fraction that *cost* takes of what is left of the tightest enforced budget, from 0 to 1."""
+        return max((cost.share_of(budget.left) for budget in self.enforced), default=0.0)
 
 
 class DatasetSummary(Reply):
@@ -306,6 +400,12 @@ class ColumnDetail(Reply):
 
     name: str
     type: Literal["text", "integer", "decimal", "boolean", "date", "timestamp", "float"]
+    each: Literal["hour", "day", "week", "month"] | int | None = Field(
+        default=None, description="The period whose start it holds, or the width of its bins; null if it is neither."
+    )
+    period_of: str | None = Field(
+        default=None, description="The column whose period it is, if it needs no declaration of its own."
+    )
     group: bool = Field(description="It may be used in GROUP BY.")
     filter: bool = Field(description="It may be used in WHERE.")
     sum: SumBounds | None = Field(description="It may be summed and averaged, clipped to these bounds.")

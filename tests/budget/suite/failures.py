@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 from discreet.budget.errors import DataChanged, LeaseLost, UnknownAccount
-from discreet.budget.model import Fingerprint, Replay, Reservation, State, Suspension
+from discreet.budget.ledger import entry_of
+from discreet.budget.model import AdminAction, Fingerprint, Replay, Reservation, State, Suspension
 from discreet.budget.periods import DAY_US
 from discreet.errors import InvariantViolated
 from discreet.values import Cost
@@ -63,6 +65,51 @@ class Failures(Suite):
             now_us = clock()
             _fail(store, "f5")
             assert store.reserve(claim("again")) == Suspension("ann", now_us + 60_000_000)
+
+    def test_an_officer_suspends_an_account_and_all_below_it(self) -> None:
+        """Running queries end as usual, answers that were paid for are replayed, and lifting ends it."""
+        with self.accounts(limit=50) as (store, _):
+            spend(store, claim("paid"))
+            spend(store, claim("his", "bob"))
+            store.reserve(claim("running"))
+            store.start("running")
+            store.suspend("org", AdminAction("key:7a39", "an audit", "act-1", "Olga"))
+            store.suspend("org", AdminAction("key:7a39", "an audit", "act-1", "Olga's new label"))
+            assert store.settle("running", UNIT, b"x").charged == UNIT
+            assert store.reserve(claim("no")) == store.reserve(claim("nor", "bob")) == Suspension("org", None)
+            assert isinstance(store.reserve(claim("again", release="paid")), Replay)
+            assert store.account("org").suspended
+            assert not store.account("ann").suspended
+            store.verify()
+            store.lift("org", ACT)
+            assert not store.account("org").suspended
+            assert isinstance(store.reserve(claim("yes", worst=UNIT)), Reservation)
+            bodies = [line.body for head in store.heads() for line in store.lines(head.chain)]
+            assert sum("\trefuse\tno" in body and '"suspended":"org"' in body for body in bodies) == 2
+            assert sum('"name":"Olga"' in body and '"suspended":true' in body for body in bodies) == 1
+
+    def test_an_officer_suspends_an_account_that_is_only_observed(self) -> None:
+        """Failures never suspend it, but an officer does; lifting ends both kinds at once, and may be repeated."""
+        with self.accounts(limit=50) as (store, _):
+            for n in range(5):
+                _fail(store, f"f{n}")
+            store.suspend("ann", ACT)
+            lift = AdminAction("officer", "enough", "act-2")
+            store.alter(dataclasses.replace(store.account("ann"), mode="observe"), ACT)
+            assert store.reserve(claim("no")) == Suspension("ann", None)
+            for _ in range(2):
+                store.lift("ann", lift)
+            store.alter(dataclasses.replace(store.account("ann"), mode="enforce"), ACT)
+            assert isinstance(store.reserve(claim("yes", worst=UNIT)), Reservation)
+
+    def test_the_ledger_says_what_was_asked_and_what_was_refused(self) -> None:
+        """The question of a claim is in the line that holds its worst case, or refuses it."""
+        with self.accounts(limit=3) as (store, _):
+            for name in ("first", "second"):
+                store.reserve(claim(name, question='{"dataset":"reads"}'))
+            lines = [entry_of(line) for head in store.heads() for line in store.lines(head.chain)]
+            asked = {entry.kind: json.loads(entry.detail)["question"] for entry in lines if entry.reservation}
+            assert asked == {"reserve": {"dataset": "reads"}, "refuse": {"dataset": "reads"}}
 
     def test_failures_of_different_days_do_not_suspend(self) -> None:
         """Five failures, one every seven hours, do not suspend."""

@@ -85,10 +85,10 @@ def test_the_text_of_a_key_is_not_in_its_repr_and_not_in_its_record(make, record
 
 
 def test_a_key_identifies_the_sender(ring, make):
-    """The actor in the ledger is the key's id, not its label and not its text."""
+    """The actor in the ledger is the key's id, with its label beside it, and not its text."""
     made = make()
     identity = ring.authenticate(header(made))
-    assert identity == Identity(f"key:{made.id}", "ann", frozenset({"analyst"}), made.id)
+    assert identity == Identity(f"key:{made.id}", "ann", frozenset({"analyst"}), made.id, "laptop")
 
 
 @pytest.mark.parametrize(

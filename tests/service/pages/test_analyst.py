@@ -9,7 +9,6 @@ import pytest
 
 from discreet.query.json import from_dict
 from discreet.query.sql import parse_select, to_sql
-from discreet.service.pages import text
 from tests.service.pages.conftest import Browser
 from tests.service.pages.test_site import TOP
 
@@ -93,6 +92,18 @@ def test_a_price_is_shown_before_the_query_runs(service, ann):
     assert service.balance().used.rho == 0
 
 
+def test_without_scripts_a_button_writes_the_sql_of_the_fields(ann):
+    """Ranges without an end stay with their columns; a value of a wrong type is refused in the form."""
+    ann.get("/ask")
+    typed = {"from": "builder", "dataset": "reads", "item": ["day_week", ""], "pick": "country=IN", "k": ""}
+    ranges = {"filter": ["article", "day"], "low": ["", "2024-10-05"], "high": ["", ""]}
+    link = ann.post("/ask", **typed, **ranges).headers["location"]
+    shown = html.unescape(ann.get(link).text)
+    assert "WHERE country = 'IN' AND day >= '2024-10-05'\nGROUP BY day_week" in shown
+    refused = ann.get("/ask", params={**typed, **ranges, "low": ["", "monday"]}).text
+    assert "Day is compared with dates, such as 2026-01-31." in refused
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
@@ -164,17 +175,17 @@ def test_an_observed_account_over_its_limit_is_told_one_thing(service, ann):
 
 
 def test_a_bound_that_only_some_data_reach_is_not_shown_as_likely(service, ann):
-    """The least error and threshold of auto are those of its best branch."""
+    """Errors are a range, the likeliest branch first; so are the smallest counts."""
     sql = "SELECT article, COUNT(DISTINCT reader) FROM reads GROUP BY article"
     expected = service.estimate(sql, epsilon=1).json()["expected"]
     assert expected["min_std_error"] is not None
     assert expected["max_std_error"] is None
     shown = ann.get("/ask", params={"sql": sql, "epsilon": "1"}).text
-    near = text.number(1.96 * expected["min_std_error"])
-    assert f"for 95 % of the counts it can be as small as ± {near} users, and it is usually larger." in shown
-    assert f"more than about {expected['smallest_count']:,} users can be shown; often more are needed." in shown
-    assert "at best" not in shown
-    assert "probably" not in shown
+    first = expected["likely"][0]
+    near = f"{1.96 * first['min_std_error']:.3g} to {196 * first['max_relative_error']:.2g} % of the count"
+    assert f"95 % of the counts are probably within ± {near} of the truth, in users, or, if another method" in shown
+    fewest, most = first["smallest_count"], first["max_smallest_count"]
+    assert f"Items with more than about {fewest:,} to {most:,} users will probably be shown; with another" in shown
 
 
 def test_the_choice_of_a_plan_is_no_warning(ann):

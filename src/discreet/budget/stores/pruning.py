@@ -75,10 +75,15 @@ def cut(db: Connection, before_us: int, heads: Sequence[Head], archive: Callable
     reader = reader_of(chunks)
 
     def read() -> Iterator[Line]:
+        kept = {head.chain: head.seq for head in heads}
         lines = itertools.starmap(Line, db.stream(statements.ALL_LINES))
-        for line in _removable(lines, before_us, heads):
-            reader.read(line.chain, (line,))
-            yield line
+        for chain, group in itertools.groupby(lines, lambda line: line.chain):
+            for line in group:
+                _, _, time_us, _ = line.body.split("\t", 3)
+                if line.seq >= kept.get(chain, 0) or int(time_us) >= before_us:
+                    break  # the first line of the chain that is kept
+                reader.read(chain, (line,))
+                yield line
 
     archive(read())
     return Cut(before_us, reader, chunks[0] if chunks else None)
@@ -108,14 +113,3 @@ def prune(transaction: Transaction, removed: Cut, action: AdminAction) -> None:
     transaction.begin_store()
     detail = {"actor": action.actor, "reason": action.reason, "base": digest.hexdigest()}
     transaction.append(None, "prune", detail=canonical(detail))
-
-
-def _removable(lines: Iterable[Line], before_us: int, heads: Sequence[Head]) -> Iterator[Line]:
-    """Yield the lines of each chain before the first one that is kept."""
-    kept = {head.chain: head.seq for head in heads}
-    for chain, group in itertools.groupby(lines, lambda line: line.chain):
-        for line in group:
-            _, _, time_us, _ = line.body.split("\t", 3)
-            if line.seq >= kept.get(chain, 0) or int(time_us) >= before_us:
-                break
-            yield line

@@ -431,8 +431,4 @@ def _open_snapshot(path: Path) -> apsw.Connection:
 
 
 def _register_sha256(db: apsw.Connection) -> None:
-    db.create_scalar_function("sha256", _sha256, 1, deterministic=True)
-
-
-def _sha256(*values: Any) -> bytes:
-    return hashlib.sha256(values[0]).digest()
+    db.create_scalar_function("sha256", lambda *values: hashlib.sha256(values[0]).digest(), 1, deterministic=True)

@@ -7,6 +7,7 @@ committed state.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -179,8 +180,8 @@ class BudgetStore(ABC):
         4. the account has paid for the release of the last request with the idempotency key, even if that is not the
            claim's: `Replay`, charged nothing;
         5. the account has paid for the release: `Replay`, charged nothing;
-        6. the account enforces, and too many of its runs failed lately (`rules.suspended_until_us`):
-           `Suspension`, with a ledger line;
+        6. an officer suspended an account on the path, or the account enforces and too many of its runs failed lately
+           (`rules.suspended_until_us`): `Suspension`, with a ledger line;
         7. an account on the path cannot hold the worst case: `Refusal`, with a ledger line;
         8. the release is stored: `Replay`; its cost is charged to the accounts on the path that have not paid for it
            (step 7 requires room for the worst case, so that a refusal reveals nothing about a release not yet paid
@@ -208,11 +209,12 @@ class BudgetStore(ABC):
         if account.paid:
             transaction.remember_key(claim)
             return Replay(_require_release(facts.release), Cost())
-        until_us = account.suspended_until_us(transaction.clock.now_us)
-        if until_us is not None:
-            detail = canonical({"by": claim.account, "suspended_until_us": str(until_us)})
-            transaction.append(account, "refuse", claim.reservation, detail)
-            return Suspension(account.id, until_us)
+        officers = next((each.id for each in facts.path if each.terms.account.suspended), None)
+        until_us = account.suspended_until_us(transaction.clock.now_us) if officers is None else None
+        if officers is not None or until_us is not None:
+            why = {"suspended_until_us": str(until_us)} if officers is None else {"suspended": officers}
+            _refuse(transaction, claim, account, why)
+            return Suspension(officers or account.id, until_us)
         return _admit(transaction, claim, facts)
 
     @writes
@@ -444,12 +446,36 @@ class BudgetStore(ABC):
 
     @writes
     def lift(self, transaction: Transaction, account: str, action: AdminAction) -> None:
-        """End a suspension: past failures no longer count towards one. Charges stay."""
+        """End a suspension: an officer's, and that for failures, which no longer count towards one. Charges stay.
+
+        Raises:
+            InputError: an officer suspended the account in another data centre, where alone that can be lifted.
+        """
         row = transaction.begin_account(account)
         detail = _record_action(transaction, action, "lift", account)
+        if detail is None:
+            return
+        row.failures, row.changed = (), True
+        transaction.append(row, "lift", detail=canonical(detail | {"account": account}))
+        now = row.terms.account
+        if now.suspended:  # a line of its own, without the id of the action, which is in the ledger once
+            changed = escrow.altered(now, dataclasses.replace(now, suspended=False), row.spent, self.id)
+            detail.pop("action", None)
+            transaction.change_settings(row, changed, detail)
+
+    @writes
+    def suspend(self, transaction: Transaction, account: str, action: AdminAction) -> None:
+        """Refuse the queries of an account and of all below it, until `lift`.
+
+        Raises:
+            InputError: the account was made in another data centre, where alone it can be altered.
+        """
+        row = transaction.begin_account(account)
+        detail = _record_action(transaction, action, "suspend", account)
         if detail is not None:
-            row.failures, row.changed = (), True
-            transaction.append(row, "lift", detail=canonical(detail | {"account": account}))
+            now = row.terms.account
+            changed = escrow.altered(now, dataclasses.replace(now, suspended=True), row.spent, self.id)
+            transaction.change_settings(row, changed, detail)
 
     def refresh(self) -> int:
         """Open the next bucket of all accounts whose open bucket is over; `reserve` does so for its own path.
@@ -503,7 +529,15 @@ class BudgetStore(ABC):
     # ---------------------------------------------------------------------------------------------- records
 
     @writes
-    def put_record(self, transaction: Transaction, kind: str, name: str, text: str | None, action: AdminAction) -> None:
+    def put_record(
+        self,
+        transaction: Transaction,
+        kind: str,
+        name: str,
+        text: str | None,
+        action: AdminAction,
+        shown: Mapping[str, Any] | None = None,
+    ) -> None:
         """Store a text beside the budgets, such as the hash of an API key or a grant, or replace it.
 
         The ledger line is a `note` that holds kind, name and the SHA-256 of the text, never the text.
@@ -512,6 +546,7 @@ class BudgetStore(ABC):
             kind: the kind of record, up to 200 printable characters without white space.
             name: unique among its kind, up to 2,000 characters that print, or tabs.
             text: canonical JSON (`ledger.canonical`), up to 1,000,000 characters; None removes the record.
+            shown: what of the record the line shows too, as JSON, such as the columns of a grant; never a secret.
 
         Raises:
             InputError: a value outside its range.
@@ -523,7 +558,8 @@ class BudgetStore(ABC):
         if detail is not None:
             transaction.put_record(kind, name, text)
             record = {"kind": kind, "name": name, "sha256": digest}
-            transaction.append(None, "note", detail=canonical(detail | {"record": record}))
+            more = {} if shown is None else {"shown": dict(shown)}
+            transaction.append(None, "note", detail=canonical(detail | {"record": record} | more))
 
     @reads
     def record(self, db: Connection, kind: str, name: str) -> str | None:
@@ -722,8 +758,8 @@ def _admit(transaction: Transaction, claim: Claim, facts: ClaimFacts) -> Admissi
         )
     holds = rules.admit(states, Amount.of(claim.worst))
     if isinstance(holds, rules.Shortfall):
-        detail = {"by": claim.account, "short": holds.account, "rho": str(holds.needed.rho)}
-        transaction.append(path[0], "refuse", claim.reservation, canonical(detail | {"delta": str(holds.needed.delta)}))
+        needed = {"rho": str(holds.needed.rho), "delta": str(holds.needed.delta)}
+        _refuse(transaction, claim, path[0], {"short": holds.account} | needed)
         short = next(account for account in path if account.id == holds.account)
         return Refusal(short.id, holds.needed.cost, holds.remaining.cost, transaction.resets_us(short))
     changes: list[tuple[str, int, Tally]] = []
@@ -736,6 +772,12 @@ def _admit(transaction: Transaction, claim: Claim, facts: ClaimFacts) -> Admissi
     if facts.release is not None:
         return _charge_stored(transaction, claim, facts.release, path, holds, changes)
     return _make_reservation(transaction, claim, path, holds, changes)
+
+
+def _refuse(transaction: Transaction, claim: Claim, account: AccountRow, why: Mapping[str, str]) -> None:
+    """Append the line of a refused claim."""
+    question = {"question": json.loads(claim.question)} if claim.question else {}
+    transaction.append(account, "refuse", claim.reservation, canonical({"by": claim.account, **why, **question}))
 
 
 def _newest_forfeits(transaction: Transaction, path: list[AccountRow], release_key: bytes) -> dict[str, ForfeitRow]:
@@ -788,7 +830,11 @@ def _make_reservation(
     for account, hold in zip(path, holds, strict=True):
         transaction.change(account, hold.bucket, rules.held(hold), changes)
     transaction.append(
-        path[0], "reserve", claim.reservation, _reservation_detail(claim.account, claim.release_key), changes
+        path[0],
+        "reserve",
+        claim.reservation,
+        _reservation_detail(claim.account, claim.release_key, question=claim.question),
+        changes,
     )
     return row.reservation
 
@@ -838,10 +884,11 @@ def _require_release(release: StoredRelease | None) -> StoredRelease:
     return release
 
 
-def _reservation_detail(account: str, release_key: bytes, result: bytes | None = None) -> str:
+def _reservation_detail(account: str, release_key: bytes, result: bytes | None = None, question: str = "") -> str:
     """Return the detail of a ledger line about a reservation: canonical JSON, formatted by hand for speed."""
+    asked = f',"question":{question}' if question else ""
     end = "" if result is None else f',"result":"{hashlib.sha256(result).hexdigest()}"'
-    return f'{{"by":{json.dumps(account)},"release":"{release_key.hex()}"{end}}}'
+    return f'{{"by":{json.dumps(account)}{asked},"release":"{release_key.hex()}"{end}}}'
 
 
 def _record_action(transaction: Transaction, action: AdminAction, *what: str) -> dict[str, object] | None:
@@ -851,14 +898,15 @@ def _record_action(transaction: Transaction, action: AdminAction, *what: str) ->
         KeyReused: another action has its id.
     """
     detail: dict[str, object] = {"actor": action.actor, "reason": action.reason}
+    name = {"name": action.name} if action.name else {}  # not part of the digest, which identifies who did what
     if action.id is None:
         transaction.repeatable = False
-        return detail
+        return detail | name
     digest = hashlib.sha256(canonical(detail | {"what": what}).encode()).digest()
     known = transaction.action_digest(action.id)
     if known is None:
         transaction.add_action(action.id, digest)
-        return detail | {"action": {"id": action.id, "sha256": digest.hex()}}
+        return detail | name | {"action": {"id": action.id, "sha256": digest.hex()}}
     if known != digest:
         raise KeyReused
     return None

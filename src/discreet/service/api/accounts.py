@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from discreet.accounting.convert import limit_for
 from discreet.budget import model
@@ -62,8 +62,11 @@ def budget_report(report: Report, parents: Sequence[Report], default_cost: Cost 
         units=_units(balance),
         resets_at=_resets_at(balance),
         suspended_until=None if balance.suspended_until_us is None else iso_time(balance.suspended_until_us),
+        suspended_by_officer=next(
+            (each.balance.account.id for each in (report, *parents) if each.balance.account.suspended), None
+        ),
         guarantee=None if report.guarantee is None else _privacy(report.guarantee),
-        queries_left=None if default_cost is None else _queries_left(default_cost, (report, *parents)),
+        queries_left=None if default_cost is None else _queries_left(default_cost, (report, *parents))[0],
         parents=[
             ParentBudget(
                 account=parent.balance.account.id,
@@ -85,41 +88,43 @@ def estimate_of(plan: Plan, dataset: str, version: str | None, path: Sequence[Re
         path: reports of the account and its parents.
         paid: True if the account has already paid for the answer.
     """
-    worst, expected, units = plan.worst_cost, plan.expectation, path[0].balance.account.units
+    worst, units = plan.worst_cost, path[0].balance.account.units
     information, calls = (None, None) if units is None else units.rounded_up(worst)
-    summed = plan.query.request.summed
     fits = [_fit(report.balance, worst, paid=paid) for report in path]
+    queries_left, runs_out = (None, None) if paid else _queries_left(worst, path)
     return Estimate(
         dataset=dataset,
+        data_version=version,
         question=document.question_of(plan.query, dataset),
         mechanism=plan.mechanism.name,
         worst_cost=spend_above(worst),
         information=information,
         calls=calls,
         privacy=_privacy(replace(plan.guarantee, computational=version is not None)),
-        expected=Expected(
-            min_std_error=expected.min_std_error,
-            max_std_error=expected.max_std_error,
-            smallest_count=expected.smallest_count,
-            sum_std_error=None
-            if expected.sum_std_error is None
-            else expected.sum_std_error / 10 ** (summed.scale if summed else 0),
-        ),
+        expected=Expected.of(plan),
         paid=paid,
         fits=all(fit.fits for fit in fits),
         accounts=fits,
-        queries_left=None if paid else _queries_left(worst, path),
+        queries_left=queries_left,
+        runs_out=runs_out,
         notes=list(plan.notes),
     )
 
 
-def _queries_left(worst: Cost, path: Sequence[Report]) -> int | None:
-    """Return the number of queries of cost *worst* that all enforced accounts can pay now, or None without limit."""
-    fits: list[int] = []
+def _queries_left(worst: Cost, path: Sequence[Report]) -> tuple[int | None, Literal["rho", "delta"] | None]:
+    """Return the number of queries of cost *worst* that all enforced accounts can pay now, and what runs out first.
+
+    Both are None without limit.
+    """
+    fits: list[tuple[Fraction, Literal["rho", "delta"]]] = []
     for balance in (report.balance for report in path if report.balance.account.enforced):
-        parts = ((balance.remaining.rho, worst.rho), (balance.remaining.delta, worst.delta))
-        fits += [max(int(rest / cost), 0) for rest, cost in parts if cost > 0]
-    return min(fits, default=None)
+        left = balance.remaining
+        fits += [(left.rho / worst.rho, "rho")] if worst.rho else []
+        fits += [(left.delta / worst.delta, "delta")] if worst.delta else []
+    if not fits:
+        return None, None
+    number, part = min(fits, key=lambda each: each[0])
+    return max(int(number), 0), part
 
 
 def history_entry(paid: PaidRelease) -> HistoryEntry:

@@ -133,9 +133,18 @@ class AdminAPI:
     def lift(self, call: Call, body: wire.AdminRequest) -> wire.AccountDetail:
         """End the suspension of an account.
 
-        Earlier failures are ignored for later suspensions; charges stay.
+        Ends that of an officer and that for failed queries, which are then ignored for later suspensions; charges stay.
         """
         self._store.lift(call.parameters["account"], call.action(body.reason))
+        return self._changed(call, call.parameters["account"])
+
+    @_change_account("POST", f"{_ONE_ACCOUNT}/suspend", body=wire.AdminRequest, problems=())
+    def suspend(self, call: Call, body: wire.AdminRequest) -> wire.AccountDetail:
+        """Suspend an account until an officer lifts that.
+
+        Queries of the account and of all accounts below it are refused; answers that were paid for can still be read.
+        """
+        self._store.suspend(call.parameters["account"], call.action(body.reason))
         return self._changed(call, call.parameters["account"])
 
     @_officer(
@@ -247,10 +256,12 @@ class AdminAPI:
         if unknown:
             raise InputError(f"the dataset {name!r} has no column {unknown[0]!r} that could be granted")
         columns = None if body.columns is None else frozenset(known[column.casefold()] for column in body.columns)
-        self._store.put_record(GRANT, grant_name(account, name), grant_text(columns), call.action(body.reason))
+        granted = None if columns is None else sorted(columns)
+        action = call.action(body.reason)
+        self._store.put_record(GRANT, grant_name(account, name), grant_text(columns), action, {"columns": granted})
         self._records.invalidate()
         self._log_change(call, account)
-        return wire.Grant(account=account, dataset=name, columns=None if columns is None else sorted(columns))
+        return wire.Grant(account=account, dataset=name, columns=granted)
 
     @_officer("DELETE", _ONE_GRANT, status=204, parameters=(ACCOUNT, _DATASET, _REASON, IDEMPOTENCY_KEY))
     def revoke_grant(self, call: Call) -> None:

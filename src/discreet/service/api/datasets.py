@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING
 
+from discreet.catalog.model import ImpliedColumn
 from discreet.wire.queries import ColumnDetail, DatasetDetail, SumBounds
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ def _column(name: str, column: Column) -> ColumnDetail:
     return ColumnDetail(
         name=name,
         type=column.type,
+        each=column.each,
+        period_of=column.source if isinstance(column, ImpliedColumn) else None,
         group=column.group,
         filter=column.filter,
         sum=None

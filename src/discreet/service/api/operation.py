@@ -220,7 +220,7 @@ class Call:
 
     def action(self, reason: str) -> AdminAction:
         """Return the author, reason and id of an administrative change by the caller, for the ledger."""
-        return AdminAction(self.caller.actor, reason, self.parameters["Idempotency-Key"])
+        return AdminAction(self.caller.actor, reason, self.parameters["Idempotency-Key"], self.caller.label)
 
 
 def operations_of(handlers: object) -> list[tuple[Operation, Callable[..., Any]]]:

@@ -363,20 +363,35 @@ class QueryAPI:
         "/v1/sql/estimate",
         role="analyst",
         body=StatementRequest,
+        raw=True,
         answer=StatementEstimate,
+        parameters=(IDEMPOTENCY_KEY,),
         problems=("not-found", "engine-unavailable"),
     )
-    async def estimate_sql(self, call: Call, statement: StatementRequest) -> StatementEstimate:
+    async def estimate_sql(self, call: Call, body: bytes) -> StatementEstimate:
         """Estimate the cost of a whole SQL statement.
 
-        Plans all its queries and compares their worst-case costs with the budget. No data is queried.
+        Plans all its queries and compares their worst-case costs with the budget. No data is queried. With the body and
+        the Idempotency-Key of an answered statement, its queries are free.
+        """
+        key, digest = call.parameters["Idempotency-Key"], hashlib.sha256(body).digest()
+        return await self.estimate_statement(call, read_body(StatementRequest, body), key, digest)
+
+    async def estimate_statement(
+        self, call: Call, statement: StatementRequest, key: str | None = None, digest: bytes = b""
+    ) -> StatementEstimate:
+        """Return the worst cost of a statement.
+
+        Args:
+            key: the idempotency key that the statement would be sent with.
+            digest: the digest of its request.
         """
         account, request_id = call.account, context_of(call.request.scope).request_id
 
         def work(disconnected: Callable[[], bool]) -> StatementEstimate:
             catalog = self._grants.catalog_for(account)
             planned = self._statements.plan(statement, account, catalog, request_id, disconnected)
-            return self._statements.estimate(account, planned)
+            return self._statements.estimate(account, planned, key, digest)
 
         with self._gate.slots.slot(account):
             return await run_while_connected(call.request, work, self._gate.slots.threads)

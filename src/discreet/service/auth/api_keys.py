@@ -13,7 +13,7 @@ import json
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from discreet.budget.ledger import canonical
 from discreet.budget.model import AdminAction
@@ -94,6 +94,12 @@ class KeyRecord:
     def text(self) -> str:
         """Return the record as canonical JSON."""
         return canonical(dataclasses.asdict(self))
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """Return what the ledger shows of the record."""
+        expires = None if self.expires_us is None else iso_time(self.expires_us)
+        return {"label": self.label, "account": self.account, "roles": list(self.roles), "expires": expires}
 
     @classmethod
     def of_text(cls, text: str) -> KeyRecord:
@@ -210,7 +216,7 @@ class Authenticator:
             if id_ not in snapshot.keys:
                 return None
             record = KeyRecord.of_text(snapshot.keys[id_])
-            parsed[id_] = record, Identity(f"key:{id_}", record.account, frozenset(record.roles), id_)
+            parsed[id_] = record, Identity(f"key:{id_}", record.account, frozenset(record.roles), id_, record.label)
         return parsed[id_]
 
 
@@ -277,7 +283,7 @@ class ApiKeys:
         until_us = self._now_us + body.overlap_hours * _HOUR_US
         ends_us = until_us if before.expires_us is None else min(until_us, before.expires_us)
         ending = dataclasses.replace(action, id=None if action.id is None else _second_action_id(action.id))
-        self._put(key, dataclasses.replace(before, expires_us=ends_us).text, ending)
+        self._put(key, dataclasses.replace(before, expires_us=ends_us), ending)
         return made
 
     def revoke(self, key: str, action: AdminAction) -> None:
@@ -286,8 +292,7 @@ class ApiKeys:
         Raises:
             NotFound: there is no such key.
         """
-        self._record(key)
-        self._put(key, None, action)
+        self._put(key, self._record(key), action, revoked=True)
 
     def import_key_file(self) -> None:
         """Import the key of the file that `write_key_file` wrote, if it exists, and remove the file.
@@ -298,11 +303,11 @@ class ApiKeys:
         if self._key_file is None or not self._key_file.exists():
             return
         try:
-            name, record, reason = json.loads(read_secret(self._key_file, "new key"))
-            text = KeyRecord.of_text(record).text
+            name, text, reason = json.loads(read_secret(self._key_file, "new key"))
+            record = KeyRecord.of_text(text)
         except (ValueError, TypeError, KeyError, RecursionError):
             raise InputError(f"the file {self._key_file.name!r} holds no key; remove it") from None
-        self._put(name, text, AdminAction("discreet", reason, name))  # idempotent: the record is stored once
+        self._put(name, record, AdminAction("discreet", reason, name))  # idempotent: the record is stored once
         self._key_file.unlink()
 
     def page(self, after: str | None, most: int) -> KeyPage:
@@ -345,11 +350,11 @@ class ApiKeys:
             raise InvariantViolated("the random source repeats itself")
         expires_us = None if days is None else now_us + timedelta(days=days) // timedelta(microseconds=1)
         record = dataclasses.replace(like, sha256=digest_of(made.text).hex(), created_us=now_us, expires_us=expires_us)
-        self._put(made.id, record.text, action)
+        self._put(made.id, record, action)
         return CreatedKey(id=made.id, key=made.text, expires=None if expires_us is None else iso_time(expires_us))
 
-    def _put(self, key: str, text: str | None, action: AdminAction) -> None:
-        self._store.put_record(KEY, key, text, action)
+    def _put(self, key: str, record: KeyRecord, action: AdminAction, *, revoked: bool = False) -> None:
+        self._store.put_record(KEY, key, None if revoked else record.text, action, record.shown)
         self._records.invalidate()
 
     def _saved_last_used(self) -> dict[str, int]:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 from discreet.budget.ledger import canonical
+from discreet.catalog.model import ImpliedColumn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -169,5 +170,9 @@ def _granted_catalog(catalog: Catalog, granted: Mapping[str, Columns]) -> Catalo
 def _narrowed(dataset: Dataset, columns: Columns) -> Dataset:
     if columns is None:
         return dataset
-    kept = {name: column for name, column in dataset.columns.items() if name in columns}
+    kept = {
+        name: column
+        for name, column in dataset.columns.items()
+        if name in columns or (isinstance(column, ImpliedColumn) and column.source in columns)
+    }
     return dataset.model_copy(update={"columns": MappingProxyType(kept)})

@@ -21,9 +21,11 @@ class Identity:
         actor: the name in the ledger: "key:" and the key's id, or "oidc:" and the token's subject.
         account: the account that queries are charged to; None without the role analyst.
         key_id: the id of the API key; None for a token.
+        label: the label of the API key, which the ledger shows beside the actor; empty without one.
     """
 
     actor: str
     account: str | None
     roles: frozenset[Role]
     key_id: str | None = None
+    label: str = ""

@@ -18,7 +18,7 @@ from discreet.service.api.operation import Operation
 from discreet.service.api.operation import text as text_of
 from discreet.service.api.query import BEFORE, RELEASE_ID
 from discreet.service.auth.gate import run_in_thread
-from discreet.service.pages import charts, text
+from discreet.service.pages import charts, filters, text
 from discreet.service.pages.site import HEADERS, KEY, Site, Visit, fields, number_field
 from discreet.service.problems import NotFound
 from discreet.wire import document
@@ -26,6 +26,8 @@ from discreet.wire.problems import read_body
 from discreet.wire.queries import StatementAnswer, StatementRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from discreet.service.api.answers import Form
     from discreet.service.api.query import QueryAPI
     from discreet.service.runtime import Runtime
@@ -36,11 +38,14 @@ if TYPE_CHECKING:
 _EPSILON = number_field("epsilon", "Privacy to spend.", 0.0, 1e6)
 _QUERY = (
     *fields("from", "dataset", "measure", "where", "sql"),
-    *fields("item", many=True),
+    *fields("item", "pick", "filter", "low", "high", "preset", many=True),
     number_field("k", "The number of items.", 1, 10**9),
     _EPSILON,
 )
 """The fields of the form for a query: the builder's, or a statement."""
+
+_FILTERS = ("pick", "filter", "low", "high", "preset")
+"""The fields of the builder for filters; filter, low and high have a value for each column with a range."""
 
 _FREE = text_of("free", "1 after an answer that was free.")
 
@@ -69,8 +74,8 @@ class AnalystPages:
     async def ask(self, visit: Visit) -> Response:
         """Submit the query or statement of the form, and redirect to its answer."""
         if visit.text("from"):  # without scripts, a button rebuilds the statement from the fields
-            names = ("from", "dataset", "measure", "where", "k", "epsilon")
-            typed = {name: visit.text(name) for name in names} | {"item": visit["item"]}
+            one, many = ("from", "dataset", "measure", "where", "k", "epsilon"), ("item", *_FILTERS)
+            typed = {name: visit.text(name) for name in one} | {name: visit.texts(name) for name in many}
             return RedirectResponse(f"/ask?{urlencode(typed, doseq=True)}", 303)
         try:
             if not is_select(visit.text("sql")):
@@ -105,7 +110,7 @@ class AnalystPages:
         budget: BudgetReport = await run_in_thread(self._api.budget, visit.call())
         if not datasets:
             return self._site.render(visit, "no_datasets.html", budget=budget)
-        sql, where, names = "" if visit.text("from") else visit.text("sql"), "", {each.name for each in datasets}
+        sql, names = "" if visit.text("from") else visit.text("sql"), {each.name for each in datasets}
         query: Select | None = None  # None for a statement that is not a single query
         if sql:
             with contextlib.suppress(InputError):
@@ -114,17 +119,22 @@ class AnalystPages:
         detail: DatasetDetail = await run_in_thread(
             self._api.dataset, visit.call(name=name if name in names else datasets[0].name)
         )
-        if query is not None and query.where is not None:
-            where = condition(query.where)
+        picks, rest = filters.filters_of(detail, None if query is None else query.where, self._runtime.clock().date())
+        where = "" if rest is None else condition(rest)
         if not sql:
-            query = _example_query(detail)
+            query, clause = _example_query(detail), ""
             if visit.text("from") and name in names:
                 where = visit.text("where")
+                ranges = zip(*map(visit.texts, ("filter", "low", "high")), strict=False)
+                picks = filters.typed_filters(picks, visit.texts("pick"), ranges, visit.texts("preset"))
                 try:
                     query = _built_query(visit, detail)
+                    clause = filters.written(picks, where)
                 except InputError as refused:
                     error = error or refused
-            sql = to_sql(query, where or None)
+            sql = to_sql(query, clause or None)
+            with contextlib.suppress(InputError):
+                query = parse_select(sql)
         price: dict[str, Any] | None = None
         try:
             price = await self._estimate_cost(visit, sql, budget)
@@ -140,7 +150,9 @@ class AnalystPages:
             dataset=detail,
             query=query,
             measures=_MEASURES,
+            filters=picks,
             where=where,
+            hints=[] if query is None else filters.hints(query, detail),
             sql=sql,
             epsilon=visit.text("epsilon") or self._default_epsilon(),
             price=price,
@@ -159,22 +171,24 @@ class AnalystPages:
         if single_query:
             single = await self._api.estimate(visit.call(), body)
             queries, cost, fits, left = [("", single)], single.worst_cost, single.fits, single.queries_left
+            runs_out = single.runs_out
         else:
             statement = read_body(StatementRequest, body)
-            whole = await self._api.estimate_sql(visit.call(), statement)
+            whole = await self._api.estimate_statement(visit.call(), statement)
             queries = [(query.sql, query.estimate) for query in whole.queries]
-            cost, fits, left = whole.worst_cost, whole.fits, None
+            cost, fits, left, runs_out = whole.worst_cost, whole.fits, None, None
         accounts = next((estimate.accounts for _, estimate in queries if estimate), [])
         modes = {budget.account: budget.mode} | {parent.account: parent.mode for parent in budget.parents}
-        shares = [text.used_share(cost, account.left) for account in accounts if modes[account.account] == "enforce"]
+        shares = [cost.share_of(account.left) for account in accounts if modes[account.account] == "enforce"]
         return {
             "statement": not single_query,
             "free": all(estimate is None or estimate.paid for _, estimate in queries),
             "cost": cost,
             "share": max(shares, default=0.0),
-            "over": text.used_share(cost, budget.left) == 1,
+            "over": cost.share_of(budget.left) == 1,
             "fits": fits,
             "left": left,
+            "runs_out": runs_out,
             "queries": [
                 {
                     "sql": sql_,
@@ -211,6 +225,7 @@ class AnalystPages:
         rows, places = answer.rows, charts.interval_columns(answer.columns)
         labels = [column for place, column in enumerate(answer.columns) if place not in (places or ())]
         items = [] if places is None else charts.statement_items(rows, places)
+        types = {column.name: column.type for column in labels}
         return self._site.render(
             visit,
             "statement.html",
@@ -218,10 +233,7 @@ class AnalystPages:
             rows=rows,
             left_out=count - len(rows),
             numeric=[charts.is_number(column) for column in answer.columns],
-            items=items,
-            line=charts.line_of(items) if charts.is_time_line(items, labels) else None,
-            label=" · ".join(column.name for column in labels) or "total",
-            measured="" if places is None else answer.columns[places[0]].name,
+            shown=_drawn(items, types, "" if places is None else answer.columns[places[0]].name),
             free=visit.text("free") == "1",
             link=link,
             snippets=text.snippets(sql, price, url, "sql"),
@@ -254,20 +266,19 @@ class AnalystPages:
         items, query = charts.items_of(release), from_dict(release["question"])
         sql, price = to_sql(query), {name: release["query"][name] for name in ("epsilon", "delta")}
         url = str(visit.request.base_url).rstrip("/")
-        line = charts.line_of(items[:_MAX_SHOWN]) if charts.is_time_series(release) else None
-        if line is not None:
-            items = sorted(items, key=lambda item: item.label)
+        begin = 1 if query.k is not None else 0
+        types = {column["name"]: column["type"] for column in release["columns"][begin : begin + len(query.items)]}
+        measured = _MEASURES[query.measure.kind]
+        if query.measure.kind in {"sum", "average"}:
+            measured += f" {query.measure.column}"
         return self._site.render(
             visit,
             "answer.html",
             release=release,
             title=text.title_of(query),
             condition=None if query.where is None else condition(query.where),
-            items=items[:_MAX_SHOWN],
+            shown=_drawn(items[:_MAX_SHOWN], types, measured),
             left_out=len(items) - _MAX_SHOWN,
-            line=line,
-            label=" · ".join(query.items) or "total",
-            measured=_MEASURES[query.measure.kind],
             chosen=text.chosen_for_you(release),
             mechanism=text.mechanism_of(release),
             fewer=text.why_fewer_items(release),
@@ -316,6 +327,31 @@ def _example_query(dataset: DatasetDetail) -> Select:
     items = tuple(column.name for column in columns[:1])
     k = min(10, dataset.max_k or 10) if items else None
     return Select(dataset.name, items, Measure("users", dataset.user), None, k)
+
+
+def _drawn(items: list[charts.Item], types: Mapping[str, str], measured: str) -> dict[str, Any]:
+    """Return items as the templates show them: a total, lines, a table of two columns, or bars.
+
+    Args:
+        types: the types of the label columns, by name.
+        measured: the unit of the values.
+    """
+    time = charts.time_of(items, list(types.values()))
+    table = None
+    if len(types) == 2 and len(items) > 1 and items[0].bar and len({item.labels for item in items}) == len(items):
+        ordered = [not type_.lower().startswith(("text", "varchar", "bool")) for type_ in types.values()]
+        table = charts.pivot(items, list(types), ordered)
+    if time is not None:
+        items = sorted(items, key=lambda item: (item.labels[time], item.label))
+    return {
+        "items": items,
+        "line": None if time is None else charts.line_chart(items, time),
+        "time": None if time is None else list(types)[time],
+        "table": table,
+        "total": items[0] if not types and len(items) == 1 and items[0].bar else None,
+        "label": " · ".join(types) or "total",
+        "measured": measured,
+    }
 
 
 def _file(content: bytes, name: str, form: Form) -> Response:

@@ -6,7 +6,7 @@ Charts are SVG rendered by the server, without scripts, exceptions in the conten
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 
     from discreet.wire.queries import StatementColumn
 
+MAX_SERIES = 6
+"""The most lines in a chart; the largest are shown."""
+
+MAX_PIVOTED = 12
+"""The most labels beside each other in a table of two label columns."""
+
+_SHADES = 5
 _TIMES = ("date", "timestamp")
 _MAX_POINTS = 62
 _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL")
@@ -32,6 +39,7 @@ class Item:
         low: the lower end of the 95 % interval, or None.
         high: the upper end of the 95 % interval, or None.
         bar: the start and width of the bar, then the start and end of the interval, in percent.
+        labels: the labels of each column.
     """
 
     label: str
@@ -39,6 +47,7 @@ class Item:
     low: float | str | None = None
     high: float | str | None = None
     bar: tuple[float, float, float, float] | None = None
+    labels: tuple[str, ...] = ()
 
     @property
     def interval(self) -> str:
@@ -47,22 +56,50 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A line with a band, in an area of 100 by 100 that begins at the top left.
+class Series:
+    """One line with its band, in the area of a `LineChart`.
 
     Args:
+        name: the label that its items share; empty for the only line.
         line: the points of the line, as an SVG `points` attribute.
         band: the polygon of the intervals, as an SVG `points` attribute.
         points: the coordinates of the points; empty if they are too many for markers.
-        across: ticks of the horizontal axis: position and two lines of text.
-        up: ticks of the vertical axis: position and text.
     """
 
+    name: str
     line: str
     band: str
     points: list[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class LineChart:
+    """Lines over time, in an area of 100 by 100 that begins at the top left.
+
+    Args:
+        across: ticks of the horizontal axis: position and two lines of text. The last is the last time.
+        up: ticks of the vertical axis: position and text.
+        left_out: the number of lines that are not shown.
+    """
+
+    series: list[Series]
     across: list[tuple[float, str, str]]
     up: list[tuple[float, str]]
+    left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pivot:
+    """A table with the labels of one column down and of another across.
+
+    Args:
+        rows: a label and a cell for each of *columns*: the item and its shade from 0 to 4; None without an item.
+    """
+
+    down: str
+    across: str
+    columns: list[str]
+    rows: list[tuple[str, list[tuple[Item, int] | None]]]
 
 
 def items_of(release: Mapping[str, Any]) -> list[Item]:
@@ -71,12 +108,14 @@ def items_of(release: Mapping[str, Any]) -> list[Item]:
     begin = 1 if release["query"]["k"] is not None else 0
     labels = names[begin : begin + max(len(release["question"]["items"]), 1)]
     values = names[begin + len(labels) :]
+    named = [[label([item[name]]) for name in labels] for item in release["items"]]
     if not values:
-        return [Item(label([item[name] for name in labels])) for item in release["items"]]
+        return [Item(label(each), labels=tuple(each)) for each in named]
     value, _, low, high = values[:4]
-    return bars(
-        (label([item[name] for name in labels]), item[value], item[low], item[high]) for item in release["items"]
+    drawn = bars(
+        (label(each), item[value], item[low], item[high]) for each, item in zip(named, release["items"], strict=True)
     )
+    return [replace(item, labels=tuple(each)) for item, each in zip(drawn, named, strict=True)]
 
 
 def interval_columns(columns: Sequence[StatementColumn]) -> tuple[int, int, int] | None:
@@ -90,10 +129,18 @@ def interval_columns(columns: Sequence[StatementColumn]) -> tuple[int, int, int]
     return value, names.index("low"), names.index("high")
 
 
-def is_time_line(items: Sequence[Item], labels: Sequence[StatementColumn]) -> bool:
-    """Return True if the items of a statement have a single label column of distinct dates or times."""
-    dated = [column.type.lower().startswith(_TIMES) for column in labels] == [True]
-    return dated and 2 < len(items) == len({item.label for item in items})
+def time_of(items: Sequence[Item], types: Sequence[str]) -> int | None:
+    """Return which of one or two label columns is the only date or time, or None if there is no line to draw.
+
+    Args:
+        types: the types of the label columns, as releases or SQL name them.
+    """
+    dated = [place for place, type_ in enumerate(types) if type_.lower().startswith(_TIMES)]
+    if len(dated) != 1 or not 1 <= len(types) <= 2 or not items or items[0].bar is None:
+        return None
+    times = {item.labels[dated[0]] for item in items} - {"(missing)"}
+    distinct = len({item.labels for item in items}) == len(items)
+    return dated[0] if len(times) > 2 and distinct else None
 
 
 def statement_items(rows: Sequence[Sequence[Any]], places: tuple[int, int, int]) -> list[Item]:
@@ -102,14 +149,14 @@ def statement_items(rows: Sequence[Sequence[Any]], places: tuple[int, int, int])
     Args:
         places: positions of the value and its interval, from `interval_columns`; all other columns are labels.
     """
-    found = []
+    found, labels = [], []
     for row in rows:
         value, low, high = (row[place] for place in places)
         if value is None or low is None or high is None or not float(low) <= float(value) <= float(high):
             return []
-        name = label([each for place, each in enumerate(row) if place not in places])
-        found.append((name or "total", value, low, high))
-    return bars(found)
+        labels.append(tuple(label([each]) for place, each in enumerate(row) if place not in places))
+        found.append((label(labels[-1]) or "total", value, low, high))
+    return [replace(item, labels=each) for item, each in zip(bars(found), labels, strict=True)]
 
 
 def is_number(column: StatementColumn) -> bool:
@@ -133,48 +180,92 @@ def bars(items: Iterable[tuple[str, float | str, float | str, float | str]]) -> 
     return found
 
 
-def is_time_series(release: Mapping[str, Any]) -> bool:
-    """Return True if the only item column of a release is a date or a time, and more than two items have values."""
-    begin = 1 if release["query"]["k"] is not None else 0
-    single = len(release["question"]["items"]) == 1 and len(release["columns"]) > begin + 1
-    return single and len(release["items"]) > 2 and release["columns"][begin]["type"].startswith(_TIMES)
+def line_chart(items: Sequence[Item], time: int = 0) -> LineChart:
+    """Return the line of items with values over their only label, or a line for each label of the other column.
 
-
-def line_of(items: Sequence[Item]) -> Line:
-    """Return the line chart of items with values, whose labels are dates or times."""
-    shown = sorted((item for item in items if item.label != "(missing)"), key=lambda item: item.label)
-    times = [datetime.fromisoformat(item.label).replace(tzinfo=None) for item in shown]
-    highs, lows = [float(item.high or 0) for item in shown], [float(item.low or 0) for item in shown]
-    ticks = nice_ticks(min(0.0, *lows), max(1.0, *highs))
+    Args:
+        time: which of the labels is a date or time.
+    """
+    by_name: dict[str, list[Item]] = {}
+    for item in items:
+        if item.labels[time] != "(missing)":
+            by_name.setdefault(label([each for n, each in enumerate(item.labels) if n != time]), []).append(item)
+    largest = sorted(by_name, key=lambda name: -sum(float(item.value or 0) for item in by_name[name]))
+    names = sorted(largest[:MAX_SERIES])
+    shown = [sorted(by_name[name], key=lambda item: item.labels[time]) for name in names]
+    every = [item for each in shown for item in each]
+    moments = {item.labels[time]: datetime.fromisoformat(item.labels[time]).replace(tzinfo=None) for item in every}
+    times = sorted(set(moments.values()))
+    seconds = (times[-1] - times[0]).total_seconds() or 1
+    xs = {text: round(100 * (moment - times[0]).total_seconds() / seconds, 2) for text, moment in moments.items()}
+    ticks = nice_ticks(min(0.0, *(float(i.low or 0) for i in every)), max(1.0, *(float(i.high or 0) for i in every)))
     least, most = ticks[0], ticks[-1]
-    seconds = [(time - times[0]).total_seconds() for time in times]
-    xs = [round(100 * second / (seconds[-1] or 1), 2) for second in seconds]
 
     def y(value: float | str | None) -> float:
         return round(100 - 100 * (float(value or 0) - least) / (most - least), 2)
 
-    points = [(x, y(item.value)) for x, item in zip(xs, shown, strict=True)]
-    above = [f"{x},{y(item.high)}" for x, item in zip(xs, shown, strict=True)]
-    below = [f"{x},{y(item.low)}" for x, item in zip(xs, shown, strict=True)]
-    return Line(
-        " ".join(f"{x},{height}" for x, height in points),
-        " ".join([*above, *reversed(below)]),
-        points if len(points) <= _MAX_POINTS else [],
-        _time_ticks(times, xs),
-        [(y(tick), number(tick)) for tick in ticks],
-    )
+    series = []
+    for name, each in zip(names, shown, strict=True):
+        points = [(xs[item.labels[time]], y(item.value)) for item in each]
+        above = [f"{x},{y(item.high)}" for (x, _), item in zip(points, each, strict=True)]
+        below = [f"{x},{y(item.low)}" for (x, _), item in zip(points, each, strict=True)]
+        line, band = " ".join(f"{x},{height}" for x, height in points), " ".join([*above, *reversed(below)])
+        series.append(Series(name, line, band, points if len(points) <= _MAX_POINTS else []))
+    across = _time_ticks(times, [round(100 * (moment - times[0]).total_seconds() / seconds, 2) for moment in times])
+    return LineChart(series, across, [(y(tick), number(tick)) for tick in ticks], len(largest) - len(names))
 
 
 def _time_ticks(times: Sequence[datetime], xs: Sequence[float]) -> list[tuple[float, str, str]]:
-    """Return about five ticks: position, day or time, and the year or day if it differs from the previous tick's."""
+    """Return about five ticks with the last time: position, day or time, and the year or day where it changes."""
     fine, coarse = ("%H:%M", "%-d %b") if any(time.hour or time.minute for time in times) else ("%-d %b", "%Y")
+    if coarse == "%Y" and all(time.day == 1 for time in times):
+        fine = "%b"  # months
     found, before, room = [], "", 0.0
     for time, x in zip(times, xs, strict=True):
-        if x >= room:
+        if x == xs[-1] or (x >= room and x <= xs[-1] - 15):
             above = f"{time:{coarse}}"
             found.append((x, f"{time:{fine}}", above if above != before else ""))
             before, room = above, x + 20
     return found
+
+
+def pivot(items: Sequence[Item], names: Sequence[str], ordered: Sequence[bool]) -> Pivot | None:
+    """Return the items of two label columns as a table, or None if both columns have too many labels.
+
+    Args:
+        names: the names of the two columns.
+        ordered: True for each column whose labels have an order of their own, as dates and numbers; the labels of
+            others are ordered by their sums.
+    """
+    labels: list[list[str]] = []
+    for place in (0, 1):
+        sums: dict[str, float] = {}
+        for item in items:
+            sums[item.labels[place]] = sums.get(item.labels[place], 0) + float(item.value or 0)
+        labels.append(list(sums) if ordered[place] else sorted(sums, key=lambda text: -sums[text]))
+        if ordered[place]:
+            labels[-1].sort(key=lambda text: (_number_in(text), text))
+    down = 0 if len(labels[1]) <= len(labels[0]) or (ordered[0] and len(labels[1]) <= MAX_PIVOTED) else 1
+    if len(labels[1 - down]) > MAX_PIVOTED:
+        return None
+    cells = {(item.labels[down], item.labels[1 - down]): item for item in items}
+    most = max([1e-9, *(float(item.value or 0) for item in items)])
+
+    def cell(place: tuple[str, str]) -> tuple[Item, int] | None:
+        item = cells.get(place)
+        share = 0.0 if item is None else min(max(float(item.value or 0) / most, 0.0), 1.0)
+        return None if item is None else (item, round(share * (_SHADES - 1)))
+
+    across = labels[1 - down]
+    rows = [(text, [cell((text, other)) for other in across]) for text in labels[down]]
+    return Pivot(names[down], names[1 - down], across, rows)
+
+
+def _number_in(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.inf
 
 
 def columns(values: Sequence[float]) -> list[tuple[float, float]]:

@@ -205,6 +205,10 @@ class Visit:
         """Return the text of a parameter as it was typed, to be shown in the form again; empty if there is none."""
         return (self._found(name) or [""])[-1]
 
+    def texts(self, name: str) -> list[str]:
+        """Return all values of a parameter as they were typed, with empty ones."""
+        return self._found(name)
+
     def call(self, **parameters: Any) -> Call:
         """Return the argument of an API handler, with *parameters* and the caller of this page."""
         if self.caller is None:

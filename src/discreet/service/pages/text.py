@@ -93,24 +93,15 @@ def expected_error(estimate: Estimate) -> list[str]:
     expected, found = estimate.expected, []
     kind = estimate.question["measure"]["kind"]
     of = "rows" if kind == "rows" else "users"
-    most = expected.max_std_error
-    open_ended = expected.min_std_error is not None and most is None  # bounds of the best plan, which few data get
-    if expected.min_std_error is not None:
-        near = number(1.96 * expected.min_std_error)
-        if most is None:
-            found.append(
-                f"The error depends on how many items users have: for 95 % of the counts it can be as small as "
-                f"± {near} {of}, and it is usually larger."
-            )
-        elif most > 1.01 * expected.min_std_error:
-            found.append(f"95 % of the counts are within ± {near} to ± {number(1.96 * most)} {of} of the truth.")
-        else:
-            found.append(f"95 % of the counts are within ± {near} {of} of the truth.")
+    probably = " probably" if expected.likely else ""
+    if errors := expected.error_ranges(1.96):
+        others = f", or, if another method suits the data better, within ± {errors[1]}" if errors[1:] else ""
+        found.append(f"95 % of the counts are{probably} within ± {errors[0]} of the truth, in {of}{others}.")
     if expected.sum_std_error is not None:
         found.append(f"95 % of the sums are within ± {number(1.96 * expected.sum_std_error)} of the clipped truth.")
-    if expected.smallest_count is not None:
-        shown = "can be shown; often more are needed" if open_ended else "will probably be shown"
-        found.append(f"Items with more than about {expected.smallest_count:,} {of} {shown}.")
+    if counts := expected.count_ranges():
+        others = f"; with another method, from {counts[1]} on" if counts[1:] else ""
+        found.append(f"Items with more than about {counts[0]} {of} will probably be shown{others}.")
     return found
 
 
@@ -144,11 +135,6 @@ def place_of(problem: Problem) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------- budgets
-
-
-def used_share(cost: Spend, of: Spend) -> float:
-    """Return the fraction of *of* that a cost takes, the larger of rho and delta; at most 1, and 1 if *of* is 0."""
-    return max(_share(cost.rho, of.rho), _share(cost.delta, of.delta))
 
 
 def used_up(budget: BudgetReport) -> bool:

@@ -1,0 +1,157 @@
+"""Ranges of errors and smallest counts before any data is read: they hold on real tables and made-up ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache
+from itertools import product
+
+import numpy as np
+import pytest
+
+from discreet.accounting.convert import limit_for
+from discreet.mechanisms import Auto, Likely, Request, UnknownGumbel
+from discreet.noise import KeyedBits
+from discreet.query.planning import AUTO_FROM_K
+from discreet.testing.pairs import ArrayPairs
+from papers.tables import Tables
+
+DELTA = Fraction(1, 10**8)
+REAL = ("amazon-sports", "citeulike", "foursquare", "lastfm-plays", "online-retail", "shakespeare")
+MADE_UP = ("linkedin-titles/20", "linkedin-articles/20", "one-item", "steep", "pareto")
+QUERIES = tuple(product((None, 6, 30, 100), (0.5, 1, 2, 4, 8)))
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """A release beside its price and the truth.
+
+    Args:
+        likely: the priced ranges, the likeliest first.
+        taken: the range of the branch that was taken.
+        errors: standard errors of the released counts, shape (n,).
+        off: how far the counts are from the truth, shape (n,).
+        counts: the released counts, shape (n,).
+        missing: the largest true counts that a release of this k could have had and has not, ascending.
+        tail: the count below the head's cut-off.
+    """
+
+    likely: tuple[Likely, ...]
+    taken: Likely
+    errors: np.ndarray
+    off: np.ndarray
+    counts: np.ndarray
+    missing: np.ndarray
+    tail: int
+
+
+def release(pairs, k, epsilon, name):
+    """Return what is delivered for one query of a table."""
+    auto = Auto.at(Fraction(epsilon), DELTA, Request(k, 10_000 if k is None else max(10 * k, 1_000)))
+    outcome = auto.release(pairs, KeyedBits(bytes(32), f"{name}/{k}/{epsilon}"))
+    order = np.argsort(-pairs.counts, kind="stable")
+    items = order[outcome.positions] if outcome.chosen == UnknownGumbel.name else outcome.positions
+    truth, exact = pairs.counts[items], pairs.counts[order]
+    missing = [] if len(items) == k else np.sort(pairs.counts[np.setdiff1d(order[: auto.head_limit], items)])
+    likely = auto.expectation().likely
+    taken = next(each for each in likely if each.name == outcome.chosen)
+    tail = int(exact[auto.head_limit]) if len(exact) > auto.head_limit else 0
+    off = np.abs(outcome.counts - truth)
+    return Delivered(likely, taken, outcome.std_errors, off, outcome.counts, np.asarray(missing), tail)
+
+
+@cache
+def delivered():
+    """Return a release of every query over every available table, by k."""
+    tables, found = Tables(), []
+    named = [(name, tables.made_up) for name in MADE_UP]
+    named += [(name, tables.real) for name in REAL if tables.has(name)]
+    for name, load in named:
+        table = load(name)
+        pairs = ArrayPairs(table.users, table.items)
+        found += [(k, release(pairs, k, epsilon, name)) for k, epsilon in QUERIES]
+    return found
+
+
+def upper(taken, counts):
+    """Return the upper end of the priced range of standard errors, for released *counts*, shape (n,)."""
+    if taken.max_std_error is not None:
+        return np.full(len(counts), taken.max_std_error)
+    return taken.max_relative_error * (counts + 0.5)  # counts are rounded to whole numbers
+
+
+def share_within(releases, factor=1.0):
+    """Return the share of releases of which all standard errors are within the range of the branch that was taken.
+
+    Args:
+        factor: multiplies the delivered errors.
+    """
+    held = [
+        (factor * each.errors >= each.taken.min_std_error * 0.999).all()
+        and (factor * each.errors <= upper(each.taken, each.counts) * 1.001).all()
+        for each in releases
+    ]
+    return np.mean(held)
+
+
+def test_delivered_errors_are_within_the_priced_range():
+    """In 95 % of the releases all standard errors are, and 95 % of the counts are within 1.96 times its upper end."""
+    releases = [each for _, each in delivered()]
+    assert share_within(releases) >= 0.95
+    off = np.concatenate([each.off for each in releases])
+    ends = np.concatenate([upper(each.taken, each.counts) for each in releases])
+    assert (off <= 1.96 * ends + 0.5).mean() >= 0.95
+    # The ranges are no wider than needed: other errors are found to be outside.
+    assert share_within(releases, 1.5) < 0.75
+    assert share_within(releases, 0.4) < 0.75
+
+
+def test_smallest_counts_are_within_the_priced_range():
+    """In 95 % of the releases no count is below it, and 95 % of the items above it are released, up to k of them."""
+    low, high = [], []
+    for _, each in delivered():
+        low.append((each.counts >= 0.9 * each.taken.smallest_count).all())
+        above = int((each.missing > each.taken.max_smallest_count + each.tail).sum())
+        released = int((each.counts > each.taken.max_smallest_count + each.tail).sum())
+        high.append(above <= 0.05 * (above + released))
+    assert np.mean(low) >= 0.95
+    assert np.mean(high) >= 0.95
+
+
+@pytest.mark.parametrize("k", [None, 6, 30, 100])
+def test_the_first_range_is_that_of_the_branch_taken_most_often(k):
+    """No other branch is taken more often, over all tables and epsilons, than the one that a price names first."""
+    places = Counter(each.likely.index(each.taken) for of, each in delivered() if of == k)
+    assert places[0] == max(places.values())
+
+
+def test_a_top_k_by_auto_is_priced_no_lower_than_the_race_of_one_item_less():
+    """The plan for k = 6 does not promise less error than that for k = 5, nor a smaller threshold."""
+    for epsilon in (Fraction(1, 2), Fraction(1), Fraction(4)):
+        request = Request(AUTO_FROM_K, 1_000)
+        limit = limit_for(float(epsilon), DELTA)
+        below = UnknownGumbel.within(limit, replace(request, k=AUTO_FROM_K - 1)).expectation()
+        first = Auto.at(epsilon, DELTA, request).expectation().likely[0]
+        assert first.min_std_error >= below.max_std_error
+        assert first.smallest_count >= below.smallest_count
+
+
+def test_ranges_name_only_branches_that_can_be_taken():
+    """One round is left out where a shared budget is too small for it, and the race without a k."""
+    request = Request(None, 10_000)
+    assert [each.name for each in Auto.at(Fraction(1), DELTA, request).expectation().likely] == [
+        "two-round",
+        "head",
+        "light",
+    ]
+    shared = Auto.within(limit_for(1.0, DELTA), replace(request, k=10)).expectation()
+    assert [each.name for each in shared.likely] == ["unknown-gumbel", "two-round", "head"]
+
+
+def test_labels_have_smallest_counts_but_no_errors():
+    """Without counts there is no error to state."""
+    likely = Auto.at(Fraction(1), DELTA, Request(None, 10_000, counts=False)).expectation().likely
+    assert {(each.min_std_error, each.max_std_error, each.max_relative_error) for each in likely} == {(None,) * 3}
+    assert all(0 < each.smallest_count < each.max_smallest_count for each in likely)
