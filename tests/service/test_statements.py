@@ -196,6 +196,9 @@ def test_a_quantile_is_a_replay_of_the_histogram_of_its_column(services):
     assert [query["status"] for query in found["queries"]] == ["replayed"]
     ((median, low, high),) = found["rows"]
     assert low <= median <= high
+    minutes = sent(service, "SELECT MEDIAN(minutes) AS m FROM reads")
+    assert minutes.status_code == 400
+    assert "quantiles are not declared for 'minutes'" in minutes.json()["detail"]
     refused = sent(service, quantile, epsilon=4, mechanism="pcr")
     assert (refused.status_code, "the counts of all labels" in refused.json()["detail"]) == (422, True)
 

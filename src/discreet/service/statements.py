@@ -346,14 +346,18 @@ class Statements:
         ]
 
 
-def paid_release(store: BudgetStore, account: str, id_: str) -> StoredRelease:
-    """Return the release with the id *id_*; raise `NotFound` unless *account* has paid for it."""
+def release_key_of(id_: str) -> bytes:
+    """Return the key of a release by its id; that of no release for a malformed id, which takes as long."""
     try:
         key = bytes.fromhex(id_)
     except ValueError:
         key = b""
-    if len(key) != 32 or key.hex() != id_:
-        key = bytes(32)  # the key of no release: a malformed id takes as long as an unknown one
+    return key if len(key) == 32 and key.hex() == id_ else bytes(32)
+
+
+def paid_release(store: BudgetStore, account: str, id_: str) -> StoredRelease:
+    """Return the release with the id *id_*; raise `NotFound` unless *account* has paid for it."""
+    key = release_key_of(id_)
     stored = store.release(key) if store.entitled(account, key) else None
     if stored is None:
         raise NotFound

@@ -9,6 +9,8 @@ import pytest
 
 from discreet.query.json import from_dict
 from discreet.query.sql import parse_select, to_sql
+from discreet.values import Cost
+from tests.service.deployment import put_grant
 from tests.service.pages.conftest import Browser
 from tests.service.pages.test_site import TOP
 
@@ -59,7 +61,7 @@ def test_a_whole_statement_is_priced_answered_and_free_the_second_time(service, 
 
 
 def test_a_statement_has_a_link_that_its_account_alone_can_open(service, ann):
-    """The link names its releases: no other account has paid for them, and nothing else is computed."""
+    """The link names its releases: others, who have not paid for them, see the price, and nothing else is computed."""
     sql = "SELECT upper(country) AS name, n FROM (SELECT country, COUNT(*) AS n FROM reads GROUP BY country)"
     ann.get("/ask")
     link = ann.post("/ask", sql=sql, epsilon="0.5").headers["location"]
@@ -69,18 +71,81 @@ def test_a_statement_has_a_link_that_its_account_alone_can_open(service, ann):
     assert service.balance().used.rho == used
     bob = Browser(service)
     bob.log_in(service.keys["bob"])
-    assert bob.get(link).status_code == 404
+    assert bob.get(link).headers["location"].startswith("/ask?sql=SELECT+upper")
+    assert bob.get(f"{link}&as=csv").status_code == 404
     assert ann.get(link.partition("&release=")[0]).status_code == 404
     assert ann.get(link.replace("COUNT", "SUM")).status_code == 400
 
 
 def test_answers_of_other_accounts_are_not_found(service, ann):
-    """A link to an answer grants no access."""
+    """A link to an answer shows its price to those who may ask for it, and nothing to others."""
     ann.get("/ask")
     path = ann.post("/ask", sql=TOP, epsilon="0.5").headers["location"]
     bob = Browser(service)
     bob.log_in(service.keys["bob"])
+    assert bob.get(path).headers["location"].startswith("/ask?sql=")
+    assert bob.get(f"{path}.csv").status_code == 404
+    service.send("DELETE", "/v1/admin/grants/sales/reads", "officer", params={"reason": "a test"})
+    service.clock.pass_(seconds=2)
     assert bob.get(path).status_code == 404
+    assert bob.get(f"/answers/{'0' * 64}").status_code == 404
+
+
+def test_a_colleague_with_the_same_grants_sees_the_price_of_a_shared_answer_first(services):
+    """The link shows the query and its worst cost; asked as it is, she gets the same bytes, and is charged for them."""
+    service = services(granted={"reads": ["article"]})
+    put_grant(service.manager.store, "ann@sales", "reads", ["country"])
+    ann, bob = Browser(service), Browser(service)
+    ann.log_in(service.keys["ann"])
+    bob.log_in(service.keys["bob"])
+    ann.get("/ask")
+    path = ann.post("/ask", sql=TOP, epsilon="0.5").headers["location"]
+    link = bob.get(path).headers["location"]
+    before = bob.get(link).text
+    assert "Asked as it is, you get the same answer for the price below." in before
+    assert "of what is left, at most" in before
+    assert service.balance("bob@sales").used.rho == 0
+    assert bob.get(f"{path}.json").status_code == 404
+    assert bob.post("/ask", sql=TOP, epsilon="0.5").headers["location"] == path  # not free
+    assert bob.get(f"{path}.json").content == ann.get(f"{path}.json").content
+    assert service.balance("bob@sales").used == service.balance("ann@sales").used != Cost()
+    assert "Your account has an answer to it already." in bob.get(link).text
+    ann.get("/ask")
+    by_country = ann.post("/ask", sql="SELECT country, COUNT(DISTINCT reader) FROM reads GROUP BY country", epsilon="1")
+    assert bob.get(by_country.headers["location"]).status_code == 404
+    other = service.ask(TOP, epsilon=0.3, delta="1e-10").headers["discreet-release"]
+    assert "You get an answer of your own" in bob.get(bob.get(f"/answers/{other}").headers["location"]).text
+
+
+def test_answers_have_names_and_are_found_by_their_words(service, ann):
+    """A name is for all who use the account, and the ledger holds its digest only."""
+    ann.get("/ask")
+    paths = []
+    for k in ("3", "4"):
+        ann.get("/ask")
+        paths.append(ann.post("/ask", sql=TOP.replace("5", k), epsilon="0.1").headers["location"])
+    ann.get(paths[0])
+    assert ann.post(paths[0], title=" What Böb <reads> ").status_code == 303
+    assert "<h1>What Böb &lt;reads&gt;</h1>" in ann.get(paths[0]).text
+    assert "Böb" not in "".join(str(line) for line in service.store.lines())
+
+    def found(words):
+        return re.findall(r'href="(/answers/\w{64})"', ann.get("/answers", params={"q": words}).text)
+
+    assert found("BÖB reads") == [paths[0]]
+    assert found("article top 4") == [paths[1]]
+    assert sorted(found("users reads")) == sorted(paths)
+    assert found("minutes") == []
+    ann.get(paths[0])
+    for wrong in ("x" * 121, "a\nb"):
+        assert ann.post(paths[0], title=wrong).status_code == 422
+    ann.post(paths[0], title="")
+    assert "<h1>Users by article, top 3</h1>" in ann.get(paths[0]).text
+    bob = Browser(service)
+    bob.log_in(service.keys["bob"])
+    bob.get("/budget")
+    assert bob.post(paths[0], title="mine").status_code == 404
+    service.store.verify()
 
 
 def test_a_price_is_shown_before_the_query_runs(service, ann):

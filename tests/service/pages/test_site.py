@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -11,10 +12,12 @@ import httpx
 import pytest
 
 from discreet.budget.errors import StoreUnavailable
+from discreet.budget.periods import microseconds
+from discreet.service.auth.api_keys import KeyRecord
 from discreet.service.pages import analyst
 from discreet.service.pages.analyst import AnalystPages
 from discreet.service.pages.officer import OfficerPages
-from discreet.service.pages.site import IDLE_SECONDS, LIFETIME_SECONDS, Site
+from discreet.service.pages.site import ENDED, IDLE_SECONDS, LIFETIME_SECONDS, Site
 from tests.service.deployment import ACT, declared
 from tests.service.pages.conftest import Browser
 
@@ -69,24 +72,42 @@ def test_a_form_of_another_site_does_nothing(service, ann):
 
 
 def test_a_session_ends_with_its_logout_its_idle_time_its_lifetime_and_its_key(service, ann):
-    """After any of these the next page is the login."""
+    """After any of these the next page is the login, which says why the session ended, and nothing to others."""
+
+    def ended():
+        answer = ann.get("/ask")
+        assert answer.status_code == 303
+        shown = ann.get(answer.headers["location"]).text
+        return re.findall(r"You were logged out[^<]*", shown), ann.get("/login").text.count("logged out")
+
     ann.get("/ask")
     for _ in range(LIFETIME_SECONDS // (IDLE_SECONDS - 10)):
         service.clock.pass_(seconds=IDLE_SECONDS - 10)
         assert ann.get("/ask").status_code == 200
     service.clock.pass_(seconds=IDLE_SECONDS - 10)
-    assert ann.get("/ask").status_code == 303
+    assert ended() == ([f"Y{ENDED['lifetime'][1:]}."], 0)
     ann.log_in(service.keys["ann"])
     service.clock.pass_(seconds=IDLE_SECONDS + 1)
-    assert ann.get("/ask").status_code == 303
+    assert ended() == ([f"Y{ENDED['idle'][1:]}."], 0)
     ann.log_in(service.keys["ann"])
     ann.get("/ask")
     ann.post("/logout")
-    assert ann.get("/ask").status_code == 303
+    assert ended() == ([], 0)
     ann.log_in(service.keys["ann"])
-    service.store.put_record("key", service.keys["ann"][4:20], None, ACT)
+    name = service.keys["ann"][4:20]
+    record = KeyRecord.of_text(service.store.record("key", name))
+    until = replace(record, expires_us=microseconds(service.clock()) + 1_000_000)
+    service.store.put_record("key", name, until.text, ACT)
     service.clock.pass_(seconds=2)
-    assert ann.get("/ask").status_code == 303
+    assert ended() == ([f"Y{ENDED['expired'][1:]}."], 0)
+    service.store.put_record("key", name, record.text, ACT)
+    service.clock.pass_(seconds=2)
+    ann.log_in(service.keys["ann"])
+    service.store.put_record("key", name, None, ACT)
+    service.clock.pass_(seconds=2)
+    assert ended() == ([f"Y{ENDED['revoked'][1:]}."], 0)
+    ann.cookies.set("discreet_session", "made up")
+    assert ended() == ([], 0)
 
 
 def test_a_copied_cookie_is_refused_after_the_logout(service, ann):
@@ -103,7 +124,7 @@ def test_a_copied_cookie_is_refused_after_the_logout(service, ann):
     for _ in range(2):
         for browser in (copied, elsewhere):
             browser.cookies = httpx.Cookies(ended)
-            assert browser.get("/ask").headers["location"] == "/login?next=%2Fask"
+            assert browser.get("/ask").headers["location"] == "/login?next=%2Fask&ended=logout"
             assert browser.post("/ask", sql=TOP, epsilon="1").headers["location"].startswith("/login")
         assert ann.log_in(service.keys["ann"]).status_code == 303
         assert ann.get("/ask").status_code == bob.get("/ask").status_code == 200
@@ -193,7 +214,7 @@ def test_a_form_whose_session_is_over_returns_to_its_page(service, ann):
     service.clock.pass_(seconds=IDLE_SECONDS + 1)
     shown = {"HX-Request": "true", "HX-Current-URL": f"https://discreet.example/ask?sql={'SELECT'}"}
     answer = ann.post("/ask", sql=TOP, headers=shown)
-    assert (answer.status_code, answer.headers["hx-redirect"]) == (204, "/login?next=%2Fask%3Fsql%3DSELECT")
+    assert (answer.status_code, answer.headers["hx-redirect"]) == (204, "/login?next=%2Fask%3Fsql%3DSELECT&ended=idle")
 
 
 def test_a_form_sent_twice_is_charged_once(service, ann):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import math
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,6 +13,7 @@ from starlette.responses import Response
 from discreet.budget.model import Replay
 from discreet.catalog.sample import MAX_SAMPLE_ROWS
 from discreet.errors import EngineError, InputError
+from discreet.query.json import from_dict
 from discreet.release.postprocess import Result, arrow_types
 from discreet.service.api.accounts import budget_report, history_entry
 from discreet.service.api.answers import (
@@ -29,8 +31,9 @@ from discreet.service.middleware import context_of
 from discreet.service.problems import ClientDisconnected, NotFound, RequestInFlight
 from discreet.service.queries import select_of
 from discreet.service.statement_worker import encode_result
-from discreet.service.statements import AnsweredStatement, paid_release
+from discreet.service.statements import AnsweredStatement, paid_release, release_key_of
 from discreet.values import Cost
+from discreet.wire import document
 from discreet.wire.problems import read_body
 from discreet.wire.queries import (
     BudgetReport,
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
     from discreet.budget.manager import BudgetManager
     from discreet.budget.model import Balance, Settled
     from discreet.catalog.model import Catalog
+    from discreet.query.query import Select
     from discreet.service.api.answers import Form
     from discreet.service.auth.gate import Gate
     from discreet.service.auth.grants import Grants
@@ -410,6 +414,34 @@ class QueryAPI:
 
         with self._gate.slots.slot(account):
             return await run_while_connected(call.request, work, self._gate.slots.threads)
+
+    async def shared(self, call: Call, id_: str) -> tuple[Select, float, bool]:
+        """Return the query and the epsilon of a release that the account has not paid for, to be priced and asked.
+
+        Nothing that depends on data is read from the release. It exists for accounts that may ask its query only.
+
+        Returns:
+            the query, its epsilon, and True if asking it with this epsilon returns the release.
+
+        Raises:
+            NotFound: there is no such release, or the account may not ask its query.
+        """
+        account, request_id = call.account, context_of(call.request.scope).request_id
+
+        def work() -> tuple[Select, float, bool]:
+            stored = self._manager.store.release(release_key_of(id_))
+            if stored is None:
+                raise NotFound
+            about = document.read(stored.result)
+            asked = {"query": about["question"], "epsilon": about["query"]["epsilon"]}
+            try:
+                _, planned = self._plan(account, json.dumps(asked).encode(), request_id)
+            except (InputError, NotFound):
+                raise NotFound from None
+            return from_dict(about["question"]), asked["epsilon"], planned.release_key == stored.release_key
+
+        with self._gate.slots.slot(account):
+            return await run_in_thread(work)
 
     # ---------------------------------------------------------------------------------------------- reading
 

@@ -9,11 +9,12 @@ from urllib.parse import urlencode
 
 from starlette.responses import RedirectResponse, Response
 
+from discreet.budget.ledger import canonical
 from discreet.errors import DiscreetError, InputError
 from discreet.query.json import from_dict
 from discreet.query.query import Measure, Select
 from discreet.query.sql import condition, is_select, parse_select, to_sql
-from discreet.service.api.answers import MEDIA_TYPES, content_headers, represent
+from discreet.service.api.answers import MEDIA_TYPES, charged_header, content_headers, represent
 from discreet.service.api.operation import Operation
 from discreet.service.api.operation import text as text_of
 from discreet.service.api.query import BEFORE, RELEASE_ID
@@ -21,6 +22,8 @@ from discreet.service.auth.gate import run_in_thread
 from discreet.service.pages import charts, filters, text
 from discreet.service.pages.site import HEADERS, KEY, Site, Visit, fields, number_field
 from discreet.service.problems import NotFound
+from discreet.service.statements import paid_release
+from discreet.values import Cost
 from discreet.wire import document
 from discreet.wire.problems import read_body
 from discreet.wire.queries import StatementAnswer, StatementRequest
@@ -28,18 +31,20 @@ from discreet.wire.queries import StatementAnswer, StatementRequest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from discreet.budget.stores.store import BudgetStore
     from discreet.service.api.answers import Form
     from discreet.service.api.query import QueryAPI
     from discreet.service.runtime import Runtime
     from discreet.service.settings import Settings
     from discreet.service.statements import AnsweredStatement
-    from discreet.wire.queries import BudgetReport, DatasetDetail, Estimate
+    from discreet.wire.queries import BudgetReport, DatasetDetail, Estimate, HistoryEntry
 
 _EPSILON = number_field("epsilon", "Privacy to spend.", 0.0, 1e6)
 _QUERY = (
     *fields("from", "dataset", "measure", "where", "sql"),
     *fields("item", "pick", "filter", "low", "high", "preset", many=True),
     number_field("k", "The number of items.", 1, 10**9),
+    text_of("shared", "same or other after a link to an answer that another account has paid for."),
     _EPSILON,
 )
 """The fields of the form for a query: the builder's, or a statement."""
@@ -57,11 +62,22 @@ _MAX_SHOWN = 1_000
 """The maximum of items on a page; files contain all of them."""
 
 
+_MAX_PAGES = 10
+"""The most pages of 100 answers that one search reads."""
+
+_NAMES = "names"
+"""The kind of the records with the names of answers, by account."""
+
+_MAX_NAMES = 4_000
+_MAX_NAME_LENGTH = 120
+
+
 class AnalystPages:
     """Pages of analysts."""
 
-    def __init__(self, site: Site, api: QueryAPI, settings: Settings, runtime: Runtime) -> None:
-        self._site, self._api, self._settings, self._runtime = site, api, settings, runtime
+    def __init__(self, site: Site, api: QueryAPI, store: BudgetStore, settings: Settings, runtime: Runtime) -> None:
+        self._site, self._api, self._store = site, api, store
+        self._settings, self._runtime = settings, runtime
 
     # ---------------------------------------------------------------------------------------------- ask
 
@@ -85,7 +101,7 @@ class AnalystPages:
         except DiscreetError as error:
             return await self._render_form(visit, error)
         name = answer.headers["discreet-release"]
-        free = "?free=1" if answer.headers["discreet-replayed"] == "?1" else ""
+        free = "?free=1" if answer.headers["discreet-charged"] == charged_header(Cost()) else ""
         return self._site.redirect(visit, f"/answers/{name}{free}")
 
     def _redirect_to_statement(self, visit: Visit, answered: AnsweredStatement) -> Response:
@@ -96,7 +112,7 @@ class AnalystPages:
         link = f"/statements?{urlencode(shown, doseq=True)}"
         if not answer.queries or len(link) > _MAX_LINK_LENGTH:
             return self._show_rows(visit, answer, answered.rows, None)
-        free = all(query.status != "released" for query in answer.queries)
+        free = not any(query.charged.rho or query.charged.delta for query in answer.queries)
         return self._site.redirect(visit, f"{link}&free=1" if free else link)
 
     async def _render_form(self, visit: Visit, error: Exception | None = None) -> Response:
@@ -152,6 +168,7 @@ class AnalystPages:
             measures=_MEASURES,
             filters=picks,
             where=where,
+            shared=visit.text("shared"),
             hints=[] if query is None else filters.hints(query, detail),
             sql=sql,
             epsilon=visit.text("epsilon") or self._default_epsilon(),
@@ -211,7 +228,13 @@ class AnalystPages:
         form = next((known for known in MEDIA_TYPES if visit.text("as") == known), None)
         max_rows = _MAX_SHOWN if form is None else None
         sql, releases = visit.text("sql"), visit["release"]
-        answered = await self._api.recompute(visit.call(), sql, releases, form or "json", max_rows)
+        try:
+            answered = await self._api.recompute(visit.call(), sql, releases, form or "json", max_rows)
+        except NotFound:
+            if form is not None or not releases:
+                raise
+            shared = {"sql": sql, "epsilon": visit.text("epsilon"), "shared": "other"}  # a colleague's
+            return RedirectResponse(f"/ask?{urlencode(shared)}", 303)
         if form is not None:
             return _file(answered.content, "answer", form)
         link = f"/statements?{visit.request.url.query.removesuffix('&free=1')}"
@@ -246,17 +269,59 @@ class AnalystPages:
 
     # ---------------------------------------------------------------------------------------------- answers
 
-    @Operation("GET", "/answers", role="analyst", parameters=(BEFORE,))
+    @Operation("GET", "/answers", role="analyst", parameters=(BEFORE, text_of("q", "Words to find.")))
     def history(self, visit: Visit) -> Response:
-        """List the answers that the account has paid for."""
-        found = self._api.releases(visit.call(limit=20, before=visit["before"]))
-        return self._site.render(visit, "answers.html", history=found)
+        """List the answers that the account has paid for, or those with all words of a search."""
+        words, names = visit.text("q").casefold().split(), self._names(visit)
+        found: list[HistoryEntry] = []
+        before, page = visit["before"], None
+        for _ in range(_MAX_PAGES if words else 1):
+            page = self._api.releases(visit.call(limit=100 if words else 20, before=before))
+            found += [entry for entry in page.releases if _has_words(entry, names.get(entry.id, ""), words)]
+            before = page.next
+            if before is None or len(found) >= 20:
+                break
+        return self._site.render(visit, "answers.html", found=found, next=before, names=names, q=visit.text("q"))
+
+    @Operation("POST", "/answers/{id}", role="analyst", parameters=(RELEASE_ID, KEY, *fields("title")))
+    def rename(self, visit: Visit) -> Response:
+        """Give an answer a name, or take it away; it is for all who use the account."""
+        call, title = visit.call(), visit.text("title")
+        paid_release(self._store, call.account, visit["id"])
+        if len(title) > _MAX_NAME_LENGTH or not title.isprintable():
+            raise InputError(f"a name has up to {_MAX_NAME_LENGTH} printable characters")
+        names = self._names(visit)  # a simultaneous change of another name is lost
+        names.pop(visit["id"], None)
+        if title:
+            names[visit["id"]] = title
+        if len(names) > _MAX_NAMES:
+            raise InputError(f"an account has names for up to {_MAX_NAMES:,} answers; take one away first")
+        self._store.put_record(_NAMES, call.account, canonical(names), call.action("named an answer"))
+        return self._site.redirect(visit, f"/answers/{visit['id']}")
+
+    def _names(self, visit: Visit) -> dict[str, str]:
+        """Return the names that the account has given to answers, by id."""
+        names: dict[str, str] = json.loads(self._store.record(_NAMES, visit.call().account) or "{}")
+        return names
 
     @Operation("GET", "/answers/{id}", role="analyst", parameters=(RELEASE_ID, _FREE))
-    def answer(self, visit: Visit) -> Response:
-        """Show an answer, or return it as a file if the id ends in .csv, .parquet, .arrow or .json."""
+    async def answer(self, visit: Visit) -> Response:
+        """Show an answer, or return it as a file if the id ends in .csv, .parquet, .arrow or .json.
+
+        Redirect to the form with its query, which shows the price, if another account has paid for it.
+        """
         name, _, form = visit["id"].partition(".")
-        content = bytes(self._api.release(visit.call(id=name)).body)
+        try:
+            found = await run_in_thread(self._api.release, visit.call(id=name))
+        except NotFound:
+            if form:
+                raise
+            query, epsilon, same = await self._api.shared(visit.call(), name)
+            shared = {"sql": to_sql(query), "epsilon": f"{epsilon!r}", "shared": "same" if same else "other"}
+            return RedirectResponse(f"/ask?{urlencode(shared)}", 303)
+        return await run_in_thread(self._show_answer, visit, bytes(found.body), name, form)
+
+    def _show_answer(self, visit: Visit, content: bytes, name: str, form: str) -> Response:
         for known in MEDIA_TYPES:
             if form == known:
                 return _file(represent(content, known), name, known)
@@ -276,6 +341,8 @@ class AnalystPages:
             "answer.html",
             release=release,
             title=text.title_of(query),
+            name=self._names(visit).get(name),
+            key=self._runtime.random(16).hex(),
             condition=None if query.where is None else condition(query.where),
             shown=_drawn(items[:_MAX_SHOWN], types, measured),
             left_out=len(items) - _MAX_SHOWN,
@@ -352,6 +419,13 @@ def _drawn(items: list[charts.Item], types: Mapping[str, str], measured: str) ->
         "label": " · ".join(types) or "total",
         "measured": measured,
     }
+
+
+def _has_words(entry: HistoryEntry, name: str, words: list[str]) -> bool:
+    query = from_dict(entry.question)
+    where = "" if query.where is None else condition(query.where)
+    about = f"{name} {text.title_of(query)} {entry.dataset} {where} {text.when(entry.time)}".casefold()
+    return all(word in about for word in words)
 
 
 def _file(content: bytes, name: str, form: Form) -> Response:

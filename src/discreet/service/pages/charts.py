@@ -152,7 +152,10 @@ def statement_items(rows: Sequence[Sequence[Any]], places: tuple[int, int, int])
     found, labels = [], []
     for row in rows:
         value, low, high = (row[place] for place in places)
-        if value is None or low is None or high is None or not float(low) <= float(value) <= float(high):
+        if value is None or low is None or high is None:
+            return []
+        # Intervals of counts are cut at 0, which noisy counts may be below.
+        if not (float(low) <= float(value) <= float(high) or float(value) < float(low) == 0):
             return []
         labels.append(tuple(label([each]) for place, each in enumerate(row) if place not in places))
         found.append((label(labels[-1]) or "total", value, low, high))

@@ -64,6 +64,16 @@ LIFETIME_SECONDS = 12 * 60 * 60
 ISSUER_LIFETIME_SECONDS = 60 * 60
 """The maximum lifetime of a session from an issuer login, after which changed roles apply."""
 
+ENDED: Mapping[str, str] = {
+    "idle": "you were logged out after 30 minutes without a request",
+    "lifetime": "you were logged out, because a session ends after 12 hours, or an hour after a login at the issuer",
+    "revoked": "you were logged out, because your key was revoked; ask a privacy officer or an admin for another one",
+    "expired": "you were logged out, because your key has expired; ask a privacy officer or an admin for another one",
+    "logout": "you were logged out by a logout in another browser",
+    "token": "you were logged out, because your token is not valid any more",
+}
+"""Reasons for the end of a session. Only its own browser gets one: its cookie proves that it was logged in."""
+
 LOGIN_SECONDS = 10 * 60
 """The timeout of a login at the issuer."""
 
@@ -119,6 +129,17 @@ class Sessions:
             return None
         caller = None if who is None else Identity(who[0], who[1], frozenset(who[2]))
         return Session(token, csrf, began, logouts, caller)
+
+    def why_ended(self, cookie: str | None) -> str | None:
+        """Return the reason, of `ENDED`, why a cookie that `read` refuses is over; None if nobody was logged in."""
+        try:
+            name, *found = json.loads(self._fernet.decrypt((cookie or "").encode()))
+        except InvalidToken:
+            return None
+        if name != COOKIE or not (found[0] or found[4]):
+            return None
+        lifetime = LIFETIME_SECONDS if found[4] is None else ISSUER_LIFETIME_SECONDS
+        return "lifetime" if self._now - found[2] >= lifetime else "idle"
 
     def write_login(self, pending: PendingLogin) -> str:
         """Return the cookie of a pending login, valid for `LOGIN_SECONDS` from now."""
@@ -290,10 +311,10 @@ class Site:
 
     # ---------------------------------------------------------------------------------------------- login
 
-    @Operation("GET", "/login", role=None, parameters=fields("next"))
+    @Operation("GET", "/login", role=None, parameters=fields("next", "ended"))
     async def show_login(self, visit: Visit) -> Response:
         """Show the form for an API key."""
-        return self._login_form(visit)
+        return self._login_form(visit, ended=ENDED.get(visit.text("ended")))
 
     @Operation("POST", "/login", role=None, parameters=fields("token", "next"))
     async def log_in(self, visit: Visit) -> Response:
@@ -368,13 +389,16 @@ class Site:
         first = "/ask" if "analyst" in roles else "/officer" if "officer" in roles else "/officer/keys"
         return RedirectResponse(first, 303)
 
-    def _login_form(self, visit: Visit, wrong: str | None = None, next_: str | None = None) -> Response:
+    def _login_form(
+        self, visit: Visit, wrong: str | None = None, next_: str | None = None, ended: str | None = None
+    ) -> Response:
         return self.render(
             visit,
             "login.html",
             200 if wrong is None else 401,
             next=_local_path(visit.text("next")) if next_ is None else next_,
             wrong=wrong,
+            ended=ended,
             issuer=None if self._login is None else self._login.host,
             has_issuer=self._has_issuer,
             private=_is_private(visit.request),
@@ -409,8 +433,10 @@ class Site:
                 return self.render(visit, "redirect.html", url=_path_of(request))
             try:
                 visit.caller = await self._identify(visit)
-            except Unauthorized:
-                return self.redirect(visit, f"/login?{urlencode({'next': _return_to(request)})}")
+            except Unauthorized as error:
+                reason = self._why_ended(visit, error)
+                ended = {} if reason is None else {"ended": reason}
+                return self.redirect(visit, f"/login?{urlencode({'next': _return_to(request), **ended})}")
             check_role(visit.caller, declared.role)
         if request.method == "POST":
             sent = visit.form.get("csrf", [""])[-1]
@@ -431,6 +457,15 @@ class Site:
         if visit.session.logouts < int(records.logouts.get(caller.actor, "0")):
             raise Unauthorized("expired")
         return caller
+
+    def _why_ended(self, visit: Visit, error: Unauthorized) -> str | None:
+        """Return the reason, of `ENDED`, why a visit is not logged in any more; None if it never was."""
+        session = visit.session
+        if not session.token and session.caller is None:
+            return self._sessions.why_ended(visit.request.cookies.get(COOKIE))
+        if error.reason == "expired":
+            return "logout" if error.key_id is None else "expired"
+        return "revoked" if error.reason == "unknown" else "token"
 
     def _count_logouts(self, caller: Identity) -> int:
         return int(self._store.record(LOGOUT, caller.actor) or "0")
