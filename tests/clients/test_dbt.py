@@ -38,7 +38,7 @@ group by country
 def project(service, tmp_path):
     """Return the folder of a dbt project with one model over reads."""
     files = {
-        "dbt_project.yml": "name: reads\nversion: '1'\nprofile: discreet\nmodel-paths: [models]\n",
+        "dbt_project.yml": "name: reads\nprofile: discreet\nmodel-paths: [models]\n",
         "profiles.yml": PROFILE.format(
             key=service.key, port=service.tls_url.rpartition(":")[2], certificate=service.certificate
         ),

@@ -84,7 +84,7 @@ def test_reflection_has_the_descriptions_of_columns(shown):
     assert seen["columns"]["reader"][1] == "identifies users: COUNT(DISTINCT reader)"
     assert seen["columns"]["country"] == ["VARCHAR", "for GROUP BY, WHERE"]
     assert seen["columns"]["day"][0] == "DATE"
-    assert seen["columns"]["minutes"][1] == "for SUM and AVG"
+    assert seen["columns"]["minutes"][1] == "for SUM"
 
 
 def test_rows_are_refused_in_one_sentence_and_cost_nothing(shown):

@@ -10,6 +10,7 @@ import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -165,3 +166,55 @@ def test_concurrent_changes_at_two_services_are_both_kept(deployment):
             assert slow.result(60).status_code == lowered.status_code == 200
         account = two.manager.store.account("ann@sales")
         assert (account.mode, account.limit.rho) == ("observe", Fraction(1, 1000))
+
+
+LOOSE = "SELECT article, COUNT(DISTINCT reader) AS readers FROM loose GROUP BY article ORDER BY readers DESC LIMIT 3"
+
+
+def posted(deployment, url):
+    """Send a statement of data without a version over Trino's protocol, and return the path of its page."""
+    reply = httpx.post(f"{url}/v1/statement", content=LOOSE, headers=deployment.headers("ann"), timeout=60)
+    return urlsplit(reply.json()["nextUri"]).path
+
+
+def page(deployment, url, path):
+    """Request a page once and return its JSON."""
+    return httpx.get(f"{url}{path}", headers=deployment.headers("ann"), timeout=60).json()
+
+
+def followed(deployment, url, path):
+    """Request a page until it is answered, and return its rows."""
+    while "nextUri" in (found := page(deployment, url, path)):
+        continue
+    return found["data"]
+
+
+def test_every_replica_answers_the_page_of_a_statement_and_one_pays(deployment):
+    """I4: while one runs the query the other holds the client, and then sends the same rows."""
+    with serving(deployment, Orders(wait="before settle")) as one, serving(deployment) as two:
+        path = posted(deployment, one.url)
+        assert page(deployment, one.url, path)["stats"]["state"] == "RUNNING"
+        one.wait_until_reached()
+        held = page(deployment, two.url, path)
+        assert (held["stats"]["state"], "error" in held) == ("QUEUED", False)
+        one.resume()
+        assert followed(deployment, two.url, path) == followed(deployment, one.url, path) != []
+    ann, _, sales = checked(deployment)
+    assert ann.used == ann.spent == sales.spent != Cost()
+
+
+def test_a_page_outlives_the_replica_that_was_killed(deployment):
+    """I3: the other replica runs the query after the lease ended, and what was forfeited pays for it."""
+    with serving(deployment, Orders(wait="before settle", lease_spare_ms=200)) as one:
+        path = posted(deployment, one.url)
+        assert page(deployment, one.url, path)["stats"]["state"] == "RUNNING"
+        one.wait_until_reached()
+        one.kill()
+    with deployment.manager() as manager:
+        ended(manager)
+        worst = manager.get("ann@sales").balance.forfeited
+    with serving(deployment, Orders(lease_spare_ms=200)) as two:
+        assert followed(deployment, two.url, path)
+    ann, _, _ = checked(deployment)
+    assert ann.spent == ann.used
+    assert ann.spent.within(worst)

@@ -32,7 +32,7 @@ class ServiceProcess:
         )
         self.keys, self.url, self.err = keys, None, ""
         for line in self._process.stderr:
-            found = re.search(r"http://\S+", line)
+            found = re.search(r"https?://\S+", line)
             if found:
                 self.url = found[0]
                 break

@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import threading
 
 import httpx
@@ -20,6 +21,7 @@ from discreet.service.server import _configuration
 from discreet.service.settings import Store, load_settings
 from discreet.service.stores import open_ledger
 from tests.client.running_service import running
+from tests.clients.service import write_certificate
 from tests.service.process import ServiceProcess
 
 
@@ -336,3 +338,31 @@ def test_a_failure_closes_everything_that_was_opened(folder):
     for _ in range(2):
         with pytest.raises(RuntimeError):
             fail()
+
+
+def test_a_service_with_a_certificate_speaks_tls(folder, keys):
+    """Clients of Trino send a password over TLS only; a page's address has the scheme."""
+    certificate, _ = write_certificate(folder)
+    change(folder, "[service]", '[service]\ntls_certificate = "tls.pem"\ntls_key_file = "tls.key"')
+    trusting = ssl.create_default_context(cafile=certificate)
+    with ServiceProcess(folder, keys) as service:
+        assert service.url.startswith("https://127.0.0.1:")
+        with httpx.Client(base_url=service.url, auth=("ann", keys["analyst"]), verify=trusting) as client:
+            reply = client.post("/v1/statement", content=b"SELECT 1").json()
+            assert reply["nextUri"].startswith(service.url)
+            while "nextUri" in reply:
+                reply = client.get(reply["nextUri"]).json()
+            assert reply["data"] == [[1]]
+
+
+@pytest.mark.parametrize(("mode", "said"), [(0o644, "chmod 600"), (0o600, "must be a certificate chain and its key")])
+def test_a_key_that_others_can_read_or_that_is_none_is_refused(folder, refused, mode, said):
+    """Nothing is served without TLS instead."""
+    write_certificate(folder)
+    change(folder, "[service]", '[service]\ntls_certificate = "tls.pem"\ntls_key_file = "tls.key"')
+    if mode == 0o600:
+        (folder / "tls.pem").write_text("no certificate")
+    (folder / "tls.key").chmod(mode)
+    code, error = refused()
+    assert code == 2
+    assert said in error

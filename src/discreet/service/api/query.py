@@ -407,7 +407,10 @@ class QueryAPI:
         account = call.account
 
         def work(disconnected: Callable[[], bool]) -> AnsweredStatement:
-            return self.recomputed(account, sql, ids, form, max_rows, disconnected=disconnected)
+            catalog = self._grants.catalog_for(account)
+            return self._statements.recompute(
+                sql, account, catalog, ids, disconnected=disconnected, form=form, max_rows=max_rows
+            )
 
         with self._gate.slots.slot(account):
             return await run_while_connected(call.request, work, self._gate.slots.threads)
@@ -439,22 +442,6 @@ class QueryAPI:
 
         with self._gate.slots.slot(account):
             return await run_in_thread(work)
-
-    def recomputed(
-        self,
-        account: str,
-        sql: str,
-        ids: Sequence[str],
-        form: Form,
-        max_rows: int | None = None,
-        *,
-        disconnected: Callable[[], bool],
-    ) -> AnsweredStatement:
-        """Return the rows as `recompute` does; it blocks."""
-        catalog = self._grants.catalog_for(account)
-        return self._statements.recompute(
-            sql, account, catalog, ids, disconnected=disconnected, form=form, max_rows=max_rows
-        )
 
     # ---------------------------------------------------------------------------------------------- reading
 

@@ -4,8 +4,8 @@ POST only reads the statement. It touches no data and charges nothing, because c
 response. Its answer names the first page, whose address holds everything: the statement, the session and an idempotency
 key, encrypted with a key of the service. So any process of the service answers any page, and the same page, requested
 again, is the same request: it is charged once. A page that takes longer than `MAX_WAIT_SECONDS` is answered with its
-own address, for the client to ask again, while the query goes on in the background. Later pages are computed from the
-releases that the first one was computed from, which are paid for.
+own address, for the client to ask again, while the query goes on in the background. Later pages are the same request
+too: replays of what the first one was charged.
 
 What clients would not send again is held instead of sent: they retry 502, 503 and 504, not 409 and 429.
 """
@@ -21,7 +21,7 @@ import math
 import re
 import threading
 import zlib
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote_plus
@@ -104,7 +104,6 @@ class Sealed:
         properties: the session properties that are set.
         credential: the value of a header Authorization, for clients that send their key with POST only; None for
             those that send it with each request.
-        releases: the ids of the releases of the answer, for pages after the first.
     """
 
     id: str
@@ -115,7 +114,6 @@ class Sealed:
     properties: Mapping[str, str]
     prepared: Mapping[str, str]
     credential: str | None = field(default=None, repr=False)
-    releases: tuple[str, ...] | None = None
 
     @property
     def session(self) -> Session:
@@ -150,11 +148,9 @@ class Seal:
         """Return the state in an address; raise `NotFound` if this service has not written it."""
         try:
             content = base64.urlsafe_b64decode(sealed.encode("ascii"))
-            found = json.loads(zlib.decompress(self._cipher.decrypt(content[:12], content[12:], None)))
-        except (binascii.Error, ValueError, InvalidTag):
+            return Sealed(**json.loads(zlib.decompress(self._cipher.decrypt(content[:12], content[12:], None))))
+        except (binascii.Error, ValueError, TypeError, InvalidTag):  # TypeError: written by another version
             raise NotFound from None
-        releases = found.pop("releases")
-        return Sealed(**found, releases=None if releases is None else tuple(releases))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +159,10 @@ class Answer:
 
     Args:
         content: all its rows, as the JSON of `StatementAnswer`.
-        releases: the ids of the releases that it is computed from.
     """
 
     content: bytes
     warnings: tuple[tuple[str, str], ...] = ()
-    releases: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -302,6 +296,8 @@ class TrinoProtocol:
             late = state.began + max_seconds(state.properties) - self._runtime.clock().timestamp()
             timer = asyncio.get_running_loop().call_later(max(late, 0), run.cancelled.set)
             run.task.add_done_callback(lambda _: timer.cancel())
+            # asyncio would print an exception that no client asks for, and it may hold data.
+            run.task.add_done_callback(lambda task: task.cancelled() or task.exception())
         run = self._runs[name]
         run.polled = now
         task = cast("asyncio.Task[Answer]", run.task)
@@ -422,9 +418,6 @@ class TrinoProtocol:
                 disconnected=run.cancelled.is_set,
             ).content
             return Answer(content)
-        if state.releases is not None and command.form == "rows" and not given.get("rehearse"):
-            found = self._api.recomputed(state.account, text, state.releases, "json", disconnected=run.cancelled.is_set)
-            return Answer(found.content)
         if command.form == "columns":
             given["rehearse"] = True
         request = StatementRequest(sql=text, **given)
@@ -447,7 +440,7 @@ class TrinoProtocol:
             charged, left = spend_above(answered.charged), spend_below(balance.remaining)
             paid = f"charged rho={charged.rho!r}, delta={charged.delta!r} to {state.account}"
             warnings.append(("PRIVACY_CHARGE", f"{paid}; left rho={left.rho!r}, delta={left.delta!r}"))
-        return Answer(answered.content, tuple(warnings), tuple(query.id for query in queries if query.id is not None))
+        return Answer(answered.content, tuple(warnings))
 
     # ------------------------------------------------------------------------------------------------ responses
 
@@ -457,10 +450,7 @@ class TrinoProtocol:
         types = [tables.trino_type(column["type"]) for column in found["columns"]]
         first, end = page * MAX_PAGE_ROWS, (page + 1) * MAX_PAGE_ROWS
         rows = [tables.cells(row, types) for row in found["rows"][first:end]]
-        following = None
-        if end < len(found["rows"]):
-            releases = state.releases or answer.releases
-            following = self._seal.write(replace(state, releases=tuple(releases))), page + 1
+        following = (request.path_params["sealed"], page + 1) if end < len(found["rows"]) else None
         body = self._body(request, state, "FINISHED" if following is None else "RUNNING", following, 1.0)
         body["columns"] = [
             tables.column(column["name"], type_) for column, type_ in zip(found["columns"], types, strict=True)
