@@ -244,6 +244,8 @@ class Cursor:
         arraysize: the number of rows that `fetchmany` returns by default.
         queries: the queries of datasets in the last statement: sql, dataset, status ("released", "replayed", "public"
             or "made up") and charge of each.
+        no_interval: the columns of noisy numbers in the last result without the ends of their 95 % interval, LOW(...)
+            and HIGH(...).
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -256,6 +258,7 @@ class Cursor:
         self.description: list[tuple[str, str, None, None, None, None, None]] | None = None
         self.rowcount = -1
         self.queries: list[dict[str, Any]] = []
+        self.no_interval: list[str] = []
         self._rows: Iterator[tuple[Any, ...]] | None = None
 
     def execute(self, operation: str, parameters: Sequence[object] = ()) -> Cursor:
@@ -278,6 +281,7 @@ class Cursor:
             readers = [reader(kind) for _, kind in columns]
             rows = [tuple(read(cell) for read, cell in zip(readers, row)) for row in answer["rows"]]  # noqa: B905
             self.queries = list(answer.get("queries", []))
+            self.no_interval = [column["name"] for column in answer["columns"] if column.get("interval") == "none"]
         except (KeyError, TypeError, ValueError, ArithmeticError):
             raise Error("the service replied with an answer that cannot be read; update discreet-sql") from None
         self.description = [(name, kind, None, None, None, None, None) for name, kind in columns]

@@ -50,11 +50,23 @@ class DiscreetEngineSpec(BaseEngineSpec):
         return None
 
     @classmethod
+    def extract_errors(
+        cls, ex: Exception, context: dict[str, Any] | None = None, database_name: str | None = None
+    ) -> list[Any]:
+        """Return no errors with details, so that SQL Lab shows the service's sentence with HTTP 400, not 500."""
+        return []
+
+    @classmethod
     def get_metrics(cls, database: Any, inspector: Any, table: Any) -> list[dict[str, Any]]:
-        """Return the default metric of a new dataset, its number of users."""
+        """Return the default metrics of a new dataset: its number of users, and the ends of the 95 % interval."""
         comments = [column["comment"] or "" for column in inspector.get_columns(table.table, table.schema)]
         users = [text.removeprefix(_USER_COMMENT) for text in comments if text.startswith(_USER_COMMENT)]
         return [
-            {"metric_name": "users", "verbose_name": "Users", "metric_type": "count_distinct", "expression": expression}
+            {"metric_name": name, "verbose_name": label, "metric_type": kind, "expression": template.format(expression)}
             for expression in users
+            for name, label, kind, template in (
+                ("users", "Users", "count_distinct", "{}"),
+                ("users_low", "Users, low end of 95 %", "expression", "LOW({})"),
+                ("users_high", "Users, high end of 95 %", "expression", "HIGH({})"),
+            )
         ]

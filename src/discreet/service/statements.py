@@ -185,6 +185,7 @@ class Statements:
                 form=form,
                 queries=_written(queries),
                 max_rows=max_rows,
+                marks=statement.marks,
                 disconnected=disconnected,
             )
         except (InputError, StatementsUnavailable) as error:
@@ -236,6 +237,7 @@ class Statements:
             form=form,
             queries=_written(queries),
             max_rows=max_rows,
+            marks=statement.marks,
             disconnected=disconnected,
         )
         return AnsweredStatement(computed.content, computed.rows, Cost())
@@ -288,6 +290,7 @@ class Statements:
             queries=queries,
             max_rows=max_rows,
             made_up=True,
+            marks=statement.marks,
             disconnected=disconnected,
         )
         return AnsweredStatement(computed.content, computed.rows, Cost())
