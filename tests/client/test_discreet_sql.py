@@ -18,7 +18,7 @@ ANSWER = {
     "columns": [
         {"name": "day", "type": "DATE"},
         {"name": "minutes", "type": "DECIMAL(38,2)"},
-        {"name": "readers", "type": "HUGEINT"},
+        {"name": "readers", "type": "HUGEINT", "interval": "none"},
         {"name": "article", "type": "VARCHAR"},
     ],
     "rows": [["2026-01-31", "12.50", 7, "bees"], [None, None, "8", None]],
@@ -65,6 +65,7 @@ def test_an_answer_has_python_values_and_what_it_cost(connect):
         assert cursor.fetchmany(5) == [(None, None, 8, None)]
         assert (cursor.fetchone(), cursor.fetchall()) == (None, [])
         assert cursor.queries[0]["charged"] == {"rho": 0.1, "delta": 0}
+        assert cursor.no_interval == ["readers"], "an older service says nothing of the others"
         kinds = [kind for _, kind, *_ in cursor.description]
         groups = [discreet_sql.DATETIME, discreet_sql.NUMBER, discreet_sql.NUMBER, discreet_sql.STRING]
         assert kinds == groups
