@@ -264,6 +264,11 @@ class StatementColumn(Reply):
 
     name: str
     type: str = Field(description="As SQL names it, such as VARCHAR or BIGINT.")
+    interval: tuple[str, str] | Literal["none"] | None = Field(
+        default=None,
+        description="The columns of the result that hold the ends of its 95 % interval, or none for a noisy number "
+        "without them: select LOW(...) and HIGH(...) of it. Null for what has no noise, and for ends of intervals.",
+    )
 
 
 class StatementQuery(Reply):
