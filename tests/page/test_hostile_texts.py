@@ -168,6 +168,7 @@ def test_scripts_of_the_page_write_labels_as_text(opened):
     page.click("text=Change and ask again")
     page.fill("#sql", " ".join(EVIL))
     page.wait_for_selector("#wrong-sql .problem")
+    page.click("text=SQL any")
     page.fill("#where", EVIL[0])
     page.keyboard.press("Tab")
     page.wait_for_load_state("networkidle")
