@@ -47,11 +47,10 @@ $(VENV)/.page: requirements/page.lock $(READY) $(ASSETS)/htmx.min.js
 	@touch $@
 
 CLIENTS := .venv-clients
-test-clients: $(CLIENTS)/notebook/.ready $(CLIENTS)/superset/.ready $(VENV)/.page  ## pandas, notebooks and Superset against a service; draws their pictures again
+test-clients: $(CLIENTS)/notebook/.ready $(CLIENTS)/superset/.ready $(CLIENTS)/dbt/.ready $(VENV)/.page  ## JDBC, the Trino CLI, pandas, notebooks, Superset and dbt against a service; draws their pictures again
 	@rm -rf build/wheels
-	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir build/wheels . ./discreet-sql
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir build/wheels .
 	@$(CLIENTS)/notebook/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall build/wheels/*.whl
-	@$(CLIENTS)/superset/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall build/wheels/discreet_sql-*.whl
 	@$(BIN)/python -m pytest tests/clients
 $(CLIENTS)/%/.ready: requirements/%.lock $(READY)
 	@$(PYTHON) -m venv --clear $(@D)
@@ -117,7 +116,7 @@ lock:             ## pin the newest versions the project allows (needs uv)
 	  --no-emit-find-links --no-annotate --group superset \
 	  --upgrade --quiet --custom-compile-command "make lock" -o requirements/superset.lock
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --no-emit-find-links --no-annotate --group dbt \
+	  --no-emit-find-links --no-annotate --no-strip-extras --group dbt \
 	  --upgrade --quiet --custom-compile-command "make lock" -o requirements/dbt.lock
 
 clean:            ## remove everything that was built

@@ -31,7 +31,7 @@ source_paths = ["src/"]
 only_mutate = ["src/discreet/{module}.py"]
 pytest_add_cli_args_test_selection = {tests}
 pytest_add_cli_args = ["--hypothesis-profile=mutants", "-p", "no:cacheprovider", "-p", "no:xdist"]
-also_copy = ["discreet-sql/", "pyproject.toml"]
+also_copy = ["pyproject.toml"]
 use_git_change_detection = false
 track_dependencies = false
 timeout_constant = 1.0
@@ -43,9 +43,8 @@ def run(module: str, tests: list[str]) -> dict[str, str]:
     """Run all mutants of a module that no test noticed before, and return the state of each."""
     copy = COPIES / module.replace("/", "-")
     copy.mkdir(parents=True, exist_ok=True)
-    for name in ("tests", "discreet-sql"):
-        if not (copy / name).exists():
-            (copy / name).symlink_to(ROOT / name)
+    if not (copy / "tests").exists():
+        (copy / "tests").symlink_to(ROOT / "tests")
     changed = copy / "src" / "discreet" / f"{module}.py"
     text = re.sub(r"(?m)^@(functools\.)?lru_cache.*\n", "", (ROOT / "src" / "discreet" / f"{module}.py").read_text())
     if not changed.exists() or changed.read_text() != text:  # mutmut changes no function below a decorator

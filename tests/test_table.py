@@ -27,6 +27,7 @@ from discreet.noise import KeyedBits
 from discreet.query.planning import make_plan
 from discreet.query.query import Query
 from discreet.table import Table
+from discreet.testing.pairs import ArrayPairs
 from discreet.values import Cost, exact
 from tests.queries import query_of
 from tests.release.builders import TinyEngine
@@ -254,6 +255,44 @@ def test_small_queries_use_up_the_epsilon_of_a_budget_before_its_delta():
     charged = table.top("item", k=1, epsilon=0.02, budget=budget, bits=_bits("small")).charged
     assert budget.limit.rho / charged.rho < budget.limit.delta / charged.delta
     assert budget.limit.delta / charged.delta > 1_000
+
+
+class OldPairsEngine(TinyEngine):
+    """An engine of another package, whose pair queries were written before `capped_sums` existed."""
+
+    has_pairs = True
+
+    @contextlib.contextmanager
+    def pairs(self, request, *, progress=None):  # noqa: ARG002 - the protocol's
+        """Return the pairs of 50,000 users with one item each, without capped sums."""
+        found = ArrayPairs(
+            np.arange(50_000), np.arange(50_000) % 7, pa.table({"item": [f"label-{n}" for n in range(7)]})
+        )
+        found.capped_sums = None
+        yield found
+
+
+def test_an_engine_that_lacks_a_pair_query_is_found_before_data_is_read():
+    """Auto then takes the head, and says so in the answer; a mechanism that needs pairs is refused, free of charge."""
+    engine, budget = OldPairsEngine((90_000, 80_000, 1)), discreet.Budget(4, "1e-7")
+    release = Table(engine, "user").release("item", epsilon=2, bits=_bits("old"))
+    assert (release.mechanism, release.chosen) == ("head", None)
+    assert "no pair queries" in release.why
+    with pytest.raises(InputError, match="choose head"):
+        Table(engine, "user").release("item", epsilon=2, mechanism="two-round", budget=budget)
+    assert budget.spent == Cost()
+    engine.has_capped_sums = True
+    with pytest.raises(TypeError):  # as if it had them: the failure of the first version of this test
+        Table(engine, "user").release("item", epsilon=2, bits=_bits("old"))
+
+
+def test_an_answer_says_what_its_engine_misses_only_if_it_does():
+    """Not for a small top k, nor where the mechanism was named: another engine would answer alike."""
+    table = Table(TinyEngine((90_000, 80_000, 1)), "user")
+    assert "no pair queries" in table.release("item", bits=_bits(1)).why
+    assert "no pair queries" in table.top("item", k=10, bits=_bits(2)).why
+    assert table.top("item", k=2, bits=_bits(3)).why is None
+    assert table.release("item", mechanism="head", bits=_bits(4)).why is None
 
 
 def test_a_query_beyond_the_budget_is_refused_before_data_is_read():

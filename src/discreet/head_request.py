@@ -199,7 +199,7 @@ class HeadRequest:
     Args:
         user: the column that identifies the user of a row.
         items: the columns that together name an item; empty for all rows as one item, which is always returned.
-        limit: dbar; the engine returns limit + 1 items, or all if there are fewer.
+        limit: dbar; the engine returns limit + 1 items of each segment, or all if there are fewer.
         where: the filter, or None for all rows.
         rows_per_group: tau: 1 counts distinct users, more counts rows, at most tau per user and item.
         groups_per_user: the number of random items of each user to keep, or None to keep all.
@@ -207,6 +207,9 @@ class HeadRequest:
         keep_missing: True to count rows without a label under a missing label; otherwise they are left out.
         summed: a column to sum in addition to the counts, with its bounds, or None.
         derived: computed columns that the items or the filter use.
+        each: the first of the items, whose labels are the segments; empty for one head over all rows. A user with rows
+            in several segments counts in one of them, chosen at random.
+        segments: the segments listed in advance, an Arrow table with the columns of *each*; no others are counted.
     """
 
     user: str
@@ -219,6 +222,13 @@ class HeadRequest:
     keep_missing: bool = False
     summed: SumBounds | None = None
     derived: tuple[Derived, ...] = ()
+    each: tuple[str, ...] = ()
+    segments: Any = None
+
+    @property
+    def listed(self) -> Any:  # noqa: ANN401 - an Arrow table
+        """The labels listed in advance, with the first or all of the item columns; None if nothing is listed."""
+        return self.segments if self.domain is None else self.domain
 
     @property
     def labels(self) -> tuple[str, ...]:

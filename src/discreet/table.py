@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast, get_args
 
-from discreet.catalog.domains import listed_items
-from discreet.engines.base import RequestQueue
+from discreet.catalog.domains import combined, listed_items
+from discreet.engines.base import RequestQueue, has_all_pair_queries
 from discreet.engines.opening import open_engine
 from discreet.errors import InputError
 from discreet.head_request import MAX_BINNED, And, Derived, HeadRequest, Kind, Period, SumBounds, naming_error
@@ -77,6 +77,8 @@ class RowOptions(Options, total=False):
     groups_per_user: int | None
     rows_per_user_and_item: int
     domain: Any
+    each: str | Sequence[str]
+    segments: Any
     sum: str | None
     average: str | None
     bound: Bound | None
@@ -168,6 +170,9 @@ class Table:
                 domain: all possible items, listed in advance: a list of labels (tuples for several columns), an Arrow
                 table, or a path of a CSV or Parquet file with the item columns. Listed items without rows have a count
                 of 0.
+                each: a column, or several, whose labels are segments: the k items of every segment, all together for
+                the price of one. A user with rows in several segments counts in one of them, chosen at random.
+                segments: all possible segments, listed in advance, in the forms of domain; needed with each.
                 sum, or average: a column of whole or decimal numbers to sum, or to average, for each item.
                 bound: goes with them: each user's sum for an item is clipped to 0 and this number, or to a pair of
                 numbers. Choose it without looking at the rows. The items are those with the most users.
@@ -237,7 +242,10 @@ class Table:
             query = replace(query, request=replace(query.request, summed=summed))
         kinds = {**columns, **{made.name: made.kind for made in query.request.derived}}
         return make_plan(
-            bind(query, kinds), has_pairs=self._engine.has_pairs, shared_budget=budget is not None, force=force
+            bind(query, kinds),
+            has_pairs=has_all_pair_queries(self._engine),
+            shared_budget=budget is not None,
+            force=force,
         )
 
     def _answer(
@@ -289,21 +297,40 @@ def table_query(
     options: dict[str, Any] = dict(given)
     bounds = Sensitivity(options.pop("groups_per_user", None), options.pop("rows_per_user_and_item", 1))
     domain, average = options.pop("domain", None), options.get("average") is not None
-    wanted: object = item
-    if not isinstance(wanted, str | Iterable):
-        raise InputError("an item column is named by text, or several by a list")
-    items = (item,) if isinstance(item, str) else tuple(item)
+    named: list[tuple[str, ...]] = []
+    for wanted, what in ((item, "an item column"), (options.pop("each", ()), "a column of 'each'")):
+        if not isinstance(wanted, str | Iterable):
+            raise InputError(f"{what} is named by text, or several by a list")
+        named.append((wanted,) if isinstance(wanted, str) else tuple(wanted))
+    (items, each), segments = named, options.pop("segments", None)
+    if bool(each) != (segments is not None):
+        raise InputError("'each' and 'segments' go together: the columns of the segments, and all labels they can have")
+    if each and not items:
+        raise InputError("'each' needs items; for a total of each label, name the column as the item instead")
     if not items and k is not None:
         raise InputError("at least one item column is needed")
     if not items and domain is not None:
         raise InputError("a domain lists items, and a total has none")
-    derived = tuple(filter(None, (_derived(each, user, columns) for each in items)))
+    derived = tuple(filter(None, (_derived(named, user, columns) for named in (*each, *items))))
     listed = None if domain is None else listed_items(domain, items)
+    if segments is not None:
+        segments = listed_items(segments, each)
+        listed = None if listed is None else combined(segments, listed)
     summed = _summed(options, bounds)
     if summed is not None:
         options["counts"] = average
     request = HeadRequest(
-        user, items, 0, where, bounds.rows_per_group, bounds.groups_per_user, listed, summed=summed, derived=derived
+        user,
+        (*each, *items),
+        0,
+        where,
+        bounds.rows_per_group,
+        bounds.groups_per_user,
+        listed,
+        summed=summed,
+        derived=derived,
+        each=each,
+        segments=segments,
     )
     return Query(request, QueryOptions.of(cast("Options", options), delta=default_delta), k, average)
 

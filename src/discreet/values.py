@@ -205,8 +205,8 @@ class ExactHead:
     Its repr shows no data, and it has neither equality of values nor an encoder, so that it does not leak by accident.
 
     Args:
-        counts: int64 counts of shape (n,), descending, none negative, n <= limit + 1. The order of equal counts depends
-            on labels only.
+        counts: int64 counts of shape (n,), none negative. Of each segment there are at most limit + 1, descending; the
+            order of equal counts depends on labels only.
         limit: the most items that may be released (dbar); the engine reads limit + 1.
         labels: the n labels, in the columnar form that the engine and the release share; mechanisms never read them.
         sums: int64 sums of a column beside the counts, shape (n,), in units of its last digit, none beyond 2^62 on
@@ -216,6 +216,8 @@ class ExactHead:
         shares: int64 of shape (m + 1,) in units of 1 / `SHARE_UNIT`: the share of a user's items whose sums are above
             bound i - 1 and at most bound i, added up over the users of all rows that the query selects. The last entry
             is for sums above all bounds. One user moves it by at most 1 in the 1-norm. None unless a bound is chosen.
+        ends: for a head of several segments, the row after the last one of each, in the order of the request; None for
+            the head of all rows, which is a single segment.
     """
 
     counts: NDArray[np.int64]
@@ -224,9 +226,15 @@ class ExactHead:
     sums: NDArray[np.int64] | None = None
     bounded: NDArray[np.int64] | None = None
     shares: NDArray[np.int64] | None = None
+    ends: tuple[int, ...] | None = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self) -> None:  # noqa: C901 - one check after the other
         counts = self.counts
+        if self.ends is not None:
+            if self.shares is not None or self.ends[-1] != len(counts) or list(self.ends) != sorted(self.ends):
+                raise InvariantViolated("a head of segments holds exactly their rows, without shares of all rows")
+            _ = self.parts  # each is checked like the head of all rows
+            return
         if counts.ndim != 1 or counts.dtype.str[1:] != "i8":
             raise InvariantViolated("a head is one row of int64 counts")
         if self.sums is not None and (self.sums.shape != counts.shape or self.sums.dtype.str[1:] != "i8"):
@@ -248,8 +256,19 @@ class ExactHead:
     def __repr__(self) -> str:
         return f"ExactHead(limit={self.limit})"
 
+    @property
+    def parts(self) -> tuple[ExactHead, ...]:
+        """The heads of the segments, in the order of the request, without labels; this head itself if it has none."""
+        if self.ends is None:
+            return (self,)
+        rows = [slice(start, end) for start, end in zip((0, *self.ends), self.ends, strict=False)]
+        sums = [None if self.sums is None else self.sums[part] for part in rows]
+        return tuple(ExactHead(self.counts[part], self.limit, None, s) for part, s in zip(rows, sums, strict=True))
+
     def count_at(self, rank: int) -> int:
         """Return the count at 1-based *rank*, 0 past the end; *rank* may be limit + 1 at most."""
+        if self.ends is not None:
+            raise InvariantViolated("a head of segments has no single order of counts")
         if not 1 <= rank <= self.limit + 1:
             raise InvariantViolated("the head does not reach that far")
         return int(self.counts[rank - 1]) if rank <= len(self.counts) else 0

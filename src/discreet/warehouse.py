@@ -177,12 +177,14 @@ class Warehouse:
         dataset = self.catalog.datasets[name]
         if not isinstance(per, PerUnit | None):
             raise InputError("a price per unit is a discreet.query.pricing.PerUnit")
+        each, items = columns_named(select.each, dataset), columns_named(select.items, dataset)
         resolved = resolve(
             select,
             dataset,
             QueryOptions.of(options, delta=default_delta(budget, options), per=per),
             scales=self._scales(name, select),
-            domain=self._open.domain(name, columns_named(select.items, dataset)),
+            domain=self._open.domain(name, (*each, *items)),
+            segments=self._open.domain(name, each),
         )
         has_pairs = self._open.has_pairs(name)
         return make_plan(resolved, has_pairs=has_pairs, shared_budget=shared or budget is not None, force=force)

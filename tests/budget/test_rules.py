@@ -193,3 +193,13 @@ def test_a_broken_invariant_is_named(break_it, message):
     with pytest.raises(InvariantViolated) as error:
         break_it(AccountHold("a", 0, Amount(3, 3)))
     assert str(error.value) == message
+
+
+def test_a_tenth_of_a_large_limit_is_exact():
+    """Amounts are whole numbers beyond 2^53, which no float may round."""
+    part = 2**60 + 1
+    tally, limit = Tally(used=Amount(2 * part, 2 * part)), Amount(10 * part + 9, 10 * part + 9)
+    rules.check_refund(limit, tally, Amount(part, part))
+    for more in (Amount(part + 1, 0), Amount(0, part + 1)):
+        with pytest.raises(InputError, match="refunds cannot be more"):
+            rules.check_refund(limit, tally, more)

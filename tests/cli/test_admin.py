@@ -47,6 +47,10 @@ def test_an_account_is_opened_granted_given_a_key_and_limited(service, monkeypat
     assert len(run(officer, "spending", "--days", "7")[1]["days"]) == 7
     code, lower = run(officer, "limit", "cem@sales", "--epsilon", "0.5", "--delta", "1e-8", *why)
     assert lower["limit"]["rho"] < opened["limit"]["rho"]
+    assert run(officer, "suspend", "cem@sales", *why)[1]["suspended_by_officer"] == "cem@sales"
+    assert run(officer, "lift", "cem@sales", *why)[1]["suspended_by_officer"] is None
+    code, told = run(officer, "activity", "--account", "cem@sales", "--kind", "account")
+    assert [each["reason"] for each in told["activity"]] == ["a test"] * 5  # two lines of lift: failures, and officers'
     assert run(officer, "revoke", "cem@sales", "reads", *why)[0] == 0
     assert run(admin, "revoke-key", made["id"], *why)[0] == 0
     assert len(run(officer, "accounts")[1]["accounts"]) == 4

@@ -21,6 +21,7 @@ REPORT = {
     "held": {"rho": 0.1, "delta": 0.0},
     "forfeited": {"rho": 0.0, "delta": 0.0},
     "left": {"rho": 0.4, "delta": 9e-08},
+    "epsilon_limit": 5.0,
     "epsilon_spent": 6.1,
     "epsilon_left": 4.2,
     "conversion_delta": 1e-09,

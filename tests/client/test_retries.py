@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-from pathlib import Path
-
 import pytest
 
 from discreet.client.retries import MAX_SECONDS, NoReply, Reply, pause_before_next, read_retry_after
@@ -12,8 +9,6 @@ from discreet.wire.problems import KINDS, PROBLEM_TYPE, problem
 
 AGAIN = {"in-flight", "too-many-requests", "engine-unavailable", "store-unavailable"}
 """All other problems are not retried."""
-
-DRIVER = Path(__file__).resolve().parents[2] / "discreet-sql" / "src" / "discreet_sql"
 
 BROKEN = NoReply("the connection broke", final=False)
 
@@ -30,18 +25,6 @@ def test_only_problems_that_cost_nothing_are_retried(slug):
     reply = reply_with(slug)
     again = pause_before_next(reply, int(reply.failed), int(reply.waits), 3, 0.5) is not None
     assert again == (slug in AGAIN)
-
-
-def test_the_driver_of_sql_tools_knows_the_same_problems():
-    """It does not depend on this package, so its names are compared here."""
-    constants = {
-        ast.unparse(line.targets[0] if isinstance(line, ast.Assign) else line.target): line.value
-        for name in ("connection.py", "errors.py")
-        for line in ast.parse((DRIVER / name).read_text()).body
-        if isinstance(line, ast.Assign | ast.AnnAssign)
-    }
-    assert ast.literal_eval(constants["_RETRIED"]) == AGAIN
-    assert {ast.literal_eval(key) for key in constants["_KINDS"].keys} <= KINDS.keys()
 
 
 @pytest.mark.parametrize(

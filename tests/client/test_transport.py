@@ -23,7 +23,7 @@ from .scripted_server import DROP, FakeRuntime, problem, reply
 BUDGET = (
     b'{"account":"ann","mode":"enforce","period":{"kind":"forever","days":null,"unit":null,"zone":null},'
     b'"limit":{"rho":1,"delta":1e-8},"used":{"rho":0,"delta":0},"held":{"rho":0,"delta":0},'
-    b'"forfeited":{"rho":0,"delta":0},"left":{"rho":1,"delta":1e-8},"epsilon_spent":0,"epsilon_left":1,'
+    b'"forfeited":{"rho":0,"delta":0},"left":{"rho":1,"delta":1e-8},"epsilon_limit":1,"epsilon_spent":0,"epsilon_left":1,'
     b'"conversion_delta":1e-9,"units":null,"resets_at":null,"suspended_until":null,"guarantee":null,"parents":[]}'
 )
 GOOD = reply(body=BUDGET)

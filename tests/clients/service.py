@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import io
+import ipaddress
 import json
 import socket
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import uvicorn
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from discreet.cli.serve import parse_store
 from discreet.service.app import open_service
@@ -50,23 +57,48 @@ class Recorded:
 
     Attributes:
         url: of the service, on this machine.
+        tls_url: of the same service over TLS, with the certificate `certificate`.
         key: of the analyst ann@example.
-        statements: the SQL statements that it received, each with its reply.
+        statements: the statements that it received over the Trino client protocol.
+        log: of the service.
     """
 
     url: str
+    tls_url: str
+    certificate: Path
     key: str
-    statements: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    log: io.StringIO
+    statements: list[str] = field(default_factory=list)
+    _read: int = 0
 
-    def address(self, **options: object) -> str:
-        """Return the URL for `discreet_sql.connect` and SQLAlchemy."""
-        query = "&".join(f"{name}={value}" for name, value in options.items())
-        return f"discreet://ann:{self.key}@{self.url.removeprefix('http://')}/?{query}"
+    def address(self, **properties: object) -> str:
+        """Return a URL for SQLAlchemy, without TLS, with session properties."""
+        query = {"extra_credential": json.dumps([["key", self.key]])}
+        if properties:
+            query["session_properties"] = json.dumps({name: str(value) for name, value in properties.items()})
+        return f"trino://ann@{self.url.removeprefix('http://')}/discreet/main?{urlencode(query)}"
 
-    def take(self) -> list[tuple[str, dict[str, Any]]]:
+    @property
+    def tls_address(self) -> str:
+        """Return a URL for SQLAlchemy, over TLS, which needs `tls_arguments` too."""
+        return f"trino://ann:{self.key}@{self.tls_url.removeprefix('https://')}/discreet/main"
+
+    def tls_arguments(self, **properties: object) -> dict[str, Any]:
+        """Return the arguments of a connection over TLS to a port other than 443, with session properties."""
+        sent = {name: str(value) for name, value in properties.items()}
+        return {"http_scheme": "https", "verify": str(self.certificate), "session_properties": sent}
+
+    def take(self) -> list[str]:
         """Return the statements since the last call."""
         taken, self.statements = self.statements, []
         return taken
+
+    def charged(self) -> tuple[int, int]:
+        """Return how many queries were answered since the last call: by the engine, and from the store."""
+        lines = self.log.getvalue()[self._read :].splitlines()
+        self._read = len(self.log.getvalue())
+        origins = [event["source"] for event in map(json.loads, lines) if event["event"] == "released"]
+        return origins.count("engine"), origins.count("store")
 
 
 def write_reads(path: Path) -> None:
@@ -98,40 +130,64 @@ def running(folder: Path) -> Iterator[Recorded]:
         catalog=folder / "catalog.toml",
         store=store,
     )
+    certificate, key = write_certificate(folder)
     with contextlib.ExitStack() as stack:
-        service = stack.enter_context(open_service(load_settings(project.settings), {}, io.StringIO()))
-        listener = stack.enter_context(contextlib.closing(socket.create_server(("127.0.0.1", 0))))
-        recorded = Recorded(f"http://127.0.0.1:{listener.getsockname()[1]}", project.keys["analyst"])
-        server = uvicorn.Server(uvicorn.Config(_recording(service.app, recorded), access_log=False, log_config=None))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        try:
-            yield recorded
-        finally:
-            server.should_exit = True
-            thread.join()
+        log = io.StringIO()
+        service = stack.enter_context(open_service(load_settings(project.settings), {}, log))
+        listeners = [stack.enter_context(contextlib.closing(socket.create_server(("127.0.0.1", 0)))) for _ in range(2)]
+        places = [f"127.0.0.1:{listener.getsockname()[1]}" for listener in listeners]
+        recorded = Recorded(f"http://{places[0]}", f"https://{places[1]}", certificate, project.keys["analyst"], log)
+        for listener, tls in zip(listeners, ({}, {"ssl_certfile": certificate, "ssl_keyfile": key}), strict=True):
+            app = _recording(service.app, recorded)
+            server = uvicorn.Server(uvicorn.Config(app, access_log=False, log_config=None, **tls))
+            thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(setattr, server, "should_exit", True)
+        yield recorded
+
+
+def write_certificate(folder: Path) -> tuple[Path, Path]:
+    """Write a certificate of this machine and its key, and return their files."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=7))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    files = folder / "tls.pem", folder / "tls.key"
+    files[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    form = serialization.PrivateFormat.PKCS8
+    files[1].write_bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
+    files[1].chmod(0o600)
+    return files
 
 
 def _recording(app: Any, recorded: Recorded) -> Any:
-    """Return an ASGI application that keeps requests and replies of POST /v1/sql."""
+    """Return an ASGI application that keeps the statements of POST /v1/statement."""
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
-        if scope.get("path") != "/v1/sql":
+        if scope.get("path") != "/v1/statement":
             await app(scope, receive, send)
             return
-        asked, replied = [], []
+        asked: list[bytes] = []
 
         async def received() -> Any:
             message = await receive()
             asked.append(message.get("body", b""))
             return message
 
-        async def sent(message: Any) -> None:
-            replied.append(message.get("body", b""))
-            await send(message)
-
-        await app(scope, received, sent)
-        with contextlib.suppress(ValueError):  # an incomplete request
-            recorded.statements.append((json.loads(b"".join(asked))["sql"], json.loads(b"".join(replied))))
+        await app(scope, received, send)
+        recorded.statements.append(b"".join(asked).decode())
 
     return application

@@ -59,6 +59,8 @@ class PlainEngine:
         check_named(request, self.columns().__getitem__)
         if request.domain is not None:
             request = replace(request, domain=self._checked(request))
+        if request.each:
+            return self._segmented(request, seed)
         if request.groups_per_user is not None:
             rows = self._bounded(request, seed)
             request = replace(request, where=None, groups_per_user=None)
@@ -74,7 +76,25 @@ class PlainEngine:
         )
         return ExactHead(np.array([count for _, count in counted], dtype=np.int64), request.limit, table)
 
+    def _segmented(self, request, seed):
+        """Return the heads of segments."""
+        return self._in_parts(self._each_counted(request, seed), request)
+
+    def _each_counted(self, request, seed):
+        """Return the rows of the heads of segments."""
+        return reference_head(self.table, request, seed)
+
+    def _in_parts(self, counted, request):
+        types = [self.table.schema.field(item).type for item in request.items]
+        columns = [pa.array([labels[n] for labels, _ in counted], type_) for n, type_ in enumerate(types)]
+        owners = [labels[: len(request.each)] for labels, _ in counted]
+        sizes = [owners.count(tuple(row.values())) for row in request.segments.to_pylist()]
+        counts = np.array([count for _, count in counted], dtype=np.int64)
+        ends = tuple(np.cumsum(sizes).tolist())
+        return ExactHead(counts, request.limit, pa.table(columns, request.items), ends=ends)
+
     has_pairs = True
+    has_capped_sums = True
 
     def pairs(self, request, *, progress=None):
         """See `Engine.pairs`."""
@@ -224,6 +244,28 @@ class DependsOnUserCount(PlainEngine):
 
     def _place(self, seed, user, labels, users):
         return super()._place(seed + bytes(users), user, labels, users)
+
+
+class EverySegment(PlainEngine):
+    """Counts a user in every segment that the user has rows in."""
+
+    def _each_counted(self, request, seed):
+        found = []
+        for row in request.segments.to_pylist():
+            within = pa.table({name: [value] for name, value in row.items()})
+            found += reference_head(self.table, replace(request, segments=within), seed)
+        return found
+
+
+class CommonSegment(PlainEngine):
+    """Keeps the segment of a user in an order that is the same for all users."""
+
+    def _each_counted(self, request, seed):
+        right, engines.digest = engines.digest, lambda seed, _, labels: digest(seed, None, labels)
+        try:
+            return reference_head(self.table, request, seed)
+        finally:
+            engines.digest = right
 
 
 class OnlyStored(PlainEngine):

@@ -13,7 +13,14 @@ from scipy import stats
 from discreet.errors import InputError
 from discreet.noise import KeyedBits, rounded_gaussian
 from discreet.noise.gumbel import Exponentials
-from discreet.noise.rounded import _ULPS, _exactly_accepted, _exactly_scaled, _rounded_root, _scaled
+from discreet.noise.rounded import (
+    _ULPS,
+    _accepted,
+    _exactly_accepted,
+    _exactly_scaled,
+    _rounded_root,
+    _scaled,
+)
 
 SECRET = b"thirty-two bytes of rounded noise"
 
@@ -75,8 +82,6 @@ def test_every_value_has_its_own_variance():
 
 def test_the_floats_are_confirmed_by_exact_arithmetic():
     """The acceptance of every proposal by fractions of 128 bits equals that of the intervals."""
-    from discreet.noise.rounded import _accepted
-
     bits = KeyedBits(SECRET, 9)
     sizes, tests = Exponentials(bits, "size", 200), Exponentials(bits, "test", 200)
     assert _accepted(sizes, tests).tolist() == [_exactly_accepted(sizes, tests, i) for i in range(200)]
@@ -97,6 +102,71 @@ def test_noise_that_could_leave_the_integers_is_refused():
     """A standard deviation above 2^40 could overflow."""
     with pytest.raises(InputError, match="too small"):
         draw(2**80 + 1, np.array([1]))
+
+
+def test_large_variances_are_quotients():
+    """Only the largest quotient is limited, and 64 bits of each variate are drawn first."""
+    precisions = np.full(20, 2**60)
+    found = rounded_gaussian(KeyedBits(SECRET, 0), "x", 2**140, precisions)
+    assert found.tolist() == draw(2**140, precisions).tolist()
+    with pytest.raises(InputError, match="too small"):
+        draw(2**140, np.array([2**60, 2**59]))
+
+
+@pytest.mark.parametrize("known_bits", [64, 6])
+@pytest.mark.parametrize("n", [1, 70, 129])
+@pytest.mark.parametrize("every", [1, 7])
+def test_each_value_is_the_next_accepted_proposal_with_a_sign_of_its_own(n, every, known_bits, monkeypatch):
+    """Compared with a loop by definition, in exact fractions; with most proposals refused there are several batches."""
+    numerator, precisions, bits, values, batch = 2**30, np.arange(1, n + 1), KeyedBits(SECRET, 4), [], 0
+    while len(values) < n:
+        left = n - len(values)
+        size = left + left // 2 + 16
+        sizes = Exponentials(bits, f"x/{batch}/size", size, known_bits)
+        tests = Exponentials(bits, f"x/{batch}/test", size, known_bits)
+        for i in range(0, size, every):
+            if len(values) < n and _exactly_accepted(sizes, tests, i):
+                values.append(_exactly_scaled(sizes, i, Fraction(numerator, int(precisions[len(values)]))))
+        batch += 1
+    words = bits.uint64("x/sign", math.ceil(n / 64)).tolist()
+    signed = [value if words[i // 64] >> i % 64 & 1 else -value for i, value in enumerate(values)]
+
+    def some(sizes, tests):
+        accepted = _accepted(sizes, tests)
+        return accepted & (np.arange(len(accepted)) % every == 0)
+
+    monkeypatch.setattr("discreet.noise.rounded._accepted", some)
+    assert batch > 1 or every == 1 or n == 1
+    assert draw(numerator, precisions, 4, known_bits).tolist() == signed
+
+
+@pytest.mark.parametrize("ulps", [-1, 0, 1])
+def test_comparisons_of_floats_that_are_next_to_each_other_are_exact(ulps):
+    """The hurdle of a size below 1/2 is off by more than its last digit."""
+
+    class Known:
+        def __init__(self, values):
+            self.known = values
+
+        def values(self):
+            return self.known
+
+        def radius(self, given):
+            return np.zeros(len(given))
+
+        def bounds(self, index, depth):
+            assert depth < MAX_DEPTH
+            return Fraction(float(self.known[index])), Fraction(float(self.known[index]))
+
+    sizes = np.random.default_rng(1).uniform(1e-3, 0.5, 300)
+    tests = (sizes - 1) ** 2 / 2
+    tests += ulps * np.spacing(tests)
+    exact = [
+        Fraction(test) > (Fraction(size) - 1) ** 2 / 2
+        for size, test in zip(sizes.tolist(), tests.tolist(), strict=True)
+    ]
+    assert _accepted(Known(sizes), Known(tests)).tolist() == exact
+    assert exact != (tests > (sizes - 1) ** 2 / 2).tolist()
 
 
 class Narrowing:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import re
+from pathlib import Path
 from urllib.parse import urlencode
 
 import httpx
@@ -280,7 +281,13 @@ def test_narrow_and_dark_screens_show_everything(visit):
     assert ann.page.evaluate("document.documentElement.scrollWidth") <= 390
     ann.check("phone")
     officer = visit("officer", viewport={"width": 390, "height": 844}, color_scheme="dark")
-    for path in ("/officer", "/officer/accounts/ann@example", "/officer/ledger", "/officer/simulator"):
+    for path in (
+        "/officer",
+        "/officer/accounts/ann@example",
+        "/officer/ledger",
+        "/officer/catalog",
+        "/officer/simulator",
+    ):
         officer.page.goto(officer.url + path)
         assert officer.page.evaluate("document.documentElement.scrollWidth") <= 390, path
         officer.check()
@@ -356,41 +363,96 @@ def test_a_price_takes_less_than_200_ms_while_it_is_typed(visit, served):
     assert (busy() - before) / times < 0.2
 
 
-def test_an_officer_lowers_a_limit_and_sees_a_query_refused(visit):
-    """Preview, apply, refused query, what would still fit, ledger verified, catalog, keys."""
+def test_a_stranger_finds_who_spent_most_cuts_that_budget_and_sees_the_refusal(visit):
+    """Officers' pages alone say who spent most last week on what, cut to epsilon 2, and show the refusal."""
+    ann = visit(
+        "analyst", f"/ask?{urlencode({'sql': 'SELECT country, SUM(minutes) FROM reads GROUP BY 1', 'epsilon': 3})}"
+    )
+    ann.page.wait_for_selector("text=of what is left")
+    ann.page.click("#go")
+    ann.page.wait_for_url("**/answers/*")
+
     officer = visit("officer")
     page = officer.page
+    page.wait_for_selector("#spent >> text=Sum of minutes by country")  # who spent most last week, on what
     officer.check("officer")
-    page.click("text=ann@example")
-    page.fill("#epsilon", "0.5")
-    page.fill("#delta", "1e-7")
+    page.click("#spent >> text=ann@example")
+    page.wait_for_selector("th:has-text('ann@example')")
+    page.click("summary:has-text('Sum of minutes by country') >> nth=0")
+    page.wait_for_selector("dt:has-text('Answered by')")
+    page.click("nav >> text=Accounts")
+    page.click(".tree >> text=ann@example")
+    page.fill("#epsilon", "2")
     page.click("text=Preview on")
     page.wait_for_selector("text=would have been refused")
     officer.check("preview", whole=True)
     page.fill("#reason-apply", "too much was asked")
     page.click("text=Apply")
     page.wait_for_selector("text=written to the")
+    page.wait_for_selector("text=The limit is ε 2 at δ 1e-7")
+    page.wait_for_selector("text=because more was spent before the limit was lowered")
+    officer.check("account", whole=True)
 
-    ann = visit("analyst", "/ask?sql=SELECT+SUM(minutes)+FROM+reads&epsilon=3")
+    ann.page.goto(f"{ann.url}/ask?sql=SELECT+SUM(minutes)+FROM+reads&epsilon=3")
     ann.page.wait_for_selector("text=for what is left")
     ann.page.click("#go")
     ann.page.wait_for_selector("#cost .problem")
     ann.check("refused")
 
     page.click("nav >> text=Ledger")
-    page.wait_for_selector("text=too much was asked")
+    page.wait_for_selector("li:has-text('limit ε 5 at δ 1e-7 → ε 2 at δ 1e-7')")
+    for text in ("too much was asked", "first officer"):
+        page.wait_for_selector(f"table >> text={text}")
+    officer.check("ledger")
+    page.select_option("#kind", "refused")
+    page.click("text=Filter >> nth=0")
+    page.wait_for_selector("summary:has-text('Sum of minutes in all')")
+    assert page.locator(".history .tag.refused").count() == page.locator("tr:has(time)").count()
+    page.click("summary:has-text('Sum of minutes in all')")
+    page.wait_for_selector("dt:has-text('Needed')")
+    officer.check()
+    with page.expect_download() as file:
+        page.click("text=Export as CSV")
+    text = Path(file.value.path()).read_text()
+    assert text.count(",refused,") == len(text.splitlines()) - 1 > 0
     page.click("text=Verify now")
     page.wait_for_selector("text=Sound.")
-    officer.check("ledger")
-    page.click("nav >> text=Catalog")
-    page.wait_for_selector("text=are clipped")
+
+
+def test_an_officer_suspends_an_account_and_lifts_that(visit):
+    """By hand, each with a reason, which the ledger's page shows with the name of the officer."""
+    officer = visit("officer", "/officer/accounts/example")
+    page = officer.page
+    page.click("text=Suspend the account")
+    page.fill("#reason-suspend", "until it is clear why")
+    page.click("button:has-text('Suspend')")
+    page.wait_for_selector("text=by an officer")
     officer.check()
+    page.fill("#reason-lift", "it was a mistake")
+    page.click("text=Lift the suspension")
+    page.wait_for_selector("text=Suspend the account")
+
+    page.click("text=Queries and changes in the ledger")
+    for text in ("until it is clear why", "it was a mistake", "first officer"):
+        page.wait_for_selector(f"table >> text={text}")
+
+
+def test_an_officer_reads_the_catalog_simulates_a_budget_and_an_admin_sees_keys(visit):
+    """Labels, limits and sums; a budget in epsilon and delta, and in LinkedIn's units."""
+    officer = visit("officer", "/officer/catalog")
+    page = officer.page
+    page.wait_for_selector("text=sums are clipped")
+    page.wait_for_selector("text=BR, DE, IN, KE, US")
+    officer.check("catalog")
     page.click("nav >> text=Simulator")
     page.wait_for_selector("text=until the budget is exhausted")
     page.click("main summary")
     page.fill("#counts", "article\tusers\narticle-1\t4000\narticle-2\t12")
     page.click("main form .primary")
     page.wait_for_selector("text=A query returns 1 of the 10 items")
+    officer.check("simulator")
+    page.click("text=In LinkedIn's units")
+    page.wait_for_selector("text=steps")
     officer.check()
     admin = visit("admin")
     admin.page.wait_for_selector("text=New key")

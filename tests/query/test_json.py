@@ -137,7 +137,7 @@ def test_the_deepest_and_the_largest_filter_in_text_can_be_written_nested():
 
 
 _MISTAKES = [
-    ({"colour": 1}, "the query has no key 'colour'; the keys are dataset, items, k, measure, where"),
+    ({"colour": 1}, "the query has no key 'colour'; the keys are dataset, each, items, k, measure, where"),
     ({"dataset": ...}, "the query needs the key 'dataset'"),
     ({"items": ...}, "the query needs the key 'items'"),
     ({"measure": ...}, "the query needs the key 'measure'"),

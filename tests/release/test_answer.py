@@ -206,6 +206,7 @@ class PairsEngine(TinyEngine):
     """An engine with pair queries on an array, which may fail at one of them."""
 
     has_pairs = True
+    has_capped_sums = True
 
     def __init__(self, error=None, failing="clipped_sums", counts=(4000, 4000, 4000)):
         super().__init__(counts, error if failing == "head" else None)

@@ -142,7 +142,9 @@ FULL = make_plan(
         k=3,
         where=FILTER,
         sensitivity=BOUNDED,
-        domain=pa.table({"item": [1, 2, 3], "other": ["a", "b", "c"]}),
+        domain=pa.table({"item": [1, 1, 1, 2, 2, 2, 3, 3, 3], "other": ["a", "b", "c"] * 3}),
+        each=("item",),
+        segments=pa.table({"item": [1, 2, 3]}),
         summed=SumBounds(Fraction(0), Fraction(7), 1, column="x"),
         derived=(Derived("item", "n", 10), Derived("other", "at", "day")),
     )
@@ -163,7 +165,7 @@ def _varied(value):
         yield value[::-1]
     elif isinstance(value, pa.Table):
         for n, name in enumerate(value.column_names):
-            yield value.set_column(n, name, value.column(n).take(pa.array([0, 1, 1])))
+            yield value.set_column(n, name, value.column(n).take(pa.array([*range(len(value) - 1), 0])))
         yield value.slice(1)
     else:
         yield from _others(value)

@@ -102,6 +102,7 @@ def test_the_settings_are_read_without_a_mistake_and_explain_the_rest(make, fold
     assert settings.oidc.roles == {"analysts": "analyst", "privacy-office": "officer"}
     assert settings.service.release_grid_ms == 50
     assert settings.traces.endpoint
+    assert settings.mcp.max_unasked_share == 0.25
 
 
 def test_the_first_keys_have_one_role_each(make, folder):

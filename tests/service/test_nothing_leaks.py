@@ -68,6 +68,7 @@ class Run:
         self.statuses.append(reply.status_code)
         self.headers += [name + b": " + value for name, value in reply.headers.raw]
         is_answer = reply.status_code == 200 and path.startswith(("/v1/query", "/v1/releases"))
+        is_answer |= path == "/mcp" and b'"charged":{' in reply.content
         (self.answers if is_answer else self.other_bodies).append(reply.content)
         return reply
 
@@ -153,6 +154,29 @@ def failures(run):
     run.started.gate.open.set()
 
 
+def agents(run):
+    """Call the tools: answers, refusals, failures with data in their messages, and arguments that do not exist."""
+
+    def call(tool, who="ann", **arguments):
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
+        accepted = {"Accept": "application/json, text/event-stream"}
+        reply = run.ask("POST", "/mcp", who, json=body, headers=accepted)
+        return reply.json().get("result", {}).get("structuredContent", {})
+
+    assert call("query", sql=TOP, epsilon=0.01)["rows"]
+    assert call("query", "bob", sql=TOP, epsilon=9.0)["wrong"]
+    for tool in ("rehearse", "price", "query"):
+        for sql in (f"SELECT '{TYPED}' FROM reads", TOP.replace("reads", "secret"), TOP.replace("article", TYPED)):
+            assert call(tool, sql=sql)["wrong"]
+        assert call(tool, **{"sql": TOP, TYPED: 1}) == {}
+    assert call("describe_dataset", name=TYPED)["wrong"]
+    assert call("query", "stranger", sql=TOP) == {}
+    run.started.gate.failing = RuntimeError(f"{COUNTS} of {USER}17 at {RARE}, noise {NOISE!r}")
+    ranked = TOP.replace("LIMIT", "ORDER BY COUNT(DISTINCT reader) DESC LIMIT")
+    assert call("query", "bob", sql=ranked, epsilon=0.07)["wrong"]
+    run.started.gate.failing = None
+
+
 def administration(run):
     """Call the routes of officers and administrators; the new key is shown once, and is not searched for."""
     made = run.ask("POST", "/v1/admin/keys", "admin", json={"account": "bob@sales", "roles": ["analyst"], **ACT})
@@ -162,7 +186,14 @@ def administration(run):
     assert run.ask("GET", "/v1/admin/keys", "admin").is_success
     lift = run.ask("POST", "/v1/admin/accounts/ann@sales/lift", "officer", json=ACT)
     assert lift.is_success
-    for path in ("accounts", "accounts/ann@sales", "grants", "settings", "ledger?limit=1000"):
+    for path in (
+        "accounts",
+        "accounts/ann@sales",
+        "grants",
+        "settings",
+        "ledger?limit=1000",
+        "activity?kind=all&limit=1000",
+    ):
         assert run.ask("GET", f"/v1/admin/{path}", "officer").is_success
     for chain in range(1, 20):
         run.ask("GET", f"/v1/admin/ledger?chain={chain}&limit=1000", "officer")
@@ -176,13 +207,14 @@ def run(tmp_path_factory):
     """Return one complete run, with its outputs by the place where they were found."""
     folder, exporter = tmp_path_factory.mktemp("service"), InMemorySpanExporter()
     make_table(folder)
-    keys = deployment.Deployment(folder, catalog=CATALOG, granted=None, noise=NOISE, now=utc_now()).keys
+    settings = {"rest": "[mcp]", "catalog": CATALOG, "granted": None, "noise": NOISE, "now": utc_now()}
+    keys = deployment.Deployment(folder, **settings).keys
     tracer = OpenTelemetryTracer(SimpleSpanProcessor(exporter))
     with running(folder, tracer) as started:
         started.opened.manager.store.put_record(GRANT, grant_name("sales", "secret"), None, deployment.ACT)
         done = Run(started, keys)
         try:
-            for part in (answers, refusals, failures, administration):
+            for part in (answers, refusals, agents, failures, administration):
                 part(done)
         finally:
             done.close()

@@ -24,6 +24,7 @@ class TestPlainEngine(EngineSuite):
         yield reference_engine.PlainEngine(table)
 
     # These would hold plain counting against itself.
+    test_random_requests_of_segments_get_the_head_of_each = None
     test_random_requests_get_the_head_that_plain_counting_gives = None
     test_a_listed_domain_gets_all_its_counts_and_no_others = None
     test_periods_and_bins_that_are_listed_get_all_their_counts = None
@@ -51,6 +52,9 @@ DEFECTS = [
     (reference_engine.FirstItems, "test_what_a_user_keeps_depends_on_the_seed_and_that_user_alone", ()),
     (reference_engine.IgnoresTheSeed, "test_what_a_user_keeps_depends_on_the_seed_and_that_user_alone", ()),
     (reference_engine.DependsOnUserCount, "test_what_a_user_keeps_depends_on_the_seed_and_that_user_alone", ()),
+    (reference_engine.EverySegment, "test_removing_a_user_changes_the_head_of_one_segment_at_most", ()),
+    (reference_engine.EverySegment, "test_the_segment_of_a_user_is_uniform", ()),
+    (reference_engine.CommonSegment, "test_the_segment_of_a_user_is_uniform", ()),
     (reference_engine.OnlyStored, "test_an_empty_table_has_an_empty_head", ()),
     *(
         (engine, "test_pair_queries_return_the_integers_that_numpy_gives", (("word",), {}))

@@ -47,6 +47,26 @@ def known_domain(items: tuple[str, ...], labels: Mapping[str, pa.Array]) -> pa.T
     return pa.table(columns)
 
 
+def combined(segments: pa.Table, items: pa.Table) -> pa.Table:
+    """Return the listed items of each listed segment, the segments in order, as columns of both tables.
+
+    Raises:
+        InputError: there are more than `MAX_DOMAIN_SIZE` combinations.
+    """
+    import pyarrow as pa
+
+    if len(segments) * len(items) > MAX_DOMAIN_SIZE:
+        raise InputError(
+            f"{len(segments):,} segments with {len(items):,} listed items each are more than {MAX_DOMAIN_SIZE:,} "
+            "combinations; list fewer segments or items, or leave the domain out"
+        )
+
+    first = pa.array([n for n in range(len(segments)) for _ in range(len(items))], pa.int64())
+    second = pa.array([*range(len(items))] * len(segments), pa.int64())
+    columns = (*segments.take(first).columns, *items.take(second).columns)
+    return pa.table(list(columns), [*segments.column_names, *items.column_names])
+
+
 def known_labels(dataset: Dataset, column: str, engine: Engine) -> pa.Array:
     """Return all labels of a column that has a known domain, without repetition.
 

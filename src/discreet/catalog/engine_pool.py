@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from discreet.catalog.domains import known_domain, known_labels
 from discreet.catalog.fields import OwnerQuery
 from discreet.catalog.model import KINDS, LabelFile, Schedule
-from discreet.engines.base import RequestQueue, check_private_bounds
+from discreet.engines.base import RequestQueue, check_private_bounds, has_all_pair_queries
 from discreet.errors import (
     DiscreetError,
     EngineError,
@@ -301,7 +301,7 @@ class EnginePool:
             EngineError: the dataset is unavailable since the last `refresh`.
         """
         try:
-            return self._current(name).engine.has_pairs
+            return has_all_pair_queries(self._current(name).engine)
         except EngineError:
             if self._is_refreshed:
                 raise

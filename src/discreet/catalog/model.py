@@ -510,6 +510,17 @@ class Dataset(Table):
         bounds = [self.groups_per_user, None if None in each or not each else math.prod(filter(None, each))]
         return min((bound for bound in bounds if bound is not None), default=None)
 
+    def segment_error(self, column: str) -> str | None:
+        """Return an error message if the labels of *column* cannot be segments of a query with 'each', or None."""
+        about = self.columns[column]
+        if about.groups_per_user != 1:
+            return f"column {column!r} cannot be in 'each': the catalog does not declare groups_per_user = 1 for it"
+        if about.domain is None:
+            return f"column {column!r} cannot be in 'each': the catalog does not list its labels (domain)"
+        if isinstance(about.domain, OwnerQuery):  # whether a segment is asked must not depend on one user's rows
+            return f"column {column!r} cannot be in 'each': its labels are read by a query; list them in the catalog"
+        return None
+
     @property
     def groupable(self) -> tuple[str, ...]:
         """The columns allowed in GROUP BY."""

@@ -17,6 +17,7 @@ from discreet.cli.admin import admin
 from discreet.cli.advise import advise, convert
 from discreet.cli.catalog import catalog
 from discreet.cli.ledger import ledger
+from discreet.cli.mcp import mcp
 from discreet.cli.query import budget, query, rehearse
 from discreet.cli.release import plan, release, top
 from discreet.cli.serve import init, key, serve
@@ -53,6 +54,7 @@ for _command in (
     query,
     rehearse,
     budget,
+    mcp,
     admin,
     key,
     ledger,

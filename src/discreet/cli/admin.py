@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import click
 
@@ -99,6 +99,24 @@ def suspend(account: str, **options: Any) -> None:
 def lift(account: str, **options: Any) -> None:
     """End the suspension of ACCOUNT."""
     _send(options, "POST", f"accounts/{_segment(account)}/lift", {})
+
+
+@admin.command()
+@click.option("--account", metavar="NAME", help="Only of this account and of those below it.")
+@click.option("--dataset", metavar="NAME", help="Only of this dataset.")
+@click.option("--kind", metavar="NAME", help="queries, changes, all, or one kind such as refused or account.")
+@click.option("--since", metavar="DATE", help="The first day, UTC.  [default: six days ago]")
+@click.option("--until", metavar="DATE", help="The last day, UTC.  [default: today]")
+@_connected
+def activity(
+    account: str | None, dataset: str | None, kind: str | None, since: str | None, until: str | None, **options: Any
+) -> None:
+    """Show who asked or changed what, and for how much.
+
+    The latest 1,000 queries and changes that fit, and the accounts that spent most on them.
+    """
+    wanted = {"account": account, "dataset": dataset, "kind": kind, "since": since, "until": until, "limit": "1000"}
+    _send(options, "GET", f"activity?{urlencode({name: value for name, value in wanted.items() if value})}")
 
 
 @admin.command()

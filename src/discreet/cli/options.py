@@ -97,6 +97,8 @@ shared_options = options_of(
         metavar="COL",
         help="The column of the items, or its period or bin, as in read_at:day or minutes:10; may be repeated.",
     ),
+    click.option("--each", "each", multiple=True, metavar="COL", help="The items of each label, for the price of one."),
+    click.option("--segments", metavar="FILE", help="With --each: all its labels, in a CSV or Parquet file."),
     click.option("--table", metavar="NAME", help="Which table of a DuckDB file or an engine."),
     click.option(
         "--cast",
@@ -174,7 +176,8 @@ def row_options(options: dict[str, Any], *, total: bool) -> RowOptions:
         raise InputError("--user COL is missing: the column that identifies the user")
     if not options["item"] and not total:
         raise InputError("--item COL is missing: the column that names the item")
-    given: dict[str, Any] = {name: options[name] for name in ("groups_per_user", "sum", "average", "domain")}
+    names = ("groups_per_user", "sum", "average", "domain", "each", "segments")
+    given: dict[str, Any] = {name: options[name] for name in names}
     given["rows_per_user_and_item"] = options["rows_per_user_and_item"]
     if options["bound"] is not None:
         ends = options["bound"].split(",")
@@ -228,7 +231,7 @@ catalog_options = options_of(
     click.option("--catalog", metavar="FILE", help="Query a dataset of this catalog; SOURCE is its name."),
     click.option("--sql", metavar="TEXT", help="The query as a SELECT. Needs --catalog."),
 )
-_DECLARED = ("user", "table", "cast", "groups_per_user", "domain", "range", "bound", "data_version")
+_DECLARED = ("user", "table", "cast", "groups_per_user", "domain", "segments", "range", "bound", "data_version")
 """Options that are not allowed with a catalog, which declares them itself."""
 
 
@@ -268,7 +271,7 @@ def _select_from_options(method: str, options: dict[str, Any]) -> Select:
     elif options["average"] is not None:
         measure = Measure("average", options["average"])
     k = 10 if method == "top" and options["k"] is None else options.get("k")
-    return Select(options["source"], options["item"], measure, where, k)
+    return Select(options["source"], options["item"], measure, where, k, options["each"])
 
 
 def _select_from_statement(method: str, options: dict[str, Any]) -> Select:
@@ -276,6 +279,7 @@ def _select_from_statement(method: str, options: dict[str, Any]) -> Select:
 
     for name, flag in (
         ("item", "--item"),
+        ("each", "--each"),
         ("where", "--where"),
         ("sum", "--sum"),
         ("average", "--average"),
@@ -286,8 +290,9 @@ def _select_from_statement(method: str, options: dict[str, Any]) -> Select:
     select = parse_select(options["sql"])
     if select.dataset.casefold() != options["source"].casefold():
         raise InputError(f"the statement queries {select.dataset!r}, not {options['source']!r}")
+    limit = "QUALIFY ... <= number" if select.each else "LIMIT"
     if method == "top" and select.items and select.k is None:
-        raise InputError("a statement without LIMIT needs discreet release")
+        raise InputError(f"a statement without {limit} needs discreet release")
     if method == "release" and select.k is not None:
-        raise InputError("a statement with LIMIT needs discreet top")
+        raise InputError(f"a statement with {limit} needs discreet top")
     return select

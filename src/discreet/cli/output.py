@@ -160,10 +160,14 @@ def check_writable(path: Path, *, force: bool) -> None:
 def notes(release: Release) -> list[str]:
     """Return the notes below a release; the last says what was promised, and what of it was spent."""
     guarantee, wanted = release.guarantee, release.query.k
-    share = f"{len(release)} of {wanted}" if wanted is not None else f"{len(release)}"
-    lines = [f"{share} {'item' if share == '1' else 'items'} by {release.mechanism} in {release.seconds:.2f} s"]
-    if release.chosen is not None:
-        lines.append(f"{release.mechanism} chose {release.chosen}: {release.why}")
+    share, each = f"{len(release)}" if wanted is None else f"{len(release)} of {wanted}", release.query.request.each
+    items = "item" if share == "1" else "items"
+    if each and wanted is not None:
+        share, items = f"{len(release)}", f"items, at most {wanted} of each {' and '.join(each)},"
+    lines = [f"{share} {items} by {release.mechanism} in {release.seconds:.2f} s"]
+    if release.why is not None:
+        chose = "" if release.chosen is None else f"{release.mechanism} chose {release.chosen}: "
+        lines.append(f"{chose}{release.why}")
     if wanted is not None and not release.complete:
         lines.append("the others do not stand out enough from the noise; a larger epsilon or a smaller k finds more")
     kind = "computational differential privacy" if guarantee.computational else "differential privacy"

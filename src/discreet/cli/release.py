@@ -268,7 +268,12 @@ def plan_as_text(plan: Plan) -> str:
         "error of a sum": "",
         "smallest count": expected["smallest count"],
         "reads": f"the {plan.request.limit + 1:,} largest counts, no others",
+        "segments": "",
     }
+    if plan.request.segments is not None:
+        number, each = len(plan.request.segments), " and ".join(plan.request.each)
+        lines["reads"] = f"the {plan.request.limit + 1:,} largest counts of each segment, no others"
+        lines["segments"] = f"{number:,} of {each}, all for the price of one; each user counts in one of them"
     if plan.reads_pairs:
         sums = "noisy counts of users, and weighted sums over users, of all items"
         lines["reads"] = sums

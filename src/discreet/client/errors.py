@@ -96,6 +96,7 @@ class BudgetShort(BudgetExceeded):
         needed: the worst cost of the answer.
         resets_at: when the next charge expires, or None if none will.
         fits: the largest values of "k", "epsilon" or "information" that would still fit; empty if none would.
+        each: one query with this column in `each` would answer the query for all of its labels; None if none would.
     """
 
     def __init__(
@@ -107,9 +108,10 @@ class BudgetShort(BudgetExceeded):
         left: Cost,
         resets_at: datetime | None,
         fits: Mapping[str, float],
+        each: str | None = None,
     ) -> None:
         self.account, self.needed, self.left = account, needed, left
-        self.resets_at, self.fits = resets_at, dict(fits)
+        self.resets_at, self.fits, self.each = resets_at, dict(fits), each
         super().__init__(message)
 
 
@@ -187,9 +189,15 @@ def _budget_short(problem: Problem) -> DiscreetError:
     message = f"the answer could cost {costs}, but account {problem.account!r} has only {rests} left"
     if fits:
         message += f"; {' or '.join(f'{name} = {most:.4g}' for name, most in fits.items())} would still fit"
+    each = None if problem.each is None else problem.each.column
+    if problem.each is not None:
+        cost = f"rho = {problem.each.needed.rho:.3g}, delta = {problem.each.needed.delta:.3g}"
+        message += f"; one query with each {each!r} would answer it for all labels and cost {cost} at most"
     if resets_at is not None:
         message += f"; some comes back at {resets_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-    return BudgetShort(message, account=problem.account, needed=needed, left=left, resets_at=resets_at, fits=fits)
+    return BudgetShort(
+        message, account=problem.account, needed=needed, left=left, resets_at=resets_at, fits=fits, each=each
+    )
 
 
 def cost_of(spend: Spend) -> Cost:

@@ -63,17 +63,17 @@ class Reader(Protocol):
     def head(
         self, request: HeadRequest, *, seed: bytes = b"", progress: Callable[[float], None] | None = None
     ) -> ExactHead:
-        """Return the request.limit + 1 largest counts with their labels, exactly.
+        """Return the request.limit + 1 largest counts, of each segment if there are any, with their labels, exactly.
 
         Rows without a user are left out, and so are rows without one of the labels unless missing labels are kept. Ties
         are in ascending order of the labels, missing ones first, text by UTF-8 bytes. With a domain, exactly its items
-        are returned. Labels are text, int64, decimals, booleans, dates or microseconds, in every engine. With
-        request.summed.choices, the head also has the sums with each bound and the shares; only engines whose
-        attribute has_private_bounds is true get such requests.
+        are returned. Segments are in the order of the request; each user counts in one of them. Labels are text, int64,
+        decimals, booleans, dates or microseconds, in every engine. With request.summed.choices, the head also has the
+        sums with each bound and the shares; only engines whose attribute has_private_bounds is true get such requests.
 
         Args:
-            seed: decides which random items of a user are kept, where request.groups_per_user bounds them: the same
-                ones in every engine.
+            seed: decides which random segment and items of a user are kept, where request.each or
+                request.groups_per_user bounds them: the same ones in every engine.
             progress: called with a share from 0 to 1 about ten times a second; an exception it raises stops the engine.
 
         Raises:
@@ -146,7 +146,10 @@ class Engine(Reader, Protocol):
 
     @property
     def has_pairs(self) -> bool:
-        """True if the engine has pair queries; needs no connection."""
+        """True if the engine has pair queries; needs no connection.
+
+        They are used only if its attribute has_capped_sums is true as well: see `has_all_pair_queries`.
+        """
         ...
 
     def fetch(self, statement: str) -> pa.Table:
@@ -220,6 +223,7 @@ class SqlEngine(PooledEngine[_Connection], Generic[_Connection, _Statement]):
     """An engine that reads a head by one SQL statement; subclasses connect, describe the table and run it."""
 
     has_private_bounds: ClassVar[bool] = True
+    has_capped_sums: ClassVar[bool] = True
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -319,13 +323,21 @@ def _check_pairs(request: HeadRequest) -> None:
         raise InputError("the pair queries count distinct users with all their items: bound neither rows nor items")
     if request.domain is not None or request.summed is not None:
         raise InputError("the pair queries take neither listed items nor a sum")
-    if not request.items:
-        raise InputError("the pair queries need an item column")
+    if not request.items or request.each:
+        raise InputError("the pair queries need an item column, and have no segments")
 
 
 def _close_all(connections: list[Any]) -> None:
     while connections:
         connections.pop().close()
+
+
+def has_all_pair_queries(engine: Engine) -> bool:
+    """Return True if an engine has every query of `discreet.values.UserItemPairs`, `capped_sums` among them.
+
+    Engines of other packages may be older than that query. A release that needs it must not find out after reading.
+    """
+    return engine.has_pairs and bool(getattr(engine, "has_capped_sums", False))
 
 
 def check_private_bounds(engine: Engine, summed: SumBounds) -> None:
@@ -443,18 +455,22 @@ def exact_head(table: pa.Table, request: HeadRequest) -> ExactHead:
     Raises:
         InexactHead: the table cannot be the head: too many rows, out of order, a label twice, or a count below 1.
     """
+    if request.items:
+        _check_order(table, request)
+    ends = None
+    if request.each:
+        table, ends = _in_segments(table, request)
     labels = table.select([f"i{n}" for n in range(len(request.items))]).rename_columns(list(request.items))
     counts = int64_array(table.column("n"))
     sums = None if request.summed is None else int64_array(table.column("t"))
     if not request.items:
         labels = pa.table({TOTAL: ["all"]})
-    if len(counts) != len(labels) or len(counts) > request.limit + 1:
+    sizes = [len(counts)] if ends is None else np.diff((0, *ends))
+    if len(counts) != len(labels) or max(sizes) > request.limit + 1:
         raise InexactHead("the engine answered with more rows than were requested")
-    if request.items:
-        _check_order(table, request)
     choices = () if request.summed is None else request.summed.choices
     if not choices:
-        return ExactHead(counts, request.limit, labels, sums)
+        return ExactHead(counts, request.limit, labels, sums, ends=ends)
     lower = [int64_array(table.column(f"t{n}")) for n in range(len(choices) - 1)]
     bounded = np.column_stack([*lower, int64_array(table.column("t"))])
     shares = np.zeros(len(choices) + 1, dtype=np.int64)
@@ -463,18 +479,39 @@ def exact_head(table: pa.Table, request: HeadRequest) -> ExactHead:
     return ExactHead(counts, request.limit, labels, sums, bounded, shares)
 
 
+def _in_segments(table: pa.Table, request: HeadRequest) -> tuple[pa.Table, tuple[int, ...]]:
+    """Return the rows in the order of the listed segments, and the row after the last one of each segment.
+
+    Args:
+        table: rows in ascending order of their segments.
+    """
+    names = [f"i{n}" for n in range(len(request.each))]
+    placed = table.append_column("row", pa.array(range(len(table)), pa.int64())).group_by(names, use_threads=False)
+    found = placed.aggregate([("row", "min"), ("row", "max")]).to_pylist()
+    places = {tuple(row[name] for name in names): range(row["row_min"], row["row_max"] + 1) for row in found}
+    types = {column: table.schema.field(name).type for column, name in zip(request.each, names, strict=True)}
+    listed = [tuple(row.values()) for row in typed_domain(request.segments, types).to_pylist()]
+    if not places.keys() <= set(listed):
+        raise InexactHead("the engine answered with a segment that was not requested")
+    rows = [places.get(segment, range(0)) for segment in listed]
+    taken = table.take(pa.array([row for part in rows for row in part], pa.int64()))
+    return taken, tuple(np.cumsum([len(part) for part in rows]).tolist())
+
+
 def _check_order(table: pa.Table, request: HeadRequest) -> None:
     names = [f"i{n}" for n in range(len(request.items))]
-    ranked, keys = table, [("n", "descending")]
+    ranked, keys = table, [(name, "ascending") for name in names[: len(request.each)]]
+    keys.append(("n", "descending"))
     for name in names:
         if table.column(name).null_count:  # missing labels come first: False sorts before True
             ranked = ranked.append_column(f"{name} present", table.column(name).is_valid())
             keys.append((f"{name} present", "ascending"))
-        keys.append((name, "ascending"))
+        if name not in names[: len(request.each)]:  # a segment is never missing
+            keys.append((name, "ascending"))
     order = pc.sort_indices(ranked, sort_keys=keys)
     if not np.array_equal(np.from_dlpack(order), np.arange(len(table))):
         raise InexactHead("the engine answered in another order than was requested")
-    if len(table) and table.column("n")[-1].as_py() < (1 if request.domain is None else 0):
+    if len(table) and pc.min(table.column("n")).as_py() < (1 if request.domain is None else 0):
         raise InexactHead("the engine answered with items that have no users")
     # Arrow's threads would compete with the engine's for a fraction of a millisecond of work.
     if len(table.group_by(names, use_threads=False).aggregate([])) < len(table):

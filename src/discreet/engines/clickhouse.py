@@ -219,7 +219,7 @@ class ClickHouseStatement(HeadStatement):
 
     def write(self) -> str:
         statement = super().write()
-        return statement if self.request.domain is None else f"WITH listed AS ({self._listed_items()}) {statement}"
+        return statement if self.request.listed is None else f"WITH listed AS ({self._listed_items()}) {statement}"
 
     def quoted(self, name: str) -> str:
         return quoted(name)
@@ -280,8 +280,8 @@ class ClickHouseStatement(HeadStatement):
         return value if self.columns[column].type == "String" else f"CAST({value} AS String)"
 
     def _listed_items(self) -> str:
-        kinds = {item: self.columns[item] for item in self.request.items}
-        listed = typed_domain(self.request.domain, {item: label_type(column) for item, column in kinds.items()})
+        kinds = {item: self.columns[item] for item in self.request.listed.column_names}
+        listed = typed_domain(self.request.listed, {item: label_type(column) for item, column in kinds.items()})
         arrays, labels = [], []
         for n, (column, values) in enumerate(zip(kinds.values(), listed.columns, strict=True), 1):
             texts = values.cast(pa.string()) if column.kind is Kind.BOOLEAN else values

@@ -225,11 +225,12 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         seed: bytes,
     ) -> DuckDBStatement:
         statement = DuckDBStatement(request, self._source, columns, seed)
-        if request.domain is not None:
-            labels = ", ".join(f"{statement.label(item)} AS i{n}" for n, item in enumerate(request.items))
+        if request.listed is not None:
+            items = request.listed.column_names
+            labels = ", ".join(f"{statement.label(item)} AS i{n}" for n, item in enumerate(items))
             empty = connection.sql(f"SELECT {labels} FROM {self._source.relation} LIMIT 0").to_arrow_table()
-            types = dict(zip(request.items, empty.schema.types, strict=True))
-            connection.register("listed", typed_domain(request.domain, types))
+            types = dict(zip(items, empty.schema.types, strict=True))
+            connection.register("listed", typed_domain(request.listed, types))
         return statement
 
     def _run(

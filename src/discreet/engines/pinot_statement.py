@@ -130,6 +130,7 @@ class PinotStatement:
     def _check(self) -> None:
         request = self._request
         for unwanted, what in (
+            (bool(request.each), "keep a single segment of each user"),
             (request.groups_per_user is not None, "keep a bounded number of items of each user"),
             (request.rows_per_group > 1, "count several rows of a user and an item"),
             (request.summed is not None, "add up what each user contributes"),

@@ -243,7 +243,7 @@ class PostgresStatement(HeadStatement):
 
     def __init__(self, request: HeadRequest, relation: str, columns: Mapping[str, Column], seed: bytes = b"") -> None:
         super().__init__(request, relation, columns, seed)
-        self._listed = [] if request.domain is None else _texts(request, self.columns)
+        self._listed = [] if request.listed is None else _texts(request, self.columns)
 
     @property
     def bound(self) -> list[Any]:
@@ -291,12 +291,12 @@ class PostgresStatement(HeadStatement):
 
     def listed(self) -> str:
         casts = []
-        for name, item in zip(self._names, self.request.items, strict=True):
+        for name, item in zip(self.names_listed, self.request.items, strict=False):
             column = self.columns[item]
             type_ = _LABEL_TYPES.get(column.kind, column.type)
             casts.append(f"CAST({name} AS {type_}){_BYTES if column.kind is Kind.TEXT else ''} AS {name}")
         arrays = ", ".join(f"CAST(${n + 1} AS text[])" for n in range(len(casts)))
-        return f"(SELECT {', '.join(casts)} FROM unnest({arrays}) AS d({self._items})) AS listed"
+        return f"(SELECT {', '.join(casts)} FROM unnest({arrays}) AS d({', '.join(self.names_listed)})) AS listed"
 
     def as_text(self, name: str, column: str) -> str:
         match self.columns[column].kind:
@@ -332,9 +332,9 @@ def _texts(request: HeadRequest, columns: Mapping[str, Column]) -> list[list[str
     Raises:
         InputError: a label is not a value that its column can hold, or an item is listed twice.
     """
-    types = {item: arrow_type(columns[item]) for item in request.items}
+    types = {item: arrow_type(columns[item]) for item in request.listed.column_names}
     texts = []
-    for column in typed_domain(request.domain, types).columns:
+    for column in typed_domain(request.listed, types).columns:
         moments = pa.types.is_timestamp(column.type)
         texts.append((column.cast(pa.timestamp("us")) if moments else column).cast(pa.string()).to_pylist())
     if any("\0" in text for column in texts for text in column):

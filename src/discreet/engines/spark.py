@@ -277,16 +277,16 @@ class SparkStatement(HeadStatement):
     def __init__(self, request: HeadRequest, columns: Mapping[str, Column], seed: bytes = b"") -> None:
         super().__init__(request, ROWS, columns, seed)
         self.items_listed = None
-        if request.domain is not None:
-            types = {item: _label_type(self.columns[item]) for item in request.items}
-            self.items_listed = typed_domain(request.domain, types)
+        if request.listed is not None:
+            types = {item: _label_type(self.columns[item]) for item in request.listed.column_names}
+            self.items_listed = typed_domain(request.listed, types)
 
     def listed_schema(self) -> str:
         """Return the schema of the listed items in Spark's syntax."""
-        columns = [self.columns[item] for item in self.request.items]
+        columns = [self.columns[item] for item in self.request.items[: len(self.names_listed)]]
         words = {**self.types, Kind.TEXT: self.text, Kind.INTEGER: "BIGINT"}
         types = [words.get(column.kind, column.type) for column in columns]
-        return ", ".join(f"{name} {type_}" for name, type_ in zip(self._names, types, strict=True))
+        return ", ".join(f"{name} {type_}" for name, type_ in zip(self.names_listed, types, strict=True))
 
     def quoted(self, name: str) -> str:
         return "`" + name.replace("`", "``") + "`"

@@ -26,7 +26,7 @@ from discreet.head_request import MAX_BINNED, And, Comparison, IsNull, Kind, Mem
 from discreet.values import MAX_COUNT, SHARE_UNIT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from discreet.head_request import Constant, Derived, HeadRequest, Period, Predicate
 
@@ -156,14 +156,16 @@ def number_columns(request: HeadRequest) -> list[str]:
 class HeadStatement:
     """The statement for a head in standard SQL; engines override the parts where their dialect differs.
 
-    From the inside out, it selects the rows; from them the pairs of a user and an item, unless only distinct users are
-    counted; from the pairs the count of each item; and of those the largest, with ties in order of the labels.
+    From the inside out, it selects the rows, of a single segment for each user; from them the pairs of a user and an
+    item, unless only distinct users are counted; from the pairs the count of each item; and of those the largest, of
+    each segment, with ties in order of the labels.
 
     Args:
         seed: selects the random items that are kept of each user, where their number is bounded.
 
     Attributes:
         parameters: the values of the placeholders written so far, in order.
+        names_listed: the columns of the relation of listed items or segments: i0, i1, ...; empty if none are listed.
     """
 
     placeholder: ClassVar[str] = "?"
@@ -187,19 +189,41 @@ class HeadStatement:
         self._items = ", ".join(self._names)
         self._leading = "".join(f"{name}, " for name in self._names)
         self._grouped = f" GROUP BY {self._items}" if self._names else ""
+        self._segment = ", ".join(self._names[: len(request.each)])
+        self.names_listed = self._names[: 0 if request.listed is None else len(request.listed.column_names)]
 
     def write(self) -> str:
         """Return the statement. It selects i0, i1, ... (labels) and the columns of `number_columns`."""
-        counts = self._counts(self.rows())
+        counts, request = self._counts(self.rows()), self.request
         if not self._names:
             return counts
-        return f"{counts} ORDER BY n DESC, {self.ordered()} LIMIT {self.request.limit + 1}"
+        if not request.each:
+            return f"{counts} ORDER BY n DESC, {self.ordered()} LIMIT {request.limit + 1}"
+        place = f"row_number() OVER (PARTITION BY {self._segment} ORDER BY n DESC, {self.ordered()}) AS place"
+        selected = f"{self._leading}{', '.join(number_columns(request))}"
+        ranked = f"SELECT h.*, {place} FROM ({counts}) AS h"
+        head = f"SELECT {selected} FROM ({ranked}) AS s WHERE place <= {request.limit + 1}"
+        return f"{head} ORDER BY {self._segment}, n DESC, {self.ordered()}"
 
     def rows(self) -> str:
         """Return a SELECT of the counted rows: i0, i1, ... (labels), u (users) and, if a column is summed, x.
 
-        It leaves out rows that fail the filter, have no user, or have an item that is not listed.
+        It leaves out rows that fail the filter, have no user, or have an item or a segment that is not listed; and for
+        a request of segments, all rows of a user but those of one segment.
         """
+        rows = self._listed_rows()
+        if not self.request.each:
+            return rows
+        # The segment is one of those that the user's counted rows have. The rows are selected twice, because engines
+        # would write out a common table expression that is read twice; the join has one segment of each user even if
+        # the data changes between the two.
+        segments = f"SELECT DISTINCT {self._segment}, u FROM ({self._listed_rows()}) AS r"
+        kept = f"SELECT {self._segment}, u FROM ({self._bounded(segments, 1, self._segment)}) AS k"
+        value = "" if self.request.summed is None else ", x"
+        return f"SELECT {self._items}, u{value} FROM ({rows}) AS a JOIN ({kept}) AS k USING (u, {self._segment})"
+
+    def _listed_rows(self) -> str:
+        """Return a SELECT of the rows that pass the filter and have a user and listed labels."""
         request = self.request
         needed = (request.user,) if request.keep_missing else (request.user, *request.items)
         kept = [self.present(column) for column in needed]
@@ -210,10 +234,10 @@ class HeadStatement:
         if request.summed is not None:
             selected.append(f"{self.summand(request.summed.column, request.summed.scale)} AS x")
         rows = f"SELECT {', '.join(selected)} FROM {self._relation} WHERE {' AND '.join(kept)}"
-        if request.domain is None:
+        if not self.names_listed:
             return rows
-        value = "" if request.summed is None else ", x"
-        return f"SELECT {self._items}, u{value} FROM ({rows}) AS r JOIN {self.listed()} USING ({self._items})"
+        value, names = "" if request.summed is None else ", x", ", ".join(self.names_listed)
+        return f"SELECT {self._items}, u{value} FROM ({rows}) AS r JOIN {self.listed()} USING ({names})"
 
     # Parts that engines write differently.
 
@@ -290,12 +314,12 @@ class HeadStatement:
             name = f"CAST({name} AS DECIMAL({_SUMMED_DIGITS}, {scale})) * CAST({10**scale} AS DECIMAL({scale + 1}, 0))"
         return f"CAST({name} AS DECIMAL(38, 0))"
 
-    def ordered(self) -> str:
-        """Return the labels in ascending order, missing ones first."""
-        return ", ".join(f"{name} ASC NULLS FIRST" for name in self._names)
+    def ordered(self, names: Sequence[str] = ()) -> str:
+        """Return the labels, or those called *names*, in ascending order, missing ones first."""
+        return ", ".join(f"{name} ASC NULLS FIRST" for name in names or self._names)
 
     def listed(self) -> str:
-        """Return a relation of the listed items, with columns i0, i1, ... in the types of the labels."""
+        """Return a relation of the listed items or segments: columns i0, i1, ... in the types of the labels."""
         return "listed"
 
     def as_text(self, name: str, column: str) -> str:
@@ -431,7 +455,7 @@ class HeadStatement:
         value = "" if request.summed is None else ", sum(x) AS s"
         pairs = f"SELECT {self._leading}u, count(*) AS c{value} FROM ({rows}) AS r GROUP BY {self._leading}u"
         if request.groups_per_user is not None and request.items:
-            pairs = self._bounded(pairs, request.groups_per_user)
+            pairs = self._bounded(pairs, request.groups_per_user, self._items)
         return pairs
 
     def _counts_of_pairs(self, pairs: str) -> str:
@@ -452,11 +476,12 @@ class HeadStatement:
         short = f"CASE WHEN {size} > {MAX_FRAMED_LENGTH} THEN {self.digest(text)} ELSE {text} END"
         return f"CAST({size} AS {self.text}) || ':' || {short}"
 
-    def _bounded(self, pairs: str, groups: int) -> str:
-        """Keep *groups* items of each user, in an order that depends only on the seed, the user and the item."""
+    def _bounded(self, pairs: str, groups: int, labels: str) -> str:
+        """Keep *groups* items, or segments, of each user, in an order that the seed, the user and the labels decide."""
+        names = labels.split(", ")
         texts = [self.as_text("u", self.request.user)]
-        texts += [self.as_text(name, item) for name, item in zip(self._names, self.request.items, strict=True)]
+        texts += [self.as_text(name, item) for name, item in zip(names, self.request.items, strict=False)]
         framed = "".join(f" || coalesce({self._framed(text)}, '-')" for text in texts)
         digest = self.digest(f"'{self._seed.hex()}'{framed}")
-        place = f"row_number() OVER (PARTITION BY u ORDER BY {digest}, {self.ordered()}) AS place"
+        place = f"row_number() OVER (PARTITION BY u ORDER BY {digest}, {self.ordered(names)}) AS place"
         return f"SELECT * FROM (SELECT q.*, {place} FROM ({pairs}) AS q) AS o WHERE place <= {groups}"

@@ -249,7 +249,7 @@ class TrinoStatement(HeadStatement):
         Raises:
             InputError: the statement is longer than `MAX_LENGTH`.
         """
-        listed = [] if self.request.domain is None else [f"listed AS ({self._listed_items()})"]
+        listed = [] if self.request.listed is None else [f"listed AS ({self._listed_items()})"]
         statement = _with(self._view, *listed) + super().write()
         if len(statement) > MAX_LENGTH:
             raise InputError(f"Trino takes {MAX_LENGTH:,} characters at most; list fewer items or shorter constants")
@@ -294,10 +294,10 @@ class TrinoStatement(HeadStatement):
 
     def _listed_items(self) -> str:
         """Return the listed items as one JSON literal per column, which Trino plans much faster than one per label."""
-        types = {item: label_type(self.columns[item]) for item in self.request.items}
-        listed = typed_domain(self.request.domain, types)
+        types = {item: label_type(self.columns[item]) for item in self.request.listed.column_names}
+        listed = typed_domain(self.request.listed, types)
         arrays, labels = [], []
-        for n, (item, column) in enumerate(zip(self.request.items, listed.columns, strict=True)):
+        for n, (item, column) in enumerate(zip(types, listed.columns, strict=True)):
             literal = text_literal(json.dumps(list(map(str, column.to_pylist())), ensure_ascii=False))
             arrays.append(f"CAST(json_parse({literal}) AS ARRAY(VARCHAR))")
             labels.append(f"CAST(v{n} AS {self._label_type(item)}) AS i{n}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from discreet.mechanisms.auto import Auto
 from discreet.mechanisms.base import Expectation, Likely, Mechanism, NoiseName, Request, check_bounds
 from discreet.mechanisms.count_release import CountRelease
+from discreet.mechanisms.each import Each
 from discreet.mechanisms.known_gumbel import KnownGumbel
 from discreet.mechanisms.known_laplace import KnownLaplace
 from discreet.mechanisms.select_verify import SelectVerify
@@ -41,6 +42,7 @@ __all__ = [
     "PAIR_MECHANISMS",
     "Auto",
     "CountRelease",
+    "Each",
     "Expectation",
     "KnownGumbel",
     "KnownLaplace",

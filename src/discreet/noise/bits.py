@@ -86,6 +86,21 @@ class _LabelledBits:
         self._drawn.add(label)
 
 
+class PrefixedBits:
+    """The bits of one of several draws that use the same labels: its number stands before each label.
+
+    Args:
+        bits: the source that all of them share, which refuses a label twice.
+        number: a whole number; the digits end at the colon, so no two pairs of a number and a label are alike.
+    """
+
+    def __init__(self, bits: Bits, number: int) -> None:
+        self._bits, self._number = bits, number
+
+    def uint64(self, label: str, n: int) -> NDArray[np.uint64]:
+        return self._bits.uint64(f"{self._number}: {label}", n)
+
+
 class SystemBits(_LabelledBits):
     """Bits from the operating system's generator, different at every draw."""
 

@@ -118,6 +118,7 @@ class Query(TypedDict):
 
     dataset: _Name
     items: Annotated[list[_Name], Field(json_schema_extra={"uniqueItems": True})]
+    each: NotRequired[Annotated[list[_Name], Field(json_schema_extra={"uniqueItems": True})]]
     measure: Annotated[Aggregate, AfterValidator(lambda measure: Measure(measure["kind"], measure.get("column")))]
     where: NotRequired[Annotated[Union[_Text, *_FORMS], Discriminator(_tag)] | None]  # type: ignore[valid-type]
     k: NotRequired[Annotated[int, Field(ge=1)] | None]
@@ -152,7 +153,7 @@ def from_dict(mapping: Mapping[str, Any]) -> Select:
 
     Args:
         mapping: "dataset", "items" (a list, empty for a total), "measure" ({"kind": ..., "column": ...}), optionally
-            "where" and "k". A filter is text for `parse_where`, or nested:
+            "each" (a list), "where" and "k". A filter is text for `parse_where`, or nested:
             {"column": name, "operator": one of = <> < <= > >=, "constant": constant},
             {"column": name, "in": [constant, ...]}, {"column": name, "missing": true},
             {"not": filter}, {"and": [filter, filter, ...]} or {"or": [filter, filter, ...]}, or {"or": []} for no row.
@@ -169,7 +170,8 @@ def from_dict(mapping: Mapping[str, Any]) -> Select:
         first = error.errors(include_url=False)[0]
         cause = first.get("ctx", {}).get("error")
         raise cause if isinstance(cause, InputError) else InputError(_sentence(first)) from None
-    select = Select(found["dataset"], tuple(found["items"]), found["measure"], found.get("where"), found.get("k"))
+    where, each = found.get("where"), tuple(found.get("each", ()))
+    select = Select(found["dataset"], tuple(found["items"]), found["measure"], where, found.get("k"), each)
     if select.where is not None:
         _check_size(select.where)
     return select

@@ -198,6 +198,30 @@ _NO_ORDER = {"type": "ORDER_MODIFIER", "orders": []}
 
 STATEMENT: Mapping[str, Any] = {"node": ..., "named_param_map": []}
 ORDER: Mapping[str, Any] = {"type": ..., "null_order": "ORDER_DEFAULT", "expression": ...}
+WINDOW: Mapping[str, Any] = {
+    "class": "WINDOW",
+    "type": "WINDOW_ROW_NUMBER",
+    "alias": "",
+    "function_name": "row_number",
+    "schema": "",
+    "catalog": "",
+    "qualified_name": {"path": ["row_number"]},
+    "arguments": [],
+    "arg_orders": [],
+    "distinct": False,
+    "filter_expr": None,
+    "ignore_nulls": False,
+    "has_ignore_nulls": False,
+    "offset_expr": None,
+    "default_expr": None,
+    "partitions": ...,
+    "orders": ...,
+    "start": "UNBOUNDED_PRECEDING",
+    "end": "CURRENT_ROW_RANGE",
+    "start_expr": None,
+    "end_expr": None,
+    "exclude_clause": "NO_OTHER",
+}
 ARGUMENT: Mapping[str, Any] = {"name": "", "expression": ...}
 LITERAL: Mapping[str, Any] = {"kind": ..., "text": ...}
 _NODES: Mapping[str, Mapping[str, Any]] = {
@@ -212,7 +236,7 @@ _NODES: Mapping[str, Mapping[str, Any]] = {
         "aggregate_handling": "STANDARD_HANDLING",
         "having": None,
         "sample": None,
-        "qualify": None,
+        "qualify": ...,
     },
     "BASE_TABLE": {
         "alias": ...,
@@ -283,7 +307,6 @@ REFUSED = {
     "COMPARE_NOT_DISTINCT_FROM": "IS takes NULL or NOT NULL",
     "cte_map": "WITH is not allowed",
     "having": "HAVING is not allowed",
-    "qualify": "QUALIFY is not allowed",
     "sample": "samples are not allowed",
     "aggregate_handling": "GROUP BY ALL is not allowed",
     "filter": "FILTER is not allowed",
@@ -300,10 +323,12 @@ REFUSED = {
 """Messages for refused nodes, by type or class, and for refused keys."""
 
 _ALLOWED: Mapping[type[InputError], str] = {
-    SQLError: "only SELECT ... FROM ... WHERE ... GROUP BY ... ORDER BY ... LIMIT ... is allowed",
+    SQLError: "only SELECT ... FROM ... WHERE ... GROUP BY ... QUALIFY ... ORDER BY ... LIMIT ... is allowed",
     WhereError: "only comparisons, IN, BETWEEN, LIKE, IS NULL, AND, OR, NOT and parentheses are allowed",
 }
 _NO_LOCATION = 2**64 - 1
+PLACES = frozenset({"query_location", "query_location_length"})
+"""The keys of a node that only say where it stands."""
 
 
 class TreeReader:
@@ -324,11 +349,11 @@ class TreeReader:
         shape = _NODES.get(str(kind))
         if shape is None:
             self.refuse(REFUSED.get(str(kind)) or REFUSED.get(str((node or {}).get("class"))), node)
-        return self.check(node, shape, {"type", "query_location", "query_location_length"})
+        return self.check(node, shape, PLACES | {"type"})
 
-    def check(self, node: Json, shape: Mapping[str, Any], optional: set[str] | None = None) -> Node:
+    def check(self, node: Json, shape: Mapping[str, Any], optional: frozenset[str] = frozenset()) -> Node:
         """Return *node*; raise unless it has the keys and values of *shape*, and no others except *optional* keys."""
-        if not isinstance(node, dict) or not shape.keys() <= node.keys() <= shape.keys() | (optional or set()):
+        if not isinstance(node, dict) or not shape.keys() <= node.keys() <= shape.keys() | optional:
             self.refuse(None, node)
         for key, wanted in shape.items():
             if wanted is not ... and node[key] != wanted:

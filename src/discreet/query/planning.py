@@ -14,6 +14,7 @@ from discreet.mechanisms import (
     PAIR_MECHANISMS,
     Auto,
     CountRelease,
+    Each,
     KnownGumbel,
     KnownLaplace,
     Mechanism,
@@ -29,7 +30,7 @@ from discreet.mechanisms import (
 from discreet.query.canonical import canonical, possible_labels
 from discreet.query.predicates import bind_where, columns_of, find_column
 from discreet.query.pricing import priced
-from discreet.query.query import MAX_HEAD_LIMIT, Query, default_head_limit
+from discreet.query.query import MAX_HEAD_LIMIT, MAX_SEGMENT_ROWS, Query, default_head_limit
 from discreet.values import Cost, NoiseName
 
 if TYPE_CHECKING:
@@ -68,13 +69,17 @@ def bind(query: Query, columns: Mapping[str, Kind]) -> Query:
     _check_columns(user, items)
     where = None if request.where is None else canonical(bind_where(request.where, columns), columns)
     bound = replace(request, user=user, items=items, where=where)
+    segments = request.segments
+    if segments is not None:
+        each = items[: len(request.each)]
+        segments = possible_labels(where, columns, segments.rename_columns(list(each)))
+        bound = replace(bound, each=each, segments=segments)
     if request.domain is None:
         return replace(query, request=bound)
-    domain = request.domain.rename_columns(list(items))
-    if query.k is not None and query.k > len(domain):
-        raise InputError(f"k must be at most the size of the domain, {len(domain):,}, not {query.k:,}")
-    domain = possible_labels(where, columns, domain)
-    return replace(query, request=replace(bound, domain=domain), k=_k(query.k, domain))
+    if query.k is not None and query.k > query.request.limit:
+        raise InputError(f"k must be at most the size of the domain, {query.request.limit:,}, not {query.k:,}")
+    domain = possible_labels(where, columns, request.domain.rename_columns(list(items)))
+    return replace(query, request=replace(bound, domain=domain), k=_k(query.k, domain, segments))
 
 
 def resolve(
@@ -84,6 +89,7 @@ def resolve(
     *,
     scales: Mapping[str, int],
     domain: Any = None,  # noqa: ANN401 - an Arrow table
+    segments: Any = None,  # noqa: ANN401 - an Arrow table
 ) -> Query:
     """Return the `Query` for *select*, checked against the catalog's *dataset*.
 
@@ -92,16 +98,23 @@ def resolve(
     Args:
         select: the query; its names may differ from the catalog's in case.
         scales: digits after the decimal point, by summable column; 0 for columns that are missing here.
-        domain: the items listed by the catalog, an Arrow table with the item columns, or None.
+        domain: the items listed by the catalog, an Arrow table with the columns of segments and items, or None.
+        segments: the segments listed by the catalog, an Arrow table with the columns of *select.each*, or None.
 
     Raises:
         UnknownColumn: there is no such column, or it may not be used this way.
         InputError: the catalog does not allow the query.
         WhereError: the filter does not fit the columns.
     """
-    items = columns_named(select.items, dataset)
-    if len(set(items)) < len(items):
+    each, items = columns_named(select.each, dataset), columns_named(select.items, dataset)
+    if len({*each, *items}) < len(each) + len(items):
         raise InputError("an item column is named twice")
+    for column in each:
+        wrong = dataset.segment_error(column)
+        if wrong is not None:
+            raise InputError(wrong)
+    if each and segments is None:
+        raise InputError(_too_many_segments("these labels have", f"{MAX_SEGMENT_ROWS:,} or more combinations"))
     summed = _summed(select.measure, dataset, scales)
     if not options.counts and select.measure.kind == "average":
         raise InputError("an average is a sum divided by a count, so it needs counts")
@@ -109,10 +122,12 @@ def resolve(
     where, kinds = _where(select.where, dataset)
     if domain is not None:
         domain = possible_labels(where, kinds, domain)
-    used = {*items, *(() if where is None else columns_of(where))}
+    if segments is not None:
+        segments = possible_labels(where, kinds, segments)
+    used = {*each, *items, *(() if where is None else columns_of(where))}
     request = HeadRequest(
         dataset.user,
-        items,
+        (*each, *items),
         0,  # set by Query
         where,
         _rows_per_group(select.measure, dataset),
@@ -121,16 +136,24 @@ def resolve(
         dataset.missing_labels == "keep",
         summed,
         tuple(made for made in dataset.derived if made.name in used),
+        each,
+        segments,
     )
     average = select.measure.kind == "average"
     counts = options.counts if summed is None else average
     options = replace(options, counts=counts, head_limit=_head_limit(select.k, options.head_limit, dataset))
-    return Query(request, options, _k(select.k, domain), average)
+    return Query(request, options, _k(select.k, domain, segments), average)
 
 
-def _k(k: int | None, domain: Any) -> int | None:  # noqa: ANN401 - an Arrow table
-    """Lower k to the number of listed items: LIMIT 10 of 3 items returns 3, as in SQL."""
-    return k if k is None or domain is None else min(k, len(domain))
+def _k(k: int | None, domain: Any, segments: Any) -> int | None:  # noqa: ANN401 - Arrow tables
+    """Lower k to the number of listed items of a segment: LIMIT 10 of 3 items returns 3, as in SQL."""
+    if k is None or domain is None:
+        return k
+    return min(k, len(domain) if segments is None else len(domain) // len(segments))
+
+
+def _too_many_segments(what: str, limit: str) -> str:
+    return f"{what} {limit}, and a query with 'each' reads at most {MAX_SEGMENT_ROWS:,} items of all segments together"
 
 
 def columns_named(names: tuple[str, ...], dataset: Dataset) -> tuple[str, ...]:
@@ -193,12 +216,14 @@ class Plan:
     Args:
         guarantee: the privacy guarantee at the worst cost.
         notes: warnings about parameters that are allowed but unwise, one sentence each.
+        missed: a sentence about a better default that needs pair queries, which the engine lacks; None if none does.
     """
 
     query: Query
-    mechanism: Mechanism
+    mechanism: Mechanism | Each
     guarantee: Guarantee
     notes: tuple[str, ...]
+    missed: str | None = None
 
     @property
     def worst_cost(self) -> Cost:
@@ -251,26 +276,40 @@ def make_plan(
     """
     _check(query)
     request, options, per = _request(query), query.options, query.options.per
+    segments = query.request.segments
+    has_pairs = has_pairs and segments is None
     default = choose(request, has_pairs=has_pairs, per_unit=per is not None)
     kind = _mechanism(options.mechanism, request, default)
     if request.summed is not None:
         kind = summing(kind, request)
+    if kind in PAIR_MECHANISMS and segments is not None:
+        raise InputError(f"the {kind.name} mechanism reads user-item pairs, of which 'each' has none; choose head")
     if kind in PAIR_MECHANISMS and not has_pairs:
         raise InputError(f"the {kind.name} mechanism needs an engine that can query user-item pairs; choose head")
     if per is not None:
-        return _plan_per_unit(query, priced(kind, request, per), per, force)
+        return _plan_per_unit(query, _on_segments(priced(kind, request, per), segments), per, force)
     notes = _check_price(options.epsilon, options.delta, force)
-    mechanism = _most_accurate(kind, options, request, shared_budget)
+    mechanism = _on_segments(_most_accurate(kind, options, request, shared_budget), segments)
     mechanism.expectation()  # raises, before data is read, if the noise cannot be sampled
     guarantee = guarantee_of(mechanism.worst_cost(), options.delta, mechanism.direct_epsilon())
     if guarantee.epsilon > options.epsilon * (1 + 1e-9) or Fraction(guarantee.delta) > options.delta * (
         1 + Fraction(1, 10**15)
     ):
         raise InvariantViolated("the plan would cost more than the query allows")
-    return Plan(query, mechanism, guarantee, notes)
+    missed = None
+    if not has_pairs and options.mechanism in (None, "auto") and choose(request, has_pairs=True) is Auto:
+        missed = (
+            "this engine has no pair queries, or not all; with them, tables in which most users have few items get "
+            "several times as many accurate counts"
+        )
+    return Plan(query, mechanism, guarantee, notes, missed)
 
 
-def _plan_per_unit(query: Query, mechanism: Mechanism, per: PerUnit, force: bool) -> Plan:
+def _on_segments(mechanism: Mechanism, segments: Any) -> Mechanism | Each:  # noqa: ANN401 - an Arrow table
+    return mechanism if segments is None else Each(mechanism, len(segments))
+
+
+def _plan_per_unit(query: Query, mechanism: Mechanism | Each, per: PerUnit, force: bool) -> Plan:
     mechanism.expectation()
     guarantee = per.guarantee(mechanism)
     if guarantee.epsilon > MAX_EPSILON and not force:
@@ -337,6 +376,14 @@ def _request(query: Query) -> Request:
     if query.k is not None and query.k > head_limit:
         limit = "the size of the domain" if query.known_domain else "the head limit"
         raise InputError(f"k must be at most {limit}, {head_limit:,}, not {query.k:,}")
+    if rows.segments is not None:
+        read = len(rows.segments) * (head_limit + 1)
+        if read > MAX_SEGMENT_ROWS:
+            listed = f"{len(rows.segments):,} segments of {head_limit + 1:,} items each are {read:,} items"
+            hint = "list fewer items" if query.known_domain else "choose a smaller head limit"
+            raise InputError(f"{_too_many_segments(listed, 'together')}; {hint}, or fewer segments by a filter")
+        if rows.summed is not None and rows.summed.private:
+            raise InputError("a bound of sums is chosen from the rows of all segments, so 'each' cannot use it")
     if rows.summed is not None:
         check_bounds(rows.summed)
     return Request(

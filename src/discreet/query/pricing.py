@@ -19,7 +19,7 @@ from discreet.values import DELTA_QUANTUM, RHO_QUANTUM, exact, whole
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from discreet.mechanisms import Mechanism, Request
+    from discreet.mechanisms import Each, Mechanism, Request
     from discreet.values import Cost
 
 MIN_EPSILON_PER, MAX_EPSILON_PER = Fraction(1, 10**6), Fraction(100)
@@ -84,7 +84,7 @@ class PerUnit:
         """Return the smallest number of units that cover *cost*."""
         return UnitCost(*units_of_cost(cost, self.epsilon_per, self.delta_per))
 
-    def guarantee(self, mechanism: Mechanism) -> Guarantee:
+    def guarantee(self, mechanism: Mechanism | Each) -> Guarantee:
         """Return the guarantee of one answer of *mechanism*, with delta_per for the conversion."""
         cost = mechanism.worst_cost()
         return guarantee_of(cost, cost.delta + self.delta_per, mechanism.direct_epsilon())

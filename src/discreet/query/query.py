@@ -25,6 +25,8 @@ MeasureKind: TypeAlias = Literal["users", "rows", "sum", "average"]
 TOP_HEAD_LIMIT = 1_000
 RELEASE_HEAD_LIMIT = 10_000
 MAX_HEAD_LIMIT = 10_000_000
+MAX_SEGMENT_ROWS = 1_000_000
+"""The largest number of items that a query reads of all its segments together, with the one below each cut."""
 
 
 def default_head_limit(k: int | None) -> int:
@@ -66,9 +68,11 @@ class Select:
         measure: the measure of each item.
         where: the filter, or None for all rows.
         k: number of items, at least 1, largest first; None for as many as the budget allows, or for a total.
+        each: the columns of the segments: the items of every combination of their labels are an answer of its own, with
+            k items, and all together cost what one of them costs.
 
     Raises:
-        InputError: a part has the wrong type, a column is named twice, or a total has a k.
+        InputError: a part has the wrong type, a column is named twice, or a total has a k or segments.
     """
 
     dataset: str
@@ -76,15 +80,21 @@ class Select:
     measure: Measure
     where: Predicate | None = None
     k: int | None = None
+    each: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
+    def __post_init__(self) -> None:  # noqa: C901 - one check after the other
         check_name(self.dataset, "dataset")
-        if not isinstance(self.items, tuple):
-            raise InputError("'items' must be a tuple of columns")
-        for place, item in enumerate(self.items):
-            check_name(item, f"items[{place}]")
-        if len(set(self.items)) < len(self.items):
-            raise InputError("'items' names a column twice")
+        for key, columns in (("items", self.items), ("each", self.each)):
+            if not isinstance(columns, tuple):
+                raise InputError(f"{key!r} must be a tuple of columns")
+            for place, column in enumerate(columns):
+                check_name(column, f"{key}[{place}]")
+            if len(set(columns)) < len(columns):
+                raise InputError(f"{key!r} names a column twice")
+        if set(self.items) & set(self.each):
+            raise InputError("a column is in 'items' and in 'each'")
+        if self.each and not self.items:
+            raise InputError("'each' needs items; for a total of each label, name the column in 'items' instead")
         if not isinstance(self.measure, Measure):
             raise InputError("'measure' must be a Measure")
         if not isinstance(self.where, Predicate | None):
@@ -105,6 +115,7 @@ class Select:
         return {
             "dataset": self.dataset,
             "items": list(self.items),
+            **({"each": list(self.each)} if self.each else {}),
             "measure": measure,
             "where": None if self.where is None else _nested(self.where),
             "k": self.k,
@@ -208,7 +219,7 @@ class Query:
     Args:
         request: the request to the engine. Its limit is set to dbar: the size of a known domain, or the head limit.
         options: the price and the mechanism.
-        k: number of items, or None for as many accurate counts as possible.
+        k: number of items, of each segment if there are any, or None for as many accurate counts as possible.
         average: True for sums divided by counts; sums are released without counts.
 
     Raises:
@@ -225,12 +236,17 @@ class Query:
             check_text(column, "the name of a column")
         if self.k is not None:
             object.__setattr__(self, "k", whole(self.k, "k"))
+        segments = 1 if self.request.segments is None else len(self.request.segments)
         if self.request.domain is not None:
-            limit = len(self.request.domain)
+            limit = len(self.request.domain) // segments
         elif not self.request.items:
             limit = 1
+        elif self.options.head_limit is not None:
+            limit = self.options.head_limit
         else:
-            limit = default_head_limit(self.k) if self.options.head_limit is None else self.options.head_limit
+            limit = default_head_limit(self.k)
+            if self.request.segments is not None:  # the default is lowered to what many segments can have
+                limit = max(min(limit, MAX_SEGMENT_ROWS // segments - 1), self.k or 1)
         object.__setattr__(self, "request", replace(self.request, limit=limit))
 
     @property

@@ -1,7 +1,8 @@
 """SQL: statements and filters, read from DuckDB's parse tree into a `Select` or a `Predicate`, and written again.
 
     statement  = SELECT selected {"," selected} FROM table [WHERE filter] [GROUP BY group {"," group}]
-                 [ORDER BY largest DESC] [LIMIT number] [";"]
+                 [each | [ORDER BY largest DESC] [LIMIT number]] [";"]
+    each       = QUALIFY row_number() OVER (PARTITION BY column {"," column} [ORDER BY largest DESC]) "<=" number
     selected   = column | aggregate [[AS] name]                      exactly one aggregate; all columns are grouped by
     aggregate  = COUNT "(" DISTINCT column ")" | COUNT "(" "*" ")" | SUM "(" column ")" | AVG "(" column ")"
     table      = [name "."] name [[AS] name]                         group   = column | number in the select list
@@ -25,9 +26,11 @@ from discreet.query.parse_tree import (
     LITERAL,
     MAX_TREE_DEPTH,
     ORDER,
+    PLACES,
     REFUSED,
     STATEMENT,
     TOO_DEEP,
+    WINDOW,
     Json,
     Node,
     TreeReader,
@@ -56,6 +59,11 @@ _OPERATORS: Mapping[str, Operator] = {
     "COMPARE_GREATERTHAN": ">",
     "COMPARE_GREATERTHANOREQUALTO": ">=",
 }
+_PLACED = {"COMPARE_LESSTHANOREQUALTO", "COMPARE_EQUAL", "COMPARE_GREATERTHANOREQUALTO"}
+_QUALIFY = (
+    "QUALIFY takes row_number() OVER (PARTITION BY columns ORDER BY the aggregate DESC) <= number, or = 1, or >= 1 for "
+    "as many as the budget allows"
+)
 _MIRRORED: Mapping[Operator, Operator] = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
@@ -71,7 +79,7 @@ def parse_where(text: str) -> Predicate:
     tree = parse_statement(text, prefix=_FILTER_PREFIX, error=WhereError)
     reader = _FilterReader(_FILTER_PREFIX + text, WhereError, len(_FILTER_PREFIX))
     select = reader.open(reader.check(tree, STATEMENT)["node"])
-    for key in ("modifiers", "group_expressions"):
+    for key in ("modifiers", "group_expressions", "qualify"):
         if select[key]:
             reader.refuse("expected AND, OR or the end", select[key])
     return reader.predicate(select["where_clause"])
@@ -290,8 +298,14 @@ class SelectReader(_FilterReader):
             where = _FilterReader(self._text, WhereError, 0, self._tables).predicate(select["where_clause"])
         self._check_names(columns, items, aggregate)
         self._check_groups(columns, items, select)
-        k = None
+        k: int | None = None
+        each: tuple[str, ...] = ()
+        if select["qualify"] is not None:
+            k, each = self._each(select["qualify"], aggregate, measure, tuple(items.values()))
         for modifier in select["modifiers"]:
+            if each:
+                hint = "leave ORDER BY and LIMIT out beside QUALIFY: its items come in the order of their ranks"
+                self.refuse(hint, modifier)
             opened = self.open(modifier)
             if opened["type"] == "ORDER_MODIFIER":
                 self._check_order(opened["orders"], aggregate, measure, selected.index(aggregate) + 1)
@@ -300,7 +314,35 @@ class SelectReader(_FilterReader):
             if not items:
                 clause = "ORDER BY" if opened["type"] == "ORDER_MODIFIER" else "LIMIT"
                 self.refuse(f"a total is one number: leave {clause} out", opened)
-        return Select(table, tuple(items.values()), measure, where, k)
+        return Select(table, tuple(item for item in items.values() if item not in each), measure, where, k, each)
+
+    def _each(
+        self, qualify: Json, aggregate: Node, measure: Measure, items: tuple[str, ...]
+    ) -> tuple[int | None, tuple[str, ...]]:
+        """Return k and the columns of the segments: the k largest items of each label, or all with >= 1."""
+        match qualify:
+            case {"type": str(kind), "left": {"type": "WINDOW_ROW_NUMBER"}, "right": number} if kind in _PLACED:
+                k = self._whole(number)
+            case _:
+                self.refuse(_QUALIFY, qualify)
+        if not k or (k > 1 and kind != "COMPARE_LESSTHANOREQUALTO"):
+            self.refuse(_QUALIFY, number, qualify)
+        window = self.check(self.open(qualify)["left"], WINDOW, PLACES)
+        each = []
+        for node in window["partitions"]:
+            name = self.column(node)
+            found = [item for item in items if item == name] or [i for i in items if i.casefold() == name.casefold()]
+            if len(found) != 1 or found[0] in each:
+                self.refuse("PARTITION BY takes columns of the select list, each once", node)
+            each.append(found[0])
+        if not each or len(each) == len(items):
+            self.refuse("PARTITION BY takes some of the columns, and the others are the items", window)
+        if kind == "COMPARE_GREATERTHANOREQUALTO":
+            k = None
+        # A number in the ORDER BY of a window is a constant, not a place in the select list, so no place fits.
+        if window["orders"] or (k is not None and measure.kind in {"users", "rows"}):
+            self._check_order(window["orders"], aggregate, measure, -1)
+        return k, tuple(each)
 
     def table(self, node: Json) -> str:
         """Return the table's name, and store the names that may qualify columns."""
@@ -396,7 +438,7 @@ class SelectReader(_FilterReader):
     def _check_order(self, orders: Json, aggregate: Node, measure: Measure, place: int) -> None:
         """Raise unless the only ORDER BY is the aggregate, its alias or its position, descending."""
         if not isinstance(orders, list) or len(orders) != 1:
-            self.refuse("only the aggregate may be ordered by", orders[1:])
+            self.refuse("only the aggregate may be ordered by, with DESC", orders[1:])
         order = self.check(orders[0], ORDER)
         expression = order["expression"]
         if order["type"] != "DESCENDING":
@@ -426,16 +468,19 @@ def to_sql(select: Select, where: str | None = None) -> str:
     Args:
         where: a filter as text, which is not checked, in place of the query's; None for the query's.
     """
-    items = [_quoted(item) for item in select.items]
+    items, each = ([_quoted(column) for column in columns] for columns in (select.items, select.each))
     aggregate = _WRITTEN[select.measure.kind].format(_quoted(select.measure.column or ""))
     if where is None and select.where is not None:
         where = condition(select.where)
-    lines = [f"SELECT {', '.join([*items, aggregate])}", f"FROM {_quoted(select.dataset)}"]
+    lines = [f"SELECT {', '.join([*each, *items, aggregate])}", f"FROM {_quoted(select.dataset)}"]
     lines += [f"WHERE {where}"] if where else []
-    lines += [f"GROUP BY {', '.join(items)}"] if items else []
-    if select.k is not None:
-        lines += [f"ORDER BY {aggregate} DESC"] if select.measure.kind in {"users", "rows"} else []
-        lines.append(f"LIMIT {select.k}")
+    lines += [f"GROUP BY {', '.join([*each, *items])}"] if items else []
+    order = [f"ORDER BY {aggregate} DESC"] if select.measure.kind in {"users", "rows"} else []
+    if each:
+        window = " ".join([f"PARTITION BY {', '.join(each)}", *order])
+        lines.append(f"QUALIFY row_number() OVER ({window}) {'>= 1' if select.k is None else f'<= {select.k}'}")
+    elif select.k is not None:
+        lines += [*order, f"LIMIT {select.k}"]
     return "\n".join(lines)
 
 

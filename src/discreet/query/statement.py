@@ -25,12 +25,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from discreet.errors import SQLError
 from discreet.head_request import Kind
+from discreet.query.intervals import MONOTONE, Mark, Output, OutputColumn, interval_sql, read_ratio
 from discreet.query.parse_tree import GROUPING_SETS, REFUSED, TOO_DEEP, TreeReader, parse_statement, write_statement
 from discreet.query.quantiles import QUANTILES, quantile_sql, read_quantile
 from discreet.query.sql import SelectReader
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from discreet.catalog.model import Catalog, Dataset
     from discreet.head_request import Period
@@ -130,8 +131,8 @@ class Leaf:
     def within(self, max_k: float | None) -> Leaf:
         """Return the query without k if k is above *max_k*; the LIMIT is then applied to the answer only."""
         select = self.select
-        if select is None or select.k is None or max_k is None or select.k <= max_k:
-            return self
+        if select is None or select.k is None or max_k is None or select.k <= max_k or select.each:
+            return self  # planning refuses a k of segments that is above it
         if select.measure.kind in {"sum", "average"}:
             return self  # planning refuses it: k selects the items to sum
         return replace(self, select=replace(select, k=None), sql=self.sql.rpartition(" ORDER BY ")[0])
@@ -146,12 +147,14 @@ class Statement:
         leaves: the queries, without duplicates.
         schemas: the tables of information_schema that it reads, as `answers.tables` and `answers.columns`.
         explain: True to return the plan only.
+        marks: for each column of the result, whether it has an interval; None if that is not known.
     """
 
     outer: str
     leaves: tuple[Leaf, ...]
     schemas: frozenset[str]
     explain: bool
+    marks: tuple[Mark, ...] | None = None
 
 
 def split_statement(
@@ -184,11 +187,15 @@ def split_statement(
         if intervals:
             tree = {**tree, "node": splitter.with_intervals(tree["node"])}
         splitter.measure(tree["node"], {})
-        outer = splitter.subquery(tree, frozenset())
+        outer = splitter.subquery(tree, {})
         written = write_statement(outer)
     except RecursionError:
         raise SQLError(TOO_DEEP) from None
-    return Statement(written, tuple(splitter.leaves.values()), frozenset(splitter.schemas), bool(found))
+    if splitter.has_star and splitter.uses_hidden:
+        raise SQLError("LOW and HIGH of columns of a subquery go with no *: name the columns")
+    leaves = tuple(splitter.leaves.values())
+    marks = splitter.output_of(outer["node"]).marks()
+    return Statement(written, leaves, frozenset(splitter.schemas), bool(found), marks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +223,10 @@ class _Splitter(TreeReader):
         self._catalog, self._schemas = catalog, schemas
         self.leaves: dict[object, Leaf] = {}
         self.schemas: set[str] = set()
+        self.has_star, self.uses_hidden = False, False
         self._selects = 0
+        self._relations: Mapping[str, Output] = {}
+        self._outputs: dict[int, Output] = {}
 
     def measure(self, part: Json, ctes: Mapping[str, _Size]) -> _Size:
         """Return the size of a part of a statement once its names of WITH and its * are expanded; raise above a limit.
@@ -264,7 +274,7 @@ class _Splitter(TreeReader):
         Only a SELECT directly over a dataset has any; one with DISTINCT stays as it is, because more columns could give
         it more rows. The ends follow the other columns, so that ORDER BY 2 means the same column as before.
         """
-        ctes = frozenset(str(entry["key"]).casefold() for entry in node["cte_map"]["map"])
+        ctes = dict.fromkeys((str(entry["key"]).casefold() for entry in node["cte_map"]["map"]), Output(None, None))
         if node["type"] != "SELECT_NODE" or not self._is_dataset(node["from_table"], ctes):
             return node
         if any(modifier["type"] == "DISTINCT_MODIFIER" for modifier in node["modifiers"]):
@@ -284,12 +294,12 @@ class _Splitter(TreeReader):
                     added.append(call)
         return {**node, "select_list": [*selected, *added]}
 
-    def subquery(self, tree: Node, ctes: frozenset[str]) -> Node:
+    def subquery(self, tree: Node, ctes: Mapping[str, Output]) -> Node:
         """Return a subquery rewritten to read answers."""
         return tree | {"node": self._query(tree["node"], ctes)}
 
-    def _query(self, node: Json, ctes: frozenset[str]) -> Node:
-        """Return a SELECT or set operation over answers; *ctes* are the casefolded names defined by WITH."""
+    def _query(self, node: Json, ctes: Mapping[str, Output]) -> Node:
+        """Return a SELECT or set operation over answers; *ctes* are those defined by WITH, by casefolded name."""
         self._selects += 1
         if self._selects > MAX_SELECTS:
             self.refuse(f"a statement has at most {MAX_SELECTS} SELECTs", node)
@@ -302,18 +312,158 @@ class _Splitter(TreeReader):
                 self.refuse("WITH takes a SELECT only", value)
             body = self._query(value["query_node"], ctes)  # a CTE may use the names defined before it
             entries.append({**entry, "value": {**value, "query_node": body}})
-            ctes |= {str(entry["key"]).casefold()}
+            named = value.get("aliases") or entry.get("aliases")
+            ctes = {**ctes, str(entry["key"]).casefold(): Output(None, None) if named else self.output_of(body)}
         node = {**node, "cte_map": {"map": entries}}
         if node["type"] == "SET_OPERATION_NODE":
             children = [self._query(child, ctes) for child in node["children"]]
-            return {**node, "children": children, "modifiers": self._rewrite(node["modifiers"], ctes)}
+            made = {**node, "children": children, "modifiers": self._rewrite(node["modifiers"], ctes)}
+            self._outputs[id(made)] = self._united([self.output_of(child) for child in children])
+            return made
         if node["sample"] is not None:
             self.refuse(REFUSED["sample"], node)
         if self._is_dataset(node["from_table"], ctes):
             return self._over_dataset(node, ctes)
-        return {key: value if key == "cte_map" else self._rewrite(value, ctes) for key, value in node.items()}
+        outside, source = self._relations, self._rewrite(node["from_table"], ctes)
+        self._relations = self._named(source, ctes)
+        rest = {key: value for key, value in node.items() if key not in {"cte_map", "from_table"}}
+        made = {**node, "from_table": source, **{key: self._rewrite(value, ctes) for key, value in rest.items()}}
+        self._outputs[id(made)] = self._selected_output(node, made)
+        self._relations = outside
+        return made
 
-    def _is_dataset(self, table: Json, ctes: frozenset[str]) -> bool:
+    # ------------------------------------------------------------------------------- the columns of a SELECT
+
+    def output_of(self, node: Node) -> Output:
+        """Return the columns of a rewritten SELECT."""
+        return self._outputs.get(id(node)) or Output(None, None)
+
+    def _united(self, outputs: list[Output]) -> Output:
+        """Return the columns of a set operation: a column is noisy if it is in any of its SELECTs."""
+        if any(output.columns is None for output in outputs):
+            return Output(None, None)
+        columns = [output.columns or [] for output in outputs]
+        if len(set(map(len, columns))) > 1:
+            return Output(None, None)
+        united = []
+        for alike in zip(*columns, strict=True):
+            same = len({(column.key, column.end) for column in alike}) == 1
+            first = alike[0]
+            noisy = any(column.noisy for column in alike)
+            ended = first.end if len({column.end for column in alike}) == 1 else ""
+            # Columns of the same place belong together if they do in each SELECT.
+            key = first.key if same else " ".join(column.key for column in alike)
+            united.append(OutputColumn(first.name, noisy, key, ended))
+        return Output(None, united)
+
+    def _named(self, table: Node, ctes: Mapping[str, Output]) -> dict[str, Output]:
+        """Return the relations of a FROM by their casefolded names."""
+        match table:
+            case {"type": "JOIN", "left": left, "right": right}:
+                both = self._named(left, ctes), self._named(right, ctes)
+                return both[0] | both[1]
+            case {"type": "SUBQUERY", "alias": alias, "subquery": {"node": inner}}:
+                renamed = table.get("column_name_alias")
+                return {alias.casefold(): Output(None, None) if renamed else self.output_of(inner)}
+            case {"type": "BASE_TABLE", "schema_name": "", "table_name": name, "alias": alias}:
+                renamed = table.get("column_name_alias")
+                found = ctes.get(name.casefold())
+                return {(alias or name).casefold(): Output(None, None) if renamed or found is None else found}
+            case {"type": "EMPTY"}:
+                return {}
+        return {"": Output(None, None)}
+
+    def _column(self, node: Json) -> tuple[str, Output, OutputColumn] | None:
+        """Return the relation of a column of FROM, and the column; None if it is not known."""
+        match node:
+            case {"type": "COLUMN_REF", "column_names": [str(relation), str(name)]}:
+                found = [(relation.casefold(), self._relations.get(relation.casefold()))]
+            case {"type": "COLUMN_REF", "column_names": [str(name)]}:
+                if any(output.columns is None for output in self._relations.values()):
+                    return None
+                found = [(alias, output) for alias, output in self._relations.items() if output.find(name)]
+            case _:
+                return None
+        if len(found) != 1 or found[0][1] is None:
+            return None
+        column = found[0][1].find(name)
+        return None if column is None else (found[0][0], found[0][1], column)
+
+    def _interval(self, node: Node) -> tuple[Callable[[], tuple[Node, Node]], frozenset[str]] | None:
+        """Return what makes the interval of an expression of columns of FROM, and its queries; None if it has none."""
+        used: dict[str, tuple[str, Output, OutputColumn]] = {}
+
+        def answer(part: Node) -> str | None:
+            found = self._column(part)
+            if found is None or not found[2].noisy or found[2].ends is None or found[1].select is None:
+                return None
+            name = f"{found[0]} {found[2].name}"
+            used[name] = found
+            return name
+
+        inner, wrap = _unwrapped(node)
+        ratio = read_ratio(inner, answer)
+        queries = [column.queries for _, _, column in used.values()]
+        together = frozenset[str]().union(*queries)
+        # Two columns that are computed from one answer are not independent.
+        if ratio is None or not used or len(together) != sum(map(len, queries)):
+            return None
+
+        def ends() -> tuple[Node, Node]:
+            columns = {}
+            for name, (relation, output, column) in used.items():
+                names = output.ends_of(column.name) or ("", "")
+                at = f"{quoted(relation)}." if relation else ""
+                columns[name] = tuple(f"{at}{quoted(each)}" for each in (column.name, *names))
+            return wrap(interval_sql(ratio, columns))  # type: ignore[arg-type]  # three each
+
+        return ends, together
+
+    def _selected_output(self, given: Node, made: Node) -> Output:
+        """Return the columns of a SELECT that reads answers through others."""
+        columns: list[OutputColumn] = []
+        for item in given["select_list"]:
+            self.has_star = self.has_star or _has_star(item)
+            if item["type"] == "STAR":
+                (only,) = self._relations.values() if len(self._relations) == 1 else (Output(None, None),)
+                plain = not any(item.get(part) for part in ("exclude_list", "replace_list", "expr", "relation_name"))
+                if not plain or only.columns is None or only.hidden:
+                    return Output(None, None)
+                columns += [replace(column, ends=None) for column in only.columns]
+                continue
+            end, inner = _end_of(item)
+            found = self._column(inner)
+            name = item["alias"] or (item["column_names"][-1] if item["type"] == "COLUMN_REF" else "")
+            key = found[2].key if found else f"{id(given)} {_aggregate_key(inner)}"
+            noisy = self._is_noisy(item)
+            interval = None if end or not noisy else self._interval(item)
+            ends, queries = interval or (None, frozenset())
+            if not end and found:
+                end = found[2].end
+            columns.append(OutputColumn(name.casefold(), noisy, key, end, queries, ends))
+        # With a column more, a row that is selected once could be selected twice, or a group could split.
+        plain = not given["group_expressions"] and not _is_distinct(given)
+        return Output(made if plain else None, columns)
+
+    def _is_noisy(self, part: Json) -> bool:
+        """Return True unless an expression is known to have no noise."""
+        if isinstance(part, list):
+            return any(map(self._is_noisy, part))
+        if not isinstance(part, dict):
+            return False
+        kind, function = part.get("type"), str(part.get("function_name")).casefold()
+        if kind == "COLUMN_REF":
+            found = self._column(part)
+            alike = [] if found is None else [found[2]]
+            if found is None and len(part["column_names"]) == 1:  # USING joins columns of the same name
+                outputs = self._relations.values()
+                if all(output.columns is not None for output in outputs):
+                    alike = [column for output in outputs if (column := output.find(part["column_names"][0]))]
+            return not alike or any(column.noisy for column in alike)
+        computed = part.get("class") == "WINDOW" or (part.get("class") == "FUNCTION" and function in _OUTER_AGGREGATES)
+        return computed or kind in {"SUBQUERY", "STAR"} or any(map(self._is_noisy, part.values()))
+
+    def _is_dataset(self, table: Json, ctes: Mapping[str, Output]) -> bool:
         if table["type"] != "BASE_TABLE":
             return False
         schema, name = table["schema_name"].casefold(), table["table_name"].casefold()
@@ -321,7 +471,7 @@ class _Splitter(TreeReader):
 
     # -------------------------------------------------------------------------------------- SELECT over a dataset
 
-    def _over_dataset(self, node: Node, ctes: frozenset[str]) -> Node:
+    def _over_dataset(self, node: Node, ctes: Mapping[str, Output]) -> Node:
         """Return *node* rewritten to read the answers of its queries."""
         node = self._with_periods(node)
         table, selected = node["from_table"], node["select_list"]
@@ -334,6 +484,9 @@ class _Splitter(TreeReader):
         parts |= {key: wrapped.rewrite(node[key]) for key in ("modifiers", "having", "qualify")}
         aggregates = list(wrapped.aggregates.values())
         groups = self._groups(node, not aggregates and distinct)
+        qualify = self._each(node, wrapped, groups)
+        if qualify is not None:
+            parts["qualify"] = None  # the answer has only these items, in this order
         if not aggregates and not groups:
             star = next((each for each in selected if each["type"] == "STAR"), None)
             self.refuse(_RAW if star is None else REFUSED["STAR"], star or selected, node)
@@ -351,7 +504,7 @@ class _Splitter(TreeReader):
             "group_expressions": groups,
             "group_sets": [list(range(len(groups)))] if groups else [],
             "having": None,
-            "qualify": None,
+            "qualify": qualify,
         }
         if not aggregates:
             dataset = reader.table(table)
@@ -377,7 +530,28 @@ class _Splitter(TreeReader):
                 answers.append(f"answers.{name}")
             parts["where_clause"] = parts.pop("having")
         over = {**_answers(answers, groups), "alias": table["alias"] or table["table_name"]}
-        return {**node, **parts, "having": None, "from_table": over, "group_expressions": [], "group_sets": []}
+        made = {**node, **parts, "having": None, "from_table": over, "group_expressions": [], "group_sets": []}
+        columns = self._dataset_columns(node, parts["select_list"], wrapped, answers)
+        self._outputs[id(made)] = Output(None if distinct else made, columns)
+        return made
+
+    def _dataset_columns(
+        self, node: Node, rewritten: list[Node], wrapped: _Wrapped, answers: list[str]
+    ) -> list[OutputColumn]:
+        """Return the columns of a SELECT over a dataset; *answers* are those of its aggregates."""
+        columns: list[OutputColumn] = []
+        for given, made in zip(node["select_list"], rewritten, strict=True):
+            end, inner = _end_of(given)
+            name = made["alias"] or (given["column_names"][-1] if given["type"] == "COLUMN_REF" else "")
+            aliases = {column.name for column in columns if column.noisy}  # which the columns after them may use
+            noisy = bool(answers) and (made != given or bool(_names_in(given) & aliases))
+            interval = wrapped.interval(inner) if noisy and not end else None
+            queries = frozenset(answers[number - 1] for number in wrapped.numbers(inner))
+            key = f"{id(node)} {_aggregate_key(inner)}"
+            columns.append(
+                OutputColumn(name.casefold(), noisy, key, end, queries if interval else frozenset(), interval)
+            )
+        return columns
 
     def _with_periods(self, node: Node) -> Node:
         """Replace `date_trunc` in GROUP BY and WHERE by the catalog's columns of periods."""
@@ -526,9 +700,37 @@ class _Splitter(TreeReader):
         by = {"type": "DESCENDING", "null_order": "ORDER_DEFAULT", "expression": aggregate}
         return [{"type": "ORDER_MODIFIER", "orders": [by]}, limit]
 
+    def _each(self, node: Node, wrapped: _Wrapped, groups: list[Node]) -> Node | None:
+        """Return the QUALIFY of a query whose segments the catalog allows; None if it filters the answer instead."""
+        match node["qualify"]:
+            case {"left": {"type": "WINDOW_ROW_NUMBER", "partitions": [_, *_] as columns, "orders": [order]} as window}:
+                dataset = SelectReader(self._text).table(node["from_table"])
+            case _:
+                return None
+        about, by = self._dataset(dataset), order["expression"]
+        names = {name.casefold(): name for name in (() if about is None else about.groupable)}
+        each = [names.get(column["column_names"][-1].casefold()) for column in columns if "column_names" in column]
+        if about is None or len(each) < len(columns) or any(c is None or about.segment_error(c) for c in each):
+            return None
+        # HAVING is applied before QUALIFY, and here it would choose among the largest by their noisy counts.
+        if len(wrapped.aggregates) != 1 or node["having"] or len(groups) <= len(each):
+            return None
+        (aggregate,) = wrapped.aggregates.values()
+        ranked = by["type"] != "VALUE_CONSTANT" and wrapped.is_aggregate(by, node["select_list"])
+        if not ranked or aggregate["function_name"] not in {"count", "count_star"}:
+            return None
+        qualify = {**node["qualify"], "left": {**window, "orders": [{**order, "expression": aggregate}]}}
+        probe = {**node, "cte_map": {"map": []}, "select_list": [*groups, aggregate], "group_expressions": groups}
+        probe |= {"group_sets": [list(range(len(groups)))], "modifiers": [], "where_clause": None, "qualify": qualify}
+        try:
+            SelectReader(self._text).read({"node": probe, "named_param_map": []})
+        except SQLError:
+            return None
+        return qualify
+
     # ------------------------------------------------------------------------------------------- over answers
 
-    def _rewrite(self, part: Json, ctes: frozenset[str]) -> Json:
+    def _rewrite(self, part: Json, ctes: Mapping[str, Output]) -> Json:
         """Check that a part of a statement is allowed in the outer statement, and rewrite it to read answers."""
         if isinstance(part, list):
             return [self._rewrite(each, ctes) for each in part]
@@ -539,10 +741,18 @@ class _Splitter(TreeReader):
             return self._query(part, ctes)
         if kind == "BASE_TABLE":
             return self._table(part, ctes)
+        end, inner = _end_of(part)
+        if end:
+            interval = self._interval(inner)
+            if interval is None:
+                self.refuse(_NO_INTERVAL.format(end.upper()), part)
+            self.uses_hidden = True
+            low, high = interval[0]()
+            return {**(low if end == "low" else high), "alias": part["alias"] or end}
         self.check_allowed(part)
         return {key: self._rewrite(value, ctes) for key, value in part.items()}
 
-    def _table(self, table: Node, ctes: frozenset[str]) -> Node:
+    def _table(self, table: Node, ctes: Mapping[str, Output]) -> Node:
         schema, name = table["schema_name"].casefold(), table["table_name"].casefold()
         if table["sample"] is not None or table["at_clause"] is not None or table["catalog_name"]:
             self.refuse("expected the name of a table", table)
@@ -628,7 +838,7 @@ class _Wrapped:
         columns: all columns outside of the aggregates.
     """
 
-    def __init__(self, splitter: _Splitter, ctes: frozenset[str]) -> None:
+    def __init__(self, splitter: _Splitter, ctes: Mapping[str, Output]) -> None:
         self._splitter, self._ctes = splitter, ctes
         self.aggregates: dict[str, Node] = {}
         self.columns: list[Node] = []
@@ -645,9 +855,7 @@ class _Wrapped:
             case {"type": "FUNCTION", "function_name": str(name), "arguments": [{"expression": inner}]} if (
                 name.casefold() in _ENDS
             ):
-                if inner.get("type") != "FUNCTION" or inner.get("function_name") not in _MEASURED:
-                    self._splitter.refuse(f"{name.upper()} takes an aggregate", part)
-                return self._column(part, inner, _ENDS[name.casefold()])
+                return self._end(part, inner, name.casefold())
             case {"type": "FUNCTION", "function_name": str(name)} if name.casefold() in _OUTER_AGGREGATES:
                 self._splitter.refuse(
                     f"{name.upper()} of rows is not allowed; the aggregates of a dataset are COUNT(DISTINCT column), "
@@ -663,6 +871,57 @@ class _Wrapped:
                 return {**part, "subquery": inner, "child": self.rewrite(part.get("child"))}
         self._splitter.check_allowed(part)
         return {key: self.rewrite(value) for key, value in part.items()}
+
+    def _end(self, part: Node, inner: Node, end: str) -> Node:
+        """Return an end of the interval of an expression of aggregates."""
+        if inner.get("type") == "FUNCTION" and inner.get("function_name") in _MEASURED:
+            return self._column(part, inner, _ENDS[end])
+        interval = self.interval(inner)
+        if interval is None:
+            self._splitter.refuse(_NO_INTERVAL.format(end.upper()), part)
+        low, high = interval()
+        return {**(low if end == "low" else high), "alias": part["alias"]}
+
+    def interval(self, node: Node) -> Callable[[], tuple[Node, Node]] | None:
+        """Return what makes the interval of an expression of aggregates, or None if it has none."""
+        measures: dict[str, int] = {}
+
+        def answer(part: Node) -> str | None:
+            if part.get("type") != "FUNCTION" or part.get("function_name") not in _AGGREGATES:
+                return None
+            self._column(part, part, VALUE)
+            # The same column may be written in two ways; it is one answer.
+            name = _measure_key(part)
+            measures.setdefault(name, list(self.aggregates).index(_aggregate_key(part)) + 1)
+            return name
+
+        inner, wrap = _unwrapped(node)
+        if inner.get("function_name") in QUANTILES:
+            self._column(inner, inner, VALUE)
+            number = list(self.aggregates).index(_aggregate_key(inner)) + 1
+            return lambda: wrap((quoted(_numbered_column(LOW, number)), quoted(_numbered_column(HIGH, number))))
+        ratio = read_ratio(inner, answer)
+        if ratio is None or not measures:
+            return None
+
+        def ends() -> tuple[Node, Node]:
+            columns = {
+                name: tuple(quoted(_numbered_column(column, number)) for column in (VALUE, LOW, HIGH))
+                for name, number in measures.items()
+            }
+            return wrap(interval_sql(ratio, columns))  # type: ignore[arg-type]  # three each
+
+        return ends
+
+    def numbers(self, node: Json) -> set[int]:
+        """Return the numbers of the aggregates in an expression, counted from 1."""
+        if isinstance(node, list):
+            return set[int]().union(*map(self.numbers, node))
+        if not isinstance(node, dict):
+            return set()
+        if node.get("type") == "FUNCTION" and self._is_known(node):
+            return {list(self.aggregates).index(_aggregate_key(node)) + 1}
+        return set[int]().union(*map(self.numbers, node.values()))
 
     def is_aggregate(self, expression: Node, selected: list[Node]) -> bool:
         """Return True if an expression of ORDER BY is an aggregate, its alias, or its position in the select list."""
@@ -693,6 +952,66 @@ class _Wrapped:
 
     def _is_known(self, node: Node) -> bool:
         return _aggregate_key(node) in self.aggregates
+
+
+_NO_INTERVAL = (
+    "{} takes an aggregate, or sums, differences, multiples and a ratio of aggregates of different queries; columns "
+    "of a subquery are named without *"
+)
+
+
+def _end_of(node: Json) -> tuple[str, Node]:
+    """Return "low" or "high" and the argument of a call of LOW or HIGH; otherwise "" and *node*."""
+    match node:
+        case {"type": "FUNCTION", "function_name": str(name), "arguments": [{"expression": inner}]} if (
+            name.casefold() in _ENDS
+        ):
+            return name.casefold(), inner
+    return "", node
+
+
+def _unwrapped(node: Node) -> tuple[Node, Callable[[tuple[str, str]], tuple[Node, Node]]]:
+    """Return the argument of calls that round it, and a function that parses ends of intervals and rounds them."""
+    calls = []
+    while (
+        node.get("type") == "FUNCTION" and str(node.get("function_name")).casefold() in MONOTONE and node["arguments"]
+    ):
+        calls.append(node)
+        node = node["arguments"][0]["expression"]
+
+    def wrap(ends: tuple[str, str]) -> tuple[Node, Node]:
+        found = []
+        for end in ends:
+            made: Node = parse_statement(f"SELECT {end}", arithmetic=True)["node"]["select_list"][0]
+            for call in reversed(calls):
+                made = {**call, "arguments": [{**call["arguments"][0], "expression": made}, *call["arguments"][1:]]}
+            found.append(made)
+        return found[0], found[1]
+
+    return node, wrap
+
+
+def _names_in(part: Json) -> set[str]:
+    """Return the casefolded names of the columns in an expression."""
+    if isinstance(part, list):
+        return set[str]().union(*map(_names_in, part))
+    if not isinstance(part, dict):
+        return set()
+    if part.get("type") == "COLUMN_REF":
+        return {part["column_names"][-1].casefold()}
+    return set[str]().union(*map(_names_in, part.values()))
+
+
+def _is_distinct(node: Node) -> bool:
+    return any(modifier["type"] == "DISTINCT_MODIFIER" for modifier in node["modifiers"])
+
+
+def _measure_key(node: Node) -> str:
+    """Return a name of an aggregate that ignores how its column is qualified."""
+    columns = [
+        argument["expression"].get("column_names", [""])[-1].casefold() for argument in node.get("arguments", ())
+    ]
+    return f"{node['function_name']} {node.get('distinct')} {columns}"
 
 
 def _answers(answers: list[str], groups: list[Node]) -> Node:

@@ -162,7 +162,8 @@ def _read(
             outcome = plan.mechanism.release(recorded, bits)
             labels = recorded.labels(outcome.positions)
         return labels, outcome, None if key is None else recorded.fingerprint(plan, key)
-    seed = bits.uint64("groups", 4).tobytes() if plan.request.groups_per_user is not None else b""
+    drawn = plan.request.each or plan.request.groups_per_user is not None
+    seed = bits.uint64("groups", 4).tobytes() if drawn else b""
     with span("engine"):
         head = engine.head(plan.request, seed=seed, progress=progress)
     with span("noise"):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 from discreet._version import __version__
 from discreet.budget.model import Fingerprint
 from discreet.errors import InputError
-from discreet.head_request import SumBounds
+from discreet.head_request import HeadRequest, SumBounds
 from discreet.mechanisms.sums import ListedSums, RankedSums
 from discreet.noise import Encodable, KeyedBits
 from discreet.noise.bits import MIN_SECRET_BYTES, encode
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from discreet.engines.base import Reader
-    from discreet.head_request import HeadRequest
     from discreet.query.planning import Plan
     from discreet.values import ExactHead, UserItemPairs
 
@@ -90,6 +89,7 @@ def release_context(plan: Plan, table: str, data_version: str) -> Encodable:
         plan.mechanism.name,
         encodable(plan.mechanism),
         *map(encodable, request.derived),
+        *(("each", request.each, encodable(request.segments.to_pylist())) if request.each else ()),
     )
 
 
@@ -102,6 +102,10 @@ def encodable(value: Any) -> Encodable:  # noqa: ANN401, PLR0911 - a frozen data
             return tuple(map(encodable, value))
         case dict():
             return tuple((str(key), encodable(part)) for key, part in value.items())
+        case HeadRequest():  # a request without segments keeps the digests from before there were any
+            own = {field.name: encodable(getattr(value, field.name)) for field in dataclasses.fields(value)[:-2]}
+            own |= {"each": (value.each, encodable(value.segments.to_pylist()))} if value.each else {}
+            return (type(value).__name__, *own.items())
         # Bounds of sums keep the names under which releases were stored when they had four types.
         case SumBounds():
             name = "PrivatelyBounded" if value.private else "Summed"
@@ -131,14 +135,15 @@ class DerivedKeys:
     Attributes:
         sessions: 32 bytes that encrypt the sessions of the web page.
         pages: 32 bytes that encrypt the addresses of pages of answers.
+        agents: 32 bytes that encrypt the state of an agent's query while a person is asked about its price.
     """
 
     def __init__(self, secret: bytes) -> None:
         if len(secret) < MIN_SECRET_BYTES:
             raise InputError(f"the secret of a service has at least {MIN_SECRET_BYTES} bytes")
-        self._names, self._noise, self._fingerprints, self.sessions, self.pages = (
+        self._names, self._noise, self._fingerprints, self.sessions, self.pages, self.agents = (
             _derived(secret, ("discreet-key-1", purpose))
-            for purpose in ("release key", "noise", "fingerprint", "sessions", "pages")
+            for purpose in ("release key", "noise", "fingerprint", "sessions", "pages", "agents")
         )
 
     def __repr__(self) -> str:

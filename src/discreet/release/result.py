@@ -79,9 +79,11 @@ def privacy_to_dict(guarantee: Guarantee) -> dict[str, Any]:
 
 def query_to_dict(query: Query) -> dict[str, Any]:
     """Convert a query to JSON values."""
+    each = query.request.each
     return {
         "user": query.request.user,
-        "items": list(query.request.items),
+        "items": list(query.request.items[len(each) :]),
+        **({"each": list(each)} if each else {}),
         "k": query.k,
         "epsilon": query.options.epsilon,
         "delta": float(query.options.delta),
@@ -105,19 +107,21 @@ class Release:
     """Private counts. All attributes are safe to publish except the duration, which depends on the data.
 
     Attributes:
-        labels: Arrow table of the items, a column for each item column, shape (m,), in order of release.
+        labels: Arrow table of the items, a column for each item column, shape (m,), in order of release: one segment
+            after the other, if there are any, whose columns are the first.
         counts: int64 noisy counts, shape (m,), or None for labels only. Unbiased: small counts may be negative.
         std_errors: standard deviation of the noise in each count, shape (m,), or None.
         low: lower ends of 95 % intervals, shape (m,), or None. At least 95 % of the released true counts lie within
             their interval, on average.
         ordered: True if the order is a ranking; False for a set.
-        complete: True if the release has k items, or the whole domain. Always False without k over an unknown domain,
-            where it cannot be known.
+        complete: True if the release, or each of its segments, has k items, or the whole domain. Always False without k
+            over an unknown domain, where it cannot be known.
         charged: the actual cost, below the guarantee's if fewer items were released (pay what you get).
         seconds: the duration, or 0 if it was not measured.
         measured: sums or averages in units of the column's last digit, or None for counts only.
         chosen: name of the mechanism that auto chose, or None.
-        why: the reason for this choice as a sentence, from noisy numbers only, or None.
+        why: the reason for this choice as a sentence, from noisy numbers only; without a choice, a sentence about a
+            better mechanism that the engine lacks the queries for, or None.
     """
 
     labels: pa.Table
@@ -153,7 +157,7 @@ class Release:
             plan.query,
             measured=outcome.measured,
             chosen=outcome.chosen,
-            why=outcome.why,
+            why=plan.missed if outcome.why is None else outcome.why,
         )
 
     def __len__(self) -> int:
@@ -191,6 +195,9 @@ class Release:
             bounds.append(f"at most {request.rows_per_group:,} rows of each user and item are counted")
         if request.groups_per_user is not None and request.items:
             bounds.append(f"at most {request.groups_per_user:,} items of each user are counted")
+        if request.each:
+            names = " and ".join(request.each)
+            bounds.append(f"a user with rows of several labels of {names} counts in one of them, chosen at random")
         return f"{'; '.join(bounds)}; the intervals do not cover what that leaves out" if bounds else None
 
     @property
@@ -245,7 +252,7 @@ class Release:
         return dataclasses.replace(self, seconds=seconds)
 
     def to_arrow(self) -> pa.Table:
-        """Return an Arrow table: rank (for a top k), the item columns, count, std_error, low, high.
+        """Return an Arrow table: rank (for a top k, within its segment), the item columns, count, std_error, low, high.
 
         With sums or averages there is a column sum or average, and std_error, low and high refer to it; with averages
         there is also the column count. An underscore is appended to an item column with one of those names.
@@ -255,6 +262,8 @@ class Release:
         columns: dict[str, Any] = {}
         if self.query.k is not None:
             ranks = np.arange(1, len(self) + 1)
+            if self.query.request.each:
+                ranks = self._ranks_within(self.query.request.each)
             columns["rank"] = arrow_array(ranks) if self.ordered else pa.nulls(len(self), pa.int64())
         for name in self.labels.column_names:
             columns[_free_name(name, self.labels.column_names)] = self.labels.column(name)
@@ -375,6 +384,14 @@ class Release:
         columns["std_error"] = _in_units(measured.std_errors, scale)
         columns["low"], columns["high"] = _in_units(measured.low, scale), _in_units(measured.high, scale)
         return columns
+
+    def _ranks_within(self, each: tuple[str, ...]) -> NDArray[np.int64]:
+        """Return the rank of each item within its segment."""
+        ranks, before = [], None
+        for segment in zip(*(self.labels.column(name).to_pylist() for name in each), strict=True):
+            ranks.append(ranks[-1] + 1 if segment == before else 1)
+            before = segment
+        return np.array(ranks, dtype=np.int64)
 
     def _rows(self) -> list[dict[str, Any]]:
         table = self.to_arrow()

@@ -7,7 +7,7 @@ import math
 import sys
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import httpx
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -23,6 +23,7 @@ from discreet.catalog.loader import load_catalog
 from discreet.errors import InputError
 from discreet.release.keys import DerivedKeys
 from discreet.secrets import read_variable
+from discreet.service.agents import AgentDoor
 from discreet.service.api.admin import AdminAPI
 from discreet.service.api.health import HealthAPI
 from discreet.service.api.openapi import OpenAPI
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from starlette.requests import Request
+    from starlette.types import Lifespan
 
     from discreet.catalog.model import Catalog
     from discreet.service.observability.logging import Log
@@ -204,15 +206,26 @@ def open_service(  # noqa: PLR0915 - the composition root connects everything
             routes += trino.routes()
         if settings.service.metrics_port is None:
             routes.append(_metrics_route(metrics, runtime.monotonic))
-        app = create_app(routes, runtime, tracer, log, settings.service.release_grid_ms)
+        door = None if settings.mcp is None else AgentDoor(gate, settings.mcp, keys.agents)
+        routes += [] if door is None else [door.route]
+        lifespan = None if door is None else door.lifespan
+        app = create_app(routes, runtime, tracer, log, settings.service.release_grid_ms, lifespan)
         yield Service(app, maintenance, peers, manager, warehouse, authenticator, grants, log, metrics)
 
 
-def create_app(routes: list[Route], runtime: Runtime, tracer: Tracer, log: Log, grid_ms: int) -> Starlette:
+def create_app(
+    routes: list[Route],
+    runtime: Runtime,
+    tracer: Tracer,
+    log: Log,
+    grid_ms: int,
+    lifespan: Lifespan[Starlette] | None = None,
+) -> Starlette:
     """Return the ASGI application of *routes*, with the middleware around them.
 
     Args:
         grid_ms: logged durations are rounded up to multiples of it, in milliseconds.
+        lifespan: the context within which the application serves.
     """
     middleware = Middleware(
         RequestMiddleware,
@@ -222,7 +235,8 @@ def create_app(routes: list[Route], runtime: Runtime, tracer: Tracer, log: Log, 
         log=log,
         grid_ms=grid_ms,
     )
-    app = Starlette(routes=routes, middleware=[middleware], exception_handlers={HTTPException: _routing_problem})
+    handlers: dict[Any, Any] = {HTTPException: _routing_problem}
+    app = Starlette(routes=routes, middleware=[middleware], exception_handlers=handlers, lifespan=lifespan)
     app.router.redirect_slashes = False
     return app
 

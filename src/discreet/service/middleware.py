@@ -89,7 +89,7 @@ class RequestMiddleware:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                context.status = message["status"]
+                context.status = int(message["status"])  # the SDK of MCP sends members of HTTPStatus
                 headers = MutableHeaders(raw=message["headers"])
                 headers["X-Request-Id"] = context.request_id
                 headers.setdefault("Cache-Control", "no-store")

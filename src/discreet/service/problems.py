@@ -22,7 +22,7 @@ from discreet.errors import (
     SQLError,
     WhereError,
 )
-from discreet.wire.problems import KINDS, Fitting, Malformed, iso_time, spend_above, spend_below
+from discreet.wire.problems import KINDS, Fitting, Malformed, Together, iso_time, spend_above, spend_below
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -143,10 +143,11 @@ class BudgetShort(BudgetRefused):
 
     Attributes:
         fits: the largest epsilon, k or information that would fit, or None.
+        each: one query in place of a drill-down by a column, or None.
     """
 
-    def __init__(self, refusal: Refusal, fits: Fitting | None) -> None:
-        self.fits = fits
+    def __init__(self, refusal: Refusal, fits: Fitting | None, each: Together | None = None) -> None:
+        self.fits, self.each = fits, each
         super().__init__(refusal)
 
 
@@ -215,12 +216,19 @@ def problem_of(error: Exception) -> ProblemAnswer:
         case BudgetRefused():
             refusal, resets_at_us = error.refusal, error.refusal.resets_at_us
             detail = f"{error}; see needed, left and fits"
+            each = error.each if isinstance(error, BudgetShort) else None
+            if each is not None:
+                cost = f"rho = {each.needed.rho:.3g}, delta = {each.needed.delta:.3g}"
+                detail += (
+                    f"; one query with each {each.column!r} would answer it for all labels and cost {cost} at most"
+                )
             more = {
                 "account": refusal.account,
                 "needed": spend_above(refusal.needed),
                 "left": spend_below(refusal.remaining),
                 "resets_at": None if resets_at_us is None else iso_time(resets_at_us),
                 "fits": error.fits if isinstance(error, BudgetShort) else None,
+                "each": each,
             }
     return ProblemAnswer(kind.slug, kind.detail or detail, more, headers)
 

@@ -8,6 +8,7 @@ that version is known without querying an engine.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 from collections import OrderedDict
@@ -22,8 +23,10 @@ from discreet.budget.manager import StoredBudget
 from discreet.budget.model import InFlight, Replay, Settled
 from discreet.catalog.engine_pool import scheduled_version
 from discreet.catalog.model import Schedule
-from discreet.errors import EngineError, EngineTimeout, InputError
+from discreet.errors import DiscreetError, EngineError, EngineTimeout, InputError
+from discreet.head_request import And, Comparison, Membership
 from discreet.noise import SystemBits
+from discreet.query.json import from_dict
 from discreet.query.planning import MIN_EPSILON, make_plan
 from discreet.query.predicates import columns_of
 from discreet.query.pricing import PRESETS, unit_price
@@ -35,7 +38,7 @@ from discreet.service.observability.logging import Forfeited, Refused, Released
 from discreet.service.problems import BudgetShort, ClientDisconnected, NotFound, RequestInFlight, RunFailed
 from discreet.values import Cost, exact, float_above
 from discreet.wire.document import encode, question_of
-from discreet.wire.problems import Fitting, Malformed
+from discreet.wire.problems import Fitting, Malformed, Together, spend_above
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
@@ -177,7 +180,7 @@ class Queries:
                 span=lambda step: self._tracer.span(step, request_id, account),
             )
         except BudgetRefused as error:
-            raise self._budget_short(error.refusal, account, plan, request_id) from error
+            raise self._budget_short(error.refusal, account, planned, request_id) from error
         except Suspended as error:
             self._log.event(Refused(request_id, account, "suspended", error.account))
             raise
@@ -229,7 +232,7 @@ class Queries:
             return None
         return limit_for(defaults.epsilon, Fraction(defaults.delta))
 
-    def _budget_short(self, refusal: Refusal, account: str, plan: Plan, request_id: str) -> BudgetShort:
+    def _budget_short(self, refusal: Refusal, account: str, planned: PlannedQuery, request_id: str) -> BudgetShort:
         needed = refusal.needed
         self._log.event(
             Refused(
@@ -245,7 +248,32 @@ class Queries:
         balances = [report.balance for report in self._manager.path(account)]
         rest = [balance.remaining for balance in balances if balance.account.enforced]
         left = Cost(min(cost.rho for cost in rest), min(cost.delta for cost in rest)) if rest else Cost()
-        return BudgetShort(refusal, most_that_fits(plan, left))
+        return BudgetShort(refusal, most_that_fits(planned.plan, left), self._together(planned))
+
+    def _together(self, planned: PlannedQuery) -> Together | None:
+        """Return one query for all labels of a column in place of *planned*, whose filter takes some of its labels."""
+        query, dataset = planned.plan.query, self._warehouse.catalog.datasets[planned.dataset]
+        where = query.request.where
+        parts = where.predicates if isinstance(where, And) else () if where is None else (where,)
+        for part in parts:
+            taken = isinstance(part, Membership) or (isinstance(part, Comparison) and part.operator == "=")
+            column = part.column if isinstance(part, Comparison | Membership) else ""
+            free = taken and column in dataset.groupable and column not in query.request.items
+            if not free or not query.request.items or dataset.segment_error(column) is not None:
+                continue
+            rest = tuple(other for other in parts if other is not part)
+            select = replace(
+                from_dict(question_of(query, planned.dataset)),
+                where=And(rest) if len(rest) > 1 else rest[0] if rest else None,
+                each=(column, *query.request.each),
+            )
+            options: dict[str, Any] = {"counts": query.options.counts, "noise": query.options.noise}
+            price = {"epsilon": query.options.epsilon, "delta": query.options.delta}
+            options |= price if query.options.per is None else {"per": query.options.per}
+            with contextlib.suppress(DiscreetError):  # this is a hint: the query itself is refused for its price
+                plan = self._warehouse.plan(select, shared=True, **options)
+                return Together(column=column, needed=spend_above(plan.worst_cost))
+        return None
 
 
 def planning_options(requested: Options, k: int | None, defaults: Defaults, limits: Limits) -> dict[str, Any]:

@@ -359,6 +359,18 @@ class DataCentre(Table):
         return self
 
 
+class Mcp(Table):
+    """Tools for agents at /mcp, over the Model Context Protocol; without this section there are none."""
+
+    max_unasked_share: float = Field(
+        default=0.25,
+        ge=0,
+        le=1,
+        description="The largest share of what is left of a budget that an agent's query may take without the consent "
+        "of a person: 0 to ask about each, 1 for none.",
+    )
+
+
 class Logs(Table):
     """The log on standard output."""
 
@@ -387,6 +399,7 @@ class Settings(Table):
     limits: Limits = Field(default_factory=Limits, description="Limits of one query.")
     oidc: Oidc | None = Field(default=None, description="An OpenID issuer to trust.")
     datacentre: DataCentre | None = Field(default=None, description="Other data centres that share the budgets.")
+    mcp: Mcp | None = Field(default=None, description="Tools for agents, over MCP.")
     logs: Logs = Field(default_factory=Logs, description="Format of the log.")
     traces: Traces | None = Field(default=None, description="Where traces are sent.")
 

@@ -17,6 +17,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
+import pyarrow as pa
 
 from discreet.errors import DiscreetError, InputError
 from discreet.head_request import (
@@ -67,6 +68,13 @@ _CONSTANTS = {
     Kind.OTHER: _TEXTS,
     Kind.UNTYPED: _TEXTS + _NUMBERS + _BOOLEANS + _DATES + _TIMESTAMPS,
 }
+_SEGMENTS: dict[Kind, list[str]] = {
+    Kind.TEXT: ["a", "", "é", "NaN"],
+    Kind.INTEGER: ["7", "-1", "0"],
+    Kind.BOOLEAN: ["true", "false"],
+    Kind.DATE: ["2024-02-29", "0001-01-01", "9999-12-31"],
+}
+"""Listed labels of segments, by the kind of their column."""
 _MOST = (0, 1, 2**31, 2**62)
 
 
@@ -145,6 +153,11 @@ def random_request(rng: random.Random, engine: Engine) -> HeadRequest:
             summed = SumBounds(low, high, scale, column=column)
             if rng.random() < 0.3:
                 summed = SumBounds(Fraction(0), max(abs(low), abs(high)), scale, private=True, column=column)
+    each: tuple[str, ...] = ()
+    segments = None
+    listed = _SEGMENTS.get(columns[items[0]]) if items else None
+    if listed is not None and not (summed is not None and summed.private) and rng.random() < 0.3:
+        each, segments = (items[0],), pa.table({items[0]: listed})
     return HeadRequest(
         user,
         tuple(items),
@@ -155,6 +168,8 @@ def random_request(rng: random.Random, engine: Engine) -> HeadRequest:
         keep_missing=rng.random() < 0.3,
         summed=summed,
         derived=derived,
+        each=each,
+        segments=segments,
     )
 
 
@@ -177,7 +192,7 @@ def _outcome(engine: Engine, request: HeadRequest, seed: bytes) -> tuple[str | N
     """Return the class of the error or None, and the head as counts and sums by label, in Python values."""
     try:
         head = engine.head(request, seed=seed)
-        if engine.has_pairs and request.items and request.summed is None:
+        if engine.has_pairs and request.items and not request.each and request.summed is None:
             plain = dataclasses.replace(request, rows_per_group=1, groups_per_user=None)
             with engine.pairs(plain) as pairs:
                 pairs.users_by_size(np.array([1, 2]))

@@ -151,6 +151,8 @@ class AccountDetail(BudgetReport):
     delta: float = Field(description="Delta of the guarantee: the deltas of the releases and that of the conversion.")
     as_of: int = Field(description="Number of the last ledger line that the balance includes.")
     total: Spend | None = Field(description="The limit of all data centres together; null if there is only this one.")
+    limit_unit: Literal["epsilon", "units", "rho"] = Field(description="The unit in which the limit was set.")
+    limit_in_words: str = Field(description="The limit in that unit.")
 
 
 class AccountSummary(Reply):
@@ -340,6 +342,82 @@ class LedgerPage(Reply):
     chain: int
     lines: list[LedgerLine]
     next: int | None = Field(description="The value of after for the next page; null on the last.")
+
+
+ActivityKind = Literal[
+    "answered", "repeated", "refused", "failed", "cancelled", "running", "account", "grant", "key", "store", "upkeep"
+]
+"""The outcome of a query, or the subject of an action.
+
+answered: computed and charged; repeated: answered to another account before; refused: nothing was charged; failed:
+charged without an answer, which pays for a retry; cancelled: before data was read; upkeep: what happens by itself.
+"""
+
+
+class AccountCharge(Reply):
+    """The amounts that a query held and was charged in one account."""
+
+    account: str
+    epsilon_held: float = Field(description="Epsilon of the amount held, alone, at the account's delta.")
+    epsilon_charged: float = Field(description="Epsilon of the amount charged, alone, at the account's delta.")
+    share_held: float = Field(description="The amount held as a share of the present limit, by rho or delta.")
+    share_charged: float = Field(description="The amount charged as a share of the present limit, by rho or delta.")
+    held: Spend = Field(description="The amount that was reserved.")
+    charged: Spend = Field(description="The amount that stays charged, or that a refund gave back.")
+
+
+class SettingChange(Reply):
+    """A setting before and after an action; null where there is none, or where the ledger does not say."""
+
+    setting: str
+    old: str | None
+    new: str | None
+
+
+class Activity(Reply):
+    """A query or an action, from all of its ledger lines."""
+
+    id: str = Field(description="Its place in the ledger, for `after`.")
+    time: str
+    kind: ActivityKind
+    account: str | None = Field(description="The account that asked or was changed.")
+    dataset: str | None
+    question: dict[str, Any] | None = Field(
+        description="What was asked: dataset, items, measure, k, and the columns of the filter; null if unknown."
+    )
+    where: str | None = Field(description="The filter as SQL; of a query without an answer, the names of its columns.")
+    mechanism: str | None = Field(description="The mechanism that answered.")
+    charges: list[AccountCharge] = Field(description="The account that asked, and those above it.")
+    refused_by: str | None = Field(description="The account that was short or suspended.")
+    needed: AccountCharge | None = Field(description="The worst case, as held, that this account could not pay.")
+    actor: str | None = Field(description="The identity that acted; null for queries.")
+    name: str | None = Field(description="The label that the key of the actor was created with.")
+    reason: str | None
+    changes: list[SettingChange]
+    lines: list[str] = Field(description="Its lines in the ledger, as chain:number.")
+
+
+class Spent(Reply):
+    """The amount that an account was charged for queries."""
+
+    account: str
+    queries: int = Field(description="Number of queries that were charged or answered.")
+    charged: Spend
+    epsilon: float = Field(description="Epsilon of the amount, at the account's delta.")
+    share: float = Field(description="The amount as a share of the present limit, by rho or delta.")
+    dataset: str | None = Field(description="The dataset of the question that cost most.")
+    question: dict[str, Any] | None = Field(description="The question that cost most, without its filter's constants.")
+    question_share: float = Field(description="The share of that question in the account's rho.")
+
+
+class ActivityPage(Reply):
+    """Queries and actions, latest first."""
+
+    since: str = Field(description="The start of the covered time: later than requested if the ledger is too long.")
+    count: int = Field(description="Number of queries and actions on all pages.")
+    spent: list[Spent] = Field(description="Accounts by what they were charged, on all pages; largest share first.")
+    activity: list[Activity]
+    next: str | None = Field(description="The value of after for the next page; null on the last.")
 
 
 class Verification(Reply):

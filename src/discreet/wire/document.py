@@ -47,7 +47,8 @@ def question_of(query: Query, dataset: str) -> dict[str, Any]:
         measure = Measure("rows")
     else:
         measure = Measure("users", request.user)
-    return Select(dataset, request.items, measure, request.where, query.k if request.items else None).to_dict()
+    items, k = request.items[len(request.each) :], query.k if request.items else None
+    return Select(dataset, items, measure, request.where, k, request.each).to_dict()
 
 
 _EXAMPLE: dict[str, Any] = {
@@ -129,6 +130,7 @@ class Parameters(Reply):
 
     user: str
     items: list[str]
+    each: list[str] = Field(default=[], description="The columns of the segments, if every segment has its own items.")
     k: int | None
     epsilon: float
     delta: float
@@ -283,13 +285,14 @@ def _query(found: Parameters, where: Predicate | None) -> Query:
         summed = SumBounds(low, high, found.bounds.scale, found.bounds.private, found.summed)
     request = HeadRequest(
         found.user,
-        tuple(found.items),
+        (*found.each, *found.items),
         0,  # set by Query
         where,
         found.rows_per_user_and_item,
         found.groups_per_user,
         keep_missing=found.keep_missing,
         summed=summed,
+        each=tuple(found.each),
     )
     share = Fraction(1, 10) if found.relative_error is None else Fraction(found.relative_error)
     options = QueryOptions(found.epsilon, Fraction(found.delta), relative_error=share, counts=found.counts)

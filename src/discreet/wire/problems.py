@@ -124,6 +124,15 @@ class Fitting(BaseModel):
     )
 
 
+class Together(BaseModel):
+    """A query with `each` in place of a drill-down: the answers for every label of a column, for one price."""
+
+    model_config = ConfigDict(frozen=True)
+
+    column: str = Field(description="The column of the filter whose labels would be the segments.")
+    needed: Spend = Field(description="The worst-case cost of the query for all of its labels.")
+
+
 class Problem(BaseModel):
     """A problem (RFC 9457)."""
 
@@ -145,6 +154,9 @@ class Problem(BaseModel):
     )
     fits: Fitting | None = Field(
         default=None, description="The largest value of a parameter that would still fit; absent if none would."
+    )
+    each: Together | None = Field(
+        default=None, description="One query for every label of a column of the filter; absent if there is none."
     )
     until: str | None = Field(
         default=None, description="The time at which the suspension ends by itself; null if it does not."
@@ -206,7 +218,9 @@ _SENTENCES = {
     "json_invalid": "the body must be JSON",
     "extra_forbidden": "there is no field {place}",
     "string_type": "{place} must be text",
+    "string_unicode": "{place} must be text of Unicode characters",
     "string_too_short": "{place} must not be empty",
+    "string_too_long": "{place} must have at most {max_length} characters",
     "float_type": "{place} must be a number",
     "int_type": "{place} must be a whole number",
     "int_from_float": "{place} must be a whole number",
@@ -218,6 +232,7 @@ _SENTENCES = {
     "literal_error": "{place} must be {expected}",
     "finite_number": "{place} must be a finite number",
     "missing": "{place} is missing",
+    "greater_than": "{place} must be above {gt:g}",
     "greater_than_equal": "{place} must be at least {ge}",
     "less_than_equal": "{place} must be at most {le}",
     "mistake": "{sentence}",

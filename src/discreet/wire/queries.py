@@ -348,6 +348,7 @@ class BudgetReport(Reply):
     held: Spend = Field(description="Reserved for queries that are being answered.")
     forfeited: Spend = Field(description="Charged for failed queries; pays for the same queries again.")
     left: Spend
+    epsilon_limit: float = Field(description="Epsilon of the limit, at the delta of the conversion and of the answers.")
     epsilon_spent: float = Field(description="Epsilon of all that is spent, at the delta of the conversion.")
     epsilon_left: float = Field(description="Epsilon of one release that costs all that is left, at the same delta.")
     conversion_delta: float

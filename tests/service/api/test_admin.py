@@ -50,6 +50,7 @@ OFFICERS = [
     ("GET", "/grants", None),
     ("PUT", "/grants/sales/secret", {"columns": None, **WHY}),
     ("GET", "/ledger", None),
+    ("GET", "/activity", None),
     ("POST", "/ledger/verify", {}),
     ("POST", "/clock", WHY),
     ("GET", "/settings", None),

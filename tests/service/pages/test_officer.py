@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 
 import pytest
@@ -54,6 +55,26 @@ def test_a_suspension_is_shown_and_lifted(service, officer):
     assert "the engine was down" in officer.get("/officer/ledger").text
 
 
+def test_an_officer_suspends_and_lifts_by_hand(service, officer):
+    """Accounts below are suspended with it, and the pages and the ledger say by whom and why."""
+    page = "/officer/accounts/sales"
+    officer.get(page)
+    assert officer.post(page, act="suspend").status_code == 400
+    assert officer.post(page, act="suspend", reason="an audit").status_code == 303
+    assert "by an officer" in officer.get(page).text
+    assert 'with <a href="/officer/accounts/sales">sales</a>' in officer.get(ANN).text
+    refused = service.ask().json()
+    assert (refused["type"], refused["account"], refused.get("until")) == ("/problems/suspended", "sales", None)
+    assert service.send("GET", "/v1/budget").json()["suspended_by_officer"] == "sales"
+    officer.get(page)
+    assert officer.post(page, act="lift", reason="it is over").status_code == 303
+    assert service.ask().status_code == 200
+    shown = officer.get("/officer/ledger").text
+    for text in ("an audit", "it is over", "<del>no</del> &rarr; yes", "<del>yes</del> &rarr; no", "by sales"):
+        assert text in shown
+    service.manager.verify()
+
+
 def test_an_observed_account_shows_what_it_would_have_refused(service, officer):
     """An officer sees the effect of enforcement before it is set."""
     service.act("PATCH", "/v1/admin/accounts/ann@sales", mode="observe", limit={"epsilon": 0.5, "delta": "1e-6"})
@@ -84,6 +105,61 @@ def test_the_ledger_is_verified_and_exported(service, officer):
     assert len(lines) == sum(head.seq for head in service.store.heads())
 
 
+def test_the_ledger_is_filtered_and_what_is_filtered_exported(service, officer):
+    """A query is one entry: who asked what, for how much; CSV and JSON have the same entries as the page."""
+    assert service.ask(KNOWN, mechanism="laplace", epsilon=1).status_code == 200
+    shown = officer.get("/officer/ledger?kind=queries").text
+    assert "<h2>1 entry</h2>" in shown
+    assert "Users by country" in shown
+    assert "of its budget" in shown
+    rows = list(csv.DictReader(officer.get("/officer/ledger.csv?kind=queries").text.splitlines()))
+    (found,) = officer.get("/officer/ledger.json?kind=queries").json()
+    assert [(row["account"], row["kind"], row["what"]) for row in rows] == [
+        ("ann@sales", "answered", "Users by country")
+    ]
+    assert float(rows[0]["epsilon_charged"]) == found["charges"][0]["epsilon_charged"] > 0
+    assert len(officer.get("/officer/ledger.json?kind=all").json()) > 5
+    assert officer.get("/officer/ledger.json?account=sales&kind=queries").json() == [found]
+    assert officer.get("/officer/ledger.json?dataset=secret&kind=queries").json() == []
+    assert officer.get("/officer/ledger.json?until=2000-01-01&since=1999-01-01").json() == []
+    assert officer.get("/officer/ledger?since=2026-02-30").status_code == 422
+    assert "There is no day 2026-02-30" in officer.get("/officer/ledger?since=2026-02-30").text
+    assert officer.get("/officer/ledger.csv?kind=no").status_code == 422
+
+
+def test_a_reason_cannot_compute_in_a_spreadsheet(service, officer):
+    """A text that begins like a formula is exported with an apostrophe before it."""
+    service.act("PATCH", "/v1/admin/accounts/ann@sales", mode="observe", reason="=1+1")
+    rows = csv.DictReader(officer.get("/officer/ledger.csv?kind=account").text.splitlines())
+    assert "'=1+1" in {row["reason"] for row in rows}
+
+
+def test_a_cut_below_what_is_spent_is_explained(service, officer):
+    """The limit is shown as it was set; the guarantee is higher, and the page says why."""
+    assert service.ask(KNOWN, mechanism="laplace", epsilon=1).status_code == 200
+    officer.get(ANN)
+    assert officer.post(ANN, act="apply", epsilon="0.25", delta="1e-6", reason="a cut").status_code == 303
+    shown = officer.get(ANN).text
+    assert "The limit is ε 0.25 at δ 1e-6." in shown
+    assert "More is spent than the limit allows" in shown
+    assert "because more was spent before the limit was lowered" in shown
+
+
+def test_a_limit_in_units_is_shown_in_them_with_epsilon_beside(service, officer):
+    """And the ledger has the old and the new value, each in its unit."""
+    service.act("PATCH", "/v1/admin/accounts/ann@sales", limit={"preset": "linkedin"})
+    shown = officer.get(ANN).text
+    assert "The limit is 3,000 units of information and 30 calls, which is &epsilon; 33.8" in shown
+    assert re.search(r"<del>[^<]+</del> &rarr; 3,000 units of information", officer.get("/officer/ledger").text)
+
+
+def test_the_catalog_shows_labels_limits_and_retention(officer):
+    """What analysts may ask, without a number of rows or users."""
+    shown = officer.get("/officer/catalog").text
+    assert re.search(r"Top k: at most [\d,]+ items", shown)
+    assert re.search(r"Rows are kept for [\d,]+ days|does not say how long rows are kept", shown)
+
+
 def test_an_administrator_creates_a_key_that_is_shown_once_and_revokes_it(service):
     """The new key can log in until it is revoked."""
     admin = Browser(service)
@@ -106,6 +182,10 @@ def test_spending_counts_analysts_and_not_the_accounts_above_them(service, offic
     assert {each["account"] for each in found["accounts"]} == {"ann@sales", "sales"}
     assert found["analysts"] == 1
     assert all(each["rho"][-1] > 0 and not any(each["rho"][:-1]) for each in found["accounts"])
+    shown = officer.get("/officer").text
+    assert "The analyst that spent something in the last 30 days has not used 25 % of a limit yet" in shown
+    assert "<polyline" not in shown
+    service.act("PATCH", "/v1/admin/accounts/ann@sales", limit={"epsilon": 1, "delta": "1e-6"})
     shown = officer.get("/officer").text
     assert "Of 1 analyst that" in shown
     assert shown.count("<polyline") == len(found["reached"]) == 4

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
-from discreet.accounting.convert import limit_for
+from discreet.accounting.convert import epsilon_tight, limit_for
 from discreet.budget import model
 from discreet.budget.model import LINKEDIN, LINKEDIN_CONVERSION, Calendar, Forever, Sliding
 from discreet.errors import InputError
 from discreet.release.result import privacy_to_dict
-from discreet.values import Cost, exact, float_above
+from discreet.values import Cost, exact, float_above, float_below
 from discreet.wire import document
 from discreet.wire.administration import AccountDetail, AccountSummary
 from discreet.wire.problems import iso_time, spend_above, spend_below
@@ -56,6 +57,7 @@ def budget_report(report: Report, parents: Sequence[Report], default_cost: Cost 
         held=spend_above(balance.held),
         forfeited=spend_above(balance.forfeited),
         left=spend_below(balance.remaining),
+        epsilon_limit=limit_epsilon(balance.account),
         epsilon_spent=report.epsilon_spent,
         epsilon_left=report.epsilon_left,
         conversion_delta=report.conversion,
@@ -107,7 +109,7 @@ def estimate_of(plan: Plan, dataset: str, version: str | None, path: Sequence[Re
         accounts=fits,
         queries_left=queries_left,
         runs_out=runs_out,
-        notes=list(plan.notes),
+        notes=[*plan.notes, *([] if plan.missed is None else [plan.missed])],
     )
 
 
@@ -240,6 +242,37 @@ def read_period(body: PeriodRequest) -> model.Period:
     return Forever()
 
 
+def limit_epsilon(account: model.Account) -> float:
+    """Return epsilon of the limit at the account's delta: as it was set, if it was set in epsilon."""
+    total = account.total_limit
+    found = epsilon_tight(float_above(total.rho), float_below(account.delta - total.delta))
+    given = float(f"{found:.6g}")  # `limit_for` rounds down in the ninth digit
+    return given if given > 0 and limit_for(given, account.delta) == total else found
+
+
+def limit_unit(account: model.Account) -> Literal["epsilon", "units", "rho"]:
+    """Return the unit in which the limit was set."""
+    if account.units is not None and account.units.limit == account.total_limit:
+        return "units"
+    epsilon = limit_epsilon(account)
+    return "epsilon" if epsilon > 0 and limit_for(epsilon, account.delta) == account.total_limit else "rho"
+
+
+def limit_in_words(account: model.Account) -> str:
+    """Return the limit in the unit in which it was set."""
+    total, units = account.total_limit, account.units
+    match limit_unit(account):
+        case "units" if units is not None:
+            return f"{units.information:,} units of information and {units.calls:,} calls"
+        case "epsilon":
+            return f"ε {_short(limit_epsilon(account))} at δ {_short(account.delta)}"
+    return f"ρ {_short(total.rho)} and δ {_short(total.delta)}, at δ {_short(account.delta)}"
+
+
+def _short(value: Fraction | float) -> str:
+    return re.sub("e-0+", "e-", f"{float(value):.4g}")
+
+
 def account_summary(account: model.Account) -> AccountSummary:
     """Return the entry of an account in lists."""
     return AccountSummary(
@@ -262,6 +295,8 @@ def account_detail(path: Sequence[Report]) -> AccountDetail:
         delta=float_above(balance.account.delta),
         as_of=balance.as_of,
         total=_total(balance.account),
+        limit_unit=limit_unit(balance.account),
+        limit_in_words=limit_in_words(balance.account),
     )
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
+import json
+import re
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from discreet._version import __version__
 from discreet.budget.errors import AccountChanged, LedgerBroken, StoreBehind
@@ -22,8 +24,9 @@ from discreet.service.api.accounts import (
     read_limit,
     read_period,
 )
+from discreet.service.api.activity import MAX_LINES, Activity
 from discreet.service.api.operation import IDEMPOTENCY_KEY, Call, Operation, Parameter, in_path, integer, text
-from discreet.service.auth.grants import GRANT, account_and_dataset, grant_name, grant_text, granted_columns
+from discreet.service.auth.grants import GRANT, KEY, account_and_dataset, grant_name, grant_text, granted_columns
 from discreet.service.middleware import context_of
 from discreet.service.observability.logging import AdminChanged
 from discreet.service.problems import NotFound
@@ -53,8 +56,23 @@ _REASON = Parameter(
 
 _DAYS = integer("days", "How far to look back.", least=1, most=366, default=30)
 
-MAX_LINES = 50_000
-"""The maximum of ledger lines that previews and charts read from the end of each chain."""
+_DATE = {"type": "string", "pattern": "[0-9]{4}-[0-9]{2}-[0-9]{2}"}
+QUERIES = frozenset({"answered", "repeated", "refused", "failed", "cancelled", "running"})
+_ALL = frozenset(get_args(wire.ActivityKind))
+_KINDS = {None: _ALL - {"upkeep"}, "queries": QUERIES, "changes": _ALL - QUERIES - {"upkeep"}, "all": _ALL}
+ACTIVITY = (
+    text("account", "Only of this account and of those below it."),
+    text("dataset", "Only of this dataset."),
+    Parameter(
+        "kind",
+        "query",
+        {"type": "string", "pattern": "|".join(sorted({*filter(None, _KINDS), *_ALL}))},
+        f"Only of this kind: {', '.join(sorted(_ALL))}; queries, changes or all. Without it, all but upkeep.",
+    ),
+    Parameter("since", "query", _DATE, "A day in UTC, such as 2026-11-20; without it, six days before today."),
+    Parameter("until", "query", _DATE, "The last day in UTC, such as 2026-11-26; without it, today."),
+)
+"""The filters of activity."""
 
 REACHED_PERCENT = (25, 50, 75, 90)
 
@@ -337,6 +355,44 @@ class AdminAPI:
             next=lines[most - 1].seq if len(lines) > most else None,
         )
 
+    @_officer(
+        "GET",
+        "/v1/admin/activity",
+        answer=wire.ActivityPage,
+        parameters=(*ACTIVITY, AFTER, _LIMIT),
+    )
+    def activity(self, call: Call) -> wire.ActivityPage:
+        """List queries and administrative actions, latest first: who asked or changed what, and for how much.
+
+        Each has all of its ledger lines together. No answer is shown.
+        """
+        account, dataset, kind, since, until = (call.parameters[each.name] for each in ACTIVITY)
+        since_us, until_us = _day(since), _day(until)
+        keys = {f"key:{name}": json.loads(text)["label"] for name, text in self._store.records(KEY)}
+        reader = Activity(self._store, keys)
+        now_us = microseconds(self._clock())
+        if since_us is None:
+            since_us = (now_us // DAY_US - 6) * DAY_US
+        found, from_us = reader.events(since_us, 2**62 if until_us is None else until_us + DAY_US)
+        kinds = _KINDS.get(kind, {kind})
+        matching = [
+            event
+            for event in found
+            if event.kind in kinds
+            and (account is None or reader.concerns(event, account))
+            and (dataset is None or event.dataset == dataset)
+        ]
+        after, most = call.parameters["after"], call.parameters["limit"]
+        behind = [event for event in matching if after is None or event.place < _place(after)]
+        page = [reader.shown(event) for event in behind[:most]]
+        return wire.ActivityPage(
+            since=iso_time(from_us),
+            count=len(matching),
+            spent=reader.spent(matching),
+            activity=page,
+            next=page[-1].id if len(behind) > most else None,
+        )
+
     @_officer("POST", "/v1/admin/ledger/verify", answer=wire.Verification)
     def verify(self, _: Call) -> wire.Verification:
         """Verify the whole ledger, and every balance against the ledger."""
@@ -411,6 +467,23 @@ class AdminAPI:
         scope = call.request.scope
         route = f"{call.request.method} {scope['route'].path}"
         self._log.event(AdminChanged(context_of(scope).request_id, call.caller.actor, route, subject))
+
+
+def _day(date: str | None) -> int | None:
+    """Return the start of a day in UTC, in microseconds since 1970."""
+    if date is None:
+        return None
+    try:
+        return microseconds(datetime.fromisoformat(date).replace(tzinfo=UTC))
+    except ValueError:
+        raise InputError(f"there is no day {date}") from None
+
+
+def _place(after: str) -> tuple[int, ...]:
+    """Return the place of an event in the ledger that `Activity.id` holds."""
+    if not re.fullmatch(r"[0-9]{1,18}(:[0-9]{1,18}){2}", after):
+        raise InputError("after is the next of the previous page")
+    return tuple(map(int, after.split(":")))
 
 
 def altered(account: Account, body: wire.AccountChanges) -> Account:

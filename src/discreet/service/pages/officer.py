@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+from datetime import UTC, timedelta
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from starlette.responses import Response, StreamingResponse
 
+from discreet.budget.model import Amount
 from discreet.errors import DiscreetError
 from discreet.noise import SystemBits
-from discreet.service.api.admin import ACCOUNT, AFTER
+from discreet.service.api.admin import ACCOUNT, ACTIVITY, AFTER, QUERIES
 from discreet.service.api.operation import Operation
 from discreet.service.api.operation import text as text_of
 from discreet.service.pages import charts, text
-from discreet.service.pages.simulator import Parameters, released_counts, simulate
+from discreet.service.pages.simulator import Parameters, parameters_for, released_counts, simulate
 from discreet.service.pages.site import HEADERS, KEY, Site, Visit, fields, number_field
 from discreet.wire import administration as wire
 from discreet.wire.problems import Malformed, read_body
@@ -33,18 +37,52 @@ DAYS = 30
 """Days of history in charts and previews."""
 
 _PAGE = 1_000
+_ENTRIES = 50
 
-_SIMULATED = (
-    number_field("epsilon_per", "Epsilon of a step", 1e-6, 10.0, 0.15),
-    number_field("delta_per", "Delta of a call", 1e-30, 0.5, 1e-10),
+_KINDS = (
+    ("", "queries and changes"),
+    ("queries", "all queries"),
+    *((kind, f"queries {kind}") for kind in ("answered", "repeated", "refused", "failed", "cancelled", "running")),
+    ("changes", "all changes"),
+    ("account", "changes of accounts"),
+    ("grant", "grants"),
+    ("key", "API keys"),
+    ("store", "changes of the store"),
+    ("upkeep", "upkeep"),
+    ("all", "everything"),
+)
+_COLUMNS = (
+    *("time", "kind", "account", "dataset", "what", "filter", "mechanism"),
+    *("epsilon_held", "epsilon_charged", "share_of_limit", "rho_held", "delta_held", "rho_charged", "delta_charged"),
+    *("refused_by", "actor", "name", "changes", "reason", "lines"),
+)
+_FORMULA = frozenset("=+-@\t\r")
+
+_SIMULATED = {
+    "epsilon": (
+        number_field("epsilon", "ε of a query", 1e-3, 100.0, 0.5),
+        number_field("delta", "δ of a query", 1e-20, 0.5, 1e-9),
+        number_field("limit_epsilon", "ε of the budget", 1e-3, 100.0, 5.0),
+        number_field("limit_delta", "δ of the budget", 1e-20, 0.49, 1e-7),
+    ),
+    "steps": (
+        number_field("epsilon_per", "ε of a step", 1e-6, 10.0, 0.15),
+        number_field("delta_per", "δ of a call", 1e-30, 0.5, 1e-10),
+        number_field("information", "Steps in a period (k*)", 1, 10**9, 3_000),
+        number_field("calls", "Calls in a period (l*)", 1, 10**6, 100),
+    ),
+}
+"""The privacy parameters of a simulation with their labels, by their units."""
+
+_SHAPE = (
+    number_field("k", "Items asked (k)", 1, 1_000, 10),
     number_field("head_limit", "Items read (d̄)", 1, 20_000, 1_000),
-    number_field("information", "Steps in a period (k*)", 1, 10**9, 3_000),
-    number_field("calls", "Calls in a period (l*)", 1, 10**6, 100),
-    number_field("k", "Items of a query (k)", 1, 1_000, 10),
     number_field("days", "Days of a period", 1, 10**6, 30),
     number_field("largest", "Users of the largest item", 1, 10**9, 10_000),
 )
-"""The parameters of a simulation, with their labels."""
+"""The other parameters of a simulation, with their labels."""
+
+_SIMULATION = (*_SIMULATED["epsilon"], *_SIMULATED["steps"], *_SHAPE, *fields("units", "counts"))
 
 _LIMIT = (number_field("epsilon", "The limit.", 0.0, 1e6), *fields("delta"), number_field("days", "Period.", 1, 10**6))
 _CHANGE = (ACCOUNT, *fields("act", "dataset", "columns", "mode", "reason"), *_LIMIT, KEY)
@@ -102,9 +140,19 @@ class OfficerPages:
             }
             for name, depth in _tree(details)
         ]
-        unavailable = list(self._warehouse.unavailable())
+        week = self._api.activity(
+            visit.call(account=None, dataset=None, kind="queries", since=None, until=None, after=None, limit=1)
+        )
         return self._show(
-            visit, "officer.html", problem, rows=rows, spending=spending, days=DAYS, unavailable=unavailable
+            visit,
+            "officer.html",
+            problem,
+            rows=rows,
+            spending=spending,
+            days=DAYS,
+            unavailable=list(self._warehouse.unavailable()),
+            week=week.spent[:5],
+            ledger=lambda account: f"/officer/ledger?{urlencode({'account': account})}",
         )
 
     @Operation(
@@ -119,7 +167,7 @@ class OfficerPages:
 
     @Operation("POST", "/officer/accounts/{account:path}", role="officer", parameters=_CHANGE)
     def change_account(self, visit: Visit) -> Response:
-        """Process a posted form: preview or apply settings, lift a suspension, grant or revoke."""
+        """Process a posted form: preview or apply settings, suspend or lift that, grant or revoke."""
         name, act = visit["account"], visit.text("act")
         reason = {"reason": visit.text("reason")}
         call = visit.call(account=name, dataset=visit.text("dataset"), reason=visit.text("reason"))
@@ -132,6 +180,8 @@ class OfficerPages:
                     self._api.change_account(call, _read(wire.ChangedAccount, self._changes(visit) | reason))
                 case "lift":
                     self._api.lift(call, _read(wire.AdminRequest, reason))
+                case "suspend":
+                    self._api.suspend(call, _read(wire.AdminRequest, reason))
                 case "grant":
                     columns = [part.strip() for part in visit.text("columns").split(",") if part.strip()]
                     self._api.grant(call, _read(wire.NewGrant, {"columns": columns or None} | reason))
@@ -149,7 +199,8 @@ class OfficerPages:
         detail = self._detail(visit, name)
         if preview is None and detail.mode == "observe":
             preview = self._api.preview(visit.call(account=name, days=DAYS), wire.AccountChanges(mode="enforce"))
-        tight = detail.guarantee
+        tight, parts = detail.guarantee, ("limit", "used", "forfeited", "held", "left")
+        balance = self._manager.get(name).balance
         return self._show(
             visit,
             "account.html",
@@ -157,6 +208,10 @@ class OfficerPages:
             detail=detail,
             address=_address(name),
             bar=text.budget_bar(detail),
+            over=not Amount.of(balance.spent).within(Amount.of(balance.account.limit)),
+            shares={part: getattr(detail, part).share_of(detail.limit) for part in parts}
+            | {"left": text.share_of(detail.left, detail.limit)},
+            ledger=f"/officer/ledger?{urlencode({'account': name})}",
             tight=tight,
             words=None if tight is None else text.guarantee_in_words(tight.epsilon, tight.delta),
             published=self._manager.get(name).published,
@@ -192,26 +247,120 @@ class OfficerPages:
     def catalog(self, visit: Visit) -> Response:
         """Show the datasets and columns of the catalog, with warnings, and why datasets are unavailable."""
         datasets, unavailable = self._warehouse.catalog.datasets, self._warehouse.unavailable()
-        return self._show(visit, "catalog.html", datasets=datasets, unavailable=unavailable)
+        most = self._api.settings(visit.call())  # those of the service apply, too
+        limits = {
+            name: {
+                "k": min(dataset.max_k or most.max_k, most.max_k),
+                "head": min(dataset.max_head_limit or most.max_head_limit, most.max_head_limit),
+            }
+            for name, dataset in datasets.items()
+        }
+        return self._show(visit, "catalog.html", datasets=datasets, unavailable=unavailable, limits=limits)
 
-    @Operation("GET", "/officer/ledger", role="officer")
+    @Operation("GET", "/officer/ledger", role="officer", parameters=(*ACTIVITY, AFTER))
     def ledger(self, visit: Visit) -> Response:
-        """Show the latest lines of the ledger."""
+        """Show queries and actions: who asked or changed what, and for how much."""
         return self._ledger(visit)
 
-    @Operation("POST", "/officer/ledger", role="officer")
+    @Operation("POST", "/officer/ledger", role="officer", parameters=(*ACTIVITY, AFTER))
     def verify(self, visit: Visit) -> Response:
         """Verify the whole ledger now."""
         return self._ledger(visit, self._api.verify(visit.call()))
 
     def _ledger(self, visit: Visit, verification: wire.Verification | None = None) -> Response:
-        lines = [
-            line
-            for head in self._manager.store.heads()
-            for line in self._api.ledger(visit.call(chain=head.chain, after=max(0, head.seq - 50), limit=50)).lines
-        ]
-        latest = sorted(lines, key=lambda line: line.time, reverse=True)[:50]
-        return self._show(visit, "ledger.html", lines=latest, verification=verification)
+        found, problem = None, None
+        shown = {each.name: visit.text(each.name) for each in (*ACTIVITY, AFTER) if visit.text(each.name)}
+        try:
+            filters = {each.name: visit[each.name] for each in (*ACTIVITY, AFTER)}
+            found = self._api.activity(visit.call(**filters, limit=_ENTRIES))
+        except DiscreetError as error:
+            problem = self._site.problem(visit, error)
+        today = self._runtime.clock().astimezone(UTC).date()
+        week, month = (f"{today - timedelta(days=days - 1)}" for days in (7, 30))
+        filters = {each.name: None for each in ACTIVITY} | {"since": week} | shown
+
+        def link(**changes: str | None) -> str:
+            wanted = {name: value for name, value in {**filters, "after": None, **changes}.items() if value}
+            return f"/officer/ledger?{urlencode(wanted)}"
+
+        return self._show(
+            visit,
+            "ledger.html",
+            problem,
+            found=found,
+            late=found is not None and found.since[:10] > filters["since"],
+            filters=filters,
+            link=link,
+            query=urlencode({name: value for name, value in filters.items() if value and name != "after"}),
+            presets=(
+                ("Today", f"{today}"),
+                ("7 days", week),
+                ("30 days", month),
+                ("A year", f"{today - timedelta(364)}"),
+            ),
+            kinds=_KINDS,
+            queries=QUERIES,
+            accounts=[account.id for account in self._manager.store.accounts()],
+            datasets=list(self._warehouse.catalog.datasets),
+            verification=verification,
+        )
+
+    @Operation("GET", "/officer/ledger.csv", role="officer", parameters=ACTIVITY)
+    def export_csv(self, visit: Visit) -> Response:
+        """Return the queries and actions that fit the filters, as CSV."""
+        entries = self._entries(visit)
+
+        def parts() -> Iterator[str]:
+            text_ = io.StringIO()
+            writer = csv.writer(text_, lineterminator="\r\n")
+            writer.writerow(_COLUMNS)
+            for each in entries:
+                own = each.needed or next(iter(each.charges), None)
+                changes = "; ".join(f"{change.setting}: {change.old} -> {change.new}" for change in each.changes)
+                row = [
+                    *(each.time, each.kind, each.account, each.dataset),
+                    text.asked(each) if each.kind in QUERIES else text.acted(each),
+                    *(each.where, each.mechanism),
+                    *((own.epsilon_held, own.epsilon_charged, own.share_charged) if own else (None,) * 3),
+                    *((own.held.rho, own.held.delta, own.charged.rho, own.charged.delta) if own else (None,) * 4),
+                    *(each.refused_by, each.actor, each.name, changes, each.reason, " ".join(each.lines)),
+                ]
+                # A text that begins like a formula would be computed by a spreadsheet.
+                writer.writerow([f"'{cell}" if str(cell)[:1] in _FORMULA else cell for cell in row])
+                yield text_.getvalue()
+                text_.seek(0)
+                text_.truncate()
+            yield text_.getvalue()
+
+        return _download(parts(), "ledger.csv", "text/csv")
+
+    @Operation("GET", "/officer/ledger.json", role="officer", parameters=ACTIVITY)
+    def export_json(self, visit: Visit) -> Response:
+        """Return the queries and actions that fit the filters, as a JSON list."""
+        entries = self._entries(visit)
+
+        def parts() -> Iterator[str]:
+            yield "["
+            for n, each in enumerate(entries):
+                yield (",\n" if n else "\n") + each.model_dump_json()
+            yield "\n]\n"
+
+        return _download(parts(), "ledger.json", "application/json")
+
+    def _entries(self, visit: Visit) -> Iterator[wire.Activity]:
+        filters = {each.name: visit[each.name] for each in ACTIVITY}
+        first = self._api.activity(
+            visit.call(**filters, after=None, limit=_PAGE)
+        )  # a mistake in the filters raises here
+
+        def entries() -> Iterator[wire.Activity]:
+            page = first
+            yield from page.activity
+            while page.next is not None:
+                page = self._api.activity(visit.call(**filters, after=page.next, limit=_PAGE))
+                yield from page.activity
+
+        return entries()
 
     @Operation("GET", "/officer/ledger.jsonl", role="officer")
     def export(self, visit: Visit) -> Response:
@@ -225,33 +374,36 @@ class OfficerPages:
                     yield from (json.dumps({"chain": head.chain} | line.model_dump()) + "\n" for line in part.lines)
                     after = part.next
 
-        headers = dict(HEADERS) | {"Content-Disposition": 'attachment; filename="ledger.jsonl"'}
-        return StreamingResponse(lines(), headers=headers, media_type="application/jsonl")
+        return _download(lines(), "ledger.jsonl", "application/jsonl")
 
-    @Operation("GET", "/officer/simulator", role="officer", parameters=(*_SIMULATED, *fields("counts")))
+    @Operation("GET", "/officer/simulator", role="officer", parameters=_SIMULATION)
     def simulator(self, visit: Visit) -> Response:
         """Show the simulator, with the default parameters on made-up counts."""
         return self._simulator(visit)
 
-    @Operation("POST", "/officer/simulator", role="officer", parameters=(*_SIMULATED, *fields("counts")))
+    @Operation("POST", "/officer/simulator", role="officer", parameters=_SIMULATION)
     def simulate(self, visit: Visit) -> Response:
         """Simulate parameters on made-up counts, or on the noisy counts of an answer."""
         return self._simulator(visit)
 
     def _simulator(self, visit: Visit) -> Response:
-        values = {each.name: visit.text(each.name) or f"{each.schema['default']:g}" for each in _SIMULATED}
+        units = "steps" if visit.text("units") == "steps" else "epsilon"
+        shown = (*_SIMULATED[units], *_SHAPE)
+        values = {each.name: visit.text(each.name) or f"{each.schema['default']:g}" for each in shown}
         found, problem = None, None
         try:
-            tried = {each.name: visit[each.name] for each in _SIMULATED}
-            exact = {name: Fraction(str(tried[name])) for name in ("epsilon_per", "delta_per")}
-            found = simulate(Parameters(**{**tried, **exact}), SystemBits, released_counts(visit.text("counts")))
+            tried = {each.name: visit[each.name] for each in shown}
+            exact = {name: Fraction(str(tried[name])) for name in tried if "delta" in name or name == "epsilon_per"}
+            parameters = (Parameters if units == "steps" else parameters_for)(**{**tried, **exact})
+            found = simulate(parameters, SystemBits, released_counts(visit.text("counts")))
         except DiscreetError as error:
             problem = self._site.problem(visit, error)
         return self._show(
             visit,
             "simulator.html",
             problem,
-            fields=[(each.name, each.description) for each in _SIMULATED],
+            units=units,
+            fields=[(each.name, each.description) for each in shown],
             values=values,
             counts=visit.text("counts"),
             found=found,
@@ -298,6 +450,11 @@ class OfficerPages:
         return self._site.render(
             visit, template, 200 if problem is None else problem.status, problem=problem, key=key, **values
         )
+
+
+def _download(parts: Iterator[str], name: str, media_type: str) -> Response:
+    headers = dict(HEADERS) | {"Content-Disposition": f'attachment; filename="{name}"'}
+    return StreamingResponse(parts, headers=headers, media_type=media_type)
 
 
 def _read(kind: type[Any], fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - an instance of *kind*

@@ -10,7 +10,14 @@ import numpy as np
 
 from discreet.accounting.advice import Differencing, averaging, differencing
 from discreet.accounting.bounds import demand
-from discreet.accounting.convert import Guarantee, cost_of_units, guarantee_of
+from discreet.accounting.convert import (
+    Guarantee,
+    cost_of_units,
+    epsilon_per_unit,
+    epsilon_tight,
+    guarantee_of,
+    limit_for,
+)
 from discreet.errors import InputError
 from discreet.mechanisms.unknown_gumbel import UnknownGumbel
 from discreet.values import ExactHead
@@ -52,6 +59,27 @@ class Parameters:
     largest: int
 
 
+def parameters_for(
+    epsilon: float, delta: Fraction, limit_epsilon: float, limit_delta: Fraction, head_limit: int, k: int, **rest: int
+) -> Parameters:
+    """Return the parameters of a top-k query and a budget that are given in epsilon and delta.
+
+    Args:
+        epsilon: epsilon of one query, with *delta*.
+        limit_epsilon: epsilon of all queries of a period, with *limit_delta*.
+        rest: the other parameters.
+
+    Raises:
+        InputError: the limit does not allow a single query.
+    """
+    query, limit = limit_for(epsilon, delta), limit_for(limit_epsilon, limit_delta)
+    per = epsilon_per_unit(query.rho, 2 * k + 1)  # k items, k counts and a cut-off
+    calls = int(limit.delta / query.delta)
+    if not query.within(limit):
+        raise InputError("the limit does not allow a single query: raise it, or lower epsilon and delta of a query")
+    return Parameters(per, query.delta, head_limit, int(limit.rho / (per**2 / 8)), calls, k, **rest)
+
+
 @dataclass(frozen=True, slots=True)
 class Simulation:
     """The results of a simulation.
@@ -61,6 +89,8 @@ class Simulation:
         std_error: standard error of a count.
         smallest_count: the smallest count that is shown with a probability above one half.
         steps: the mean cost of an answer in steps.
+        share: the mean cost of an answer as a share of the budget, by steps or calls.
+        epsilon: epsilon of the mean cost of an answer, at the delta of the guarantee.
         queries: the number of queries until the budget is exhausted.
         averaging: the probability that the mean of one answer a day reveals a count.
         differencing: the result of a differencing attack by two answers that differ in a single user.
@@ -72,6 +102,8 @@ class Simulation:
     std_error: float
     smallest_count: int
     steps: float
+    share: float
+    epsilon: float
     queries: int
     averaging: float
     differencing: Differencing
@@ -131,6 +163,8 @@ def simulate(tried: Parameters, bits: Callable[[], Bits], counts: Sequence[int] 
         std_error=expected.max_std_error or 0.0,
         smallest_count=expected.smallest_count or 0,
         steps=steps,
+        share=max(steps / tried.information, 1 / tried.calls),
+        epsilon=epsilon_tight(steps * per**2 / 8, float(lost)),
         queries=min(int(tried.information / steps), tried.calls),
         averaging=likely,
         differencing=differencing(per, noise="gaussian"),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from discreet.query.query import Select
+    from discreet.wire.administration import Activity, Spent
     from discreet.wire.problems import Problem, Spend
     from discreet.wire.queries import BudgetReport, Estimate, Period
 
@@ -54,6 +55,25 @@ def title_of(query: Select) -> str:
     return f"{title}, top {query.k:,}" if query.k else title
 
 
+def asked(of: Activity | Spent) -> str:
+    """Return what was asked in words, without the constants of a filter."""
+    if of.question is None:
+        return "A query that the ledger does not describe"
+    columns = of.question.get("where") or []
+    title = title_of(from_dict({**of.question, "where": None}))
+    return f"{title}, filtered by {' and '.join(columns)}" if columns else title
+
+
+def acted(of: Activity) -> str:
+    """Return what an action concerned: an account, or the service."""
+    about = {"grant": "Grant to {}", "key": "API key of {}", "account": "Account {}"}
+    if of.kind in about and of.account:
+        return about[of.kind].format(of.account)
+    return {"key": "API key", "store": "The store", "upkeep": f"Upkeep of {of.account}" if of.account else "Upkeep"}[
+        of.kind
+    ]
+
+
 def why_fewer_items(release: Mapping[str, Any]) -> str | None:
     """Return an explanation if a release has fewer items than its query asked for, otherwise None."""
     k, shown = release["question"].get("k"), len(release["items"])
@@ -85,6 +105,8 @@ def mechanism_of(release: Mapping[str, Any]) -> str:
     how = f"Answered by {release['mechanism']}"
     if release["chosen"]:
         how += f", which chose {release['chosen']}: {release['why']}"
+    elif release["why"]:
+        how += f": {release['why']}"
     return f"{how}."
 
 
@@ -137,6 +159,17 @@ def place_of(problem: Problem) -> str:
 # ---------------------------------------------------------------------------------------------------- budgets
 
 
+def share_of(left: Spend, of: Spend) -> float:
+    """Return the fraction of a limit that is left, the smaller of rho and delta."""
+    return min(_share(left.rho, of.rho) if of.rho else 1.0, _share(left.delta, of.delta) if of.delta else 1.0)
+
+
+def times(needed: Spend, left: Spend) -> float | None:
+    """Return how many times *needed* is what is left, by rho or delta; None if nothing is left of one of them."""
+    pairs = [(needed.rho, left.rho), (needed.delta, left.delta)]
+    return None if any(cost and not rest for cost, rest in pairs) else max(c / r if c else 0.0 for c, r in pairs)
+
+
 def used_up(budget: BudgetReport) -> bool:
     """Return True if nothing is left of rho, or nothing of a delta that is above 0."""
     return not budget.left.rho or bool(budget.limit.delta and not budget.left.delta)
@@ -181,7 +214,7 @@ def number(value: float | str | None) -> str:
         return f"{int(value):,}"
     if abs(value) >= 1_000:
         return f"{value:,.0f}"
-    return f"{value:.1e}" if abs(value) < 1e-4 else f"{value:.3g}"
+    return re.sub(r"(\.0)?e-0?", "e-", f"{value:.1e}") if abs(value) < 1e-4 else f"{value:.3g}"
 
 
 def percent(share: float) -> str:
@@ -195,6 +228,11 @@ def percent(share: float) -> str:
 def when(text: str | None) -> str:
     """Format an ISO timestamp for display, to the minute in UTC; None is "never"."""
     return "never" if text is None else f"{datetime.fromisoformat(text):%-d %b %Y, %H:%M} UTC"
+
+
+def moment(text: str) -> str:
+    """Format an ISO timestamp for a column of times, to the second in UTC."""
+    return f"{datetime.fromisoformat(text):%-d %b %Y, %H:%M:%S}"
 
 
 def ended(text: str) -> str:
@@ -211,11 +249,16 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "number": number,
     "percent": percent,
     "when": when,
+    "moment": moment,
+    "asked": asked,
+    "acted": acted,
     "period": period_in_words,
     "select_of": from_dict,
     "title_of": title_of,
     "condition": condition,
     "used_up": used_up,
+    "times": times,
+    "share_of": share_of,
     "ended": ended,
 }
 """Filters of the templates."""

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from discreet.head_request import Kind
 from discreet.service.trino.dialect import CATALOG, Session, masked, rewrite, without_comments
 from discreet.service.trino.errors import TrinoError
-from discreet.service.trino.tables import OPTIONS
+from discreet.service.trino.tables import MAX_RUN_TIME, OPTIONS, PROPERTIES
 from discreet.wire.problems import message_of
 from discreet.wire.queries import StatementRequest
 
@@ -268,25 +268,34 @@ def options(properties: Mapping[str, str]) -> dict[str, Any]:
     """
     given: dict[str, Any] = {}
     for name, text in properties.items():
-        if name not in OPTIONS:
-            _refuse_property(f"there is no session property {name!r}; there are {', '.join(OPTIONS)}")
+        if name not in PROPERTIES:
+            _refuse_property(f"there is no session property {name!r}; there are {', '.join(PROPERTIES)}")
         try:
-            match OPTIONS[name]:
+            match OPTIONS.get(name):
                 case "double":
                     given[name] = float(text)
                 case "bigint":
                     given[name] = int(text)
                 case "boolean":
                     given[name] = bool(("false", "true").index(text.lower()))
-                case _:
+                case "varchar":
                     given[name] = text
         except ValueError:
             _refuse_property(f"the session property {name} is a {OPTIONS[name]}")
+    max_seconds(properties)
     try:
         StatementRequest.model_validate({"sql": "SELECT 1", **given})
-    except ValueError as error:
-        _refuse_property(message_of(error) if isinstance(error, ValidationError) else str(error))
+    except ValidationError as error:
+        _refuse_property(message_of(error))
     return given
+
+
+def max_seconds(properties: Mapping[str, str]) -> float:
+    """Return the longest time that a statement may take, in seconds; raise `TrinoError` if it is not a duration."""
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h|d)", properties.get(MAX_RUN_TIME, "365d"))
+    if found is None:
+        _refuse_property(f"the session property {MAX_RUN_TIME} is a duration such as 30s or 5m")
+    return float(found[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400}[found[2]]
 
 
 def _refuse_property(message: str) -> NoReturn:

@@ -48,7 +48,7 @@ from discreet.service.problems import (
     Unauthorized,
 )
 from discreet.service.trino import tables
-from discreet.service.trino.commands import Change, Question, Rows, options, read
+from discreet.service.trino.commands import Change, Question, Rows, max_seconds, options, read
 from discreet.service.trino.dialect import CATALOG, SCHEMA, VERSION, Session, without_comments
 from discreet.service.trino.errors import TrinoError, trino_error
 from discreet.wire.problems import Malformed, spend_above, spend_below
@@ -299,6 +299,9 @@ class TrinoProtocol:
             self._drop_finished(now)
             run = self._runs[name] = _Run(now)
             run.task = asyncio.create_task(self._answer(state, run, context_of(request.scope).request_id))
+            late = state.began + max_seconds(state.properties) - self._runtime.clock().timestamp()
+            timer = asyncio.get_running_loop().call_later(max(late, 0), run.cancelled.set)
+            run.task.add_done_callback(lambda _: timer.cancel())
         run = self._runs[name]
         run.polled = now
         task = cast("asyncio.Task[Answer]", run.task)
@@ -382,11 +385,12 @@ class TrinoProtocol:
                 await self._runtime.pause(_JOIN_EVERY_SECONDS)
         except ClientDisconnected:
             raise TrinoError(
-                "USER_CANCELED", "the statement was cancelled; what it was charged is not refunded"
+                "USER_CANCELED",
+                "the statement was cancelled, or took longer than query_max_run_time; a charge is not refunded",
             ) from None
         except RunFailed:
             if run.cancelled.is_set():
-                sentence = "the statement was cancelled after the data was queried; the same again is already paid for"
+                sentence = "the statement was cancelled after the data was queried; the same query again is paid for"
                 raise TrinoError("USER_CANCELED", sentence) from None
             raise
         finally:

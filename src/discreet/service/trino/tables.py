@@ -63,13 +63,20 @@ COLUMNS: Mapping[str, str] = {
     "nullable:bigint case_sensitive:boolean searchable:bigint unsigned_attribute:boolean fixed_prec_scale:boolean "
     "auto_increment:boolean local_type_name minimum_scale:bigint maximum_scale:bigint sql_data_type:bigint "
     "sql_datetime_sub:bigint num_prec_radix:bigint",
-    "jdbc_attributes": "type_cat type_schem type_name attr_name",
+    "jdbc_attributes": "type_cat type_schem type_name attr_name data_type:bigint attr_type_name attr_size:bigint "
+    "decimal_digits:bigint num_prec_radix:bigint nullable:bigint remarks attr_def sql_data_type:bigint "
+    "sql_datetime_sub:bigint char_octet_length:bigint ordinal_position:bigint is_nullable scope_catalog scope_schema "
+    "scope_table source_data_type:bigint",
     "jdbc_super_tables": "table_cat table_schem table_name supertable_name",
     "jdbc_super_types": "type_cat type_schem type_name supertype_cat supertype_schem supertype_name",
     "jdbc_udts": "type_cat type_schem type_name class_name data_type:bigint remarks base_type:bigint",
     "jdbc_procedures": "procedure_cat procedure_schem procedure_name remarks procedure_type:bigint specific_name",
-    "jdbc_procedure_columns": "procedure_cat procedure_schem procedure_name column_name",
-    "jdbc_pseudo_columns": "table_cat table_schem table_name column_name",
+    "jdbc_procedure_columns": "procedure_cat procedure_schem procedure_name column_name column_type:bigint "
+    "data_type:bigint type_name precision:bigint length:bigint scale:bigint radix:bigint nullable:bigint remarks "
+    "column_def sql_data_type:bigint sql_datetime_sub:bigint char_octet_length:bigint ordinal_position:bigint "
+    "is_nullable specific_name",
+    "jdbc_pseudo_columns": "table_cat table_schem table_name column_name data_type:bigint column_size:bigint "
+    "decimal_digits:bigint num_prec_radix:bigint column_usage remarks char_octet_length:bigint is_nullable",
     "metadata_catalogs": "catalog_name connector_id connector_name state",
     "metadata_table_comments": "catalog_name schema_name table_name comment",
     "metadata_materialized_views": "catalog_name schema_name name storage_catalog storage_schema storage_table "
@@ -106,7 +113,16 @@ def _option_types() -> dict[str, str]:
 
 
 OPTIONS: Mapping[str, str] = _option_types()
-"""The session properties, which are the options of a statement, with their types."""
+"""The session properties that are options of a statement, with their types."""
+
+MAX_RUN_TIME = "query_max_run_time"
+"""The session property of Trino by which drivers limit the time of a statement."""
+
+PROPERTIES: Mapping[str, tuple[str, str]] = {
+    **{name: (type_, StatementRequest.model_fields[name].description or "") for name, type_ in OPTIONS.items()},
+    MAX_RUN_TIME: ("varchar", "The longest time that a statement may take, such as 30s or 5m."),
+}
+"""The types and descriptions of all session properties."""
 
 
 def table(name: str, catalog: Catalog, budget: BudgetReport, properties: Mapping[str, str]) -> pa.Table:
@@ -162,11 +178,7 @@ def _rows(  # noqa: C901, PLR0911, PLR0912 - a case for each table
         case "functions":
             return [(own, type_, given, "aggregate", False, text) for own, type_, given, text in _FUNCTIONS]
         case "session_properties":
-            described = StatementRequest.model_fields
-            return [
-                (option, properties.get(option, ""), "", type_, described[option].description)
-                for option, type_ in OPTIONS.items()
-            ]
+            return [(name, properties.get(name, ""), "", *about) for name, about in PROPERTIES.items()]
         case "budget":
             path: list[tuple[BudgetReport | ParentBudget, float | None]] = [(budget, budget.epsilon_left)]
             path += [(parent, None) for parent in budget.parents]

@@ -1,0 +1,187 @@
+"""The results of the tools. A refusal is one of them, so that an agent reads it like an answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import BaseModel, Field
+
+from discreet.client.errors import BudgetShort, Busy, Forbidden, ServiceError, Suspended, Unauthorized, cost_of
+from discreet.errors import BudgetExceeded
+from discreet.values import Cost
+from discreet.wire.problems import spend_above
+from discreet.wire.queries import (  # noqa: TC001 - pydantic reads them
+    BudgetReport,
+    DatasetDetail,
+    DatasetSummary,
+    Expected,
+    StatementAnswer,
+)
+
+if TYPE_CHECKING:
+    from discreet.errors import DiscreetError
+
+MAX_ROWS = 200
+"""The largest number of rows in a result."""
+
+MAX_REHEARSED_ROWS = 5
+"""The largest number of made-up rows in a result, which only show its columns."""
+
+
+class Outcome(BaseModel):
+    """Base of all results."""
+
+    stop: Literal["budget", "person", "declined", "suspended", "key"] | None = Field(
+        default=None,
+        description="If set, send no more queries, and report `wrong` to the person: the budget cannot pay this, a "
+        "person has to agree and cannot be asked, the person declined, or the account or its key is refused.",
+    )
+    wrong: str | None = Field(
+        default=None,
+        description="Why there is no result, and what would be answered. Nothing was charged unless it says so.",
+    )
+    fits: float | None = Field(
+        default=None,
+        description="With a refused price: the largest epsilon that would be answered now, if there is one.",
+    )
+
+    @classmethod
+    def refusal(cls, error: DiscreetError) -> Self:
+        """Return the result that says why a request was refused."""
+        found = cls(wrong=str(error))
+        match error:
+            case BudgetShort():
+                found.stop, found.fits = "budget", error.fits.get("epsilon")
+            case BudgetExceeded():
+                found.stop = "budget"
+            case Suspended():
+                found.stop = "suspended"
+            case Unauthorized() | Forbidden():
+                found.stop = "key"
+            case Busy() if error.retry_after is not None:
+                found.wrong = f"too many requests; call this again after {error.retry_after:g} seconds"
+            case ServiceError():
+                found.wrong = f"{error}; if data was read, the worst case is charged, and pays for this call again"
+        return found
+
+
+class Datasets(Outcome):
+    """The datasets that may be queried."""
+
+    datasets: list[DatasetSummary] = []
+
+
+class Described(Outcome):
+    """A dataset, its columns, and the limits of its queries."""
+
+    dataset: DatasetDetail | None = None
+
+
+class BudgetLeft(BaseModel):
+    """The rest of a budget."""
+
+    account: str
+    share: float = Field(
+        description="Fraction of the limit that is left, from 0 to 1: the smallest of the account and its parents."
+    )
+    epsilon: float = Field(description="Epsilon of one answer that would cost all that the account has left.")
+    queries: int | None = Field(description="About how many queries at the default price fit; null if unlimited.")
+    resets_at: str | None = Field(description="When the next charge stops counting; null if none will.")
+    enforced: bool = Field(description="False if the account is only observed, so that its limit refuses nothing.")
+
+    @classmethod
+    def of(cls, report: BudgetReport) -> Self:
+        """Return the rest of the budget in *report*, that of its tightest account."""
+        budgets = report.enforced or [report]
+        left = [(budget.left.rho, budget.limit.rho) for budget in budgets]
+        left += [(budget.left.delta, budget.limit.delta) for budget in budgets]
+        return cls(
+            account=report.account,
+            share=min((rest / limit for rest, limit in left if limit), default=0.0),
+            epsilon=report.epsilon_left,
+            queries=report.queries_left,
+            resets_at=report.resets_at,
+            enforced=report.mode == "enforce",
+        )
+
+
+class Budget(Outcome):
+    """The budget of the account."""
+
+    budget_left: BudgetLeft | None = None
+
+
+class Price(BaseModel):
+    """The price of one query of a statement, and the error to expect."""
+
+    sql: str
+    free: bool = Field(description="True if it was paid for before, or if its rows are public.")
+    expected: Expected | None = Field(description="The expected error; null if its rows are public.")
+    notes: list[str] = []
+
+
+class Prices(Outcome):
+    """The price of a statement, before it is asked."""
+
+    share: float | None = Field(
+        default=None, description="Fraction of what is left of the budget that it could take at most, from 0 to 1."
+    )
+    asks_person: bool | None = Field(
+        default=None, description="True if a person has to agree first, because of this share."
+    )
+    queries: list[Price] = []
+    budget_left: BudgetLeft | None = None
+
+
+class Charged(BaseModel):
+    """What an answer cost."""
+
+    rho: float
+    delta: float
+    share: float = Field(description="Fraction of the limit of the account.")
+
+
+class Answer(Outcome):
+    """The rows of a statement."""
+
+    rows: list[dict[str, Any]] = Field(
+        default=[],
+        description="Each with its columns by name. An aggregate NAME has NAME_low and NAME_high, its 95 % interval; "
+        "a number without them has no interval.",
+    )
+    rows_left_out: int = Field(default=0, description=f"How many rows are not shown, beyond {MAX_ROWS}.")
+    charged: Charged | None = Field(
+        default=None, description="What this call was charged; all 0 if the answer was paid for before."
+    )
+    budget_left: BudgetLeft | None = None
+    made_up: bool = Field(default=False, description="True if the rows are made up: never report their numbers.")
+
+    @classmethod
+    def made_up_of(cls, found: StatementAnswer) -> Self:
+        """Return the first rows of a rehearsal."""
+        rows = _rows(found)
+        for row in rows:
+            del row["made_up"]
+        return cls(rows=rows[:MAX_REHEARSED_ROWS], rows_left_out=max(len(rows) - MAX_REHEARSED_ROWS, 0), made_up=True)
+
+    @classmethod
+    def of(cls, found: StatementAnswer, report: BudgetReport | None) -> Self:
+        """Return the first rows of an answer.
+
+        Args:
+            report: the budget after the answer; None if it is not known.
+        """
+        rows = _rows(found)
+        cost = spend_above(sum((cost_of(query.charged) for query in found.queries), Cost()))
+        share = 0.0 if report is None else cost.share_of(report.limit)
+        return cls(
+            rows=rows[:MAX_ROWS],
+            rows_left_out=max(len(rows) - MAX_ROWS, 0),
+            charged=Charged(rho=cost.rho, delta=cost.delta, share=share),
+            budget_left=None if report is None else BudgetLeft.of(report),
+        )
+
+
+def _rows(found: StatementAnswer) -> list[dict[str, Any]]:
+    names = [column.name for column in found.columns]
+    return [dict(zip(names, row, strict=True)) for row in found.rows]

@@ -1,0 +1,426 @@
+"""The tools, for one account of a budget service.
+
+The server sends requests to the HTTP API, and nothing else, so that it can do no more than the key it is given. A call
+with the same arguments is never charged twice: its idempotency key is made of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, cast
+
+from mcp.server.mcpserver import AcceptedElicitation, Context, Elicit, ElicitationResult, MCPServer, Resolve
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import CallToolResult, InputRequiredResult, TextContent, ToolAnnotations
+from mcp_types.version import is_version_at_least
+from pydantic import BaseModel, Field, ValidationError
+
+from discreet._version import __version__
+from discreet.client.client import path_segment
+from discreet.client.errors import ServiceError, error_of
+from discreet.client.retries import Reply, Request
+from discreet.errors import DiscreetError
+from discreet.mcp.results import (
+    Answer,
+    Budget,
+    BudgetLeft,
+    Datasets,
+    Described,
+    Price,
+    Prices,
+)
+from discreet.wire.problems import Fitting, message_of, problem
+from discreet.wire.queries import (
+    BudgetReport,
+    DatasetDetail,
+    DatasetList,
+    StatementAnswer,
+    StatementEstimate,
+)
+
+if TYPE_CHECKING:
+    from mcp.server.mcpserver import RequestStateSecurity
+
+Call: TypeAlias = Context[Any, Any]
+Send: TypeAlias = Callable[[Call, Request], Awaitable[Reply]]
+"""Sends a request to the service for the caller of a tool; returns the reply, or raises the error in it."""
+
+_Shape = TypeVar("_Shape", bound=BaseModel)
+
+DEFAULT_UNASKED_SHARE = 0.25
+"""The default of the largest share of what is left that a query may take without the consent of a person."""
+
+INSTRUCTIONS = """\
+Answers SQL about people with calibrated noise (differential privacy), so that no answer reveals much about any single
+person. Every new question permanently spends a privacy budget that other people may share; the same call again is free.
+
+Work like this: describe_dataset; write one statement that answers the question; rehearse it until it runs; price it;
+query it once. Ask for few, broad groups instead of many narrow questions, and never ask variants of a question to
+average the noise away.
+
+Numbers are noisy. Quote them with their interval (NAME_low to NAME_high), and claim no difference that is smaller than
+the intervals. Groups that are missing may exist and be small. If a result has `stop`, send no more queries, and tell
+the person what `wrong` says."""
+
+_FREE = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+_SPENDS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
+_JSON = {"Accept": "application/json", "Content-Type": "application/json"}
+_MULTI_ROUND = "2026-07-28"  # from this version on, a question to the person is a result that the client answers
+
+Sql = Annotated[
+    str,
+    Field(
+        strict=True,
+        min_length=1,
+        description="One SELECT. Its aggregates over a dataset are COUNT(DISTINCT user), COUNT(*), SUM, AVG, MEDIAN, "
+        "and QUANTILE; describe_dataset says of which columns. Their intervals are added by themselves.",
+    ),
+]
+Epsilon = Annotated[
+    float | None,
+    Field(
+        strict=True,
+        gt=0,
+        allow_inf_nan=False,
+        description="The price of each query of a dataset in the statement: smaller spends less and adds more noise. "
+        "By default that of the service.",
+    ),
+]
+Again = Annotated[
+    str | None,
+    Field(
+        strict=True,
+        max_length=100,
+        description="Only for datasets whose data_version is null: their first answer is returned for ever, free of "
+        "charge. To pay for an answer from newer data, give a new text here, such as today's date.",
+    ),
+]
+
+
+class AgentServer(MCPServer[Any]):
+    """The server of the tools.
+
+    Args:
+        send: sends a request to the service.
+        max_unasked_share: the largest fraction of what is left of the budget that a query may take without the consent
+            of a person, from 0 to 1.
+        state: protects the state that clients hold while a person is asked; by default with a key of this process.
+    """
+
+    def __init__(self, send: Send, max_unasked_share: float, state: RequestStateSecurity | None = None) -> None:
+        root = logging.getLogger()
+        before = root.handlers[:], root.level
+        super().__init__(
+            "discreet",
+            title="Discreet",
+            version=__version__,
+            instructions=INSTRUCTIONS,
+            request_state_security=state,
+            subscriptions=False,
+        )
+        root.handlers[:], root.level = before  # the library configures the logs of the whole process
+        self.middleware[:] = self.middleware[1:]  # without its spans: a service has its own
+        self.send, self.max_unasked_share = send, max_unasked_share
+        for tool in (list_datasets, describe_dataset, budget, rehearse, price):
+            self.add_tool(tool, annotations=_FREE)
+        self.add_tool(query, annotations=_SPENDS)
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        """Call a tool; arguments that it does not take are refused in one sentence."""
+        tool = next((tool for tool in await self.list_tools() if tool.name == name), None)
+        known = [] if tool is None else list(tool.input_schema.get("properties", {}))
+        unknown = [] if tool is None else [argument for argument in arguments if argument not in known]
+        if unknown:  # the library would ignore a misspelt epsilon, and the default would be charged
+            taken = f"takes {', '.join(known)}" if known else "takes none"
+            return _wrong_arguments(f"{name} has no argument {unknown[0][:100]!r}; it {taken}")
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if isinstance(error.__cause__, ValidationError):
+                return _wrong_arguments(message_of(error.__cause__))
+            raise
+
+
+def _wrong_arguments(sentence: str) -> CallToolResult:
+    return CallToolResult(content=[TextContent(type="text", text=sentence)], is_error=True)
+
+
+# ------------------------------------------------------------------------------------------------------- the tools
+
+
+async def list_datasets(context: Call) -> Datasets:
+    """List the datasets that may be queried. Free."""
+    try:
+        return Datasets(datasets=(await _get(context, "/v1/datasets", DatasetList)).datasets)
+    except DiscreetError as error:
+        return Datasets.refusal(error)
+
+
+async def describe_dataset(
+    context: Call, name: Annotated[str, Field(strict=True, min_length=1, description="As in list_datasets.")]
+) -> Described:
+    """Describe a dataset. Free.
+
+    The column `user` identifies people and can only be counted. For each other column: whether it may be grouped by,
+    filtered or summed, and its labels, if they are known in advance.
+    """
+    try:
+        path = f"/v1/datasets/{path_segment(name, 'a dataset')}"
+        return Described(dataset=await _get(context, path, DatasetDetail))
+    except DiscreetError as error:
+        return Described.refusal(error)
+
+
+async def budget(context: Call) -> Budget:
+    """Return how much of the privacy budget is left, and when some of it comes back. Free."""
+    try:
+        return Budget(budget_left=BudgetLeft.of(await _report(context)))
+    except DiscreetError as error:
+        return Budget.refusal(error)
+
+
+async def rehearse(context: Call, sql: Sql, epsilon: Epsilon = None) -> Answer:
+    """Run a statement on MADE-UP rows, to see whether it is allowed and which columns it returns. Free.
+
+    The numbers mean nothing: never report them.
+    """
+    body = _body(sql, epsilon, rehearse=True)
+    try:
+        return Answer.made_up_of(await _post(context, "/v1/sql", body, StatementAnswer))
+    except DiscreetError as error:
+        return Answer.refusal(error)
+
+
+async def price(context: Call, sql: Sql, epsilon: Epsilon = None, again: Again = None) -> Prices:
+    """Return what a statement could cost at most, the error to expect, and whether a person has to agree. Free."""
+    try:
+        considered = await _consider(context, sql, epsilon, again)
+    except DiscreetError as error:
+        return Prices.refusal(error)
+    found = Prices() if considered.error is None else Prices.refusal(considered.error)
+    found.share, found.asks_person = considered.share, considered.asks
+    found.budget_left = BudgetLeft.of(considered.report)
+    for each in considered.estimate.queries:
+        estimate = each.estimate
+        notes = [] if estimate is None else estimate.notes
+        free = estimate is None or estimate.paid
+        expected = None if estimate is None else estimate.expected
+        found.queries.append(Price(sql=each.sql, free=free, expected=expected, notes=notes))
+    return found
+
+
+# --------------------------------------------------------------------------------- what a query asks before it is sent
+
+
+@dataclass(frozen=True, slots=True)
+class Considered:
+    """A statement with its price, before it is sent.
+
+    Args:
+        body: the request for the statement.
+        share: the largest fraction that it could take of what is left of the budget.
+        asks: True if a person has to agree first.
+        error: why the budget refuses it; None if it does not.
+    """
+
+    body: bytes
+    key: str
+    estimate: StatementEstimate
+    report: BudgetReport
+    share: float
+    asks: bool
+    error: DiscreetError | None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Return the headers of the request.
+
+        The service replays answers about a known version of the data by itself. With a key it would return them for
+        later versions, too.
+        """
+        queries = [query.estimate for query in self.estimate.queries if query.estimate is not None]
+        versioned = all(estimate.data_version is not None for estimate in queries)
+        return {} if versioned else {"Idempotency-Key": self.key}
+
+
+class Confirm(BaseModel):
+    """The answer of a person."""
+
+    spend: bool = Field(title="Spend this part of the budget", description="Answers cannot be undone.")
+
+
+async def considered(context: Call, sql: str, epsilon: float | None, again: str | None) -> Considered | Answer:
+    """Return the statement with its price, or the refusal of it."""
+    try:
+        found = await _consider(context, sql, epsilon, again)
+        if found.error is not None:
+            return Answer.refusal(found.error)
+        if found.asks and not _can_ask(context):
+            return await _unasked(context, sql, found)
+    except DiscreetError as error:
+        return Answer.refusal(error)
+    return found
+
+
+async def agreed(sql: str, found: Annotated[Considered | Answer, Resolve(considered)]) -> Confirm | Elicit[Confirm]:
+    """Ask the person, not the agent, about a statement that takes a large share of the budget."""
+    if isinstance(found, Answer) or not found.asks:
+        return Confirm(spend=True)
+    resets = found.report.resets_at
+    back = "" if resets is None else f" Some of it comes back from {resets[:10]} on."
+    return Elicit(
+        f"This query could take {_percent(found.share)} of what is left of the privacy budget of "
+        f"{found.report.account}.{back} Ask it?\n\n{sql}",
+        Confirm,
+    )
+
+
+async def query(
+    context: Call,
+    sql: Sql,  # noqa: ARG001 - like the other arguments, for `considered`
+    found: Annotated[Considered | Answer, Resolve(considered)],
+    yes: Annotated[ElicitationResult[Confirm], Resolve(agreed)],
+    epsilon: Epsilon = None,  # noqa: ARG001
+    again: Again = None,  # noqa: ARG001
+) -> Answer:
+    """Answer a statement from the real data, with noise. SPENDS privacy budget, which does not come back soon.
+
+    The same call again is free. A call that could take a large share of what is left asks the person first.
+    """
+    if isinstance(found, Answer):
+        return found
+    if not isinstance(yes, AcceptedElicitation) or not yes.data.spend:
+        sentence = f"the person did not agree to spend {_percent(found.share)} of what is left; nothing was charged"
+        return Answer(stop="declined", wrong=sentence)
+    try:
+        answer = await _post(context, "/v1/sql", found.body, StatementAnswer, found.headers)
+    except DiscreetError as error:
+        return Answer.refusal(error)
+    try:
+        report = await _report(context)
+    except DiscreetError:  # the answer was charged, so it is returned
+        report = None
+    return Answer.of(answer, report)
+
+
+async def _consider(context: Call, sql: str, epsilon: float | None, again: str | None) -> Considered:
+    """Return a statement with its price."""
+    body = _body(sql, epsilon)
+    key = hashlib.sha256(json.dumps(["discreet-mcp-1", body.decode(), again]).encode()).hexdigest()
+    estimate = await _post(context, "/v1/sql/estimate", body, StatementEstimate, {"Idempotency-Key": key})
+    report = await _report(context)
+    cost, share, error = estimate.worst_cost, report.share_of_left(estimate.worst_cost), None
+    if not estimate.fits:
+        # It is not sent: what is held for other queries may be free by then, and no person has agreed.
+        path = report.enforced
+        short = next((each for each in path if cost.rho > each.left.rho or cost.delta > each.left.delta), report)
+        fitting = await _largest_epsilon(context, sql, estimate, report, 1.0)
+        more = {"account": short.account, "needed": cost, "left": short.left, "resets_at": short.resets_at}
+        fits = None if fitting is None else Fitting(epsilon=fitting)
+        error = error_of(problem("budget-short", "the budget cannot pay it", "", fits=fits, **more), None)
+    asks = estimate.fits and share > _server(context).max_unasked_share
+    return Considered(body, key, estimate, report, share, asks, error)
+
+
+def _can_ask(context: Call) -> bool:
+    """Return True if the client shows forms to a person, and can be sent one now."""
+    capabilities, version = context.client_capabilities, context.protocol_version
+    elicitation = None if capabilities is None else capabilities.elicitation
+    if elicitation is None or (elicitation.form is None and elicitation.url is not None):
+        return False
+    # Before that version a form is a request to the client, which has no way in over HTTP without sessions.
+    return (version is not None and is_version_at_least(version, _MULTI_ROUND)) or context.session.can_send_request
+
+
+async def _unasked(context: Call, sql: str, found: Considered) -> Answer:
+    """Return the refusal of a query about which no person can be asked."""
+    allowed = _server(context).max_unasked_share
+    fitting = await _largest_epsilon(context, sql, found.estimate, found.report, allowed)
+    without = "" if fitting is None else f"; epsilon = {fitting:g} needs no consent"
+    sentence = (
+        f"this could take {_percent(found.share)} of what is left of the budget; more than {_percent(allowed)} needs "
+        "the consent of a person, and this client cannot ask one, so nothing was sent and nothing was charged"
+        f"{without}; the person can send it with discreet query"
+    )
+    return Answer(stop="person", wrong=sentence, fits=fitting)
+
+
+async def _largest_epsilon(
+    context: Call, sql: str, estimate: StatementEstimate, report: BudgetReport, allowed: float
+) -> float | None:
+    """Return about the largest epsilon at which a statement takes no more than a share of what is left, or None.
+
+    Args:
+        estimate: of the statement at a price that takes more.
+        allowed: the share, from 0 to 1.
+    """
+    unpaid = [each.estimate.privacy.epsilon for each in estimate.queries if each.estimate and not each.estimate.paid]
+    rests = [budget.left.rho for budget in report.enforced]
+    if not unpaid or not rests or not estimate.worst_cost.rho:
+        return None
+    # rho grows with the square of epsilon, nearly
+    guess = max(unpaid) * min(allowed * min(rests) / estimate.worst_cost.rho, 1.0) ** 0.5
+    for _ in range(5):
+        epsilon = float(f"{guess:.1e}")
+        if not epsilon:
+            return None
+        try:
+            found = await _post(context, "/v1/sql/estimate", _body(sql, epsilon), StatementEstimate)
+        except DiscreetError:  # it is below the least epsilon
+            return None
+        if found.fits and report.share_of_left(found.worst_cost) <= allowed:
+            return epsilon
+        guess = epsilon * 0.9
+    return None
+
+
+# ----------------------------------------------------------------------------------------------------- the requests
+
+
+def _server(context: Call) -> AgentServer:
+    return cast("AgentServer", context.mcp_server)
+
+
+def _body(sql: str, epsilon: float | None, *, rehearse: bool = False) -> bytes:
+    """Return the request for a statement; the same bytes for the same arguments."""
+    fields: dict[str, Any] = {"sql": sql, "intervals": True}
+    fields |= {} if epsilon is None else {"epsilon": float(epsilon)}
+    return json.dumps(fields | ({"rehearse": True} if rehearse else {})).encode()
+
+
+async def _report(context: Call) -> BudgetReport:
+    return await _get(context, "/v1/budget", BudgetReport)
+
+
+async def _get(context: Call, path: str, shape: type[_Shape]) -> _Shape:
+    return await _read(context, Request("GET", path, headers=_JSON), shape)
+
+
+async def _post(
+    context: Call, path: str, body: bytes, shape: type[_Shape], headers: Mapping[str, str] = MappingProxyType({})
+) -> _Shape:
+    return await _read(context, Request("POST", path, body, {**_JSON, **headers}), shape)
+
+
+async def _read(context: Call, request: Request, shape: type[_Shape]) -> _Shape:
+    """Send a request, and return the reply as a model.
+
+    Raises:
+        DiscreetError: the service refused the request, or failed.
+    """
+    reply = await _server(context).send(context, request)
+    try:
+        return shape.model_validate_json(reply.body)
+    except ValidationError:
+        raise ServiceError("the service replied in a form that this version does not read") from None
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %" if share < 1 else "all"

@@ -1,0 +1,102 @@
+"""Each: one release over segments, charged the most that the answer of any segment cost (docs/mechanisms/each.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from discreet.errors import InvariantViolated
+from discreet.noise.bits import PrefixedBits
+from discreet.values import Cost, Measured, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from fractions import Fraction
+
+    from discreet.mechanisms.base import Expectation, Mechanism
+    from discreet.noise import Bits
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """Release the head of each segment by itself, with independent noise.
+
+    Every user counts in a single segment, so adding or removing one changes the head of a single segment, and the
+    release costs the most that any segment's did: parallel composition inside one release, here with costs that depend
+    on the answers. Rho and delta are each the largest of any segment. A user who is replaced by another may leave one
+    segment and enter another, and then pays for both.
+
+    Args:
+        inner: the mechanism of every segment; it takes an `ExactHead`.
+        segments: the number of segments, at least 1; all are released, also those without rows.
+    """
+
+    inner: Mechanism
+    segments: int
+
+    @property
+    def name(self) -> str:
+        """The name of the mechanism of every segment."""
+        return self.inner.name
+
+    @property
+    def lossless(self) -> bool:
+        """True if no probability mass is lost."""
+        return self.inner.lossless
+
+    @property
+    def head_limit(self) -> int:
+        """The number of items that are needed from the head of a segment, without the one below the cut."""
+        return self.inner.head_limit
+
+    def worst_cost(self) -> Cost:
+        """Return the largest cost of a release, which is that of one segment."""
+        return self.inner.worst_cost()
+
+    def direct_epsilon(self) -> Fraction | None:
+        """Return epsilon of the inner mechanism's own theorem, which holds for all segments together, or None."""
+        return self.inner.direct_epsilon()
+
+    def expectation(self) -> Expectation:
+        """Return the expected error and size of the answer of a segment."""
+        return self.inner.expectation()
+
+    def release(self, head: Any, bits: Bits, /) -> Outcome:  # noqa: ANN401 - as `Mechanism.release` is declared
+        """Release every segment, and return the outcomes in the order of the segments, with the cost to charge.
+
+        Args:
+            head: an `ExactHead` with the heads of the segments, in the order of the request.
+            bits: source of randomness; the number of the segment stands before each label.
+        """
+        parts = head.parts
+        if head.ends is None or len(parts) != self.segments:
+            raise InvariantViolated("a head has a part for every segment, also for those without rows")
+        outcomes = [self.inner.release(part, PrefixedBits(bits, number)) for number, part in enumerate(parts)]
+        starts = (0, *head.ends)
+        positions = [outcome.positions + start for outcome, start in zip(outcomes, starts, strict=False)]
+        measured = [outcome.measured for outcome in outcomes if outcome.measured is not None]
+        return Outcome(
+            np.concatenate(positions),
+            _joined(outcome.counts for outcome in outcomes),
+            _joined(outcome.std_errors for outcome in outcomes),
+            _joined(outcome.low for outcome in outcomes),
+            _joined(outcome.high for outcome in outcomes),
+            ordered=all(outcome.ordered for outcome in outcomes),
+            complete=all(outcome.complete for outcome in outcomes),
+            cost=Cost(max(outcome.cost.rho for outcome in outcomes), max(outcome.cost.delta for outcome in outcomes)),
+            measured=_together(measured) if len(measured) == len(outcomes) else None,
+        )
+
+
+def _joined(arrays: Iterable[Any]) -> Any:  # noqa: ANN401 - arrays of one type, or None without numbers
+    """Return the arrays of all segments, one after the other, or None if they have none."""
+    found = [array for array in arrays if array is not None]
+    return np.concatenate(found) if found else None
+
+
+def _together(parts: list[Measured]) -> Measured:
+    """Return the sums or averages of all segments; their bounds are declared, so there is no clipping to tell of."""
+    names = ("values", "std_errors", "low", "high")
+    return Measured(parts[0].name, *(_joined(getattr(part, name) for part in parts) for name in names))

@@ -1,0 +1,224 @@
+"""95 % intervals of expressions of answers: linear forms of answers, and ratios of two linear forms.
+
+Given the data, the noise of different queries is independent. Let h_i be the half width of the interval of answer x_i,
+the longer side, so that |error of x_i| <= h_i with a probability of at least 95 %.
+
+- A linear form sum a_i x_i + c has the half width sqrt(sum (a_i h_i)^2). This is exact for Gaussian noise, whose widths
+  add like this, and covers more than 95 % for Laplace noise: its sums have lighter tails than one of the same width.
+- A ratio of linear forms L / M has Fieller's interval (Fieller 1954): all r for which |L - r M| is at most the half
+  width of the linear form L - r M. The true ratio is among them whenever that linear form covers, so it needs no
+  approximation, even if L and M share answers. If M is within its own half width of 0, these r are no interval, and
+  there is none (NULL).
+
+Not covered, as for single answers: what the bounds of a user's contribution leave out. An answer that is selected by
+its noisy value covers on average over the released items. Products of answers, and other functions, have no interval.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from discreet.errors import InputError
+from discreet.values import exact
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from discreet.query.parse_tree import Node
+
+Linear: TypeAlias = "Mapping[str, Fraction]"
+"""The coefficients by the name of the answer; that of the name "" is the constant."""
+
+MONOTONE = frozenset({"round", "floor", "ceil", "ceiling", "trunc"})
+"""Functions that keep the order of their first argument: an end of the interval is that of the argument, rounded."""
+
+_ONE: Linear = {"": Fraction(1)}
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A linear form divided by another, *below*, which is 1 for a linear form."""
+
+    above: Linear
+    below: Linear
+
+
+def read_ratio(node: Node, answer: Callable[[Node], str | None]) -> Ratio | None:
+    """Return an expression as a ratio of linear forms of answers, or None if it is not one.
+
+    Args:
+        answer: returns the name of the answer that a node is, or None.
+    """
+    name = answer(node)
+    found = None if name is None else Ratio({name: Fraction(1)}, _ONE)
+    match node:
+        case {"type": "VALUE_CONSTANT", "literal": {"kind": "INTEGER" | "NUMERIC" | "FLOAT", "text": str(text)}}:
+            with contextlib.suppress(InputError):
+                found = Ratio({"": exact(text, "a number")}, _ONE)
+        case {"type": "OPERATOR_CAST", "child": child, "type_expr": {"type_name": str(type_)}}:
+            found = read_ratio(child, answer) if type_.upper() in {"DOUBLE", "FLOAT"} else None
+        case {"type": "FUNCTION", "function_name": str(operator), "arguments": [one]} if found is None:
+            inner = read_ratio(one["expression"], answer)
+            found = _times(inner, Fraction(-1)) if operator == "-" and inner is not None else None
+        case {"type": "FUNCTION", "function_name": str(operator), "arguments": [one, other]} if found is None:
+            left, right = (read_ratio(each["expression"], answer) for each in (one, other))
+            found = None if left is None or right is None else _combined(operator, left, right)
+    return found
+
+
+def _combined(operator: str, left: Ratio, right: Ratio) -> Ratio | None:
+    """Return the ratio that a binary operator makes of two, or None if it is not one."""
+    numbers = [_number(part.above) if part.below == _ONE else None for part in (left, right)]
+    found = None
+    match operator:
+        case "+" | "-":
+            right = right if operator == "+" else _times(right, Fraction(-1))
+            if left.below == right.below:
+                found = Ratio(_sum(left.above, right.above), left.below)
+            elif any(number is not None for number in numbers):  # a / b + c = (a + c b) / b
+                one, other = (right, left) if numbers[1] is None else (left, right)
+                constant = other.above.get("", Fraction(0))
+                found = Ratio(_sum(one.above, {name: x * constant for name, x in one.below.items()}), one.below)
+        case "*" if numbers != [None, None]:
+            found = _times(right, numbers[0] or Fraction(0)) if numbers[1] is None else _times(left, numbers[1])
+        case "/":
+            if numbers[1]:
+                found = _times(left, 1 / numbers[1])
+            elif numbers[1] is None and left.below == right.below == _ONE:
+                found = Ratio(left.above, right.above)
+        case "nullif":  # where it is NULL, so are the ends of a ratio, whose divisor is 0
+            found = left if numbers[1] == 0 else None
+    return found
+
+
+def _times(ratio: Ratio, factor: Fraction) -> Ratio:
+    return Ratio({name: value * factor for name, value in ratio.above.items()}, ratio.below)
+
+
+def _sum(left: Linear, right: Linear) -> Linear:
+    return {name: left.get(name, Fraction(0)) + right.get(name, Fraction(0)) for name in {**left, **right}}
+
+
+def _number(linear: Linear) -> Fraction | None:
+    return linear.get("", Fraction(0)) if not linear.keys() - {""} else None
+
+
+def interval_sql(ratio: Ratio, columns: Mapping[str, tuple[str, str, str]]) -> tuple[str, str]:
+    """Return the SQL of the ends of the 95 % interval of a ratio; NULL where there is none.
+
+    Args:
+        columns: for each answer the SQL of its value, and of the ends of its interval.
+
+    Raises:
+        OverflowError: a coefficient is no float.
+    """
+    if ratio.below == _ONE and len(ratio.above.keys() - {""}) == 1:  # with its own ends, which are not below 0
+        (name,) = ratio.above.keys() - {""}
+        factor, shift = _float(ratio.above[name]), _float(ratio.above.get("", Fraction(0)))
+        ends = [f"({factor} * {end} + {shift})" for end in columns[name][1:]]
+        return (ends[0], ends[1]) if ratio.above[name] > 0 else (ends[1], ends[0])
+    half = {name: f"greatest({high} - {value}, {value} - {low})" for name, (value, low, high) in columns.items()}
+    value = _value(ratio.above, columns)
+    if ratio.below == _ONE:
+        width = f"sqrt({_product(ratio.above, ratio.above, half)})"
+        return f"({value} - {width})", f"({value} + {width})"
+    # r is in Fieller's interval if a r^2 - 2 b r + c <= 0.
+    divisor = _value(ratio.below, columns)
+    a = f"({divisor} * {divisor} - {_product(ratio.below, ratio.below, half)})"
+    b = f"({value} * {divisor} - {_product(ratio.above, ratio.below, half)})"
+    c = f"({value} * {value} - {_product(ratio.above, ratio.above, half)})"
+    root = f"sqrt(greatest({b} * {b} - {a} * {c}, 0))"
+    low, high = (f"CASE WHEN {a} > 0 THEN ({b} {sign} {root}) / {a} END" for sign in "-+")
+    return low, high
+
+
+def _value(linear: Linear, columns: Mapping[str, tuple[str, str, str]]) -> str:
+    terms = [_float(x) if not name else f"{_float(x)} * {columns[name][0]}" for name, x in linear.items()]
+    return f"({' + '.join(terms)})"
+
+
+def _product(left: Linear, right: Linear, half: Mapping[str, str]) -> str:
+    """Return the sum of left_i right_i h_i^2."""
+    terms = [f"{_float(left[name] * right[name])} * pow({half[name]}, 2)" for name in left if name and name in right]
+    return f"({' + '.join(terms) or '0'})"
+
+
+def _float(value: Fraction) -> str:
+    number = float(value)
+    return f"({'' if math.copysign(1, number) > 0 else '-'}{abs(number):.17e})"
+
+
+Mark: TypeAlias = 'tuple[int, int] | Literal["none"] | None'
+"""A column of a result: the places of the ends of its interval, "none" for a noisy number without them in the result,
+or None for what has no noise and for ends of intervals."""
+
+
+@dataclass(slots=True)
+class OutputColumn:
+    """A column of a SELECT over answers.
+
+    Args:
+        name: casefolded; empty if it has no name that is known.
+        noisy: True if it depends on answers.
+        key: equal for the same expression of the same SELECT.
+        end: "low" or "high" if it is an end of the interval of the expression *key*.
+        queries: the names of the queries whose answers it is computed from.
+        ends: returns its interval as nodes of that SELECT, or None if it has no interval.
+    """
+
+    name: str
+    noisy: bool
+    key: str
+    end: str = ""
+    queries: frozenset[str] = frozenset()
+    ends: Callable[[], tuple[Node, Node]] | None = None
+
+
+@dataclass(slots=True)
+class Output:
+    """The columns of a SELECT, in order.
+
+    Args:
+        select: the SELECT as it will be written; None if no columns can be added to it.
+        columns: None if they are not known.
+        hidden: the ends that were added to it, by the name of their column.
+    """
+
+    select: Node | None
+    columns: list[OutputColumn] | None
+    hidden: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    def find(self, name: str) -> OutputColumn | None:
+        """Return the only column called *name*, or None."""
+        found = [column for column in self.columns or () if column.name == name.casefold()]
+        return found[0] if len(found) == 1 and name else None
+
+    def ends_of(self, name: str) -> tuple[str, str] | None:
+        """Add the ends of the interval of a column to the SELECT; return their names, or None if it has none."""
+        column = self.find(name)
+        if column is None or column.ends is None or self.select is None:
+            return None
+        if column.name not in self.hidden:
+            names = (f"$low {column.name}", f"$high {column.name}")
+            for node, alias in zip(column.ends(), names, strict=True):
+                self.select["select_list"].append({**node, "alias": alias})
+            self.hidden[column.name] = names
+        return self.hidden[column.name]
+
+    def marks(self) -> tuple[Mark, ...] | None:
+        """Return a mark for each column, or None if they are not known."""
+        if self.columns is None:
+            return None
+        ends = {(column.key, column.end): place for place, column in enumerate(self.columns) if column.end}
+        found: list[Mark] = []
+        for column in self.columns:
+            low, high = ends.get((column.key, "low")), ends.get((column.key, "high"))
+            if column.end or not column.noisy:
+                found.append(None)
+            else:
+                found.append("none" if low is None or high is None else (low, high))
+        return tuple(found)

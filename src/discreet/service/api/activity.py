@@ -1,0 +1,358 @@
+"""What the ledger says, a query or an administrative action at a time: who asked or changed what, and for how much.
+
+Read from the ledger, the stored questions of answers and the names of keys; never from data, and no count of an answer.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from discreet.accounting.convert import epsilon_tight
+from discreet.budget.ledger import ACCOUNT_KINDS, account_of, canonical, entry_of
+from discreet.budget.model import DELTA_UNITS, NOTHING, RHO_UNITS, Amount, Forever, Sliding
+from discreet.query.json import from_dict
+from discreet.query.sql import condition
+from discreet.service.api.accounts import limit_in_words
+from discreet.service.auth.grants import GRANT, KEY, account_and_dataset
+from discreet.values import float_above, float_below
+from discreet.wire import administration as wire
+from discreet.wire import document
+from discreet.wire.problems import Spend, iso_time
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from discreet.budget.ledger import Entry, Line
+    from discreet.budget.model import Account
+    from discreet.budget.stores.store import BudgetStore
+
+MAX_LINES = 50_000
+"""The most lines that are read from the end of each chain."""
+
+_PAGE = 1_000
+_OUTCOMES: Mapping[str, wire.ActivityKind] = {
+    "settle": "answered",
+    "replay": "repeated",
+    "refuse": "refused",
+    "forfeit": "failed",
+    "void": "cancelled",
+}
+_ACTIONS: Mapping[str, wire.ActivityKind] = {
+    **dict.fromkeys(("create", "alter", "charge", "refund", "lift"), "account"),
+    **dict.fromkeys(("clock", "prune", "note"), "store"),
+}
+_RECORDS: Mapping[str, wire.ActivityKind] = {GRANT: "grant", KEY: "key"}
+
+
+@dataclass(slots=True)
+class Event:
+    """The lines of one query, or one other line.
+
+    Args:
+        lines: in the order of time.
+        accounts: the account that asked or was changed, and all others whose balance changed.
+        question: what was asked: dataset, items, measure and k; None if it is not known, and for other lines.
+    """
+
+    kind: wire.ActivityKind
+    time_us: int
+    lines: list[tuple[Line, Entry]]
+    account: str | None = None
+    dataset: str | None = None
+    question: dict[str, Any] | None = None
+    accounts: set[str] = field(default_factory=set)
+    charged: dict[str, Amount] = field(default_factory=dict)
+    held: dict[str, Amount] = field(default_factory=dict)
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """The time, the chain and the number of its first line, which order events."""
+        return self.time_us, self.lines[0][0].chain, self.lines[0][0].seq
+
+
+class Activity:
+    """Reads events from the ledger of a store.
+
+    Args:
+        store: it is read only.
+        labels: the labels of API keys, by actor, for lines that do not hold the name of theirs.
+    """
+
+    def __init__(self, store: BudgetStore, labels: Mapping[str, str]) -> None:
+        self._store, self._labels = store, labels
+        self._accounts = {account.id: account for account in store.accounts()}
+        self._questions = functools.lru_cache(maxsize=4096)(self._stored)
+
+    def events(self, since_us: int, until_us: int) -> tuple[list[Event], int]:
+        """Return all events that began in a time, latest first, and the time from which on none is missing.
+
+        That is later than *since_us* if a chain has more than `MAX_LINES` later lines, or lines were removed.
+        """
+        groups: dict[tuple[int, str], list[tuple[Line, Entry]]] = defaultdict(list)
+        from_us = since_us
+        for head in self._store.heads():
+            lines = self._lines_since(head.chain, head.seq, since_us)
+            if lines and lines[0][0].seq > 1:  # earlier lines were not read, or were removed
+                from_us = max(from_us, lines[0][1].time_us)
+            for line, entry in lines:
+                groups[line.chain, entry.reservation or f"line {line.seq}"].append((line, entry))
+        found = [self._event(group) for group in groups.values() if since_us <= group[0][1].time_us < until_us]
+        return sorted(found, key=lambda event: event.place, reverse=True), from_us
+
+    def concerns(self, event: Event, account: str) -> bool:
+        """Return True if an event is of *account* or of one below it."""
+        return any(account in self._path(name) for name in event.accounts)
+
+    def spent(self, events: Iterable[Event]) -> list[wire.Spent]:
+        """Return the amounts that accounts were charged for queries, the largest share of a limit first."""
+        totals: defaultdict[str, Amount] = defaultdict(lambda: NOTHING)
+        queries: defaultdict[str, int] = defaultdict(int)
+        parts: defaultdict[str, defaultdict[str, Amount]] = defaultdict(lambda: defaultdict(lambda: NOTHING))
+        for event in events:
+            charged = NOTHING if event.account is None else event.charged.get(event.account, NOTHING)
+            if event.account in self._accounts and event.kind in {"answered", "repeated", "failed"}:
+                totals[event.account] += charged
+                queries[event.account] += 1
+                parts[event.account][canonical(event.question or {})] += charged
+        found = []
+        for name, total in totals.items():
+            # Of several questions with equal shares the first in the order of their texts, for equal pages.
+            most = max(sorted(parts[name]), key=lambda question: parts[name][question].rho)
+            whole, question = self._charge(name, NOTHING, total), json.loads(most)
+            found.append(
+                wire.Spent(
+                    account=name,
+                    queries=queries[name],
+                    charged=whole.charged,
+                    epsilon=whole.epsilon_charged,
+                    share=whole.share_charged,
+                    dataset=question.get("dataset"),
+                    question=question or None,
+                    question_share=parts[name][most].rho / total.rho if total.rho else 0.0,
+                )
+            )
+        return sorted(found, key=lambda each: (-each.share, -each.epsilon, each.account))
+
+    def shown(self, event: Event) -> wire.Activity:
+        """Return an event with everything that is known of it."""
+        first, detail = event.lines[0][0], json.loads(event.lines[0][1].detail)
+        actor = detail.get("actor")
+        accounts = [name for name in dict.fromkeys([*event.held, *event.charged]) if name in self._accounts]
+        mechanism, where = None, None
+        if event.question is not None:
+            where = ", ".join(event.question.get("where") or []) or None
+            stored = self._questions(self._release(event)) if event.kind in {"answered", "repeated"} else None
+            if stored is not None:
+                mechanism, where = stored[1], stored[2]
+        needed = event.kind == "refused" and "short" in detail
+        return wire.Activity(
+            id=f"{event.time_us}:{first.chain}:{first.seq}",
+            time=iso_time(event.time_us),
+            kind=event.kind,
+            account=event.account,
+            dataset=event.dataset,
+            question=event.question,
+            where=where,
+            mechanism=mechanism,
+            charges=[
+                self._charge(name, event.held.get(name, NOTHING), event.charged.get(name, NOTHING)) for name in accounts
+            ],
+            refused_by=detail.get("short", detail.get("suspended")) if event.kind == "refused" else None,
+            needed=self._charge(detail["short"], Amount(int(detail["rho"]), int(detail["delta"])), NOTHING)
+            if needed and detail["short"] in self._accounts
+            else None,
+            actor=actor,
+            name=detail.get("name") or self._labels.get(actor or "") or None,
+            reason=detail.get("reason"),
+            changes=self._changes(*event.lines[0], detail),
+            lines=[f"{line.chain}:{line.seq}" for line, _ in event.lines],
+        )
+
+    # ---------------------------------------------------------------------------------------------- reading
+
+    def _lines_since(self, chain: int, last: int, since_us: int) -> list[tuple[Line, Entry]]:
+        """Return the latest lines of a chain in order, back to one before *since_us*; about `MAX_LINES` at most."""
+        found: list[tuple[Line, Entry]] = []
+        after, full = last, True
+        while after > 0 and full and len(found) < MAX_LINES and not (found and found[0][1].time_us < since_us):
+            before, after = after, max(0, after - _PAGE)
+            page = [(line, entry_of(line)) for line in self._store.lines(chain, after, before - after)]
+            found[:0] = page
+            full = len(page) == before - after  # unless earlier lines were removed
+        return found
+
+    def _event(self, lines: list[tuple[Line, Entry]]) -> Event:
+        """Return the event of *lines*, which are of one reservation, or one line."""
+        entries = [entry for _, entry in lines]
+        first = entries[0]
+        detail = json.loads(first.detail)
+        event = Event(_kind_of(entries, detail), first.time_us, lines)
+        for entry in entries:
+            for account, _, tally in entry.changes:
+                event.held[account] = event.held.get(account, NOTHING).most(tally.held)
+                event.charged[account] = event.charged.get(account, NOTHING) + tally.used + tally.forfeited
+        if first.reservation is not None:
+            event.account = next((by for entry in entries if (by := json.loads(entry.detail).get("by"))), None)
+            event.question = detail.get("question")
+            if event.question is None and (release := self._release(event)) and (found := self._questions(release)):
+                event.question = found[0]  # of a line without a question, by an earlier version
+            event.dataset = None if event.question is None else event.question["dataset"]
+        elif "record" in detail and detail["record"]["kind"] == GRANT:
+            event.account, event.dataset = account_and_dataset(detail["record"]["name"])
+        elif "account" in detail:
+            event.account = detail["account"] if isinstance(detail["account"], str) else detail["account"]["id"]
+        elif event.kind == "key":
+            event.account = detail.get("shown", {}).get("account")
+        else:
+            event.account = next(iter(event.charged), None)
+        event.accounts = {*event.charged, *([] if event.account is None else [event.account])}
+        return event
+
+    def _release(self, event: Event) -> str:
+        return next((name for _, entry in event.lines if (name := json.loads(entry.detail).get("release"))), "")
+
+    def _stored(self, release: str) -> tuple[dict[str, Any], str, str | None] | None:
+        """Return the question, the mechanism and the filter of a stored answer, or None if none is stored."""
+        found = self._store.release(bytes.fromhex(release)) if release else None
+        if found is None:
+            return None
+        about = document.read(found.result)
+        select = from_dict(about["question"])
+        where = None if select.where is None else condition(select.where)
+        return {**about["question"], "where": []}, about["chosen"] or about["mechanism"], where
+
+    def _path(self, account: str) -> Collection[str]:
+        path: list[str] = []
+        name: str | None = account
+        while name is not None:
+            path.append(name)
+            name = self._accounts[name].parent if name in self._accounts else None
+        return path
+
+    # ---------------------------------------------------------------------------------------------- amounts and changes
+
+    def _charge(self, name: str, held: Amount, charged: Amount) -> wire.AccountCharge:
+        """Return amounts of an account as epsilon at its delta, as a share of its present limit, and in zCDP."""
+        account = self._accounts[name]
+        least = charged.most(-charged)  # a refund is shown as the amount that came back
+        return wire.AccountCharge(
+            account=name,
+            epsilon_held=_epsilon(account, held),
+            epsilon_charged=_epsilon(account, least),
+            share_held=_share(account, held),
+            share_charged=_share(account, least),
+            held=_spend(held),
+            charged=_spend(least),
+        )
+
+    def _changes(self, line: Line, entry: Entry, detail: Mapping[str, Any]) -> list[wire.SettingChange]:
+        """Return the settings that a line changed, with their old and new values."""
+        old: Mapping[str, str | None] = {}
+        if entry.kind in {"create", "alter"}:
+            new = _settings(account_of(canonical(detail["account"])))
+            name = detail["account"]["id"]
+            for before in self._before(line, f'"id":{json.dumps(name)}') if entry.kind == "alter" else ():
+                told = json.loads(before.detail).get("account")
+                if before.kind in ACCOUNT_KINDS and told["id"] == name:
+                    old = _settings(account_of(canonical(told)))
+                    break
+        elif entry.kind == "lift":
+            new = {"failed queries": "forgotten"}
+        elif entry.kind in {"charge", "refund"}:
+            new = {"charge by hand" if entry.kind == "charge" else "refund": "see the cost"}
+        elif "record" in detail and detail["record"]["kind"] in _RECORDS:
+            record = detail["record"]
+            new = _record(record, detail.get("shown"))
+            for before in self._before(line, f'"name":{json.dumps(record["name"])}'):
+                told = json.loads(before.detail)
+                if told.get("record", {}).get("name") == record["name"] and told["record"]["kind"] == record["kind"]:
+                    old = _record(told["record"], told.get("shown"))
+                    break
+        else:
+            new = {key: value for key, value in detail.items() if key in {"what", "seen_us"}}
+        return [
+            wire.SettingChange(setting=name, old=old.get(name), new=new.get(name))
+            for name in dict.fromkeys([*new, *old])
+            if new.get(name) != old.get(name) and not (name not in old and new[name] in {"no", None})
+        ]
+
+    def _before(self, line: Line, text: str) -> Iterator[Entry]:
+        """Yield the entries before a line in its chain whose body has *text*, latest first."""
+        before = line.seq - 1
+        while before > max(0, line.seq - 1 - MAX_LINES):
+            after = max(0, before - _PAGE)
+            page = list(self._store.lines(line.chain, after, before - after))
+            yield from (entry_of(each) for each in reversed(page) if text in each.body and each.seq <= before)
+            before = after if page else 0
+
+
+def _kind_of(entries: Sequence[Entry], detail: Mapping[str, Any]) -> wire.ActivityKind:
+    last, kinds = entries[-1].kind, {entry.kind for entry in entries}
+    if entries[0].reservation is None:
+        record = detail.get("record", {}).get("kind")
+        return (
+            "upkeep"
+            if record is not None and record not in _RECORDS
+            else _RECORDS.get(record, _ACTIONS.get(last, "upkeep"))
+        )
+    if last in {"expire", "lose"}:  # if data was read, what was held stays charged
+        charged = any(tally.forfeited for entry in entries for _, _, tally in entry.changes)
+        return "failed" if "start" in kinds or charged else "cancelled"
+    return _OUTCOMES.get(last, "running")
+
+
+def _epsilon(account: Account, amount: Amount) -> float:
+    conversion = float_below(account.delta - account.total_limit.delta)
+    return _tight(float_above(Fraction(amount.rho, RHO_UNITS)), conversion)
+
+
+_tight = functools.lru_cache(maxsize=4096)(epsilon_tight)
+
+
+def _share(account: Account, amount: Amount) -> float:
+    """Return the share of the account's present limit, of rho or delta, whichever is larger."""
+    limit = Amount.of(account.limit)
+    pairs = ((amount.rho, limit.rho), (amount.delta, limit.delta))
+    return max(spent / most if most else float(spent > 0) for spent, most in pairs)
+
+
+def _spend(amount: Amount) -> Spend:
+    return Spend(
+        rho=float_above(Fraction(amount.rho, RHO_UNITS)), delta=float_above(Fraction(amount.delta, DELTA_UNITS))
+    )
+
+
+def _settings(account: Account) -> dict[str, str | None]:
+    match account.period:
+        case Forever():
+            period = "for ever"
+        case Sliding(days):
+            period = f"in any {days} days"
+        case calendar:
+            period = f"in each {calendar.unit} ({calendar.zone})"
+    return {
+        "limit": limit_in_words(account),
+        "period": period,
+        "mode": account.mode,
+        "parent": account.parent,
+        "suspended": "yes" if account.suspended else "no",
+    }
+
+
+def _record(record: Mapping[str, Any], shown: Mapping[str, Any] | None) -> dict[str, str | None]:
+    """Return the settings of a grant or a key as text; lines of earlier versions say only that there is one."""
+    if record["kind"] == GRANT:
+        if record["sha256"] is None:
+            return {"columns": None}
+        columns = None if shown is None else shown["columns"]
+        return {"columns": "granted" if shown is None else "all" if columns is None else ", ".join(columns) or "none"}
+    about = {} if shown is None else {name: value for name, value in shown.items() if value}
+    if "expires" in about:
+        about["expires"] = about["expires"][:10]
+    texts = {name: ", ".join(value) if isinstance(value, list) else str(value) for name, value in about.items()}
+    return {"key": record["name"], **texts, "state": "revoked" if record["sha256"] is None else "valid"}
