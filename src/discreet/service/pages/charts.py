@@ -261,7 +261,9 @@ def pivot(items: Sequence[Item], names: Sequence[str], ordered: Sequence[bool]) 
         labels.append(list(sums) if ordered[place] else sorted(sums, key=lambda text: -sums[text]))
         if ordered[place]:
             labels[-1].sort(key=lambda text: (_number_in(text), text))
-    down = 0 if len(labels[1]) <= len(labels[0]) or (ordered[0] and len(labels[1]) <= MAX_PIVOTED) else 1
+    down = 0 if len(labels[1]) <= len(labels[0]) else 1
+    if ordered[0] != ordered[1] and len(labels[0 if ordered[1] else 1]) <= MAX_PIVOTED:
+        down = 1 if ordered[1] else 0  # dates go down if the others fit across
     if len(labels[1 - down]) > MAX_PIVOTED:
         return None
     cells = {(item.labels[down], item.labels[1 - down]): item for item in items}
