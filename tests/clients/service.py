@@ -11,7 +11,6 @@ import socket
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
 
 import numpy as np
 import pyarrow as pa
@@ -71,19 +70,12 @@ class Recorded:
     statements: list[str] = field(default_factory=list)
     _read: int = 0
 
-    def address(self, **properties: object) -> str:
-        """Return a URL for SQLAlchemy, without TLS, with session properties."""
-        query = {"extra_credential": json.dumps([["key", self.key]])}
-        if properties:
-            query["session_properties"] = json.dumps({name: str(value) for name, value in properties.items()})
-        return f"trino://ann@{self.url.removeprefix('http://')}/discreet/main?{urlencode(query)}"
-
     @property
-    def tls_address(self) -> str:
-        """Return a URL for SQLAlchemy, over TLS, which needs `tls_arguments` too."""
+    def address(self) -> str:
+        """Return a URL for SQLAlchemy, over TLS, which needs `arguments` too."""
         return f"trino://ann:{self.key}@{self.tls_url.removeprefix('https://')}/discreet/main"
 
-    def tls_arguments(self, **properties: object) -> dict[str, Any]:
+    def arguments(self, **properties: object) -> dict[str, Any]:
         """Return the arguments of a connection over TLS to a port other than 443, with session properties."""
         sent = {name: str(value) for name, value in properties.items()}
         return {"http_scheme": "https", "verify": str(self.certificate), "session_properties": sent}

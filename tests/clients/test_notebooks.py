@@ -39,6 +39,8 @@ def test_the_worked_notebook_runs_from_top_to_bottom():
 def test_sql_magics_answer_whole_statements_and_pay_once(service, tmp_path):
     """JupySQL with Trino's dialect: a statement around a paid query is free."""
     service.charged()
-    _execute("sql.ipynb", tmp_path / "sql.ipynb", DISCREET_URL=service.address(epsilon=0.5, delta="1e-9"))
+    arguments = json.dumps(service.arguments(epsilon=0.5, delta="1e-9"))
+    cells = _execute("sql.ipynb", tmp_path / "sql.ipynb", DISCREET_URL=service.address, DISCREET_ARGUMENTS=arguments)
+    assert service.key not in json.dumps(cells)
     _draw(tmp_path / "sql.ipynb", ROOT / "docs/images/connect-jupysql.png")
     assert service.charged() == (2, 1)

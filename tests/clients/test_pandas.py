@@ -50,8 +50,8 @@ def shown(service):
     """Return the script's output, and the statements that the service received."""
     picture = str(ROOT / "docs/images/connect-pandas.png")
     service.charged()
-    arguments = json.dumps(service.tls_arguments(epsilon=0.5))
-    url = service.tls_address
+    arguments = json.dumps(service.arguments(epsilon=0.5))
+    url = service.address
     output = run("notebook", "-c", SCRIPT, DISCREET_URL=url, ARGUMENTS=arguments, PICTURE=picture, MPLBACKEND="agg")
     return json.loads(output.splitlines()[-1]), service.take(), service.charged()
 
