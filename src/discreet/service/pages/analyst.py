@@ -421,6 +421,7 @@ def _drawn(items: list[charts.Item], types: Mapping[str, str], measured: str, se
         items = sorted(items, key=lambda item: (item.labels[time], item.label))
     return {
         "items": items,
+        "multiples": None,
         "line": None if time is None else charts.line_chart(items, time),
         "time": None if time is None else list(types)[time],
         "table": table,
