@@ -29,6 +29,7 @@ BENCHMARKS = {
     "mechanisms": mechanisms.run,
     "sums": sums.run,
     "processes": processes.run,
+    "one-round": processes.one_round,
     "accounting": accounting.run,
     "accuracy": accuracy.quick,
     "budget": budget.run,
@@ -44,7 +45,7 @@ BENCHMARKS = {
     "fuzz": outcomes.run,
     "contract": contract.run,
 }
-WHEN_NAMED = {"budget-postgres", "contract", "engines", "fuzz", "growth", "memory", "soak"}
+WHEN_NAMED = {"budget-postgres", "contract", "engines", "fuzz", "growth", "memory", "one-round", "soak"}
 """Benchmarks that take long, or start servers that `make test-engines` installs."""
 
 

@@ -29,6 +29,9 @@ EXTREME = {
 }
 """Generated tables that are extreme in how many items users have; they are in no mean of the others."""
 
+IN_README = ("retail", "amazon-beauty", "movielens-1m", "reddit-posts-domain")
+"""Tables in the README's picture: many users, many items each, few users, and one item a user."""
+
 EXACT = "exact curve"
 PEERS = {"opendp": "OpenDP", "pydp": "PyDP"}
 LISTED = 2.1

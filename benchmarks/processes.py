@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import statistics
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.timing import processes_in_turns, table
+from benchmarks.timing import process_runs, processes_in_turns, table
 
 ROWS = 10_000_000
 FOLDER = Path(__file__).resolve().parent.parent / "build" / "benchmarks"
@@ -53,6 +54,35 @@ def made_baskets(users: int = 500_000, items: int = 1_000_000) -> Path:
     pq.write_table(pa.table({"user_id": owner, "item": labels}), part, compression="zstd")
     part.rename(path)
     return path
+
+
+def made_singles(users: int, rows: int = ROWS) -> Path:
+    """Generate rows of users who have one item each, in as many rows as the others."""
+    path = FOLDER / f"singles-{users}-{rows}.parquet"
+    if path.exists():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    item = "'item ' || CAST(exp((hash(user_id) % 1000003) / 1000003 * 13) AS INTEGER) AS item"
+    duckdb.sql(
+        f"COPY (SELECT user_id, {item} FROM (SELECT CAST(range * 7919 % {users} AS INTEGER) AS user_id "
+        f"FROM range({rows}))) TO '{part}' (FORMAT parquet)"
+    )
+    part.rename(path)
+    return path
+
+
+def one_round() -> list[str]:
+    """CPU time of a release by one round, users with one item each, and of DuckDB's exact head, in pairs of runs."""
+    made = made_singles(ROWS // 5)
+    head = f"SELECT item, count(DISTINCT user_id) AS n FROM '{made}' GROUP BY item ORDER BY n DESC, item LIMIT 10001"
+    floor = [sys.executable, "-c", f'import duckdb; duckdb.sql("{head}").to_arrow_table()']
+    release = [sys.executable, "-m", "discreet", "release", str(made), "--user", "user_id", "--item", "item"]
+    ours, engine = process_runs([release, floor], 3)
+    ratio = statistics.median(a.cpu / b.cpu for a, b in zip(ours, engine, strict=True))
+    times = [f"{statistics.median(run.cpu for run in runs):.2f} s" for runs in (ours, engine)]
+    headings = ["one item a user", "discreet release, CPU", "DuckDB's exact head, CPU", "median ratio of pairs"]
+    return table(headings, [[f"{ROWS:,} rows, {ROWS // 5:,} users", *times, f"{ratio:.2f}x"]])
 
 
 def run() -> list[str]:

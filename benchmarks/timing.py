@@ -27,14 +27,15 @@ def in_turns(runs: Sequence[Callable[[], object]], rounds: int) -> list[float]:
 
 @dataclass(frozen=True)
 class Process:
-    """Measurements of a process: wall-clock seconds and peak resident MiB."""
+    """Measurements of a process: wall-clock seconds, peak resident MiB, and CPU seconds of all its threads."""
 
     seconds: float
     mib: float
+    cpu: float
 
 
-def processes_in_turns(commands: Sequence[list[str]], rounds: int) -> list[Process]:
-    """Return the medians over whole processes, which alternate, after one warm-up round."""
+def process_runs(commands: Sequence[list[str]], rounds: int) -> list[list[Process]]:
+    """Return the runs of whole processes, by command; they alternate, after one warm-up round."""
     taken: list[list[Process]] = [[] for _ in commands]
     for counted in range(rounds + 1):
         for command, runs in zip(commands, taken, strict=True):
@@ -45,10 +46,16 @@ def processes_in_turns(commands: Sequence[list[str]], rounds: int) -> list[Proce
             if child.returncode:
                 raise RuntimeError(f"{command} failed with {child.returncode}")
             if counted:
-                runs.append(Process(time.perf_counter() - start, usage.ru_maxrss / 1024))
+                cpu = usage.ru_utime + usage.ru_stime
+                runs.append(Process(time.perf_counter() - start, usage.ru_maxrss / 1024, cpu))
+    return taken
+
+
+def processes_in_turns(commands: Sequence[list[str]], rounds: int) -> list[Process]:
+    """Return the medians over whole processes, which alternate, after one warm-up round."""
     return [
-        Process(statistics.median(run.seconds for run in runs), statistics.median(run.mib for run in runs))
-        for runs in taken
+        Process(*(statistics.median(getattr(run, name) for run in runs) for name in ("seconds", "mib", "cpu")))
+        for runs in process_runs(commands, rounds)
     ]
 
 

@@ -486,6 +486,7 @@ def test_a_quantile_is_computed_from_the_histogram_of_its_column(visits):
     both = "SELECT MEDIAN(age) AS median, LOW(MEDIAN(age)) AS low, QUANTILE(age, 0.9) AS p90 FROM visits"
     found = visits.sql(both, epsilon=5, key=key)
     assert found.table.to_pylist() == [{"median": 0, "low": 0, "p90": 20}]
+    assert found.no_interval == ("median", "p90")
     (release,) = found.releases.values()
     assert list(shown(release, "age", "count")) == list(
         shown(visits.query(histogram, epsilon=5, key=key), "age", "count")

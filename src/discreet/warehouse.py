@@ -34,6 +34,7 @@ from discreet.release.postprocess import (
     answer_types,
     arrow_types,
     check_outer,
+    column_intervals,
     compute_outer,
     explain,
     schema_table,
@@ -214,7 +215,11 @@ class Warehouse:
         answered = self.answer_queries(text, check_outer, key=key, **priced)
         if answered.statement.explain:
             return Answers(explain(answered.statement, answered.plans).table, {})
-        return Answers(compute_outer(answered.statement.outer, answered.tables).table, answered.releases)
+        computed = compute_outer(answered.statement.outer, answered.tables)
+        names = computed.table.column_names
+        intervals = column_intervals(names, computed.types, answered.statement.marks)
+        without = tuple(name for name, interval in zip(names, intervals, strict=True) if interval == "none")
+        return Answers(computed.table, answered.releases, without)
 
     def answer_queries(
         self,
@@ -431,10 +436,12 @@ class Answers:
     Args:
         table: the rows, an Arrow table.
         releases: the releases, by the SQL of their query.
+        no_interval: the columns of noisy numbers without the ends of their 95 % interval among the columns.
     """
 
     table: pa.Table
     releases: Mapping[str, Release]
+    no_interval: tuple[str, ...] = ()
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the rows as a pandas frame. Needs pandas."""

@@ -216,7 +216,7 @@ def test_an_odometer_without_rho_stays_at_epsilon_zero():
 def test_the_ends_of_the_ranges_are_what_the_messages_say():
     """Delta is above 0; 64 levels are allowed, 65 are not; a step that does not fit is refused in words."""
     limit = Cost(Fraction(1, 2), Fraction(1, 20))
-    with pytest.raises(InputError, match="above 0 and below 1"):
+    with pytest.raises(InputError, match=r"^delta must be above 0 and below 1, not 0$"):
         Odometer(limit, Fraction(0))
     with pytest.raises(InputError, match="from 1 to 64"):
         Odometer(limit, Fraction(1, 2), levels=65)

@@ -111,6 +111,21 @@ def test_a_whole_statement_is_sent_in_one_request(ask):
         assert ran.err == f"released, charged rho = 0.5, delta = 0: {SQL}\n"
 
 
+def test_numbers_without_an_interval_are_noted(ask):
+    """And marked in each row of CSV and JSON, because the note is elsewhere."""
+    about = {"discreet.queries": "[]", "discreet.no_interval": '["n"]'}
+    fields = reply(
+        200,
+        write_table(pa.table({"n": [3]}).replace_schema_metadata(about), "arrow"),
+        "application/vnd.apache.arrow.stream",
+    )
+    sql = f"SELECT COUNT(*) AS n FROM ({SQL})"
+    for form, shown in (("table", "n\n3\n"), ("csv", '"n","no_interval"\n3,"n"\n'), ("json", '"no_interval": "n"')):
+        ran, _ = ask(fields, "query", "--sql", sql, "--format", form)
+        assert shown in ran.out
+        assert ran.err == "no interval: n; select LOW(...) and HIGH(...) of them\n"
+
+
 @pytest.mark.parametrize(
     ("headers", "message"),
     [
@@ -353,7 +368,7 @@ def test_a_least_error_is_not_shown_as_likely():
     likely.append(others | {"smallest_count": 51, "max_smallest_count": 1_014})
     expected = ESTIMATE["expected"] | {"min_std_error": 4.79, "max_std_error": None, "likely": likely}
     shown = estimate_as_text(Estimate.model_validate(ESTIMATE | {"expected": expected}))
-    assert "standard error  probably 24.7; otherwise 5.2 to 12 % of the count\n" in shown
+    assert "standard error  probably 24.7; otherwise 5.2 up to 12 % of the count\n" in shown
     assert "smallest count  probably 334; otherwise 51 to 1,014, more if" in shown
     expected |= {"likely": []}  # by a service without ranges
     assert "standard error  4.79 or more\n" in estimate_as_text(

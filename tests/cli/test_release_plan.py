@@ -39,7 +39,9 @@ def test_k_makes_it_a_top_and_no_k_a_release(run):
     assert plan(run, "-k", 6)["mechanism"] == "auto"
     assert plan(run)["mechanism"] == "auto"
     assert plan(run)["reads"] == "pairs"
-    assert "standard error  probably 5.17 to 8.5 % of the count; otherwise 1.56 to 10 %" in run("plan", *SOURCE).out
+    assert (
+        "standard error  probably 5.17 up to 8.5 % of the count; otherwise 1.56 up to 10 %" in run("plan", *SOURCE).out
+    )
     likely = plan(run, "-k", 6)["likely"]
     assert [each["name"] for each in likely] == ["unknown-gumbel", "two-round", "head", "light"]
     assert likely[0]["min_std_error"] > plan(run, "-k", 5)["std_error"]["most"]
@@ -56,6 +58,16 @@ def test_a_plan_shows_cost_error_and_smallest_count(run):
     assert planned["std_error"]["most"] == pytest.approx(2 / per, rel=1e-6)
     assert planned["smallest_count"] == math.ceil(1 + math.log(1000 / 5e-9) / per)
     assert planned["reads"] == 1001
+
+
+def test_a_plan_shows_one_of_several_releases_that_cost_as_much_together(run):
+    """Beside the whole: daily for four weeks needs several times as many users in an item."""
+    shown = plan(run, "--epsilon", 4, "--releases", 28)
+    assert (shown["releases"], shown["each"]["query"]["items"]) == (28, ["i"])
+    assert 28 * shown["each"]["worst_cost"]["rho"] < shown["worst_cost"]["rho"]
+    assert shown["each"]["likely"][0]["smallest_count"] > 4 * shown["likely"][0]["smallest_count"]
+    assert "\n\none of 28 releases that cost as much together\nmechanism" in run("plan", *SOURCE, "--releases", 28).out
+    assert "at least 1, not 0" in run("plan", *SOURCE, "--releases", 0).err
 
 
 def test_a_plan_may_have_a_price_per_unit(run):

@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from discreet.accounting import convert
+from discreet.accounting.convert import limit_for
 from discreet.errors import InputError
 from discreet.mechanisms import (
     Auto,
@@ -25,8 +26,9 @@ from discreet.mechanisms import (
     UnknownLaplace,
 )
 from discreet.query.planning import make_plan
+from discreet.query.pricing import PRESETS
 from discreet.query.sql import parse_where
-from discreet.values import Sensitivity
+from discreet.values import Cost, Sensitivity
 from tests.queries import changed, query_of
 
 DELTA = Fraction(1, 10**8)
@@ -319,3 +321,20 @@ def test_an_engine_without_pairs_releases_from_the_head():
     assert isinstance(make_plan(_query(mechanism="auto"), has_pairs=False).mechanism, SelectVerify)
     with pytest.raises(InputError, match="choose head"):
         make_plan(_query(mechanism="two-round"), has_pairs=False)
+
+
+def test_releases_of_a_part_of_the_budget_cost_no_more_than_the_whole():
+    """28 of them fit the budget of one, nearly all of which they use; their smallest counts are larger."""
+    whole = make_plan(_query(4.0))
+    each, limit = whole.one_of(28), limit_for(4.0, whole.query.options.delta)
+    cost = sum((each.worst_cost for _ in range(28)), Cost())
+    assert cost.within(limit)
+    assert cost.rho > limit.rho * Fraction(99, 100)
+    least, most = (plan.expectation.likely[0].smallest_count for plan in (whole, each))
+    assert most > 4 * least
+    head = make_plan(_query(4.0), has_pairs=False).one_of(28)
+    assert isinstance(head.mechanism, SelectVerify)
+    with pytest.raises(InputError, match="at least 1, not 0"):
+        whole.one_of(0)
+    with pytest.raises(InputError, match="price per unit"):
+        make_plan(_query(per=PRESETS["linkedin"], k=5)).one_of(2)

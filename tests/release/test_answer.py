@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from discreet.budget import Budget
+from discreet.engines.base import RequestQueue
 from discreet.errors import (
     BudgetExceeded,
     EngineError,
@@ -27,7 +28,8 @@ from discreet.mechanisms import UnknownGumbel
 from discreet.noise import KeyedBits
 from discreet.query.planning import make_plan
 from discreet.release import answer
-from discreet.release.keys import RecordedPairs
+from discreet.release.answer import default_delta
+from discreet.release.keys import RecordedPairs, fingerprint
 from discreet.testing.pairs import ArrayPairs
 from discreet.values import Cost, Sensitivity
 from tests.queries import query_of
@@ -163,6 +165,7 @@ def test_the_engine_gets_the_plans_request_and_the_callers_progress():
     assert all(given is progress for _, _, given in engine.requests)
     seeds = [seed for _, seed, _ in engine.requests]
     assert [len(seed) for seed in seeds] == [0, 32, 32]
+    assert seeds[1:] == [_bits(n).uint64("groups", 4).tobytes() for n in (1, 2)]
     assert seeds[1] != seeds[2]
 
 
@@ -229,6 +232,117 @@ class PairsEngine(TinyEngine):
 
     def _fail(self, *_):
         raise self.pair_error
+
+
+class RecordingBudget(Budget):
+    """A budget that keeps what it settled, and whose store may fail when a query ends."""
+
+    is_broken = False
+    settled = ()
+
+    def settle(self, hold, cost, result, fingerprint=None):
+        """Keep the result and its fingerprint."""
+        self.settled = (result, fingerprint)
+        return super().settle(hold, cost, result, fingerprint)
+
+    def void(self, hold):
+        """Free the hold, or fail."""
+        if self.is_broken:
+            raise BudgetExceeded("the store is gone")
+        super().void(hold)
+
+    def forfeit(self, hold):
+        """Charge the hold, or fail."""
+        if self.is_broken:
+            raise BudgetExceeded("the store is gone")
+        super().forfeit(hold)
+
+
+@pytest.mark.parametrize("part", ["check", "head"])
+def test_an_error_is_not_replaced_by_that_of_a_store_that_fails_after_it(part, monkeypatch):
+    """The hold then ends with its lease."""
+    engine, budget = TinyEngine(), RecordingBudget(5, 1e-8)
+    budget.is_broken = True
+
+    def fail(*_, **__):
+        raise UnfitData("of the engine")
+
+    monkeypatch.setattr(engine, part, fail)
+    with pytest.raises(UnfitData, match="of the engine"):
+        answer(_plan(), engine, budget, _bits())
+
+
+def test_each_step_has_its_span():
+    """In order; a mechanism that reads pairs draws its noise between their queries."""
+    seen = []
+
+    @contextlib.contextmanager
+    def span(step):
+        seen.append(step)
+        yield
+
+    answer(_plan(), TinyEngine(), None, _bits(), queue=RequestQueue(), span=span)
+    assert seen == ["reserve", "queue", "engine", "reserve", "engine", "noise", "encode", "settle"]
+    seen.clear()
+    answer(_plan(k=None), PairsEngine(), None, _bits(), span=span)
+    assert seen == ["reserve", "engine", "reserve", "engine", "encode", "settle"]
+
+
+def test_what_is_stored_is_encoded_and_has_the_fingerprint_of_the_data_under_its_key():
+    """Of the head or of the pairs; none without a key."""
+    key, engine = b"k" * 32, PairsEngine()
+    for k in (3, None):
+        plan, budget = _plan(k=k), RecordingBudget(20, 1e-7)
+        answer(plan, engine, budget, _bits(), encode=lambda release: ("encoded", len(release)))
+        assert budget.settled == (("encoded", 3), None)
+        answer(plan, engine, budget, _bits(), fingerprint_key=key)
+        if k is None:
+            with RecordedPairs(engine, plan.request) as recorded:
+                recorded.labels(plan.mechanism.release(recorded, _bits()).positions)
+            assert budget.settled[1] == recorded.fingerprint(plan, key)
+        else:
+            assert budget.settled[1] == fingerprint(engine.head(plan.request), plan.request, b"", key)
+
+
+def test_the_progress_of_pair_queries_is_the_callers():
+    """It begins at 0, before any query."""
+    shares, engine = [], PairsEngine()
+    answer(_plan(k=None), engine, None, _bits(), progress=shares.append)
+    assert engine.requests == [(_plan(k=None).request, shares.append)]
+    assert shares[0] == 0.0
+
+
+def test_a_stored_answer_is_returned_and_nothing_is_read():
+    """A budget returns it in place of a hold."""
+    engine, stored = TinyEngine(), object()
+    budget = SimpleNamespace(reserve=lambda _: stored)
+    assert answer(_plan(), engine, budget, _bits()) is stored
+    assert engine.requests == []
+
+
+def test_a_query_waits_in_the_queue_until_it_has_been_read():
+    """The request is checked in its slot; the slot is free again when the release is encoded."""
+    steps, shares, engine = [], [], TinyEngine(before=lambda: steps.append("head"))
+
+    @contextlib.contextmanager
+    def slot(progress):
+        steps.append(progress)
+        yield
+        steps.append("left")
+
+    engine.check = steps.append
+    progress, queue = shares.append, SimpleNamespace(slot=slot)
+    answer(_plan(), engine, None, _bits(), queue=queue, progress=progress, encode=lambda _: steps.append("encoded"))
+    assert steps == [progress, _plan().request, "head", "left", "encoded"]
+
+
+def test_delta_is_by_default_a_hundredth_of_the_budgets():
+    """And 1e-8 for a query alone."""
+    assert default_delta(None) == "1e-8"
+    assert default_delta(Budget(1, Fraction(1, 10**6))) == Fraction(1, 10**8)
+    with pytest.raises(InputError) as error:
+        default_delta(1e-6)
+    assert str(error.value) == "a budget is a discreet.Budget"
 
 
 def test_a_release_by_two_rounds_queries_pairs_and_charges_what_it_cost():

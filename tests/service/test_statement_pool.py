@@ -62,8 +62,8 @@ def test_a_statement_is_computed_in_another_process(pool, monkeypatch):
     )
     assert found.rows == 2
     assert found.content == (
-        b'{"columns":[{"name": "a", "type": "VARCHAR"}, {"name": "v", "type": "BIGINT"}, '
-        b'{"name": "n", "type": "DOUBLE"}],"rows":[["x",10,null]],"queries":[]}'
+        b'{"columns":[{"name": "a", "type": "VARCHAR", "interval": null}, {"name": "v", "type": "BIGINT", '
+        b'"interval": null}, {"name": "n", "type": "DOUBLE", "interval": null}],"rows":[["x",10,null]],"queries":[]}'
     )
     with pytest.raises(SQLError, match="b"):
         pool.check("ann", "SELECT b FROM answers.q1", {"q1": {"a": "VARCHAR"}})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 
 import duckdb
 import pyarrow as pa
@@ -320,8 +321,31 @@ def test_rows_come_as_arrow_and_csv_too(service):
     arrow = sent(service, SHARES, headers={"Accept": "application/vnd.apache.arrow.stream"})
     assert [list(row.values()) for row in pa.ipc.open_stream(io.BytesIO(arrow.content)).read_all().to_pylist()] == rows
     csv = sent(service, SHARES, headers={"Accept": "text/csv"}).text.splitlines()
-    assert csv[0] == '"article","n","share"'
+    assert csv[0] == '"article","n","share","no_interval"'
+    assert csv[1].endswith(',"n, share"')
     assert len(csv) == len(rows) + 1
+
+
+MARKED = (
+    "SELECT article, COUNT(DISTINCT reader) AS n, LOW(COUNT(DISTINCT reader)) AS l, HIGH(COUNT(DISTINCT reader)) AS h, "
+    "COUNT(DISTINCT reader) / 2 AS half FROM reads GROUP BY article ORDER BY n DESC"
+)
+
+
+def test_numbers_without_an_interval_are_marked_in_every_format(service):
+    """In JSON by column, in CSV by a last column, in Arrow and Parquet in the metadata; also of a rehearsal."""
+    found = sent(service, MARKED).json()
+    assert [column["interval"] for column in found["columns"]] == [None, ["l", "h"], None, None, "none"]
+    rows = sent(service, MARKED, headers={"Accept": "text/csv"}).text.splitlines()
+    assert rows[0] == '"article","n","l","h","half","no_interval"'
+    assert all(row.endswith(',"half"') for row in rows[1:])
+    arrow = sent(service, MARKED, headers={"Accept": "application/vnd.apache.arrow.stream"})
+    about = pa.ipc.open_stream(io.BytesIO(arrow.content)).schema.metadata
+    assert json.loads(about[b"discreet.no_interval"]) == ["half"]
+    made = sent(service, MARKED, rehearse=True, epsilon=1).json()["columns"]
+    assert [column["interval"] for column in made] == [None, ["l", "h"], None, None, "none", None]
+    explained = sent(service, f"EXPLAIN {MARKED}").json()["columns"]
+    assert {column["interval"] for column in explained} == {None}, "plans have no noise"
 
 
 def test_a_sample_is_made_up_from_the_catalog_alone(service):
@@ -344,7 +368,7 @@ def test_a_rehearsed_statement_is_computed_from_made_up_rows(service):
     service.no_engine()
     for sql in (SHARES, "SELECT SUM(minutes) AS s FROM reads", TOP.replace("reads", "loose")):
         found = sent(service, sql, rehearse=True, epsilon=1)
-        assert found.json()["columns"][-1] == {"name": "made_up", "type": "BOOLEAN"}, found.text
+        assert found.json()["columns"][-1] == {"name": "made_up", "type": "BOOLEAN", "interval": None}, found.text
         assert found.json()["rows"]
         assert {row[-1] for row in found.json()["rows"]} == {True}
         assert [query["status"] for query in found.json()["queries"]] == ["made up"]
@@ -352,7 +376,10 @@ def test_a_rehearsed_statement_is_computed_from_made_up_rows(service):
         assert sent(service, sql, rehearse=True, epsilon=1).json() == found.json()
     by_country = "SELECT country, COUNT(DISTINCT reader) AS n FROM reads GROUP BY country"
     csv = sent(service, by_country, headers={"Accept": "text/csv"}, rehearse=True).text.splitlines()
-    assert (csv[0], {line.rpartition(",")[2] for line in csv[1:]}) == ('"country","n","made_up"', {"true"})
+    assert (csv[0], {line.rpartition(",")[2] for line in csv[1:]}) == (
+        '"country","n","no_interval","made_up"',
+        {"true"},
+    )
     for sql, (status, words) in REFUSED.items():
         refused = sent(service, sql, rehearse=True)
         assert (refused.status_code, words in refused.json()["detail"]) == (status, True), sql

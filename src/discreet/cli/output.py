@@ -87,13 +87,16 @@ class Output:
         if not self.quiet:
             click.echo("\n".join(notes(release)), err=True)
 
-    def write_rows(self, table: pa.Table) -> None:
-        """Write the rows of a statement."""
+    def write_rows(self, table: pa.Table, no_interval: tuple[str, ...] = ()) -> None:
+        """Write the rows of a statement; CSV and JSON mark the columns of noisy numbers without an interval."""
         from discreet.release.files import write_atomically, write_text
+        from discreet.release.postprocess import with_no_interval
         from discreet.release.result import plain_value, python_values
         from discreet.release.tables import text_table
         from discreet.wire.document import write_table
 
+        if self.form in {"csv", "json"}:
+            table = with_no_interval(table, no_interval)
         if self.form in {"csv", "parquet"}:
             content = write_table(table, "csv" if self.form == "csv" else "parquet")
             if self.output is None:

@@ -113,10 +113,10 @@ def rehearse(dataset: str | None, sql: str | None, rows: int | None, **options: 
     output.check(counts=False)
     with open_client(options) as client:
         if dataset is not None:
-            made_up = client.sample(dataset, rows or 100)
+            output.write_rows(client.sample(dataset, rows or 100))
         else:
-            made_up = client.sql(sql or "", rehearse=True, **price).table
-    output.write_rows(made_up)
+            computed = client.sql(sql or "", rehearse=True, **price)
+            output.write_rows(computed.table, computed.no_interval)
     if not output.quiet:
         click.echo("made-up rows: only columns, types and listed labels are those of the dataset", err=True)
 
@@ -143,11 +143,13 @@ def _run_statement(sql: str, price: Options, options: dict[str, Any], *, estimat
             return
         with _interruptible():
             rows = client.sql(sql, **price)
-    output.write_rows(rows.table)
+    output.write_rows(rows.table, rows.no_interval)
     if not output.quiet:
         for query in rows.queries:
             charged = f"rho = {query.charged.rho:.3g}, delta = {query.charged.delta:.3g}"
             click.echo(f"{query.status}, charged {charged}: {query.sql}", err=True)
+        if rows.no_interval:
+            click.echo(f"no interval: {', '.join(rows.no_interval)}; select LOW(...) and HIGH(...) of them", err=True)
 
 
 def _statement_cost(found: StatementEstimate) -> str:

@@ -165,6 +165,9 @@ def _noise_key(options: dict[str, Any], table: Table) -> NoiseKey | None:
     help="With --epsilon-per: the most units of a release.",
 )
 @relative_error_option("0.1")
+@click.option(
+    "--releases", type=int, metavar="N", help="Show as well one of N releases, one a day, that cost as much together."
+)
 @click.pass_context
 def plan(context: click.Context, /, **options: Any) -> None:
     """Show the plan of `top` (with -k) or `release` (without).
@@ -183,7 +186,15 @@ def plan(context: click.Context, /, **options: Any) -> None:
         raise InputError("a statement needs a catalog, which declares what may be queried; give --catalog too")
     else:
         made = _plan_source(options, per)
-    click.echo(json.dumps(plan_as_dict(made), indent=2) if options["form"] == "json" else plan_as_text(made))
+    number = options["releases"]
+    each = None if number is None else made.one_of(number)
+    if options["form"] == "json":
+        shown = plan_as_dict(made) | ({} if each is None else {"releases": number, "each": plan_as_dict(each)})
+        click.echo(json.dumps(shown, indent=2))
+    else:
+        click.echo(plan_as_text(made))
+    if each is not None and options["form"] != "json":
+        click.echo(f"\none of {number:,} releases that cost as much together\n{plan_as_text(each)}")
     for note in () if options["quiet"] else made.notes:
         click.echo(f"note: {note}", err=True)
 

@@ -79,10 +79,12 @@ class Rows:
     Args:
         table: the rows, an Arrow table.
         queries: the queries that the rows were computed from, with the charge of each.
+        no_interval: the columns of noisy numbers without the ends of their 95 % interval among the columns.
     """
 
     table: pa.Table
     queries: list[StatementQuery]
+    no_interval: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, body: bytes) -> Rows:
@@ -90,8 +92,10 @@ class Rows:
         import pyarrow as pa
 
         table = pa.ipc.open_stream(body).read_all()
-        queries = json.loads(table.schema.metadata[b"discreet.queries"])
-        return cls(table.replace_schema_metadata(None), [StatementQuery.model_validate(query) for query in queries])
+        about = table.schema.metadata
+        queries = [StatementQuery.model_validate(query) for query in json.loads(about[b"discreet.queries"])]
+        without = json.loads(about.get(b"discreet.no_interval", b"[]"))  # an older service does not say
+        return cls(table.replace_schema_metadata(None), queries, tuple(without))
 
     @property
     def charged(self) -> Cost:

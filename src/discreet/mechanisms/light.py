@@ -122,7 +122,7 @@ class Light:
             sizes: the noisy histogram of users by their number of items.
             mu: of the two rounds.
         """
-        caps = [_measured(items, sizes) for items in self.possible(mu)]
+        caps = [measured(items, sizes) for items in self.possible(mu)]
         possible = [cap for cap in caps if cap.spread <= MAX_SPREAD * self.relative_error]
         return min(possible, key=lambda cap: cap.items / cap.kept, default=None)
 
@@ -168,7 +168,7 @@ class Light:
         return max(few, WEIGHT_UNIT // CAPPED_BASKET + 1 + many)
 
 
-def _measured(items: int, sizes: Sizes) -> Cap:
+def measured(items: int, sizes: Sizes) -> Cap:
     """Return the cap at *items* with its loss, estimated from the noisy histogram.
 
     The loss of an item is a mean over its users, so users count in proportion to their number of items.

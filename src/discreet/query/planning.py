@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, get_args
 
-from discreet.accounting.convert import LEAST_DELTA, Guarantee, guarantee_of, limit_for
+from discreet.accounting.convert import LEAST_DELTA, Guarantee, epsilon_tight, guarantee_of, limit_for
 from discreet.errors import InputError, InvariantViolated, UnknownColumn
 from discreet.head_request import HeadRequest, Kind, naming_error
 from discreet.mechanisms import (
@@ -31,7 +31,7 @@ from discreet.query.canonical import canonical, possible_labels
 from discreet.query.predicates import bind_where, columns_of, find_column
 from discreet.query.pricing import priced
 from discreet.query.query import MAX_HEAD_LIMIT, MAX_SEGMENT_ROWS, Query, default_head_limit
-from discreet.values import Cost, NoiseName
+from discreet.values import Cost, NoiseName, float_below
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -245,6 +245,30 @@ class Plan:
     def reads_pairs(self) -> bool:
         """True if the mechanism queries user-item pairs, if a head was not enough."""
         return isinstance(self.mechanism, PAIR_MECHANISMS)
+
+    def one_of(self, releases: int) -> Plan:
+        """Return the plan of one of several equal releases that together cost at most as much as this one.
+
+        So the price of a release of (item, day) of four weeks can be compared with that of 28 daily releases, in a
+        budget that adds up zCDP.
+
+        Args:
+            releases: at least 1.
+
+        Raises:
+            InputError: *releases* is below 1; each would have an epsilon or a delta below the least allowed one; or the
+                query has a price per unit.
+        """
+        if releases < 1:
+            raise InputError(f"the number of releases must be at least 1, not {releases}")
+        options = self.query.options
+        if options.per is not None:
+            raise InputError("a price per unit is the same for every release; give epsilon and delta instead")
+        delta = options.delta / releases
+        rho = limit_for(options.epsilon, options.delta).rho / releases
+        epsilon = epsilon_tight(float_below(rho), float_below(delta / 2)) * (1 - 1e-9)
+        query = replace(self.query, options=replace(options, epsilon=epsilon, delta=delta))
+        return make_plan(query, has_pairs=self.missed is None, shared_budget=True)
 
     @property
     def request(self) -> HeadRequest:

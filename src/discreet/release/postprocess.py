@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from discreet.errors import InputError, SQLError
 from discreet.head_request import Kind
@@ -18,12 +18,13 @@ from discreet.query.statement import HIGH, LOW, VALUE, quoted
 from discreet.values import float_above
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import duckdb
     import pyarrow as pa
 
     from discreet.catalog.model import Catalog, Column, Dataset
+    from discreet.query.intervals import Mark
     from discreet.query.planning import Plan
     from discreet.query.query import Query
     from discreet.query.statement import Statement
@@ -129,6 +130,39 @@ def compute_outer(
                 TOO_MUCH_MEMORY if "Out of Memory" in text else f"the statement cannot be computed: {_sentence(error)}"
             )
             raise InputError(reason) from None
+
+
+_NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL")
+NO_INTERVAL = "no_interval"
+
+
+def column_intervals(
+    names: Sequence[str], types: Sequence[str], marks: Sequence[Mark] | None
+) -> list[tuple[str, str] | Literal["none"] | None]:
+    """Return for each column of a result the names of the ends of its interval, "none" without one, None without noise.
+
+    Args:
+        marks: those of the statement; None if they are not known, so that every number is taken to be noisy; empty if
+            there is no noise. Columns that the service added have none.
+    """
+    found: list[tuple[str, str] | Literal["none"] | None] = []
+    for place, type_ in enumerate(types):
+        mark: Mark = "none" if marks is None else marks[place] if place < len(marks) else None
+        if mark is None or not type_.startswith(_NUMBERS):
+            found.append(None)
+        else:
+            found.append("none" if mark == "none" else (names[mark[0]], names[mark[1]]))
+    return found
+
+
+def with_no_interval(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return a table with a last column no_interval that has *names* in every row, or as it is without any."""
+    import pyarrow as pa
+
+    if not names or NO_INTERVAL in table.column_names:
+        return table
+    place = table.num_columns - (table.column_names[-1] == "made_up")  # which stays the last column of a rehearsal
+    return table.add_column(place, NO_INTERVAL, pa.array([", ".join(names)] * len(table), pa.string()))
 
 
 def _distinct(names: list[str]) -> list[str]:

@@ -23,8 +23,9 @@ from discreet.service.problems import ClientDisconnected, StatementsUnavailable,
 from discreet.service.statement_worker import MAX_RESULT_BYTES, MAX_SECONDS, RESPONSE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from discreet.query.intervals import Mark
     from discreet.service.api.answers import Form
 
 Argument = TypeVar("Argument")
@@ -119,6 +120,7 @@ class StatementPool:
         queries: str,
         max_rows: int | None = None,
         made_up: bool = False,
+        marks: Sequence[Mark] | None = (),
         disconnected: Callable[[], bool] = lambda: False,
     ) -> Computed:
         """Return the result of *outer* over answers in *form*; see `compute_outer` and `encode_result`.
@@ -131,7 +133,7 @@ class StatementPool:
             ClientDisconnected, StatementsUnavailable: as `check`.
         """
         job: dict[str, Any] = {"outer": outer, "types": None, "tables": list(tables), "form": form}
-        job |= {"queries": queries, "max_rows": max_rows, "made_up": made_up}
+        job |= {"queries": queries, "max_rows": max_rows, "made_up": made_up, "marks": marks}
         try:
             return self._run(account, _request(job, tables), disconnected, math.inf)
         except _Refused as error:

@@ -28,14 +28,24 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from discreet.errors import InputError
-from discreet.release.postprocess import TOO_MUCH_MEMORY, Result, check_outer, compute_outer, open_database
+from discreet.release.postprocess import (
+    TOO_MUCH_MEMORY,
+    Result,
+    check_outer,
+    column_intervals,
+    compute_outer,
+    open_database,
+    with_no_interval,
+)
 from discreet.release.result import plain_value, python_values
 from discreet.wire.document import write_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import duckdb
+
+    from discreet.query.intervals import Mark
 
 MAX_MEMORY_BYTES = 192 * 2**20
 """Bytes that a worker may allocate beyond the libraries and the empty database, about 100 MB resident."""
@@ -53,26 +63,42 @@ _PARENT_DEATH_SIGNAL = 1  # prctl(2)
 
 
 def encode_result(
-    result: Result, form: Literal["json", "csv", "arrow", "parquet"], queries: str, max_rows: int | None = None
+    result: Result,
+    form: Literal["json", "csv", "arrow", "parquet"],
+    queries: str,
+    max_rows: int | None = None,
+    marks: Sequence[Mark] | None = (),
 ) -> bytes:
     """Return the rows of a statement as `StatementAnswer` in JSON, or as a file.
+
+    Noisy numbers without an interval in the result are marked: in JSON, in the metadata of Arrow and Parquet, and in
+    CSV by a last column no_interval that names them.
 
     Args:
         queries: the queries of the statement, the JSON of a list of `StatementQuery`.
         max_rows: the number of rows to keep; None for all.
+        marks: those of `discreet.query.statement.Statement`; empty for numbers without noise.
 
     Raises:
         InputError: the result has more than `MAX_RESULT_BYTES`.
     """
     table = result.table if max_rows is None else result.table.slice(0, max_rows)
+    intervals = column_intervals(table.column_names, result.types, marks)
     if form != "json":
-        if form == "arrow":
-            table = table.replace_schema_metadata({"discreet.queries": queries})
+        without = [name for name, at in zip(table.column_names, intervals, strict=True) if at == "none"]
+        if form == "csv":
+            table = with_no_interval(table, without)
+        else:
+            about = {"discreet.queries": queries} if form == "arrow" else {}
+            table = table.replace_schema_metadata({**about, "discreet.no_interval": json.dumps(without)})
         content = write_table(table, form)
         if len(content) > MAX_RESULT_BYTES:
             raise InputError(_TOO_LARGE)
         return content
-    columns = [{"name": name, "type": type_} for name, type_ in zip(table.column_names, result.types, strict=True)]
+    columns = [
+        {"name": name, "type": type_, "interval": interval}
+        for name, type_, interval in zip(table.column_names, result.types, intervals, strict=True)
+    ]
     written = bytearray(b'{"columns":' + json.dumps(columns).encode() + b',"rows":[')
     first = True
     for batch in table.to_batches(max_chunksize=1_000):
@@ -218,7 +244,8 @@ def _run(
     if job["made_up"]:
         result = with_made_up(result)
     try:
-        return encode_result(result, job["form"], job["queries"], job["max_rows"]), len(result.table)
+        content = encode_result(result, job["form"], job["queries"], job["max_rows"], job["marks"])
+        return content, len(result.table)
     except InputError:
         raise
     except pa.ArrowMemoryError:

@@ -189,6 +189,7 @@ class Statements:
                 form=form,
                 queries=_written(queries),
                 max_rows=max_rows,
+                marks=statement.marks,
                 disconnected=disconnected,
             )
         except (InputError, StatementsUnavailable) as error:
@@ -240,6 +241,7 @@ class Statements:
             form=form,
             queries=_written(queries),
             max_rows=max_rows,
+            marks=statement.marks,
             disconnected=disconnected,
         )
         return AnsweredStatement(computed.content, computed.rows, Cost())
@@ -293,6 +295,7 @@ class Statements:
             queries=queries,
             max_rows=max_rows,
             made_up=True,
+            marks=statement.marks,
             disconnected=disconnected,
         )
         return AnsweredStatement(computed.content, computed.rows, Cost())

@@ -186,7 +186,7 @@ class Expected(Reply):
     def error_ranges(self, factor: float = 1.0) -> list[str]:
         """Return the ranges of standard errors in words: the likeliest, then that of all others; empty without counts.
 
-        A range is "24.6", or "1.66 to 12 % of the count".
+        A range is "24.6", or "1.66 up to 12 % of the count".
 
         Args:
             factor: multiplies the standard errors: 1.96 for 95 % intervals.
@@ -198,7 +198,7 @@ class Expected(Reply):
             least = rounded(factor * min(each.min_std_error or 0.0 for each in part))
             share = 100 * factor * max(each.max_relative_error or 0.0 for each in part)
             # Where errors are fixed, the smallest count is so large that the error is a smaller share of it.
-            found.append(f"{least} to {share:.2g} % of the count" if share else least)
+            found.append(f"{least} up to {share:.2g} % of the count" if share else least)
         if not found:
             least = rounded(factor * self.min_std_error)
             most = None if self.max_std_error is None else rounded(factor * self.max_std_error)
@@ -264,6 +264,11 @@ class StatementColumn(Reply):
 
     name: str
     type: str = Field(description="As SQL names it, such as VARCHAR or BIGINT.")
+    interval: tuple[str, str] | Literal["none"] | None = Field(
+        default=None,
+        description="The columns of the result that hold the ends of its 95 % interval, or none for a noisy number "
+        "without them: select LOW(...) and HIGH(...) of it. Null for what has no noise, and for ends of intervals.",
+    )
 
 
 class StatementQuery(Reply):

@@ -60,6 +60,7 @@ def test_every_outcome_of_a_query_is_told(service):
         ("refused", "bob@sales"),
         ("failed", "bob@sales"),
     ]
+    assert found[0]["charges"][0]["share_charged"] > 0  # a failed query stays charged
     assert found[2]["needed"]["account"] == found[2]["refused_by"] == "ann@sales"
     assert found[2]["needed"]["share_held"] > 1
     assert all(each["question"]["dataset"] == "reads" for each in found)

@@ -51,6 +51,7 @@ def test_a_whole_statement_is_priced_answered_and_free_the_second_time(service, 
     assert shown.status_code == 200
     assert used > 0
     assert re.findall(r"<td>(\w+)</td>", shown.text) == ["IN", "US", "XX"]
+    assert re.findall(r"(\w+) <small[^>]*>no interval<", shown.text) == ["n", "percent"]
     assert 'class="chart"' not in shown.text
     assert "<b>" not in shown.text
     query = re.search(r'"(/answers/\w{64})"', shown.text)[1]
@@ -247,7 +248,7 @@ def test_a_bound_that_only_some_data_reach_is_not_shown_as_likely(service, ann):
     assert expected["max_std_error"] is None
     shown = ann.get("/ask", params={"sql": sql, "epsilon": "1"}).text
     first = expected["likely"][0]
-    near = f"{1.96 * first['min_std_error']:.3g} to {196 * first['max_relative_error']:.2g} % of the count"
+    near = f"{1.96 * first['min_std_error']:.3g} up to {196 * first['max_relative_error']:.2g} % of the count"
     assert f"95 % of the counts are probably within ± {near} of the truth, in users, or, if another method" in shown
     fewest, most = first["smallest_count"], first["max_smallest_count"]
     assert f"Items with more than about {fewest:,} to {most:,} users will probably be shown; with another" in shown

@@ -64,13 +64,20 @@ def test_dates_and_labels_are_a_line_for_each_label():
 
 
 def test_two_columns_are_a_table_of_one_by_the_other():
-    """The column with fewer labels is across; labels without an order of their own are ordered by their sums."""
-    items = crossed(("x", "2", 5), ("x", "10", 7), ("y", "2", 30), ("z", "9", 2))
+    """Dates and numbers go down, else the column with more labels; those of others are ordered by their sums."""
+    items = crossed(("x", "2", 5), ("x", "10", 7), ("y", "2", 30), ("z", "9", 2), ("w", "9", 1))
     table = charts.pivot(items, ["word", "size"], [False, True])
-    assert (table.down, table.across, table.columns) == ("word", "size", ["2", "9", "10"])
+    assert (table.down, table.across, table.columns) == ("size", "word", ["y", "x", "z", "w"])
     cells = {name: [cell and (cell[0].value, cell[1]) for cell in row] for name, row in table.rows}
-    assert list(cells) == ["y", "x", "z"]
-    assert cells == {"y": [(30, 4), None, None], "x": [(5, 1), None, (7, 1)], "z": [None, (2, 0), None]}
+    assert list(cells) == ["2", "9", "10"]
+    assert cells == {
+        "2": [(30, 4), (5, 1), None, None],
+        "9": [None, None, (2, 0), (1, 0)],
+        "10": [None, (7, 1), None, None],
+    }
+    assert charts.pivot(items, ["one", "other"], [False, False]).down == "one"
+    many = crossed(*((f"word {a}", str(b), 1) for a in range(13) for b in range(2)))
+    assert charts.pivot(many, ["word", "size"], [False, True]).down == "word"
     square = crossed(*((str(a), str(b), 1) for a in range(13) for b in range(13)))
     assert charts.pivot(square, ["a", "b"], [True, True]) is None
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _EPSILON = number_field("epsilon", "Privacy to spend.", 0.0, 1e6)
 _QUERY = (
-    *fields("from", "dataset", "measure", "where", "sql"),
+    *fields("from", "dataset", "measure", "each", "where", "sql"),
     *fields("item", "pick", "filter", "low", "high", "preset", many=True),
     number_field("k", "The number of items.", 1, 10**9),
     text_of("shared", "same or other after a link to an answer that another account has paid for."),
@@ -90,7 +90,7 @@ class AnalystPages:
     async def ask(self, visit: Visit) -> Response:
         """Submit the query or statement of the form, and redirect to its answer."""
         if visit.text("from"):  # without scripts, a button rebuilds the statement from the fields
-            one, many = ("from", "dataset", "measure", "where", "k", "epsilon"), ("item", *_FILTERS)
+            one, many = ("from", "dataset", "measure", "each", "where", "k", "epsilon"), ("item", *_FILTERS)
             typed = {name: visit.text(name) for name in one} | {name: visit.texts(name) for name in many}
             return RedirectResponse(f"/ask?{urlencode(typed, doseq=True)}", 303)
         try:
@@ -332,7 +332,8 @@ class AnalystPages:
         sql, price = to_sql(query), {name: release["query"][name] for name in ("epsilon", "delta")}
         url = str(visit.request.base_url).rstrip("/")
         begin = 1 if query.k is not None else 0
-        types = {column["name"]: column["type"] for column in release["columns"][begin : begin + len(query.items)]}
+        end = begin + len(query.each) + len(query.items)
+        types = {column["name"]: column["type"] for column in release["columns"][begin:end]}
         measured = _MEASURES[query.measure.kind]
         if query.measure.kind in {"sum", "average"}:
             measured += f" {query.measure.column}"
@@ -344,7 +345,7 @@ class AnalystPages:
             name=self._names(visit).get(name),
             key=self._runtime.random(16).hex(),
             condition=None if query.where is None else condition(query.where),
-            shown=_drawn(items[:_MAX_SHOWN], types, measured),
+            shown=_drawn(items[:_MAX_SHOWN], types, measured, len(query.each)),
             left_out=len(items) - _MAX_SHOWN,
             chosen=text.chosen_for_you(release),
             mechanism=text.mechanism_of(release),
@@ -384,8 +385,11 @@ def _built_query(visit: Visit, dataset: DatasetDetail) -> Select:
     """
     kind, _, column = (visit.text("measure") or "users").partition(":")
     measure = Measure(kind, column) if column else Measure("rows") if kind == "rows" else Measure("users", dataset.user)  # type: ignore[arg-type] # checked by Measure
-    items = tuple(visit["item"])
-    return Select(dataset.name, items, measure, None, visit["k"] if items else None)
+    each = (visit.text("each"),) if visit.text("each") else ()
+    items = tuple(item for item in visit["item"] if item not in each)
+    if each and not items:
+        raise InputError("choose the items of each label: group by another column too")
+    return Select(dataset.name, items, measure, None, visit["k"] if items else None, each)
 
 
 def _example_query(dataset: DatasetDetail) -> Select:
@@ -396,13 +400,18 @@ def _example_query(dataset: DatasetDetail) -> Select:
     return Select(dataset.name, items, Measure("users", dataset.user), None, k)
 
 
-def _drawn(items: list[charts.Item], types: Mapping[str, str], measured: str) -> dict[str, Any]:
-    """Return items as the templates show them: a total, lines, a table of two columns, or bars.
+def _drawn(items: list[charts.Item], types: Mapping[str, str], measured: str, segmented: int = 0) -> dict[str, Any]:
+    """Return items as the templates show them: a total, lines, a table of two columns, bars, or bars of each segment.
 
     Args:
         types: the types of the label columns, by name.
         measured: the unit of the values.
+        segmented: how many of the label columns, from the first, name the segment of an item.
     """
+    if segmented:
+        segments = charts.multiples(items, segmented)
+        label = " · ".join(types)
+        return {"items": items, "multiples": segments, "label": label, "measured": measured}
     time = charts.time_of(items, list(types.values()))
     table = None
     if len(types) == 2 and len(items) > 1 and items[0].bar and len({item.labels for item in items}) == len(items):
@@ -412,6 +421,7 @@ def _drawn(items: list[charts.Item], types: Mapping[str, str], measured: str) ->
         items = sorted(items, key=lambda item: (item.labels[time], item.label))
     return {
         "items": items,
+        "multiples": None,
         "line": None if time is None else charts.line_chart(items, time),
         "time": None if time is None else list(types)[time],
         "table": table,

@@ -106,7 +106,8 @@ def items_of(release: Mapping[str, Any]) -> list[Item]:
     """Return the items of a release with their bars, from its stored document."""
     names = [column["name"] for column in release["columns"]]
     begin = 1 if release["query"]["k"] is not None else 0
-    labels = names[begin : begin + max(len(release["question"]["items"]), 1)]
+    question = release["question"]
+    labels = names[begin : begin + len(question.get("each", ())) + max(len(question["items"]), 1)]
     values = names[begin + len(labels) :]
     named = [[label([item[name]]) for name in labels] for item in release["items"]]
     if not values:
@@ -116,6 +117,18 @@ def items_of(release: Mapping[str, Any]) -> list[Item]:
         (label(each), item[value], item[low], item[high]) for each, item in zip(named, release["items"], strict=True)
     )
     return [replace(item, labels=tuple(each)) for item, each in zip(drawn, named, strict=True)]
+
+
+def multiples(items: Sequence[Item], segmented: int) -> list[tuple[str, list[Item]]]:
+    """Return the items of each segment, in order, with its name; their bars keep the axis that all segments share.
+
+    Args:
+        segmented: how many labels of an item, from the first, name its segment.
+    """
+    found: dict[str, list[Item]] = {}
+    for item in items:
+        found.setdefault(label(item.labels[:segmented]), []).append(replace(item, label=label(item.labels[segmented:])))
+    return list(found.items())
 
 
 def interval_columns(columns: Sequence[StatementColumn]) -> tuple[int, int, int] | None:
@@ -248,7 +261,9 @@ def pivot(items: Sequence[Item], names: Sequence[str], ordered: Sequence[bool]) 
         labels.append(list(sums) if ordered[place] else sorted(sums, key=lambda text: -sums[text]))
         if ordered[place]:
             labels[-1].sort(key=lambda text: (_number_in(text), text))
-    down = 0 if len(labels[1]) <= len(labels[0]) or (ordered[0] and len(labels[1]) <= MAX_PIVOTED) else 1
+    down = 0 if len(labels[1]) <= len(labels[0]) else 1
+    if ordered[0] != ordered[1] and len(labels[0 if ordered[1] else 1]) <= MAX_PIVOTED:
+        down = 1 if ordered[1] else 0  # dates go down if the others fit across
     if len(labels[1 - down]) > MAX_PIVOTED:
         return None
     cells = {(item.labels[down], item.labels[1 - down]): item for item in items}

@@ -52,7 +52,8 @@ def title_of(query: Select) -> str:
     column, items = query.measure.column, query.items
     counted = {"users": "Users", "rows": "Rows", "sum": f"Sum of {column}", "average": f"Average of {column}"}
     title = counted[query.measure.kind] + (f" by {' and '.join(items)}" if items else " in all")
-    return f"{title}, top {query.k:,}" if query.k else title
+    title = f"{title}, top {query.k:,}" if query.k else title
+    return f"{title}, for each {' and '.join(query.each)}" if query.each else title
 
 
 def asked(of: Activity | Spent) -> str:
@@ -77,6 +78,13 @@ def acted(of: Activity) -> str:
 def why_fewer_items(release: Mapping[str, Any]) -> str | None:
     """Return an explanation if a release has fewer items than its query asked for, otherwise None."""
     k, shown = release["question"].get("k"), len(release["items"])
+    if k is not None and release["question"].get("each") and shown:
+        if release["complete"]:
+            return None
+        return (
+            f"Not all of {' and '.join(release['question']['each'])} have the {k:,} items that you asked for: further "
+            "items have too few users to be named without revealing whether one person is among them."
+        )
     if k is None or shown >= k:
         return None
     came = {0: "Nothing", 1: "Only one item"}.get(shown, f"Only {shown:,} items")
