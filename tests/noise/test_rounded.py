@@ -140,6 +140,13 @@ def test_each_value_is_the_next_accepted_proposal_with_a_sign_of_its_own(n, ever
     assert draw(numerator, precisions, 4, known_bits).tolist() == signed
 
 
+def test_the_last_values_have_signs_too():
+    """NumPy would fill up signs that were not drawn with zeros."""
+    words = KeyedBits(SECRET, 5).uint64("x/sign", 21).tolist()
+    signs = [words[i // 64] >> i % 64 & 1 for i in range(1301)]
+    assert (draw(2**60, np.ones(1301, np.int64), 5) > 0).tolist() == list(map(bool, signs))
+
+
 @pytest.mark.parametrize("ulps", [-1, 0, 1])
 def test_comparisons_of_floats_that_are_next_to_each_other_are_exact(ulps):
     """The hurdle of a size below 1/2 is off by more than its last digit."""
