@@ -36,6 +36,7 @@ BENCHMARKS = {
     "budget-postgres": budget_postgres.run,
     "data-centres": data_centres.run,
     "each": each.run,
+    "each-servers": each.servers,
     "service": service.run,
     "memory": service.memory,
     "soak": service.soak,
@@ -45,7 +46,7 @@ BENCHMARKS = {
     "fuzz": outcomes.run,
     "contract": contract.run,
 }
-WHEN_NAMED = {"budget-postgres", "contract", "engines", "fuzz", "growth", "memory", "one-round", "soak"}
+WHEN_NAMED = {"budget-postgres", "contract", "each-servers", "engines", "fuzz", "growth", "memory", "one-round", "soak"}
 """Benchmarks that take long, or start servers that `make test-engines` installs."""
 
 

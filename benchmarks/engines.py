@@ -39,6 +39,8 @@ from tests.servers.urls import url_of, without_password
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    import pyarrow as pa
+
 
 SQL = (
     "SELECT article, COUNT(DISTINCT member_id) AS n FROM engagements "
@@ -173,10 +175,10 @@ def opened(url: str, folder: Path) -> Iterator[Warehouse]:
 
 
 @contextlib.contextmanager
-def loaded(engine: str, folder: Path) -> Iterator[str]:
-    """Load the shared table, without dates, which Pinot lacks, into an engine and return its URL."""
+def loaded(engine: str, folder: Path, held: pa.Table | None = None) -> Iterator[str]:
+    """Load *held*, or the shared table without dates, which Pinot lacks, into an engine and return its URL."""
     folder.mkdir(parents=True, exist_ok=True)
-    held = engagements(ROWS, dates=False)
+    held = engagements(ROWS, dates=False) if held is None else held
     if engine == "duckdb":
         with duckdb.connect(str(folder / "shared.db")) as connection:
             connection.execute("CREATE OR REPLACE TABLE engagements AS FROM held")
