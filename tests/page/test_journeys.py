@@ -284,6 +284,7 @@ def test_narrow_and_dark_screens_show_everything(visit):
     for path in (
         "/officer",
         "/officer/accounts/ann@example",
+        "/officer/accounts/example",
         "/officer/ledger",
         "/officer/catalog",
         "/officer/simulator",

@@ -222,6 +222,18 @@ def test_a_query_written_as_sql_is_read_as_the_same_query(sql):
     assert from_dict(query.to_dict()) == query
 
 
+def test_averages_are_shown_within_their_intervals(ann):
+    """A release of averages has counts, too, which are not what is drawn."""
+    ann.get("/ask")
+    path = ann.post("/ask", sql="SELECT country, AVG(minutes) FROM reads GROUP BY country", epsilon="4")
+    shown = ann.get(path.headers["location"]).text
+    averages = [float(value) for value in re.findall(r'<td class="number" data-value="([^"]*)">', shown)]
+    assert len(averages) == 3
+    assert max(averages) < 60
+    lows = [float(value) for value in re.findall(r'<td class="number wide" data-value="([^"]*)">', shown)]
+    assert all(low <= average for low, average in zip(lows, averages, strict=True))
+
+
 def test_an_observed_account_over_its_limit_is_told_one_thing(service, ann):
     """Nothing is refused, so no page says how many queries fit, or which share of nothing a query takes."""
     change = {"mode": "observe", "limit": {"epsilon": 0.1, "delta": "1e-7"}}
@@ -230,6 +242,7 @@ def test_an_observed_account_over_its_limit_is_told_one_thing(service, ann):
     budget = ann.get("/budget").text
     assert "Limit used up" in budget
     assert "Enough for about" not in budget
+    assert "left: &epsilon;" not in budget
     before = ann.get("/ask", params={"sql": TOP, "epsilon": "0.5"}).text
     assert "Over the limit" in before
     assert "This account refuses nothing; the accounts above it have enough for" in before
@@ -237,7 +250,10 @@ def test_an_observed_account_over_its_limit_is_told_one_thing(service, ann):
     assert "Enough for about" not in before
     officer = Browser(service)
     officer.log_in(service.keys["officer"])
-    assert "Limit used up" in officer.get("/officer/accounts/ann@sales").text
+    account = officer.get("/officer/accounts/ann@sales").text
+    assert "Limit used up" in account
+    assert "no query is answered" not in account
+    assert "its queries are answered all the same" in account
 
 
 def test_a_bound_that_only_some_data_reach_is_not_shown_as_likely(service, ann):

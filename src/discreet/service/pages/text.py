@@ -230,7 +230,7 @@ def percent(share: float) -> str:
     shown = 100 * share
     if 0 < shown < 0.1 or 99.5 <= shown < 100:
         return "< 0.1 %" if shown < 1 else f"{shown:.1f} %" if shown < 99.9 else "> 99.9 %"
-    return f"{shown:.0f} %" if shown >= 10 or not shown else f"{shown:.1f} %"
+    return f"{shown:,.0f} %" if shown >= 10 or not shown else f"{shown:.1f} %"
 
 
 def when(text: str | None) -> str:
