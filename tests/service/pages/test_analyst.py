@@ -264,10 +264,28 @@ def test_a_bound_that_only_some_data_reach_is_not_shown_as_likely(service, ann):
     assert expected["max_std_error"] is None
     shown = ann.get("/ask", params={"sql": sql, "epsilon": "1"}).text
     first = expected["likely"][0]
-    near = f"{1.96 * first['min_std_error']:.3g} up to {196 * first['max_relative_error']:.2g} % of the count"
-    assert f"95 % of the counts are probably within ± {near} of the truth, in users, or, if another method" in shown
+    near = f"{1.96 * first['min_std_error']:.3g} users to {196 * first['max_relative_error']:.2g} % of the count"
+    assert f"95 % of the counts will probably be off by at most {near}; if another method" in shown
     fewest, most = first["smallest_count"], first["max_smallest_count"]
-    assert f"Items with more than about {fewest:,} to {most:,} users will probably be shown; with another" in shown
+    assert f"Items probably need about {fewest:,} to {most:,} users to be shown; with another" in shown
+
+
+def test_a_query_by_day_shows_the_price_of_daily_queries_beside_its_own(service, ann):
+    """28 queries that cost as much together; other queries, and those that would be too cheap, do not have it."""
+    sql = "SELECT article, day, COUNT(DISTINCT reader) FROM reads GROUP BY article, day"
+    both = service.estimate(sql, epsilon=4).json()
+    daily = both["daily"]
+    assert daily["releases"] == 28
+    one = service.estimate(sql, epsilon=daily["epsilon"], delta=daily["delta"]).json()
+    assert one["worst_cost"]["rho"] == pytest.approx(both["worst_cost"]["rho"] / 28, rel=1e-6)
+    assert daily["expected"] == one["expected"]
+    sentence = "Asked every day for four weeks instead, each of the 28 queries has epsilon "
+    assert sentence in ann.get("/ask", params={"sql": sql, "epsilon": "4"}).text
+    weekly = sql.replace("article, day", "article, day_week")
+    assert service.estimate(weekly, epsilon=4).json()["daily"] is None
+    assert service.estimate(sql, epsilon=0.001, delta="1e-9").json()["daily"] is None
+    assert service.ask(sql, epsilon=0.5).status_code == 200
+    assert service.estimate(sql, epsilon=0.5).json()["daily"] is None
 
 
 def test_the_choice_of_a_plan_is_no_warning(ann):

@@ -210,7 +210,10 @@ class AnalystPages:
                 {
                     "sql": sql_,
                     "free": estimate is None or estimate.paid,
-                    "expected": [] if estimate is None else text.expected_error(estimate),
+                    "expected": []
+                    if estimate is None
+                    else text.expected_error(estimate.expected, estimate.question["measure"]["kind"]),
+                    "daily": None if estimate is None else text.daily_price(estimate),
                     "notes": [] if estimate is None else estimate.notes,
                 }
                 for sql_, estimate in queries

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from discreet.query.query import Select
     from discreet.wire.administration import Activity, Spent
     from discreet.wire.problems import Problem, Spend
-    from discreet.wire.queries import BudgetReport, Estimate, Period
+    from discreet.wire.queries import BudgetReport, Estimate, Expected, Period
 
 
 def snippets(sql: str, price: Mapping[str, float], url: str, method: str) -> list[tuple[str, str]]:
@@ -118,21 +118,38 @@ def mechanism_of(release: Mapping[str, Any]) -> str:
     return f"{how}."
 
 
-def expected_error(estimate: Estimate) -> list[str]:
-    """Return the expected errors of an estimate, in sentences."""
-    expected, found = estimate.expected, []
-    kind = estimate.question["measure"]["kind"]
-    of = "rows" if kind == "rows" else "users"
-    probably = " probably" if expected.likely else ""
+def expected_error(expected: Expected, kind: str) -> list[str]:
+    """Return the expected errors of a release in sentences.
+
+    Args:
+        kind: the kind of its measure.
+    """
+    of, found = "rows" if kind == "rows" else "users", []
     if errors := expected.error_ranges(1.96):
-        others = f", or, if another method suits the data better, within ± {errors[1]}" if errors[1:] else ""
-        found.append(f"95 % of the counts are{probably} within ± {errors[0]} of the truth, in {of}{others}.")
+        least, *other = (
+            f"{error} {of}" if "%" not in error else error.replace(" up to ", f" {of} to ") for error in errors
+        )
+        off = "will probably be off by at most" if expected.likely else "are off by at most"
+        others = f"; if another method suits the data better, by {other[0]}" if other else ""
+        found.append(f"95 % of the counts {off} {least}{others}.")
     if expected.sum_std_error is not None:
         found.append(f"95 % of the sums are within ± {number(1.96 * expected.sum_std_error)} of the clipped truth.")
     if counts := expected.count_ranges():
-        others = f"; with another method, from {counts[1]} on" if counts[1:] else ""
-        found.append(f"Items with more than about {counts[0]} {of} will probably be shown{others}.")
+        others = f"; with another method, {counts[1]}" if counts[1:] else ""
+        found.append(f"Items probably need about {counts[0]} {of} to be shown{others}.")
     return found
+
+
+def daily_price(estimate: Estimate) -> str | None:
+    """Return the price of daily queries beside that of one query by day, in a sentence; None for other queries."""
+    daily = estimate.daily
+    if daily is None:
+        return None
+    sentences = " ".join(expected_error(daily.expected, estimate.question["measure"]["kind"]))
+    return (
+        f"Asked every day for four weeks instead, each of the {daily.releases} queries has epsilon "
+        f"{number(daily.epsilon)} if they may cost as much together. {sentences}"
+    )
 
 
 def period_in_words(period: Period) -> str:
