@@ -8,6 +8,7 @@ import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from discreet.catalog.model import ImpliedColumn
 from discreet.mechanisms.select_verify import SelectVerify
 from discreet.mechanisms.two_round import TwoRound
 from discreet.mechanisms.unknown_gumbel import UnknownGumbel
@@ -17,6 +18,7 @@ from discreet.query.sql import condition
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from discreet.catalog.model import Catalog
     from discreet.query.query import Select
     from discreet.wire.administration import Activity, Spent
     from discreet.wire.problems import Problem, Spend
@@ -47,21 +49,40 @@ def snippets(sql: str, price: Mapping[str, float], url: str, method: str) -> lis
 # ---------------------------------------------------------------------------------------------------- sentences
 
 
-def title_of(query: Select) -> str:
-    """Return the title of a query in words."""
-    column, items = query.measure.column, query.items
+def names_in(catalog: Catalog) -> Callable[[str, str], str]:
+    """Return a function from a dataset and a column to the name of the column for people.
+
+    The names of the periods that a catalog does not declare are made: "week of day" for day_week.
+    """
+
+    def named(dataset: str, column: str) -> str:
+        found = catalog.datasets.get(dataset)
+        about = None if found is None else found.columns.get(column)
+        return f"{about.each} of {about.source}" if isinstance(about, ImpliedColumn) else column
+
+    return named
+
+
+def title_of(query: Select, named: Callable[[str, str], str] = lambda _, column: column) -> str:
+    """Return the title of a query in words.
+
+    Args:
+        named: names columns for people, see `names_in`.
+    """
+    column, items = query.measure.column, [named(query.dataset, item) for item in query.items]
     counted = {"users": "Users", "rows": "Rows", "sum": f"Sum of {column}", "average": f"Average of {column}"}
-    title = counted[query.measure.kind] + (f" by {' and '.join(items)}" if items else " in all")
+    title = counted[query.measure.kind] + (f" by {' and '.join(items)}" if items else " in total")
     title = f"{title}, top {query.k:,}" if query.k else title
-    return f"{title}, for each {' and '.join(query.each)}" if query.each else title
+    segments = " and ".join(named(query.dataset, each) for each in query.each)
+    return f"{title}, for each {segments}" if segments else title
 
 
-def asked(of: Activity | Spent) -> str:
+def asked(of: Activity | Spent, named: Callable[[str, str], str] = lambda _, column: column) -> str:
     """Return what was asked in words, without the constants of a filter."""
     if of.question is None:
         return "A query that the ledger does not describe"
-    columns = of.question.get("where") or []
-    title = title_of(from_dict({**of.question, "where": None}))
+    query = from_dict({**of.question, "where": None})
+    columns, title = [named(query.dataset, each) for each in of.question.get("where") or []], title_of(query, named)
     return f"{title}, filtered by {' and '.join(columns)}" if columns else title
 
 
@@ -87,10 +108,12 @@ def why_fewer_items(release: Mapping[str, Any]) -> str | None:
         )
     if k is None or shown >= k:
         return None
-    came = {0: "Nothing", 1: "Only one item"}.get(shown, f"Only {shown:,} items")
+    came = {0: f"None of the {k:,} items", 1: f"Only one of the {k:,} items"}.get(
+        shown, f"Only {shown:,} of the {k:,} items"
+    )
     return (
-        f"{came} of the {k:,} that you asked for came back: further items have too few users to be named without "
-        "revealing whether one person is among them. Ask for a larger group, or spend more epsilon."
+        f"{came} that you asked for came back: {'further items' if shown else 'they'} have too few users to be named "
+        "without revealing whether one person is among them. Ask about a larger group, or spend more epsilon."
     )
 
 
@@ -275,11 +298,9 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "percent": percent,
     "when": when,
     "moment": moment,
-    "asked": asked,
     "acted": acted,
     "period": period_in_words,
     "select_of": from_dict,
-    "title_of": title_of,
     "condition": condition,
     "used_up": used_up,
     "times": times,
