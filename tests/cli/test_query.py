@@ -53,6 +53,7 @@ ESTIMATE = {
     ],
     "queries_left": 3,
     "runs_out": "delta",
+    "daily": None,
     "notes": ["epsilon above 10 protects little"],
 }
 

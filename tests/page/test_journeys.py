@@ -284,6 +284,7 @@ def test_narrow_and_dark_screens_show_everything(visit):
     for path in (
         "/officer",
         "/officer/accounts/ann@example",
+        "/officer/accounts/example",
         "/officer/ledger",
         "/officer/catalog",
         "/officer/simulator",
@@ -406,9 +407,9 @@ def test_a_stranger_finds_who_spent_most_cuts_that_budget_and_sees_the_refusal(v
     officer.check("ledger")
     page.select_option("#kind", "refused")
     page.click("text=Filter >> nth=0")
-    page.wait_for_selector("summary:has-text('Sum of minutes in all')")
+    page.wait_for_selector("summary:has-text('Sum of minutes in total')")
     assert page.locator(".history .tag.refused").count() == page.locator("tr:has(time)").count()
-    page.click("summary:has-text('Sum of minutes in all')")
+    page.click("summary:has-text('Sum of minutes in total')")
     page.wait_for_selector("dt:has-text('Needed')")
     officer.check()
     with page.expect_download() as file:

@@ -49,6 +49,15 @@ def test_a_picture_names_the_mechanism_that_auto_chose():
     assert "1 item by two-round" in axes.get_title(loc="left")
 
 
+def test_the_title_fits_beside_long_labels():
+    """Long labels leave the least room for it."""
+    release = release_of([f"{n} {'a long label' * 9}" for n in range(5000)], mechanism="auto", chosen="unknown-gumbel")
+    figure = release.plot(most=40)
+    figure.canvas.draw()
+    assert figure.axes[0].title.get_text() == ""  # it begins at the left
+    assert figure.axes[0]._left_title.get_window_extent().x1 <= figure.bbox.x1
+
+
 @pytest.mark.parametrize("label", ["$x^2$", "$", "a$b$c", "\\$x$", "$\\frac{1}{", "{}", "%s", "<&>", "#", "_a_"])
 def test_labels_in_pictures_are_no_formulas(tmp_path, label):
     """A dollar sign in a label is not interpreted by Matplotlib."""

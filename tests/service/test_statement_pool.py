@@ -65,7 +65,7 @@ def test_a_statement_is_computed_in_another_process(pool, monkeypatch):
         b'{"columns":[{"name": "a", "type": "VARCHAR", "interval": null}, {"name": "v", "type": "BIGINT", '
         b'"interval": null}, {"name": "n", "type": "DOUBLE", "interval": null}],"rows":[["x",10,null]],"queries":[]}'
     )
-    with pytest.raises(SQLError, match="b"):
+    with pytest.raises(SQLError, match=r'^the statement cannot be used: [^:]*"b"'):
         pool.check("ann", "SELECT b FROM answers.q1", {"q1": {"a": "VARCHAR"}})
     with pytest.raises(InputError, match="cannot be computed"):
         computed(pool, "SELECT CAST(a AS INTEGER) FROM answers.q1")

@@ -336,9 +336,9 @@ class Release:
         n = min(len(self), most)
         values, low, high = (np.array(ends[:n]) for ends in self._bars(shown))
         labels = zip(*map(python_values, self.labels.slice(0, n).columns), strict=True)
-        items = f"{n} of {len(self)} items" if n < len(self) else f"{n} {'item' if n == 1 else 'items'}"
+        items = f"{n:,} of {len(self):,} items" if n < len(self) else f"{n} {'item' if n == 1 else 'items'}"
         privacy = f"ε = {self.guarantee.epsilon:.3g}, δ = {self.guarantee.delta:.2g}"
-        title = f"{items} by {self.chosen or self.mechanism}, {privacy}; dark lines: 95 % intervals"
+        title = f"{items} by {self.chosen or self.mechanism}, {privacy}\ndark lines: 95 % intervals"
         texts = [" · ".join(map(str, label)) for label in labels]
         return plot_bars(texts, values, low, high, path, title=title, axis_label=self._axis_label(shown))
 

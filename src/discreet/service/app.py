@@ -190,7 +190,7 @@ def open_service(  # noqa: PLR0915 - the composition root connects everything
         apis = query_api, admin_api, HealthAPI(catalog, manager.store, maintenance, peers)
         documented = OpenAPI([declared for api in apis for declared, _ in operations_of(api)])
         sessions = Sessions(keys.sessions, clock, runtime.random)
-        site = Site(gate, sessions, manager.store, records, login, has_issuer=issuer is not None)
+        site = Site(gate, sessions, manager.store, records, login, warehouse.catalog, has_issuer=issuer is not None)
         pages = (
             AnalystPages(site, query_api, store, settings, runtime),
             OfficerPages(site, admin_api, manager, warehouse, runtime),

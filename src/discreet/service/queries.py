@@ -223,7 +223,10 @@ class Queries:
         """
         paid = self.has_paid(account, planned, key, digest)
         path = self._manager.path(account)
-        return estimate_of(planned.plan, planned.dataset, planned.data_version, path, paid=paid)
+        request, columns = planned.plan.query.request, self._warehouse.catalog.datasets[planned.dataset].columns
+        grouped = [columns[name] for name in (*request.each, *request.items)]
+        by_day = any((about.each or about.type) in ("day", "date") for about in grouped)
+        return estimate_of(planned.plan, planned.dataset, planned.data_version, path, paid=paid, by_day=by_day)
 
     def default_cost(self) -> Cost | None:
         """Return the worst-case cost of a query at the default price, or None where prices are per unit."""

@@ -108,7 +108,8 @@ class StatementPool:
         try:
             self._run(account, _request(job, {}), disconnected, MAX_WAIT_SECONDS)
         except _Refused as error:
-            raise SQLError(str(error)) from None
+            # The text is that of the worker's own SQLError, which begins as every SQLError does.
+            raise SQLError(str(error).removeprefix(str(SQLError("")))) from None
 
     def compute(
         self,

@@ -232,6 +232,15 @@ class Fit(Reply):
     left_after: Spend = Field(description="What would be left if the release cost its worst case.")
 
 
+class Daily(Reply):
+    """One of several queries, one a day, that cost at most as much together as one query by day."""
+
+    releases: int = Field(description="The number of queries: 28, one on each day of four weeks.")
+    epsilon: float = Field(description="epsilon of each.")
+    delta: float = Field(description="delta of each.")
+    expected: Expected
+
+
 class Estimate(Reply):
     """The plan of a query and its worst cost. No data was read."""
 
@@ -246,6 +255,11 @@ class Estimate(Reply):
     calls: int | None = Field(description="Calls over unknown domains; null if the account has no units.")
     privacy: Privacy
     expected: Expected
+    daily: Daily | None = Field(
+        default=None,
+        description="The price of asking every day for four weeks instead; null if the query is not by day, if it is "
+        "paid for, or if the prices of the daily queries would be below the least.",
+    )
     paid: bool = Field(description="True if the account has paid for this release, so that it is free.")
     fits: bool = Field(description="True if no account on the path would refuse it now.")
     accounts: list[Fit] = Field(description="The account and its parents.")

@@ -222,6 +222,33 @@ def test_a_query_written_as_sql_is_read_as_the_same_query(sql):
     assert from_dict(query.to_dict()) == query
 
 
+def test_a_period_is_named_in_words(service, ann):
+    """As week of day, not by the name that SQL has for it; a search finds both."""
+    ann.get("/ask")
+    sql = "SELECT country, day_week, COUNT(DISTINCT reader) FROM reads GROUP BY country, day_week"
+    path = ann.post("/ask", sql=sql, epsilon="4").headers["location"]
+    shown = ann.get(path).text
+    assert "<h1>Users by country and week of day</h1>" in shown
+    assert "day_week" not in re.sub(r"<pre.*?</pre>|<[^>]*>", "", shown, flags=re.DOTALL)
+    for words in ("week of day", "day_week"):
+        assert "Users by country and week of day" in ann.get("/answers", params={"q": words}).text
+    officer = Browser(service)
+    officer.log_in(service.keys["officer"])
+    assert "Users by country and week of day" in officer.get("/officer/ledger").text
+
+
+def test_averages_are_shown_within_their_intervals(ann):
+    """A release of averages has counts, too, which are not what is drawn."""
+    ann.get("/ask")
+    path = ann.post("/ask", sql="SELECT country, AVG(minutes) FROM reads GROUP BY country", epsilon="4")
+    shown = ann.get(path.headers["location"]).text
+    averages = [float(value) for value in re.findall(r'<td class="number" data-value="([^"]*)">', shown)]
+    assert len(averages) == 3
+    assert max(averages) < 60
+    lows = [float(value) for value in re.findall(r'<td class="number wide" data-value="([^"]*)">', shown)]
+    assert all(low <= average for low, average in zip(lows, averages, strict=True))
+
+
 def test_an_observed_account_over_its_limit_is_told_one_thing(service, ann):
     """Nothing is refused, so no page says how many queries fit, or which share of nothing a query takes."""
     change = {"mode": "observe", "limit": {"epsilon": 0.1, "delta": "1e-7"}}
@@ -230,6 +257,7 @@ def test_an_observed_account_over_its_limit_is_told_one_thing(service, ann):
     budget = ann.get("/budget").text
     assert "Limit used up" in budget
     assert "Enough for about" not in budget
+    assert "left: &epsilon;" not in budget
     before = ann.get("/ask", params={"sql": TOP, "epsilon": "0.5"}).text
     assert "Over the limit" in before
     assert "This account refuses nothing; the accounts above it have enough for" in before
@@ -237,7 +265,10 @@ def test_an_observed_account_over_its_limit_is_told_one_thing(service, ann):
     assert "Enough for about" not in before
     officer = Browser(service)
     officer.log_in(service.keys["officer"])
-    assert "Limit used up" in officer.get("/officer/accounts/ann@sales").text
+    account = officer.get("/officer/accounts/ann@sales").text
+    assert "Limit used up" in account
+    assert "no query is answered" not in account
+    assert "its queries are answered all the same" in account
 
 
 def test_a_bound_that_only_some_data_reach_is_not_shown_as_likely(service, ann):
@@ -248,10 +279,28 @@ def test_a_bound_that_only_some_data_reach_is_not_shown_as_likely(service, ann):
     assert expected["max_std_error"] is None
     shown = ann.get("/ask", params={"sql": sql, "epsilon": "1"}).text
     first = expected["likely"][0]
-    near = f"{1.96 * first['min_std_error']:.3g} up to {196 * first['max_relative_error']:.2g} % of the count"
-    assert f"95 % of the counts are probably within ± {near} of the truth, in users, or, if another method" in shown
+    near = f"{1.96 * first['min_std_error']:.3g} users to {196 * first['max_relative_error']:.2g} % of the count"
+    assert f"95 % of the counts will probably be off by at most {near}; if another method" in shown
     fewest, most = first["smallest_count"], first["max_smallest_count"]
-    assert f"Items with more than about {fewest:,} to {most:,} users will probably be shown; with another" in shown
+    assert f"Items probably need about {fewest:,} to {most:,} users to be shown; with another" in shown
+
+
+def test_a_query_by_day_shows_the_price_of_daily_queries_beside_its_own(service, ann):
+    """28 queries that cost as much together; other queries, and those that would be too cheap, do not have it."""
+    sql = "SELECT article, day, COUNT(DISTINCT reader) FROM reads GROUP BY article, day"
+    both = service.estimate(sql, epsilon=4).json()
+    daily = both["daily"]
+    assert daily["releases"] == 28
+    one = service.estimate(sql, epsilon=daily["epsilon"], delta=daily["delta"]).json()
+    assert one["worst_cost"]["rho"] == pytest.approx(both["worst_cost"]["rho"] / 28, rel=1e-6)
+    assert daily["expected"] == one["expected"]
+    sentence = "Asked every day for four weeks instead, each of the 28 queries has epsilon "
+    assert sentence in ann.get("/ask", params={"sql": sql, "epsilon": "4"}).text
+    weekly = sql.replace("article, day", "article, day_week")
+    assert service.estimate(weekly, epsilon=4).json()["daily"] is None
+    assert service.estimate(sql, epsilon=0.001, delta="1e-9").json()["daily"] is None
+    assert service.ask(sql, epsilon=0.5).status_code == 200
+    assert service.estimate(sql, epsilon=0.5).json()["daily"] is None
 
 
 def test_the_choice_of_a_plan_is_no_warning(ann):

@@ -30,7 +30,7 @@ def test_an_officer_previews_and_applies_a_lower_limit(service, officer):
     limit = service.balance().account.limit
     officer.get(ANN)
     shown = officer.post(ANN, act="preview", epsilon="0.5", delta="1e-6")
-    assert "<strong>1 of 1</strong> queries" in shown.text
+    assert "<strong>The only query</strong> of the last 30 days would have been refused, on" in shown.text
     assert service.balance().account.limit == limit
     assert officer.post(ANN, act="apply", epsilon="0.5", delta="1e-6", reason="a cut").status_code == 303
     assert service.balance().account.limit.rho < limit.rho
@@ -79,7 +79,7 @@ def test_an_observed_account_shows_what_it_would_have_refused(service, officer):
     """An officer sees the effect of enforcement before it is set."""
     service.act("PATCH", "/v1/admin/accounts/ann@sales", mode="observe", limit={"epsilon": 0.5, "delta": "1e-6"})
     assert service.ask(KNOWN, mechanism="laplace", epsilon=1).status_code == 200
-    assert "<strong>1 of 1</strong> queries" in officer.get(ANN).text
+    assert "<strong>The only query</strong> of the last 30 days would have been refused, on" in officer.get(ANN).text
 
 
 def test_an_officer_creates_an_account_grants_and_revokes(service, officer):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import replace
 from fractions import Fraction
@@ -18,6 +19,7 @@ from discreet.wire.administration import AccountDetail, AccountSummary
 from discreet.wire.problems import iso_time, spend_above, spend_below
 from discreet.wire.queries import (
     BudgetReport,
+    Daily,
     Estimate,
     Expected,
     Fit,
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
     from discreet.query.planning import Plan
     from discreet.wire.administration import Limit, Payment, PeriodRequest
     from discreet.wire.problems import Spend
+
+_DAILY = 28
+"""The daily queries of four weeks."""
 
 
 def budget_report(report: Report, parents: Sequence[Report], default_cost: Cost | None = None) -> BudgetReport:
@@ -82,14 +87,25 @@ def budget_report(report: Report, parents: Sequence[Report], default_cost: Cost 
     )
 
 
-def estimate_of(plan: Plan, dataset: str, version: str | None, path: Sequence[Report], *, paid: bool) -> Estimate:
+def estimate_of(
+    plan: Plan, dataset: str, version: str | None, path: Sequence[Report], *, paid: bool, by_day: bool = False
+) -> Estimate:
     """Return the worst-case cost of a query, its expected errors, and whether the cost fits the budget.
 
     Args:
         version: the current version of the data, from which noise is derived; None if unknown.
         path: reports of the account and its parents.
         paid: True if the account has already paid for the answer.
+        by_day: True if the query groups by the days of a column.
     """
+    daily = None
+    if by_day and not paid:
+        with contextlib.suppress(InputError):  # too small, or a price per unit
+            one = plan.one_of(_DAILY)
+            options = one.query.options
+            daily = Daily(
+                releases=_DAILY, epsilon=options.epsilon, delta=float_above(options.delta), expected=Expected.of(one)
+            )
     worst, units = plan.worst_cost, path[0].balance.account.units
     information, calls = (None, None) if units is None else units.rounded_up(worst)
     fits = [_fit(report.balance, worst, paid=paid) for report in path]
@@ -104,6 +120,7 @@ def estimate_of(plan: Plan, dataset: str, version: str | None, path: Sequence[Re
         calls=calls,
         privacy=_privacy(replace(plan.guarantee, computational=version is not None)),
         expected=Expected.of(plan),
+        daily=daily,
         paid=paid,
         fits=all(fit.fits for fit in fits),
         accounts=fits,

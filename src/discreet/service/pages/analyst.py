@@ -210,7 +210,10 @@ class AnalystPages:
                 {
                     "sql": sql_,
                     "free": estimate is None or estimate.paid,
-                    "expected": [] if estimate is None else text.expected_error(estimate),
+                    "expected": []
+                    if estimate is None
+                    else text.expected_error(estimate.expected, estimate.question["measure"]["kind"]),
+                    "daily": None if estimate is None else text.daily_price(estimate),
                     "notes": [] if estimate is None else estimate.notes,
                 }
                 for sql_, estimate in queries
@@ -277,7 +280,7 @@ class AnalystPages:
         before, page = visit["before"], None
         for _ in range(_MAX_PAGES if words else 1):
             page = self._api.releases(visit.call(limit=100 if words else 20, before=before))
-            found += [entry for entry in page.releases if _has_words(entry, names.get(entry.id, ""), words)]
+            found += [entry for entry in page.releases if self._has_words(entry, names.get(entry.id, ""), words)]
             before = page.next
             if before is None or len(found) >= 20:
                 break
@@ -298,6 +301,12 @@ class AnalystPages:
             raise InputError(f"an account has names for up to {_MAX_NAMES:,} answers; take one away first")
         self._store.put_record(_NAMES, call.account, canonical(names), call.action("named an answer"))
         return self._site.redirect(visit, f"/answers/{visit['id']}")
+
+    def _has_words(self, entry: HistoryEntry, name: str, words: list[str]) -> bool:
+        query = from_dict(entry.question)
+        where, title = "" if query.where is None else condition(query.where), text.title_of(query, self._site.named)
+        about = f"{name} {title} {' '.join(query.items)} {entry.dataset} {where} {text.when(entry.time)}".casefold()
+        return all(word in about for word in words)
 
     def _names(self, visit: Visit) -> dict[str, str]:
         """Return the names that the account has given to answers, by id."""
@@ -333,7 +342,9 @@ class AnalystPages:
         url = str(visit.request.base_url).rstrip("/")
         begin = 1 if query.k is not None else 0
         end = begin + len(query.each) + len(query.items)
-        types = {column["name"]: column["type"] for column in release["columns"][begin:end]}
+        types = {
+            self._site.named(query.dataset, column["name"]): column["type"] for column in release["columns"][begin:end]
+        }
         measured = _MEASURES[query.measure.kind]
         if query.measure.kind in {"sum", "average"}:
             measured += f" {query.measure.column}"
@@ -341,7 +352,7 @@ class AnalystPages:
             visit,
             "answer.html",
             release=release,
-            title=text.title_of(query),
+            title=text.title_of(query, self._site.named),
             name=self._names(visit).get(name),
             key=self._runtime.random(16).hex(),
             condition=None if query.where is None else condition(query.where),
@@ -429,13 +440,6 @@ def _drawn(items: list[charts.Item], types: Mapping[str, str], measured: str, se
         "label": " · ".join(types) or "total",
         "measured": measured,
     }
-
-
-def _has_words(entry: HistoryEntry, name: str, words: list[str]) -> bool:
-    query = from_dict(entry.question)
-    where = "" if query.where is None else condition(query.where)
-    about = f"{name} {text.title_of(query)} {entry.dataset} {where} {text.when(entry.time)}".casefold()
-    return all(word in about for word in words)
 
 
 def _file(content: bytes, name: str, form: Form) -> Response:

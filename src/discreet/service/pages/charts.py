@@ -112,9 +112,10 @@ def items_of(release: Mapping[str, Any]) -> list[Item]:
     named = [[label([item[name]]) for name in labels] for item in release["items"]]
     if not values:
         return [Item(label(each), labels=tuple(each)) for each in named]
-    value, _, low, high = values[:4]
+    value = next(name for name in ("sum", "average", "count") if name in values)  # averages have counts, too
     drawn = bars(
-        (label(each), item[value], item[low], item[high]) for each, item in zip(named, release["items"], strict=True)
+        (label(each), item[value], item["low"], item["high"])
+        for each, item in zip(named, release["items"], strict=True)
     )
     return [replace(item, labels=tuple(each)) for item, each in zip(drawn, named, strict=True)]
 

@@ -19,6 +19,7 @@ import hmac
 import inspect
 import json
 from dataclasses import astuple, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from discreet.budget.stores.store import BudgetStore
+    from discreet.catalog.model import Catalog
     from discreet.service.auth.gate import Gate
     from discreet.service.auth.grants import RecordCache
     from discreet.service.auth.oidc import OidcLogin
@@ -253,6 +255,7 @@ class Site:
 
     Args:
         login: logins at the OpenID issuer; None if the settings have no client id.
+        catalog: names columns in titles.
         has_issuer: True if tokens of an OpenID issuer are accepted beside API keys.
     """
 
@@ -263,6 +266,7 @@ class Site:
         store: BudgetStore,
         records: RecordCache,
         login: OidcLogin | None,
+        catalog: Catalog,
         *,
         has_issuer: bool,
     ) -> None:
@@ -276,7 +280,11 @@ class Site:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters.update({**text.FILTERS, "steps": charts.steps})
+        self.named = text.names_in(catalog)
+        titles = {
+            name: partial(made, named=self.named) for name, made in (("title_of", text.title_of), ("asked", text.asked))
+        }
+        self._templates.filters.update({**text.FILTERS, **titles, "steps": charts.steps})
         self._templates.globals["asset"] = self._asset_url
 
     def routes(self, *pages: object) -> list[Route]:

@@ -8,6 +8,7 @@ import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from discreet.catalog.model import ImpliedColumn
 from discreet.mechanisms.select_verify import SelectVerify
 from discreet.mechanisms.two_round import TwoRound
 from discreet.mechanisms.unknown_gumbel import UnknownGumbel
@@ -17,10 +18,11 @@ from discreet.query.sql import condition
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from discreet.catalog.model import Catalog
     from discreet.query.query import Select
     from discreet.wire.administration import Activity, Spent
     from discreet.wire.problems import Problem, Spend
-    from discreet.wire.queries import BudgetReport, Estimate, Period
+    from discreet.wire.queries import BudgetReport, Estimate, Expected, Period
 
 
 def snippets(sql: str, price: Mapping[str, float], url: str, method: str) -> list[tuple[str, str]]:
@@ -47,21 +49,40 @@ def snippets(sql: str, price: Mapping[str, float], url: str, method: str) -> lis
 # ---------------------------------------------------------------------------------------------------- sentences
 
 
-def title_of(query: Select) -> str:
-    """Return the title of a query in words."""
-    column, items = query.measure.column, query.items
+def names_in(catalog: Catalog) -> Callable[[str, str], str]:
+    """Return a function from a dataset and a column to the name of the column for people.
+
+    The names of the periods that a catalog does not declare are made: "week of day" for day_week.
+    """
+
+    def named(dataset: str, column: str) -> str:
+        found = catalog.datasets.get(dataset)
+        about = None if found is None else found.columns.get(column)
+        return f"{about.each} of {about.source}" if isinstance(about, ImpliedColumn) else column
+
+    return named
+
+
+def title_of(query: Select, named: Callable[[str, str], str] = lambda _, column: column) -> str:
+    """Return the title of a query in words.
+
+    Args:
+        named: names columns for people, see `names_in`.
+    """
+    column, items = query.measure.column, [named(query.dataset, item) for item in query.items]
     counted = {"users": "Users", "rows": "Rows", "sum": f"Sum of {column}", "average": f"Average of {column}"}
-    title = counted[query.measure.kind] + (f" by {' and '.join(items)}" if items else " in all")
+    title = counted[query.measure.kind] + (f" by {' and '.join(items)}" if items else " in total")
     title = f"{title}, top {query.k:,}" if query.k else title
-    return f"{title}, for each {' and '.join(query.each)}" if query.each else title
+    segments = " and ".join(named(query.dataset, each) for each in query.each)
+    return f"{title}, for each {segments}" if segments else title
 
 
-def asked(of: Activity | Spent) -> str:
+def asked(of: Activity | Spent, named: Callable[[str, str], str] = lambda _, column: column) -> str:
     """Return what was asked in words, without the constants of a filter."""
     if of.question is None:
         return "A query that the ledger does not describe"
-    columns = of.question.get("where") or []
-    title = title_of(from_dict({**of.question, "where": None}))
+    query = from_dict({**of.question, "where": None})
+    columns, title = [named(query.dataset, each) for each in of.question.get("where") or []], title_of(query, named)
     return f"{title}, filtered by {' and '.join(columns)}" if columns else title
 
 
@@ -87,10 +108,12 @@ def why_fewer_items(release: Mapping[str, Any]) -> str | None:
         )
     if k is None or shown >= k:
         return None
-    came = {0: "Nothing", 1: "Only one item"}.get(shown, f"Only {shown:,} items")
+    came = {0: f"None of the {k:,} items", 1: f"Only one of the {k:,} items"}.get(
+        shown, f"Only {shown:,} of the {k:,} items"
+    )
     return (
-        f"{came} of the {k:,} that you asked for came back: further items have too few users to be named without "
-        "revealing whether one person is among them. Ask for a larger group, or spend more epsilon."
+        f"{came} that you asked for came back: {'further items' if shown else 'they'} have too few users to be named "
+        "without revealing whether one person is among them. Ask about a larger group, or spend more epsilon."
     )
 
 
@@ -118,21 +141,38 @@ def mechanism_of(release: Mapping[str, Any]) -> str:
     return f"{how}."
 
 
-def expected_error(estimate: Estimate) -> list[str]:
-    """Return the expected errors of an estimate, in sentences."""
-    expected, found = estimate.expected, []
-    kind = estimate.question["measure"]["kind"]
-    of = "rows" if kind == "rows" else "users"
-    probably = " probably" if expected.likely else ""
+def expected_error(expected: Expected, kind: str) -> list[str]:
+    """Return the expected errors of a release in sentences.
+
+    Args:
+        kind: the kind of its measure.
+    """
+    of, found = "rows" if kind == "rows" else "users", []
     if errors := expected.error_ranges(1.96):
-        others = f", or, if another method suits the data better, within ± {errors[1]}" if errors[1:] else ""
-        found.append(f"95 % of the counts are{probably} within ± {errors[0]} of the truth, in {of}{others}.")
+        least, *other = (
+            f"{error} {of}" if "%" not in error else error.replace(" up to ", f" {of} to ") for error in errors
+        )
+        off = "will probably be off by at most" if expected.likely else "are off by at most"
+        others = f"; if another method suits the data better, by {other[0]}" if other else ""
+        found.append(f"95 % of the counts {off} {least}{others}.")
     if expected.sum_std_error is not None:
         found.append(f"95 % of the sums are within ± {number(1.96 * expected.sum_std_error)} of the clipped truth.")
     if counts := expected.count_ranges():
-        others = f"; with another method, from {counts[1]} on" if counts[1:] else ""
-        found.append(f"Items with more than about {counts[0]} {of} will probably be shown{others}.")
+        others = f"; with another method, {counts[1]}" if counts[1:] else ""
+        found.append(f"Items probably need about {counts[0]} {of} to be shown{others}.")
     return found
+
+
+def daily_price(estimate: Estimate) -> str | None:
+    """Return the price of daily queries beside that of one query by day, in a sentence; None for other queries."""
+    daily = estimate.daily
+    if daily is None:
+        return None
+    sentences = " ".join(expected_error(daily.expected, estimate.question["measure"]["kind"]))
+    return (
+        f"Asked every day for four weeks instead, each of the {daily.releases} queries has epsilon "
+        f"{number(daily.epsilon)} if they may cost as much together. {sentences}"
+    )
 
 
 def period_in_words(period: Period) -> str:
@@ -230,7 +270,7 @@ def percent(share: float) -> str:
     shown = 100 * share
     if 0 < shown < 0.1 or 99.5 <= shown < 100:
         return "< 0.1 %" if shown < 1 else f"{shown:.1f} %" if shown < 99.9 else "> 99.9 %"
-    return f"{shown:.0f} %" if shown >= 10 or not shown else f"{shown:.1f} %"
+    return f"{shown:,.0f} %" if shown >= 10 or not shown else f"{shown:.1f} %"
 
 
 def when(text: str | None) -> str:
@@ -258,11 +298,9 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "percent": percent,
     "when": when,
     "moment": moment,
-    "asked": asked,
     "acted": acted,
     "period": period_in_words,
     "select_of": from_dict,
-    "title_of": title_of,
     "condition": condition,
     "used_up": used_up,
     "times": times,
