@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
@@ -13,8 +12,8 @@ import pytest
 from discreet.errors import EngineError
 from discreet.service.trino import protocol
 from discreet.values import Cost
-from tests.service.deployment import KNOWN
-from tests.service.trino.client import answered, error, last, page, post, rows, run
+from tests.service.deployment import KNOWN, FakeMonotonic
+from tests.service.trino.client import Blocked, answered, error, last, page, post, rows, run
 
 LOOSE = "SELECT article, COUNT(DISTINCT reader) AS readers FROM loose GROUP BY article ORDER BY readers DESC LIMIT 3"
 """A query of data without a version: only its idempotency key makes it the same query again."""
@@ -24,20 +23,6 @@ LOOSE = "SELECT article, COUNT(DISTINCT reader) AS readers FROM loose GROUP BY a
 def fast(monkeypatch):
     """Make pages wait for a moment only."""
     monkeypatch.setattr(protocol, "MAX_WAIT_SECONDS", 0.05)
-
-
-class Blocked:
-    """An engine that counts only once it is told to, and reports progress before."""
-
-    def __init__(self, service):
-        self.begun, self.go_on = threading.Event(), threading.Event()
-        service.engines.head = self
-
-    def __call__(self, count, progress):
-        self.begun.set()
-        while not self.go_on.wait(0.01):
-            progress(0.5)
-        return count()
 
 
 def with_settings(deployment, **settings):
@@ -132,19 +117,26 @@ def test_the_pages_after_the_first_are_free(service, monkeypatch):
 
 
 @pytest.mark.usefixtures("fast")
-def test_a_long_query_is_answered_with_its_progress_until_it_is_done(deployment):
-    """The client asks the same address again; elapsed time and progress are in the stats."""
-    with deployment.open() as service:
+def test_a_query_of_minutes_is_answered_with_its_progress_until_it_is_done(deployment):
+    """The client asks the same address again after 60 s and more; elapsed time and progress are in the stats."""
+    monotonic = FakeMonotonic()
+    with deployment.open(monotonic=monotonic, pause=monotonic.pause) as service:
         first, blocked = post(service, LOOSE), Blocked(service)
         running = page(service, first)
         assert blocked.begun.wait(60)
         while running.json()["stats"]["progressPercentage"] != 50:
             running = page(service, running)
-        assert running.json()["stats"]["state"] == "RUNNING"
-        assert running.json()["nextUri"] == first.json()["nextUri"]
-        assert "data" not in running.json()
+        for minutes in range(1, 4):
+            monotonic.now += 60
+            deployment.clock.pass_(minutes=1)
+            running = page(service, running)
+            assert running.json()["stats"]["state"] == "RUNNING"
+            assert running.json()["stats"]["elapsedTimeMillis"] == 60_000 * minutes
+            assert running.json()["nextUri"] == first.json()["nextUri"]
+            assert "data" not in running.json()
         blocked.go_on.set()
         assert last(service, running)["data"]
+        assert service.engines.queried == 1
 
 
 @pytest.mark.usefixtures("fast")
