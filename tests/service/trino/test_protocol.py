@@ -5,14 +5,21 @@ from __future__ import annotations
 import base64
 import json
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 from urllib.parse import urlsplit
 
 import pytest
 
+from discreet.budget.errors import Suspended
+from discreet.budget.model import Refusal
 from discreet.errors import EngineError
+from discreet.service.problems import BudgetShort, problem_of
 from discreet.service.trino import protocol
+from discreet.service.trino.errors import trino_error
 from discreet.values import Cost
+from discreet.wire.problems import Fitting, Spend, Together
 from tests.service.deployment import KNOWN, FakeMonotonic
+from tests.service.test_problems_of_errors import ERRORS
 from tests.service.trino.client import Blocked, answered, error, last, page, post, rows, run
 
 LOOSE = "SELECT article, COUNT(DISTINCT reader) AS readers FROM loose GROUP BY article ORDER BY readers DESC LIMIT 3"
@@ -258,6 +265,25 @@ def test_a_short_budget_says_what_is_needed_left_and_would_fit(services):
     assert "left rho=" in found["error"]["message"]
     assert "epsilon = " in found["error"]["message"]
     assert service.balance().spent == spent
+
+
+def test_a_short_budget_of_a_drill_down_names_the_query_for_all_labels():
+    """The sentence has the numbers, and no reference to the fields that problem responses have."""
+    refusal = Refusal("sales", Cost(rho=Fraction(1, 2)), Cost(rho=Fraction(1, 4)), None)
+    each = Together(column="country", needed=Spend(rho=0.25, delta=0))
+    message = str(trino_error(BudgetShort(refusal, Fitting(k=3), each)))
+    assert "see needed" not in message
+    assert (
+        "needed rho=0.5, delta=0.0; left rho=0.25, delta=0.0; k = 3 would fit; one query with each 'country'" in message
+    )
+
+
+@pytest.mark.parametrize("error_", [*ERRORS.values(), Suspended("ann", None)], ids=lambda error_: str(error_)[:40])
+def test_every_error_of_the_service_is_one_of_trino(error_):
+    """It has a number, a name, and the sentence of the problem response."""
+    found = trino_error(error_).to_json("SELECT 1")
+    assert found["errorType"] in {"USER_ERROR", "INTERNAL_ERROR", "INSUFFICIENT_RESOURCES", "EXTERNAL"}
+    assert problem_of(error_).detail.partition("; see needed")[0] in found["message"]
 
 
 def test_an_error_has_the_place_in_the_text_that_was_sent(service):
