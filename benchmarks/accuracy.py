@@ -143,14 +143,14 @@ def _ours(table: UserItems, cell: Row, trials: int) -> Found:
         request = Request(None, HEAD_LIMIT, relative_error=Fraction(str(target)))
         bits = trial_bits("accuracy", cell | {"target": target, "epsilon": epsilon}, trial)
         if method == "auto":
-            auto = Auto.at(Fraction(epsilon), DELTA, request)
+            auto = Auto.at_epsilon(Fraction(epsilon), DELTA, request)
             if auto is None:
                 raise InvariantViolated("every epsilon measured here is large enough")
             outcome = auto.release(pairs, bits)
             items = outcome.positions
         else:
             kind = CountRelease if method == "pcr" else SelectVerify
-            outcome = kind.within(limit_for(epsilon, DELTA), request).release(head, bits)
+            outcome = kind.within_cost(limit_for(epsilon, DELTA), request).release(head, bits)
             items = order[outcome.positions]
         if outcome.counts is None:
             raise InvariantViolated("counts were requested")

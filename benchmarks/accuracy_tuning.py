@@ -262,7 +262,7 @@ def _by_head(tables: Mapping[str, ArrayPairs], errors: float) -> Found:
     def release(pairs: ArrayPairs, epsilon: float, bits: Bits) -> Outcome:
         order = np.argsort(-pairs.counts, kind="stable")[: RELEASE.head_limit + 1]
         head = ExactHead(pairs.counts[order], RELEASE.head_limit)
-        outcome = SelectVerify.within(limit_for(epsilon, DELTA), RELEASE).release(head, bits)
+        outcome = SelectVerify.within_cost(limit_for(epsilon, DELTA), RELEASE).release(head, bits)
         return replace(outcome, positions=order[outcome.positions])
 
     with patch("discreet.mechanisms.select_verify.ERRORS", errors):
@@ -324,7 +324,7 @@ def top(tables: Tables) -> list[str]:
             table, request = tables.real(name), Request(k, 1_000)
             order = np.argsort(-table.counts, kind="stable")
             head, least = ExactHead(table.counts[order[:1_001]], 1_000), int(table.counts[order[k - 1]])
-            race = UnknownGumbel.within(limit_for(epsilon, DELTA), request)
+            race = UnknownGumbel.within_cost(limit_for(epsilon, DELTA), request)
             for trial in range(TRIALS_OF_TOP):
                 cell = {"table": name, "epsilon": epsilon, "k": k}
                 auto = _auto(epsilon, request).release(pairs[name], trial_bits("top", cell, trial))
@@ -338,7 +338,7 @@ def top(tables: Tables) -> list[str]:
 
 
 def _auto(epsilon: float, request: Request) -> Auto:
-    auto = Auto.at(Fraction(epsilon), DELTA, request)
+    auto = Auto.at_epsilon(Fraction(epsilon), DELTA, request)
     if auto is None:
         raise InvariantViolated("every epsilon measured here is large enough")
     return auto

@@ -194,7 +194,7 @@ def loaded(engine: str, folder: Path) -> Iterator[str]:
 def growth() -> list[str]:
     """How time grows with the rows: heads of 10,001 items by DuckDB and Spark, and a release by pair queries."""
     rows = []
-    mechanism = Auto.at(Fraction(1), Fraction(1, 10**8), Request(None, 10_000, relative_error=Fraction(1, 10)))
+    mechanism = Auto.at_epsilon(Fraction(1), Fraction(1, 10**8), Request(None, 10_000, relative_error=Fraction(1, 10)))
     if mechanism is None:
         raise InvariantViolated("epsilon 1 is enough for a release")
     for size in (1_000_000, 10_000_000, 100_000_000):

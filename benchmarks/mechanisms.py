@@ -28,14 +28,18 @@ def run() -> list[str]:
     small, large = limit_for(1.0, DELTA), limit_for(8.0, DELTA)
     bounded = Sensitivity(groups_per_user=20)
     cases = [
-        ("unknown-gumbel, k = 10, head limit 1,000, epsilon 1", UnknownGumbel.within(small, Request(10, 1_000)), head),
         (
-            "unknown-laplace, head limit 1,000, epsilon 1",
-            UnknownLaplace.within(small, Request(None, 1_000, bounded)),
+            "unknown-gumbel, k = 10, head limit 1,000, epsilon 1",
+            UnknownGumbel.within_cost(small, Request(10, 1_000)),
             head,
         ),
-        ("top-stable, k = 10, epsilon 1", TopStable.within(small, Request(10, 10, counts=False)), zipf_head(10)),
-        ("pcr, head limit 10,000, epsilon 8", CountRelease.within(large, Request(None, 10_000)), wide),
+        (
+            "unknown-laplace, head limit 1,000, epsilon 1",
+            UnknownLaplace.within_cost(small, Request(None, 1_000, bounded)),
+            head,
+        ),
+        ("top-stable, k = 10, epsilon 1", TopStable.within_cost(small, Request(10, 10, counts=False)), zipf_head(10)),
+        ("pcr, head limit 10,000, epsilon 8", CountRelease.within_cost(large, Request(None, 10_000)), wide),
     ]
     rows = []
     for name, mechanism, counted in cases:

@@ -63,7 +63,7 @@ def _tables(folder: Path) -> Iterator[tuple[str, Path, int]]:
 
 def _errors(head: ExactHead, request: Request, epsilon: float) -> tuple[float, float, int]:
     """Return the median relative error of a sum, the share within 10 %, and the median of the bounds."""
-    mechanism = UnknownGumbelSums.within(limit_for(epsilon, DELTA), request)
+    mechanism = UnknownGumbelSums.within_cost(limit_for(epsilon, DELTA), request)
     found, bounds = [], []
     for run in range(RUNS):
         outcome = mechanism.release(head, KeyedBits(b"sums of the benchmark, 32 bytes.", (run, epsilon.hex())))

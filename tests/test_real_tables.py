@@ -70,7 +70,7 @@ if (FOLDER / "lastfm-plays.parquet").exists():
         path = FOLDER / "lastfm-plays.parquet"
         with duckdb.connect(str(tmp_path / "plays.db")) as connection:
             connection.execute(
-                f"""CREATE VIEW plays AS SELECT user_id, item FROM
+                f"""CREATE TABLE plays AS SELECT user_id, item FROM
                 (SELECT user_id, item, unnest(range(least(plays, 40))) FROM read_parquet('{path}'))"""
             )
             truth = dict(

@@ -101,7 +101,7 @@ def _ours(table: UserItems, cell: Row, epsilons: Sequence[float], trials: Iterab
     request = Request(None, CUTOFF, relative_error=Fraction(1, 10))
     rows = []
     for epsilon in epsilons:
-        mechanism = CountRelease.within(limit_for(epsilon, DELTA), request)
+        mechanism = CountRelease.within_cost(limit_for(epsilon, DELTA), request)
         releases = []
         for trial in trials:
             outcome = mechanism.release(head, trial_bits("pcr", cell | {"epsilon": epsilon}, trial))

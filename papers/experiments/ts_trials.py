@@ -89,7 +89,7 @@ def mechanism(method: str, epsilon: float, k: int, users: int) -> TopStable | Un
     if method == TS_OURS:
         return TopStable(k, exact, delta)
     request = Request(k, 5 * k, counts=False, optimise_cutoff=True)
-    return UnknownGumbel.within(limit_for(epsilon, delta), request)
+    return UnknownGumbel.within_cost(limit_for(epsilon, delta), request)
 
 
 def by_mechanism(table: UserItems, method: str, epsilon: float, k: int, trials: int, cell: Row) -> Metrics:

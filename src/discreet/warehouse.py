@@ -307,8 +307,8 @@ class Warehouse:
             if leaf.complete:
                 with naming_query(leaf, statement):
                     self._labels(leaf, "quantiles are computed from all of them")
-            leaf = leaf.within(max_k).within(about.max_k)  # noqa: PLW2901
-            leaves.append(leaf.within(self._domain_size(leaf) - 1))
+            leaf = leaf.limit_k(max_k).limit_k(about.max_k)  # noqa: PLW2901
+            leaves.append(leaf.limit_k(self._domain_size(leaf) - 1))
         return replace(statement, leaves=tuple(leaves))
 
     def _domain_size(self, leaf: Leaf) -> float:

@@ -116,7 +116,7 @@ def worst_delta(mechanism, epsilon, monkeypatch):
 @pytest.mark.parametrize(("epsilon", "delta", "request_"), CASES)
 def test_gap_race_and_what_follows_a_small_gap_are_private_together(epsilon, delta, request_, monkeypatch):
     """Theorem 2 with the histogram after the gap: (epsilon, delta)-DP, and no more than a fiftieth of delta unused."""
-    found = worst_delta(Auto.at(Fraction(epsilon), delta, request_), epsilon, monkeypatch)
+    found = worst_delta(Auto.at_epsilon(Fraction(epsilon), delta, request_), epsilon, monkeypatch)
     assert 0.98 * delta < found <= delta
 
 
@@ -134,7 +134,7 @@ def _fast(mechanism):
 @pytest.mark.parametrize(("epsilon", "delta", "request_"), CASES[1:])
 def test_planted_branches_that_spend_too_much_are_detected(planted, epsilon, delta, request_, monkeypatch):
     """The audit sees a gap that nothing pays for, and a race above its budget."""
-    mechanism = planted(Auto.at(Fraction(epsilon), delta, request_))
+    mechanism = planted(Auto.at_epsilon(Fraction(epsilon), delta, request_))
     assert worst_delta(mechanism, epsilon, monkeypatch) > delta
 
 
@@ -143,10 +143,10 @@ def test_a_gap_with_half_its_variance_is_detected(monkeypatch):
     precise = auto._gap_precision
     monkeypatch.setattr(auto, "_gap_precision", lambda branch: 2 * precise(branch))
     epsilon, delta, request_ = CASES[0]
-    mechanism = Auto.at(Fraction(epsilon), delta, request_)
+    mechanism = Auto.at_epsilon(Fraction(epsilon), delta, request_)
     assert worst_delta(mechanism, epsilon, monkeypatch) <= delta  # paid for
     monkeypatch.setattr(auto, "_gap_precision", precise)
-    mechanism = Auto.at(Fraction(epsilon), delta, request_)
+    mechanism = Auto.at_epsilon(Fraction(epsilon), delta, request_)
     monkeypatch.setattr(auto, "_gap_precision", lambda branch: 8 * precise(branch))
     assert worst_delta(mechanism, epsilon, monkeypatch) > delta
 
@@ -178,7 +178,7 @@ def test_the_race_reads_the_head_and_nothing_else():
         HeadAlone(np.concatenate([np.arange(size) for size in sizes]), np.repeat(np.arange(4), sizes)),
         Recorded(),
     )
-    outcome = Auto.at(Fraction(1), Fraction(1, 10**8), Request(2, 3)).release(pairs, bits)
+    outcome = Auto.at_epsilon(Fraction(1), Fraction(1, 10**8), Request(2, 3)).release(pairs, bits)
     assert (outcome.chosen, bits.drawn) == ("unknown-gumbel", ["gap", "race", "counts"])
     assert outcome.positions.tolist() == [0, 1]
     assert pairs.head(3).labels[outcome.positions].tolist() == [1, 0]
@@ -187,7 +187,9 @@ def test_the_race_reads_the_head_and_nothing_else():
 def test_sizes_are_measured_after_a_gap_that_is_too_small():
     """Then what follows is the release without a k, after the gap."""
     bits = Recorded()
-    outcome = Auto.at(Fraction(1), Fraction(1, 10**8), Request(2, 3)).release(ArrayPairs([1, 2, 3], [0, 0, 1]), bits)
+    outcome = Auto.at_epsilon(Fraction(1), Fraction(1, 10**8), Request(2, 3)).release(
+        ArrayPairs([1, 2, 3], [0, 0, 1]), bits
+    )
     assert outcome.chosen == "head"
     assert bits.drawn[:3] == ["gap", "sizes", "anchor"]
 
@@ -196,7 +198,7 @@ def test_a_race_is_charged_with_both_tests():
     """The histogram that the race does not need is charged, so that Theorem 2 holds with the numbers of one order."""
     sizes = [9000, 8000, 3]
     pairs = HeadAlone(np.concatenate([np.arange(size) for size in sizes]), np.repeat([0, 1, 2], sizes))
-    mechanism = Auto.at(Fraction(1), Fraction(1, 10**8), Request(2, 3))
+    mechanism = Auto.at_epsilon(Fraction(1), Fraction(1, 10**8), Request(2, 3))
     outcome = mechanism.release(pairs, KeyedBits(bytes(32), "auto"))
     whole = mechanism.two_round.mu**2 / Fraction(99, 100)  # of the two rounds and the gap
     histogram = Fraction(mechanism.two_round.budget.histogram, COST_UNIT)

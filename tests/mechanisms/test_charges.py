@@ -69,7 +69,7 @@ NOISES = [("gaussian", 1, True), ("laplace", 1, True), ("gaussian", 3, True), ("
 def test_unknown_gumbel_pays_the_peels_the_cutoff_and_the_counts_it_drew(noise, tau, counts, optimise):
     """A peel for each item, for the threshold if it was reached, and for the cut-off; noise for each count."""
     request = Request(4, 9, Sensitivity(None, tau), counts, noise, optimise_cutoff=optimise)
-    mechanism, lengths = UnknownGumbel.within(LIMIT, request), set()
+    mechanism, lengths = UnknownGumbel.within_cost(LIMIT, request), set()
     for _, outcome, draws in releases(mechanism, request):
         race = draws.raced["race"]
         rho = peels(race, tau, race.reached)
@@ -86,7 +86,7 @@ def test_unknown_gumbel_pays_the_peels_the_cutoff_and_the_counts_it_drew(noise, 
 def test_known_gumbel_pays_all_peels_and_counts(noise, tau, counts):
     """K of each, which it always draws."""
     request = Request(4, 9, Sensitivity(None, tau), counts, noise, known_domain=True)
-    for _, outcome, draws in releases(KnownGumbel.within(LIMIT, request), request):
+    for _, outcome, draws in releases(KnownGumbel.within_cost(LIMIT, request), request):
         rho = peels(draws.raced["race"], tau, ended=False)
         assert_charged(outcome, rho + (draws.added["counts"].rho(tau) if counts else 0))
 
@@ -96,7 +96,7 @@ def test_known_gumbel_pays_all_peels_and_counts(noise, tau, counts):
 def test_laplace_pays_for_the_values_that_one_user_moves(kind, noise, tau, counts):
     """Two of the values, all of which have one scale, and the threshold among them."""
     request = Request(None, 9, Sensitivity(2, tau), counts, noise, known_domain=kind is KnownLaplace)
-    for _, outcome, draws in releases(kind.within(LIMIT, request), request):
+    for _, outcome, draws in releases(kind.within_cost(LIMIT, request), request):
         drawn = [variance for draw in draws.added.values() for variance in draw.variances]
         assert len(set(drawn)) == 1
         assert_charged(outcome, 2 * tau**2 / drawn[0] / (2 if noise == "gaussian" else 1))
@@ -105,7 +105,7 @@ def test_laplace_pays_for_the_values_that_one_user_moves(kind, noise, tau, count
 def test_top_stable_pays_for_threshold_and_gaps():
     """Epsilon is that of the threshold's noise and twice that of a gap's together."""
     request = Request(4, 9, Sensitivity(None, 3), counts=False)
-    for _, outcome, draws in releases(TopStable.within(LIMIT, request), request):
+    for _, outcome, draws in releases(TopStable.within_cost(LIMIT, request), request):
         (threshold,), gaps = draws.added["threshold"].variances, draws.added["gaps"].variances
         assert len(set(gaps)) == 1
         # rho of pure DP is epsilon^2 / 2, and epsilon^2 of Laplace noise is 2 s^2 / variance
@@ -118,7 +118,7 @@ def test_top_stable_pays_for_threshold_and_gaps():
 def test_count_release_pays_every_peel_and_every_count(counts):
     """The items of every level, the threshold where it was reached, and a last try whose count no longer fits."""
     request = Request(None, 9, counts=counts)
-    mechanism = CountRelease.within(LIMIT, request)
+    mechanism = CountRelease.within_cost(LIMIT, request)
     for _, outcome, draws in releases(mechanism, request):
         spent, released = Fraction(0), 0
         for level, race in enumerate(draws.raced.values()):
@@ -150,7 +150,7 @@ def _sigma(mechanism, epsilon):
 def test_head_pays_every_step_of_every_race_also_the_one_that_ends_it(counts, tau, k):
     """Anchor, tail, all steps of all races, and second counts; only the last race may have been cut by the budget."""
     request = Request(k, 9, Sensitivity(None, tau), counts)
-    mechanism, failures = SelectVerify.within(LIMIT, request), 0
+    mechanism, failures = SelectVerify.within_cost(LIMIT, request), 0
     radius = math.sqrt(2 * math.log(500 / LIMIT.delta))
     for given, outcome, draws in releases(mechanism, request):
         tail = given.count_at(10)
@@ -248,7 +248,7 @@ def two_rounds_cost(pairs, draws):
 @pytest.mark.parametrize("epsilon", [Fraction(1, 2), Fraction(4)])
 def test_two_rounds_pay_what_a_user_can_move_in_all_steps(kind, epsilon):
     """mu^2 / 2 is charged, and the steps use it up where there are items to measure."""
-    mechanism = TwoRound.at(epsilon, LIMIT.delta, Request(None, 9))
+    mechanism = TwoRound.at_epsilon(epsilon, LIMIT.delta, Request(None, 9))
     for run in RUNS:
         pairs = table(kind)
         outcome, draws = release(mechanism, pairs, run)
@@ -262,7 +262,7 @@ def test_two_rounds_pay_what_a_user_can_move_in_all_steps(kind, epsilon):
 @pytest.mark.parametrize("kind", ["one", "few", "many", "none"])
 def test_auto_pays_the_gap_the_histogram_and_the_branch(k, kind):
     """Whichever of them were drawn; a race is charged with the histogram, too (docs/mechanisms/auto.md)."""
-    mechanism, seen = Auto.at(Fraction(2), LIMIT.delta, Request(k, 20)), set()
+    mechanism, seen = Auto.at_epsilon(Fraction(2), LIMIT.delta, Request(k, 20)), set()
     histogram = Fraction(mechanism.two_round.budget.histogram, COST_UNIT)
     for run in RUNS:
         pairs = table(kind)
@@ -298,7 +298,7 @@ def test_sums_pay_for_each_returned_sum_and_for_a_chosen_bound(noise, private):
     """Beside the ranking: C^2 / 2 s^2 for each sum, and a quarter of a count each for the shares and the size."""
     summed = SumBounds(0, 8, private=True) if private else SumBounds(-3, 8)
     request = Request(4, 9, noise=noise, summed=summed)
-    mechanism = UnknownGumbelSums.within(LIMIT, request)
+    mechanism = UnknownGumbelSums.within_cost(LIMIT, request)
     for counts in HEADS:
         for run in RUNS:
             plain = head(counts, 9, sums=3)
@@ -328,12 +328,12 @@ def peel_of(mechanism):
 def test_sums_of_bounded_users_pay_for_the_sums_that_one_user_moves(noise):
     """Two sums, of a listed domain or above a threshold; or one, if no more is returned."""
     request = Request(None, 9, TWO_ITEMS, noise=noise, summed=SumBounds(-3, 8))
-    for given, outcome, draws in releases(UnknownLaplaceSums.within(LIMIT, request), request, sums=2):
+    for given, outcome, draws in releases(UnknownLaplaceSums.within_cost(LIMIT, request), request, sums=2):
         (scale,) = {v for label in ("threshold", "counts") for v in draws.added[label].variances}
         factor = 2 if noise == "gaussian" else 1
         sums = draws.added["sums"].variances
         assert_charged(outcome, 2 / scale / factor + sum(64 / v / factor for v in sums[:2]))
         assert given.sums is not None
     listed = Request(None, 9, TWO_ITEMS, counts=False, noise=noise, known_domain=True, summed=SumBounds(-3, 8))
-    for _, outcome, draws in releases(ListedSums.within(LIMIT, listed), listed, sums=2):
+    for _, outcome, draws in releases(ListedSums.within_cost(LIMIT, listed), listed, sums=2):
         assert_charged(outcome, sum(64 / v / factor for v in draws.added["sums"].variances[:2]))

@@ -189,7 +189,7 @@ def test_sums_of_segments_are_joined():
     """They have values, errors and intervals of all segments, in their order."""
     summed = SumBounds(0, 10, column="x")
     request = Request(None, 2, Sensitivity(1), counts=False, known_domain=True, summed=summed)
-    inner = ListedSums.within(Cost(Fraction(1)), request)
+    inner = ListedSums.within_cost(Cost(Fraction(1)), request)
     head = ExactHead(np.array([3, 1, 2, 0]), 2, sums=np.array([30_000, 10_000, 20_000, 0]), ends=(2, 4))
     found = Each(inner, 2).release(head, bits_of()).measured
     assert [len(getattr(found, name)) for name in ("values", "std_errors", "low", "high")] == [4] * 4
@@ -198,7 +198,7 @@ def test_sums_of_segments_are_joined():
 
 def test_a_head_without_all_segments_is_refused():
     """A segment that is left out because it is empty would tell that it is."""
-    inner = KnownLaplace.within(Cost(Fraction(1)), Request(None, 1, Sensitivity(1), known_domain=True))
+    inner = KnownLaplace.within_cost(Cost(Fraction(1)), Request(None, 1, Sensitivity(1), known_domain=True))
     heads = (ExactHead(np.array([1, 2]), 1, ends=(1, 2)), ExactHead(np.array([2, 1]), 1))
     for head, segments in itertools.product(heads, (1, 3)):
         with pytest.raises(InvariantViolated, match="part for every segment"):

@@ -217,7 +217,7 @@ def test_released_counts_have_the_stated_error(epsilon):
 def test_auto_takes_one_round_where_users_have_one_item(epsilon):
     """It has several times the accurate counts of two rounds, and intervals that cover."""
     pairs = one_item()
-    auto = Auto.at(epsilon, DELTA, Request(None, 10_000))
+    auto = Auto.at_epsilon(epsilon, DELTA, Request(None, 10_000))
     outcome, other = auto.release(pairs, bits()), auto.two_round.release(pairs, bits())
     true = pairs.counts[outcome.positions]
     assert outcome.chosen == "light"
@@ -229,7 +229,7 @@ def test_auto_takes_one_round_where_users_have_one_item(epsilon):
 
 def test_a_cap_of_two_is_taken_where_users_have_up_to_two_items():
     """And where users have more, two rounds: the cap would remove too much."""
-    auto = Auto.at(Fraction(1), DELTA, Request(None, 10_000))
+    auto = Auto.at_epsilon(Fraction(1), DELTA, Request(None, 10_000))
     outcome = auto.release(few_items(2), bits())
     assert (outcome.chosen, outcome.why.split(":")[0]) == ("light", "most users have up to 2 items")
     assert auto.release(few_items(8), bits()).chosen == "two-round"
@@ -238,23 +238,24 @@ def test_a_cap_of_two_is_taken_where_users_have_up_to_two_items():
 def test_a_shared_budget_is_charged_the_histogram_and_the_round():
     """In zCDP, below epsilon^2 / 2."""
     limit = Cost(Fraction(3), DELTA)
-    auto = Auto.within(limit, Request(None, 10_000))
+    auto = Auto.within_cost(limit, Request(None, 10_000))
     outcome = auto.release(one_item(), bits())
     assert outcome.chosen == "light"
     assert outcome.cost == auto.light.worst_cost() + Cost(Fraction(auto.two_round.budget.histogram, 2**41))
     assert outcome.cost.within(limit)
     assert auto.light.worst_cost().rho < auto.light.epsilon**2 / 2
     assert (
-        Auto.within(Cost(Fraction(1, 50), DELTA), Request(None, 10_000)).release(one_item(), bits()).chosen != "light"
+        Auto.within_cost(Cost(Fraction(1, 50), DELTA), Request(None, 10_000)).release(one_item(), bits()).chosen
+        != "light"
     )
 
 
 def test_a_top_k_has_the_largest_verified_items():
     """Without the rule for the standard error, and only labels if no counts were requested."""
     pairs = one_item()
-    auto = Auto.at(Fraction(1, 10), DELTA, Request(400, 10_000))
+    auto = Auto.at_epsilon(Fraction(1, 10), DELTA, Request(400, 10_000))
     outcome = auto.release(pairs, bits())
-    labels = Auto.at(Fraction(1, 10), DELTA, Request(400, 10_000, counts=False)).release(pairs, bits())
+    labels = Auto.at_epsilon(Fraction(1, 10), DELTA, Request(400, 10_000, counts=False)).release(pairs, bits())
     assert outcome.chosen == labels.chosen == "light"
     assert 0 < len(outcome.positions) <= 400
     assert (np.diff(outcome.counts) <= 0).all()
@@ -265,5 +266,5 @@ def test_a_top_k_has_the_largest_verified_items():
 @pytest.mark.parametrize("baskets", [[], [[0]], [[0], [0]]])
 def test_tiny_tables_release_nothing(baskets):
     """No row decides about the cost, and no item of two users is released."""
-    auto = Auto.at(Fraction(1), DELTA, Request(None, 100))
+    auto = Auto.at_epsilon(Fraction(1), DELTA, Request(None, 100))
     assert len(auto.release(table(baskets), bits()).positions) == 0

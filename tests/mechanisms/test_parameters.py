@@ -63,7 +63,7 @@ def request_of(k=10, limit=100, groups=None, tau=1, **more):
 )
 def test_all_of_the_limit_is_used_and_nothing_above(mechanism, request_, parameter, squared):
     """The parameter is the published function of rho, to 28 bits, rounded to the side that costs less."""
-    made = mechanism.within(LIMIT, request_)
+    made = mechanism.within_cost(LIMIT, request_)
     value = getattr(made, parameter)
     ratio = float(value) / math.sqrt(squared)
     assert 0 <= (ratio - 1 if parameter == "scale" else 1 - ratio) < 2**-26
@@ -74,7 +74,7 @@ def test_all_of_the_limit_is_used_and_nothing_above(mechanism, request_, paramet
 
 def test_count_release_gets_the_whole_limit():
     """PCR spends the whole limit that it is given."""
-    made = CountRelease.within(LIMIT, request_of(None, 1000, relative_error=Fraction(1, 5), counts=False))
+    made = CountRelease.within_cost(LIMIT, request_of(None, 1000, relative_error=Fraction(1, 5), counts=False))
     assert made == CountRelease(LIMIT, 1000, Fraction(1, 5), 1, counts=False)
     assert made.worst_cost() == LIMIT
 
@@ -100,11 +100,11 @@ LAPLACE = {"noise": "laplace"}
     ],
 )
 def test_a_theorem_gives_all_of_epsilon(mechanism, request_, parameter, value):
-    """`at` epsilon = 1 has exactly that epsilon; Gaussian counts have no such theorem."""
-    made = mechanism.at(Fraction(1), Fraction(1, 10**6), request_)
+    """`at_epsilon` 1 has exactly that epsilon; Gaussian counts have no such theorem."""
+    made = mechanism.at_epsilon(Fraction(1), Fraction(1, 10**6), request_)
     if parameter is None:
         assert made is None
-        assert mechanism.within(LIMIT, request_).direct_epsilon() is None
+        assert mechanism.within_cost(LIMIT, request_).direct_epsilon() is None
     else:
         assert getattr(made, parameter) == value
         assert made.direct_epsilon() == 1
@@ -129,7 +129,7 @@ def test_the_mechanism_follows_from_what_is_declared(known, groups, k, expected)
     """LinkedIn 2021, Table 1, with Auto for all counts; the chosen mechanism can be constructed."""
     request = request_of(k, 10, groups, known_domain=known)
     assert choose(request, has_pairs=True) is expected
-    assert isinstance(expected.within(LIMIT, request), expected)
+    assert isinstance(expected.within_cost(LIMIT, request), expected)
 
 
 @pytest.mark.parametrize(
@@ -149,12 +149,12 @@ def test_the_mechanism_follows_from_what_is_declared(known, groups, k, expected)
     ],
 )
 def test_unsupported_requests_are_refused(mechanism, request_, message):
-    """`within` raises an InputError with the allowed values, and so does `at` where it could make something."""
+    """`within_cost` raises an InputError with the allowed values, and so does `at_epsilon` where it makes any."""
     with pytest.raises(InputError, match=message):
-        mechanism.within(LIMIT, request_)
+        mechanism.within_cost(LIMIT, request_)
     if mechanism is not CountRelease:
         with pytest.raises(InputError, match=message):
-            mechanism.at(Fraction(1), Fraction(1, 10**6), replace(request_, noise="laplace"))
+            mechanism.at_epsilon(Fraction(1), Fraction(1, 10**6), replace(request_, noise="laplace"))
 
 
 STABLE = [  # n, k, epsilon, published threshold; delta = 1/n
@@ -287,7 +287,9 @@ SMALL = Cost(Fraction(1, 2), Fraction(1, 10**6))
 )
 def test_an_item_above_the_smallest_count_is_returned_more_often_than_not(mechanism, request_, tau):
     """An item above the smallest count, which is predicted without data, is likely returned; one far below is not."""
-    made = mechanism.within(SMALL, replace(request_, sensitivity=replace(request_.sensitivity, rows_per_group=tau)))
+    made = mechanism.within_cost(
+        SMALL, replace(request_, sensitivity=replace(request_.sensitivity, rows_per_group=tau))
+    )
     smallest = made.expectation().smallest_count
     assert chance(made, smallest + 1) >= 0.5
     assert chance(made, smallest // 4) <= 0.1
@@ -300,14 +302,14 @@ def test_the_smallest_count_is_no_overstatement():
         (TopStable, request_of(counts=False)),
         (UnknownLaplace, request_of(groups=2)),
     ):
-        made = mechanism.within(SMALL, request_)
+        made = mechanism.within_cost(SMALL, request_)
         assert chance(made, made.expectation().smallest_count * 3 // 4) < 0.5
 
 
 @pytest.mark.parametrize("mechanism", [KnownLaplace, KnownGumbel])
 def test_in_a_known_domain_every_item_can_appear(mechanism):
     """There is no smallest count, and items without users are returned occasionally."""
-    made = mechanism.within(SMALL, request_of(2, 5, 5, known_domain=True))
+    made = mechanism.within_cost(SMALL, request_of(2, 5, 5, known_domain=True))
     assert made.expectation().smallest_count is None
     head = head_of({"a": 2, "b": 1, "c": 0, "d": 0, "e": 0}, 5, known_domain=True)
     shown = {label for outcome in sample(made, head, 100, bytes(32)) for label, _ in outcome}
@@ -326,7 +328,7 @@ def test_a_count_costs_as_much_as_a_label(noise, at_cost):
 def test_unknown_gumbel_without_a_k_is_refused_by_its_name():
     """The same sentence from every way to construct it."""
     for make in (
-        lambda: UnknownGumbel.within(Cost(Fraction(1), Fraction(1, 10**6)), Request(None, 9)),
+        lambda: UnknownGumbel.within_cost(Cost(Fraction(1), Fraction(1, 10**6)), Request(None, 9)),
         lambda: UnknownGumbel.by_step(Fraction(1), Fraction(1, 10**6), Request(None, 9)),
     ):
         with pytest.raises(InputError, match="the unknown-gumbel mechanism answers top-k queries only"):

@@ -49,7 +49,7 @@ class Delivered:
 
 def release(pairs, k, epsilon, name):
     """Return what is delivered for one query of a table."""
-    auto = Auto.at(Fraction(epsilon), DELTA, Request(k, 10_000 if k is None else max(10 * k, 1_000)))
+    auto = Auto.at_epsilon(Fraction(epsilon), DELTA, Request(k, 10_000 if k is None else max(10 * k, 1_000)))
     outcome = auto.release(pairs, KeyedBits(bytes(32), f"{name}/{k}/{epsilon}"))
     order = np.argsort(-pairs.counts, kind="stable")
     items = order[outcome.positions] if outcome.chosen == UnknownGumbel.name else outcome.positions
@@ -132,8 +132,8 @@ def test_a_top_k_by_auto_is_priced_no_lower_than_the_race_of_one_item_less():
     for epsilon in (Fraction(1, 2), Fraction(1), Fraction(4)):
         request = Request(AUTO_FROM_K, 1_000)
         limit = limit_for(float(epsilon), DELTA)
-        below = UnknownGumbel.within(limit, replace(request, k=AUTO_FROM_K - 1)).expectation()
-        first = Auto.at(epsilon, DELTA, request).expectation().likely[0]
+        below = UnknownGumbel.within_cost(limit, replace(request, k=AUTO_FROM_K - 1)).expectation()
+        first = Auto.at_epsilon(epsilon, DELTA, request).expectation().likely[0]
         assert first.min_std_error >= below.max_std_error
         assert first.smallest_count >= below.smallest_count
 
@@ -141,17 +141,17 @@ def test_a_top_k_by_auto_is_priced_no_lower_than_the_race_of_one_item_less():
 def test_ranges_name_only_branches_that_can_be_taken():
     """One round is left out where a shared budget is too small for it, and the race without a k."""
     request = Request(None, 10_000)
-    assert [each.name for each in Auto.at(Fraction(1), DELTA, request).expectation().likely] == [
+    assert [each.name for each in Auto.at_epsilon(Fraction(1), DELTA, request).expectation().likely] == [
         "two-round",
         "head",
         "light",
     ]
-    shared = Auto.within(limit_for(1.0, DELTA), replace(request, k=10)).expectation()
+    shared = Auto.within_cost(limit_for(1.0, DELTA), replace(request, k=10)).expectation()
     assert [each.name for each in shared.likely] == ["unknown-gumbel", "two-round", "head"]
 
 
 def test_labels_have_smallest_counts_but_no_errors():
     """Without counts there is no error to state."""
-    likely = Auto.at(Fraction(1), DELTA, Request(None, 10_000, counts=False)).expectation().likely
+    likely = Auto.at_epsilon(Fraction(1), DELTA, Request(None, 10_000, counts=False)).expectation().likely
     assert {(each.min_std_error, each.max_std_error, each.max_relative_error) for each in likely} == {(None,) * 3}
     assert all(0 < each.smallest_count < each.max_smallest_count for each in likely)

@@ -207,8 +207,8 @@ def test_the_reservation_for_k_labels_and_counts_covers_every_answer(k):
 
 
 def test_a_budget_of_exactly_two_k_units_is_kept():
-    """`within` a limit of 2k units, k labels with k counts cost exactly the limit."""
+    """`within_cost` of a limit of 2k units, k labels with k counts cost exactly the limit."""
     limit = Cost(6 * HALF**2 / 8, TWENTIETH)
-    mechanism = UnknownGumbel.within(limit, Request(3, 5))
+    mechanism = UnknownGumbel.within_cost(limit, Request(3, 5))
     assert mechanism.epsilon == HALF
     assert mechanism.worst_cost() == limit

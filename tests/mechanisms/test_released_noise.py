@@ -83,7 +83,9 @@ COUNTED = [
 @pytest.mark.parametrize(("kind", "request_", "prices"), COUNTED)
 def test_counts_have_the_stated_error_and_the_one_that_is_charged(kind, request_, prices):
     """All counts of one release: M values share the charge, or M peels and M values."""
-    outcome = kind.within(LIMIT, request_).release(ExactHead(TRUE[: M if request_.known_domain else None], M), bits())
+    outcome = kind.within_cost(LIMIT, request_).release(
+        ExactHead(TRUE[: M if request_.known_domain else None], M), bits()
+    )
     assert len(outcome.positions) == M
     errors = outcome.counts - TRUE[outcome.positions]
     assert_distributed(errors / outcome.std_errors, request_.noise)
@@ -103,7 +105,7 @@ def test_sums_have_the_stated_error_and_the_one_that_is_charged(kind, noise):
     request_ = Request(k, M, bounds, counts=counts, noise=noise, known_domain=is_known, summed=SumBounds(-2, 7))
     true = TRUE[: M if is_known else None]
     sums = 5 * true[::-1].copy()
-    outcome = kind.within(LIMIT, request_).release(ExactHead(true, M, None, sums), bits())
+    outcome = kind.within_cost(LIMIT, request_).release(ExactHead(true, M, None, sums), bits())
     assert len(outcome.positions) == M
     measured = outcome.measured
     assert_distributed((measured.values - sums[outcome.positions]) / measured.std_errors, noise)
@@ -116,13 +118,13 @@ def test_sums_have_the_stated_error_and_the_one_that_is_charged(kind, noise):
 def test_averages_have_the_error_of_a_quotient():
     """The noise of sum and count together, to the first order."""
     request_ = Request(M, M, summed=SumBounds(0, 7), average=True)
-    outcome = UnknownGumbelSums.within(LIMIT, request_).release(ExactHead(TRUE, M, None, 5 * TRUE), bits())
+    outcome = UnknownGumbelSums.within_cost(LIMIT, request_).release(ExactHead(TRUE, M, None, 5 * TRUE), bits())
     assert_distributed((outcome.measured.values - 5) / outcome.measured.std_errors)
 
 
 def test_counts_of_count_release_have_the_stated_error():
     """Whatever the level at which an item was found."""
-    mechanism = CountRelease.within(Cost(Fraction(1, 10), Fraction(1, 10**6)), Request(None, 2000))
+    mechanism = CountRelease.within_cost(Cost(Fraction(1, 10), Fraction(1, 10**6)), Request(None, 2000))
     z = []
     for run in range(12):
         outcome = mechanism.release(ExactHead(TRUE[:201] // 500, 2000), bits(run))
@@ -136,7 +138,7 @@ def test_every_step_of_the_head_has_the_error_that_is_charged_and_counts_no_more
 
     Stated errors allow for anchors that a few items know better than they assume: the squares are 0.63 of them here.
     """
-    mechanism = SelectVerify.within(Cost(Fraction(1, 10), Fraction(1, 10**6)), Request(None, 30))
+    mechanism = SelectVerify.within_cost(Cost(Fraction(1, 10), Fraction(1, 10**6)), Request(None, 30))
     true = 40_000 + 4_000 * np.arange(12)[::-1]  # so far apart that their order says nothing
     released, steps = [], {}
     for run in range(200):
@@ -161,7 +163,7 @@ def one_item_each(items, users=400):
 class TestTwoRounds:
     """Two rounds, and what they add at every step."""
 
-    mechanism = TwoRound.at(Fraction(1, 2), Fraction(1, 10**8), Request(None, 0))
+    mechanism = TwoRound.at_epsilon(Fraction(1, 2), Fraction(1, 10**8), Request(None, 0))
 
     def test_counts_have_the_stated_error_and_not_less_than_is_charged(self):
         """A user of one item pays mu^2 in all, of which the two rounds use what the histograms leave."""
@@ -201,7 +203,7 @@ class TestTwoRounds:
 class TestAuto:
     """The gap, which is published in words, and the counts of the branches."""
 
-    mechanism = Auto.at(Fraction(1), Fraction(1, 10**8), Request(6, 100))  # noise much wider than the integers
+    mechanism = Auto.at_epsilon(Fraction(1), Fraction(1, 10**8), Request(6, 100))  # noise much wider than the integers
     sizes = tuple(12_000 - 1_200 * n for n in range(6))
 
     def test_the_gap_has_the_error_that_is_charged(self):

@@ -111,7 +111,7 @@ def test_other_sums_are_charged_whole():
 )
 def test_peels_counts_and_sums_have_one_price(mechanism, request_, units, sums):
     """The whole limit is used: units epsilon^2/8, with sigma = 2 C / epsilon for sums."""
-    made = mechanism.within(LIMIT, request_)
+    made = mechanism.within_cost(LIMIT, request_)
     assert made.moved == sums
     assert 0 <= 1 - float(made.ranking.epsilon) / math.sqrt(8 * LIMIT.rho / units) < 2**-26
     assert made.sum_noise().variance == (2 * made.summed.most / made.ranking.epsilon) ** 2
@@ -132,7 +132,7 @@ def test_peels_counts_and_sums_have_one_price(mechanism, request_, units, sums):
 )
 def test_noisy_counts_and_sums_have_one_price(mechanism, request_, items, sums):
     """Scale s for counts and s C / tau for sums; what one user moves of both costs the whole limit."""
-    made = mechanism.within(LIMIT, request_)
+    made = mechanism.within_cost(LIMIT, request_)
     tau = request_.sensitivity.rows_per_group
     assert (made.ranking.groups_per_user, made.moved) == (items, sums)
     scale = made.ranking.scale
@@ -146,11 +146,11 @@ def test_noisy_counts_and_sums_have_one_price(mechanism, request_, items, sums):
 @pytest.mark.parametrize(("groups", "moved"), [(None, 12), (5, 5), (50, 12)])
 def test_sums_of_a_listed_domain_get_all_of_the_limit(groups, moved):
     """No items are selected: Delta C^2 / 2 s^2 is the limit's rho; for one total that is C / sqrt(2 rho)."""
-    made = ListedSums.within(LIMIT, asked(None, 12, groups, counts=False, known_domain=True))
+    made = ListedSums.within_cost(LIMIT, asked(None, 12, groups, counts=False, known_domain=True))
     assert (made.domain_size, made.head_limit, made.moved) == (12, 12, moved)
     assert 0 <= float(made.scale) / math.sqrt(moved * 49 / (2 * LIMIT.rho)) - 1 < 2**-26
     assert made.worst_cost().within(LIMIT)
-    total = ListedSums.within(Cost(HALF), asked(None, 1, groups, counts=False, known_domain=True))
+    total = ListedSums.within_cost(Cost(HALF), asked(None, 1, groups, counts=False, known_domain=True))
     assert float(total.scale) == pytest.approx(7)
 
 
@@ -167,12 +167,12 @@ def test_sums_of_a_listed_domain_get_all_of_the_limit(groups, moved):
     ],
 )
 def test_a_theorem_gives_all_of_epsilon(mechanism, request_, parameter, value):
-    """`at` epsilon = 1 with Laplace noise; Gaussian sums have no such theorem, with or without counts."""
-    made = mechanism.at(Fraction(1), DELTA, replace(request_, noise="laplace"))
+    """`at_epsilon` 1 with Laplace noise; Gaussian sums have no such theorem, with or without counts."""
+    made = mechanism.at_epsilon(Fraction(1), DELTA, replace(request_, noise="laplace"))
     assert getattr(getattr(made, "ranking", made), parameter) == value
     assert made.direct_epsilon() == 1
-    assert mechanism.at(Fraction(1), DELTA, request_) is None
-    assert mechanism.within(LIMIT, request_).direct_epsilon() is None
+    assert mechanism.at_epsilon(Fraction(1), DELTA, request_) is None
+    assert mechanism.within_cost(LIMIT, request_).direct_epsilon() is None
 
 
 @given(
@@ -187,10 +187,10 @@ def test_no_limit_is_exceeded(rho, k, groups, counts, noise):
     limit = Cost.at_most(rho, Fraction(1, 10**9))
     request = asked(k, 40, groups, counts=counts, noise=noise)
     listed = replace(request, known_domain=True)
-    made = [UnknownGumbelSums.within(limit, request), KnownGumbelSums.within(limit, listed)]
-    made += [KnownLaplaceSums.within(limit, listed)]
-    made += [ListedSums.within(limit, replace(listed, k=None, counts=False))]
-    made += [UnknownLaplaceSums.within(limit, request)] if groups else []
+    made = [UnknownGumbelSums.within_cost(limit, request), KnownGumbelSums.within_cost(limit, listed)]
+    made += [KnownLaplaceSums.within_cost(limit, listed)]
+    made += [ListedSums.within_cost(limit, replace(listed, k=None, counts=False))]
+    made += [UnknownLaplaceSums.within_cost(limit, request)] if groups else []
     for mechanism in made:
         assert mechanism.worst_cost().within(limit)
         assert mechanism.worst_cost().rho > limit.rho * (1 - Fraction(1, 2**24)) - 3 * RHO_QUANTUM
@@ -268,11 +268,11 @@ AVERAGE = {"summed": SumBounds(0, 9), "average": True}
     ],
 )
 def test_unsupported_sums_are_refused(mechanism, request_, message):
-    """By `within`, and by `at`, which supports Laplace noise only."""
+    """By `within_cost`, and by `at_epsilon`, which supports Laplace noise only."""
     with pytest.raises(InputError, match=message):
-        mechanism.within(LIMIT, request_)
+        mechanism.within_cost(LIMIT, request_)
     with pytest.raises(InputError, match=message):
-        mechanism.at(Fraction(1), DELTA, replace(request_, noise="laplace"))
+        mechanism.at_epsilon(Fraction(1), DELTA, replace(request_, noise="laplace"))
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_sums_are_added_to_the_mechanism_that_counts_would_have(request_, expect
     kind = choose(request_, has_pairs=True)
     assert summing(kind, request_) is expected
     assert summing(kind, replace(request_, summed=None)) is kind
-    assert isinstance(expected.within(LIMIT, request_), expected)
+    assert isinstance(expected.within_cost(LIMIT, request_), expected)
     assert expected is ListedSums or expected.name == f"{kind.name}+sum"
     assert expected.lossless == kind.lossless
 

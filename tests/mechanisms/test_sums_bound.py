@@ -171,7 +171,7 @@ def test_a_choice_costs_half_a_count():
 
 @pytest.mark.parametrize("kind", [KnownGumbelSums, ListedSums])
 def test_the_plan_spends_the_limit(kind):
-    """`within` leaves room for the choice, and little more."""
+    """`within_cost` leaves room for the choice, and little more."""
     request = Request(
         3 if kind is KnownGumbelSums else None,
         3,
@@ -181,7 +181,7 @@ def test_the_plan_spends_the_limit(kind):
         summed=SUMMED,
     )
     limit = Cost(Fraction(1, 10))
-    made = kind.within(limit, request)
+    made = kind.within_cost(limit, request)
     assert made.worst_cost().within(limit)
     assert made.worst_cost().rho > limit.rho * Fraction(999, 1000)
 

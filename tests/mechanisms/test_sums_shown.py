@@ -150,8 +150,8 @@ LISTED = {"counts": False, "known_domain": True, "summed": SIXTY}
 def test_the_errors_are_the_documented_ones(request_, name, sum_error, count_error):
     """At epsilon 1 and delta 1e-8: the better of a Gaussian within the limit and Laplace noise by its own theorem."""
     kind, delta = summing(choose(request_, has_pairs=True), request_), Fraction(1, 10**8)
-    made = kind.within(limit_for(1.0, delta, kind.lossless), request_)
-    own = kind.at(Fraction(1), Cost.at_most(0, delta).delta, replace(request_, noise="laplace"))
+    made = kind.within_cost(limit_for(1.0, delta, kind.lossless), request_)
+    own = kind.at_epsilon(Fraction(1), Cost.at_most(0, delta).delta, replace(request_, noise="laplace"))
     best = min((made.expectation(), own.expectation()), key=lambda expected: expected.sum_std_error)
     assert made.name == name
     assert best.sum_std_error == pytest.approx(sum_error, abs=0.5)

@@ -62,7 +62,7 @@ def test_every_run_makes_the_same_queries():
     asked = {
         tuple(pairs.queries)
         for pairs in (CountingPairs([], []), CountingPairs([1], [0]), CountingPairs(*zipf_rows(300)))
-        if TwoRound.within(LIMIT, REQUEST).release(pairs, bits())
+        if TwoRound.within_cost(LIMIT, REQUEST).release(pairs, bits())
     }
     assert asked == {("users_by_size", "weighted_sums", "users_by_scale", "users_by_scale", "clipped_sums")}
 
@@ -70,7 +70,7 @@ def test_every_run_makes_the_same_queries():
 @pytest.mark.parametrize("rows", [([], []), ([1], [0]), ([1, 2], [0, 0])])
 def test_tiny_tables_release_nothing_and_cost_the_same(rows):
     """No row decides about the cost, and no item of two users is released."""
-    mechanism = TwoRound.within(LIMIT, REQUEST)
+    mechanism = TwoRound.within_cost(LIMIT, REQUEST)
     outcome = mechanism.release(ArrayPairs(*rows), bits())
     assert len(outcome.positions) == 0
     assert outcome.cost == mechanism.worst_cost()
@@ -80,7 +80,7 @@ def test_the_order_of_rows_and_repeated_rows_change_nothing():
     """A release depends on the set of pairs."""
     users, items = zipf_rows()
     shuffled = np.random.default_rng(1).permutation(np.arange(len(users)).repeat(2))
-    mechanism = Auto.at(Fraction(4), DELTA, REQUEST)
+    mechanism = Auto.at_epsilon(Fraction(4), DELTA, REQUEST)
     one = mechanism.release(ArrayPairs(users, items), bits())
     other = mechanism.release(ArrayPairs(users[shuffled], items[shuffled]), bits())
     assert len(one.positions) > 10
@@ -113,7 +113,7 @@ def test_second_round_weights_stay_within_the_bound():
 @pytest.mark.parametrize("epsilon", [Fraction(1, 1000), Fraction(1, 2), Fraction(4), Fraction(60)])
 def test_the_steps_cost_mu_squared_together(epsilon):
     """Three histograms and two rounds: not a unit more than mu^2."""
-    mechanism = TwoRound.at(epsilon, DELTA, REQUEST)
+    mechanism = TwoRound.at_epsilon(epsilon, DELTA, REQUEST)
     steps = mechanism.budget
     total = mechanism.mu**2 * COST_UNIT
     assert total - 1 < 3 * steps.histogram + steps.first + steps.second <= total
@@ -122,17 +122,17 @@ def test_the_steps_cost_mu_squared_together(epsilon):
 def test_the_published_mu_and_evidence():
     """Reference values of the exact curve at delta = 5e-9, of which a thousandth is for own items, and of K Q(z)."""
     for epsilon, mu in ((0.5, 0.098879), (1, 0.191499), (2, 0.368747), (4, 0.702285), (8, 1.312594)):
-        mechanism = TwoRound.at(Fraction(epsilon), DELTA / 2, REQUEST)
+        mechanism = TwoRound.at_epsilon(Fraction(epsilon), DELTA / 2, REQUEST)
         assert float(mechanism.mu) == pytest.approx(mu, abs=6e-7)
         assert mechanism._evidence() == pytest.approx(8.573944, abs=1e-6)
 
 
 def test_a_release_alone_has_the_requested_epsilon_and_less_noise_than_in_a_shared_budget():
     """Theorem 1's exact curve applies to a single release."""
-    alone = TwoRound.at(Fraction(1), DELTA, REQUEST)
+    alone = TwoRound.at_epsilon(Fraction(1), DELTA, REQUEST)
     assert alone.direct_epsilon() == 1
     assert alone.worst_cost().delta == DELTA
-    shared = TwoRound.within(Cost(Fraction(164684, 10**7), DELTA / 2), REQUEST)  # rho for (1, 5e-9)
+    shared = TwoRound.within_cost(Cost(Fraction(164684, 10**7), DELTA / 2), REQUEST)  # rho for (1, 5e-9)
     assert shared.direct_epsilon() is None
     assert shared.worst_cost().within(Cost(Fraction(164684, 10**7), DELTA / 2))
     assert 1.05 < alone.mu**2 / shared.mu**2 < 1.25
@@ -142,7 +142,7 @@ def test_a_release_alone_has_the_requested_epsilon_and_less_noise_than_in_a_shar
 def test_counts_are_near_and_intervals_cover():
     """On a table of 4,000 users; the shares are those that docs/accuracy.md promises of every table."""
     pairs = ArrayPairs(*zipf_rows(20_000))
-    mechanism = TwoRound.at(Fraction(4), DELTA, REQUEST)
+    mechanism = TwoRound.at_epsilon(Fraction(4), DELTA, REQUEST)
     found, near, covered = 0, 0, 0
     for run in range(10):
         outcome = mechanism.release(pairs, bits(run))
@@ -160,7 +160,7 @@ def test_a_larger_relative_error_releases_more():
     """The relative error scales the noise, not only the filter."""
     pairs = ArrayPairs(*zipf_rows(20_000))
     few, more = (
-        TwoRound.at(Fraction(2), DELTA, Request(None, 1000, relative_error=error)).release(pairs, bits())
+        TwoRound.at_epsilon(Fraction(2), DELTA, Request(None, 1000, relative_error=error)).release(pairs, bits())
         for error in (Fraction(1, 20), Fraction(1, 5))
     )
     assert len(few.positions) < len(more.positions)
@@ -170,7 +170,8 @@ def test_labels_alone_are_the_labels_of_the_counts():
     """Without counts the same items come in the same order."""
     pairs = ArrayPairs(*zipf_rows(20_000))
     with_counts, without = (
-        TwoRound.within(LIMIT, Request(None, 1000, counts=counts)).release(pairs, bits()) for counts in (True, False)
+        TwoRound.within_cost(LIMIT, Request(None, 1000, counts=counts)).release(pairs, bits())
+        for counts in (True, False)
     )
     assert with_counts.positions.tolist() == without.positions.tolist()
     assert without.counts is None
@@ -179,11 +180,11 @@ def test_labels_alone_are_the_labels_of_the_counts():
 def test_a_top_k_has_the_largest_verified_items():
     """In order, at the same price, and complete if k items are verified."""
     pairs = ArrayPairs(*zipf_rows(20_000))
-    everything = TwoRound.within(LIMIT, Request(None, 1000)).release(pairs, bits())
-    top = TwoRound.within(LIMIT, Request(8, 1000)).release(pairs, bits())
+    everything = TwoRound.within_cost(LIMIT, Request(None, 1000)).release(pairs, bits())
+    top = TwoRound.within_cost(LIMIT, Request(8, 1000)).release(pairs, bits())
     assert top.positions.tolist() == everything.positions[:8].tolist()
     assert (top.complete, top.cost) == (True, everything.cost)
-    more = TwoRound.within(LIMIT, Request(1000, 1000)).release(pairs, bits())
+    more = TwoRound.within_cost(LIMIT, Request(1000, 1000)).release(pairs, bits())
     assert not more.complete
     assert set(everything.positions.tolist()) <= set(more.positions.tolist())
 
@@ -201,15 +202,15 @@ def test_a_top_k_has_the_largest_verified_items():
 def test_unsupported_requests_are_refused_before_data_is_read(request_):
     """Nothing is read for an unsupported request."""
     with pytest.raises(InputError):
-        TwoRound.within(LIMIT, request_)
+        TwoRound.within_cost(LIMIT, request_)
     with pytest.raises(InputError):
-        Auto.within(LIMIT, request_)
+        Auto.within_cost(LIMIT, request_)
 
 
 def test_an_epsilon_that_is_too_small_is_refused():
     """The shares of the budget must be distinguishable."""
     with pytest.raises(InputError, match="too small"):
-        TwoRound.at(Fraction(1, 10**6), DELTA, REQUEST).expectation()
+        TwoRound.at_epsilon(Fraction(1, 10**6), DELTA, REQUEST).expectation()
 
 
 def test_noise_in_far_bins_is_not_taken_for_users():
@@ -225,7 +226,7 @@ def test_noise_in_far_bins_is_not_taken_for_users():
 @pytest.mark.parametrize("epsilon", [0.5, 1, 2, 4, 8])
 def test_one_item_at_the_least_noise_never_costs_more_than_a_user_may(epsilon):
     """Otherwise rounding marks users of one item as clipped, and all counts get a correction that is not needed."""
-    mechanism = TwoRound.at(Fraction(epsilon), DELTA, REQUEST)
+    mechanism = TwoRound.at_epsilon(Fraction(epsilon), DELTA, REQUEST)
     least = np.sqrt(np.array([COST_UNIT / mechanism.budget.second]))
     assert mechanism._precisions(least).max() <= mechanism.budget.second
 
@@ -266,14 +267,14 @@ class TestAuto:
     @pytest.mark.parametrize(("pairs", "chosen"), [(many, "two-round"), (few, "head")])
     def test_a_plan_reports_its_choice_and_the_reason(self, pairs, chosen):
         """From noisy values: how many users there are, and the noise of the first round."""
-        outcome = Auto.at(Fraction(2), DELTA, REQUEST).release(pairs, bits())
+        outcome = Auto.at_epsilon(Fraction(2), DELTA, REQUEST).release(pairs, bits())
         assert outcome.chosen == chosen
         assert outcome.why.startswith("many users" if chosen == "two-round" else "few users")
 
     @pytest.mark.parametrize("pairs", [many, few])
     def test_it_costs_the_histogram_and_the_branch(self, pairs):
         """Reserved is the larger branch; charged is the histogram and what ran."""
-        mechanism = Auto.within(LIMIT, REQUEST)
+        mechanism = Auto.within_cost(LIMIT, REQUEST)
         outcome = mechanism.release(pairs, bits())
         assert mechanism.worst_cost().within(LIMIT)
         assert outcome.cost.within(mechanism.worst_cost())
@@ -285,21 +286,21 @@ class TestAuto:
     def test_the_head_is_read_after_the_histogram_only_if_it_is_chosen(self):
         """Queries: the histogram, then one for all counts."""
         pairs = CountingPairs(np.repeat(np.arange(150), 300), np.tile(np.arange(300), 150))
-        Auto.at(Fraction(2), DELTA, REQUEST).release(pairs, bits())
+        Auto.at_epsilon(Fraction(2), DELTA, REQUEST).release(pairs, bits())
         assert pairs.queries == ["users_by_size", "weighted_sums"]
 
     @pytest.mark.parametrize("epsilon", [Fraction(1, 2), 1, 2, 4, 8])
     def test_alone_both_branches_get_nearly_all_that_each_would_have_by_itself(self, epsilon):
         """Theorem 2 pays for the worse branch, not for the sum of both."""
-        mechanism = Auto.at(Fraction(epsilon), DELTA, REQUEST)
+        mechanism = Auto.at_epsilon(Fraction(epsilon), DELTA, REQUEST)
         assert mechanism.direct_epsilon() == epsilon
-        assert 0.9985 < mechanism.two_round.mu / TwoRound.at(Fraction(epsilon), DELTA, REQUEST).mu < 0.999
+        assert 0.9985 < mechanism.two_round.mu / TwoRound.at_epsilon(Fraction(epsilon), DELTA, REQUEST).mu < 0.999
         assert 1.01 < mechanism.head.limit.rho / limit_for(epsilon, DELTA).rho < 1.021
 
     @pytest.mark.parametrize(("epsilon", "chosen"), [(8, "unknown-gumbel"), (Fraction(1, 2), "two-round")])
     def test_top_k_uses_a_race_where_its_counts_are_far_above_the_rest(self, epsilon, chosen):
         """A race is complete and its counts are precise, so it is taken where count k is far above the cut-off."""
-        mechanism = Auto.at(Fraction(epsilon), DELTA, Request(20, 1000))
+        mechanism = Auto.at_epsilon(Fraction(epsilon), DELTA, Request(20, 1000))
         outcome = mechanism.release(self.many, bits())
         assert outcome.chosen == chosen
         assert outcome.cost.within(mechanism.worst_cost())
@@ -311,7 +312,7 @@ class TestAuto:
 
     def test_the_gap_is_paid_for_within_the_limit(self):
         """Histogram, gap and either branch together are within the limit."""
-        mechanism = Auto.within(LIMIT, Request(20, 1000))
+        mechanism = Auto.within_cost(LIMIT, Request(20, 1000))
         assert mechanism.worst_cost().within(LIMIT)
         assert mechanism.worst_cost().rho > mechanism.two_round.worst_cost().rho
         assert mechanism.worst_cost().rho > LIMIT.rho * Fraction(999, 1000)

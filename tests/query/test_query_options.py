@@ -22,7 +22,7 @@ from tests.queries import changed, query_of
 def test_json_has_every_option_of_python():
     """A request has the options, and what is asked."""
     assert QueryRequest.model_fields.keys() - {"sql", "query"} == Options.__annotations__.keys()
-    assert StatementRequest.model_fields.keys() - {"sql", "rehearse"} == Options.__annotations__.keys()
+    assert StatementRequest.model_fields.keys() - {"sql", "rehearse", "intervals"} == Options.__annotations__.keys()
 
 
 @pytest.mark.parametrize("command", [query, plan])

@@ -304,11 +304,11 @@ def test_what_is_stored_is_encoded_and_has_the_fingerprint_of_the_data_under_its
             assert budget.settled[1] == fingerprint(engine.head(plan.request), plan.request, b"", key)
 
 
-def test_the_progress_of_pair_queries_is_the_callers():
-    """It begins at 0, before any query."""
+def test_the_progress_of_pair_queries_begins_at_0():
+    """Before any query; the pairs are those of the plan's request."""
     shares, engine = [], PairsEngine()
     answer(_plan(k=None), engine, None, _bits(), progress=shares.append)
-    assert engine.requests == [(_plan(k=None).request, shares.append)]
+    assert [request for request, _ in engine.requests] == [_plan(k=None).request]
     assert shares[0] == 0.0
 
 
@@ -337,11 +337,13 @@ def test_a_query_waits_in_the_queue_until_it_has_been_read():
 
 
 def test_delta_is_by_default_a_hundredth_of_the_budgets():
-    """And 1e-8 for a query alone."""
-    assert default_delta(None) == "1e-8"
-    assert default_delta(Budget(1, Fraction(1, 10**6))) == Fraction(1, 10**8)
+    """Or the share of it that a small epsilon takes of rho; and 1e-8 for a query alone."""
+    budget = Budget(1, Fraction(1, 10**6))
+    assert default_delta(None, {}) == "1e-8"
+    assert default_delta(budget, {}) == Fraction(1, 10**8)
+    assert 0 < default_delta(budget, {"epsilon": 0.01}) < Fraction(1, 10**9)
     with pytest.raises(InputError) as error:
-        default_delta(1e-6)
+        default_delta(1e-6, {})
     assert str(error.value) == "a budget is a discreet.Budget"
 
 

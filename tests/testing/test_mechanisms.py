@@ -49,7 +49,7 @@ class Mutable:
     head_limit: int
 
     @classmethod
-    def within(cls, limit, request):  # noqa: ARG003
+    def within_cost(cls, limit, request):  # noqa: ARG003
         """See `Mechanism.within`."""
         return cls(request.head_limit)
 
@@ -61,9 +61,9 @@ class Overreaches(UnknownGumbel):
     """Its own theorem claims more epsilon than was requested."""
 
     @classmethod
-    def at(cls, epsilon, delta, request):
+    def at_epsilon(cls, epsilon, delta, request):
         """See `Mechanism.at`."""
-        return super().at(2 * epsilon, delta, replace(request, counts=False))
+        return super().at_epsilon(2 * epsilon, delta, replace(request, counts=False))
 
 
 def with_measured(**changes):

@@ -77,14 +77,14 @@ class Auto:
     lossless: ClassVar[bool] = False
 
     @classmethod
-    def within(cls, limit: Cost, request: Request) -> Self:
+    def within_cost(cls, limit: Cost, request: Request) -> Self:
         """Return the instance whose branches may spend *limit* each, with the histogram and the gap before them."""
         two_round = _two_round(limit, request)
         rest = Cost.at_most(limit.rho - _tests(two_round), limit.delta)
-        return cls._of(two_round, rest, Light.within(rest, request), request)
+        return cls._of(two_round, rest, Light.within_cost(rest, request), request)
 
     @classmethod
-    def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
+    def at_epsilon(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
         """Return the instance that is (epsilon, delta)-DP by docs/mechanisms/two_round.md, Theorem 2.
 
         Returns None for noise that is not Gaussian, and if epsilon leaves no budget for the other branches.
@@ -109,8 +109,8 @@ class Auto:
 
     @classmethod
     def _of(cls, two_round: TwoRound, rest: Cost, light: Light, request: Request) -> Self:
-        race = None if request.k is None else UnknownGumbel.within(rest, request)
-        return cls(two_round, SelectVerify.within(rest, request), light, race)
+        race = None if request.k is None else UnknownGumbel.within_cost(rest, request)
+        return cls(two_round, SelectVerify.within_cost(rest, request), light, race)
 
     @classmethod
     def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - always None
@@ -202,7 +202,7 @@ class Auto:
 
 def _two_round(limit: Cost, request: Request) -> TwoRound:
     share = Fraction(0) if request.k is None else GAP_SHARE
-    return TwoRound.within(Cost.at_most(limit.rho * (1 - share), limit.delta), request)
+    return TwoRound.within_cost(Cost.at_most(limit.rho * (1 - share), limit.delta), request)
 
 
 def _gap_precision(branch: TwoRound) -> int:

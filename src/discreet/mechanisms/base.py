@@ -136,7 +136,7 @@ class Mechanism(Protocol):
     """True if no probability mass is lost (Cost.delta is 0)."""
 
     @classmethod
-    def within(cls, limit: Cost, request: Request) -> Self:
+    def within_cost(cls, limit: Cost, request: Request) -> Self:
         """Return the most accurate instance whose worst cost stays within *limit*.
 
         Raises:
@@ -145,7 +145,7 @@ class Mechanism(Protocol):
         ...
 
     @classmethod
-    def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
+    def at_epsilon(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
         """Return the most accurate instance that is (epsilon, delta)-DP by the mechanism's own theorem, or None."""
         ...
 

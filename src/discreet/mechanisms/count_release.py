@@ -62,7 +62,7 @@ class CountRelease:
     lossless: ClassVar[bool] = False
 
     @classmethod
-    def within(cls, limit: Cost, request: Request) -> Self:
+    def within_cost(cls, limit: Cost, request: Request) -> Self:
         if request.k is not None:
             raise InputError("the pcr mechanism releases as many counts as it can, not a top k")
         require_gaussian(request, "the pcr mechanism")
@@ -75,7 +75,7 @@ class CountRelease:
         )
 
     @classmethod
-    def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - always None
+    def at_epsilon(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - always None
         """Return None: Gaussian counts under a privacy filter have only a zCDP theorem."""
         return None
 

@@ -41,11 +41,11 @@ class KnownGumbel:
     lossless: ClassVar[bool] = True
 
     @classmethod
-    def within(cls, limit: Cost, request: Request) -> Self:
+    def within_cost(cls, limit: Cost, request: Request) -> Self:
         return cls._make(request, epsilon_per_unit(limit.rho, cls.units(request, Fraction(1))))
 
     @classmethod
-    def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - delta is 0
+    def at_epsilon(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - delta is 0
         """Return the pure DP instance, with Laplace counts at half a peel's epsilon; None for Gaussian counts."""
         if request.count_noise == "gaussian":
             return None

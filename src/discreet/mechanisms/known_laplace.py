@@ -46,12 +46,12 @@ class KnownLaplace:
     lossless: ClassVar[bool] = True
 
     @classmethod
-    def within(cls, limit: Cost, request: Request) -> Self:
+    def within_cost(cls, limit: Cost, request: Request) -> Self:
         moved = _groups(request) * request.sensitivity.rows_per_group**2
         return cls._make(request, ceil_sqrt(moved / (2 * limit.rho)))
 
     @classmethod
-    def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - delta is 0
+    def at_epsilon(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - delta is 0
         """Return the instance with Laplace noise of scale Delta tau / epsilon: epsilon-DP (Dwork et al. 2006)."""
         if request.noise == "gaussian":
             return None

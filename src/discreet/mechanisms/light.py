@@ -85,7 +85,7 @@ class Light:
     k: int | None = None
 
     @classmethod
-    def within(cls, limit: Cost, request: Request) -> Self:
+    def within_cost(cls, limit: Cost, request: Request) -> Self:
         """Return the instance that may spend *limit*."""
         epsilon = epsilon_of_laplace(limit.rho, CAPS[0] * WEIGHT_UNIT)
         return cls(epsilon, limit.delta, request.relative_error, request.counts, request.k)

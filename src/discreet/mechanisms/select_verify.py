@@ -98,7 +98,7 @@ class SelectVerify:
             check_scale(variance, MAX_SCALE**2)
 
     @classmethod
-    def within(cls, limit: Cost, request: Request) -> Self:
+    def within_cost(cls, limit: Cost, request: Request) -> Self:
         require_gaussian(request, "the head mechanism")
         return cls(
             limit,
@@ -110,7 +110,7 @@ class SelectVerify:
         )
 
     @classmethod
-    def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - always None
+    def at_epsilon(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - always None
         """Return None: the costs of its steps add up only in zCDP."""
         return None
 

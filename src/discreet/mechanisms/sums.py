@@ -88,19 +88,19 @@ class RankedSums:
     lossless: ClassVar[bool]
 
     @classmethod
-    def within(cls, limit: Cost, request: Request) -> Self:
+    def within_cost(cls, limit: Cost, request: Request) -> Self:
         share = cls._share(request, Fraction(1))
-        return cls._make(cls.kind.within(Cost.at_most(limit.rho * share, limit.delta), request), request)
+        return cls._make(cls.kind.within_cost(Cost.at_most(limit.rho * share, limit.delta), request), request)
 
     @classmethod
-    def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
+    def at_epsilon(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
         """Return the instance of the ranking's theorem plus C/s for each Laplace sum.
 
         None for Gaussian sums and private bounds, which have no such theorem.
         """
         if request.noise == "gaussian" or _bounds(request).private:
             return None
-        ranking = cls.kind.at(epsilon * cls._share(request, Fraction(1, 2)), delta, request)
+        ranking = cls.kind.at_epsilon(epsilon * cls._share(request, Fraction(1, 2)), delta, request)
         return None if ranking is None else cls._make(ranking, request)
 
     @classmethod
@@ -229,11 +229,11 @@ class ListedSums:
     average: ClassVar[bool] = False
 
     @classmethod
-    def within(cls, limit: Cost, request: Request) -> Self:
+    def within_cost(cls, limit: Cost, request: Request) -> Self:
         return cls._make(ceil_sqrt(_moved_values(request) * _bounds(request).most ** 2 / (2 * limit.rho)), request)
 
     @classmethod
-    def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - delta is 0
+    def at_epsilon(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - delta is 0
         """Return the instance with Laplace noise of scale Delta C / epsilon: epsilon-DP (Dwork et al. 2006)."""
         if request.noise == "gaussian" or _bounds(request).private:
             return None

@@ -50,12 +50,12 @@ class TopStable:
     lossless: ClassVar[bool] = False
 
     @classmethod
-    def within(cls, limit: Cost, request: Request) -> Self:
+    def within_cost(cls, limit: Cost, request: Request) -> Self:
         """Return the instance with epsilon^2 / 2 = rho."""
         return cls._make(floor_sqrt(2 * limit.rho), limit.delta, request)
 
     @classmethod
-    def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
+    def at_epsilon(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
         """Return the instance that spends all of epsilon and delta; its theorem covers both."""
         return cls._make(epsilon, delta, request)
 

@@ -162,14 +162,14 @@ class TwoRound:
     lossless: ClassVar[bool] = False
 
     @classmethod
-    def within(cls, limit: Cost, request: Request) -> Self:
+    def within_cost(cls, limit: Cost, request: Request) -> Self:
         """Return the instance that may spend *limit*: mu^2 / 2 of rho, and a thousandth of delta."""
         _check(request)
         mu = floor_bits(Fraction(math.sqrt(2 * limit.rho) * (1 - 1e-12)))
         return cls(mu, limit.delta * TUNING.lost, request.relative_error, request.counts, request.k)
 
     @classmethod
-    def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
+    def at_epsilon(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
         """Return the instance that is (epsilon, delta)-DP by the exact Gaussian curve; None for other noise."""
         if request.noise != "gaussian":
             return None

@@ -57,11 +57,11 @@ class UnknownGumbel:
             raise InputError(f"k must be from 1 to the head limit, {self.head_limit:,}, not {self.k:,}")
 
     @classmethod
-    def within(cls, limit: Cost, request: Request) -> Self:
+    def within_cost(cls, limit: Cost, request: Request) -> Self:
         return cls._make(request, epsilon_per_unit(limit.rho, cls.units(request, Fraction(1))), limit.delta)
 
     @classmethod
-    def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
+    def at_epsilon(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
         """Return the instance by basic composition, with Laplace counts at half a peel's epsilon; None for Gaussian."""
         if request.count_noise == "gaussian":
             return None

@@ -51,12 +51,12 @@ class UnknownLaplace:
     lossless: ClassVar[bool] = False
 
     @classmethod
-    def within(cls, limit: Cost, request: Request) -> Self:
+    def within_cost(cls, limit: Cost, request: Request) -> Self:
         moved = _groups(request) * request.sensitivity.rows_per_group**2
         return cls._make(request, ceil_sqrt(moved / (2 * limit.rho)), limit.delta)
 
     @classmethod
-    def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
+    def at_epsilon(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
         """Return the instance with Laplace noise of scale Delta tau / epsilon, which is (epsilon, delta)-DP."""
         if request.noise == "gaussian":
             return None

@@ -474,12 +474,12 @@ def _mechanism(named: MechanismChoice | None, request: Request, default: type[Me
 
 def _most_accurate(kind: type[Mechanism], options: QueryOptions, request: Request, shared_budget: bool) -> Mechanism:
     """Return the most accurate instance, with either noise (or the query's), by zCDP or the mechanism's own theorem."""
-    best = kind.within(limit_for(options.epsilon, options.delta, kind.lossless and not shared_budget), request)
+    best = kind.within_cost(limit_for(options.epsilon, options.delta, kind.lossless and not shared_budget), request)
     if shared_budget:
         return best
     noises: tuple[NoiseName, ...] = get_args(NoiseName) if options.noise is None else (options.noise,)
     lost = Cost.at_most(0, options.delta).delta
-    own = [kind.at(Fraction(options.epsilon), lost, replace(request, noise=noise)) for noise in noises]
+    own = [kind.at_epsilon(Fraction(options.epsilon), lost, replace(request, noise=noise)) for noise in noises]
     rivals = [mechanism for mechanism in own if mechanism is not None]
     return min((best, *rivals), key=_error) if rivals else best
 

@@ -121,5 +121,5 @@ def priced(kind: type[Mechanism], request: Request, per: PerUnit) -> Mechanism:
     chosen = request.k is not None and request.k < request.head_limit and not request.known_domain
     made = kind.by_step(per.epsilon_per, per.delta_per, replace(request, optimise_cutoff=chosen))
     if made is None or (request.k is None and not made.worst_cost().within(most)):
-        return kind.within(most, request)
+        return kind.within_cost(most, request)
     return made

@@ -128,7 +128,7 @@ class Leaf:
     ranked_by: str | None = None
     complete: bool = False
 
-    def within(self, max_k: float | None) -> Leaf:
+    def limit_k(self, max_k: float | None) -> Leaf:
         """Return the query without k if k is above *max_k*; the LIMIT is then applied to the answer only."""
         select = self.select
         if select is None or select.k is None or max_k is None or select.k <= max_k or select.each:

@@ -91,7 +91,7 @@ class MechanismSuite:
 
     def make(self) -> Mechanism:
         """Return the mechanism under test; override this for mechanisms that are constructed differently."""
-        return self.mechanism.within(self.limit, self.request)
+        return self.mechanism.within_cost(self.limit, self.request)
 
     def counts(self, head: str) -> NDArray[np.int64]:
         """Return the counts of a head of `HEADS`, read-only, as an engine returns them to this mechanism."""
@@ -145,7 +145,7 @@ class MechanismSuite:
         assert self.make().name
 
     def test_the_worst_cost_is_within_the_limit(self) -> None:
-        """`within` returns an instance that the limit can pay for."""
+        """`within_cost` returns an instance that the limit can pay for."""
         assert self.make().worst_cost().within(self.limit)
 
     def test_only_a_lossless_mechanism_costs_no_delta(self) -> None:
@@ -311,8 +311,8 @@ class MechanismSuite:
 
     @pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(3)])
     def test_its_own_theorem_stays_within_what_was_requested(self, epsilon: Fraction) -> None:
-        """An instance from `at` states that it is (epsilon, delta)-DP with at most the requested parameters."""
-        made = self.mechanism.at(epsilon, self.limit.delta, self.request)
+        """An instance from `at_epsilon` states that it is (epsilon, delta)-DP with at most the requested parameters."""
+        made = self.mechanism.at_epsilon(epsilon, self.limit.delta, self.request)
         if made is not None:
             direct = made.direct_epsilon()
             assert direct is not None

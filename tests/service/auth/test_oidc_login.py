@@ -120,7 +120,7 @@ def test_a_session_of_the_issuer_ends_after_an_hour(service):
     for _ in range(2):
         assert ann.get("/ask").status_code == 200
         service.clock.pass_(seconds=ISSUER_LIFETIME_SECONDS / 2)
-    assert ann.get("/ask").headers["location"] == "/login?next=%2Fask"
+    assert ann.get("/ask").headers["location"] == "/login?next=%2Fask&ended=lifetime"
 
 
 def test_an_unavailable_issuer_gives_503(service, issuer):
