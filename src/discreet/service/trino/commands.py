@@ -77,28 +77,19 @@ _COMPARED = re.compile(
     r'("[^"]+"|[^\W\d]\w*)\s*(?:=|<>|!=|<=?|>=?|(?:NOT\s+)?(?:IN\s*\(|BETWEEN\b|LIKE\b))[^=<>]*$', re.I
 )
 
-# The SELECT that each SHOW stands for, and the column to which its LIKE applies.
+# The table that each SHOW reads and the columns that it shows; its LIKE applies to the first.
 _SHOW: Mapping[str, tuple[str, str]] = {
-    "CATALOGS": ('table_cat AS "Catalog" FROM information_schema.jdbc_catalogs', "table_cat"),
-    "SCHEMAS": ('schema_name AS "Schema" FROM information_schema.schemata', "schema_name"),
-    "TABLES": ('table_name AS "Table" FROM information_schema.tables', "table_name"),
-    "COLUMNS": (
-        """column_name AS "Column", data_type AS "Type", '' AS "Extra", comment AS "Comment"
-        FROM information_schema.columns""",
-        "column_name",
-    ),
-    "SESSION": (
-        """name AS "Name", value AS "Value", "default" AS "Default", type AS "Type", description AS "Description"
-        FROM information_schema.session_properties""",
-        "name",
-    ),
+    "CATALOGS": ("jdbc_catalogs", "table_cat Catalog"),
+    "SCHEMAS": ("schemata", "schema_name Schema"),
+    "TABLES": ("tables", "table_name Table"),
+    "COLUMNS": ("columns", "column_name Column, data_type Type, '' Extra, comment Comment"),
+    "SESSION": ("session_properties", 'name Name, value Value, "default" Default, type Type, description Description'),
     "FUNCTIONS": (
-        """function AS "Function", return_type AS "Return Type", argument_types AS "Argument Types",
-        function_type AS "Function Type", deterministic AS "Deterministic", description AS "Description"
-        FROM information_schema.functions""",
-        "function",
+        "functions",
+        """function Function, return_type Return Type, argument_types Argument Types, function_type Function Type,
+        deterministic Deterministic, description Description""",
     ),
-    "ROLES": ('role_name AS "Role" FROM information_schema.enabled_roles', "role_name"),
+    "ROLES": ("enabled_roles", "role_name Role"),
 }
 
 
@@ -227,10 +218,12 @@ def _shown(text: str, session: Session, catalog: Catalog) -> str | None:
         if kind == "TABLES":
             schema = _plain(found[4] or found[3] or found[2] or session.schema)
             where = f"lower(table_schema) = {text_literal(schema.lower())}"
-    selected, named = _SHOW[kind]
+    table, shown = _SHOW[kind]
+    columns = [each.split(maxsplit=1) for each in shown.split(",")]
     if like := _LIKE.search(text):
-        where += f" AND {named} LIKE {like[1]}" + (f" ESCAPE {like[2]}" if like[2] else "")
-    return f"SELECT {selected} WHERE {where} ORDER BY {order}"
+        where += f" AND {columns[0][0]} LIKE {like[1]}" + (f" ESCAPE {like[2]}" if like[2] else "")
+    selected = ", ".join(f'{name} AS "{title}"' for name, title in columns)
+    return f"SELECT {selected} FROM information_schema.{table} WHERE {where} ORDER BY {order}"  # noqa: S608 - literals are quoted
 
 
 def _matches(pattern: str, text: str) -> re.Match[str] | None:
