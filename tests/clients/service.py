@@ -25,6 +25,7 @@ from discreet.cli.serve import parse_store
 from discreet.service.app import open_service
 from discreet.service.init_project import create_project
 from discreet.service.settings import load_settings
+from tests.service.deployment import Engines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,6 +61,7 @@ class Recorded:
         key: of the analyst ann@example.
         statements: the statements that it received over the Trino client protocol.
         log: of the service.
+        engines: hooks of its engines.
     """
 
     url: str
@@ -67,6 +69,7 @@ class Recorded:
     certificate: Path
     key: str
     log: io.StringIO
+    engines: Engines
     statements: list[str] = field(default_factory=list)
     _read: int = 0
 
@@ -128,7 +131,8 @@ def running(folder: Path) -> Iterator[Recorded]:
         service = stack.enter_context(open_service(load_settings(project.settings), {}, log))
         listeners = [stack.enter_context(contextlib.closing(socket.create_server(("127.0.0.1", 0)))) for _ in range(2)]
         places = [f"127.0.0.1:{listener.getsockname()[1]}" for listener in listeners]
-        recorded = Recorded(f"http://{places[0]}", f"https://{places[1]}", certificate, project.keys["analyst"], log)
+        urls, key_ = (f"http://{places[0]}", f"https://{places[1]}"), project.keys["analyst"]
+        recorded = Recorded(*urls, certificate, key_, log, Engines(service.warehouse))
         for listener, tls in zip(listeners, ({}, {"ssl_certfile": certificate, "ssl_keyfile": key}), strict=True):
             app = _recording(service.app, recorded)
             server = uvicorn.Server(uvicorn.Config(app, access_log=False, log_config=None, **tls))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 
 import pytest
 
 from tests.clients.environments import ROOT, run
 from tests.servers.downloads import fetched
+from tests.service.trino.client import Blocked
 
 _CENTRAL = "https://repo1.maven.org/maven2/io/trino"
 _JDBC = (
@@ -34,25 +36,37 @@ LINES = (
     "deallocate prepare p;",
 )
 CLI = """
-import json, os, sys
+import json, os
 import pexpect
 
 command = json.loads(os.environ["COMMAND"])
 shell = pexpect.spawn(command[0], command[1:], encoding="utf-8", timeout=120, env=dict(os.environ))
 shell.setwinsize(60, 200)
-prompt = "trino:main>"
-shell.expect(prompt)
+shell.expect("trino:main>")
 shown = []
-for line in json.loads(os.environ["LINES"]):
-    shell.sendline(line)
-    shell.expect([r"\\d+ node", "SESSION", "USE", "PREPARE", "DEALLOCATE", "Query [0-9a-z_]+ failed"])
-    before = shell.before + shell.after
-    shell.expect(prompt)
-    shown.append(before + shell.before)
+for typed, expected in json.loads(os.environ["STEPS"]):
+    shell.send(typed)
+    shell.expect(expected)
+    shown.append(shell.before + shell.after)
 shell.sendline("quit")
 shell.expect(pexpect.EOF)
 print(json.dumps(shown))
 """
+ANSWERED = r"(\d+ node|SESSION|USE|PREPARE|DEALLOCATE|Query [0-9a-z_]+ failed).*?trino:main>"
+"""What the CLI prints after a statement."""
+
+
+def typed(service, folder, steps, terminal="dumb"):
+    """Type into trino-cli on a terminal; return what it showed after each step.
+
+    Args:
+        steps: what is typed, and a pattern of what is waited for.
+    """
+    command = ["java", "-jar", str(fetched(*_CLI)), "--server", service.url, "--user", "ann"]
+    command += ["--extra-credential", f"key={service.key}", "--catalog", "discreet", "--schema", "main"]
+    given = {"COMMAND": json.dumps(command), "STEPS": json.dumps(steps)}
+    output = run("notebook", "-c", CLI, **given, TERM=terminal, HOME=str(folder), TRINO_PAGER="cat")
+    return json.loads(output.splitlines()[-1])
 
 
 @pytest.fixture(scope="module")
@@ -99,19 +113,8 @@ def test_jdbc_answers_statements_with_their_charge_as_a_warning(steps):
 
 def test_the_cli_answers_on_a_terminal(service, tmp_path):
     """Its completion, its progress and its session work; an error names the line."""
-    command = ["java", "-jar", str(fetched(*_CLI)), "--server", service.url, "--user", "ann"]
-    command += ["--extra-credential", f"key={service.key}", "--catalog", "discreet", "--schema", "main"]
-    output = run(
-        "notebook",
-        "-c",
-        CLI,
-        COMMAND=json.dumps(command),
-        LINES=json.dumps(LINES),
-        TERM="dumb",
-        HOME=str(tmp_path),
-        TRINO_PAGER="cat",
-    )
-    shown = dict(zip(LINES, json.loads(output.splitlines()[-1]), strict=True))
+    steps = [(f"{line}\n", ANSWERED) for line in LINES]
+    shown = dict(zip(LINES, typed(service, tmp_path, steps), strict=True))
     assert "discreet" in shown["show catalogs;"]
     assert "reads" in shown["show tables;"]
     assert "timestamp(6)" in shown["describe reads;"]
@@ -120,3 +123,26 @@ def test_the_cli_answers_on_a_terminal(service, tmp_path):
     assert "LINE 2:" in shown[LINES[8]]
     assert "rows are never shown" in shown[LINES[8]]
     assert "1 row" in shown[LINES[10]]
+
+
+def test_control_c_in_the_cli_cancels_the_query_and_keeps_its_charge(service, tmp_path):
+    """The engine had begun, so the worst case stays charged, and pays for the same query."""
+    service.charged()
+    blocked = Blocked(service)
+    sql = "SELECT week, COUNT(DISTINCT reader) AS n FROM reads GROUP BY week;\n"
+    left = "SELECT rho_left FROM information_schema.budget;\n"
+    steps = [(left, ANSWERED), (sql, "RUNNING"), ("\x03", "(aborted|cancell?ed).*?trino:main>"), (left, ANSWERED)]
+    try:
+        before, _, _, cancelled = typed(service, tmp_path, steps, "xterm")
+        assert blocked.ended.wait(10)
+    finally:
+        blocked.go_on.set()
+    assert service.charged() == (0, 0)
+    service.engines.head = None
+    answer, after = typed(service, tmp_path, [(sql, ANSWERED), (left, ANSWERED)])
+    assert "2026-01-26" in answer
+    assert service.charged() == (1, 0)
+    before, cancelled, after = (
+        float(re.search(r"^\W*(\d+\.\d+)", text, re.M)[1]) for text in (before, cancelled, after)
+    )
+    assert before > cancelled == after

@@ -48,20 +48,49 @@ def test_intervals_that_are_selected_already_are_not_added_again():
     assert [column.split()[-1] for column in columns] == ["n", "least", "n_high"]
 
 
+COUNTS = "(SELECT c, COUNT(*) AS n, COUNT(DISTINCT u) AS r FROM t GROUP BY c)"
+
+
+@pytest.mark.parametrize(
+    ("before", "expression", "source"),
+    [
+        ("", "100 - COUNT(*)", "t"),
+        ("", "ROUND(SUM(m) / COUNT(*), 1)", "t GROUP BY c HAVING COUNT(*) > 9"),
+        ("", "n - r", COUNTS),
+        (f"WITH a AS {COUNTS}, b AS {COUNTS.replace('FROM t', 'FROM s')} ", "a.n / b.n", "a JOIN b USING (c)"),
+    ],
+)
+def test_intervals_of_computed_columns_are_those_of_low_and_high(before, expression, source):
+    """Differences, ratios and multiples of answers, also of columns of subqueries and WITH."""
+    ends = "".join(f", {end}({expression}) AS Share_{end.lower()}" for end in ("LOW", "HIGH"))
+    added = split_statement(f"{before}SELECT {expression} AS Share FROM {source}", intervals=True)
+    assert added == split_statement(f"{before}SELECT {expression} AS Share{ends} FROM {source}")
+    assert added.marks == ((1, 2), None, None)
+
+
 @pytest.mark.parametrize(
     "sql",
     [
         "SELECT DISTINCT COUNT(*) AS n FROM t GROUP BY c",
-        "SELECT COUNT(*) + 1 AS n FROM t",
         "WITH a AS (SELECT c, COUNT(*) AS n FROM t GROUP BY c) SELECT COUNT(*) FROM a",
-        "SELECT n FROM (SELECT COUNT(*) AS n FROM t)",
         "SELECT COUNT(*) AS n FROM t UNION ALL SELECT COUNT(*) FROM t",
         "SELECT COUNT(*) FROM information_schema.tables",
+        f"SELECT n * r AS p, sqrt(n) AS s, n + 1 FROM {COUNTS}",
+        f"SELECT n FROM {COUNTS} GROUP BY n",
+        f"SELECT * FROM {COUNTS}",
+        f"SELECT n FROM (SELECT * FROM {COUNTS})",
+        f"SELECT a.n AS x, b.n AS y FROM {COUNTS} AS a NATURAL JOIN {COUNTS.replace('FROM t', 'FROM s')} AS b",
     ],
 )
-def test_only_aggregates_of_the_outermost_select_over_a_dataset_have_intervals(sql):
-    """Numbers computed from answers have none, and more columns could give DISTINCT more rows."""
+def test_columns_that_low_and_high_do_not_take_have_no_interval(sql):
+    """More columns could also give DISTINCT more rows, and * and natural joins other columns."""
     assert split_statement(sql, intervals=True) == split_statement(sql)
+
+
+def test_ends_of_intervals_take_no_name_to_which_the_statement_refers():
+    """ORDER BY n_low means the same column as before."""
+    sql = "SELECT n FROM (SELECT COUNT(*) AS n, SUM(m) AS n_low FROM t GROUP BY c) ORDER BY n_low"
+    assert [column.split()[-1] for column in selected(sql)] == ["n", "n_high"]
 
 
 def test_an_error_has_its_place_in_the_statement_that_was_written():

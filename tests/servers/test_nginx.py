@@ -201,17 +201,28 @@ def test_floods_of_headers_are_refused_at_the_proxy(front, opened, sent):
     front.others_are_answered()
 
 
-def test_requests_above_the_rate_of_an_address_get_429_and_no_others(front, opened):
-    """An address that asks for more than its rate and burst is refused by nginx, before the service is called."""
-    connections = [opened(front.connect("127.0.2.1")) for _ in range(120)]
+@pytest.mark.parametrize(
+    ("begin", "allowed", "refused", "source"),
+    [
+        (GET.replace(b"openapi.json", b"healthz"), b"200", b"429", "127.0.2.1"),
+        (POST.replace(b"query", b"statement") + b"Content-Length: 0\r\n\r\n", b"401", b"503", "127.0.2.2"),
+    ],
+    ids=["of the service", "of Trino's protocol"],
+)
+def test_requests_above_the_rate_of_an_address_are_refused_and_no_others(
+    front, opened, begin, allowed, refused, source
+):
+    """Nginx refuses them before the service is called, with the status after which their clients wait and ask again."""
+    connections = [opened(front.connect(source)) for _ in range(120)]
     for connection in connections:
-        connection.sendall(
-            GET.replace(b"openapi.json", b"healthz").replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
-        )
+        connection.sendall(begin.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
     front.others_are_answered()
     answers = [to_the_end(connection).partition(b"\r\n\r\n") for connection in connections]
-    assert {head.split()[1] for head, _, _ in answers} == {b"200", b"429"}
-    head, body = next((head, body) for head, _, body in answers if head.split()[1] == b"429")
-    busy = read_problem({"content-type": re.search(rb"Content-Type: (.+?)\r\n", head)[1].decode()}, body)
-    assert busy.slug == "too-many-requests"
+    assert {head.split()[1] for head, _, _ in answers} == {allowed, refused}
+    head, body = next((head, body) for head, _, body in answers if head.split()[1] == refused)
     assert b"Retry-After: 5" in head
+    if refused == b"429":
+        busy = read_problem({"content-type": re.search(rb"Content-Type: (.+?)\r\n", head)[1].decode()}, body)
+        assert busy.slug == "too-many-requests"
+    else:
+        assert body == b"too many requests of this address; wait as long as the header Retry-After says"

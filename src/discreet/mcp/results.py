@@ -146,8 +146,8 @@ class Answer(Outcome):
 
     rows: list[dict[str, Any]] = Field(
         default=[],
-        description="Each with its columns by name. An aggregate NAME has NAME_low and NAME_high, its 95 % interval; "
-        "a number without them has no interval.",
+        description="Each with its columns by name. A noisy number NAME has NAME_low and NAME_high, its 95 % interval; "
+        "one without them has no interval.",
     )
     rows_left_out: int = Field(default=0, description=f"How many rows are not shown, beyond {MAX_ROWS}.")
     charged: Charged | None = Field(

@@ -26,7 +26,7 @@ from discreet.errors import InputError
 from discreet.values import exact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from discreet.query.parse_tree import Node
 
@@ -118,6 +118,8 @@ def interval_sql(ratio: Ratio, columns: Mapping[str, tuple[str, str, str]]) -> t
     """
     if ratio.below == _ONE and len(ratio.above.keys() - {""}) == 1:  # with its own ends, which are not below 0
         (name,) = ratio.above.keys() - {""}
+        if ratio.above == {name: 1}:
+            return columns[name][1:]
         factor, shift = _float(ratio.above[name]), _float(ratio.above.get("", Fraction(0)))
         ends = [f"({factor} * {end} + {shift})" for end in columns[name][1:]]
         return (ends[0], ends[1]) if ratio.above[name] > 0 else (ends[1], ends[0])
@@ -208,6 +210,28 @@ class Output:
                 self.select["select_list"].append({**node, "alias": alias})
             self.hidden[column.name] = names
         return self.hidden[column.name]
+
+    def select_ends(self, named: Collection[str]) -> None:
+        """Select the ends of the interval of each named column, as NAME_low and NAME_high, unless they are selected.
+
+        They follow the other columns, so that ORDER BY 2 means the same column as before.
+
+        Args:
+            named: casefolded names of columns to which the statement refers; none of these becomes that of an end.
+        """
+        if self.select is None or self.columns is None:
+            return
+        known, selected = {(column.key, column.end) for column in self.columns}, self.select["select_list"]
+        taken = {*named, *(column.name for column in self.columns)}
+        for column, node in list(zip(self.columns, selected, strict=True)):
+            if column.ends is None or not column.name:
+                continue
+            name = node["alias"] or node["column_names"][-1]
+            for end, made in zip(("low", "high"), column.ends(), strict=True):
+                alias = f"{name}_{end}"
+                if (column.key, end) not in known and alias.casefold() not in taken:
+                    selected.append({**made, "alias": alias})
+                    self.columns.append(OutputColumn(alias.casefold(), noisy=True, key=column.key, end=end))
 
     def marks(self) -> tuple[Mark, ...] | None:
         """Return a mark for each column, or None if they are not known."""

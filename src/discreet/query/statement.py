@@ -167,8 +167,9 @@ def split_statement(
         catalog: declares the columns for `date_trunc(unit, column)`, and the bins of quantiles; without one, neither
             is allowed.
         schemas: the tables of information_schema.
-        intervals: True to add columns NAME_low and NAME_high for each column NAME of the outermost SELECT that is an
-            aggregate of a dataset; they cost nothing.
+        intervals: True to add columns NAME_low and NAME_high for each named column of the outermost SELECT that LOW and
+            HIGH take; they cost nothing. A statement with DISTINCT, UNION or GROUP BY of answers there, or with *
+            anywhere, stays as it is.
 
     Raises:
         SQLError: part of the statement is not allowed, with its position.
@@ -184,18 +185,20 @@ def split_statement(
     tree = parse_statement(text, arithmetic=True)
     splitter = _Splitter(text, catalog, schemas)
     try:
-        if intervals:
-            tree = {**tree, "node": splitter.with_intervals(tree["node"])}
         splitter.measure(tree["node"], {})
         outer = splitter.subquery(tree, {})
+        output = splitter.output_of(outer["node"])
+        if intervals and not splitter.has_star:  # which would show the columns that carry ends out of subqueries
+            output.select_ends(_names_in(tree["node"]))
+            if len(output.columns or ()) > MAX_COLUMNS:
+                raise SQLError(f"there may be {MAX_COLUMNS} columns at most, with the ends of their intervals")
         written = write_statement(outer)
     except RecursionError:
         raise SQLError(TOO_DEEP) from None
     if splitter.has_star and splitter.uses_hidden:
         raise SQLError("LOW and HIGH of columns of a subquery go with no *: name the columns")
     leaves = tuple(splitter.leaves.values())
-    marks = splitter.output_of(outer["node"]).marks()
-    return Statement(written, leaves, frozenset(splitter.schemas), bool(found), marks)
+    return Statement(written, leaves, frozenset(splitter.schemas), bool(found), output.marks())
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,32 +271,6 @@ class _Splitter(TreeReader):
             self.refuse(f"a statement has at most {MAX_SELECTS_EXPANDED:,} SELECTs, {names}", part)
         return _Size(columns, selects)
 
-    def with_intervals(self, node: Node) -> Node:
-        """Return a statement that also selects the ends of the interval of each aggregate that it selects.
-
-        Only a SELECT directly over a dataset has any; one with DISTINCT stays as it is, because more columns could give
-        it more rows. The ends follow the other columns, so that ORDER BY 2 means the same column as before.
-        """
-        ctes = dict.fromkeys((str(entry["key"]).casefold() for entry in node["cte_map"]["map"]), Output(None, None))
-        if node["type"] != "SELECT_NODE" or not self._is_dataset(node["from_table"], ctes):
-            return node
-        if any(modifier["type"] == "DISTINCT_MODIFIER" for modifier in node["modifiers"]):
-            return node
-        selected = node["select_list"]
-        known, added = {_aggregate_key(each) for each in selected}, []
-        for aggregate in selected:
-            if aggregate["type"] != "FUNCTION" or aggregate["function_name"] not in _MEASURED:
-                continue
-            name = aggregate["alias"] or _NAMES.get(aggregate["function_name"], aggregate["function_name"])
-            for end in _ENDS:
-                call = parse_statement(f"SELECT {end}(x)", arithmetic=True)["node"]["select_list"][0]
-                inner = {**call["arguments"][0], "expression": {**aggregate, "alias": ""}}
-                located = {key: aggregate[key] for key in aggregate if key.startswith("query_location")}
-                call = {**call, **located, "alias": f"{name}_{end}", "arguments": [inner]}
-                if _aggregate_key(call) not in known:
-                    added.append(call)
-        return {**node, "select_list": [*selected, *added]}
-
     def subquery(self, tree: Node, ctes: Mapping[str, Output]) -> Node:
         """Return a subquery rewritten to read answers."""
         return tree | {"node": self._query(tree["node"], ctes)}
@@ -359,7 +336,8 @@ class _Splitter(TreeReader):
     def _named(self, table: Node, ctes: Mapping[str, Output]) -> dict[str, Output]:
         """Return the relations of a FROM by their casefolded names."""
         match table:
-            case {"type": "JOIN", "left": left, "right": right}:
+            # A natural join would also join the columns that carry ends of intervals out of both sides.
+            case {"type": "JOIN", "ref_type": ref, "left": left, "right": right} if ref != "NATURAL":
                 both = self._named(left, ctes), self._named(right, ctes)
                 return both[0] | both[1]
             case {"type": "SUBQUERY", "alias": alias, "subquery": {"node": inner}}:
@@ -874,8 +852,6 @@ class _Wrapped:
 
     def _end(self, part: Node, inner: Node, end: str) -> Node:
         """Return an end of the interval of an expression of aggregates."""
-        if inner.get("type") == "FUNCTION" and inner.get("function_name") in _MEASURED:
-            return self._column(part, inner, _ENDS[end])
         interval = self.interval(inner)
         if interval is None:
             self._splitter.refuse(_NO_INTERVAL.format(end.upper()), part)

@@ -125,7 +125,7 @@ class StatementRequest(QueryOptions):
     intervals: bool = Field(
         default=False,
         description="True to add columns NAME_low and NAME_high, the ends of the 95 % interval, for each column NAME "
-        "of the outermost SELECT that is an aggregate of a dataset; they cost nothing.",
+        "of the outermost SELECT that LOW and HIGH take; they cost nothing.",
     )
 
 

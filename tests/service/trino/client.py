@@ -2,7 +2,29 @@
 
 from __future__ import annotations
 
+import threading
 from urllib.parse import quote, urlsplit
+
+
+class Blocked:
+    """An engine that counts only once `go_on` is set, and reports progress before.
+
+    Args:
+        service: has hooks of its engines in `engines`.
+    """
+
+    def __init__(self, service):
+        self.begun, self.go_on, self.ended = threading.Event(), threading.Event(), threading.Event()
+        service.engines.head = self
+
+    def __call__(self, count, progress):
+        self.begun.set()
+        try:
+            while not self.go_on.wait(0.01):
+                progress(0.5)
+            return count()
+        finally:
+            self.ended.set()
 
 
 def post(service, sql, who="ann", session=None, **headers):

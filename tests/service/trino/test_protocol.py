@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 from urllib.parse import urlsplit
 
 import pytest
 
+from discreet.budget.errors import Suspended
+from discreet.budget.model import Refusal
 from discreet.errors import EngineError
+from discreet.service.problems import BudgetShort, problem_of
 from discreet.service.trino import protocol
+from discreet.service.trino.errors import trino_error
 from discreet.values import Cost
-from tests.service.deployment import KNOWN
-from tests.service.trino.client import answered, error, last, page, post, rows, run
+from discreet.wire.problems import Fitting, Spend, Together
+from tests.service.deployment import KNOWN, FakeMonotonic
+from tests.service.test_problems_of_errors import ERRORS
+from tests.service.trino.client import Blocked, answered, error, last, page, post, rows, run
 
 LOOSE = "SELECT article, COUNT(DISTINCT reader) AS readers FROM loose GROUP BY article ORDER BY readers DESC LIMIT 3"
 """A query of data without a version: only its idempotency key makes it the same query again."""
@@ -24,20 +30,6 @@ LOOSE = "SELECT article, COUNT(DISTINCT reader) AS readers FROM loose GROUP BY a
 def fast(monkeypatch):
     """Make pages wait for a moment only."""
     monkeypatch.setattr(protocol, "MAX_WAIT_SECONDS", 0.05)
-
-
-class Blocked:
-    """An engine that counts only once it is told to, and reports progress before."""
-
-    def __init__(self, service):
-        self.begun, self.go_on = threading.Event(), threading.Event()
-        service.engines.head = self
-
-    def __call__(self, count, progress):
-        self.begun.set()
-        while not self.go_on.wait(0.01):
-            progress(0.5)
-        return count()
 
 
 def with_settings(deployment, **settings):
@@ -132,19 +124,26 @@ def test_the_pages_after_the_first_are_free(service, monkeypatch):
 
 
 @pytest.mark.usefixtures("fast")
-def test_a_long_query_is_answered_with_its_progress_until_it_is_done(deployment):
-    """The client asks the same address again; elapsed time and progress are in the stats."""
-    with deployment.open() as service:
+def test_a_query_of_minutes_is_answered_with_its_progress_until_it_is_done(deployment):
+    """The client asks the same address again after 60 s and more; elapsed time and progress are in the stats."""
+    monotonic = FakeMonotonic()
+    with deployment.open(monotonic=monotonic, pause=monotonic.pause) as service:
         first, blocked = post(service, LOOSE), Blocked(service)
         running = page(service, first)
         assert blocked.begun.wait(60)
         while running.json()["stats"]["progressPercentage"] != 50:
             running = page(service, running)
-        assert running.json()["stats"]["state"] == "RUNNING"
-        assert running.json()["nextUri"] == first.json()["nextUri"]
-        assert "data" not in running.json()
+        for minutes in range(1, 4):
+            monotonic.now += 60
+            deployment.clock.pass_(minutes=1)
+            running = page(service, running)
+            assert running.json()["stats"]["state"] == "RUNNING"
+            assert running.json()["stats"]["elapsedTimeMillis"] == 60_000 * minutes
+            assert running.json()["nextUri"] == first.json()["nextUri"]
+            assert "data" not in running.json()
         blocked.go_on.set()
         assert last(service, running)["data"]
+        assert service.engines.queried == 1
 
 
 @pytest.mark.usefixtures("fast")
@@ -266,6 +265,25 @@ def test_a_short_budget_says_what_is_needed_left_and_would_fit(services):
     assert "left rho=" in found["error"]["message"]
     assert "epsilon = " in found["error"]["message"]
     assert service.balance().spent == spent
+
+
+def test_a_short_budget_of_a_drill_down_names_the_query_for_all_labels():
+    """The sentence has the numbers, and no reference to the fields that problem responses have."""
+    refusal = Refusal("sales", Cost(rho=Fraction(1, 2)), Cost(rho=Fraction(1, 4)), None)
+    each = Together(column="country", needed=Spend(rho=0.25, delta=0))
+    message = str(trino_error(BudgetShort(refusal, Fitting(k=3), each)))
+    assert "see needed" not in message
+    assert (
+        "needed rho=0.5, delta=0.0; left rho=0.25, delta=0.0; k = 3 would fit; one query with each 'country'" in message
+    )
+
+
+@pytest.mark.parametrize("error_", [*ERRORS.values(), Suspended("ann", None)], ids=lambda error_: str(error_)[:40])
+def test_every_error_of_the_service_is_one_of_trino(error_):
+    """It has a number, a name, and the sentence of the problem response."""
+    found = trino_error(error_).to_json("SELECT 1")
+    assert found["errorType"] in {"USER_ERROR", "INTERNAL_ERROR", "INSUFFICIENT_RESOURCES", "EXTERNAL"}
+    assert problem_of(error_).detail.partition("; see needed")[0] in found["message"]
 
 
 def test_an_error_has_the_place_in_the_text_that_was_sent(service):

@@ -140,6 +140,14 @@ def test_session_properties_are_the_options_of_queries(service):
     assert service.balance().spent == Cost()
 
 
+def test_intervals_are_columns_if_the_session_asks_for_them(service):
+    """SET SESSION intervals = true adds the ends of each column that LOW and HIGH take."""
+    sql = "SELECT country, 2 * COUNT(DISTINCT reader) AS n FROM discreet.main.reads GROUP BY country"
+    found = run(service, sql, session={"intervals": "true"})
+    assert [column["name"] for column in found["columns"]] == ["country", "n", "n_low", "n_high"]
+    assert all(0 <= low < max(n, 1) < high for _, n, low, high in found["data"]), "ends are not below 0, as counts"
+
+
 def test_the_budget_is_a_table(service):
     """The account and its parents, free of charge."""
     found = rows(service, "SELECT account, rho_left = rho_limit FROM information_schema.budget")

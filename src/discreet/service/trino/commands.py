@@ -6,23 +6,23 @@ import re
 import uuid
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import quote
 
 from pydantic import ValidationError
 
+from discreet.engines.sql import text_literal
 from discreet.head_request import Kind
-from discreet.service.trino.dialect import CATALOG, Session, masked, rewrite, without_comments
+from discreet.service.trino.dialect import CATALOG, Rewriting, Session, masked, rewrite, without_comments
 from discreet.service.trino.errors import TrinoError
-from discreet.service.trino.tables import MAX_RUN_TIME, OPTIONS, PROPERTIES
+from discreet.service.trino.tables import MAX_RUN_TIME, PROPERTIES
 from discreet.wire.problems import message_of
 from discreet.wire.queries import StatementRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from discreet.catalog.model import Catalog
-    from discreet.service.trino.dialect import Rewriting
 
 MAX_NESTED = 3
 """How often EXECUTE may name a statement that is itself EXECUTE."""
@@ -77,28 +77,19 @@ _COMPARED = re.compile(
     r'("[^"]+"|[^\W\d]\w*)\s*(?:=|<>|!=|<=?|>=?|(?:NOT\s+)?(?:IN\s*\(|BETWEEN\b|LIKE\b))[^=<>]*$', re.I
 )
 
-# The SELECT that each SHOW stands for, and the column to which its LIKE applies.
+# The table that each SHOW reads and the columns that it shows; its LIKE applies to the first.
 _SHOW: Mapping[str, tuple[str, str]] = {
-    "CATALOGS": ('table_cat AS "Catalog" FROM information_schema.jdbc_catalogs', "table_cat"),
-    "SCHEMAS": ('schema_name AS "Schema" FROM information_schema.schemata', "schema_name"),
-    "TABLES": ('table_name AS "Table" FROM information_schema.tables', "table_name"),
-    "COLUMNS": (
-        """column_name AS "Column", data_type AS "Type", '' AS "Extra", comment AS "Comment"
-        FROM information_schema.columns""",
-        "column_name",
-    ),
-    "SESSION": (
-        """name AS "Name", value AS "Value", "default" AS "Default", type AS "Type", description AS "Description"
-        FROM information_schema.session_properties""",
-        "name",
-    ),
+    "CATALOGS": ("jdbc_catalogs", "table_cat Catalog"),
+    "SCHEMAS": ("schemata", "schema_name Schema"),
+    "TABLES": ("tables", "table_name Table"),
+    "COLUMNS": ("columns", "column_name Column, data_type Type, '' Extra, comment Comment"),
+    "SESSION": ("session_properties", 'name Name, value Value, "default" Default, type Type, description Description'),
     "FUNCTIONS": (
-        """function AS "Function", return_type AS "Return Type", argument_types AS "Argument Types",
-        function_type AS "Function Type", deterministic AS "Deterministic", description AS "Description"
-        FROM information_schema.functions""",
-        "function",
+        "functions",
+        """function Function, return_type Return Type, argument_types Argument Types, function_type Function Type,
+        deterministic Deterministic, description Description""",
     ),
-    "ROLES": ('role_name AS "Role" FROM information_schema.enabled_roles', "role_name"),
+    "ROLES": ("enabled_roles", "role_name Role"),
 }
 
 
@@ -151,7 +142,9 @@ def read(  # noqa: C901, PLR0911, PLR0912 - a case for each kind of statement
             "USE", {"Set-Catalog": catalogs[0] if catalogs else CATALOG, "Set-Schema": quote(schema, safe="")}
         )
     if found := _matches(rf"SET\s+SESSION\s+{_PATH}\s*=\s*(.*)", text):
-        name, value = _names(found)[-1], _value(found[4])
+        name, value = _names(found)[-1], found[4]
+        if quoted := _matches(r"(?:[^\W\d]\w*\s+)?'((?:[^']|'')*)'", value):  # perhaps with its type, as DOUBLE '3'
+            value = quoted[1].replace("''", "'")
         options({name: value})
         return Change("SET SESSION", {"Set-Session": f"{name}={quote(value, safe='')}"})
     if found := _matches(rf"RESET\s+SESSION\s+{_PATH}", text):
@@ -209,7 +202,8 @@ def _shown(text: str, session: Session, catalog: Catalog) -> str | None:
             raise TrinoError(
                 "TABLE_NOT_FOUND", f"there is no table {table!r} in the schema {schema!r}, or it was not granted"
             )
-        where = f"lower(table_schema) = {_literal(schema.lower())} AND lower(table_name) = {_literal(table.lower())}"
+        where = f"lower(table_schema) = {text_literal(schema.lower())}"
+        where += f" AND lower(table_name) = {text_literal(table.lower())}"
         kind, order = "COLUMNS", "ordinal_position"
     else:
         found = _matches(
@@ -223,11 +217,13 @@ def _shown(text: str, session: Session, catalog: Catalog) -> str | None:
         kind = kind if kind in _SHOW else "ROLES"
         if kind == "TABLES":
             schema = _plain(found[4] or found[3] or found[2] or session.schema)
-            where = f"lower(table_schema) = {_literal(schema.lower())}"
-    selected, named = _SHOW[kind]
+            where = f"lower(table_schema) = {text_literal(schema.lower())}"
+    table, shown = _SHOW[kind]
+    columns = [each.split(maxsplit=1) for each in shown.split(",")]
     if like := _LIKE.search(text):
-        where += f" AND {named} LIKE {like[1]}" + (f" ESCAPE {like[2]}" if like[2] else "")
-    return f"SELECT {selected} WHERE {where} ORDER BY {order}"
+        where += f" AND {columns[0][0]} LIKE {like[1]}" + (f" ESCAPE {like[2]}" if like[2] else "")
+    selected = ", ".join(f'{name} AS "{title}"' for name, title in columns)
+    return f"SELECT {selected} FROM information_schema.{table} WHERE {where} ORDER BY {order}"  # noqa: S608 - literals are quoted
 
 
 def _matches(pattern: str, text: str) -> re.Match[str] | None:
@@ -241,16 +237,6 @@ def _plain(name: str) -> str:
 
 def _names(found: re.Match[str]) -> list[str]:
     return [_plain(found[group]) for group in (1, 2, 3) if found[group]]
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _value(text: str) -> str:
-    """Return the text of a value of SET SESSION: a number, a literal, or a literal with its type."""
-    quoted = re.fullmatch(r"(?:[^\W\d]\w*\s+)?'((?:[^']|'')*)'", text.strip())
-    return quoted[1].replace("''", "'") if quoted else text.strip()
 
 
 def _prepared(name: str, prepared: Mapping[str, str]) -> str:
@@ -267,54 +253,50 @@ def options(properties: Mapping[str, str]) -> dict[str, Any]:
         TrinoError: there is no such property, or its value is not allowed.
     """
     given: dict[str, Any] = {}
+    max_seconds(properties)
     for name, text in properties.items():
         if name not in PROPERTIES:
-            _refuse_property(f"there is no session property {name!r}; there are {', '.join(PROPERTIES)}")
+            sentence = f"there is no session property {name!r}; there are {', '.join(PROPERTIES)}"
+            raise TrinoError("INVALID_SESSION_PROPERTY", sentence)
+        type_, _ = PROPERTIES[name]
         try:
-            match OPTIONS.get(name):
-                case "double":
-                    given[name] = float(text)
-                case "bigint":
-                    given[name] = int(text)
-                case "boolean":
-                    given[name] = bool(("false", "true").index(text.lower()))
-                case "varchar":
-                    given[name] = text
-        except ValueError:
-            _refuse_property(f"the session property {name} is a {OPTIONS[name]}")
-    max_seconds(properties)
+            given[name] = _READERS[type_](text)
+        except (KeyError, ValueError):
+            raise TrinoError("INVALID_SESSION_PROPERTY", f"the session property {name} is a {type_}") from None
+    given.pop(MAX_RUN_TIME, None)
     try:
         StatementRequest.model_validate({"sql": "SELECT 1", **given})
     except ValidationError as error:
-        _refuse_property(message_of(error))
+        raise TrinoError("INVALID_SESSION_PROPERTY", message_of(error)) from None
     return given
+
+
+_READERS: Mapping[str, Callable[[str], Any]] = {
+    "double": float,
+    "bigint": int,
+    "boolean": lambda text: {"false": False, "true": True}[text.lower()],
+    "varchar": str,
+}
 
 
 def max_seconds(properties: Mapping[str, str]) -> float:
     """Return the longest time that a statement may take, in seconds; raise `TrinoError` if it is not a duration."""
     found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h|d)", properties.get(MAX_RUN_TIME, "365d"))
     if found is None:
-        _refuse_property(f"the session property {MAX_RUN_TIME} is a duration such as 30s or 5m")
+        sentence = f"the session property {MAX_RUN_TIME} is a duration such as 30s or 5m"
+        raise TrinoError("INVALID_SESSION_PROPERTY", sentence)
     return float(found[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400}[found[2]]
-
-
-def _refuse_property(message: str) -> NoReturn:
-    raise TrinoError("INVALID_SESSION_PROPERTY", message)
 
 
 def bind(text: str, values: list[str]) -> str:
     """Return a prepared statement with its parameters replaced; raise `TrinoError` if their numbers differ."""
-    places = [match.start() for match in re.finditer(r"\?", masked(text))]
-    if len(places) != len(values):
-        raise TrinoError(
-            "INVALID_PARAMETER_USAGE",
-            f"the statement has {len(places)} parameters, and {len(values)} values were given",
-        )
-    pieces, end = [], 0
-    for place, value in zip(places, values, strict=True):
-        pieces += [text[end:place], value]
-        end = place + 1
-    return "".join([*pieces, text[end:]])
+    count, rest = masked(text).count("?"), iter(values)
+    if count != len(values):
+        sentence = f"the statement has {count} parameters, and {len(values)} values were given"
+        raise TrinoError("INVALID_PARAMETER_USAGE", sentence)
+    made = Rewriting(text)
+    made.replace(re.compile(r"\?"), lambda _: next(rest))
+    return made.text
 
 
 def _arguments(text: str) -> list[str]:
@@ -330,16 +312,14 @@ def _arguments(text: str) -> list[str]:
     return [text[start + 1 : end].strip() for start, end in pairwise(cuts)]
 
 
-_EXAMPLES = {Kind.TEXT: "''", Kind.BOOLEAN: "TRUE", Kind.DATE: "DATE '2000-01-01'"}
-_EXAMPLES |= {Kind.TIMESTAMP: "TIMESTAMP '2000-01-01 00:00:00'"}
-
-
 def _examples(text: str, catalog: Catalog) -> list[str]:
     """Return a value for each parameter of a statement, of the type of the column that it is compared with."""
-    kinds = {name.lower(): its.kind for about in catalog.datasets.values() for name, its in about.columns.items()}
+    literals = {Kind.TEXT: "''", Kind.BOOLEAN: "TRUE", Kind.DATE: "DATE '2000-01-01'"}
+    literals |= {Kind.TIMESTAMP: "TIMESTAMP '2000-01-01 00:00:00'"}
+    datasets = catalog.datasets.values()
+    known = {name.lower(): literals.get(its.kind) for about in datasets for name, its in about.columns.items()}
     values = []
     for match in re.finditer(r"\?", masked(text)):
         compared = _COMPARED.search(text[: match.start()])
-        kind = kinds.get(_plain(compared[1]).lower()) if compared else None
-        values.append(_EXAMPLES.get(kind, "1") if kind is not None else "1")
+        values.append((known.get(_plain(compared[1]).lower()) if compared else None) or "1")
     return values

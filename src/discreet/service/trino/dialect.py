@@ -7,11 +7,14 @@ rewriting keeps the meaning, and the place of each character in the original is 
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
+
+from discreet.engines.sql import text_literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -33,41 +36,6 @@ _RESERVED = (
     "pivot_longer|pivot_wider|placing|positional|primary|references|returning|semi|show|similar|struct|summarize|"
     "symmetric|tuple|unique|unpack|unpivot|variadic|verbose"
 )
-_IDENTIFIER = r'(?:"[^"]+"|[^\W\d]\w*)'
-
-
-def _words(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern.replace("IDENTIFIER", _IDENTIFIER), re.IGNORECASE)
-
-
-_RESERVED_NAME = _words(rf'(?<![\w".])({_RESERVED})(?![\w"])(?!\s*\()(?!\s+TIME\s+ZONE\b)')
-_CATALOG = _words(rf'(?<![\w".])(?:"{CATALOG}"|{CATALOG})\s*\.\s*(?=IDENTIFIER\s*\.)')
-_SCHEMA = _words(rf'(?<![\w".])(?:"{SCHEMA}"|{SCHEMA})\s*\.\s*(?=IDENTIFIER\s*\.)')
-_SYSTEM = _words(r'(?<![\w".])"?system"?\s*\.\s*"?(jdbc|metadata|runtime)"?\s*\.\s*"?(\w+)"?')
-_TABLE = _words(r'\b(FROM|JOIN)\s+(IDENTIFIER)(?![\w"])(?!\s*[.(])')
-_TYPED = _words(r"\b(?:DOUBLE|REAL|DECIMAL|NUMERIC|BIGINT|INTEGER|SMALLINT|TINYINT)\s+'(\s*)'")
-_TEXT = _words(r"\b(?:VARCHAR|CHAR)\s+(?=')")
-_EXPONENT = _words(r"(?<![\w.])((?:\d+\.?\d*|\.\d+)E[-+]?\d{1,3})(?!\w)")
-_NUMBER = re.compile(r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?")
-_ISO = _words(r"\bfrom_iso8601_(timestamp|date)\s*\(\s*'(\s*)'\s*\)")
-_PERIOD = _words(
-    r"\bdate_trunc\s*\(\s*('\s*')\s*,\s*CAST\s*\(\s*(IDENTIFIER(?:\s*\.\s*IDENTIFIER)?)\s+AS\s+"
-    r"(?:TIMESTAMP(?:\s*\(\s*\d+\s*\))?|DATE)\s*\)\s*\)"
-)
-_PRECISION = _words(r"\bTIMESTAMP\s*\(\s*\d+\s*\)")
-_ALWAYS = _words(r"\bWHERE\s+(?:1\s*=\s*1|TRUE)\s+AND\b")
-_ALWAYS_ONLY = _words(
-    r"\bWHERE\s+(?:1\s*=\s*1|TRUE)(?=\s*(?:$|\)|(?:GROUP|HAVING|ORDER|LIMIT|OFFSET|FETCH|UNION|INTERSECT|EXCEPT)\b))"
-)
-_NOW = _words(r'(?<![\w".])(?:now\s*\(\s*\)|(current_timestamp|localtimestamp|current_date)(?!\w|\s*\())')
-_CONSTANT = _words(r'(?<![\w".])(?:(version)\s*\(\s*\)|(current_user|current_catalog|current_schema)(?![\w"]|\s*\())')
-_DISTINCT = _words(r"\bapprox_distinct\s*\(")
-_PERCENTILE = _words(r"\bapprox_percentile\s*\(")
-_FORMAT = _words(r"\bdate_format\s*(\((?:[^()]|\([^()]*\))*,\s*)('\s*')\s*\)")
-
-# Specifiers of date_format that strftime spells otherwise; the rest are the same.
-_SPECIFIERS = {"%i": "%M", "%s": "%S", "%M": "%B", "%W": "%A", "%c": "%-m", "%e": "%-d", "%k": "%-H", "%h": "%I"}
-_SPECIFIERS |= {"%l": "%-I", "%T": "%H:%M:%S", "%r": "%I:%M:%S %p", "%v": "%V", "%x": "%G"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +70,17 @@ class Rewriting:
         """Return the position in the original of a position in the text."""
         return self._places[min(position, len(self._places) - 1)]
 
-    def replace(self, pattern: re.Pattern[str], change: Callable[[re.Match[str], list[str]], str]) -> bool:
-        """Replace every match outside of literals by what *change* returns; return True if there is one.
+    def replace(self, pattern: re.Pattern[str], change: Callable[[list[str]], str]) -> bool:
+        """Replace every match outside of literals by the text that *change* returns; return True if there is one.
 
         Args:
-            pattern: sees spaces for what is inside of literals, and for comments.
-            change: its arguments are the match, and the text of its groups, from group 0.
+            pattern: sees spaces for the content of literals, and for comments.
+            change: its argument is the text of the groups, from group 0; empty for a group that did not match.
         """
         pieces, places, end = list[str](), list[int](), 0
         for match in pattern.finditer(masked(self.text)):
             start = match.start()
-            new = change(match, [self.text[slice(*match.span(group))] for group in range(pattern.groups + 1)])
+            new = change([self.text[slice(*match.span(group))] for group in range(pattern.groups + 1)])
             pieces += [self.text[end:start], new]
             places += self._places[end:start] + [self._places[start]] * len(new)
             end = match.end()
@@ -140,6 +108,89 @@ def without_comments(text: str) -> str:
     return blank.rstrip().rstrip(";").rstrip()
 
 
+def _in_schema(group: list[str], session: Session, datasets: Collection[str]) -> str:
+    """Return FROM or JOIN with a table, in the schema of the session if it has the table."""
+    schema, table = session.schema, group[2].strip('"').lower()
+    known = schema == "information_schema" or f"{schema}.{table}" in datasets
+    return f'{group[1]} "{schema}".{group[2]}' if schema != SCHEMA and known else group[0]
+
+
+def _iso(group: list[str], *_: object) -> str:
+    """Return the literal of an ISO 8601 date or time, which has no zone: timestamps of datasets are in UTC."""
+    kind, text = group[1].upper(), group[2]
+    with contextlib.suppress(ValueError):  # which is refused with the message for such a literal
+        found = datetime.fromisoformat(text)
+        found = found if found.tzinfo is None else found.astimezone(UTC).replace(tzinfo=None)
+        text = str(found.date() if kind == "DATE" else found)
+    return f"{kind} {text_literal(text)}"
+
+
+def _now(group: list[str], session: Session, *_: object) -> str:
+    utc = session.now.astimezone(UTC)
+    is_date = group[1].lower() == "current_date"
+    return f"DATE '{utc:%Y-%m-%d}'" if is_date else f"TIMESTAMP '{utc:%Y-%m-%d %H:%M:%S}'"
+
+
+def _constant(group: list[str], session: Session, *_: object) -> str:
+    known = {"version": VERSION, "current_user": session.user, "current_catalog": CATALOG}
+    return text_literal(known.get((group[1] or group[2]).lower(), session.schema))
+
+
+def _number(group: list[str], *_: object) -> str:
+    text = group[1].strip()
+    return text if re.fullmatch(r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?", text) else group[0]
+
+
+def _specifiers(group: list[str], *_: object) -> str:
+    """Return `strftime` for `date_format`, whose specifiers are the same but for these."""
+    names = {"%i": "%M", "%s": "%S", "%M": "%B", "%W": "%A", "%c": "%-m", "%e": "%-d", "%k": "%-H", "%h": "%I"}
+    names |= {"%l": "%-I", "%T": "%H:%M:%S", "%r": "%I:%M:%S %p", "%v": "%V", "%x": "%G"}
+    return f"strftime{group[1]}{re.sub('%.', lambda match: names.get(match[0], match[0]), group[2])})"
+
+
+# Patterns, in which IDENTIFIER and START stand for an identifier and for the place before one, and their replacements.
+_RULES: tuple[tuple[str, Callable[[list[str], Session, Collection[str]], str]], ...] = (
+    (rf'START(?:"{CATALOG}"|{CATALOG})\s*\.\s*(?=IDENTIFIER\s*\.)', lambda *_: ""),
+    (
+        r'START"?system"?\s*\.\s*"?(jdbc|metadata|runtime)"?\s*\.\s*"?(\w+)"?',
+        lambda group, *_: f"information_schema.{group[1].lower()}_{group[2].lower()}",
+    ),
+    (rf'START(?:"{SCHEMA}"|{SCHEMA})\s*\.\s*(?=IDENTIFIER\s*\.)', lambda *_: ""),
+    (r'\b(FROM|JOIN)\s+(IDENTIFIER)(?![\w"])(?!\s*[.(])', _in_schema),
+    (r"\bTIMESTAMP\s*\(\s*\d+\s*\)", lambda *_: "TIMESTAMP"),
+    (r"\bfrom_iso8601_(timestamp|date)\s*\(\s*'(\s*)'\s*\)", _iso),
+    (
+        r"\bdate_trunc\s*\(\s*('\s*')\s*,\s*CAST\s*\(\s*(IDENTIFIER(?:\s*\.\s*IDENTIFIER)?)\s+AS\s+(?:TIMESTAMP|DATE)\s*\)\s*\)",
+        lambda group, *_: f"date_trunc({group[1]}, {group[2]})",
+    ),
+    (r"\b(?:DOUBLE|REAL|DECIMAL|NUMERIC|BIGINT|INTEGER|SMALLINT|TINYINT)\s+'(\s*)'", _number),
+    (r"\b(?:VARCHAR|CHAR)\s+(?=')", lambda *_: ""),
+    (
+        r"(?<![\w.])((?:\d+\.?\d*|\.\d+)E[-+]?\d{1,3})(?!\w)",
+        lambda group, *_: f"{Decimal(group[1]):f}" if len(group[1]) < 40 else group[0],
+    ),
+    (r"\bWHERE\s+(?:1\s*=\s*1|TRUE)\s+AND\b", lambda *_: "WHERE"),
+    (
+        r"\bWHERE\s+(?:1\s*=\s*1|TRUE)(?=\s*(?:$|\)|(?:GROUP|HAVING|ORDER|LIMIT|OFFSET|FETCH|UNION|INTERSECT|EXCEPT)\b))",
+        lambda *_: "",
+    ),
+    (rf'START({_RESERVED})(?![\w"])(?!\s*\()(?!\s+TIME\s+ZONE\b)', lambda group, *_: f'"{group[1]}"'),
+    (r"START(?:now\s*\(\s*\)|(current_timestamp|localtimestamp|current_date)(?!\w|\s*\())", _now),
+    (
+        r'START(?:(version)\s*\(\s*\)|(current_user|current_catalog|current_schema)(?![\w"]|\s*\())',
+        _constant,
+    ),
+    (r"\bdate_format\s*(\((?:[^()]|\([^()]*\))*,\s*)('\s*')\s*\)", _specifiers),
+    (r"\bapprox_percentile\s*\(", lambda *_: "approx_quantile("),
+)
+_SPELLED = {"IDENTIFIER": r'(?:"[^"]+"|[^\W\d]\w*)', "START": r'(?<![\w".])'}
+_COMPILED = [
+    (re.compile(re.sub("IDENTIFIER|START", lambda match: _SPELLED[match[0]], pattern), re.IGNORECASE), change)
+    for pattern, change in _RULES
+]
+_DISTINCT = re.compile(r"\bapprox_distinct\s*\(", re.IGNORECASE)
+
+
 def rewrite(text: str, session: Session, datasets: Collection[str]) -> Rewriting:
     """Return a SELECT of a Trino client, rewritten for the service.
 
@@ -148,61 +199,8 @@ def rewrite(text: str, session: Session, datasets: Collection[str]) -> Rewriting
         datasets: the names of the datasets of the account, in lower case.
     """
     made = Rewriting(text)
-    made.replace(_CATALOG, lambda _, __: "")
-    made.replace(_SYSTEM, lambda match, _: f"information_schema.{match[1].lower()}_{match[2].lower()}")
-    made.replace(_SCHEMA, lambda _, __: "")
-    made.replace(_TABLE, lambda _, group: _in_schema(group, session.schema, datasets))
-    made.replace(_ISO, lambda _, group: _iso(group[1], group[2]))
-    made.replace(_PERIOD, lambda _, group: f"date_trunc({group[1]}, {group[2]})")
-    made.replace(_PRECISION, lambda _, __: "TIMESTAMP")
-    made.replace(_TYPED, lambda _, group: group[1].strip() if _NUMBER.fullmatch(group[1].strip()) else group[0])
-    made.replace(_TEXT, lambda _, __: "")
-    made.replace(_EXPONENT, lambda _, group: f"{Decimal(group[1]):f}" if len(group[1]) < 40 else group[0])
-    made.replace(_ALWAYS, lambda _, __: "WHERE")
-    made.replace(_ALWAYS_ONLY, lambda _, __: "")
-    made.replace(_RESERVED_NAME, lambda match, _: f'"{match[1]}"')
-    made.replace(_NOW, lambda match, _: _now(match[1], session.now))
-    made.replace(_CONSTANT, lambda match, _: _literal(_constant((match[1] or match[2]).lower(), session)))
-    made.replace(_FORMAT, lambda _, group: f"strftime{group[1]}{_specifiers(group[2])})")
-    made.replace(_PERCENTILE, lambda _, __: "approx_quantile(")
-    if made.replace(_DISTINCT, lambda _, __: "count(DISTINCT "):
+    for pattern, change in _COMPILED:
+        made.replace(pattern, lambda group, change=change: change(group, session, datasets))  # type: ignore[misc]
+    if made.replace(_DISTINCT, lambda _: "count(DISTINCT "):
         made.warnings.append("approx_distinct was answered as COUNT(DISTINCT ...), with noise instead of a sketch")
     return made
-
-
-def _in_schema(group: list[str], schema: str, datasets: Collection[str]) -> str:
-    """Return FROM or JOIN with a table, in the schema of the session if it has the table."""
-    table = group[2].strip('"').lower()
-    known = schema == "information_schema" or f"{schema}.{table}" in datasets
-    return f'{group[1]} "{schema}".{group[2]}' if schema != SCHEMA and known else group[0]
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _iso(kind: str, text: str) -> str:
-    """Return the literal of an ISO 8601 date or time, which has no zone: timestamps of datasets are in UTC."""
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        return f"{kind.upper()} {_literal(text)}"  # refused with the message for such a literal
-    if found.tzinfo is not None:
-        found = found.astimezone(UTC).replace(tzinfo=None)
-    return f"{kind.upper()} {_literal(str(found.date() if kind.lower() == 'date' else found))}"
-
-
-def _now(word: str | None, now: datetime) -> str:
-    utc = now.astimezone(UTC)
-    return (
-        f"DATE '{utc:%Y-%m-%d}'" if (word or "").lower() == "current_date" else f"TIMESTAMP '{utc:%Y-%m-%d %H:%M:%S}'"
-    )
-
-
-def _constant(word: str, session: Session) -> str:
-    known = {"version": VERSION, "current_user": session.user, "current_catalog": CATALOG}
-    return known.get(word, session.schema)
-
-
-def _specifiers(literal: str) -> str:
-    return re.sub("%.", lambda match: _SPECIFIERS.get(match[0], match[0]), literal)

@@ -60,17 +60,17 @@ class TrinoError(Exception):
 
     def __init__(self, name: str, message: str, position: int | None = None) -> None:
         super().__init__(message)
-        self.name, self.message, self.position = name, message, position
+        self.name, self.position = name, position
 
     def to_json(self, text: str) -> dict[str, Any]:
         """Return the error as the protocol has it, for the statement *text*."""
-        code, kind = _KINDS[self.name]
+        (code, kind), message = _KINDS[self.name], str(self)
         found: dict[str, Any] = {
-            "message": self.message,
+            "message": message,
             "errorCode": code,
             "errorName": self.name,
             "errorType": kind,
-            "failureInfo": {"type": f"discreet.{self.name}", "message": self.message, "suppressed": [], "stack": []},
+            "failureInfo": {"type": f"discreet.{self.name}", "message": message, "suppressed": [], "stack": []},
         }
         if self.position is not None:
             before = text[: self.position]
@@ -88,13 +88,16 @@ def trino_error(error: Exception) -> TrinoError:
     detail, more = answer.detail, answer.more
     if answer.slug == "budget-short":
         needed, left, fits = more["needed"], more["left"], more["fits"]
-        detail = detail.removesuffix("; see needed, left and fits")
-        detail += f": needed rho={needed.rho!r}, delta={needed.delta!r}; left rho={left.rho!r}, delta={left.delta!r}"
+        short, _, together = detail.partition("; see needed, left and fits")
+        detail = (
+            f"{short}: needed rho={needed.rho!r}, delta={needed.delta!r}; left rho={left.rho!r}, delta={left.delta!r}"
+        )
         if fits is not None:
             would = ", ".join(f"{name} = {value}" for name, value in fits.model_dump(exclude_none=True).items())
             detail += f"; {would} would fit"
+        detail += together
         if more["resets_at"] is not None:
             detail += f"; some of it comes back at {more['resets_at']}"
-    elif answer.slug == "suspended":
-        detail += f"; until {more['until']}" if more["until"] not in detail else ""
+    elif answer.slug == "suspended" and more["until"] is not None:
+        detail += f"; until {more['until']}"
     return TrinoError(_NAMES.get(answer.slug, "GENERIC_INTERNAL_ERROR"), detail, more.get("position"))

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import hashlib
 import json
 import math
@@ -27,8 +26,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote_plus
 
 import anyio
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.fernet import Fernet, InvalidToken
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
@@ -52,7 +50,7 @@ from discreet.service.trino.commands import Change, Question, Rows, max_seconds,
 from discreet.service.trino.dialect import CATALOG, SCHEMA, VERSION, Session, without_comments
 from discreet.service.trino.errors import TrinoError, trino_error
 from discreet.wire.problems import Malformed, spend_above, spend_below
-from discreet.wire.queries import StatementQuery, StatementRequest
+from discreet.wire.queries import StatementRequest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -121,38 +119,6 @@ class Sealed:
         return Session(self.schema, self.account, datetime.fromtimestamp(self.began, UTC))
 
 
-class Seal:
-    """Writes and reads the addresses of pages.
-
-    Args:
-        key: 32 secret bytes, the same in all processes of the service.
-    """
-
-    def __init__(self, key: bytes, random: Callable[[int], bytes]) -> None:
-        self._cipher, self._random = AESGCM(key), random
-
-    def write(self, state: Sealed) -> str:
-        """Return the part of an address that holds *state*.
-
-        Raises:
-            TrinoError: the statement is too long.
-        """
-        nonce = self._random(12)
-        content = zlib.compress(json.dumps(asdict(state)).encode(), 9)
-        sealed = base64.urlsafe_b64encode(nonce + self._cipher.encrypt(nonce, content, None)).decode()
-        if len(sealed) > MAX_ADDRESS_LENGTH:
-            raise TrinoError("QUERY_TEXT_TOO_LARGE", "the statement is too long; send a shorter one")
-        return sealed
-
-    def read(self, sealed: str) -> Sealed:
-        """Return the state in an address; raise `NotFound` if this service has not written it."""
-        try:
-            content = base64.urlsafe_b64decode(sealed.encode("ascii"))
-            return Sealed(**json.loads(zlib.decompress(self._cipher.decrypt(content[:12], content[12:], None))))
-        except (binascii.Error, ValueError, TypeError, InvalidTag):  # TypeError: written by another version
-            raise NotFound from None
-
-
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The answer to a statement.
@@ -183,7 +149,11 @@ class _Run:
 
 
 class TrinoProtocol:
-    """Answers the requests of Trino clients."""
+    """Answers the requests of Trino clients.
+
+    Args:
+        key: 32 secret bytes that encrypt the addresses of pages, the same in all processes of the service.
+    """
 
     def __init__(
         self,
@@ -197,7 +167,7 @@ class TrinoProtocol:
         log: Log,
     ) -> None:
         self._gate, self._api, self._grants, self._pool = gate, query_api, grants, pool
-        self._seal = Seal(key, runtime.random)
+        self._fernet = Fernet(base64.urlsafe_b64encode(key))
         self._grid = settings.service.release_grid_ms / 1000
         self._runtime, self._log = runtime, log
         self._runs: dict[tuple[str, int], _Run] = {}
@@ -254,7 +224,7 @@ class TrinoProtocol:
             id=self._runtime.random(16).hex(),
             account=account,
             sql=sql,
-            schema=unquote_plus(_header(request, "schema") or SCHEMA),
+            schema=unquote_plus(request.headers.get("x-trino-schema") or SCHEMA),
             began=self._runtime.clock().timestamp(),
             properties={name.rpartition(".")[2]: text for name, text in _pairs(request, "session").items()},
             prepared=prepared if named else {},
@@ -264,7 +234,12 @@ class TrinoProtocol:
         def work() -> Change | str:
             command = read(sql, state.session, prepared, self._grants.catalog_for(account))
             options(state.properties)
-            return command if isinstance(command, Change) else self._seal.write(state)
+            if isinstance(command, Change):
+                return command
+            sealed = self._fernet.encrypt(zlib.compress(json.dumps(asdict(state)).encode(), 9)).decode()
+            if len(sealed) > MAX_ADDRESS_LENGTH:
+                raise TrinoError("QUERY_TEXT_TOO_LARGE", "the statement is too long; send a shorter one")
+            return sealed
 
         try:
             found = await run_in_thread(work)
@@ -279,7 +254,11 @@ class TrinoProtocol:
 
     async def page(self, request: Request) -> Response:
         """Return a page of an answer, or cancel the statement."""
-        state, page = self._seal.read(request.path_params["sealed"]), request.path_params["page"]
+        sealed, page = request.path_params["sealed"], request.path_params["page"]
+        try:
+            state = Sealed(**json.loads(zlib.decompress(self._fernet.decrypt(sealed))))
+        except (InvalidToken, ValueError, TypeError):  # no ASCII, or written by another version
+            raise NotFound from None
         account = await self._account(request, _credential(request)[0] or state.credential)
         if account != state.account:
             raise NotFound
@@ -303,7 +282,7 @@ class TrinoProtocol:
         task = cast("asyncio.Task[Answer]", run.task)
         await asyncio.wait({task}, timeout=MAX_WAIT_SECONDS)
         if not task.done():
-            sealed, waits = request.path_params["sealed"], "QUEUED" if run.waits else "RUNNING"
+            waits = "QUEUED" if run.waits else "RUNNING"
             return JSONResponse(self._body(request, state, waits, (sealed, page), run.progress))
         self._runs.pop(name, None)
         try:
@@ -435,8 +414,7 @@ class TrinoProtocol:
         if command.form != "rows":
             return _of_form(command.form, json.loads(answered.content))
         warnings = [("APPROXIMATE_FUNCTION", sentence) for sentence in command.rewriting.warnings]
-        queries = [StatementQuery.model_validate(query) for query in _queries_in(answered.content)]
-        if any(query.status in {"released", "replayed"} for query in queries):
+        if any(query["status"] in {"released", "replayed"} for query in json.loads(answered.content)["queries"]):
             charged, left = spend_above(answered.charged), spend_below(balance.remaining)
             paid = f"charged rho={charged.rho!r}, delta={charged.delta!r} to {state.account}"
             warnings.append(("PRIVACY_CHARGE", f"{paid}; left rho={left.rho!r}, delta={left.delta!r}"))
@@ -539,15 +517,6 @@ def _of_form(form: str, found: dict[str, Any]) -> Answer:
             estimate = {"estimate": {"cpuCost": price}, "inputTableColumnInfos": [], "queries": plans}
             return _table([("Query Plan", "varchar")], [[json.dumps(estimate)]])
     return Answer(json.dumps({**found, "queries": []}).encode())
-
-
-def _queries_in(content: bytes) -> list[dict[str, Any]]:
-    """Return the queries of an answer, which are the last field of its JSON."""
-    return list(json.loads(content)["queries"])
-
-
-def _header(request: Request, name: str) -> str | None:
-    return request.headers.get(f"x-trino-{name}")
 
 
 def _pairs(request: Request, name: str) -> dict[str, str]:

@@ -101,28 +101,25 @@ _FUNCTIONS = (
 )
 
 
-def _option_types() -> dict[str, str]:
-    """Return Trino's type of each option of a statement."""
-    known = {frozenset({"boolean"}): "boolean", frozenset({"integer"}): "bigint", frozenset({"number"}): "double"}
-    types = {}
-    for name, schema in StatementRequest.model_json_schema()["properties"].items():
-        kinds = {each.get("type") for each in schema.get("anyOf", [schema])} - {"null"}
-        if name not in {"sql", "counts"}:
-            types[name] = known.get(frozenset(kinds), "varchar")  # a number that may be text is taken exactly
-    return types
-
-
-OPTIONS: Mapping[str, str] = _option_types()
-"""The session properties that are options of a statement, with their types."""
-
 MAX_RUN_TIME = "query_max_run_time"
 """The session property of Trino by which drivers limit the time of a statement."""
 
+
+def _properties() -> dict[str, tuple[str, str]]:
+    known = {frozenset({"boolean"}): "boolean", frozenset({"integer"}): "bigint", frozenset({"number"}): "double"}
+    found = {}
+    for name, schema in StatementRequest.model_json_schema()["properties"].items():
+        kinds = {each.get("type") for each in schema.get("anyOf", [schema])} - {"null"}
+        if name not in {"sql", "counts"}:  # a number that may be text is taken exactly
+            found[name] = known.get(frozenset(kinds), "varchar"), schema.get("description", "")
+    return found
+
+
 PROPERTIES: Mapping[str, tuple[str, str]] = {
-    **{name: (type_, StatementRequest.model_fields[name].description or "") for name, type_ in OPTIONS.items()},
+    **_properties(),
     MAX_RUN_TIME: ("varchar", "The longest time that a statement may take, such as 30s or 5m."),
 }
-"""The types and descriptions of all session properties."""
+"""The types and descriptions of all session properties: the options of a statement, and its longest time."""
 
 
 def table(name: str, catalog: Catalog, budget: BudgetReport, properties: Mapping[str, str]) -> pa.Table:
