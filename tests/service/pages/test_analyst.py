@@ -27,6 +27,9 @@ def test_an_answer_is_shown_with_its_price_and_its_files(ann):
     assert ann.get(f"{path}.exe").status_code == 404
     assert "article 3" in ann.get(f"{path}.csv").text
     assert "Users by article, top 5" in ann.get("/answers").text
+    charged = re.search(r"was charged (ε|&epsilon;) ([\d.]+), ([\d.]+ %) of its budget", shown)
+    assert 0 < float(charged[2]) < 0.5  # a race that ends early, at the delta of the account
+    assert re.search(rf"(ε|&epsilon;) {charged[2]} <small>{charged[3]} of the budget", ann.get("/answers").text)
     assert "From this answer alone, an attacker" in shown
     assert "From all answers" not in shown
     assert '<a href="/budget">' in re.search(r"From this answer alone.*?</ul>", shown, re.DOTALL)[0]

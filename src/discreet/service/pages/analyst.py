@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -25,7 +26,7 @@ from discreet.service.problems import NotFound
 from discreet.service.statements import paid_release
 from discreet.values import Cost
 from discreet.wire import document
-from discreet.wire.problems import read_body
+from discreet.wire.problems import Spend, read_body
 from discreet.wire.queries import StatementAnswer, StatementRequest
 
 if TYPE_CHECKING:
@@ -256,6 +257,11 @@ class AnalystPages:
             visit,
             "statement.html",
             answer=answer,
+            charged=Spend(
+                rho=math.fsum(query.charged.rho for query in answer.queries),
+                delta=math.fsum(query.charged.delta for query in answer.queries),
+            ),
+            budget=self._api.budget(visit.call()),
             rows=rows,
             left_out=count - len(rows),
             numeric=[charts.is_number(column) for column in answer.columns],
@@ -284,7 +290,10 @@ class AnalystPages:
             before = page.next
             if before is None or len(found) >= 20:
                 break
-        return self._site.render(visit, "answers.html", found=found, next=before, names=names, q=visit.text("q"))
+        budget = self._api.budget(visit.call())
+        return self._site.render(
+            visit, "answers.html", found=found, next=before, names=names, q=visit.text("q"), budget=budget
+        )
 
     @Operation("POST", "/answers/{id}", role="analyst", parameters=(RELEASE_ID, KEY, *fields("title")))
     def rename(self, visit: Visit) -> Response:
@@ -352,6 +361,8 @@ class AnalystPages:
             visit,
             "answer.html",
             release=release,
+            charged=Spend(**release["charged"]),
+            budget=self._api.budget(visit.call()),
             title=text.title_of(query, self._site.named),
             name=self._names(visit).get(name),
             key=self._runtime.random(16).hex(),

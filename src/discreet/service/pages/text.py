@@ -8,6 +8,7 @@ import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from discreet.accounting.convert import epsilon_tight
 from discreet.catalog.model import ImpliedColumn
 from discreet.mechanisms.select_verify import SelectVerify
 from discreet.mechanisms.two_round import TwoRound
@@ -212,6 +213,11 @@ def share_of(left: Spend, of: Spend) -> float:
     return min(_share(left.rho, of.rho) if of.rho else 1.0, _share(left.delta, of.delta) if of.delta else 1.0)
 
 
+def epsilon_of(cost: Spend, budget: BudgetReport) -> float:
+    """Return the epsilon of a cost, at the delta of the account's conversion."""
+    return epsilon_tight(cost.rho, budget.conversion_delta)
+
+
 def times(needed: Spend, left: Spend) -> float | None:
     """Return how many times *needed* is what is left, by rho or delta; None if nothing is left of one of them."""
     pairs = [(needed.rho, left.rho), (needed.delta, left.delta)]
@@ -304,6 +310,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "condition": condition,
     "used_up": used_up,
     "times": times,
+    "epsilon_of": epsilon_of,
     "share_of": share_of,
     "ended": ended,
 }
