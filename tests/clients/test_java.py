@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 
 import pytest
 
 from tests.clients.environments import ROOT, run
 from tests.servers.downloads import fetched
-from tests.service.trino.client import Blocked
 
 _CENTRAL = "https://repo1.maven.org/maven2/io/trino"
 _JDBC = (
@@ -123,26 +121,3 @@ def test_the_cli_answers_on_a_terminal(service, tmp_path):
     assert "LINE 2:" in shown[LINES[8]]
     assert "rows are never shown" in shown[LINES[8]]
     assert "1 row" in shown[LINES[10]]
-
-
-def test_control_c_in_the_cli_cancels_the_query_and_keeps_its_charge(service, tmp_path):
-    """The engine had begun, so the worst case stays charged, and pays for the same query."""
-    service.charged()
-    blocked = Blocked(service)
-    sql = "SELECT week, COUNT(DISTINCT reader) AS n FROM reads GROUP BY week;\n"
-    left = "SELECT rho_left FROM information_schema.budget;\n"
-    steps = [(left, ANSWERED), (sql, "RUNNING"), ("\x03", "(aborted|cancell?ed).*?trino:main>"), (left, ANSWERED)]
-    try:
-        before, _, _, cancelled = typed(service, tmp_path, steps, "xterm")
-        assert blocked.ended.wait(10)
-    finally:
-        blocked.go_on.set()
-    assert service.charged() == (0, 0)
-    service.engines.head = None
-    answer, after = typed(service, tmp_path, [(sql, ANSWERED), (left, ANSWERED)])
-    assert "2026-01-26" in answer
-    assert service.charged() == (1, 0)
-    before, cancelled, after = (
-        float(re.search(r"^\W*(\d+\.\d+)", text, re.M)[1]) for text in (before, cancelled, after)
-    )
-    assert before > cancelled == after
