@@ -297,7 +297,7 @@ def test_a_dataset_that_was_not_granted_does_not_exist(with_agent, name):
 
 @pytest.mark.parametrize("who", ["nobody", "officer"])
 def test_a_key_that_may_not_query_stops_the_agent(with_agent, who):
-    """It is told so by every tool."""
+    """Every tool says so."""
 
     async def work(agent):
         return [

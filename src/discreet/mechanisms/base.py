@@ -94,7 +94,7 @@ class Likely:
         max_relative_error: in that case, the largest standard error of a count, relative to the count.
         smallest_count: the lower end of the range of the smallest released count.
         max_smallest_count: its upper end; larger counts are likely released, up to k of them. The count below the
-            head's cut-off comes on top of both.
+            head's cut-off is added to both.
     """
 
     name: str

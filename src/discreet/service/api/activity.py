@@ -257,9 +257,9 @@ class Activity:
             new = _settings(account_of(canonical(detail["account"])))
             name = detail["account"]["id"]
             for before in self._before(line, f'"id":{json.dumps(name)}') if entry.kind == "alter" else ():
-                told = json.loads(before.detail).get("account")
-                if before.kind in ACCOUNT_KINDS and told["id"] == name:
-                    old = _settings(account_of(canonical(told)))
+                settings = json.loads(before.detail).get("account")
+                if before.kind in ACCOUNT_KINDS and settings["id"] == name:
+                    old = _settings(account_of(canonical(settings)))
                     break
         elif entry.kind == "lift":
             new = {"failed queries": "forgotten"}
@@ -269,9 +269,10 @@ class Activity:
             record = detail["record"]
             new = _record(record, detail.get("shown"))
             for before in self._before(line, f'"name":{json.dumps(record["name"])}'):
-                told = json.loads(before.detail)
-                if told.get("record", {}).get("name") == record["name"] and told["record"]["kind"] == record["kind"]:
-                    old = _record(told["record"], told.get("shown"))
+                earlier = json.loads(before.detail)
+                known = earlier.get("record", {})
+                if (known.get("kind"), known.get("name")) == (record["kind"], record["name"]):
+                    old = _record(known, earlier.get("shown"))
                     break
         else:
             new = {key: value for key, value in detail.items() if key in {"what", "seen_us"}}

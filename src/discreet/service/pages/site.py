@@ -133,7 +133,7 @@ class Sessions:
         return Session(token, csrf, began, logouts, caller)
 
     def why_ended(self, cookie: str | None) -> str | None:
-        """Return the reason, of `ENDED`, why a cookie that `read` refuses is over; None if nobody was logged in."""
+        """Return the reason, of `ENDED`, why a cookie that `read` refuses is over; None if it proves no login."""
         try:
             name, *found = json.loads(self._fernet.decrypt((cookie or "").encode()))
         except InvalidToken:
