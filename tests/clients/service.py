@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import io
-import ipaddress
 import json
 import socket
 import threading
@@ -16,15 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import uvicorn
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from discreet.cli.serve import parse_store
 from discreet.service.app import open_service
 from discreet.service.init_project import create_project
 from discreet.service.settings import load_settings
+from tests.certificates import write_certificate
 from tests.service.deployment import Engines
 
 if TYPE_CHECKING:
@@ -141,32 +136,6 @@ def running(folder: Path) -> Iterator[Recorded]:
             stack.callback(thread.join)
             stack.callback(setattr, server, "should_exit", True)
         yield recorded
-
-
-def write_certificate(folder: Path) -> tuple[Path, Path]:
-    """Write a certificate of this machine and its key, and return their files."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.UTC)
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=7))
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    files = folder / "tls.pem", folder / "tls.key"
-    files[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    form = serialization.PrivateFormat.PKCS8
-    files[1].write_bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
-    files[1].chmod(0o600)
-    return files
 
 
 def _recording(app: Any, recorded: Recorded) -> Any:

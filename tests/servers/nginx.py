@@ -12,14 +12,9 @@ import shutil
 import socket
 import ssl
 import subprocess
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
-
+from tests.certificates import write_certificate
 from tests.servers import process
 
 SITE = Path(__file__).resolve().parents[2] / "examples/deploy/nginx.conf"
@@ -32,7 +27,7 @@ def start(folder: Path, service: str) -> int:
     """Start nginx in front of a service and wait until it accepts connections.
 
     Args:
-        folder: a new folder for all its files; the certificate is in `certificate.pem`.
+        folder: a new folder for all its files; the certificate is in `tls.pem`.
         service: the URL of the service.
 
     Returns:
@@ -43,11 +38,11 @@ def start(folder: Path, service: str) -> int:
     """
     program, port = _program(), process.free_port()
     folder.mkdir(parents=True, exist_ok=True)
-    _write_certificate(folder)
+    certificate, key = write_certificate(folder, NAME)
     replaced = {
         "listen 443 ssl": f"listen {port} ssl",
-        f"/etc/ssl/{NAME}.pem": f"{folder}/certificate.pem",
-        f"/etc/ssl/{NAME}.key": f"{folder}/certificate.key",
+        f"/etc/ssl/{NAME}.pem": str(certificate),
+        f"/etc/ssl/{NAME}.key": str(key),
         "http://127.0.0.1:8080": service,
     }
     (folder / "site.conf").write_text(_replace(SITE.read_text(), replaced))
@@ -77,7 +72,7 @@ def stop(folder: Path) -> None:
 
 def client_context(folder: Path) -> ssl.SSLContext:
     """Return the TLS settings of a client that trusts the server in *folder*."""
-    return ssl.create_default_context(cafile=str(folder / "certificate.pem"))
+    return ssl.create_default_context(cafile=str(folder / "tls.pem"))
 
 
 def _answers(port: int) -> bool:
@@ -91,26 +86,6 @@ def _replace(text: str, replaced: dict[str, str]) -> str:
             raise RuntimeError(f"the configuration of nginx has no {before!r}")
         text = text.replace(before, after)
     return text
-
-
-def _write_certificate(folder: Path) -> None:
-    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, NAME)])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(NAME)]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    (folder / "certificate.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    (folder / "certificate.key").write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
 
 
 def _program() -> str:

@@ -20,8 +20,8 @@ from discreet.service.init_project import QUESTION, create_project
 from discreet.service.server import _configuration
 from discreet.service.settings import Store, load_settings
 from discreet.service.stores import open_ledger
+from tests.certificates import write_certificate
 from tests.client.running_service import running
-from tests.clients.service import write_certificate
 from tests.service.process import ServiceProcess
 
 
