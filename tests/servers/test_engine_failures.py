@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 import uuid
 from fractions import Fraction
 
 import httpx
+import numpy as np
 import psycopg
 import pyarrow as pa
 import pytest
 
 from discreet.budget import Budget
 from discreet.engines import postgres as postgres_engine
-from discreet.engines import spark_session
 from discreet.engines.opening import open_engine
 from discreet.engines.postgres import PostgresEngine
-from discreet.errors import EngineError, EngineTimeout, InputError
+from discreet.errors import EngineError, EngineTimeout, InputError, UnknownColumn
 from discreet.head_request import Comparison, Constant, HeadRequest, Kind
 from discreet.noise import KeyedBits
 from discreet.query.planning import make_plan
@@ -35,6 +36,7 @@ from tests.servers.urls import url_of
 SERVERS = {"postgres": postgres, "spark": spark, "trino": trino, "pinot": pinot, "clickhouse": clickhouse}
 PLAN = make_plan(query_of("who", ("item",), 4.0, Fraction(1, 10**9), k=3), shared_budget=True)
 ROWS = pa.table({"who": ["ann", "bob"], "item": ["a", "a"]})
+SCRATCH = "?scratch=scratch.default"
 LOST = {
     "postgres": "there is no PostgreSQL server",  # it connects once more
     "spark": "no Spark Connect server answers",
@@ -57,24 +59,27 @@ def name(request):
 @pytest.fixture
 def table(server, name):
     """Return the name of a new table."""
-    table = f"failures_{uuid.uuid4().hex}"
+    table = f"failures_{uuid.uuid4().hex[:8]}"
     SERVERS[name].load(server(name), ROWS, table)
     return table
 
 
 @pytest.fixture
-def behind(server, name, table, monkeypatch):
+def behind(server, name, table):
     """Return a proxy, and a function that opens the engine on the table through it and describes the columns."""
-    monkeypatch.setattr(spark_session, "_PLANNING_SECONDS", 1.0)  # half a minute for each test otherwise
     with contextlib.ExitStack() as stack:
         proxy = stack.enter_context(contextlib.closing(Proxy(url_of(server(name)))))
 
         def opened(**parts):
-            engine = stack.enter_context(contextlib.closing(open_engine(proxy.url, table=table, **parts)))
+            url = proxy.url + SCRATCH if name == "trino" else proxy.url
+            engine = stack.enter_context(contextlib.closing(open_engine(url, table=table, **parts)))
             assert rows_of(engine, PLAN.request) == [(("a",), 2)]
             return engine
 
         yield proxy, opened
+    if name == "trino":  # a stalled network has kept these
+        for left in trino.execute(server(name), "SHOW TABLES FROM scratch.default"):
+            trino.execute(server(name), f"DROP TABLE scratch.default.{left[0]}")
 
 
 def charge(engine, progress=None):
@@ -119,6 +124,25 @@ def test_a_stalled_network_ends_a_count_at_its_time_limit(behind):
     assert "within 9 seconds" in str(error)
 
 
+@pytest.mark.parametrize("name", [name for name in SERVERS if name != "pinot"], indirect=True)
+def test_a_stalled_network_ends_pair_queries_at_their_time_limit(behind):
+    """What was written is deleted in the background: no deletion waits for the network before the error."""
+    proxy, opened = behind
+    engine, began = opened(timeout_seconds=15), 0.0
+
+    def stalled_sums():
+        nonlocal began
+        with engine.pairs(HeadRequest("who", ("item",), 3)) as pairs:
+            pairs.users_by_size(np.array([1]))
+            proxy.stall()
+            began = time.monotonic()
+            pairs.weighted_sums(1.0)
+
+    with pytest.raises(EngineTimeout):
+        stalled_sums()
+    assert time.monotonic() - began < 15 + 5  # one second and, on a loaded machine, the time to be scheduled
+
+
 def test_a_cancelled_count_costs_the_worst_case(behind):
     """The exception of the caller is raised, even if the cancellation does not reach the server."""
     proxy, opened = behind
@@ -137,7 +161,8 @@ def drop(url, name, table):
             with postgres.owner(url) as owner:
                 owner.execute(f"DROP TABLE {table}")
         case "pinot":
-            httpx.delete(f"{url['controller']}/tables/{table}", timeout=60).raise_for_status()
+            for kind in ("tables", "schemas"):
+                httpx.delete(f"{url['controller']}/{kind}/{table}", timeout=60).raise_for_status()
         case "clickhouse":
             clickhouse.run(url, f"DROP TABLE {clickhouse.DATABASE}.{table}")
         case _:
@@ -183,6 +208,17 @@ def test_a_column_that_clickhouse_lost_is_named_as_the_cause(server):
         clickhouse.run(url, f"ALTER TABLE {clickhouse.DATABASE}.{table} DROP COLUMN item")
         error, spent = charge(engine)
     assert "a column is gone" in str(error)
+    assert spent == PLAN.worst_cost
+
+
+@pytest.mark.parametrize("name", ["trino", "spark", "pinot"], indirect=True)
+def test_a_column_that_is_gone_costs_the_worst_case_where_the_count_finds_it_out(server, name, table, behind):
+    """The table is replaced by one without the column after the columns were described."""
+    engine = behind[1]()
+    drop(server(name), name, table)
+    SERVERS[name].load(server(name), ROWS.rename_columns(["who", "other"]), table)
+    error, spent = charge(engine)
+    assert isinstance(error, UnknownColumn if name == "pinot" else EngineError)
     assert spent == PLAN.worst_cost
 
 

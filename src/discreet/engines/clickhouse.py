@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import ssl
+import sys
 import uuid
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
@@ -199,7 +200,8 @@ class ClickHouseEngine(SqlEngine["ClickHouseClient", "ClickHouseStatement"]):
                 pairs.create()
                 yield pairs
             finally:
-                pairs.drop()
+                if not isinstance(sys.exception(), EngineTimeout):  # a stalled network would delay the error again
+                    pairs.drop()
 
     def _tables(self) -> str:
         with self._connection() as client:

@@ -162,12 +162,9 @@ class SparkEngine(SqlEngine["SessionRun", "SparkStatement"]):
             return self._guarded(connection, part, progress)
 
         self._guarded(connection, self._name_rows, None)
-        pairs = SparkPairs(statement, work)
-        try:
-            pairs.create()
-            yield pairs
-        finally:
-            pairs.drop()
+        pairs = SparkPairs(statement, work, connection.frames)
+        pairs.create()
+        yield pairs
 
     def _name_files(self, session: SparkSession) -> None:
         """Register the files as source, for statements of the data owner."""
@@ -310,22 +307,25 @@ class SparkStatement(HeadStatement):
 
 
 class SparkPairs(SqlPairs):
-    """Pairs in data frames that Spark keeps in memory and on disk while a session needs them."""
+    """Pairs in data frames that Spark keeps in memory and on disk until the session ends.
 
-    def __init__(self, words: SparkStatement, run: Callable[[Callable[[SparkSession], pa.Table | None]], Any]) -> None:
+    Args:
+        frames: the list of the session's data frames, which these are added to.
+    """
+
+    def __init__(
+        self,
+        words: SparkStatement,
+        run: Callable[[Callable[[SparkSession], pa.Table | None]], Any],
+        frames: list[Any],
+    ) -> None:
         super().__init__(words)
         self._run = run
-        self._frames: list[Any] = []
+        self._frames = frames
 
     def create(self) -> None:
         """Write the relations."""
         self._run(self._create)
-
-    def drop(self) -> None:
-        """Release the relations in Spark."""
-        for frame in self._frames:
-            with contextlib.suppress(*FAILURES):
-                frame.unpersist()
 
     def _create(self, session: SparkSession) -> None:
         for name, select in self._definitions.items():

@@ -21,7 +21,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped, import-not-f
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 
-from discreet.engines.base import run
+from discreet.engines.base import PATIENCE_SECONDS, run
 from discreet.errors import EngineError, EngineUnreachable, InexactHead
 
 if TYPE_CHECKING:
@@ -74,9 +74,14 @@ def open_session(url: Url) -> SessionRun:
 
 
 class SessionRun(ABC):
-    """A new Spark session, which sees the current data and has the settings in `_PINNED`; `run` opens it."""
+    """A new Spark session, which sees the current data and has the settings in `_PINNED`; `run` opens it.
+
+    Attributes:
+        frames: data frames that Spark keeps; released when the session ends, after the work that may still use them.
+    """
 
     def __init__(self) -> None:
+        self.frames: list[Any] = []
         self._pinned: SparkSession | None = None
         self._ended = threading.Event()
         self._ended.set()
@@ -113,21 +118,25 @@ class SessionRun(ABC):
             seconds=seconds,
             progress=progress,
             share=self._share,
-            patience=_PLANNING_SECONDS + _CANCEL_SECONDS,
+            patience=PATIENCE_SECONDS,
         )
 
     def close(self) -> None:
         """End the session; later, and without waiting, if its work did not end when it was cancelled."""
         self._pinned = None
+        finish = threading.Thread(target=self._finish, daemon=True)
+        finish.start()
         if self._ended.is_set():
-            self._finish()
-        else:
-            threading.Thread(target=self._finish, daemon=True).start()
+            finish.join(_CONNECT_SECONDS)  # a stalled network could delay it forever
 
     def _finish(self) -> None:
         self._ended.wait()
-        with _silence(), contextlib.suppress(*FAILURES):
-            self._close()
+        with _silence():
+            for frame in self.frames:
+                with contextlib.suppress(*FAILURES):
+                    frame.unpersist()
+            with contextlib.suppress(*FAILURES):
+                self._close()
 
     @abstractmethod
     def ping(self) -> None:

@@ -157,11 +157,15 @@ class TrinoEngine(SqlEngine["TrinoClient", "TrinoStatement"]):
                 "account can make tables"
             )
         pairs = TrinoPairs(statement, f"{self._scratch}.discreet_{uuid.uuid4().hex}_", connection, progress)
+        seconds = _CHECK_SECONDS
         try:
             pairs.create()
             yield pairs
+        except EngineTimeout:
+            seconds = 1 - PATIENCE_SECONDS  # so that a stalled network delays the error by a second in all
+            raise
         finally:
-            pairs.drop()
+            pairs.drop(seconds)
 
     def _check_connectors(self, client: TrinoClient, every: str) -> None:
         """Refuse tables behind connectors that may count inexactly, including tables behind views.
@@ -338,11 +342,24 @@ class TrinoPairs(SqlPairs):
         for name, select in self._definitions.items():
             self._create(name, self._statement.with_view(select) if name == self._distinct else select)
 
-    def drop(self) -> None:
-        """Drop the tables; the owner of the schema must drop those that Trino fails to drop now."""
-        for name in self._tables:
-            with contextlib.suppress(DiscreetError):
-                self._client.run(f"DROP TABLE IF EXISTS {name}")
+    def drop(self, seconds: float) -> None:
+        """Drop the tables, and wait at most *seconds* for that; a program that ends waits for the rest.
+
+        The owner of the schema must drop the tables that Trino fails to drop.
+        """
+
+        def drop_all() -> None:
+            for name in self._tables:
+                try:
+                    self._client.run(f"DROP TABLE IF EXISTS {name}")
+                except EngineTimeout:
+                    return  # the others would only wait as long
+                except DiscreetError:
+                    continue
+
+        drops = threading.Thread(target=drop_all)
+        drops.start()
+        drops.join(seconds)
 
     def _create(self, name: str, select: str) -> None:
         self._tables.append(name)
