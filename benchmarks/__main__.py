@@ -18,6 +18,7 @@ from benchmarks import (
     mechanisms,
     noise,
     outcomes,
+    pairs,
     processes,
     service,
     statements,
@@ -42,11 +43,23 @@ BENCHMARKS = {
     "soak": service.soak,
     "statements": statements.run,
     "engines": engines.run,
+    "pairs-servers": pairs.run,
     "growth": engines.growth,
     "fuzz": outcomes.run,
     "contract": contract.run,
 }
-WHEN_NAMED = {"budget-postgres", "contract", "each-servers", "engines", "fuzz", "growth", "memory", "one-round", "soak"}
+WHEN_NAMED = {
+    "budget-postgres",
+    "contract",
+    "each-servers",
+    "engines",
+    "fuzz",
+    "growth",
+    "memory",
+    "one-round",
+    "pairs-servers",
+    "soak",
+}
 """Benchmarks that take long, or start servers that `make test-engines` installs."""
 
 

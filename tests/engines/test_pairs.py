@@ -26,7 +26,7 @@ class StandardPairs(SqlPairs):
         super().__init__(words)
         self.connection = connection
         parameters = words.parameters
-        for name, select in self._definitions.items():
+        for name, select in self._statements():
             connection.execute(f"CREATE TEMP TABLE {name} AS {select}", parameters)
             parameters = None
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from discreet.engines.base import SqlEngine, check_names, listing, run, typed_domain
 from discreet.engines.http_connection import HttpConnection
 from discreet.engines.opening import parse_url
-from discreet.engines.pairs import SqlPairs
+from discreet.engines.pairs import SqlPairs, item_number
 from discreet.engines.sql import Column, Columns, HeadStatement, decimal_type, integer_type
 from discreet.errors import DiscreetError, EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError
 from discreet.head_request import Kind
@@ -294,6 +294,9 @@ class ClickHouseStatement(HeadStatement):
 class ClickHousePairs(SqlPairs):
     """Pairs in temporary tables of a session, in the memory of the server.
 
+    The users of an item are one array, as in the exact count of an item: items are numbered without a join by labels,
+    and candidates are joined with items instead of pairs.
+
     Args:
         prefix: prefix of the tables' names.
         progress: called during each query.
@@ -309,10 +312,11 @@ class ClickHousePairs(SqlPairs):
         super().__init__(words, prefix)
         self._client = client
         self._progress = progress
+        self._pairs = f"(SELECT u, item FROM {self._numbered} ARRAY JOIN us AS u) AS p"
 
     def create(self) -> None:
         """Write the relations, one after the other."""
-        for name, select in self._definitions.items():
+        for name, select in self._statements():
             self._client.execute(f"CREATE TEMPORARY TABLE {name} ENGINE = Memory AS {select}", self._progress)
         self._client.execute(f"DROP TEMPORARY TABLE {self._distinct}")
 
@@ -321,6 +325,23 @@ class ClickHousePairs(SqlPairs):
         with suppress(DiscreetError):
             for name in self._definitions:
                 self._client.execute(f"DROP TEMPORARY TABLE IF EXISTS {name}")
+
+    def _sized(self) -> dict[str, str]:
+        items, rows = ", ".join(self._items), self._words.rows()
+        return {
+            self._distinct: f"SELECT {items}, groupUniqArray(u) AS us FROM ({rows}) AS r GROUP BY {items}",
+            self._users: f"SELECT u, count(*) AS n FROM {self._distinct} ARRAY JOIN us AS u GROUP BY u",
+        }
+
+    def _numbering(self, *, has_large: bool) -> dict[str, str]:
+        items, source = ", ".join(self._items), self._distinct
+        if has_large:
+            few = f"SELECT {items}, u FROM {self._distinct} ARRAY JOIN us AS u WHERE u NOT IN ({self._large})"
+            source = f"(SELECT {items}, groupUniqArray(u) AS us FROM ({few}) AS r GROUP BY {items}) AS d"
+        return {self._numbered: f"SELECT {items}, us, {item_number(self._words)} FROM {source}"}
+
+    def _pairs_of(self, chosen: str) -> str:
+        return f"(SELECT *, u FROM (SELECT * FROM {self._numbered} JOIN {chosen} USING (item)) ARRAY JOIN us AS u) AS p"
 
     def _select(self, statement: str, *, labels: bool = False) -> pa.Table:
         del labels  # the columns have the types of the labels already

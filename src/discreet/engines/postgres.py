@@ -8,6 +8,7 @@ import os
 import socket
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import psycopg
@@ -367,16 +368,21 @@ class PostgresPairs(SqlPairs):
     def create(self) -> None:
         """Write the relations. The transaction is read-only again before the data is read."""
         if not self._expressions:
-            self._session.run(self._create, self._progress)
+            self._session.run(self._create)
+            for name, select in self._statements():
+                self._session.run(partial(self._fill, name=name, select=select), self._progress)
 
     def _create(self, cursor: Cursor) -> None:
-        bound = {self._distinct: self._statement.bound}
         for name, select in self._definitions.items():
-            cursor.execute(f"CREATE TEMP TABLE {name} ON COMMIT DROP AS {select} WITH NO DATA", bound.get(name))
+            cursor.execute(f"CREATE TEMP TABLE {name} ON COMMIT DROP AS {select} WITH NO DATA", self._bound(name))
         cursor.execute("SET TRANSACTION READ ONLY")
-        for name, select in self._definitions.items():
-            cursor.execute(f"INSERT INTO {name} {select}", bound.get(name))
-            cursor.execute(f"ANALYZE {name}")
+
+    def _fill(self, cursor: Cursor, *, name: str, select: str) -> None:
+        cursor.execute(f"INSERT INTO {name} {select}", self._bound(name))
+        cursor.execute(f"ANALYZE {name}")
+
+    def _bound(self, name: str) -> list[Any] | None:
+        return self._statement.bound if name == self._distinct else None
 
     def _select(self, statement: str, *, labels: bool = False) -> pa.Table:
         bound = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import pyarrow as pa
@@ -319,7 +320,10 @@ class SparkPairs(SqlPairs):
 
     def create(self) -> None:
         """Write the relations."""
-        self._run(self._create)
+        for name, select in self._statements():
+            self._run(partial(self._create, name=name, select=select))
+        # Computed now, so that all later queries see the same state of the data.
+        self._run(lambda _: self._frames[-1].count())
 
     def drop(self) -> None:
         """Release the relations in Spark."""
@@ -327,13 +331,11 @@ class SparkPairs(SqlPairs):
             with contextlib.suppress(*FAILURES):
                 frame.unpersist()
 
-    def _create(self, session: SparkSession) -> None:
-        for name, select in self._definitions.items():
-            parameters = self._words.parameters if name == self._distinct else []
-            frame = session.sql(select, args=parameters).persist()
-            self._frames.append(frame)
-            frame.createOrReplaceTempView(name)
-        frame.count()  # computed now, so that all later queries see the same state of the data
+    def _create(self, session: SparkSession, *, name: str, select: str) -> None:
+        parameters = self._words.parameters if name == self._distinct else []
+        frame = session.sql(select, args=parameters).persist()
+        self._frames.append(frame)
+        frame.createOrReplaceTempView(name)
 
     def _select(self, statement: str, *, labels: bool = False) -> pa.Table:
         del labels  # the columns have the types of the labels already

@@ -335,7 +335,7 @@ class TrinoPairs(SqlPairs):
 
     def create(self) -> None:
         """Write the relations, one after the other."""
-        for name, select in self._definitions.items():
+        for name, select in self._statements():
             self._create(name, self._statement.with_view(select) if name == self._distinct else select)
 
     def drop(self) -> None:
