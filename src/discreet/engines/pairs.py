@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from discreet.engines.sql import HeadStatement
 
+_OTHER_NUMBERS = "the engine answered with items of other numbers than it gave them"
 _FULL_WEIGHT = WEIGHT_UNIT - 1
 
 
@@ -34,7 +35,10 @@ def label_names(words: HeadStatement) -> list[str]:
 
 
 def numbered_items(words: HeadStatement, source: str) -> str:
-    """Return a SELECT of the distinct labels in *source*, numbered from 0 in ascending order of the labels."""
+    """Return a SELECT of the distinct labels in *source*, numbered from 0 in ascending order of the labels.
+
+    On a cluster, one task numbers all of them, since a window without PARTITION BY is not divided.
+    """
     labels = ", ".join(label_names(words))
     return f"SELECT {labels}, {item_number(words)} FROM (SELECT DISTINCT {labels} FROM {source}) AS i"
 
@@ -66,6 +70,7 @@ class SqlPairs(ABC):
     def __init__(self, words: HeadStatement, prefix: str = "discreet_") -> None:
         self._words = words
         self._items = label_names(words)
+        self._item_count: int | None = None
         self._distinct, self._users, self._numbered, self._pairs = (
             f"{prefix}{name}" for name in ("distinct", "users", "items", "pairs")
         )
@@ -112,35 +117,58 @@ class SqlPairs(ABC):
         """
 
     @abstractmethod
+    def _batches(self, statement: str) -> Iterator[pa.Table]:
+        """Yield the result of a SELECT of int64 columns a and b in ascending order of a, in batches.
+
+        In memory here is a batch. No other statement runs before the last one.
+        """
+
+    @abstractmethod
     def _chosen(self, columns: Mapping[str, NDArray[np.int64]]) -> str:
         """Return the SQL of a relation with int64 *columns*, for use in FROM."""
+
+    def count_items(self) -> int:
+        """Return the number of items."""
+        if self._item_count is None:
+            table = self._select(f"SELECT count(*) AS a, CAST(0 AS BIGINT) AS b FROM {self._numbered}")
+            self._item_count = int(_int64(table, "a")[0])
+        return self._item_count
 
     def users_by_size(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
         """Count users by their number of items."""
         sized = f"SELECT {_bin('n', bounds)} AS a FROM {self._users} WHERE n <= {MAX_BASKET}"
         return _histogram(self._select(f"SELECT a, count(*) AS b FROM ({sized}) AS s GROUP BY a"), len(bounds))
 
-    def weighted_sums(self, limit: float) -> NDArray[np.int64]:
+    def weighted_sums(self, limit: float) -> Iterator[NDArray[np.int64]]:
         """Add up the weights of every item's users."""
         return self._item_sums(self._weight(f"{self._double(limit)} / sqrt({self._as_double('n')})"))
 
-    def capped_sums(self, cap: int) -> NDArray[np.int64]:
+    def capped_sums(self, cap: int) -> Iterator[NDArray[np.int64]]:
         """Add up the weights of every item's users, at most *cap* items for each user."""
         weight = self._weight(f"{self._double(cap)} / {self._as_double('n')}")
         # Users of weight 0 stay in the join: without them, an item could be missing in the result.
         return self._item_sums(f"CASE WHEN n <= {CAPPED_BASKET * cap} THEN {weight} ELSE 0 END")
 
-    def _item_sums(self, weight: str) -> NDArray[np.int64]:
-        """Add up the *weight* of every item's users, SQL of the number n of their items."""
+    def _item_sums(self, weight: str) -> Iterator[NDArray[np.int64]]:
+        """Add up the *weight* of every item's users, SQL of the number n of their items.
+
+        Raises:
+            InexactHead: the items are not all of them, in the order of their numbers.
+        """
         weights = f"SELECT u, {weight} AS w FROM {self._users} WHERE n <= {MAX_BASKET}"
-        table = self._select(
+        statement = (
             f"SELECT item AS a, CAST(sum(w) AS BIGINT) AS b FROM {self._pairs} "
             f"JOIN ({weights}) AS v USING (u) GROUP BY item"
         )
-        items, sums = _int64(table, "a"), _int64(table, "b")
-        if not np.array_equal(np.sort(items), np.arange(len(items))):
-            raise InexactHead("the engine answered with items of other numbers than it gave them")
-        return _scattered(items, sums, len(items))
+        count, first = self.count_items(), 0
+        for table in self._batches(statement):
+            items = _int64(table, "a")
+            if not np.array_equal(items, np.arange(first, first + len(items))):
+                raise InexactHead(_OTHER_NUMBERS)
+            first += len(items)
+            yield _int64(table, "b")
+        if first != count:
+            raise InexactHead(_OTHER_NUMBERS)
 
     def users_by_scale(
         self,

@@ -32,6 +32,13 @@ _Result = TypeVar("_Result")
 ROWS, LISTED, CHOSEN = "__discreet_rows", "__discreet_listed", "__discreet_chosen"
 """Names in a request's session: of the rows, of the listed items, and of the items that a pair query chooses."""
 
+SORTED, SUMS = "__discreet_sorted", "__discreet_sums"
+"""Names in a request's session: of the sorted labels, and of the sums of a pair query that are fetched in batches."""
+
+_ITEMS_AT_ONCE = 2**20
+_ROW_BITS = 33
+"""monotonically_increasing_id() is the number of the partition, then this many bits for the row in it."""
+
 _FILES = "source"
 _DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
 """Key of a text column's metadata that holds its declared type."""
@@ -321,7 +328,7 @@ class SparkPairs(SqlPairs):
     def create(self) -> None:
         """Write the relations."""
         for name, select in self._statements():
-            self._run(partial(self._create, name=name, select=select))
+            self._run(partial(self._keep, name=name, select=select))
         # Computed now, so that all later queries see the same state of the data.
         self._run(lambda _: self._frames[-1].count())
 
@@ -331,11 +338,24 @@ class SparkPairs(SqlPairs):
             with contextlib.suppress(*FAILURES):
                 frame.unpersist()
 
-    def _create(self, session: SparkSession, *, name: str, select: str) -> None:
+    def _keep(self, session: SparkSession, *, name: str, select: str) -> Any:  # noqa: ANN401 - a data frame of Spark's or of Spark Connect's
         parameters = self._words.parameters if name == self._distinct else []
         frame = session.sql(select, args=parameters).persist()
         self._frames.append(frame)
         frame.createOrReplaceTempView(name)
+        return frame
+
+    def _batches(self, statement: str) -> Iterator[pa.Table]:
+        """Yield the rows by ranges of a; being sorted, each range is read from a few of the kept partitions.
+
+        The driver of Spark holds one batch, far below spark.driver.maxResultSize.
+        """
+        sums = self._run(lambda session: self._keep(session, name=SUMS, select=f"{statement} ORDER BY a"))
+        for first in range(0, self.count_items(), _ITEMS_AT_ONCE):
+            part = f"SELECT a, b FROM {SUMS} WHERE a >= {first} AND a < {first + _ITEMS_AT_ONCE}"
+            yield self._select(part).sort_by("a")
+        self._frames.pop()
+        self._run(lambda _: sums.unpersist())
 
     def _select(self, statement: str, *, labels: bool = False) -> pa.Table:
         del labels  # the columns have the types of the labels already

@@ -7,7 +7,7 @@ import json
 import re
 import threading
 import uuid
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import pyarrow as pa
 import requests
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from discreet.head_request import HeadRequest
 
     _Answer: TypeAlias = "tuple[list[list[Any]], list[tuple[str, str]]]"
+
+_ROWS_AT_ONCE = 2**16
+_Result = TypeVar("_Result")
 
 _CATALOGS = "SELECT catalog_name, connector_name FROM system.metadata.catalogs"
 _TRIMMING = {"pinot"}
@@ -352,6 +355,9 @@ class TrinoPairs(SqlPairs):
         del labels  # the columns have the types of the labels already
         return self._client.run(statement, self._progress)
 
+    def _batches(self, statement: str) -> Iterator[pa.Table]:
+        return self._client.batches(f"{statement} ORDER BY a", self._progress)
+
     def _chosen(self, columns: Mapping[str, NDArray[np.int64]]) -> str:
         table = f"{self._prefix}chosen{len(self._tables)}"
         names = ", ".join(columns)
@@ -418,6 +424,19 @@ class TrinoClient:
         """
         return arrow_table(*self._answer(statement, progress))
 
+    def batches(self, statement: str, progress: Callable[[float], None] | None = None) -> Iterator[pa.Table]:
+        """Yield the rows of *statement* in batches, as Trino's pages arrive; raises as `run` does.
+
+        The time limit is that of each batch here, and of the whole statement on the server.
+        """
+        query = _Query(self._connection)
+        try:
+            self._within_limit(query, lambda: query.begin(statement), progress)
+            while rows := self._within_limit(query, lambda: query.fetch(_ROWS_AT_ONCE), progress):
+                yield arrow_table(rows, query.columns())
+        finally:
+            query.end()
+
     def run_types(self, statement: str) -> list[tuple[str, str]]:
         """Return the column names of *statement* and their types in Trino.
 
@@ -449,8 +468,13 @@ class TrinoClient:
 
     def _answer(self, statement: str, progress: Callable[[float], None] | None) -> _Answer:
         query = _Query(self._connection)
+        return self._within_limit(query, lambda: query.answer(statement), progress)
+
+    def _within_limit(
+        self, query: _Query, step: Callable[[], _Result], progress: Callable[[float], None] | None
+    ) -> _Result:
         return run(
-            lambda: self._work(query, statement),
+            lambda: self._work(step),
             query.cancel,
             seconds=self._seconds,
             progress=progress,
@@ -458,9 +482,9 @@ class TrinoClient:
             patience=PATIENCE_SECONDS,
         )
 
-    def _work(self, query: _Query, statement: str) -> _Answer:
+    def _work(self, step: Callable[[], _Result]) -> _Result:
         try:
-            return query.answer(statement)
+            return step()
         except trino.exceptions.TrinoQueryError as error:
             raise self._refused(error.error_name or "") from None
         except _TRANSPORT_ERRORS as error:
@@ -506,16 +530,29 @@ class _Query:
     def answer(self, statement: str) -> _Answer:
         """Run the statement; return its rows, and the names and types of its columns."""
         try:
-            self._cursor.execute(statement)
+            self.begin(statement)
             rows = self._cursor.fetchall()
         finally:
-            self._end()
-        return rows, [(column.name, column.type_code) for column in self._cursor.description or ()]
+            self.end()
+        return rows, self.columns()
+
+    def begin(self, statement: str) -> None:
+        """Run the statement, without its rows."""
+        self._cursor.execute(statement)
+
+    def fetch(self, size: int) -> list[list[Any]]:
+        """Return the next rows, *size* at most, and none at the end."""
+        rows: list[list[Any]] = self._cursor.fetchmany(size)
+        return rows
+
+    def columns(self) -> list[tuple[str, str]]:
+        """Return the names and types of the columns."""
+        return [(column.name, column.type_code) for column in self._cursor.description or ()]
 
     def cancel(self) -> None:
         """Cancel the query on the server, once it has an id."""
         self._stopped.set()
-        self._end()
+        self.end()
 
     def share(self) -> float:
         """Return the completed share."""
@@ -526,7 +563,8 @@ class _Query:
         if self._stopped.is_set():
             raise _Stopped
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Cancel the query on the server, unless it has ended."""
         with contextlib.suppress(*_TRANSPORT_ERRORS):
             self._cursor.cancel()
 
