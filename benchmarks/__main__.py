@@ -19,6 +19,7 @@ from benchmarks import (
     noise,
     outcomes,
     processes,
+    scale,
     service,
     statements,
     sums,
@@ -27,6 +28,7 @@ from benchmarks import (
 BENCHMARKS = {
     "noise": noise.run,
     "mechanisms": mechanisms.run,
+    "scale": scale.run,
     "sums": sums.run,
     "processes": processes.run,
     "one-round": processes.one_round,
@@ -46,7 +48,18 @@ BENCHMARKS = {
     "fuzz": outcomes.run,
     "contract": contract.run,
 }
-WHEN_NAMED = {"budget-postgres", "contract", "each-servers", "engines", "fuzz", "growth", "memory", "one-round", "soak"}
+WHEN_NAMED = {
+    "budget-postgres",
+    "contract",
+    "each-servers",
+    "engines",
+    "fuzz",
+    "growth",
+    "memory",
+    "one-round",
+    "scale",
+    "soak",
+}
 """Benchmarks that take long, or start servers that `make test-engines` installs."""
 
 

@@ -38,7 +38,7 @@ def label_names(words: HeadStatement) -> list[str]:
 def numbered_items(words: HeadStatement, source: str) -> str:
     """Return a SELECT of the distinct labels in *source*, numbered from 0 in ascending order of the labels.
 
-    On a cluster, one task numbers all of them, since a window without PARTITION BY is not divided.
+    On a cluster, one task numbers all of them: a window without PARTITION BY is not divided.
     """
     labels = ", ".join(label_names(words))
     number = f"row_number() OVER (ORDER BY {words.ordered()}) - 1 AS item"
@@ -76,9 +76,13 @@ class SqlPairs(ABC):
         self._definitions = {
             self._distinct: f"SELECT DISTINCT {items}, u FROM ({words.rows()}) AS r",
             self._users: f"SELECT u, count(*) AS n FROM {self._distinct} GROUP BY u",
-            self._numbered: numbered_items(words, f"{self._distinct} AS d WHERE {few}"),
+            **self._numbering(f"{self._distinct} AS d WHERE {few}"),
             self._pairs: f"SELECT u, item FROM {joined_items(words, self._distinct, self._numbered)} WHERE {few}",
         }
+
+    def _numbering(self, source: str) -> dict[str, str]:
+        """Return the definition of the relation of items in *source*, after those that it reads."""
+        return {self._numbered: numbered_items(self._words, source)}
 
     @abstractmethod
     def _select(self, statement: str, *, labels: bool = False) -> pa.Table:
