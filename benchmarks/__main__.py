@@ -20,6 +20,7 @@ from benchmarks import (
     outcomes,
     pairs,
     processes,
+    scale,
     service,
     statements,
     sums,
@@ -28,6 +29,7 @@ from benchmarks import (
 BENCHMARKS = {
     "noise": noise.run,
     "mechanisms": mechanisms.run,
+    "scale": scale.run,
     "sums": sums.run,
     "processes": processes.run,
     "one-round": processes.one_round,
@@ -58,6 +60,7 @@ WHEN_NAMED = {
     "memory",
     "one-round",
     "pairs-servers",
+    "scale",
     "soak",
 }
 """Benchmarks that take long, or start servers that `make test-engines` installs."""

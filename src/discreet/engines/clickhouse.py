@@ -478,9 +478,9 @@ class ClickHouseClient:
         """Return the response to *statement*, of which only the headers were read."""
         account = {"X-ClickHouse-User": self._url.user or "default"}
         account |= {} if self._url.password is None else {"X-ClickHouse-Key": self._url.password}
-        body = statement.encode() + (b"" if data is None else b"\n" + data)
+        body, query = (statement.encode(), {}) if data is None else (data, {"query": statement})
         try:  # no timeout on the connection: `run` enforces the time limit
-            response = self._http.request("POST", f"/?{urlencode(self._query)}", body, account)
+            response = self._http.request("POST", f"/?{urlencode(self._query | query)}", body, account)
             code = response.getheader("X-ClickHouse-Exception-Code")
             if response.status != HTTPStatus.OK or code is not None:
                 response.read()

@@ -37,7 +37,7 @@ def label_names(words: HeadStatement) -> list[str]:
 def numbered_items(words: HeadStatement, source: str) -> str:
     """Return a SELECT of the distinct labels in *source*, numbered from 0 in ascending order of the labels.
 
-    On a cluster, one task numbers all of them, since a window without PARTITION BY is not divided.
+    On a cluster, one task numbers all of them: a window without PARTITION BY is not divided.
     """
     labels = ", ".join(label_names(words))
     return f"SELECT {labels}, {item_number(words)} FROM (SELECT DISTINCT {labels} FROM {source}) AS i"
@@ -86,6 +86,10 @@ class SqlPairs(ABC):
             self._users: f"SELECT u, count(*) AS n FROM {self._distinct} GROUP BY u",
         }
 
+    def _numbered_items(self, source: str) -> dict[str, str]:
+        """Return the relation of items in *source*, with its SELECT, after those that it reads."""
+        return {self._numbered: numbered_items(self._words, source)}
+
     def _numbering(self, *, has_large: bool) -> dict[str, str]:
         """Return the relations items and pairs, with their SELECT.
 
@@ -95,7 +99,7 @@ class SqlPairs(ABC):
         few = f" WHERE NOT EXISTS ({self._large} AND m.u = d.u)" if has_large else ""
         joined = joined_items(self._words, self._distinct, self._numbered)
         return {
-            self._numbered: numbered_items(self._words, f"{self._distinct} AS d{few}"),
+            **self._numbered_items(f"{self._distinct} AS d{few}"),
             self._pairs: f"SELECT u, item FROM {joined}{few}",
         }
 

@@ -325,6 +325,22 @@ class SparkPairs(SqlPairs):
         self._run = run
         self._frames: list[Any] = []
 
+    def _numbered_items(self, source: str) -> dict[str, str]:
+        """Number each partition of the sorted labels from the number of labels before it.
+
+        A window over all labels would bring them to one task.
+        """
+        labels = ", ".join(self._items)
+        distinct = f"SELECT DISTINCT {labels} FROM {source} ORDER BY {self._words.ordered()}"
+        part = f"shiftright(place, {_ROW_BITS})"
+        counted = f"SELECT {part} AS part, count(*) AS n FROM {SORTED} GROUP BY {part}"
+        before = f"SELECT part, sum(n) OVER (ORDER BY part) - n AS before FROM ({counted}) AS c"
+        return {
+            SORTED: f"SELECT {labels}, monotonically_increasing_id() AS place FROM ({distinct}) AS i",
+            self._numbered: f"SELECT /*+ BROADCAST(b) */ {labels}, (place & {2**_ROW_BITS - 1}) + before AS item "
+            f"FROM {SORTED} JOIN ({before}) AS b ON {part} = part",
+        }
+
     def create(self) -> None:
         """Write the relations."""
         for name, select in self._statements():
