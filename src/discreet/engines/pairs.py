@@ -159,11 +159,8 @@ class SqlPairs(ABC):
         Raises:
             InexactHead: the items are not all of them, in the order of their numbers.
         """
-        weights = f"SELECT u, {weight} AS w FROM {self._users} WHERE n <= {MAX_BASKET}"
-        statement = (
-            f"SELECT item AS a, CAST(sum(w) AS BIGINT) AS b FROM {self._pairs} "
-            f"JOIN ({weights}) AS v USING (u) GROUP BY item"
-        )
+        weighted = self._weighted(weight)
+        statement = f"SELECT item AS a, CAST(sum(w) AS BIGINT) AS b FROM {weighted} GROUP BY item"
         count, first = self.count_items(), 0
         for table in self._batches(statement):
             items = _int64(table, "a")
@@ -185,27 +182,19 @@ class SqlPairs(ABC):
         chosen = self._chosen({"item": items, "k": last_scale, "c": costs})
         # At scale k items cost as much as at the first of these scales from k on, and nothing after the last one.
         scales = np.unique(last_scale) if len(last_scale) else np.zeros(1, dtype=np.int64)
-        spent = ", ".join(f"CAST(sum(CASE WHEN k >= {k} THEN c ELSE 0 END) AS BIGINT) AS c{k}" for k in scales.tolist())
         fits = " ".join(
             f"WHEN c{scales[np.searchsorted(scales, k)]} <= {bound} THEN {k}"
             for k, bound in enumerate(bounds[: scales[-1] + 1].tolist())
         )
-        costs_by_user = f"SELECT u, {spent} FROM {self._pairs_of(chosen)} GROUP BY u"
         last = min(int(scales[-1]) + 1, len(bounds) - 1)
-        places = f"SELECT CASE {fits} ELSE {last} END AS a FROM ({costs_by_user}) AS t"
+        places = f"SELECT CASE {fits} ELSE {last} END AS a FROM ({self._costs(chosen, scales.tolist())}) AS t"
         return _histogram(self._select(f"SELECT a, count(*) AS b FROM ({places}) AS h GROUP BY a"), len(bounds))
 
     def clipped_sums(self, items: NDArray[np.int64], costs: NDArray[np.int64], bound: int) -> NDArray[np.int64]:
         """Add up the weights of the users of *items*."""
         chosen = self._chosen({"item": items, "c": costs})
         weight = self._weight(f"sqrt({self._double(bound)} / {self._as_double('c')})")
-        cost = f"SELECT u, CAST(sum(c) AS BIGINT) AS c FROM {self._pairs_of(chosen)} GROUP BY u"
-        # Few users are above the bound: a join with these alone takes half the time of a join with all users.
-        missing = f"SELECT u, {_FULL_WEIGHT} - {weight} AS w FROM ({cost}) AS t WHERE c > {bound}"
-        table = self._select(
-            f"SELECT item AS a, CAST({_FULL_WEIGHT} * count(*) - coalesce(sum(w), 0) AS BIGINT) AS b "
-            f"FROM {self._pairs_of(chosen)} LEFT JOIN ({missing}) AS v USING (u) GROUP BY item"
-        )
+        table = self._select(self._clipped(chosen, weight, bound))
         return _scattered(np.searchsorted(items, _int64(table, "a")), _int64(table, "b"), len(items))
 
     def labels(self, items: NDArray[np.int64]) -> pa.Table:
@@ -220,6 +209,29 @@ class SqlPairs(ABC):
     def _pairs_of(self, chosen: str) -> str:
         """Return the pairs of *chosen* items with all columns of that relation, for use in FROM."""
         return f"{self._pairs} JOIN {chosen} USING (item)"
+
+    def _weighted(self, weight: str) -> str:
+        """Return the columns item and w of all pairs, for use in FROM: the *weight* of a user of n items."""
+        weights = f"SELECT u, {weight} AS w FROM {self._users} WHERE n <= {MAX_BASKET}"
+        return f"{self._pairs} JOIN ({weights}) AS v USING (u)"
+
+    def _costs(self, chosen: str, scales: list[int]) -> str:
+        """Return a SELECT of the costs at *scales* of each user of *chosen* items, in columns c0, c1, ... by scale."""
+        costs = ", ".join(f"CAST(sum(CASE WHEN k >= {k} THEN c ELSE 0 END) AS BIGINT) AS c{k}" for k in scales)
+        return f"SELECT u, {costs} FROM {self._pairs_of(chosen)} GROUP BY u"
+
+    def _clipped(self, chosen: str, weight: str, bound: int) -> str:
+        """Return a SELECT of *chosen* items as a with the sum of the *weight* of their users as b.
+
+        The weight is SQL of a user's cost c, and full for costs of at most *bound*.
+        """
+        cost = f"SELECT u, CAST(sum(c) AS BIGINT) AS c FROM {self._pairs_of(chosen)} GROUP BY u"
+        # Few users are above the bound: a join with these alone takes half the time of a join with all users.
+        missing = f"SELECT u, {_FULL_WEIGHT} - {weight} AS w FROM ({cost}) AS t WHERE c > {bound}"
+        return (
+            f"SELECT item AS a, CAST({_FULL_WEIGHT} * count(*) - coalesce(sum(w), 0) AS BIGINT) AS b "
+            f"FROM {self._pairs_of(chosen)} LEFT JOIN ({missing}) AS v USING (u) GROUP BY item"
+        )
 
     def _weight(self, share: str) -> str:
         scaled = f"floor({self._double(WEIGHT_UNIT)} * least({self._double(1)}, {share}))"

@@ -317,6 +317,9 @@ class TrinoStatement(HeadStatement):
 class TrinoPairs(SqlPairs):
     """Pairs in tables of a scratch schema.
 
+    A user's items are one array, of at most `MAX_BASKET` items: candidates are looked up in a map that every worker
+    has, and no query joins or regroups the pairs.
+
     Args:
         prefix: unique prefix of the tables' names.
         progress: called during each statement.
@@ -347,6 +350,31 @@ class TrinoPairs(SqlPairs):
             with contextlib.suppress(DiscreetError):
                 self._client.run(f"DROP TABLE IF EXISTS {name}")
 
+    def _numbering(self, *, has_large: bool) -> dict[str, str]:
+        relations = super()._numbering(has_large=has_large)
+        baskets = f"SELECT array_agg(item) AS items FROM ({relations[self._pairs]}) AS p GROUP BY u"
+        return relations | {self._pairs: baskets}
+
+    def _weighted(self, weight: str) -> str:
+        sized = f"SELECT items, cardinality(items) AS n FROM {self._pairs}"
+        return f"(SELECT items, {weight} AS w FROM ({sized}) AS s) AS v CROSS JOIN UNNEST(items) AS t(item)"
+
+    def _costs(self, chosen: str, scales: list[int]) -> str:
+        by_item = f"SELECT map_agg(item, CAST(ROW(k, c) AS ROW(k BIGINT, c BIGINT))) AS m FROM {chosen}"
+        found = "filter(transform(items, i -> element_at(m, i)), x -> x IS NOT NULL)"
+        baskets = f"SELECT {found} AS found FROM {self._pairs} CROSS JOIN ({by_item}) AS x"
+        costs = ", ".join(_total("found", f"IF(x.k >= {k}, x.c, 0)") + f" AS c{k}" for k in scales)
+        return f"SELECT {costs} FROM ({baskets}) AS b WHERE cardinality(found) > 0"
+
+    def _clipped(self, chosen: str, weight: str, bound: int) -> str:
+        del bound  # the weight is computed of all users
+        by_item = f"SELECT map_agg(item, c) AS m FROM {chosen}"
+        found = "filter(items, x -> element_at(m, x) IS NOT NULL)"
+        baskets = f"SELECT {found} AS found, m FROM {self._pairs} CROSS JOIN ({by_item}) AS x"
+        costs = f"SELECT found, {_total('found', 'element_at(m, x)')} AS c FROM ({baskets}) AS b"
+        weights = f"SELECT found, {weight} AS w FROM ({costs}) AS c WHERE c > 0"
+        return f"SELECT item AS a, sum(w) AS b FROM ({weights}) AS v CROSS JOIN UNNEST(found) AS t(item) GROUP BY item"
+
     def _create(self, name: str, select: str) -> None:
         self._tables.append(name)
         self._client.run(f"CREATE TABLE {name} AS {select}", self._progress)
@@ -371,6 +399,11 @@ class TrinoPairs(SqlPairs):
             else:
                 self._create(table, select)
         return table
+
+
+def _total(array: str, value: str) -> str:
+    """Return the SQL for the sum of *value*, SQL of an element x, over *array*; it is below 2^63."""
+    return f"reduce({array}, CAST(0 AS BIGINT), (s, x) -> s + {value}, s -> s)"
 
 
 class NotFoundError(InputError):
