@@ -35,6 +35,9 @@ SORTED, SUMS = "__discreet_sorted", "__discreet_sums"
 """Names in a request's session: of the sorted labels, and of the sums of a pair query that are fetched in batches."""
 
 _ITEMS_AT_ONCE = 2**20
+_COALESCED = "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning"
+"""Without this setting, each relation that is kept has as many tasks as a shuffle, 200, however small it is."""
+
 _ROW_BITS = 33
 """monotonically_increasing_id() is the number of the partition, then this many bits for the row in it."""
 
@@ -351,6 +354,7 @@ class SparkPairs(SqlPairs):
                 frame.unpersist()
 
     def _create(self, session: SparkSession) -> None:
+        session.conf.set(_COALESCED, "true")
         for name, select in self._definitions.items():
             parameters = self._words.parameters if name == self._distinct else []
             frame = self._keep(session, name, select, parameters)
