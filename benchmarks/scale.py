@@ -62,17 +62,22 @@ def measured(engines: tuple[str, ...], sizes: tuple[int, ...]) -> list[str]:
             for size in sizes:
                 seen = found[answer, size]
                 rows.append([engine, answer, f"{size:,}", *_cells(seen, before, size)])
-                before = (size, seen["cpu"]) if "cpu" in seen else None
+                before = (size, seen["cpu"], seen["by"]) if "cpu" in seen else None
     headings = ["engine", "answer", "rows", "by", "items", "seconds", "CPU", "exponent", "this process", "its engine"]
-    return table(headings, rows)
+    return table([*headings, "tasks", "shuffled"], rows)
 
 
-def _cells(seen: dict[str, Any], before: tuple[int, float] | None, size: int) -> list[str]:
+def _cells(seen: dict[str, Any], before: tuple[int, float, str] | None, size: int) -> list[str]:
     if "error" in seen:
-        return [seen["error"], "", "", "", "", "", ""]
-    exponent = "" if before is None else f"{math.log(seen['cpu'] / before[1]) / math.log(size / before[0]):.2f}"
+        return [seen["error"], *[""] * 8]
+    alike = before is not None and before[2] == seen["by"]
+    exponent = (
+        "" if before is None or not alike else f"{math.log(seen['cpu'] / before[1]) / math.log(size / before[0]):.2f}"
+    )
     memory = ["" if seen[name] is None else f"{seen[name]:,.0f} MiB" for name in ("mib", "engine_mib")]
-    return [seen["by"], f"{seen['items']:,}", f"{seen['seconds']:.1f} s", f"{seen['cpu']:.1f} s", exponent, *memory]
+    spark = [f"{seen['tasks']:,}", f"{seen['shuffled']:,.0f} MiB"] if "tasks" in seen else ["", ""]
+    times = [f"{seen['seconds']:.1f} s", f"{seen['cpu']:.1f} s"]
+    return [seen["by"], f"{seen['items']:,}", *times, exponent, *memory, *spark]
 
 
 def made_growing(rows: int) -> Path:
@@ -150,8 +155,25 @@ def _child(url: str, answer: str, server: str) -> None:
         "mib": _peak(os.getpid()),
         "engine_mib": sum(map(_peak, processes)) if processes else None,
     }
-    print(json.dumps(found), flush=True)
+    print(json.dumps(found | _shuffled(url)), flush=True)
     engine.close()
+
+
+def _shuffled(url: str) -> dict[str, float]:
+    """Return the number of tasks of all stages of Spark in this process, and the MiB that they shuffled."""
+    if not url.startswith("spark:"):
+        return {}
+    from pyspark import SparkContext
+
+    context: Any = SparkContext._active_spark_context
+    no_quantiles = context._gateway.new_array(context._jvm.double, 0)
+    stages = context._jsc.sc().statusStore().stageList(None, False, False, no_quantiles, None).iterator()
+    tasks = shuffled = 0
+    while stages.hasNext():
+        stage = stages.next()
+        if stage.status().toString() == "COMPLETE":
+            tasks, shuffled = tasks + stage.numTasks(), shuffled + stage.shuffleWriteBytes()
+    return {"tasks": tasks, "shuffled": shuffled / 2**20}
 
 
 def _children(process: int) -> list[int]:

@@ -318,7 +318,8 @@ def test_labels_are_written_with_all_their_digits(files, head, url, type_, label
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_items_are_numbered_by_partitions_and_summed_by_ranges(url, loaded, monkeypatch, partitions):
     """Numbers are those of all labels in order, however many tasks sort them, and batches end anywhere."""
-    pinned = {**spark_session._PINNED, "spark.sql.shuffle.partitions": str(partitions)}
+    coalesced = "spark.sql.adaptive.coalescePartitions.enabled"
+    pinned = {**spark_session._PINNED, "spark.sql.shuffle.partitions": str(partitions), coalesced: "false"}
     monkeypatch.setattr(spark_session, "_PINNED", pinned)
     monkeypatch.setattr(spark, "_ITEMS_AT_ONCE", 50)
     rng = np.random.default_rng(5)

@@ -36,6 +36,9 @@ SORTED, SUMS = "__discreet_sorted", "__discreet_sums"
 """Names in a request's session: of the sorted labels, and of the sums of a pair query that are fetched in batches."""
 
 _ITEMS_AT_ONCE = 2**20
+_COALESCED = "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning"
+"""Without this setting, each relation that is kept has as many tasks as a shuffle, 200, however small it is."""
+
 _ROW_BITS = 33
 """monotonically_increasing_id() is the number of the partition, then this many bits for the row in it."""
 
@@ -343,6 +346,7 @@ class SparkPairs(SqlPairs):
 
     def create(self) -> None:
         """Write the relations."""
+        self._run(lambda session: session.conf.set(_COALESCED, "true"))
         for name, select in self._statements():
             self._run(partial(self._keep, name=name, select=select))
         # Computed now, so that all later queries see the same state of the data.
