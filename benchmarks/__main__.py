@@ -18,7 +18,9 @@ from benchmarks import (
     mechanisms,
     noise,
     outcomes,
+    pairs,
     processes,
+    scale,
     service,
     statements,
     sums,
@@ -27,6 +29,7 @@ from benchmarks import (
 BENCHMARKS = {
     "noise": noise.run,
     "mechanisms": mechanisms.run,
+    "scale": scale.run,
     "sums": sums.run,
     "processes": processes.run,
     "one-round": processes.one_round,
@@ -42,11 +45,24 @@ BENCHMARKS = {
     "soak": service.soak,
     "statements": statements.run,
     "engines": engines.run,
+    "pairs-servers": pairs.run,
     "growth": engines.growth,
     "fuzz": outcomes.run,
     "contract": contract.run,
 }
-WHEN_NAMED = {"budget-postgres", "contract", "each-servers", "engines", "fuzz", "growth", "memory", "one-round", "soak"}
+WHEN_NAMED = {
+    "budget-postgres",
+    "contract",
+    "each-servers",
+    "engines",
+    "fuzz",
+    "growth",
+    "memory",
+    "one-round",
+    "pairs-servers",
+    "scale",
+    "soak",
+}
 """Benchmarks that take long, or start servers that `make test-engines` installs."""
 
 

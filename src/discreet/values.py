@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 from discreet.errors import InputError, InvariantViolated, UnfitData
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -295,6 +297,10 @@ class UserItemPairs(Protocol):
     Every array is int64. No result of a query may be logged or shown.
     """
 
+    def count_items(self) -> int:
+        """Return the number of items."""
+        ...
+
     def users_by_size(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
         """Count users by number of items: a user with n items is in the first bin with n <= bound.
 
@@ -306,7 +312,7 @@ class UserItemPairs(Protocol):
         """
         ...
 
-    def weighted_sums(self, limit: float) -> NDArray[np.int64]:
+    def weighted_sums(self, limit: float) -> Iterator[NDArray[np.int64]]:
         """Add up the weights of every item's users: max(0, floor(W min(1, limit / sqrt(n))) - 1) for a user of n items.
 
         W is `WEIGHT_UNIT`. The 1 that is subtracted makes up for the rounding of the root, so that the squared weights
@@ -315,12 +321,12 @@ class UserItemPairs(Protocol):
         Args:
             limit: above 0; from sqrt(MAX_BASKET) on, every user has the weight W - 1.
 
-        Returns:
-            one sum for each item, by its number.
+        Yields:
+            one sum for each item, by its number, in batches; no other query is made before the last one.
         """
         ...
 
-    def capped_sums(self, cap: int) -> NDArray[np.int64]:
+    def capped_sums(self, cap: int) -> Iterator[NDArray[np.int64]]:
         """Add up the weights of every item's users: max(0, floor(W min(1, cap / n)) - 1) for a user of n items.
 
         The weights of a user's items add up to less than W cap. A user of more than `CAPPED_BASKET` * *cap* items has
@@ -329,8 +335,8 @@ class UserItemPairs(Protocol):
         Args:
             cap: number of items of a user that count in full, at least 1.
 
-        Returns:
-            one sum for each item, by its number.
+        Yields:
+            one sum for each item, as `weighted_sums` does.
         """
         ...
 

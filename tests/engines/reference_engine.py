@@ -13,6 +13,7 @@ from discreet.errors import InputError
 from discreet.head_request import Kind, Not
 from discreet.testing import engines
 from discreet.testing.engines import digest, reference_head, reference_pairs
+from discreet.testing.pairs import gathered
 from discreet.values import ExactHead
 
 _KINDS = [
@@ -306,7 +307,7 @@ class WeightsRoundedToNearest(PlainEngine):
 
     def _found(self, request):
         pairs = reference_pairs(self.table, request)
-        exact, pairs.weighted_sums = pairs.weighted_sums, lambda limit: exact(limit) + pairs.counts
+        exact, pairs.weighted_sums = pairs.weighted_sums, lambda limit: iter([gathered(exact(limit)) + pairs.counts])
         return pairs
 
 
@@ -315,5 +316,5 @@ class PairsByAppearance(PlainEngine):
 
     def _found(self, request):
         pairs = reference_pairs(self.table, request)
-        exact, pairs.weighted_sums = pairs.weighted_sums, lambda limit: exact(limit)[::-1]
+        exact, pairs.weighted_sums = pairs.weighted_sums, lambda limit: iter([gathered(exact(limit))[::-1]])
         return pairs

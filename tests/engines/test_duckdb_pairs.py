@@ -14,7 +14,7 @@ from discreet.engines.duckdb import DuckDBEngine
 from discreet.errors import EngineTimeout, InexactHead, InputError
 from discreet.head_request import HeadRequest, SumBounds
 from discreet.testing.engines import check_pair_queries, predicates, reference_pairs, tables
-from discreet.testing.pairs import ArrayPairs
+from discreet.testing.pairs import ArrayPairs, gathered
 
 REQUEST = HeadRequest("user", ("item",), 1)
 REQUESTS = st.builds(
@@ -95,7 +95,7 @@ def test_pairs_in_another_order_are_refused(engine, monkeypatch):
         turned = "CREATE OR REPLACE TEMP TABLE discreet_pairs AS FROM discreet_pairs ORDER BY owner DESC"
         pairs._connection.execute(turned)
         with pytest.raises(InexactHead, match="order"):
-            pairs.weighted_sums(1.0)
+            gathered(pairs.weighted_sums(1.0))
 
 
 @pytest.mark.parametrize("batch", [1, 2, 2**20])
@@ -116,7 +116,7 @@ def test_weights_never_exceed_the_cap(engine, limit):
     table = table_of([(user, f"{user}/{n}") for user in range(1, 40) for n in range(user)])
     with engine(table).pairs(REQUEST) as pairs:
         users = [int(label.split("/")[0]) for label in pairs.labels(np.arange(780))["item"].to_pylist()]
-        spent = np.bincount(users, weights=pairs.weighted_sums(limit).astype(float) ** 2)
+        spent = np.bincount(users, weights=gathered(pairs.weighted_sums(limit)).astype(float) ** 2)
     assert (spent <= (2**20 * limit) ** 2).all()
 
 
@@ -161,11 +161,11 @@ def test_temporary_tables_are_dropped(engine, monkeypatch):
         raise KeyboardInterrupt
 
     with opened.pairs(REQUEST) as pairs:
-        first = pairs.weighted_sums(1.0)
+        first = gathered(pairs.weighted_sums(1.0))
         assert names_of(pairs._connection) == {"discreet_items", "discreet_pairs", "discreet_given"}
     assert not left_of(opened)
     with pytest.raises(TypeError), opened.pairs(REQUEST) as pairs:
-        pairs.weighted_sums(None)
+        gathered(pairs.weighted_sums(None))
     assert not left_of(opened)
     with pytest.raises(KeyboardInterrupt), opened.pairs(REQUEST, progress=cancel):
         pass
@@ -176,4 +176,4 @@ def test_temporary_tables_are_dropped(engine, monkeypatch):
     assert not left_of(opened)
     opened._seconds = None
     with opened.pairs(REQUEST) as pairs:
-        assert (pairs.weighted_sums(1.0) == first).all()
+        assert (gathered(pairs.weighted_sums(1.0)) == first).all()

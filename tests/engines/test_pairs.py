@@ -14,7 +14,7 @@ from discreet.engines.pairs import SqlPairs
 from discreet.errors import InexactHead
 from discreet.head_request import HeadRequest
 from discreet.testing.engines import check_pair_queries, reference_pairs, tables
-from discreet.testing.pairs import ArrayPairs
+from discreet.testing.pairs import ArrayPairs, gathered
 
 from .test_duckdb_pairs import REQUEST, REQUESTS, table_of
 
@@ -26,13 +26,17 @@ class StandardPairs(SqlPairs):
         super().__init__(words)
         self.connection = connection
         parameters = words.parameters
-        for name, select in self._definitions.items():
+        for name, select in self._statements():
             connection.execute(f"CREATE TEMP TABLE {name} AS {select}", parameters)
             parameters = None
 
     def _select(self, statement, *, labels=False):
         del labels  # the columns have the types of the labels already
         return self.connection.sql(statement).to_arrow_table()
+
+    def _batches(self, statement):
+        for batch in self.connection.sql(f"{statement} ORDER BY a").to_arrow_reader(2048):
+            yield pa.Table.from_batches([batch])
 
     def _chosen(self, columns):
         listed = ", ".join(f"unnest({values.tolist()}::BIGINT[]) AS {name}" for name, values in columns.items())
@@ -119,12 +123,25 @@ def test_first_scales_are_counted_with_one_and_with_many_scales():
                     assert counted.tolist() == expected.tolist()
 
 
-def test_items_of_other_numbers_are_refused():
-    """An engine whose second query sees other items than its first cannot be exact."""
+@pytest.mark.parametrize("missing", [0, 1, 2])
+def test_items_of_other_numbers_are_refused(missing):
+    """An engine whose second query sees other items than its first cannot be exact; the last one counts as well."""
     with opened(table_of([(1, "a"), (2, "b"), (2, "c")])) as pairs:
-        pairs.connection.execute("DELETE FROM discreet_pairs WHERE item = 1")
+        pairs.connection.execute(f"DELETE FROM discreet_pairs WHERE item = {missing}")
         with pytest.raises(InexactHead, match="other numbers"):
-            pairs.weighted_sums(1.0)
+            gathered(pairs.weighted_sums(1.0))
+
+
+@pytest.mark.parametrize("order", [[1, 0], [0, 0, 1], [0, 1, 1], [1]])
+def test_batches_in_another_order_are_refused(order, monkeypatch):
+    """Noise is drawn in the order of items: a late, repeated or missing batch would give items another one's noise."""
+    rows = 3000
+    with opened(pa.table({"user": range(rows), "item": range(rows)})) as pairs:
+        batches = list(pairs._batches(f"SELECT item AS a, item AS b FROM {pairs._pairs}"))
+        assert len(batches) == 2
+        monkeypatch.setattr(pairs, "_batches", lambda _: (batches[n] for n in order))
+        with pytest.raises(InexactHead, match="other numbers"):
+            gathered(pairs.weighted_sums(1.0))
 
 
 def test_an_empty_table_has_no_items():
@@ -133,7 +150,8 @@ def test_an_empty_table_has_no_items():
     none = np.zeros(0, dtype=np.int64)
     with opened(empty) as pairs:
         assert pairs.users_by_size(np.array([1, 2])).tolist() == [0, 0]
-        assert pairs.weighted_sums(1.0).tolist() == []
+        assert gathered(pairs.weighted_sums(1.0)).tolist() == []
+        assert pairs.count_items() == 0
         assert pairs.users_by_scale(none, none, none, np.array([1, 2])).tolist() == [0, 0]
         assert pairs.clipped_sums(none, none, 1).tolist() == []
         assert pairs.labels(none).to_pydict() == {"item": []}

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import pytest
 
 from discreet.mechanisms import select_verify, two_round
-from discreet.noise import DiscreteGaussian, DiscreteLaplace, KeyedBits, Race, rounded_gaussian
+from discreet.noise import DiscreteGaussian, DiscreteLaplace, KeyedBits, Race, RoundedGaussians, rounded_gaussian
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 SECRET = b"a secret for all that is drawn.."
@@ -51,10 +51,10 @@ class RecordedBits(KeyedBits):
         super().__init__(SECRET, run)
         self.labels: list[str] = []
 
-    def uint64(self, label: str, n: int) -> NDArray[np.uint64]:
+    def uint64(self, label: str, n: int, start: int = 0) -> NDArray[np.uint64]:
         """Draw, and record the label."""
         self.labels.append(label)
-        return super().uint64(label, n)
+        return super().uint64(label, n, start)
 
 
 @dataclass
@@ -77,6 +77,7 @@ def release(mechanism, source, run=0):
             patch.setattr(kind, "draw", _recorded(kind.draw, name, draws))
         for module in (two_round, select_verify):
             patch.setattr(module, "rounded_gaussian", _recorded_rounded(draws))
+        patch.setattr(two_round, "RoundedGaussians", _recorded_in_turn(draws))
         patch.setattr(Race, "run", _recorded_race(Race.run, draws))
         outcome = mechanism.release(source, bits)
     known = [*draws.added, *draws.raced]
@@ -85,8 +86,8 @@ def release(mechanism, source, run=0):
 
 
 def _recorded(draw, name, draws):
-    def recorded(self, bits, label, n):
-        values = draw(self, bits, label, n)
+    def recorded(self, bits, label, n, *first):
+        values = draw(self, bits, label, n, *first)
         variance = self.variance if name == "gaussian" else 2 * self.scale**2
         draws.added[label] = Added(label, name, [variance] * n, values)
         return values
@@ -102,6 +103,21 @@ def _recorded_rounded(draws):
         return values
 
     return recorded
+
+
+def _recorded_in_turn(draws):
+    class Recorded(RoundedGaussians):
+        def __init__(self, bits, label, numerator, n):
+            super().__init__(bits, label, numerator, n)
+            draws.added[label] = Added(label, "gaussian", [], np.zeros(0, dtype=np.int64))
+
+        def draw(self, precisions):
+            values, (label, kind, drawn, before) = super().draw(precisions), draws.added[self._label]
+            variances = [Fraction(self._numerator, precision) for precision in precisions.tolist()]
+            draws.added[label] = Added(label, kind, drawn + variances, np.append(before, values))
+            return values
+
+    return Recorded
 
 
 def _recorded_race(run, draws):

@@ -166,9 +166,9 @@ class Recorded(KeyedBits):
         super().__init__(bytes(32), "auto")
         self.drawn = []
 
-    def uint64(self, label, n):
+    def uint64(self, label, n, start=0):
         self.drawn += [step for step in [label.split("/")[0]] if step not in self.drawn]
-        return super().uint64(label, n)
+        return super().uint64(label, n, start)
 
 
 def test_the_race_reads_the_head_and_nothing_else():

@@ -47,9 +47,9 @@ class Enumerated:
     def __init__(self, words):
         self.words, self.labels = words, []
 
-    def uint64(self, label, n):
+    def uint64(self, label, n, start=0):
         """Return the next word, or stop the run if there is none."""
-        assert n == 1
+        assert (n, start) == (1, 0)
         assert label not in self.labels
         if len(self.labels) == len(self.words):
             raise StopIteration
@@ -63,11 +63,11 @@ class SharedNoise:
     def __init__(self, bits, number):
         self.bits, self.number = bits, number
 
-    def uint64(self, label, n):
+    def uint64(self, label, n, start=0):
         """Draw a label once, and return the same word for every segment."""
         drawn = self.bits.__dict__.setdefault("drawn", {})
         if label not in drawn:
-            drawn[label] = self.bits.uint64(label, n)
+            drawn[label] = self.bits.uint64(label, n, start)
         return drawn[label]
 
 

@@ -187,7 +187,15 @@ class TestTwoRounds:
             steps.setdefault(label, []).append((noisy - values) / (unit * math.sqrt(COST_UNIT / charged)))
             return noisy
 
+        def in_batches(batches, n, unit, precision, drawn, label):
+            whole = two_round.RoundedGaussians(drawn, label, COST_UNIT * unit**2, n)
+            for values in batches:
+                noisy = values + whole.draw(np.full(len(values), precision))
+                steps.setdefault(label, []).append((noisy - values) / (unit * math.sqrt(COST_UNIT / budget.first)))
+                yield noisy
+
         monkeypatch.setattr(two_round, "add_noise", seen)
+        monkeypatch.setattr(two_round, "add_noise_in_batches", in_batches)
         budget, pairs = self.mechanism.budget, one_item_each(60)
         for run in range(60):
             self.mechanism.release(pairs, bits(run))

@@ -54,10 +54,10 @@ class CountingBits:
     def __init__(self, run=0):
         self.source, self.drawn = KeyedBits(SECRET, run), {}
 
-    def uint64(self, label, n):
+    def uint64(self, label, n, start=0):
         """See `Bits.uint64`."""
         self.drawn[label] = n
-        return self.source.uint64(label, n)
+        return self.source.uint64(label, n, start)
 
 
 # What they cost.

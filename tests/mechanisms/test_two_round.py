@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -13,7 +14,7 @@ from discreet.mechanisms import Request
 from discreet.mechanisms.auto import Auto
 from discreet.mechanisms.two_round import COST_UNIT, TwoRound, _clipping_loss, believable
 from discreet.noise import KeyedBits
-from discreet.testing.pairs import ArrayPairs, weights
+from discreet.testing.pairs import ArrayPairs, gathered, in_batches, weights
 from discreet.values import MAX_ITEM_COST, WEIGHT_UNIT, Cost, Sensitivity
 
 REQUEST = Request(None, 1000)
@@ -65,6 +66,58 @@ def test_every_run_makes_the_same_queries():
         if TwoRound.within_cost(LIMIT, REQUEST).release(pairs, bits())
     }
     assert asked == {("users_by_size", "weighted_sums", "users_by_scale", "users_by_scale", "clipped_sums")}
+
+
+class Divided(ArrayPairs):
+    """Pairs whose sums come in batches of seven."""
+
+    def weighted_sums(self, limit):
+        yield from in_batches(gathered(super().weighted_sums(limit)), 7)
+
+    def capped_sums(self, cap):
+        yield from in_batches(gathered(super().capped_sums(cap)), 7)
+
+
+def one_item_each():
+    """Return users with one item each, more of the popular ones."""
+    rng = np.random.default_rng(4)
+    return np.arange(60_000), np.floor(400 * rng.random(60_000) ** 3).astype(np.int64)
+
+
+@pytest.mark.parametrize(
+    ("rows", "k", "chosen"),
+    [
+        (zipf_rows(9000), None, "two-round"),
+        (zipf_rows(9000), 30, "two-round"),
+        ((np.repeat(np.arange(150), 300), np.tile(np.arange(300), 150)), None, "head"),
+        (one_item_each(), None, "light"),
+        (one_item_each(), 30, "light"),
+    ],
+)
+def test_sums_in_batches_have_the_release_of_one_array(rows, k, chosen):
+    """Noise is that of the items' numbers, and what is kept of a batch decides nothing."""
+    mechanism = Auto.at_epsilon(Fraction(2), DELTA, replace(REQUEST, k=k))
+    one, other = (mechanism.release(kind(*rows), bits()) for kind in (ArrayPairs, Divided))
+    assert one.chosen == chosen
+    assert len(one.positions)
+    assert shown(one) == shown(other)
+
+
+@pytest.mark.parametrize("error", [Fraction(1, 20), Fraction(1, 4), Fraction(3, 4)])
+def test_no_item_of_a_later_step_was_dropped_in_the_first_round(error, monkeypatch):
+    """The least value that is kept is that of the lowest cut which a later step can have."""
+    mechanism = TwoRound.at_epsilon(Fraction(2), DELTA, replace(REQUEST, relative_error=error))
+    asked, least_of = [], TwoRound._least
+
+    def least(self, *given):
+        asked.append(least_of(self, *given))
+        return asked[-1]
+
+    monkeypatch.setattr(TwoRound, "_least", least)
+    for run in range(20):
+        mechanism.release(ArrayPairs(*zipf_rows(300 * (run + 1))), bits(run))
+        (first, scales, second), asked[:] = asked, []
+        assert first <= min(scales, second)
 
 
 @pytest.mark.parametrize("rows", [([], []), ([1], [0]), ([1, 2], [0, 0])])

@@ -35,8 +35,9 @@ class ScriptedBits:
     def __init__(self, words, others=None):
         self._words, self._others, self._drawn = words, others, set()
 
-    def uint64(self, label, n):
+    def uint64(self, label, n, start=0):
         """Return the words of *label*, which must be *n*."""
+        assert start == 0
         if label in self._drawn:
             raise InvariantViolated(label)
         self._drawn.add(label)
@@ -53,7 +54,7 @@ class StreamBits:
     def __init__(self, context, words=2**21):
         self._words, self._next = keyed("stream", context).uint64("all", words), 0
 
-    def uint64(self, label, n):  # noqa: ARG002 - every draw is fresh, whatever its label
+    def uint64(self, label, n, start=0):  # noqa: ARG002 - every draw is fresh, whatever its label
         """Return the next *n* words."""
         self._next += n
         assert self._next <= len(self._words), "the stream is too short for this test"

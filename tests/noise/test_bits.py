@@ -212,3 +212,25 @@ def test_a_short_secret_is_refused(size):
     with pytest.raises(InputError, match="at least 32 bytes") as raised:
         KeyedBits(b"k" * size, None)
     assert "kkk" not in str(raised.value)
+
+
+@pytest.mark.parametrize("parts", [[7], [1, 2, 4], [2, 5], [3, 0, 4]])
+def test_words_drawn_in_parts_are_those_of_one_draw(parts):
+    """Each part starts where the last one ended, also in the middle of a block of the cipher."""
+    bits, start, found = KeyedBits(SECRET, CONTEXT), 0, []
+    for n in parts:
+        found += bits.uint64("race", n, start).tolist()
+        start += n
+    assert found == KeyedBits(SECRET, CONTEXT).uint64("race", 7).tolist()
+
+
+@pytest.mark.parametrize("bits", [KeyedBits(SECRET, CONTEXT), SystemBits()], ids=["keyed", "system"])
+def test_no_word_is_drawn_twice_and_none_is_skipped(bits):
+    """A part that overlaps an earlier one, or leaves a gap, is refused."""
+    with pytest.raises(InvariantViolated, match="drawn before"):
+        bits.uint64("other", 2, 1)
+    bits.uint64("x", 4)
+    for start in (0, 3, 5):
+        with pytest.raises(InvariantViolated, match="drawn before"):
+            bits.uint64("x", 1, start)
+    assert len(bits.uint64("x", 1, 4)) == 1

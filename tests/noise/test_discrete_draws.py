@@ -224,9 +224,9 @@ def test_further_words_are_drawn_only_where_they_are_needed():
     """A value in the middle of an integer interval needs one word."""
 
     class OneWord(ScriptedBits):
-        def uint64(self, label, n):
+        def uint64(self, label, n, start=0):
             assert label in ("x/up", "x/down")
-            return super().uint64(label, n)
+            return super().uint64(label, n, start)
 
     word = math.floor(math.exp(-2.5) * 2.0**64)
     drawn = DiscreteLaplace(Fraction(1)).draw(OneWord({"x/up": [word], "x/down": [HALF]}), "x", 1)
@@ -237,6 +237,14 @@ def test_a_longer_draw_begins_with_the_shorter_laplace_draw():
     """Each value depends on its own words only."""
     noise = DiscreteLaplace(Fraction(50))
     assert noise.draw(keyed("a"), "x", 10).tolist() == noise.draw(keyed("a"), "x", 100)[:10].tolist()
+
+
+@pytest.mark.parametrize("scale", [Fraction(50), Fraction(2**40)])
+def test_laplace_draws_in_parts_are_those_of_one_call(scale):
+    """Also where a value needs further words, whose labels count from the first draw."""
+    noise, bits = DiscreteLaplace(scale), keyed("parts")
+    found = [noise.draw(bits, "x", n, first) for first, n in ((0, 1), (1, 2000), (2001, 0), (2001, 999))]
+    assert np.concatenate(found).tolist() == noise.draw(keyed("parts"), "x", 3000).tolist()
 
 
 @pytest.mark.parametrize("noise", [DiscreteLaplace(Fraction(3)), DiscreteGaussian(Fraction(9))], ids=repr)

@@ -90,7 +90,7 @@ def test_the_logarithm_of_a_value_that_rounds_to_one_is_bounded(call):
         from discreet.noise.gumbel import Exponentials
         from discreet.noise.gumbel import log_bounds
         class Ones:
-            def uint64(self, label, n): return np.full(n, 2**64 - 1, dtype=np.uint64)
+            def uint64(self, label, n, start=0): return np.full(n, 2**64 - 1, dtype=np.uint64)
         low, high = {call}
         assert low <= 0 <= high < Fraction(1, 10**30) or 0 <= low <= high < Fraction(1, 2**120)
     """

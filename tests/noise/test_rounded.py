@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discreet.errors import InputError
-from discreet.noise import KeyedBits, rounded_gaussian
+from discreet.errors import InputError, InvariantViolated
+from discreet.noise import KeyedBits, RoundedGaussians, rounded_gaussian
 from discreet.noise.gumbel import Exponentials
 from discreet.noise.rounded import (
     _ULPS,
@@ -233,10 +233,8 @@ def test_products_of_floats_that_are_next_to_a_half_are_rounded_exactly(margins)
     values = (np.arange(200) * 2**32 + 2**40 - 0.5) / sigma
 
     class Known:
-        def values(self):
-            return values
-
-        def radius(self, given):
+        def radius(self, given, which):
+            assert which.tolist() == list(range(200))
             return margins * _ULPS * (given * sigma + 1) / sigma
 
         def bounds(self, index, depth):
@@ -244,5 +242,28 @@ def test_products_of_floats_that_are_next_to_a_half_are_rounded_exactly(margins)
             return Fraction(float(values[index])), Fraction(float(values[index]))
 
     exact = [_rounded_root(Fraction(float(value)) ** 2 * variance) for value in values]
-    assert _scaled(Known(), np.arange(200), variance, np.ones(200, np.int64)).tolist() == exact
+    assert _scaled(Known(), values, np.arange(200), variance, np.ones(200, np.int64)).tolist() == exact
     assert np.floor(values * sigma + 0.5).tolist() != exact
+
+
+@pytest.mark.parametrize("block", [17, 50, 2**20])
+@pytest.mark.parametrize("every", [1, 7])
+@pytest.mark.parametrize("parts", [[129], [1, 64, 63, 1], [0, 128, 1], [1] * 129])
+def test_draws_in_parts_are_those_of_one_call(parts, every, block, monkeypatch):
+    """Whatever the parts and the blocks of proposals, also where several batches of them are needed."""
+    precisions, exact, calls = np.arange(1, 130), _accepted, []
+
+    def some(sizes, tests):
+        accepted = exact(sizes, tests)
+        calls.append(len(accepted))
+        return accepted & ((np.arange(len(accepted)) + sizes._first) % every == 0)
+
+    monkeypatch.setattr("discreet.noise.rounded._accepted", some)
+    expected = draw(2**30, precisions, known_bits=6)
+    assert len(calls) > (every > 1)
+    monkeypatch.setattr("discreet.noise.rounded._BLOCK", block)
+    draws = RoundedGaussians(KeyedBits(SECRET, 0), "x", 2**30, 129, 6)
+    found = [draws.draw(part) for part in np.split(precisions, np.cumsum(parts)[:-1])]
+    assert np.concatenate(found).tolist() == expected.tolist()
+    with pytest.raises(InvariantViolated, match="announced"):
+        draws.draw(precisions[:1])

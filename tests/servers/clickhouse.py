@@ -7,6 +7,7 @@ statement at a time; accounts, row policies and cancellation are not tested.
 from __future__ import annotations
 
 import sys
+import tempfile
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -87,8 +88,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Run the statement in the body with the settings in the query."""
-        statement = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        body = self.rfile.read(int(self.headers["Content-Length"]))
         query = dict(parse_qsl(urlsplit(self.path).query, keep_blank_values=True))
+        if "query" not in query:
+            self._run(body.decode(), query)
+            return
+        with tempfile.NamedTemporaryFile() as file:  # chdb takes no rows beside a statement
+            file.write(body)
+            file.flush()
+            insert, _, form = query.pop("query").partition(" FORMAT ")
+            self._run(f"{insert} SELECT * FROM file('{file.name}', '{form}')", query)
+
+    def _run(self, statement: str, query: dict[str, str]) -> None:
         with self.lock:
             try:
                 for name in sorted(self.settings.keys() - query.keys()):

@@ -13,7 +13,8 @@ from discreet.catalog.checks import check
 from discreet.catalog.draft import draft_catalog
 from discreet.catalog.loader import load_catalog
 from discreet.engines.opening import open_engine
-from discreet.testing.engines import reference_head, rows_of
+from discreet.head_request import HeadRequest
+from discreet.testing.engines import check_pair_queries, reference_head, reference_pairs, rows_of
 from tests.servers import clickhouse, pinot, postgres, spark, trino
 from tests.servers.questions import COMMON, KINDS, questions
 from tests.servers.table import engagements
@@ -111,6 +112,23 @@ def test_two_million_rows_have_equal_heads(heads, name):
     """Five queries on ten times the rows have equal heads: nothing is truncated or sampled."""
     asked = questions(5, seed=4)
     assert heads(name, asked, "large") == heads("duckdb", asked, "large")
+
+
+@pytest.mark.parametrize("name", ["postgres", "spark", "trino", "clickhouse"])
+def test_users_with_too_many_items_are_left_out_with_their_items(server, monkeypatch, name):
+    """The bound on a user's number of items is enforced in every query, for one item more and not for as many."""
+    monkeypatch.setattr("discreet.engines.pairs.MAX_BASKET", 3)
+    request = HeadRequest("who", ("item",), 9)
+    few = [(1, "a"), (1, "b"), (1, "c"), (1, "c"), (3, "c")]
+    for users in ([], [2], [2, 4]):
+        rows = [*few, *((user, label) for user in users for label in "abcdefgh"[: 2 * user])]
+        table = pa.table({"who": [user for user, _ in rows], "item": [item for _, item in rows]})
+        loaded = f"baskets_{len(users)}"
+        SERVERS[name].load(server(name), table, loaded)
+        scratch = "?scratch=scratch.default" if name == "trino" else ""
+        engine = open_engine(server(name) + scratch, table=loaded)
+        with contextlib.closing(engine), engine.pairs(request) as pairs:
+            check_pair_queries(pairs, reference_pairs(table, request, largest_basket=3))
 
 
 def test_duckdb_has_the_heads_of_plain_python(url):

@@ -14,12 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from discreet.engines import spark, spark_session
 from discreet.engines.duckdb import DuckDBEngine
 from discreet.engines.opening import open_engine
 from discreet.engines.spark import SparkEngine
 from discreet.errors import InputError
 from discreet.head_request import Comparison, Constant, HeadRequest, IsNull, Kind, Membership, Not
-from discreet.testing.engines import EngineSuite, rows_of
+from discreet.testing.engines import EngineSuite, reference_pairs, rows_of
+from discreet.testing.pairs import gathered
 from tests.servers import spark as spark_server
 from tests.servers.proxies import Proxy
 from tests.servers.questions import KINDS, questions
@@ -311,3 +313,30 @@ def test_labels_are_written_with_all_their_digits(files, head, url, type_, label
     with contextlib.closing(DuckDBEngine(path)) as duckdb:
         expected = rows_of(duckdb, HeadRequest("who", ("item",), 1000, groups_per_user=1), b"seed")
     assert head(source=f"{url}?path={path}", groups_per_user=1) == expected
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_items_are_numbered_by_partitions_and_summed_by_ranges(url, loaded, monkeypatch, partitions):
+    """Numbers are those of all labels in order, however many tasks sort them, and batches end anywhere."""
+    coalesced = "spark.sql.adaptive.coalescePartitions.enabled"
+    pinned = {**spark_session._PINNED, "spark.sql.shuffle.partitions": str(partitions), coalesced: "false"}
+    monkeypatch.setattr(spark_session, "_PINNED", pinned)
+    monkeypatch.setattr(spark, "_ITEMS_AT_ONCE", 50)
+    rng = np.random.default_rng(5)
+    words = [None if n % 50 == 7 else f"word {n}" for n in rng.zipf(1.3, 900) % 300]
+    table = pa.table({"who": rng.integers(0, 90, 900), "item": words, "size": rng.integers(0, 2, 900)})
+    request = HeadRequest("who", ("item", "size"), 9, keep_missing=True)
+    reference = reference_pairs(table, request)
+    with (
+        loaded(table) as name,
+        contextlib.closing(SparkEngine(url, table=name)) as engine,
+        engine.pairs(request) as pairs,
+    ):
+        sorted_by = f"SELECT DISTINCT shiftright(place, {spark._ROW_BITS}) AS a FROM {spark.SORTED}"
+        assert pairs._select(sorted_by).num_rows == partitions
+        items = pairs.count_items()
+        batches = list(pairs.weighted_sums(1.0))
+        assert list(map(len, batches[:-1])) == [50] * (items // 50)
+        assert gathered(batches).tolist() == gathered(reference.weighted_sums(1.0)).tolist()
+        everything = np.arange(items)
+        assert pairs.labels(everything).to_pylist() == reference.labels(everything).to_pylist()

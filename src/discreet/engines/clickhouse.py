@@ -8,7 +8,8 @@ import sys
 import uuid
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
-from typing import TYPE_CHECKING, ClassVar
+from http.client import HTTPException
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 from urllib.parse import urlencode
 
 import numpy as np
@@ -17,18 +18,21 @@ import pyarrow as pa
 from discreet.engines.base import SqlEngine, check_names, listing, run, typed_domain
 from discreet.engines.http_connection import HttpConnection
 from discreet.engines.opening import parse_url
-from discreet.engines.pairs import SqlPairs
+from discreet.engines.pairs import SqlPairs, arrow_array, item_number
 from discreet.engines.sql import Column, Columns, HeadStatement, decimal_type, integer_type
 from discreet.errors import DiscreetError, EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError
 from discreet.head_request import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from http.client import HTTPResponse
 
     from numpy.typing import NDArray
 
     from discreet.engines.opening import Url
     from discreet.head_request import HeadRequest, Period
+
+_Result = TypeVar("_Result")
 
 SETTINGS = {
     # A query over a limit fails instead of dropping rows, even if an account or a profile says otherwise.
@@ -296,6 +300,9 @@ class ClickHouseStatement(HeadStatement):
 class ClickHousePairs(SqlPairs):
     """Pairs in temporary tables of a session, in the memory of the server.
 
+    The users of an item are one array, as in the exact count of an item: items are numbered without a join by labels,
+    and candidates are joined with items instead of pairs.
+
     Args:
         prefix: prefix of the tables' names.
         progress: called during each query.
@@ -309,29 +316,57 @@ class ClickHousePairs(SqlPairs):
         progress: Callable[[float], None] | None,
     ) -> None:
         super().__init__(words, prefix)
+        self._listed = f"{prefix}chosen"
         self._client = client
         self._progress = progress
+        self._pairs = f"(SELECT u, item FROM {self._numbered} ARRAY JOIN us AS u) AS p"
 
     def create(self) -> None:
         """Write the relations, one after the other."""
-        for name, select in self._definitions.items():
+        for name, select in self._statements():
             self._client.execute(f"CREATE TEMPORARY TABLE {name} ENGINE = Memory AS {select}", self._progress)
         self._client.execute(f"DROP TEMPORARY TABLE {self._distinct}")
 
     def drop(self) -> None:
         """Drop the relations; ClickHouse drops the remaining ones at the end of the session."""
         with suppress(DiscreetError):
-            for name in self._definitions:
+            for name in (*self._definitions, self._listed):
                 self._client.execute(f"DROP TEMPORARY TABLE IF EXISTS {name}")
+
+    def _sized(self) -> dict[str, str]:
+        items, rows = ", ".join(self._items), self._words.rows()
+        return {
+            self._distinct: f"SELECT {items}, groupUniqArray(u) AS us FROM ({rows}) AS r GROUP BY {items}",
+            self._users: f"SELECT u, count(*) AS n FROM {self._distinct} ARRAY JOIN us AS u GROUP BY u",
+        }
+
+    def _numbering(self, *, has_large: bool) -> dict[str, str]:
+        items, source = ", ".join(self._items), self._distinct
+        if has_large:
+            few = f"SELECT {items}, u FROM {self._distinct} ARRAY JOIN us AS u WHERE u NOT IN ({self._large})"
+            source = f"(SELECT {items}, groupUniqArray(u) AS us FROM ({few}) AS r GROUP BY {items}) AS d"
+        return {self._numbered: f"SELECT {items}, us, {item_number(self._words)} FROM {source}"}
+
+    def _pairs_of(self, chosen: str) -> str:
+        return f"(SELECT *, u FROM (SELECT * FROM {self._numbered} JOIN {chosen} USING (item)) ARRAY JOIN us AS u) AS p"
 
     def _select(self, statement: str, *, labels: bool = False) -> pa.Table:
         del labels  # the columns have the types of the labels already
         return self._client.run(statement, self._progress)
 
+    def _batches(self, statement: str) -> Iterator[pa.Table]:
+        return self._client.batches(f"{statement} ORDER BY a", self._progress)
+
     def _chosen(self, columns: Mapping[str, NDArray[np.int64]]) -> str:
-        arrays = ", ".join(f"CAST({values.tolist()} AS Array(Int64))" for values in columns.values())
-        names = ", ".join(f"v.{n} AS {name}" for n, name in enumerate(columns, 1))
-        return f"(SELECT {names} FROM (SELECT arrayJoin(arrayZip({arrays})) AS v)) AS chosen"
+        fields = ", ".join(f"{name} Int64" for name in columns)
+        self._client.execute(f"CREATE OR REPLACE TEMPORARY TABLE {self._listed} ({fields}) ENGINE = Memory")
+        sink = pa.BufferOutputStream()
+        table = pa.table({name: arrow_array(values) for name, values in columns.items()})
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+        insert = f"INSERT INTO {self._listed} FORMAT ArrowStream"
+        self._client.execute(insert, self._progress, sink.getvalue().to_pybytes())
+        return self._listed
 
     def _double(self, value: float) -> str:
         # Passed as bits, because a setting decides how exactly ClickHouse parses the text of a float.
@@ -373,9 +408,35 @@ class ClickHouseClient:
         types = [pa.timestamp("us") if pa.types.is_timestamp(type_) else type_ for type_ in table.schema.types]
         return table.cast(pa.schema(list(zip(table.column_names, types, strict=True))))
 
-    def execute(self, statement: str, progress: Callable[[float], None] | None = None) -> bytes:
-        """Return ClickHouse's response to *statement*; raises as `run` does."""
-        return run(lambda: self._answer(statement), self._http.cut, seconds=self._seconds, progress=progress)
+    def batches(self, statement: str, progress: Callable[[float], None] | None = None) -> Iterator[pa.Table]:
+        """Yield the rows of *statement* in batches, which are read one by one; raises as `run` does.
+
+        The server keeps the response, in files above its limit of memory, until it is read.
+        """
+        response = self._within_limit(lambda: self._response(statement), progress)
+        try:
+            stream = self._within_limit(lambda: pa.ipc.open_stream(response), progress)
+            while (batch := self._within_limit(lambda: next(stream, None), progress)) is not None:
+                yield pa.Table.from_batches([batch])
+            self._within_limit(response.read, progress)
+        except (pa.ArrowException, OSError, HTTPException):
+            raise EngineError(f"the response of {self._url} ended early") from None
+        finally:
+            if not response.isclosed():
+                self._http.close()
+
+    def execute(
+        self, statement: str, progress: Callable[[float], None] | None = None, data: bytes | None = None
+    ) -> bytes:
+        """Return ClickHouse's response to *statement*; raises as `run` does.
+
+        Args:
+            data: the rows of an INSERT, in the format that it names.
+        """
+        return self._within_limit(lambda: self._answer(statement, data), progress)
+
+    def _within_limit(self, step: Callable[[], _Result], progress: Callable[[float], None] | None) -> _Result:
+        return run(step, self._http.cut, seconds=self._seconds, progress=progress)
 
     def ping(self) -> None:
         """Connect, or check that the server still responds; sends no statement.
@@ -408,17 +469,27 @@ class ClickHouseClient:
         """Close the socket."""
         self._http.close()
 
-    def _answer(self, statement: str) -> bytes:
+    def _answer(self, statement: str, data: bytes | None) -> bytes:
+        try:
+            return self._response(statement, data).read()
+        except (OSError, HTTPException):
+            self._http.close()
+            raise EngineError(f"ClickHouse cannot be reached at {self._url}") from None
+
+    def _response(self, statement: str, data: bytes | None = None) -> HTTPResponse:
+        """Return the response to *statement*, of which only the headers were read."""
         account = {"X-ClickHouse-User": self._url.user or "default"}
         account |= {} if self._url.password is None else {"X-ClickHouse-Key": self._url.password}
+        body, query = (statement.encode(), {}) if data is None else (data, {"query": statement})
         try:  # no timeout on the connection: `run` enforces the time limit
-            answer, body = self._http.send("POST", f"/?{urlencode(self._query)}", statement.encode(), account)
-        except ConnectionError:
+            response = self._http.request("POST", f"/?{urlencode(self._query | query)}", body, account)
+            code = response.getheader("X-ClickHouse-Exception-Code")
+            if response.status != HTTPStatus.OK or code is not None:
+                response.read()
+                raise self._refused(code or "")
+        except (ConnectionError, HTTPException):
             raise EngineError(f"ClickHouse cannot be reached at {self._url}") from None
-        code = answer.getheader("X-ClickHouse-Exception-Code")
-        if answer.status != HTTPStatus.OK or code is not None:
-            raise self._refused(code or "")
-        return body
+        return response
 
     def _refused(self, code: str) -> EngineError | InputError:
         """Return the error for ClickHouse's error code, without ClickHouse's message, which may hold data."""

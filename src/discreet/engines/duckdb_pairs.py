@@ -93,20 +93,25 @@ class DuckDBPairs:
         sizes = np.flatnonzero(self._users_of_size)
         return _sums(_bins(sizes, bounds), self._users_of_size[sizes], len(bounds))
 
-    def weighted_sums(self, limit: float) -> Ints:
+    def count_items(self) -> int:
+        """Return the number of items."""
+        return len(self._numbers)
+
+    def weighted_sums(self, limit: float) -> Iterator[Ints]:
         """Add up the weights of every item's users."""
         return self._item_sums(lambda sizes: _weights(limit / np.sqrt(sizes)))
 
-    def capped_sums(self, cap: int) -> Ints:
+    def capped_sums(self, cap: int) -> Iterator[Ints]:
         """Add up the weights of every item's users, at most *cap* items for each user."""
         return self._item_sums(lambda sizes: np.where(sizes > CAPPED_BASKET * cap, 0, _weights(cap / sizes)))
 
-    def _item_sums(self, weights: Callable[[Ints], Ints]) -> Ints:
+    def _item_sums(self, weights: Callable[[Ints], Ints]) -> Iterator[Ints]:
         """Add up, for every item, the *weights* of its users by their numbers of items."""
         sums = np.zeros(self._items, dtype=np.int64)
         for items, sizes in self._baskets():
             sums += _sums(items, np.repeat(weights(sizes), sizes), len(sums))
-        return sums[self._numbers]
+        for start in range(0, len(self._numbers), _BATCH):
+            yield sums[self._numbers[start : start + _BATCH]]
 
     def users_by_scale(self, items: Ints, last_scale: Ints, costs: Ints, bounds: Ints) -> Ints:
         """Count users by the first scale at which their items fit."""

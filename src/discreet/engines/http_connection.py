@@ -63,11 +63,35 @@ class HttpConnection:
         Raises:
             ConnectionError: the server cannot be reached, or the connection ended before the response did.
         """
+        response = self.request(method, path, body, headers, seconds=seconds)
+        try:
+            return response, response.read()
+        except (OSError, http.client.HTTPException) as error:
+            self._http.close()
+            raise ConnectionError("the response ended early") from error
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        seconds: float | None = None,
+    ) -> http.client.HTTPResponse:
+        """Send a request and return the response, whose body must be read to its end before the next request.
+
+        Args:
+            path: path and query string.
+            seconds: time limit while the server sends nothing, or None.
+
+        Raises:
+            ConnectionError: the server cannot be reached, or the connection ended before the response began.
+        """
         try:
             self._open(seconds)
             self._http.request(method, path, body, headers or {})
-            response = self._http.getresponse()
-            return response, response.read()
+            return self._http.getresponse()
         except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: the host is not a valid name
             self._http.close()
             raise ConnectionError("the request has no response") from error

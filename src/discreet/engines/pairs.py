@@ -19,13 +19,13 @@ from discreet.errors import InexactHead
 from discreet.values import CAPPED_BASKET, MAX_BASKET, WEIGHT_UNIT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
     from discreet.engines.sql import HeadStatement
 
-_EARLY_SCALES = 4
+_OTHER_NUMBERS = "the engine answered with items of other numbers than it gave them"
 _FULL_WEIGHT = WEIGHT_UNIT - 1
 
 
@@ -35,10 +35,17 @@ def label_names(words: HeadStatement) -> list[str]:
 
 
 def numbered_items(words: HeadStatement, source: str) -> str:
-    """Return a SELECT of the distinct labels in *source*, numbered from 0 in ascending order of the labels."""
+    """Return a SELECT of the distinct labels in *source*, numbered from 0 in ascending order of the labels.
+
+    On a cluster, one task numbers all of them: a window without PARTITION BY is not divided.
+    """
     labels = ", ".join(label_names(words))
-    number = f"row_number() OVER (ORDER BY {words.ordered()}) - 1 AS item"
-    return f"SELECT {labels}, {number} FROM (SELECT DISTINCT {labels} FROM {source}) AS i"
+    return f"SELECT {labels}, {item_number(words)} FROM (SELECT DISTINCT {labels} FROM {source}) AS i"
+
+
+def item_number(words: HeadStatement) -> str:
+    """Return the column item, the number of each row of a SELECT of distinct labels."""
+    return f"row_number() OVER (ORDER BY {words.ordered()}) - 1 AS item"
 
 
 def joined_items(words: HeadStatement, rows: str, items: str) -> str:
@@ -50,7 +57,7 @@ def joined_items(words: HeadStatement, rows: str, items: str) -> str:
 
 
 class SqlPairs(ABC):
-    """`discreet.values.UserItemPairs` in standard SQL, on four relations that an engine creates from `_definitions`.
+    """`discreet.values.UserItemPairs` in standard SQL, on four relations that an engine creates from `_statements`.
 
     distinct: labels i0, i1, ... and user u. users: u and the number n of items. items: labels and number. pairs: u and
     item. Each is a SELECT from those before it, and only the first one reads rows. Users with more than
@@ -63,17 +70,47 @@ class SqlPairs(ABC):
     def __init__(self, words: HeadStatement, prefix: str = "discreet_") -> None:
         self._words = words
         self._items = label_names(words)
+        self._item_count: int | None = None
         self._distinct, self._users, self._numbered, self._pairs = (
             f"{prefix}{name}" for name in ("distinct", "users", "items", "pairs")
         )
+        self._large = f"SELECT u FROM {self._users} AS m WHERE m.n > {MAX_BASKET}"
+        self._sizing = self._sized()
+        self._definitions = self._sizing | self._numbering(has_large=True)
+
+    def _sized(self) -> dict[str, str]:
+        """Return the relations distinct and users, with their SELECT."""
         items = ", ".join(self._items)
-        few = f"NOT EXISTS (SELECT 1 FROM {self._users} AS m WHERE m.u = d.u AND m.n > {MAX_BASKET})"
-        self._definitions = {
-            self._distinct: f"SELECT DISTINCT {items}, u FROM ({words.rows()}) AS r",
+        return {
+            self._distinct: f"SELECT DISTINCT {items}, u FROM ({self._words.rows()}) AS r",
             self._users: f"SELECT u, count(*) AS n FROM {self._distinct} GROUP BY u",
-            self._numbered: numbered_items(words, f"{self._distinct} AS d WHERE {few}"),
-            self._pairs: f"SELECT u, item FROM {joined_items(words, self._distinct, self._numbered)} WHERE {few}",
         }
+
+    def _numbered_items(self, source: str) -> dict[str, str]:
+        """Return the relation of items in *source*, with its SELECT, after those that it reads."""
+        return {self._numbered: numbered_items(self._words, source)}
+
+    def _numbering(self, *, has_large: bool) -> dict[str, str]:
+        """Return the relations items and pairs, with their SELECT.
+
+        Args:
+            has_large: True if users with more than `MAX_BASKET` items have to be left out.
+        """
+        few = f" WHERE NOT EXISTS ({self._large} AND m.u = d.u)" if has_large else ""
+        joined = joined_items(self._words, self._distinct, self._numbered)
+        return {
+            **self._numbered_items(f"{self._distinct} AS d{few}"),
+            self._pairs: f"SELECT u, item FROM {joined}{few}",
+        }
+
+    def _statements(self) -> Iterator[tuple[str, str]]:
+        """Yield each relation with its SELECT, to be written before the next.
+
+        Mostly no user has too many items. To find that out takes less time than joins that leave out nobody.
+        """
+        yield from self._sizing.items()
+        largest = self._select(f"SELECT coalesce(max(n), 0) AS a, CAST(0 AS BIGINT) AS b FROM {self._users}")
+        yield from self._numbering(has_large=_int64(largest, "a")[0] > MAX_BASKET).items()
 
     @abstractmethod
     def _select(self, statement: str, *, labels: bool = False) -> pa.Table:
@@ -84,35 +121,55 @@ class SqlPairs(ABC):
         """
 
     @abstractmethod
+    def _batches(self, statement: str) -> Iterator[pa.Table]:
+        """Yield the result of a SELECT of int64 columns a and b in ascending order of a, in batches.
+
+        In memory here is a batch. No other statement runs before the last one.
+        """
+
+    @abstractmethod
     def _chosen(self, columns: Mapping[str, NDArray[np.int64]]) -> str:
         """Return the SQL of a relation with int64 *columns*, for use in FROM."""
+
+    def count_items(self) -> int:
+        """Return the number of items."""
+        if self._item_count is None:
+            table = self._select(f"SELECT count(*) AS a, CAST(0 AS BIGINT) AS b FROM {self._numbered}")
+            self._item_count = int(_int64(table, "a")[0])
+        return self._item_count
 
     def users_by_size(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
         """Count users by their number of items."""
         sized = f"SELECT {_bin('n', bounds)} AS a FROM {self._users} WHERE n <= {MAX_BASKET}"
         return _histogram(self._select(f"SELECT a, count(*) AS b FROM ({sized}) AS s GROUP BY a"), len(bounds))
 
-    def weighted_sums(self, limit: float) -> NDArray[np.int64]:
+    def weighted_sums(self, limit: float) -> Iterator[NDArray[np.int64]]:
         """Add up the weights of every item's users."""
         return self._item_sums(self._weight(f"{self._double(limit)} / sqrt({self._as_double('n')})"))
 
-    def capped_sums(self, cap: int) -> NDArray[np.int64]:
+    def capped_sums(self, cap: int) -> Iterator[NDArray[np.int64]]:
         """Add up the weights of every item's users, at most *cap* items for each user."""
         weight = self._weight(f"{self._double(cap)} / {self._as_double('n')}")
         # Users of weight 0 stay in the join: without them, an item could be missing in the result.
         return self._item_sums(f"CASE WHEN n <= {CAPPED_BASKET * cap} THEN {weight} ELSE 0 END")
 
-    def _item_sums(self, weight: str) -> NDArray[np.int64]:
-        """Add up the *weight* of every item's users, SQL of the number n of their items."""
-        weights = f"SELECT u, {weight} AS w FROM {self._users} WHERE n <= {MAX_BASKET}"
-        table = self._select(
-            f"SELECT item AS a, CAST(sum(w) AS BIGINT) AS b FROM {self._pairs} "
-            f"JOIN ({weights}) AS v USING (u) GROUP BY item"
-        )
-        items, sums = _int64(table, "a"), _int64(table, "b")
-        if not np.array_equal(np.sort(items), np.arange(len(items))):
-            raise InexactHead("the engine answered with items of other numbers than it gave them")
-        return _scattered(items, sums, len(items))
+    def _item_sums(self, weight: str) -> Iterator[NDArray[np.int64]]:
+        """Add up the *weight* of every item's users, SQL of the number n of their items.
+
+        Raises:
+            InexactHead: the items are not all of them, in the order of their numbers.
+        """
+        weighted = self._weighted(weight)
+        statement = f"SELECT item AS a, CAST(sum(w) AS BIGINT) AS b FROM {weighted} GROUP BY item"
+        count, first = self.count_items(), 0
+        for table in self._batches(statement):
+            items = _int64(table, "a")
+            if not np.array_equal(items, np.arange(first, first + len(items))):
+                raise InexactHead(_OTHER_NUMBERS)
+            first += len(items)
+            yield _int64(table, "b")
+        if first != count:
+            raise InexactHead(_OTHER_NUMBERS)
 
     def users_by_scale(
         self,
@@ -121,44 +178,23 @@ class SqlPairs(ABC):
         costs: NDArray[np.int64],
         bounds: NDArray[np.int64],
     ) -> NDArray[np.int64]:
-        """Count users by the first scale at which their items fit.
-
-        Let k_1 < k_2 < ... be the last scales of a user's items, and c_i the cost of those with last scale k_i or more.
-        The cost at scale k is the c_i of the first k_i >= k, or 0. It falls with k and the bounds rise, so scale k is
-        too low if and only if k <= k_i and bounds[k] < c_i for some i, and the scales that are too low are the first
-        ones. Their number is the maximum over i of min(k_i + 1, number of bounds below c_i).
-        """
+        """Count users by the first scale at which their items fit."""
         chosen = self._chosen({"item": items, "k": last_scale, "c": costs})
-        paid = f"SELECT u, k, c FROM {self._pairs} JOIN {chosen} USING (item)"
-        if len(np.unique(last_scale)) <= 1:  # nothing to add up scale by scale
-            costs_by_user = f"SELECT u, max(k) AS k, CAST(sum(c) AS BIGINT) AS c FROM ({paid}) AS p GROUP BY u"
-            places = f"SELECT {self._first_scale(bounds)} AS a FROM ({costs_by_user}) AS t"
-        else:
-            # Most users fit at one of the first scales; sums find them in half the time of sorting by scale.
-            early = range(min(_EARLY_SCALES, len(bounds)))
-            sums = (f"CAST(sum(CASE WHEN k >= {k} THEN c ELSE 0 END) AS BIGINT) AS c{k}" for k in early)
-            cases = " ".join(f"WHEN c{k} <= {bounds[k]} THEN {k}" for k in early)
-            late = f"SELECT u FROM early WHERE c{early[-1]} > {bounds[early[-1]]}"
-            by_scale = f"SELECT u, k, sum(c) AS c FROM ({paid}) AS p JOIN ({late}) AS l USING (u) GROUP BY u, k"
-            running = f"SELECT u, k, sum(c) OVER (PARTITION BY u ORDER BY k DESC) AS c FROM ({by_scale}) AS g"
-            places = (
-                f"WITH early AS (SELECT u, {', '.join(sums)} FROM ({paid}) AS p GROUP BY u) "
-                f"SELECT CASE {cases} END AS a FROM early WHERE c{early[-1]} <= {bounds[early[-1]]} "
-                f"UNION ALL SELECT max({self._first_scale(bounds)}) FROM ({running}) AS r GROUP BY u"
-            )
+        # At scale k items cost as much as at the first of these scales from k on, and nothing after the last one.
+        scales = np.unique(last_scale) if len(last_scale) else np.zeros(1, dtype=np.int64)
+        fits = " ".join(
+            f"WHEN c{scales[np.searchsorted(scales, k)]} <= {bound} THEN {k}"
+            for k, bound in enumerate(bounds[: scales[-1] + 1].tolist())
+        )
+        last = min(int(scales[-1]) + 1, len(bounds) - 1)
+        places = f"SELECT CASE {fits} ELSE {last} END AS a FROM ({self._costs(chosen, scales.tolist())}) AS t"
         return _histogram(self._select(f"SELECT a, count(*) AS b FROM ({places}) AS h GROUP BY a"), len(bounds))
 
     def clipped_sums(self, items: NDArray[np.int64], costs: NDArray[np.int64], bound: int) -> NDArray[np.int64]:
         """Add up the weights of the users of *items*."""
         chosen = self._chosen({"item": items, "c": costs})
         weight = self._weight(f"sqrt({self._double(bound)} / {self._as_double('c')})")
-        cost = f"SELECT u, CAST(sum(c) AS BIGINT) AS c FROM {self._pairs} JOIN {chosen} USING (item) GROUP BY u"
-        # Few users are above the bound: a join with these alone takes half the time of a join with all users.
-        missing = f"SELECT u, {_FULL_WEIGHT} - {weight} AS w FROM ({cost}) AS t WHERE c > {bound}"
-        table = self._select(
-            f"SELECT item AS a, CAST({_FULL_WEIGHT} * count(*) - coalesce(sum(w), 0) AS BIGINT) AS b "
-            f"FROM {self._pairs} JOIN {chosen} USING (item) LEFT JOIN ({missing}) AS v USING (u) GROUP BY item"
-        )
+        table = self._select(self._clipped(chosen, weight, bound))
         return _scattered(np.searchsorted(items, _int64(table, "a")), _int64(table, "b"), len(items))
 
     def labels(self, items: NDArray[np.int64]) -> pa.Table:
@@ -170,9 +206,32 @@ class SqlPairs(ABC):
         order[np.argsort(items)] = np.argsort(_int64(table, "item"))
         return table.select(self._items).rename_columns(list(self._words.request.items)).take(arrow_array(order))
 
-    def _first_scale(self, bounds: NDArray[np.int64]) -> str:
-        """Return the SQL for the number of scales at which c, the cost of items with last scale >= k, is too high."""
-        return f"least(k + 1, {_bin('c', bounds)}, {len(bounds) - 1})"
+    def _pairs_of(self, chosen: str) -> str:
+        """Return the pairs of *chosen* items with all columns of that relation, for use in FROM."""
+        return f"{self._pairs} JOIN {chosen} USING (item)"
+
+    def _weighted(self, weight: str) -> str:
+        """Return the columns item and w of all pairs, for use in FROM: the *weight* of a user of n items."""
+        weights = f"SELECT u, {weight} AS w FROM {self._users} WHERE n <= {MAX_BASKET}"
+        return f"{self._pairs} JOIN ({weights}) AS v USING (u)"
+
+    def _costs(self, chosen: str, scales: list[int]) -> str:
+        """Return a SELECT of the costs at *scales* of each user of *chosen* items, in columns c0, c1, ... by scale."""
+        costs = ", ".join(f"CAST(sum(CASE WHEN k >= {k} THEN c ELSE 0 END) AS BIGINT) AS c{k}" for k in scales)
+        return f"SELECT u, {costs} FROM {self._pairs_of(chosen)} GROUP BY u"
+
+    def _clipped(self, chosen: str, weight: str, bound: int) -> str:
+        """Return a SELECT of *chosen* items as a with the sum of the *weight* of their users as b.
+
+        The weight is SQL of a user's cost c, and full for costs of at most *bound*.
+        """
+        cost = f"SELECT u, CAST(sum(c) AS BIGINT) AS c FROM {self._pairs_of(chosen)} GROUP BY u"
+        # Few users are above the bound: a join with these alone takes half the time of a join with all users.
+        missing = f"SELECT u, {_FULL_WEIGHT} - {weight} AS w FROM ({cost}) AS t WHERE c > {bound}"
+        return (
+            f"SELECT item AS a, CAST({_FULL_WEIGHT} * count(*) - coalesce(sum(w), 0) AS BIGINT) AS b "
+            f"FROM {self._pairs_of(chosen)} LEFT JOIN ({missing}) AS v USING (u) GROUP BY item"
+        )
 
     def _weight(self, share: str) -> str:
         scaled = f"floor({self._double(WEIGHT_UNIT)} * least({self._double(1)}, {share}))"

@@ -8,8 +8,10 @@ import os
 import socket
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+import numpy as np
 import psycopg
 import pyarrow as pa
 from psycopg.conninfo import make_conninfo
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import TypeAlias
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from discreet.engines.opening import Url
@@ -86,6 +87,10 @@ _MAX_DIGITS = 38
 _FIRST_OF_OTHERS = 16_384  # the object ids of types that are not built in begin here
 
 _COUNTED = [("a", pa.int64()), ("b", pa.int64())]
+_CHOSEN, _SUMS = "discreet_chosen", "discreet_sums"
+"""The table of the items that a pair query chooses, and the cursor of the sums that are fetched in batches."""
+
+_FIELD = [("size", ">i4"), ("value", ">i8")]
 _CONNECT_SECONDS = 10
 _CANCEL_SECONDS = 5
 _MAX_MILLISECONDS = 2**31 - 1
@@ -358,6 +363,7 @@ class PostgresPairs(SqlPairs):
         temporary: bool,
         progress: Callable[[float], None] | None,
     ) -> None:
+        self._temporary = temporary
         super().__init__(words)
         self._statement = words
         self._session = session
@@ -367,28 +373,92 @@ class PostgresPairs(SqlPairs):
     def create(self) -> None:
         """Write the relations. The transaction is read-only again before the data is read."""
         if not self._expressions:
-            self._session.run(self._create, self._progress)
+            self._session.run(self._create)
+            for name, select in self._statements():
+                self._session.run(partial(self._fill, name=name, select=select), self._progress)
+
+    def _sized(self) -> dict[str, str]:
+        relations = super()._sized()
+        if not self._temporary:
+            return relations
+        # One sort, which has parallel workers, makes the pairs distinct and numbers their items, without a join.
+        order = self._words.ordered()
+        distinct = f"{relations[self._distinct]} ORDER BY {order}, u"
+        number = "dense_rank() OVER w - 1 AS number, row_number() OVER w = rank() OVER w AS is_first"
+        ranked = f"SELECT {', '.join(self._items)}, u, {number} FROM ({distinct}) AS d WINDOW w AS (ORDER BY {order})"
+        return relations | {self._distinct: ranked}
+
+    def _numbering(self, *, has_large: bool) -> dict[str, str]:
+        if has_large:
+            return super()._numbering(has_large=True)
+        self._pairs = f"(SELECT u, number AS item FROM {self._distinct}) AS p"
+        labels = f"SELECT {', '.join(self._items)}, number AS item FROM {self._distinct}"
+        self._numbered = f"({labels} WHERE is_first) AS i"
+        return {}
 
     def _create(self, cursor: Cursor) -> None:
-        bound = {self._distinct: self._statement.bound}
+        cursor.execute(f"CREATE TEMP TABLE {_CHOSEN} (item bigint, k bigint, c bigint) ON COMMIT DROP")
         for name, select in self._definitions.items():
-            cursor.execute(f"CREATE TEMP TABLE {name} ON COMMIT DROP AS {select} WITH NO DATA", bound.get(name))
+            cursor.execute(f"CREATE TEMP TABLE {name} ON COMMIT DROP AS {select} WITH NO DATA", self._values(name))
         cursor.execute("SET TRANSACTION READ ONLY")
-        for name, select in self._definitions.items():
-            cursor.execute(f"INSERT INTO {name} {select}", bound.get(name))
-            cursor.execute(f"ANALYZE {name}")
+
+    def _fill(self, cursor: Cursor, *, name: str, select: str) -> None:
+        # Hashing pairs before they are sorted would take half as long again.
+        cursor.execute(f"SET LOCAL enable_hashagg = {'off' if name == self._distinct else 'on'}")
+        cursor.execute(f"INSERT INTO {name} {select}", self._values(name))
+        cursor.execute(f"ANALYZE {name}")
+
+    def _values(self, name: str) -> list[Any] | None:
+        return self._statement.bound if name == self._distinct else None
 
     def _select(self, statement: str, *, labels: bool = False) -> pa.Table:
-        bound = []
-        if self._expressions:
-            statement = f"WITH {self._expressions} SELECT * FROM ({statement}) AS q"
-            bound = self._statement.bound
+        statement, bound = self._bound(statement)
         fields = [("item", pa.int64()), *self._statement.label_fields()] if labels else _COUNTED
         return self._session.run(lambda cursor: table_of(cursor, statement, bound, pa.schema(fields)), self._progress)
 
+    def _batches(self, statement: str) -> Iterator[pa.Table]:
+        ordered, bound = self._bound(f"{statement} ORDER BY a")
+        schema = pa.schema(_COUNTED)
+        fetch = f"FETCH {_ROWS_AT_ONCE} FROM {_SUMS}"
+
+        def begin(cursor: Cursor) -> None:
+            cursor.execute(f"DECLARE {_SUMS} NO SCROLL CURSOR FOR {ordered}", bound)
+
+        self._session.run(begin, self._progress)
+        while (batch := self._session.run(lambda cursor: table_of(cursor, fetch, [], schema), self._progress)).num_rows:
+            yield batch
+        self._session.run(lambda cursor: cursor.execute(f"CLOSE {_SUMS}"))
+
+    def _bound(self, statement: str) -> tuple[str, list[Any]]:
+        """Return *statement*, preceded by the expressions if there are no tables, and its parameters."""
+        if not self._expressions:
+            return statement, []
+        return f"WITH {self._expressions} SELECT * FROM ({statement}) AS q", self._statement.bound
+
     def _chosen(self, columns: Mapping[str, NDArray[np.int64]]) -> str:
+        if not self._expressions:
+            self._session.run(lambda cursor: _refill(cursor, columns), self._progress)
+            return _CHOSEN
         arrays = [f"CAST('{{{','.join(map(str, values.tolist()))}}}' AS bigint[])" for values in columns.values()]
         return f"unnest({', '.join(arrays)}) AS chosen({', '.join(columns)})"
+
+
+def _refill(cursor: Cursor, columns: Mapping[str, NDArray[np.int64]]) -> None:
+    """Replace the rows of `_CHOSEN` by *columns*, in binary: a literal of a million numbers takes long to parse."""
+    cursor.execute(f"DELETE FROM {_CHOSEN}")
+    with cursor.copy(f"COPY {_CHOSEN} ({', '.join(columns)}) FROM STDIN (FORMAT binary)") as copy:
+        copy.write(_copied(list(columns.values())))
+    cursor.execute(f"ANALYZE {_CHOSEN}")
+
+
+def _copied(columns: list[NDArray[np.int64]]) -> bytes:
+    """Return *columns* of bigint in PostgreSQL's binary format of COPY: each row its number of fields, then sizes."""
+    row = np.dtype([("fields", ">i2"), *((f"{n}{what}", type_) for n in range(len(columns)) for what, type_ in _FIELD)])
+    rows = np.empty(len(columns[0]), row)
+    rows["fields"] = len(columns)
+    for n, values in enumerate(columns):
+        rows[f"{n}size"], rows[f"{n}value"] = 8, values
+    return b"PGCOPY\n\xff\r\n\0" + bytes(8) + rows.tobytes() + b"\xff\xff"
 
 
 class Session:
@@ -515,7 +585,12 @@ class Session:
 
         Settings of a transaction also work behind a connection pooler.
         """
-        settings = {"row_security": "off", "TimeZone": "UTC", "jit": "off"}  # off: row security is an error
+        settings = {
+            "row_security": "off",
+            "TimeZone": "UTC",
+            "jit": "off",
+            "cursor_tuple_fraction": "1",
+        }  # off: row security is an error
         if self._seconds is not None:
             settings["statement_timeout"] = str(min(max(math.ceil(self._seconds * 1000), 1), _MAX_MILLISECONDS))
         if self._writable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import pyarrow as pa
@@ -30,6 +31,16 @@ _Result = TypeVar("_Result")
 
 ROWS, LISTED, CHOSEN = "__discreet_rows", "__discreet_listed", "__discreet_chosen"
 """Names in a request's session: of the rows, of the listed items, and of the items that a pair query chooses."""
+
+SORTED, SUMS = "__discreet_sorted", "__discreet_sums"
+"""Names in a request's session: of the sorted labels, and of the sums of a pair query that are fetched in batches."""
+
+_ITEMS_AT_ONCE = 2**20
+_COALESCED = "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning"
+"""Without this setting, each relation that is kept has as many tasks as a shuffle, 200, however small it is."""
+
+_ROW_BITS = 33
+"""monotonically_increasing_id() is the number of the partition, then this many bits for the row in it."""
 
 _FILES = "source"
 _DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
@@ -323,17 +334,48 @@ class SparkPairs(SqlPairs):
         self._run = run
         self._frames = frames
 
+    def _numbered_items(self, source: str) -> dict[str, str]:
+        """Number each partition of the sorted labels from the number of labels before it.
+
+        A window over all labels would bring them to one task.
+        """
+        labels = ", ".join(self._items)
+        distinct = f"SELECT DISTINCT {labels} FROM {source} ORDER BY {self._words.ordered()}"
+        part = f"shiftright(place, {_ROW_BITS})"
+        counted = f"SELECT {part} AS part, count(*) AS n FROM {SORTED} GROUP BY {part}"
+        before = f"SELECT part, sum(n) OVER (ORDER BY part) - n AS before FROM ({counted}) AS c"
+        return {
+            SORTED: f"SELECT {labels}, monotonically_increasing_id() AS place FROM ({distinct}) AS i",
+            self._numbered: f"SELECT /*+ BROADCAST(b) */ {labels}, (place & {2**_ROW_BITS - 1}) + before AS item "
+            f"FROM {SORTED} JOIN ({before}) AS b ON {part} = part",
+        }
+
     def create(self) -> None:
         """Write the relations."""
-        self._run(self._create)
+        self._run(lambda session: session.conf.set(_COALESCED, "true"))
+        for name, select in self._statements():
+            self._run(partial(self._keep, name=name, select=select))
+        # Computed now, so that all later queries see the same state of the data.
+        self._run(lambda _: self._frames[-1].count())
 
-    def _create(self, session: SparkSession) -> None:
-        for name, select in self._definitions.items():
-            parameters = self._words.parameters if name == self._distinct else []
-            frame = session.sql(select, args=parameters).persist()
-            self._frames.append(frame)
-            frame.createOrReplaceTempView(name)
-        frame.count()  # computed now, so that all later queries see the same state of the data
+    def _keep(self, session: SparkSession, *, name: str, select: str) -> Any:  # noqa: ANN401 - a data frame of Spark's or of Spark Connect's
+        parameters = self._words.parameters if name == self._distinct else []
+        frame = session.sql(select, args=parameters).persist()
+        self._frames.append(frame)
+        frame.createOrReplaceTempView(name)
+        return frame
+
+    def _batches(self, statement: str) -> Iterator[pa.Table]:
+        """Yield the rows by ranges of a; being sorted, each range is read from a few of the kept partitions.
+
+        The driver of Spark holds one batch, far below spark.driver.maxResultSize.
+        """
+        sums = self._run(lambda session: self._keep(session, name=SUMS, select=f"{statement} ORDER BY a"))
+        for first in range(0, self.count_items(), _ITEMS_AT_ONCE):
+            part = f"SELECT a, b FROM {SUMS} WHERE a >= {first} AND a < {first + _ITEMS_AT_ONCE}"
+            yield self._select(part).sort_by("a")
+        self._frames.pop()
+        self._run(lambda _: sums.unpersist())
 
     def _select(self, statement: str, *, labels: bool = False) -> pa.Table:
         del labels  # the columns have the types of the labels already

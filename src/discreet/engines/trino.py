@@ -7,7 +7,7 @@ import json
 import re
 import threading
 import uuid
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import pyarrow as pa
 import requests
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from discreet.head_request import HeadRequest
 
     _Answer: TypeAlias = "tuple[list[list[Any]], list[tuple[str, str]]]"
+
+_ROWS_AT_ONCE = 2**16
+_Result = TypeVar("_Result")
 
 _CATALOGS = "SELECT catalog_name, connector_name FROM system.metadata.catalogs"
 _TRIMMING = {"pinot"}
@@ -318,6 +321,9 @@ class TrinoStatement(HeadStatement):
 class TrinoPairs(SqlPairs):
     """Pairs in tables of a scratch schema.
 
+    A user's items are one array, of at most `MAX_BASKET` items: candidates are looked up in a map that every worker
+    has, and no query joins or regroups the pairs.
+
     Args:
         prefix: unique prefix of the tables' names.
         progress: called during each statement.
@@ -339,7 +345,7 @@ class TrinoPairs(SqlPairs):
 
     def create(self) -> None:
         """Write the relations, one after the other."""
-        for name, select in self._definitions.items():
+        for name, select in self._statements():
             self._create(name, self._statement.with_view(select) if name == self._distinct else select)
 
     def drop(self, seconds: float) -> None:
@@ -361,6 +367,31 @@ class TrinoPairs(SqlPairs):
         drops.start()
         drops.join(seconds)
 
+    def _numbering(self, *, has_large: bool) -> dict[str, str]:
+        relations = super()._numbering(has_large=has_large)
+        baskets = f"SELECT array_agg(item) AS items FROM ({relations[self._pairs]}) AS p GROUP BY u"
+        return relations | {self._pairs: baskets}
+
+    def _weighted(self, weight: str) -> str:
+        sized = f"SELECT items, cardinality(items) AS n FROM {self._pairs}"
+        return f"(SELECT items, {weight} AS w FROM ({sized}) AS s) AS v CROSS JOIN UNNEST(items) AS t(item)"
+
+    def _costs(self, chosen: str, scales: list[int]) -> str:
+        by_item = f"SELECT map_agg(item, CAST(ROW(k, c) AS ROW(k BIGINT, c BIGINT))) AS m FROM {chosen}"
+        found = "filter(transform(items, i -> element_at(m, i)), x -> x IS NOT NULL)"
+        baskets = f"SELECT {found} AS found FROM {self._pairs} CROSS JOIN ({by_item}) AS x"
+        costs = ", ".join(_total("found", f"IF(x.k >= {k}, x.c, 0)") + f" AS c{k}" for k in scales)
+        return f"SELECT {costs} FROM ({baskets}) AS b WHERE cardinality(found) > 0"
+
+    def _clipped(self, chosen: str, weight: str, bound: int) -> str:
+        del bound  # the weight is computed of all users
+        by_item = f"SELECT map_agg(item, c) AS m FROM {chosen}"
+        found = "filter(items, x -> element_at(m, x) IS NOT NULL)"
+        baskets = f"SELECT {found} AS found, m FROM {self._pairs} CROSS JOIN ({by_item}) AS x"
+        costs = f"SELECT found, {_total('found', 'element_at(m, x)')} AS c FROM ({baskets}) AS b"
+        weights = f"SELECT found, {weight} AS w FROM ({costs}) AS c WHERE c > 0"
+        return f"SELECT item AS a, sum(w) AS b FROM ({weights}) AS v CROSS JOIN UNNEST(found) AS t(item) GROUP BY item"
+
     def _create(self, name: str, select: str) -> None:
         self._tables.append(name)
         self._client.run(f"CREATE TABLE {name} AS {select}", self._progress)
@@ -368,6 +399,9 @@ class TrinoPairs(SqlPairs):
     def _select(self, statement: str, *, labels: bool = False) -> pa.Table:
         del labels  # the columns have the types of the labels already
         return self._client.run(statement, self._progress)
+
+    def _batches(self, statement: str) -> Iterator[pa.Table]:
+        return self._client.batches(f"{statement} ORDER BY a", self._progress)
 
     def _chosen(self, columns: Mapping[str, NDArray[np.int64]]) -> str:
         table = f"{self._prefix}chosen{len(self._tables)}"
@@ -382,6 +416,11 @@ class TrinoPairs(SqlPairs):
             else:
                 self._create(table, select)
         return table
+
+
+def _total(array: str, value: str) -> str:
+    """Return the SQL for the sum of *value*, SQL of an element x, over *array*; it is below 2^63."""
+    return f"reduce({array}, CAST(0 AS BIGINT), (s, x) -> s + {value}, s -> s)"
 
 
 class NotFoundError(InputError):
@@ -435,6 +474,19 @@ class TrinoClient:
         """
         return arrow_table(*self._answer(statement, progress))
 
+    def batches(self, statement: str, progress: Callable[[float], None] | None = None) -> Iterator[pa.Table]:
+        """Yield the rows of *statement* in batches, as Trino's pages arrive; raises as `run` does.
+
+        The time limit is that of each batch here, and of the whole statement on the server.
+        """
+        query = _Query(self._connection)
+        try:
+            self._within_limit(query, lambda: query.begin(statement), progress)
+            while rows := self._within_limit(query, lambda: query.fetch(_ROWS_AT_ONCE), progress):
+                yield arrow_table(rows, query.columns())
+        finally:
+            query.end()
+
     def run_types(self, statement: str) -> list[tuple[str, str]]:
         """Return the column names of *statement* and their types in Trino.
 
@@ -466,8 +518,13 @@ class TrinoClient:
 
     def _answer(self, statement: str, progress: Callable[[float], None] | None) -> _Answer:
         query = _Query(self._connection)
+        return self._within_limit(query, lambda: query.answer(statement), progress)
+
+    def _within_limit(
+        self, query: _Query, step: Callable[[], _Result], progress: Callable[[float], None] | None
+    ) -> _Result:
         return run(
-            lambda: self._work(query, statement),
+            lambda: self._work(step),
             query.cancel,
             seconds=self._seconds,
             progress=progress,
@@ -475,9 +532,9 @@ class TrinoClient:
             patience=PATIENCE_SECONDS,
         )
 
-    def _work(self, query: _Query, statement: str) -> _Answer:
+    def _work(self, step: Callable[[], _Result]) -> _Result:
         try:
-            return query.answer(statement)
+            return step()
         except trino.exceptions.TrinoQueryError as error:
             raise self._refused(error.error_name or "") from None
         except _TRANSPORT_ERRORS as error:
@@ -523,16 +580,29 @@ class _Query:
     def answer(self, statement: str) -> _Answer:
         """Run the statement; return its rows, and the names and types of its columns."""
         try:
-            self._cursor.execute(statement)
+            self.begin(statement)
             rows = self._cursor.fetchall()
         finally:
-            self._end()
-        return rows, [(column.name, column.type_code) for column in self._cursor.description or ()]
+            self.end()
+        return rows, self.columns()
+
+    def begin(self, statement: str) -> None:
+        """Run the statement, without its rows."""
+        self._cursor.execute(statement)
+
+    def fetch(self, size: int) -> list[list[Any]]:
+        """Return the next rows, *size* at most, and none at the end."""
+        rows: list[list[Any]] = self._cursor.fetchmany(size)
+        return rows
+
+    def columns(self) -> list[tuple[str, str]]:
+        """Return the names and types of the columns."""
+        return [(column.name, column.type_code) for column in self._cursor.description or ()]
 
     def cancel(self) -> None:
         """Cancel the query on the server, once it has an id."""
         self._stopped.set()
-        self._end()
+        self.end()
 
     def share(self) -> float:
         """Return the completed share."""
@@ -543,7 +613,8 @@ class _Query:
         if self._stopped.is_set():
             raise _Stopped
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Cancel the query on the server, unless it has ended."""
         with contextlib.suppress(*_TRANSPORT_ERRORS):
             self._cursor.cancel()
 

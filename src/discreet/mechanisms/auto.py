@@ -19,8 +19,9 @@ from discreet.mechanisms.unknown_gumbel import UnknownGumbel
 from discreet.values import MAX_BASKET, WEIGHT_UNIT, Cost, ExactHead, Outcome, float_below
 
 if TYPE_CHECKING:
+    from discreet.mechanisms.two_round import Ints
     from discreet.noise import Bits
-    from discreet.values import HeadAndPairs
+    from discreet.values import HeadAndPairs, UserItemPairs
 
 USERS_PER_NOISE = 285
 """The least ratio of users to the first round's noise per item, in users, at which two rounds are chosen: below it,
@@ -168,12 +169,10 @@ class Auto:
         tail_matters = sizes.users_per_noise > TAIL_MATTERS * sizes.continued_per_noise
         if sizes.users_per_noise < USERS_PER_NOISE or tail_matters:
             why = f"few users for the number of items they have: {measured}"
-            # Exact counts are sums with a limit that no user reaches.
-            counts = pairs.weighted_sums(float(MAX_BASKET)) // (WEIGHT_UNIT - 1)
-            order = np.argsort(-counts, kind="stable")[: self.head_limit + 1]
-            outcome = self.head.release(ExactHead(counts[order], self.head_limit), bits)
+            numbers, counts = _largest_counts(pairs, self.head_limit + 1)
+            outcome = self.head.release(ExactHead(counts, self.head_limit), bits)
             outcome = self._with_tests(outcome, self.head.name, why)
-            return replace(outcome, positions=order[outcome.positions])
+            return replace(outcome, positions=numbers[outcome.positions])
         outcome = self.two_round.release_after(sizes, pairs, bits)
         return replace(
             outcome,
@@ -198,6 +197,18 @@ class Auto:
         """Charge *outcome* with both tests: Theorem 2 holds as if sizes were always measured."""
         cost = outcome.cost + Cost(_tests(self.two_round))
         return replace(outcome, cost=cost, chosen=chosen, why=why)
+
+
+def _largest_counts(pairs: UserItemPairs, limit: int) -> tuple[Ints, Ints]:
+    """Return the items with the *limit* largest counts of users, and these counts, descending; ties by number."""
+    items, counts, number = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), 0
+    for sums in pairs.weighted_sums(float(MAX_BASKET)):  # a limit that no user reaches
+        items = np.append(items, np.arange(number, number + len(sums)))
+        counts = np.append(counts, sums // (WEIGHT_UNIT - 1))
+        number += len(sums)
+        order = np.argsort(-counts, kind="stable")[:limit]
+        items, counts = items[order], counts[order]
+    return items, counts
 
 
 def _two_round(limit: Cost, request: Request) -> TwoRound:

@@ -128,21 +128,25 @@ class Light:
 
     def release(self, cap: Cap, pairs: UserItemPairs, bits: Bits) -> Outcome:
         """Release; the outcome's positions are item numbers."""
-        noise = self._noise(cap.items)
-        sums = pairs.capped_sums(cap.items)
-        noisy = sums + noise.draw(bits, "capped", len(sums))
+        noise, threshold = self._noise(cap.items), self._threshold(cap.items)
+        items, noisy, number = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), 0
+        for sums in pairs.capped_sums(cap.items):
+            values = sums + noise.draw(bits, "capped", len(sums), number)
+            # An item whose users all have the weight 0 is left out: one user may have more of them than the threshold
+            # allows for.
+            passed = np.flatnonzero((values >= threshold) & (sums > 0))
+            items, noisy = np.append(items, number + passed), np.append(noisy, values[passed])
+            number += len(sums)
         estimates = noisy / (WEIGHT_UNIT * cap.kept)
         std = np.hypot(noise.std / (WEIGHT_UNIT * cap.kept), UNEVEN * cap.spread * estimates)
-        # An item whose users all have the weight 0 is left out: one user may have more of them than the threshold
-        # allows for.
-        released = (noisy >= self._threshold(cap.items)) & (sums > 0)
+        released = np.ones(len(items), dtype=np.bool_)
         if self.k is None:
             target = float(self.relative_error) * estimates
-            released &= (std <= PRECISE * target) & (TAILS * float(noise.scale) <= WEIGHT_UNIT * cap.kept * target)
-        items = np.flatnonzero(released)
-        counts = np.rint(estimates[items]).astype(np.int64)
-        order = np.argsort(-counts, kind="stable")[: self.k]
-        items, counts, std = items[order], counts[order], std[items][order]
+            released = (std <= PRECISE * target) & (TAILS * float(noise.scale) <= WEIGHT_UNIT * cap.kept * target)
+        counts = np.rint(estimates).astype(np.int64)
+        order = np.flatnonzero(released)
+        order = order[np.argsort(-counts[order], kind="stable")[: self.k]]
+        items, counts, std = items[order], counts[order], std[order]
         cost, complete = self.worst_cost(), len(items) == self.k
         if not self.counts:
             return Outcome(items, ordered=True, complete=complete, cost=cost)

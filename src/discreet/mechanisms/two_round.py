@@ -14,10 +14,12 @@ from discreet.accounting.gaussian import mu_gaussian, normal_quantile
 from discreet.errors import InputError
 from discreet.mechanisms.base import Expectation, Likely, Request, require_gaussian
 from discreet.mechanisms.select_verify import falling_pools
-from discreet.noise import rounded_gaussian
+from discreet.noise import RoundedGaussians, rounded_gaussian
 from discreet.values import MAX_BASKET, MAX_ITEM_COST, WEIGHT_UNIT, Cost, Outcome, float_below
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from numpy.typing import NDArray
 
     from discreet.noise import Bits
@@ -128,6 +130,26 @@ class Sizes:
     def users(self) -> float:
         """The noisy number of users."""
         return float(self.by_size.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRound:
+    """The items whose first values are large enough for a second one.
+
+    Args:
+        items: their numbers, ascending, shape (m,).
+        values: their noisy counts, shape (m,).
+        std: standard error of each value.
+    """
+
+    items: Ints
+    values: Floats
+    std: float
+
+    def above(self, least: float) -> tuple[Ints, Floats]:
+        """Return the items whose value is at least *least*, and their values."""
+        kept = self.values >= least
+        return self.items[kept], self.values[kept]
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,28 +270,38 @@ class TwoRound:
 
     def release_after(self, sizes: Sizes, pairs: UserItemPairs, bits: Bits) -> Outcome:
         """Release after `measure_sizes`, whose cost is included in the outcome's cost."""
-        first, first_std = self._first_round(sizes, pairs, bits)
+        first = self._first_round(sizes, pairs, bits)
         power = self._power(sizes)
-        scale = self._scale(first, first_std, power, pairs, bits)
-        return self._second_round(first, first_std, scale, power, pairs, bits)
+        scale = self._scale(first, power, pairs, bits)
+        return self._second_round(first, scale, power, pairs, bits)
 
-    def _first_round(self, sizes: Sizes, pairs: UserItemPairs, bits: Bits) -> tuple[Floats, float]:
-        """Estimate every item roughly; returns the estimates and their standard error."""
+    def _first_round(self, sizes: Sizes, pairs: UserItemPairs, bits: Bits) -> FirstRound:
+        """Estimate every item roughly, and keep those that may be measured again."""
         precision = min(math.ceil(COST_UNIT / sizes.scale**2), self.budget.first)
         limit = math.sqrt(self.budget.first / precision) * (1 - 1e-15)
+        std = math.sqrt(COST_UNIT / precision) / sizes.kept
+        # The scale of the second round is not known yet: this is its cut at the least scale, the lowest one.
+        least = self._least(self._cut(math.sqrt(COST_UNIT / self.budget.second), std), std)
+        items, values, number = [], [], 0
         sums = pairs.weighted_sums(limit)
-        noisy = add_noise(sums, WEIGHT_UNIT, np.full(len(sums), precision), bits, "first")
-        return noisy / (WEIGHT_UNIT * sizes.kept), math.sqrt(COST_UNIT / precision) / sizes.kept
+        for noisy in add_noise_in_batches(sums, pairs.count_items(), WEIGHT_UNIT, precision, bits, "first"):
+            rough = noisy / (WEIGHT_UNIT * sizes.kept)
+            kept = np.flatnonzero(rough >= least)
+            items.append(number + kept)
+            values.append(rough[kept])
+            number += len(rough)
+        none = np.zeros(0, dtype=np.int64)
+        return FirstRound(np.concatenate([none, *items]), np.concatenate([none.astype(np.float64), *values]), std)
 
-    def _scale(self, first: Floats, first_std: float, power: float, pairs: UserItemPairs, bits: Bits) -> float:
+    def _scale(self, first: FirstRound, power: float, pairs: UserItemPairs, bits: Bits) -> float:
         """Return the scale of an item's noise at the second round's cut.
 
         At scale s the cut is t = s / noise, and an item of size e >= t has noise s (e/t)^power. An item's cost at scale
         s, s^-2(1-power) (e noise)^-2power, is split: the item's factor is its cost, the other is part of the bound.
         """
         least = math.sqrt(COST_UNIT / self.budget.second)
-        items = np.flatnonzero(first >= max(least / self._noise(), self.tuning.least_evidence * first_std))
-        size = first[items] * self._noise() / least
+        items, values = first.above(self._least(least / self._noise(), first.std))
+        size = values * self._noise() / least
         last = np.minimum(np.floor(2 * np.log2(size)), SCALES - 1).astype(np.int64)
         costs = np.maximum(np.ceil(COST_UNIT * size ** (-2 * power)), 1).astype(np.int64)
         bounds = np.floor(COST_UNIT * 2.0 ** (np.arange(SCALES) * (1 - power))).astype(np.int64)
@@ -281,17 +313,11 @@ class TwoRound:
         lost = (mass * np.maximum(0, 1 - GRID[:, None] / fits) ** 2).sum(axis=1) / mass.sum()
         return least * float(GRID[min(int((lost > self._clipping() ** 2).sum()), len(GRID) - 1)])
 
-    def _second_round(
-        self, first: Floats, first_std: float, scale: float, power: float, pairs: UserItemPairs, bits: Bits
-    ) -> Outcome:
+    def _second_round(self, first: FirstRound, scale: float, power: float, pairs: UserItemPairs, bits: Bits) -> Outcome:
         """Measure the items above the cut and release those that are large enough."""
         tuning = self.tuning
-        # If the first round is precise, few small items pass by chance, so the cut may be lower.
-        highest = scale / self._noise()
-        known = tuning.known / float(self.relative_error) * first_std
-        cut = min(highest, max(highest * tuning.noise / tuning.most_noise, known))
-        items = np.flatnonzero(first >= max(cut, tuning.least_evidence * first_std))
-        rough = first[items]
+        cut = self._cut(scale, first.std)
+        items, rough = first.above(self._least(cut, first.std))
         sigma = scale * (rough / cut) ** power
         wider, lost, spread, hidden = self._clipped(items, self._precisions(sigma), pairs, bits)
         precisions = self._precisions(sigma * wider)
@@ -300,7 +326,7 @@ class TwoRound:
         sigma = np.sqrt(COST_UNIT / precisions)
 
         second = noisy / (WEIGHT_UNIT * (1 - lost))
-        first_variance = first_std**2 + (tuning.uneven_first * rough) ** 2
+        first_variance = first.std**2 + (tuning.uneven_first * rough) ** 2
         second_variance = (sigma / (1 - lost)) ** 2 + (tuning.uneven_second * spread * np.maximum(second, 0)) ** 2
         std = 1 / np.sqrt(1 / first_variance + 1 / second_variance)
         mean = std**2 * (rough / first_variance + second / second_variance)
@@ -360,6 +386,17 @@ class TwoRound:
         most = min(self.budget.second, MAX_ITEM_COST)
         return np.clip(np.ceil(COST_UNIT / sigma**2), 1, most).astype(np.int64)
 
+    def _cut(self, scale: float, first_std: float) -> float:
+        """Return the size of the smallest items of the second round at *scale*; it rises with the scale."""
+        # If the first round is precise, few small items pass by chance, so the cut may be lower.
+        highest = scale / self._noise()
+        known = self.tuning.known / float(self.relative_error) * first_std
+        return min(highest, max(highest * self.tuning.noise / self.tuning.most_noise, known))
+
+    def _least(self, cut: float, first_std: float) -> float:
+        """Return the least first value of an item that is measured again."""
+        return max(cut, self.tuning.least_evidence * first_std)
+
     def _noise(self) -> float:
         """Return the relative standard error of an item at the cut."""
         return self.tuning.noise * float(self.relative_error)
@@ -380,6 +417,15 @@ class TwoRound:
 def add_noise(values: Ints, unit: int, precisions: Ints, bits: Bits, label: str) -> Ints:
     """Add rounded Gaussian noise of variance `COST_UNIT` / precision to values in units of 1 / *unit*."""
     return values + rounded_gaussian(bits, label, COST_UNIT * unit**2, precisions)
+
+
+def add_noise_in_batches(
+    batches: Iterable[Ints], n: int, unit: int, precision: int, bits: Bits, label: str
+) -> Iterator[Ints]:
+    """Add noise as `add_noise` does to *n* values of one precision that come in batches; the noise is the same."""
+    noise = RoundedGaussians(bits, label, COST_UNIT * unit**2, n)
+    for values in batches:
+        yield values + noise.draw(np.full(len(values), precision))
 
 
 def believable(noisy: Floats, std: float, evidence: float) -> Floats:

@@ -8,7 +8,7 @@ not conclusive, more bits and exact intervals: the results have exactly the docu
 from discreet.noise.bits import Bits, Encodable, KeyedBits, SystemBits, encode
 from discreet.noise.discrete import DiscreteGaussian, DiscreteLaplace, Noise
 from discreet.noise.gumbel import Race, Rival
-from discreet.noise.rounded import rounded_gaussian
+from discreet.noise.rounded import RoundedGaussians, rounded_gaussian
 
 __all__ = [
     "Bits",
@@ -19,6 +19,7 @@ __all__ = [
     "Noise",
     "Race",
     "Rival",
+    "RoundedGaussians",
     "SystemBits",
     "encode",
     "rounded_gaussian",

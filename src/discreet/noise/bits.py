@@ -1,7 +1,8 @@
 """Sources of randomness: the operating system, or a secret key.
 
-Both sources have one method, `uint64(label, n)`. Bits are drawn by label, so that adding or reordering one draw changes
-no other draw, and a label used twice raises, so that no bit ever protects two things.
+Both sources have one method, `uint64(label, n, start)`. Bits are drawn by label, so that adding or reordering one draw
+changes no other draw, and a word drawn twice raises, so that no bit ever protects two things. Long draws are made in
+blocks, one after another, so that they need no memory.
 
 `KeyedBits` gives equal bits for equal secret, context and label, on every machine: consistent noise (LinkedIn's
 Audience Engagements API, section 8.2). A guarantee that rests on it is computational: it holds against
@@ -35,11 +36,12 @@ MIN_SECRET_BYTES = 32
 class Bits(Protocol):
     """A source of uniform 64-bit words."""
 
-    def uint64(self, label: str, n: int) -> NDArray[np.uint64]:
-        """Draw *n* words for *label*.
+    def uint64(self, label: str, n: int, start: int = 0) -> NDArray[np.uint64]:
+        """Draw the words of *label* from number *start* on, *n* of them.
 
         Raises:
-            InvariantViolated: *label* was drawn before.
+            InvariantViolated: *start* is not the number of words of *label* that were drawn before; or it is 0, and
+                *label* was drawn before.
         """
         ...
 
@@ -75,15 +77,15 @@ def encode(value: Encodable) -> bytes:
 
 
 class _LabelledBits:
-    """A base class that refuses to draw for a label twice."""
+    """A base class that refuses to draw a word twice."""
 
     def __init__(self) -> None:
-        self._drawn: set[str] = set()
+        self._drawn: dict[str, int] = {}
 
-    def _claim(self, label: str) -> None:
-        if label in self._drawn:
-            raise InvariantViolated(f"the bits labelled {label!r} were drawn before")
-        self._drawn.add(label)
+    def _claim(self, label: str, n: int, start: int) -> None:
+        if start != self._drawn.get(label, 0) or (start == 0 and label in self._drawn):
+            raise InvariantViolated(f"the bits labelled {label!r} were drawn before, or some before them were not")
+        self._drawn[label] = start + n
 
 
 class PrefixedBits:
@@ -97,15 +99,15 @@ class PrefixedBits:
     def __init__(self, bits: Bits, number: int) -> None:
         self._bits, self._number = bits, number
 
-    def uint64(self, label: str, n: int) -> NDArray[np.uint64]:
-        return self._bits.uint64(f"{self._number}: {label}", n)
+    def uint64(self, label: str, n: int, start: int = 0) -> NDArray[np.uint64]:
+        return self._bits.uint64(f"{self._number}: {label}", n, start)
 
 
 class SystemBits(_LabelledBits):
     """Bits from the operating system's generator, different at every draw."""
 
-    def uint64(self, label: str, n: int) -> NDArray[np.uint64]:
-        self._claim(label)
+    def uint64(self, label: str, n: int, start: int = 0) -> NDArray[np.uint64]:
+        self._claim(label, n, start)
         return np.frombuffer(os.urandom(8 * n), dtype="<u8")
 
     def __repr__(self) -> str:
@@ -130,11 +132,12 @@ class KeyedBits(_LabelledBits):
         self._secret = bytes(secret)
         self._context = encode(context)
 
-    def uint64(self, label: str, n: int) -> NDArray[np.uint64]:
-        self._claim(label)
+    def uint64(self, label: str, n: int, start: int = 0) -> NDArray[np.uint64]:
+        self._claim(label, n, start)
         key = hmac.digest(self._secret, encode(("discreet-bits-1", self._context, label)), hashlib.sha256)
-        stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
-        return np.frombuffer(stream.update(bytes(8 * n)), dtype="<u8")
+        block, odd = divmod(start, 2)  # a block of the cipher is two words
+        stream = Cipher(algorithms.AES(key), modes.CTR(block.to_bytes(16, "big"))).encryptor()
+        return np.frombuffer(stream.update(bytes(8 * (n + odd))), dtype="<u8")[odd:]
 
     def __repr__(self) -> str:
         return "KeyedBits(...)"

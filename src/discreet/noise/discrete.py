@@ -82,8 +82,9 @@ class DiscreteLaplace:
         decay = float(1 / self.scale)
         return math.sqrt(2 * math.exp(-decay)) / -math.expm1(-decay)
 
-    def draw(self, bits: Bits, label: str, n: int) -> NDArray[np.int64]:
-        return _laplace(bits, label, n, self.scale)
+    def draw(self, bits: Bits, label: str, n: int, first: int = 0) -> NDArray[np.int64]:
+        """Draw *n* values, the first of which has the number *first*; those before it were drawn before."""
+        return _laplace(bits, label, n, self.scale, first)
 
     def rho(self, sensitivity: int = 1) -> Fraction:
         """Return (s/b)^2 / 2, for it is (s/b)-DP (Bun & Steinke 2016, Proposition 1.4)."""
@@ -150,9 +151,9 @@ def check_scale(scale: Fraction, largest: int = MAX_SCALE) -> None:
         raise InputError("the noise would have to be wider than 2^40 counts; epsilon is too small for an answer")
 
 
-def _laplace(bits: Bits, label: str, n: int, scale: Fraction) -> NDArray[np.int64]:
-    up = _geometric(Exponentials(bits, f"{label}/up", n), scale)
-    return up - _geometric(Exponentials(bits, f"{label}/down", n), scale)
+def _laplace(bits: Bits, label: str, n: int, scale: Fraction, first: int = 0) -> NDArray[np.int64]:
+    up = _geometric(Exponentials(bits, f"{label}/up", n, first=first), scale)
+    return up - _geometric(Exponentials(bits, f"{label}/down", n, first=first), scale)
 
 
 def _geometric(variates: Exponentials, scale: Fraction) -> NDArray[np.int64]:

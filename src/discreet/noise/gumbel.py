@@ -61,13 +61,15 @@ class Exponentials:
     Args:
         label: label of the first words; further words are labelled "label/index/depth".
         known_bits: the number of bits known at first; fewer than 64 only to force refinements in tests.
+        first: the number of the first variate; those before it were drawn before.
     """
 
-    def __init__(self, bits: Bits, label: str, n: int, known_bits: int = 64) -> None:
+    def __init__(self, bits: Bits, label: str, n: int, known_bits: int = 64, first: int = 0) -> None:
         self._bits = bits
         self._label = label
         self._known = known_bits
-        self._words = bits.uint64(label, n)
+        self._first = first
+        self._words = bits.uint64(label, n, first)
         if known_bits < 64:
             self._words = self._words >> np.uint64(64 - known_bits) << np.uint64(64 - known_bits)
         self._step = 2.0 ** (64 - known_bits)
@@ -86,13 +88,15 @@ class Exponentials:
         np.negative(uniform, out=uniform)
         return uniform
 
-    def radius(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return absolute error bounds of `values`; infinite where almost no bits are known.
+    def radius(self, values: NDArray[np.float64], which: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
+        """Return absolute error bounds of `values`, or of those with the indices *which*.
+
+        They are infinite where almost no bits are known.
 
         W lies in [r, r + step] / 2^64, and `values` uses a point less than step from both ends: its error is at most
         step / r + 2^-52, relative to W.
         """
-        words = self._words.astype(np.float64)
+        words = (self._words if which is None else self._words[which]).astype(np.float64)
         with np.errstate(divide="ignore"):
             spread = 2 * self._step / words
         spread[words < 16 * self._step] = np.inf
@@ -132,10 +136,10 @@ class Exponentials:
         return low, high
 
     def bounds(self, i: int, depth: int) -> tuple[Fraction, Fraction | None]:
-        """Return bounds of variate *i* from *depth* further words; the upper one is None while W may be 0."""
+        """Return bounds of variate *i* of these from *depth* further words; the upper one is None while W may be 0."""
         words = self._more.setdefault(i, [])
         while len(words) < depth:
-            words.append(int(self._bits.uint64(f"{self._label}/{i}/{len(words) + 1}", 1)[0]))
+            words.append(int(self._bits.uint64(f"{self._label}/{self._first + i}/{len(words) + 1}", 1)[0]))
         known = self._known + 64 * depth
         value = int(self._words[i]) >> (64 - self._known)
         for word in words[:depth]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from discreet.errors import InvariantViolated
 from discreet.noise.discrete import MAX_SCALE, check_scale
 from discreet.noise.gumbel import Exponentials
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from discreet.noise.bits import Bits
 
 _ULPS = 2.0**-48
+_BLOCK = 2**20
+"""Proposals that are drawn at once."""
 
 
 def rounded_gaussian(
@@ -42,21 +45,72 @@ def rounded_gaussian(
     Raises:
         InputError: a variance is above 2^80.
     """
-    n = len(precisions)
-    if n:
-        check_scale(Fraction(numerator, int(precisions.min())), MAX_SCALE**2)
-    drawn = np.zeros(n, dtype=np.int64)
-    done, batch = 0, 0
-    while done < n:
-        size = (n - done) + (n - done) // 2 + 16
-        sizes = Exponentials(bits, f"{label}/{batch}/size", size, known_bits)
-        tests = Exponentials(bits, f"{label}/{batch}/test", size, known_bits)
-        accepted = np.flatnonzero(_accepted(sizes, tests))[: n - done]
-        drawn[done : done + len(accepted)] = _scaled(sizes, accepted, numerator, precisions[done:])
-        done += len(accepted)
-        batch += 1
-    signs = np.unpackbits(bits.uint64(f"{label}/sign", (n + 63) // 64).view(np.uint8), count=n, bitorder="little")
-    return np.where(signs, drawn, -drawn)
+    return RoundedGaussians(bits, label, numerator, len(precisions), known_bits).draw(precisions)
+
+
+class RoundedGaussians:
+    """*n* draws of `rounded_gaussian`, some at a time, in memory for one block of proposals.
+
+    However they are divided, the values are those of one call: proposals and signs are numbered from the first draw on.
+
+    Args:
+        n: the number of all draws; the number of proposals depends on it.
+    """
+
+    def __init__(self, bits: Bits, label: str, numerator: int, n: int, known_bits: int = 64) -> None:
+        self._bits, self._label, self._numerator, self._known = bits, label, numerator, known_bits
+        self._missing = n
+        self._batch, self._size, self._tried = -1, 0, 0
+        self._accepted = np.zeros(0, dtype=np.intp)  # of the block, without those that were returned
+        self._left, self._sign_words = np.zeros(0, dtype=np.uint8), 0
+        self._all_sign_words = (n + 63) // 64
+
+    def draw(self, precisions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the next draws, one for each of *precisions*.
+
+        Raises:
+            InputError: a variance is above 2^80.
+            InvariantViolated: these are more than all draws.
+        """
+        m = len(precisions)
+        if m > self._missing:
+            raise InvariantViolated("more noise was asked for than was announced")
+        if m:
+            check_scale(Fraction(self._numerator, int(precisions.min())), MAX_SCALE**2)
+        drawn = np.zeros(m, dtype=np.int64)
+        done = 0
+        while done < m:
+            if not len(self._accepted):
+                self._propose()
+            taken, self._accepted = self._accepted[: m - done], self._accepted[m - done :]
+            values = self._values[taken]
+            drawn[done : done + len(taken)] = _scaled(self._sizes, values, taken, self._numerator, precisions[done:])
+            done += len(taken)
+            self._missing -= len(taken)
+        return np.where(self._signs(m), drawn, -drawn)
+
+    def _propose(self) -> None:
+        """Draw the next block of proposals; at the end of a batch, begin one for the draws that are still missing."""
+        if self._tried == self._size:
+            self._batch += 1
+            self._size, self._tried = self._missing + self._missing // 2 + 16, 0
+        n = min(_BLOCK, self._size - self._tried)
+        self._sizes, tests = (
+            Exponentials(self._bits, f"{self._label}/{self._batch}/{name}", n, self._known, self._tried)
+            for name in ("size", "test")
+        )
+        self._tried += n
+        self._values = self._sizes.values()
+        self._accepted = np.flatnonzero(_accepted(self._sizes, tests))
+
+    def _signs(self, m: int) -> NDArray[np.uint8]:
+        while len(self._left) < m:
+            words = min(_BLOCK, self._all_sign_words - self._sign_words)
+            more = self._bits.uint64(f"{self._label}/sign", words, self._sign_words)
+            self._sign_words += words
+            self._left = np.concatenate([self._left, np.unpackbits(more.view(np.uint8), bitorder="little")])
+        signs, self._left = self._left[:m], self._left[m:]
+        return signs
 
 
 def _accepted(sizes: Exponentials, tests: Exponentials) -> NDArray[np.bool_]:
@@ -87,13 +141,20 @@ def _exactly_accepted(sizes: Exponentials, tests: Exponentials, i: int) -> bool:
 
 
 def _scaled(
-    sizes: Exponentials, which: NDArray[np.intp], numerator: int, precisions: NDArray[np.int64]
+    sizes: Exponentials,
+    values: NDArray[np.float64],
+    which: NDArray[np.intp],
+    numerator: int,
+    precisions: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Return floor(Y sqrt(numerator / precision) + 1/2), exactly, for the variates with the indices *which*."""
-    values = sizes.values()
-    error = sizes.radius(values)[which]
+    """Return floor(Y sqrt(numerator / precision) + 1/2), exactly, for the variates with the indices *which*.
+
+    Args:
+        values: approximate values of these variates.
+    """
+    error = sizes.radius(values, which)
     sigma = np.sqrt(float(numerator) / precisions[: len(which)])
-    scaled = values[which] * sigma
+    scaled = values * sigma
     error = error * sigma + _ULPS * (scaled + 1)
     least = np.floor(scaled + 0.5 - error)
     unsure = np.flatnonzero(~(least == np.floor(scaled + 0.5 + error)))

@@ -25,7 +25,7 @@ from discreet.noise.bits import MIN_SECRET_BYTES, encode
 from discreet.release.result import arrow_array
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import numpy as np
     import pyarrow as pa
@@ -224,6 +224,7 @@ class RecordedPairs:
         self._begin, self._part, self._shown = 0.0, 0.0, 0.0  # of the query that runs
         self._head: ExactHead | None = None
         self._pairs: UserItemPairs | None = None
+        self._items: int | None = None
         self._open = contextlib.ExitStack()
         self._digest = hashlib.sha256()
 
@@ -244,11 +245,16 @@ class RecordedPairs:
     def users_by_size(self, bounds: Ints) -> Ints:
         return self._record(self._written().users_by_size(bounds))
 
-    def weighted_sums(self, limit: float) -> Ints:
-        return self._record(self._written().weighted_sums(limit))
+    def count_items(self) -> int:
+        if self._items is None:
+            self._items = (self._written() if self._pairs is None else self._pairs).count_items()
+        return self._items
 
-    def capped_sums(self, cap: int) -> Ints:
-        return self._record(self._written().capped_sums(cap))
+    def weighted_sums(self, limit: float) -> Iterator[Ints]:
+        return self._record_batches(self._written().weighted_sums(limit))
+
+    def capped_sums(self, cap: int) -> Iterator[Ints]:
+        return self._record_batches(self._written().capped_sums(cap))
 
     def users_by_scale(self, items: Ints, last_scale: Ints, costs: Ints, bounds: Ints) -> Ints:
         return self._record(self._written().users_by_scale(items, last_scale, costs, bounds))
@@ -282,6 +288,13 @@ class RecordedPairs:
         if self._progress is not None:
             self._shown = max(self._shown, min(self._begin + self._part * share, 1.0))
             self._progress(self._shown)
+
+    def _record_batches(self, batches: Iterator[Ints]) -> Iterator[Ints]:
+        """Yield *batches*, which hold one value for each item; their digest is that of one array of them."""
+        self._digest.update(self.count_items().to_bytes(8, "little"))
+        for batch in batches:
+            self._digest.update(batch.tobytes())
+            yield batch
 
     def _record(self, result: Ints) -> Ints:
         self._digest.update(len(result).to_bytes(8, "little"))

@@ -196,7 +196,7 @@ def _outcome(engine: Engine, request: HeadRequest, seed: bytes) -> tuple[str | N
             plain = dataclasses.replace(request, rows_per_group=1, groups_per_user=None)
             with engine.pairs(plain) as pairs:
                 pairs.users_by_size(np.array([1, 2]))
-                pairs.labels(np.arange(len(pairs.weighted_sums(1.0))))
+                pairs.labels(np.arange(sum(map(len, pairs.weighted_sums(1.0)))))
     except DiscreetError as error:
         return type(error).__name__, {}
     labels = zip(*(column.to_pylist() for column in head.labels.columns), strict=True)

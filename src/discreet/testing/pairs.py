@@ -9,6 +9,8 @@ import numpy as np
 from discreet.values import CAPPED_BASKET, MAX_BASKET, WEIGHT_UNIT, ExactHead
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     import pyarrow as pa
     from numpy.typing import ArrayLike, NDArray
 
@@ -53,15 +55,19 @@ class ArrayPairs:
         bins = np.minimum(np.searchsorted(bounds, self._sizes), len(bounds) - 1)  # the last bin has no upper bound
         return np.bincount(bins, minlength=len(bounds))
 
-    def weighted_sums(self, limit: float) -> NDArray[np.int64]:
+    def count_items(self) -> int:
+        """Return the number of items."""
+        return len(self._numbers)
+
+    def weighted_sums(self, limit: float) -> Iterator[NDArray[np.int64]]:
         """Add up the weights of every item's users."""
         weight = weights(limit / np.sqrt(self._sizes))
-        return _sums(self._item, weight[self._user], len(self._numbers))
+        yield from in_batches(_sums(self._item, weight[self._user], len(self._numbers)))
 
-    def capped_sums(self, cap: int) -> NDArray[np.int64]:
+    def capped_sums(self, cap: int) -> Iterator[NDArray[np.int64]]:
         """Add up the weights of every item's users, at most *cap* items for each user."""
         weight = np.where(self._sizes > CAPPED_BASKET * cap, 0, weights(cap / self._sizes))
-        return _sums(self._item, weight[self._user], len(self._numbers))
+        yield from in_batches(_sums(self._item, weight[self._user], len(self._numbers)))
 
     def users_by_scale(
         self,
@@ -100,6 +106,17 @@ class ArrayPairs:
         place[items] = np.arange(len(items))
         rows = place[self._item]
         return self._user[rows >= 0], rows[rows >= 0]
+
+
+def in_batches(sums: NDArray[np.int64], size: int = 2**20) -> Iterator[NDArray[np.int64]]:
+    """Yield *sums* in batches of at most *size*."""
+    for start in range(0, len(sums), size):
+        yield sums[start : start + size]
+
+
+def gathered(batches: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Return the batches of `weighted_sums` or `capped_sums` as one array."""
+    return np.concatenate([np.zeros(0, dtype=np.int64), *batches])
 
 
 def weights(share: NDArray[np.float64]) -> NDArray[np.int64]:
