@@ -54,11 +54,15 @@ def make(module: str, folder: Path) -> dict[str, list[str]]:
     """Write a copy of the source with all changes of *module*; return what each removes and adds, by its name."""
     from mutmut.mutation.file_mutation import mutate_file_contents
 
-    shutil.rmtree(folder / "src", ignore_errors=True)
-    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    path = folder / "src" / "discreet" / f"{module}.py"
-    made = mutate_file_contents(str(path), changeable(path.read_text()))
-    path.write_text(made.code.replace("from mutmut.mutation.trampoline", f"from {__spec__.name}"))
+    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    path, made_before = folder / "src" / "discreet" / f"{module}.py", folder / "made.json"
+    text = changeable(path.read_text())
+    if made_before.exists() and (earlier := json.loads(made_before.read_text()))["text"] == text:
+        path.write_text(earlier["code"])
+        return earlier["changes"]
+    made = mutate_file_contents(str(path), text)
+    code = made.code.replace("from mutmut.mutation.trampoline", f"from {__spec__.name}")
+    path.write_text(code)
     lines = made.code.splitlines()
 
     def source(name: str) -> list[str]:
@@ -71,6 +75,7 @@ def make(module: str, folder: Path) -> dict[str, list[str]]:
         diff = difflib.ndiff(source(name.partition("__mutmut_")[0] + "__mutmut_orig"), source(name))
         changed = [line for line in diff if line[0] in "-+"]
         changes[name] = [" ".join(line[1:].strip() for line in changed if line[0] == sign) for sign in "-+"]
+    made_before.write_text(json.dumps({"text": text, "code": code, "changes": changes}))
     return changes
 
 
