@@ -48,6 +48,12 @@ def test_top_stable_is_private_among_large_counts(k):
     assert shown > 0.3
 
 
+def test_gaps_are_those_of_counts_that_floats_cannot_tell_apart():
+    """They are integers from the counts to the comparison."""
+    head = ExactHead(np.array([2**61 + 9, 2**61 + 4, 2**61 + 3, 2**61]), 3)
+    assert TopStable(3, Fraction(1), Fraction(1, 20), 2).gaps(head).tolist() == [3, 0, 1]
+
+
 @pytest.mark.parametrize("tau", [1, 3])
 def test_the_set_ends_at_the_last_noisy_gap_above_the_noisy_threshold(tau):
     """Computed again from what was drawn; items that no user has are never in it."""
