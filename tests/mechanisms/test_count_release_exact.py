@@ -108,3 +108,23 @@ def test_the_expected_errors_are_those_of_the_first_and_of_the_last_affordable_l
             assert expected.max_std_error == pytest.approx(sigma(first)[0], rel=1e-3)
         else:
             assert expected.min_std_error is expected.max_std_error is None
+
+
+def test_a_count_that_no_longer_fits_ends_the_run():
+    """Nine items win the first race and two counts fit; a larger epsilon, which still would, is not tried."""
+    mechanism = CountRelease(Cost(Fraction(1, 2), Fraction(1, 10**6)), 9, Fraction(1, 20_000))
+    outcome, draws = release(mechanism, ExactHead(np.full(9, 10**9), 9))
+    assert len(outcome.positions) == 2
+    assert list(draws.raced) == ["race/0"]
+    assert len(draws.raced["race/0"].order) == 9
+    assert draws.raced["race/0"].reached
+
+
+def test_a_run_that_finds_nothing_has_integers_all_the_same():
+    """No counts, and no ends of intervals."""
+    outcome, _ = release(
+        CountRelease(Cost(Fraction(1, 2), Fraction(1, 10**6)), 9, Fraction(1, 10)), ExactHead(np.zeros(0, np.int64), 9)
+    )
+    for values in (outcome.positions, outcome.counts, outcome.low, outcome.high):
+        assert values.dtype == np.int64
+        assert values.shape == (0,)

@@ -18,6 +18,7 @@ from discreet.mechanisms import (
     KnownGumbel,
     KnownLaplace,
     Request,
+    SelectVerify,
     TopStable,
     UnknownGumbel,
     UnknownLaplace,
@@ -144,7 +145,8 @@ def test_the_mechanism_follows_from_what_is_declared(known, groups, k, expected)
         (TopStable, request_of(None, counts=False), "how many items"),
         (TopStable, request_of(), "without counts"),
         (CountRelease, request_of(), "not a top k"),
-        (CountRelease, request_of(None, **LAPLACE), "gaussian noise only"),
+        (CountRelease, request_of(None, **LAPLACE), "^the pcr mechanism adds gaussian noise only$"),
+        (SelectVerify, request_of(None, **LAPLACE), "^the head mechanism adds gaussian noise only$"),
         (CountRelease, request_of(None, relative_error=Fraction(0)), "above 0 and below 1"),
         (CountRelease, request_of(None, relative_error=Fraction(1)), "above 0 and below 1"),
     ],
@@ -153,7 +155,7 @@ def test_unsupported_requests_are_refused(mechanism, request_, message):
     """`within_cost` raises an InputError with the allowed values, and so does `at_epsilon` where it makes any."""
     with pytest.raises(InputError, match=message):
         mechanism.within_cost(LIMIT, request_)
-    if mechanism is not CountRelease:
+    if mechanism not in (CountRelease, SelectVerify):
         with pytest.raises(InputError, match=message):
             mechanism.at_epsilon(Fraction(1), Fraction(1, 10**6), replace(request_, noise="laplace"))
 
