@@ -128,3 +128,23 @@ def test_a_run_that_finds_nothing_has_integers_all_the_same():
     for values in (outcome.positions, outcome.counts, outcome.low, outcome.high):
         assert values.dtype == np.int64
         assert values.shape == (0,)
+
+
+def test_intervals_end_at_zero_and_not_above():
+    """With noise far above the counts, whose ends would often be negative."""
+
+    class Noisy(CountRelease):
+        def _count_noise(self, epsilon):
+            del epsilon
+            return DiscreteGaussian(Fraction(10**14))
+
+    mechanism, head = (
+        Noisy(Cost(Fraction(1, 2), Fraction(1, 10**6)), 9, Fraction(1, 10)),
+        ExactHead(np.full(9, 10**6), 9),
+    )
+    outcomes = [release(mechanism, head, run)[0] for run in range(20)]
+    width = DiscreteGaussian(Fraction(10**14)).half_width()
+    for outcome in outcomes:
+        assert outcome.low.tolist() == np.maximum(outcome.counts - width, 0).tolist()
+        assert outcome.high.tolist() == np.maximum(outcome.counts + width, 0).tolist()
+    assert min(outcome.high.min() for outcome in outcomes) == min(outcome.low.min() for outcome in outcomes) == 0

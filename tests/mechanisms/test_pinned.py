@@ -65,6 +65,15 @@ PINNED = {
             [907, 710, 698, 506, 57, 54, 17, 15, 8],
         ],
     ),
+    "known-laplace, ties": (
+        KnownLaplace(None, 9, 2, F(1, 100)),
+        [
+            [0, 2, 1, 3, 4, 5, 6, 7, 8],
+            [900, 700, 700, 500, 60, 50, 8, 2, 0],
+            [899, 699, 699, 499, 59, 49, 7, 1, 0],
+            [901, 701, 701, 501, 61, 51, 9, 3, 1],
+        ],
+    ),
     "known-laplace, three labels": (
         KnownLaplace(3, 9, 2, F(80), 1, "laplace", counts=False),
         [[0, 1, 2], None, None, None],

@@ -150,3 +150,43 @@ def test_the_smallest_count_grows_with_tau_and_with_the_head(kind):
             assert replace(mechanism, head_limit=100).margin() == mechanism.margin()
         else:
             assert found == math.ceil(3 + 3 / mechanism.epsilon * math.log(8 / LIMIT.delta))
+
+
+@pytest.mark.parametrize("mechanism", [KnownLaplace(None, 8, 1, Fraction(90)), KnownGumbel(8, 8, Fraction(1, 90))])
+def test_intervals_of_counts_end_at_zero_and_not_above(mechanism):
+    """Counts of items without users are often negative, and both ends of their intervals are sometimes."""
+    head = ExactHead(np.zeros(8, dtype=np.int64), 8)
+    found = [mechanism.release(head, KeyedBits(bytes(32), run)) for run in range(40)]
+    assert min(outcome.counts.min() for outcome in found) < -200
+    assert min(outcome.low.min() for outcome in found) == min(outcome.high.min() for outcome in found) == 0
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "counts", "complete"),
+    [
+        (KnownLaplace(None, 2, 1, Fraction(2)), [9, 0], True),
+        (KnownLaplace(2, 2, 1, Fraction(2)), [9, 0], True),
+        (KnownGumbel(2, 2, Fraction(1)), [9, 0], True),
+        (UnknownLaplace(None, 2, 1, Fraction(2), Fraction(1, 100)), [900, 800], False),
+        (UnknownLaplace(2, 2, 1, Fraction(2), Fraction(1, 100)), [900, 800], True),
+        (UnknownLaplace(2, 2, 1, Fraction(2), Fraction(1, 100)), [900], False),
+        (UnknownGumbel(2, 2, Fraction(1), Fraction(1, 100)), [900, 800], True),
+        (UnknownGumbel(2, 2, Fraction(1), Fraction(1, 100)), [900], False),
+    ],
+)
+@pytest.mark.parametrize("labels_only", [False, True])
+def test_an_answer_is_complete_if_all_that_was_requested_was_returned(mechanism, counts, complete, labels_only):
+    """A whole domain or k items; of an unknown domain nobody knows how many there are."""
+    if labels_only:
+        mechanism = replace(mechanism, counts=None if isinstance(mechanism, (KnownGumbel, UnknownGumbel)) else False)
+    outcome = mechanism.release(ExactHead(np.array(counts), 2), KeyedBits(bytes(32), 0))
+    assert len(outcome.positions) == len(counts)
+    assert outcome.complete is complete
+    assert outcome.ordered is True
+
+
+def test_equal_values_come_in_every_order():
+    """Noise of a hundredth is 0; the order of the head, by labels, would tell what the counts were."""
+    mechanism, head = KnownLaplace(None, 3, 1, Fraction(1, 100)), ExactHead(np.array([7, 7, 7]), 3)
+    orders = {tuple(mechanism.release(head, KeyedBits(bytes(32), run)).positions.tolist()) for run in range(60)}
+    assert len(orders) == 6
