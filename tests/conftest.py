@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import gc
-import json
 import os
 import shutil
-import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,24 +48,6 @@ def pytest_ignore_collect(collection_path, config):
         if not any(path.is_relative_to(collection_path) for path in named):
             return True
     return None
-
-
-def pytest_collection_modifyitems(items):
-    """Run the shortest tests first under `make mutants`, which ends at the first that fails."""
-    measured = Path("mutmut-stats.json")
-    if settings.get_current_profile_name() == "mutants" and measured.exists():
-        seconds = json.loads(measured.read_text())["duration_by_test"]
-        items.sort(key=lambda item: seconds.get(item.nodeid, 0))
-
-
-def pytest_runtest_setup():
-    """Forget under `make mutants` the results of cached functions, which would hide what a changed function returns."""
-    if settings.get_current_profile_name() == "mutants":
-        for name, module in list(sys.modules.items()):
-            if name.startswith("discreet."):
-                for value in vars(module).values():
-                    if isinstance(value, functools._lru_cache_wrapper):
-                        value.cache_clear()
 
 
 def pytest_sessionfinish():

@@ -182,18 +182,27 @@ def test_a_segment_is_released_like_a_head_of_its_own():
     assert found.cost.rho == max(outcome.cost.rho for outcome in alone)
     assert found.cost.within(Each(inner, 3).worst_cost())
     assert Each(inner, 3).worst_cost() == inner.worst_cost()
-    assert not found.complete
+    assert found.complete is False  # the empty segment lacks items
+    assert found.ordered is True
 
 
-def test_sums_of_segments_are_joined():
+@pytest.mark.parametrize("segments", [1, 2])
+def test_sums_of_segments_are_joined(segments):
     """They have values, errors and intervals of all segments, in their order."""
     summed = SumBounds(0, 10, column="x")
     request = Request(None, 2, Sensitivity(1), counts=False, known_domain=True, summed=summed)
     inner = ListedSums.within_cost(Cost(Fraction(1)), request)
-    head = ExactHead(np.array([3, 1, 2, 0]), 2, sums=np.array([30_000, 10_000, 20_000, 0]), ends=(2, 4))
-    found = Each(inner, 2).release(head, bits_of()).measured
-    assert [len(getattr(found, name)) for name in ("values", "std_errors", "low", "high")] == [4] * 4
-    assert np.abs(found.values - [30_000, 10_000, 20_000, 0]).max() < 10 * found.std_errors.max()
+    sums = np.array([30_000, 10_000, 20_000, 0])[: 2 * segments]
+    ends = (2, 4)[:segments]
+    outcome = Each(inner, segments).release(
+        ExactHead(np.array([3, 1, 2, 0])[: ends[-1]], 2, sums=sums, ends=ends), bits_of()
+    )
+    assert outcome.complete is True
+    found = outcome.measured
+    assert found.name == "sum"
+    assert [len(getattr(found, name)) for name in ("values", "std_errors", "low", "high")] == [2 * segments] * 4
+    in_order = found.values[np.argsort(outcome.positions)]
+    assert np.abs(in_order - sums).max() < 10 * found.std_errors.max()
 
 
 def test_a_head_without_all_segments_is_refused():

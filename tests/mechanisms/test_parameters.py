@@ -18,6 +18,7 @@ from discreet.mechanisms import (
     KnownGumbel,
     KnownLaplace,
     Request,
+    SelectVerify,
     TopStable,
     UnknownGumbel,
     UnknownLaplace,
@@ -27,6 +28,7 @@ from discreet.query.planning import choose
 from discreet.testing.audit import distribution, head_of, pmf, radius, sample
 from discreet.values import Cost, ExactHead, Sensitivity
 
+DELTA = Fraction(1, 10**6)
 LIMIT = Cost(Fraction(84375, 10**4), Fraction(3, 10**9))
 """LinkedIn's 3,000 units of epsilon_per = .15 and 30 calls of 1e-10."""
 
@@ -143,7 +145,8 @@ def test_the_mechanism_follows_from_what_is_declared(known, groups, k, expected)
         (TopStable, request_of(None, counts=False), "how many items"),
         (TopStable, request_of(), "without counts"),
         (CountRelease, request_of(), "not a top k"),
-        (CountRelease, request_of(None, **LAPLACE), "gaussian noise only"),
+        (CountRelease, request_of(None, **LAPLACE), "^the pcr mechanism adds gaussian noise only$"),
+        (SelectVerify, request_of(None, **LAPLACE), "^the head mechanism adds gaussian noise only$"),
         (CountRelease, request_of(None, relative_error=Fraction(0)), "above 0 and below 1"),
         (CountRelease, request_of(None, relative_error=Fraction(1)), "above 0 and below 1"),
     ],
@@ -152,7 +155,7 @@ def test_unsupported_requests_are_refused(mechanism, request_, message):
     """`within_cost` raises an InputError with the allowed values, and so does `at_epsilon` where it makes any."""
     with pytest.raises(InputError, match=message):
         mechanism.within_cost(LIMIT, request_)
-    if mechanism is not CountRelease:
+    if mechanism not in (CountRelease, SelectVerify):
         with pytest.raises(InputError, match=message):
             mechanism.at_epsilon(Fraction(1), Fraction(1, 10**6), replace(request_, noise="laplace"))
 
@@ -325,13 +328,15 @@ def test_a_count_costs_as_much_as_a_label(noise, at_cost):
     assert expected.min_std_error == expected.max_std_error == pytest.approx(4 / at_cost * factor, rel=0.01)
 
 
-def test_unknown_gumbel_without_a_k_is_refused_by_its_name():
+@pytest.mark.parametrize("mechanism", [KnownGumbel, UnknownGumbel, TopStable])
+def test_a_request_without_a_k_is_refused_by_the_name_of_the_mechanism(mechanism):
     """The same sentence from every way to construct it."""
+    request = Request(None, 9, counts=False, known_domain=mechanism is KnownGumbel)
     for make in (
-        lambda: UnknownGumbel.within_cost(Cost(Fraction(1), Fraction(1, 10**6)), Request(None, 9)),
-        lambda: UnknownGumbel.by_step(Fraction(1), Fraction(1, 10**6), Request(None, 9)),
+        lambda: mechanism.within_cost(Cost(Fraction(1), Fraction(1, 10**6)), request),
+        lambda: (mechanism.at_epsilon if mechanism is TopStable else mechanism.by_step)(Fraction(1), DELTA, request),
     ):
-        with pytest.raises(InputError, match="the unknown-gumbel mechanism answers top-k queries only"):
+        with pytest.raises(InputError, match=f"the {mechanism.name} mechanism answers top-k queries only"):
             make()
 
 

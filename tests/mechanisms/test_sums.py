@@ -233,6 +233,32 @@ def test_bounds_outside_their_range_are_refused(low, high, message):
 
 
 @pytest.mark.parametrize(
+    "bounds",
+    [
+        SumBounds(7, 7),
+        SumBounds(-7, -7),
+        SumBounds(0, 1),
+        SumBounds(-(2**31), 2**31),
+        SumBounds(Fraction(-1, 10), Fraction(13, 10), scale=1),
+        SumBounds(0, Fraction(2**31, 100), scale=2),
+        SumBounds(0, 1, private=True),
+    ],
+)
+def test_bounds_at_the_ends_of_their_range_are_accepted(bounds):
+    """Equal ones, the largest, and those of columns with digits after the point."""
+    check_bounds(bounds)
+
+
+@pytest.mark.parametrize(
+    "bounds", [SumBounds(0, Fraction(1, 100), scale=1), SumBounds(0, Fraction(2**31 + 1, 100), scale=2)]
+)
+def test_bounds_are_checked_in_units_of_the_last_digit(bounds):
+    """They are whole numbers of it, and the largest of it are counted, too."""
+    with pytest.raises(InputError):
+        check_bounds(bounds)
+
+
+@pytest.mark.parametrize(
     ("low", "high", "most"), [(-3, 2, 3), (-2, 3, 3), (2, 5, 5), (-5, -2, 5), (0, 1, 1), (7, 7, 7)]
 )
 def test_a_user_moves_a_sum_by_the_larger_bound(low, high, most):

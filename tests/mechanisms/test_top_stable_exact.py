@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from discreet.mechanisms import TopStable
 from discreet.testing.audit import divergence
+from discreet.values import ExactHead
 
+from .draws import release
 from .neighbours import LEEWAY, delta_of, distributions, histograms, pairs
 
 pytestmark = pytest.mark.exact
@@ -43,6 +46,34 @@ def test_top_stable_is_private_among_large_counts(k):
         assert divergence(of(one), of(other), 1.0) <= 0.05 + LEEWAY
         shown = max(shown, 1 - of(one)[frozenset()])
     assert shown > 0.3
+
+
+def test_gaps_are_those_of_counts_that_floats_cannot_tell_apart():
+    """They are integers from the counts to the comparison."""
+    head = ExactHead(np.array([2**61 + 9, 2**61 + 4, 2**61 + 3, 2**61]), 3)
+    assert TopStable(3, Fraction(1), Fraction(1, 20), 2).gaps(head).tolist() == [3, 0, 1]
+
+
+@pytest.mark.parametrize("tau", [1, 3])
+def test_the_set_ends_at_the_last_noisy_gap_above_the_noisy_threshold(tau):
+    """Computed again from what was drawn; items that no user has are never in it."""
+    mechanism, sizes = TopStable(4, Fraction(1), Fraction(1, 20), tau), set()
+    middle = mechanism.threshold()
+    heads = [[0], [3], [middle], [middle] * 2, [middle + 9, 9, 1, 0, 0], [9 * middle - 2 * i for i in range(5)]]
+    heads += [[(9 - i) * (middle + tau) for i in range(n)] for n in (1, 4, 5)]
+    for counts in heads:
+        head = ExactHead(np.array(counts), 4)
+        for run in range(12):
+            outcome, draws = release(mechanism, head, run)
+            gaps = [head.count_at(i) - head.count_at(i + 1) - tau for i in (1, 2, 3, 4)]
+            noisy = np.maximum(gaps, 0) + draws.added["gaps"].values
+            passed = np.flatnonzero(noisy > middle + draws.added["threshold"].values[0])
+            size = min(max(passed, default=-1) + 1, sum(count > 0 for count in counts[:4]))
+            assert sorted(outcome.positions.tolist()) == list(range(size))
+            assert outcome.complete == (size == 4)
+            assert outcome.ordered is False
+            sizes.add(size)
+    assert sizes == {0, 1, 2, 3, 4}
 
 
 @pytest.mark.parametrize(("epsilon", "delta", "k"), [(1, Fraction(1, 20), 1), (2, Fraction(1, 5), 2)])

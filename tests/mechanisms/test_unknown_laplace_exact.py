@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from discreet.accounting.convert import delta_tight
 from discreet.mechanisms import UnknownLaplace
+from discreet.values import ExactHead
 
+from .draws import release
 from .neighbours import LEEWAY, histograms, pairs, values_delta_of
 
 pytestmark = pytest.mark.exact
@@ -59,6 +62,32 @@ def test_an_unknown_laplace_threshold_three_lower_is_rejected():
     for mechanism, accepted in ((sound, True), (low, False)):
         found, _ = values_delta_of(mechanism, 0.5, pairs(histograms(3, 2), 1, 1))
         assert (found <= 0.05 + LEEWAY) == accepted
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+@pytest.mark.parametrize("tau", [1, 6])
+def test_the_items_above_the_noisy_threshold_are_returned_and_no_others(tau, noise):
+    """The threshold is the count below the cut, tau, the margin and noise; computed again from what was drawn."""
+    mechanism, sizes = UnknownLaplace(None, 40, 2, Fraction(4), Fraction(1, 100), tau, noise), set()
+    middle = 15 + tau + mechanism.margin()
+    counts = np.array([*range(middle + 20, middle - 20, -1), 15])
+    for run in range(20):
+        outcome, draws = release(mechanism, ExactHead(counts, 40), run)
+        bottom = middle + draws.added["threshold"].values[0]
+        noisy = counts[:40] + draws.added["counts"].values
+        assert sorted(outcome.positions.tolist()) == np.flatnonzero(noisy > bottom).tolist()
+        assert outcome.counts.tolist() == noisy[outcome.positions].tolist()
+        sizes.add(len(outcome.positions))
+    assert len(sizes) > 5
+
+
+def test_an_item_that_no_user_has_is_never_returned():
+    """However low the threshold is, it gets no noise."""
+    mechanism = UnknownLaplace(None, 5, 1, Fraction(9), Fraction(9, 10))
+    for run in range(20):
+        outcome, draws = release(mechanism, ExactHead(np.array([500, 0, 0, 0]), 5), run)
+        assert outcome.positions.tolist() == [0]
+        assert len(draws.added["counts"].values) == 1
 
 
 def test_more_groups_than_declared_break_unknown_laplace():

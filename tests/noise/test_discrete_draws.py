@@ -184,6 +184,17 @@ def test_ambiguous_gaussian_draws_are_decided_exactly(variance, known_bits):
     assert drawn.tolist() == reference_gaussian(make_bits, "x", 40, variance, known_bits)
 
 
+def test_a_gaussian_draw_takes_as_many_batches_as_it_needs():
+    """With a small variance many proposals are rejected: 200 values take three batches, each with labels of its own."""
+    variance = Fraction(1)
+    make_bits = functools.partial(keyed, "batches", variance)
+    bits = make_bits()
+    drawn = DiscreteGaussian(variance).draw(bits, "x", 200)
+    assert drawn.tolist() == reference_gaussian(make_bits, "x", 200, variance, 64)
+    with pytest.raises(InvariantViolated):
+        bits.uint64("x/2/test", 1)
+
+
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("scale", [*SCALES, Fraction(10**9)], ids=str)
 @pytest.mark.parametrize("n", [1, 2, 3])

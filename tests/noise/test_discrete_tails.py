@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from discreet.noise import DiscreteGaussian, DiscreteLaplace
 from discreet.noise.discrete import laplace_difference_tail, smallest_margin
 
-from .reference import REFERENCE, gaussian_pmf, laplace_pmf, real
+from .reference import REFERENCE, exact_fraction, gaussian_pmf, laplace_pmf, log, real
 
 SCALES = [Fraction(1, 50), Fraction(1, 10), Fraction(1, 3), Fraction(1), Fraction(7, 2), Fraction(200, 15)]
 VARIANCES = [Fraction(1, 50), Fraction(1, 10), Fraction(1, 3), Fraction(1), Fraction(49, 4), Fraction(200, 15) ** 2]
@@ -218,12 +218,22 @@ def test_a_gaussian_margin_is_never_too_small_and_not_much_too_large(variance, p
     assert less < 0 or convolved_tail(pmf, pmf, less + 1, reach) > probability
 
 
+@pytest.mark.parametrize("whole", [1, 40, 10**6])
+@pytest.mark.parametrize("probability", [Fraction(1, 10**10), Fraction(2, 5)], ids=str)
+def test_a_gaussian_margin_next_to_a_whole_number_is_rounded_up(whole, probability):
+    """The bound sqrt(4 sigma^2 ln(1/p)) lies a relative 10^-13 above a whole number, or 10^-11 below it."""
+    for beside, expected in ((Fraction(1, 10**13), whole + 1), (-Fraction(1, 10**11), whole)):
+        variance = exact_fraction(real(whole * (1 + beside)) ** 2 / (-4 * log(probability)))
+        assert DiscreteGaussian(variance).difference_margin(probability) == expected
+
+
 @given(st.integers(0, 10**7), st.fractions(Fraction(1, 1000), Fraction(999, 1000)))
 def test_the_smallest_margin_is_found(answer, probability):
-    """For a tail that falls below the probability exactly at *answer*; no negative margin is evaluated."""
+    """For a tail that falls to the probability exactly at *answer*; no negative margin is evaluated."""
+    allowed = float(probability)
 
     def tail(m):
         assert m >= 0
-        return float(probability) * (0.5 if m >= answer else 1.5)
+        return allowed if m >= answer else 1.5 * allowed
 
-    assert smallest_margin(tail, probability) == answer
+    assert smallest_margin(tail, Fraction(allowed)) == answer

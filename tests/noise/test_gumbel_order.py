@@ -177,6 +177,33 @@ def test_extreme_words_are_placed_exactly(extreme):
                 assert run(bits=make_bits(), **race) == reference(make_bits=make_bits, **race)
 
 
+@pytest.mark.parametrize("extreme", [0, ALL_ONES])
+def test_variates_that_128_bits_leave_infinite_are_placed_by_more(extreme):
+    """After two words of zeros or of ones W may still be 0 or 1; the third word decides."""
+    for at in range(3):
+        words = [1 << 61, 1 << 62, 1 << 63]
+        words[at] = extreme
+        make_bits = functools.partial(ScriptedBits, {"race": words, f"race/{at}/1": [extreme]})
+        for scores in ([0, 1, 2], [0, 80, 0], [90, 0, 90]):
+            race = {"scores": scores, "scale": Fraction(1)}
+            assert run(bits=make_bits(), **race) == reference(make_bits=make_bits, **race)
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_keys_that_differ_in_the_61st_digit_are_placed_by_the_third_word(seed, ahead):
+    """At the ends of their intervals of 128 bits even the rounding of logarithms must not decide."""
+    ends = [ALL_ONES, 0] if ahead == 0 else [0, ALL_ONES]
+    further = {f"race/{i}/{depth}": [ends[i]] for i in (0, 1) for depth in (2, 3, 4)}
+    first = {f"race/{i}/1": keyed("close", seed).uint64(f"{i}", 1) for i in (0, 1)}
+    make_bits = functools.partial(ScriptedBits, {"race": keyed("close", seed).uint64("x", 2)} | first | further)
+    one, other = exact_exponentials(make_bits(), "race", 2)
+    side = 1 if ahead == 0 else -1
+    lead = exact_fraction(log(other) - log(one)) - side * Fraction(3, 10**61)
+    race = {"scores": [0, 1] if lead > 0 else [1, 0], "scale": abs(lead)}
+    assert run(bits=make_bits(), **race)[0] == reference(make_bits=make_bits, **race)[0] == [ahead, 1 - ahead]
+
+
 @pytest.mark.parametrize("known_bits", [33, 40, 48, 56])
 def test_nearly_equal_great_variates_are_not_cut_away(known_bits):
     """Of two uniforms next to 1 with equal known bits, the lower score has the greater variate and is placed."""

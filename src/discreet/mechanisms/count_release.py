@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from discreet.noise import Bits
 
 MAX_CALLS = 2_000
-"""Each try for the next item may lose delta / MAX_CALLS; after MAX_CALLS tries the run stops. Public, fixed."""
+"""Each try for the next item may lose delta / MAX_CALLS, so that none fits after MAX_CALLS tries. Public, fixed."""
 
 LADDER = 2**12
 """The first epsilon is this many times smaller than that of a single peel that costs the whole budget."""
@@ -103,8 +103,8 @@ class CountRelease:
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
         run = _Run(PrivacyFilter(self.limit), alive=np.arange(min(len(head.counts), self.head_limit)))
         epsilon, level = self._max_epsilon() / LADDER, 0
-        while run.calls < MAX_CALLS and run.released < self.head_limit and run.budget.admits(self._peel_cost(epsilon)):
-            order, reached = self._race(head, run, epsilon).run(bits, f"race/{level}", MAX_CALLS - run.calls)
+        while run.released < self.head_limit and run.budget.admits(self._peel_cost(epsilon)):
+            order, reached = self._race(head, run, epsilon).run(bits, f"race/{level}", MAX_CALLS)
             paid = self._pay(run, epsilon, len(order), reached)
             positions = run.alive[order[:paid]]
             noise = self._count_noise(epsilon)
@@ -126,15 +126,12 @@ class CountRelease:
             if not run.budget.admits(peel):
                 return paid
             run.budget.spend(peel)
-            run.calls += 1
             if not run.budget.admits(count):
                 return paid
             run.budget.spend(count)
             run.released += 1
-        more = run.released < self.head_limit and run.calls < MAX_CALLS
-        if reached and more and run.budget.admits(peel):
+        if reached and run.released < self.head_limit and run.budget.admits(peel):
             run.budget.spend(peel)
-            run.calls += 1
         return found
 
     def _race(self, head: ExactHead, run: _Run, epsilon: Fraction) -> Race:
@@ -183,7 +180,6 @@ class _Run:
 
     budget: PrivacyFilter
     alive: NDArray[np.int64]
-    calls: int = 0
     released: int = 0
     positions: list[NDArray[np.int64]] = field(default_factory=list)
     counts: list[NDArray[np.int64]] = field(default_factory=list)

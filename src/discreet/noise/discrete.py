@@ -142,7 +142,7 @@ class DiscreteGaussian:
 
     def difference_margin(self, probability: Fraction) -> int:
         # X - Y is sub-Gaussian of variance 2 sigma^2
-        return math.ceil(math.sqrt(4 * self.variance * -math.log(probability)) * (1 + 1e-12)) if probability < 1 else 0
+        return math.ceil(math.sqrt(4 * self.variance * -math.log(probability)) * (1 + 1e-12))
 
 
 def check_scale(scale: Fraction, largest: int = MAX_SCALE) -> None:
@@ -185,14 +185,13 @@ def _accepted(
     """Return a mask of the proposals with E > (|Y| - sigma^2 / t)^2 / (2 sigma^2), decided exactly."""
     centre, spread = float(variance / scale), 2 * float(variance)
     size = np.abs(proposals).astype(np.float64)
-    distance = np.abs(size - centre)
-    distance_error = _ULPS * (size + centre)
-    hurdle = distance**2 / spread
-    hurdle_error = (2 * distance + distance_error) * distance_error / spread + _ULPS * hurdle
+    # With r = | |Y| - sigma^2/t | / sigma, sizes are below (r + 2) sigma: rounding moves the hurdle, r^2 / 2, by less
+    # than (3 r^2 + 2 r) 2^-53.
+    hurdle = (size - centre) ** 2 / spread
     values = tests.values()
     gap = values - hurdle
     accepted = gap > 0
-    for i in np.flatnonzero(np.abs(gap) <= tests.radius(values) + hurdle_error).tolist():
+    for i in np.flatnonzero(np.abs(gap) <= tests.radius(values) + _ULPS * (1 + hurdle)).tolist():
         accepted[i] = _exceeds(tests, i, (abs(int(proposals[i])) - variance / scale) ** 2 / (2 * variance))
     return accepted
 
@@ -233,5 +232,5 @@ def smallest_margin(tail: Callable[[int], float], probability: Fraction) -> int:
     low = -1
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if middle >= 0 and tail(middle) <= probability else (middle, high)
+        low, high = (low, middle) if tail(middle) <= probability else (middle, high)
     return high

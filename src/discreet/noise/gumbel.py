@@ -220,7 +220,7 @@ class Race:
         else:
             score = int(self.scores[i])
             factor = Fraction(1) if self.divisors is None else Fraction(1, int(self.divisors[i]))
-        low, high = (Fraction(0), Fraction(0)) if factor == 1 else log_bounds(factor, digits)
+        low, high = log_bounds(factor, digits)
         return self.scale * score + low, self.scale * score + high
 
 
@@ -290,13 +290,12 @@ def _exact_order(race: Race, noise: Exponentials) -> Callable[[int, int], int]:
 
     def compare(i: int, j: int) -> int:
         depth = 1
-        while i != j:
+        while True:
             one, other = key(i, depth), key(j, depth)
             if one and other and one[0] > other[1]:
                 return -1
             if one and other and other[0] > one[1]:
                 return 1
             depth += 1
-        return 0
 
     return compare

@@ -1,0 +1,231 @@
+"""The numbers that a key releases, kept: a stored release, its replay and a peer's copy must agree for years."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from discreet.head_request import SumBounds
+from discreet.mechanisms import (
+    CountRelease,
+    KnownGumbel,
+    KnownLaplace,
+    SelectVerify,
+    TopStable,
+    UnknownGumbel,
+    UnknownLaplace,
+)
+from discreet.mechanisms.sums import (
+    KnownGumbelSums,
+    KnownLaplaceSums,
+    ListedSums,
+    UnknownGumbelSums,
+    UnknownLaplaceSums,
+)
+from discreet.noise import KeyedBits
+from discreet.values import SHARE_UNIT, Cost, ExactHead
+
+DELTA = Fraction(1, 10**6)
+COUNTS = [900, 700, 700, 500, 60, 50, 8, 2, 0]
+F = Fraction
+
+
+def released(mechanism):
+    """Return all fields of a release of nine items, or of those that the mechanism reads."""
+    head = ExactHead(np.array(COUNTS[: mechanism.head_limit + 1], dtype=np.int64), mechanism.head_limit)
+    outcome = mechanism.release(head, KeyedBits(bytes(range(32)), "pinned"))
+    lists = [outcome.positions, outcome.counts, outcome.low, outcome.high]
+    return [None if values is None else values.tolist() for values in lists]
+
+
+def summed(mechanism):
+    """Return what a release of nine items says about sums of 4 for each user, of which the bounds clip some."""
+    n = mechanism.head_limit + 1 if mechanism.name.startswith("unknown") else mechanism.head_limit
+    counts = np.array(COUNTS[:n], dtype=np.int64)
+    bounded = shares = None
+    if mechanism.summed.private:
+        bounded = np.minimum.outer(4 * counts, counts.max() * np.array(mechanism.summed.choices))
+        shares = np.append([200, 400, 900, 300, 40][: len(mechanism.summed.choices)], 3) * SHARE_UNIT
+    head = ExactHead(counts, mechanism.head_limit, None, 4 * counts, bounded, shares)
+    outcome = mechanism.release(head, KeyedBits(bytes(range(32)), "pinned"))
+    found = outcome.measured
+    lists = [outcome.positions, *(np.round(v, 3) for v in (found.values, found.std_errors, found.low, found.high))]
+    return [*(values.tolist() for values in lists), found.name, found.clipping and round(found.clipping.share, 6)]
+
+
+PINNED = {
+    "known-laplace": (
+        KnownLaplace(None, 9, 2, F(9, 2), 1),
+        [
+            [0, 2, 1, 3, 4, 5, 6, 8, 7],
+            [898, 701, 689, 497, 48, 45, 8, 6, -1],
+            [889, 692, 680, 488, 39, 36, 0, 0, 0],
+            [907, 710, 698, 506, 57, 54, 17, 15, 8],
+        ],
+    ),
+    "known-laplace, ties": (
+        KnownLaplace(None, 9, 2, F(1, 100)),
+        [
+            [0, 2, 1, 3, 4, 5, 6, 7, 8],
+            [900, 700, 700, 500, 60, 50, 8, 2, 0],
+            [899, 699, 699, 499, 59, 49, 7, 1, 0],
+            [901, 701, 701, 501, 61, 51, 9, 3, 1],
+        ],
+    ),
+    "known-laplace, three labels": (
+        KnownLaplace(3, 9, 2, F(80), 1, "laplace", counts=False),
+        [[0, 1, 2], None, None, None],
+    ),
+    "unknown-laplace": (
+        UnknownLaplace(None, 8, 2, F(5), DELTA, 2),
+        [[0, 2, 1, 3, 4], [897, 702, 687, 496, 53], [886, 691, 676, 485, 42], [908, 713, 698, 507, 64]],
+    ),
+    "unknown-laplace, two of laplace": (
+        UnknownLaplace(2, 8, 2, F(5), DELTA, 1, "laplace"),
+        [[0, 1], [911, 703], [889, 681], [933, 725]],
+    ),
+    "known-gumbel": (KnownGumbel(3, 9, F(1, 8), 2), [[0, 2, 1], [885, 626, 713], [822, 563, 650], [948, 689, 776]]),
+    "known-gumbel, labels": (KnownGumbel(5, 9, F(1, 100), 1, None), [[0, 2, 1, 8, 3], None, None, None]),
+    "unknown-gumbel": (
+        UnknownGumbel(4, 8, F(1, 4), DELTA, 1, "laplace", optimise_cutoff=True),
+        [[0, 2, 1, 3], [917, 705, 699, 515], [893, 681, 675, 491], [941, 729, 723, 539]],
+    ),
+    "unknown-gumbel, labels": (UnknownGumbel(6, 8, F(1, 4), DELTA, 1, None), [[0, 2, 1, 3], None, None, None]),
+    "top-stable": (TopStable(4, F(1, 2), DELTA), [[3, 2, 0, 1], None, None, None]),
+    "pcr": (
+        CountRelease(Cost(F(1, 2), DELTA), 8, F(1, 10), 2),
+        [[0, 1, 2, 3, 4], [930, 695, 748, 472, 62], [840, 649, 702, 426, 56], [1020, 741, 794, 518, 68]],
+    ),
+    "pcr, labels": (
+        CountRelease(Cost(F(1, 2), DELTA), 8, F(1, 10), counts=False),
+        [[0, 2, 1, 3, 4, 5], None, None, None],
+    ),
+    "head": (
+        SelectVerify(Cost(F(1, 2), DELTA), 8, F(1, 10), 2),
+        [[0, 2, 1, 3, 4, 5], [910, 697, 691, 511, 57, 50], [891, 679, 674, 496, 48, 41], [928, 715, 709, 526, 66, 59]],
+    ),
+    "head, three labels": (
+        SelectVerify(Cost(F(1, 2), DELTA), 8, F(1, 10), counts=False, k=3),
+        [[0, 1, 2], None, None, None],
+    ),
+    "head, five of a large budget": (
+        SelectVerify(Cost(F(9), DELTA), 8, F(1, 50), k=5),
+        [[0, 2, 1, 3, 4], [899, 701, 701, 500, 60], [897, 699, 698, 497, 57], [902, 703, 703, 502, 62]],
+    ),
+}
+
+
+SUMS = {
+    "unknown-gumbel+sum": (
+        UnknownGumbelSums(UnknownGumbel(4, 8, F(1, 4), DELTA), SumBounds(-3, 5), 3),
+        [
+            [0, 2, 1, 3],
+            [3655, 2803, 2805, 1962],
+            [40.0, 40.0, 40.0, 40.0],
+            [3576, 2724, 2726, 1883],
+            [3734, 2882, 2884, 2041],
+            "sum",
+            None,
+        ],
+    ),
+    "unknown-gumbel+average": (
+        UnknownGumbelSums(UnknownGumbel(4, 8, F(1, 4), DELTA), SumBounds(0, 5), 4, average=True),
+        [
+            [0, 2, 1, 3],
+            [4.079, 4.122, 3.99, 3.972],
+            [0.058, 0.076, 0.073, 0.103],
+            [3.9, 3.887, 3.766, 3.656],
+            [4.265, 4.37, 4.226, 4.311],
+            "average",
+            None,
+        ],
+    ),
+    "unknown-gumbel+sum, private": (
+        UnknownGumbelSums(
+            UnknownGumbel(4, 8, F(1, 2), DELTA, 1, "laplace"), SumBounds(0, 16, private=True), 4, "laplace"
+        ),
+        [
+            [0, 2, 1, 3],
+            [3587, 2755, 2705, 2016],
+            [45.253, 45.253, 45.253, 45.253],
+            [3491, 2659, 2609, 1920],
+            [3683, 2851, 2801, 2112],
+            "sum",
+            0.020298,
+        ],
+    ),
+    "unknown-laplace+sum": (
+        UnknownLaplaceSums(UnknownLaplace(None, 8, 2, F(5), DELTA), SumBounds(0, 7), 2, "laplace"),
+        [
+            [0, 2, 1, 3, 4],
+            [3586, 2751, 2696, 2017, 207],
+            [49.496, 49.496, 49.496, 49.496, 49.496],
+            [3481, 2646, 2591, 1912, 102],
+            [3691, 2856, 2801, 2122, 312],
+            "sum",
+            None,
+        ],
+    ),
+    "known-gumbel+sum": (
+        KnownGumbelSums(KnownGumbel(3, 9, F(1, 8)), SumBounds(-3, 5), 3, "laplace"),
+        [
+            [0, 2, 1],
+            [3567, 2688, 2562],
+            [113.136, 113.136, 113.136],
+            [3327, 2448, 2322],
+            [3807, 2928, 2802],
+            "sum",
+            None,
+        ],
+    ),
+    "known-laplace+average": (
+        KnownLaplaceSums(KnownLaplace(None, 9, 2, F(3)), SumBounds(-3, 5), 2, average=True),
+        [
+            [0, 2, 1, 3, 4, 5, 6, 8, 7],
+            [4.033, 3.997, 4.054, 3.994, 3.783, 3.915, 0.923, 5.0, 5.0],
+            [0.021, 0.027, 0.028, 0.039, 0.314, 0.405, 1.173, 8.0, 8.0],
+            [3.965, 3.91, 3.964, 3.871, 2.881, 2.778, -3.0, -3.0, -3.0],
+            [4.103, 4.086, 4.145, 4.12, 4.925, 5.0, 5.0, 5.0, 5.0],
+            "average",
+            None,
+        ],
+    ),
+    "listed+sum": (
+        ListedSums(9, SumBounds(-3, 5), 2, F(40)),
+        [
+            [0, 2, 1, 3, 4, 5, 7, 8, 6],
+            [3655, 2805, 2803, 1962, 208, 158, 66, 45, -20],
+            [40.0, 40.0, 40.0, 40.0, 40.0, 40.0, 40.0, 40.0, 40.0],
+            [3576, 2726, 2724, 1883, 129, 79, -13, -34, -99],
+            [3734, 2884, 2882, 2041, 287, 237, 145, 124, 59],
+            "sum",
+            None,
+        ],
+    ),
+    "listed+sum, private": (
+        ListedSums(9, SumBounds(0, 9, private=True), 2, F(40)),
+        [
+            [0, 2, 1, 3, 4, 5, 7, 8, 6],
+            [3630, 2803, 2802, 1979, 222, 176, 41, 25, 3],
+            [22.222, 22.222, 22.222, 22.222, 22.222, 22.222, 22.222, 22.222, 22.222],
+            [3586, 2759, 2758, 1935, 178, 132, 0, 0, 0],
+            [3674, 2847, 2846, 2023, 266, 220, 85, 69, 47],
+            "sum",
+            0.020826,
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(("mechanism", "expected"), PINNED.values(), ids=PINNED)
+def test_a_key_releases_what_it_always_did(mechanism, expected):
+    """Positions, counts, and both ends of the intervals."""
+    assert released(mechanism) == expected
+
+
+@pytest.mark.parametrize(("mechanism", "expected"), SUMS.values(), ids=SUMS)
+def test_a_key_releases_the_sums_that_it_always_did(mechanism, expected):
+    """Positions, sums or averages, errors, both ends of the intervals, and what was said about clipping."""
+    assert summed(mechanism) == expected
