@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet.engines.duckdb import DuckDBEngine
-from discreet.errors import EngineTimeout, InexactHead, InputError
+from discreet.engines.duckdb_pairs import DuckDBPairs
+from discreet.errors import EngineError, EngineTimeout, InexactHead, InputError
 from discreet.head_request import HeadRequest, SumBounds
 from discreet.testing.engines import check_pair_queries, predicates, reference_pairs, tables
 from discreet.testing.pairs import ArrayPairs, gathered
@@ -43,13 +44,24 @@ def left_of(engine):
     return set().union(*map(names_of, engine._idle))
 
 
+@pytest.fixture
+def ranges(monkeypatch):
+    """Sort a few pairs at a time: every second pair is sampled, and every second of these ends a range."""
+    for name, value in {"_SAMPLED": 2, "_LEAST_RANGE": 4, "_MOST_RANGE": 4}.items():
+        monkeypatch.setattr(f"discreet.engines.duckdb_pairs.{name}", value)
+
+
 @settings(max_examples=25, derandomize=True, deadline=None, database=None)
-@given(REQUESTS, tables(), st.sampled_from([4, 2**20]))
-def test_random_tables_have_the_integers_of_numpy(request, table, batch):
-    """Results equal numpy's for all filters and columns, with and without missing labels, wherever batches end."""
+@given(REQUESTS, tables(), st.sampled_from([4, 2**20]), st.sampled_from(["hash({})", "hash({}) % 2"]))
+def test_random_tables_have_the_integers_of_numpy(request, table, batch, hashed):
+    """Results equal numpy's for all filters and columns, with and without missing labels, wherever batches end.
+
+    They are equal if labels have the same hash, too.
+    """
     engine = DuckDBEngine(table)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("discreet.engines.duckdb_pairs._BATCH", batch)
+        patched.setattr("discreet.engines.duckdb_pairs._HASH", hashed)
         with engine.pairs(request) as pairs:
             check_pair_queries(pairs, reference_pairs(table, request))
     engine.close()
@@ -75,10 +87,11 @@ def test_users_of_all_types_are_distinct_and_whole(engine, users):
         check_pair_queries(pairs, ArrayPairs(number, items, pa.table({"item": np.unique(items)})))
 
 
+@pytest.mark.usefixtures("ranges")
 @pytest.mark.parametrize("batch", [7, 2**20])
 @pytest.mark.parametrize("copies", [1, 3])
 def test_repeated_rows_change_no_integer(engine, monkeypatch, copies, batch):
-    """Theorem 1 counts a pair once: duplicates are dropped, wherever batches end."""
+    """Theorem 1 counts a pair once: duplicates are dropped, wherever batches and ranges end."""
     monkeypatch.setattr("discreet.engines.duckdb_pairs._BATCH", batch)
     rng = np.random.default_rng(6)
     users, items = rng.integers(0, 30, 60), rng.integers(0, 12, 60)
@@ -88,11 +101,52 @@ def test_repeated_rows_change_no_integer(engine, monkeypatch, copies, batch):
             check_pair_queries(pairs, ArrayPairs(users, items, pa.table({"item": np.unique(items)})))
 
 
+@pytest.mark.usefixtures("ranges")
+def test_rows_of_one_pair_are_not_read_together(engine, monkeypatch):
+    """However often a pair is repeated, its rows take no memory here."""
+    read = []
+    pairs_of = DuckDBPairs._pairs
+    monkeypatch.setattr(DuckDBPairs, "_pairs", lambda self, source: read.append(pairs_of(self, source)) or read[-1])
+    few = [(user, label) for user in range(9) for label in "ab"]
+    table = table_of([*few, *[(5, "a")] * 1000])
+    with engine(table).pairs(REQUEST) as pairs:
+        sample, *ranges = read
+        assert len(sample) > 400
+        assert max(map(len, ranges)) < 40
+        check_pair_queries(pairs, reference_pairs(table, REQUEST))
+
+
+def test_users_far_apart_are_numbered(engine):
+    """The span of users and the number of items must fit 63 bits together; other users are numbered, like texts."""
+    lowest = -(2**63)
+    for least, most in ((0, 2**58), (0, 2**59 - 1), (0, 2**59), (0, 2**63 - 1), (lowest, 2**64 - 1), (lowest, 4)):
+        users = (least, least + 1, least + most)
+        table = table_of([(user, label) for user in users for label in "abcdefghijklmno"[user % 3 :]])
+        with engine(table).pairs(REQUEST) as pairs:
+            check_pair_queries(pairs, reference_pairs(table, REQUEST))
+
+
+def test_more_users_and_items_than_numbers_are_refused(engine, monkeypatch):
+    """A pair is never written with a number that another one has."""
+    monkeypatch.setattr("discreet.engines.duckdb_pairs._KEY_BITS", 4)
+    for number in (list(range(4)), list("abcd")):
+        table = table_of([(user, label) for user in number for label in "ab"])
+        with pytest.raises(EngineError, match="so many"), engine(table).pairs(REQUEST):
+            pass
+
+
+def test_a_lost_row_is_refused(engine, monkeypatch):
+    """Items that DuckDB does not find by their labels would be missing in the sums."""
+    monkeypatch.setattr("discreet.engines.duckdb_pairs._HASH", "hash({}) + random() * 1e9")
+    with pytest.raises(InexactHead, match="fewer"), engine(table_of([(1, "a"), (1, "b")])).pairs(REQUEST):
+        pass
+
+
 def test_pairs_in_another_order_are_refused(engine, monkeypatch):
     """A user whose pairs do not stand together would pass for two, and the weights exceed the cap."""
     monkeypatch.setattr("discreet.engines.duckdb_pairs._BATCH", 2)
     with engine(table_of([(1, "a"), (1, "b"), (2, "a")])).pairs(REQUEST) as pairs:
-        turned = "CREATE OR REPLACE TEMP TABLE discreet_pairs AS FROM discreet_pairs ORDER BY owner DESC"
+        turned = "CREATE OR REPLACE TEMP TABLE discreet_pairs AS FROM discreet_pairs ORDER BY pair DESC"
         pairs._connection.execute(turned)
         with pytest.raises(InexactHead, match="order"):
             gathered(pairs.weighted_sums(1.0))
