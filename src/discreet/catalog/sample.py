@@ -122,19 +122,16 @@ def _column_values(name: str, about: Column) -> list[Any]:
         low, high = (Decimal(of.numerator) / of.denominator for of in (about.sum.low, about.sum.high))
     numbers = [low + (high - low) * place / VALUES for place in range(VALUES)]
     width = about.each if isinstance(about.each, int) else 1
+    # days from 2026-01-01, a Thursday, to the first day of each period
+    days: list[int] = [place // 7 * 7 + 4 if about.each == "week" else place for place in range(30)]
+    if about.each == "month":
+        days = [0, 31, 59] * 10
     made: dict[Kind, list[Any]] = {
         Kind.INTEGER: [int(number) // width * width for number in numbers],
         Kind.DECIMAL: [round(number, 2) for number in numbers],
         Kind.FLOAT: [float(number) for number in numbers],
         Kind.BOOLEAN: [True, False],
-        Kind.DATE: [(_START + datetime.timedelta(days=_first_day(about, place))).date() for place in range(30)],
+        Kind.DATE: [(_START + datetime.timedelta(days=day)).date() for day in days],
         Kind.TIMESTAMP: [_START + datetime.timedelta(hours=7 * place) for place in range(VALUES)],
     }
     return made.get(about.kind) or [f"{name} {place + 1}" for place in range(VALUES)]
-
-
-def _first_day(about: Column, place: int) -> int:
-    """Return the days from 2026-01-01, a Thursday, to the first day of period *place* of a column."""
-    if about.each == "month":
-        return (0, 31, 59)[place % 3]
-    return place // 7 * 7 + 4 if about.each == "week" else place
