@@ -299,8 +299,11 @@ class _Splitter(TreeReader):
             return made
         if node["sample"] is not None:
             self.refuse(REFUSED["sample"], node)
-        if self._is_dataset(node["from_table"], ctes):
-            return self._over_dataset(node, ctes)
+        table = node["from_table"]
+        if table["type"] == "BASE_TABLE":
+            schema, name = table["schema_name"].casefold(), table["table_name"].casefold()
+            if schema != "information_schema" and (schema or name not in ctes):
+                return self._over_dataset(node, ctes)
         outside, source = self._relations, self._rewrite(node["from_table"], ctes)
         self._relations = self._named(source, ctes)
         rest = {key: value for key, value in node.items() if key not in {"cte_map", "from_table"}}
@@ -420,7 +423,8 @@ class _Splitter(TreeReader):
                 end = found[2].end
             columns.append(OutputColumn(name.casefold(), noisy, key, end, queries, ends))
         # With a column more, a row that is selected once could be selected twice, or a group could split.
-        plain = not given["group_expressions"] and not _is_distinct(given)
+        distinct = any(modifier["type"] == "DISTINCT_MODIFIER" for modifier in given["modifiers"])
+        plain = not given["group_expressions"] and not distinct
         return Output(made if plain else None, columns)
 
     def _is_noisy(self, part: Json) -> bool:
@@ -440,12 +444,6 @@ class _Splitter(TreeReader):
             return not alike or any(column.noisy for column in alike)
         computed = part.get("class") == "WINDOW" or (part.get("class") == "FUNCTION" and function in _OUTER_AGGREGATES)
         return computed or kind in {"SUBQUERY", "STAR"} or any(map(self._is_noisy, part.values()))
-
-    def _is_dataset(self, table: Json, ctes: Mapping[str, Output]) -> bool:
-        if table["type"] != "BASE_TABLE":
-            return False
-        schema, name = table["schema_name"].casefold(), table["table_name"].casefold()
-        return schema != "information_schema" and (bool(schema) or name not in ctes)
 
     # -------------------------------------------------------------------------------------- SELECT over a dataset
 
@@ -866,8 +864,10 @@ class _Wrapped:
             if part.get("type") != "FUNCTION" or part.get("function_name") not in _AGGREGATES:
                 return None
             self._column(part, part, VALUE)
-            # The same column may be written in two ways; it is one answer.
-            name = _measure_key(part)
+            # The same column may be qualified or not; it is one answer.
+            arguments = [argument["expression"] for argument in part.get("arguments", ())]
+            columns = [argument.get("column_names", [""])[-1].casefold() for argument in arguments]
+            name = f"{part['function_name']} {part.get('distinct')} {columns}"
             measures.setdefault(name, list(self.aggregates).index(_aggregate_key(part)) + 1)
             return name
 
@@ -976,18 +976,6 @@ def _names_in(part: Json) -> set[str]:
     if part.get("type") == "COLUMN_REF":
         return {part["column_names"][-1].casefold()}
     return set[str]().union(*map(_names_in, part.values()))
-
-
-def _is_distinct(node: Node) -> bool:
-    return any(modifier["type"] == "DISTINCT_MODIFIER" for modifier in node["modifiers"])
-
-
-def _measure_key(node: Node) -> str:
-    """Return a name of an aggregate that ignores how its column is qualified."""
-    columns = [
-        argument["expression"].get("column_names", [""])[-1].casefold() for argument in node.get("arguments", ())
-    ]
-    return f"{node['function_name']} {node.get('distinct')} {columns}"
 
 
 def _answers(answers: list[str], groups: list[Node]) -> Node:
