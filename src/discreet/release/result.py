@@ -340,7 +340,11 @@ class Release:
         privacy = f"ε = {self.guarantee.epsilon:.3g}, δ = {self.guarantee.delta:.2g}"
         title = f"{items} by {self.chosen or self.mechanism}, {privacy}\ndark lines: 95 % intervals"
         texts = [" · ".join(map(str, label)) for label in labels]
-        return plot_bars(texts, values, low, high, path, title=title, axis_label=self._axis_label(shown))
+        request = self.query.request
+        axis = "users" if request.rows_per_group == 1 else "rows (clipped per user)"
+        if request.summed is not None:
+            axis = f"{shown} of {request.summed.column} (clipped per user)"
+        return plot_bars(texts, values, low, high, path, title=title, axis_label=axis)
 
     def __str__(self) -> str:
         if not len(self):
@@ -404,30 +408,20 @@ class Release:
         return [*(name for name in names if name not in {"low", "high"}), *interval]
 
     def _cells(self) -> list[list[str]]:
-        numbers = self._numbers()
-        return [_cells(row, numbers.keys()) for row in self._rows()]
-
-    def _axis_label(self, shown: str) -> str:
-        request = self.query.request
-        if request.summed is not None:
-            return f"{shown} of {request.summed.column} (clipped per user)"
-        return "users" if request.rows_per_group == 1 else "rows (clipped per user)"
-
-
-def _cells(row: dict[str, Any], numbers: Any) -> list[str]:  # noqa: ANN401 - names
-    cells = []
-    for name, value in row.items():
-        if name in {"low", "high"}:
-            continue
-        if name == "std_error":
-            cells.append(f"{value:.3g}")
-        elif name in numbers:
-            cells.append(_number(value))
-        else:
-            cells.append("" if value is None else str(plain_value(value)))
-    if "low" in row:
-        cells.append(f"{_number(row['low'])} to {_number(row['high'])}")
-    return cells
+        numbers, table = self._numbers(), []
+        for row in self._rows():
+            cells = []
+            for name, value in row.items():
+                if name == "std_error":
+                    cells.append(f"{value:.3g}")
+                elif name in numbers and name not in {"low", "high"}:
+                    cells.append(_number(value))
+                elif name not in numbers:
+                    cells.append("" if value is None else str(plain_value(value)))
+            if "low" in row:
+                cells.append(f"{_number(row['low'])} to {_number(row['high'])}")
+            table.append(cells)
+        return table
 
 
 def _number(value: int | float | decimal.Decimal) -> str:

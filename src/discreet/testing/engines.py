@@ -405,14 +405,15 @@ def check_pair_queries(pairs: UserItemPairs, reference: ArrayPairs, seed: int = 
 
 def digest(seed: bytes, user: Any, labels: tuple[Any, ...]) -> str:  # noqa: ANN401 - any user value
     """Return the sort key of one of a user's items in the order that is the same in all engines."""
-    framed = [_text(value) for value in (user, *labels)]
-    parts = ["-" if text is None else f"{len(text.encode())}:{_shortened(text)}" for text in framed]
-    return hashlib.md5((seed.hex() + "".join(parts)).encode(), usedforsecurity=False).hexdigest()
-
-
-def _shortened(text: str) -> str:
-    long = len(text.encode()) > MAX_FRAMED_LENGTH
-    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest() if long else text
+    framed = seed.hex()
+    for text in map(_text, (user, *labels)):
+        if text is None:
+            framed += "-"
+            continue
+        size = len(text.encode())
+        long = hashlib.md5(text.encode(), usedforsecurity=False).hexdigest() if size > MAX_FRAMED_LENGTH else text
+        framed += f"{size}:{long}"
+    return hashlib.md5(framed.encode(), usedforsecurity=False).hexdigest()
 
 
 def _text(value: Any) -> str | None:  # noqa: ANN401 - any cell value
