@@ -80,6 +80,7 @@ class BudgetManager:
 
         Args:
             worst: the most that the answer can cost.
+            key: the caller's idempotency key, or None.
             digest: a digest of the request that came with the key.
             question: what is asked, for the ledger: canonical JSON without the constants of filters, or empty.
 
@@ -179,10 +180,7 @@ class StoredBudget:
     """Charges one query to an account and its parents. Its methods raise the errors of those of `BudgetStore`.
 
     Args:
-        manager: reserves.
-        key: the caller's idempotency key, or None.
-        digest: a digest of the request that came with the key.
-        question: what is asked, for the ledger: canonical JSON without the constants of filters, or empty.
+        reserve: `BudgetManager.reserve` of *store*, with all arguments but the worst case.
 
     Attributes:
         reservation: the id of the reservation, once there is one.
@@ -191,26 +189,15 @@ class StoredBudget:
             it is no failed run, which could lead to a suspension, because the data cannot have caused it.
     """
 
-    def __init__(
-        self,
-        manager: BudgetManager,
-        account: str,
-        release_key: bytes,
-        key: str | None = None,
-        digest: bytes = b"",
-        question: str = "",
-    ) -> None:
-        self._manager, self._store, self._account, self._release_key = manager, manager.store, account, release_key
-        self._key, self._digest, self._question = key, digest, question
+    def __init__(self, store: BudgetStore, reserve: Callable[[Cost], Reservation | Replay | InFlight]) -> None:
+        self._store, self._reserve = store, reserve
         self.reservation: str | None = None
         self.forfeited = self.lost = False
         self._uncertain = False  # True if `start` raised, and may have been committed
 
     def reserve(self, cost: Cost) -> Hold | StoredAnswer:
         """Hold *cost*, or return the stored answer, or the reservation under way for the same request."""
-        admitted = self._manager.reserve(
-            self._account, self._release_key, cost, self._key, self._digest, self._question
-        )
+        admitted = self._reserve(cost)
         if isinstance(admitted, Replay | InFlight):
             return admitted
         self.reservation = admitted.id

@@ -156,16 +156,9 @@ def check_record(kind: str, name: str, text: str | None) -> None:
     check_name(kind, "the kind of a record")
     if not 0 < len(name) <= MAX_RECORD_NAME_LENGTH or not name.replace("\t", "").isprintable():
         raise InputError(f"the name of a record has up to {MAX_RECORD_NAME_LENGTH:,} printable characters")
-    if text is not None and (len(text) > MAX_RECORD_LENGTH or "\0" in text or not _is_unicode(text)):
+    half = text is not None and not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text)
+    if text is not None and (len(text) > MAX_RECORD_LENGTH or "\0" in text or half):
         raise InputError(f"a record has up to {MAX_RECORD_LENGTH:,} characters and not the character 0")
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 @dataclass(frozen=True, slots=True)

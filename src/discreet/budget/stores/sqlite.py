@@ -121,24 +121,20 @@ class Writer:
             self._step("begin")
             self._db.execute("BEGIN IMMEDIATE")
             for job in jobs:
-                self._run_in_savepoint(job)
+                self._db.execute("SAVEPOINT job")  # which is rolled back alone if the job is refused
+                try:
+                    transaction = self._begin()
+                    job.answer = job.work(transaction)
+                    transaction.flush()
+                except DiscreetError as error:
+                    job.error = error
+                    self._db.execute("ROLLBACK TO job")
+                self._db.execute("RELEASE job")
             self._step("commit")
             self._db.execute("COMMIT")
             self._step("committed")
         except BaseException as error:  # noqa: BLE001 - after any error no job may report success
             self._roll_back(jobs, error)
-
-    def _run_in_savepoint(self, job: _Job) -> None:
-        """Run one job in a savepoint, which is rolled back alone if the job is refused."""
-        self._db.execute("SAVEPOINT job")
-        try:
-            transaction = self._begin()
-            job.answer = job.work(transaction)
-            transaction.flush()
-        except DiscreetError as error:
-            job.error = error
-            self._db.execute("ROLLBACK TO job")
-        self._db.execute("RELEASE job")
 
     def _roll_back(self, jobs: list[_Job], error: BaseException) -> None:
         """Roll back, and fail all jobs with `StoreUnavailable`."""
@@ -314,7 +310,15 @@ class LedgerFile:
     def __init__(self, path: Path) -> None:
         check_library(apsw.sqlite_lib_version())
         with _translate_errors():
-            self._db = _open_snapshot(path)
+            begin = "BEGIN; SELECT 1 FROM sqlite_master"  # one snapshot of the file
+            try:
+                self._db = apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)
+                self._db.execute(begin)
+            except (apsw.CantOpenError, apsw.ReadOnlyError):
+                # A copy in a read-only folder: nothing changes it, so SQLite needs no files beside it.
+                uri = f"{path.absolute().as_uri()}?immutable=1"
+                self._db = apsw.Connection(uri, apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+                self._db.execute(begin)
             _register_sha256(self._db)
             self._connection = SQLiteConnection(self._db)
             self.id = _check_version(self._db)
@@ -414,20 +418,6 @@ def _check_version(db: apsw.Connection) -> str:
     if version != statements.VERSION:
         raise StoreUnavailable(statements.other_version(version))
     return str(store)
-
-
-def _open_snapshot(path: Path) -> apsw.Connection:
-    """Return a connection that sees one snapshot of the file."""
-    begin = "BEGIN; SELECT 1 FROM sqlite_master"
-    try:
-        db = apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)
-        db.execute(begin)
-    except (apsw.CantOpenError, apsw.ReadOnlyError):
-        # A copy in a read-only folder: nothing changes it, so SQLite needs no files beside it.
-        uri = f"{path.absolute().as_uri()}?immutable=1"
-        db = apsw.Connection(uri, apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
-        db.execute(begin)
-    return db
 
 
 def _register_sha256(db: apsw.Connection) -> None:

@@ -52,7 +52,17 @@ def budget_report(report: Report, parents: Sequence[Report], default_cost: Cost 
     Args:
         default_cost: the worst-case cost of a query at the default price; None to omit the number of queries left.
     """
-    balance = report.balance
+    balance, units = report.balance, None
+    price = balance.account.units
+    if price is not None:
+        limit, left = price.rounded_down(balance.account.limit), price.rounded_down(balance.remaining)
+        spent = price.rounded_up(balance.spent)
+        units = Units(
+            epsilon_per=_decimal(price.epsilon_per),
+            delta_per=_decimal(price.delta_per),
+            information=UnitBudget(limit=limit[0], spent=spent[0], left=left[0]),
+            calls=UnitBudget(limit=limit[1], spent=spent[1], left=left[1]),
+        )
     return BudgetReport(
         account=balance.account.id,
         mode=balance.account.mode,
@@ -66,7 +76,7 @@ def budget_report(report: Report, parents: Sequence[Report], default_cost: Cost 
         epsilon_spent=report.epsilon_spent,
         epsilon_left=report.epsilon_left,
         conversion_delta=report.conversion,
-        units=_units(balance),
+        units=units,
         resets_at=_resets_at(balance),
         suspended_until=None if balance.suspended_until_us is None else iso_time(balance.suspended_until_us),
         suspended_by_officer=next(
@@ -108,7 +118,18 @@ def estimate_of(
             )
     worst, units = plan.worst_cost, path[0].balance.account.units
     information, calls = (None, None) if units is None else units.rounded_up(worst)
-    fits = [_fit(report.balance, worst, paid=paid) for report in path]
+    fits = []
+    for balance in (report.balance for report in path):
+        rest = balance.remaining
+        after = Cost(max(rest.rho - worst.rho, Fraction(0)), max(rest.delta - worst.delta, Fraction(0)))
+        fits.append(
+            Fit(
+                account=balance.account.id,
+                fits=paid or balance.admits(worst),
+                left=spend_below(rest),
+                left_after=spend_below(rest if paid else after),
+            )
+        )
     queries_left, runs_out = (None, None) if paid else _queries_left(worst, path)
     return Estimate(
         dataset=dataset,
@@ -170,18 +191,11 @@ def period_of(period: AccountPeriod) -> Period:
     return Period(kind="forever")
 
 
-def _units(balance: Balance) -> Units | None:
-    units = balance.account.units
-    if units is None:
-        return None
-    limit, left = units.rounded_down(balance.account.limit), units.rounded_down(balance.remaining)
-    spent = units.rounded_up(balance.spent)
-    return Units(
-        epsilon_per=_decimal(units.epsilon_per),
-        delta_per=_decimal(units.delta_per),
-        information=UnitBudget(limit=limit[0], spent=spent[0], left=left[0]),
-        calls=UnitBudget(limit=limit[1], spent=spent[1], left=left[1]),
-    )
+def period_in_words(period: Period) -> str:
+    """Return the budget period in words, as in "in any 30 days"."""
+    if period.kind == "sliding":
+        return f"in any {period.days} days"
+    return "for ever" if period.kind == "forever" else f"in each {period.unit} ({period.zone})"
 
 
 def _decimal(value: Fraction) -> str:
@@ -195,17 +209,6 @@ def _resets_at(balance: Balance) -> str | None:
 
 def _privacy(guarantee: Guarantee) -> Privacy:
     return Privacy.model_validate(privacy_to_dict(guarantee))
-
-
-def _fit(balance: Balance, worst: Cost, *, paid: bool) -> Fit:
-    rest = balance.remaining
-    after = Cost(max(rest.rho - worst.rho, Fraction(0)), max(rest.delta - worst.delta, Fraction(0)))
-    return Fit(
-        account=balance.account.id,
-        fits=paid or balance.admits(worst),
-        left=spend_below(rest),
-        left_after=spend_below(rest if paid else after),
-    )
 
 
 def read_limit(body: Limit) -> tuple[Cost, Fraction, model.Units | None]:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from discreet.accounting.convert import epsilon_tight
 from discreet.budget.ledger import ACCOUNT_KINDS, account_of, canonical, entry_of
-from discreet.budget.model import DELTA_UNITS, NOTHING, RHO_UNITS, Amount, Forever, Sliding
+from discreet.budget.model import DELTA_UNITS, NOTHING, RHO_UNITS, Amount
 from discreet.query.json import from_dict
 from discreet.query.sql import condition
-from discreet.service.api.accounts import limit_in_words
+from discreet.service.api.accounts import limit_in_words, period_in_words, period_of
 from discreet.service.auth.grants import GRANT, KEY, account_and_dataset
 from discreet.values import float_above, float_below
 from discreet.wire import administration as wire
@@ -329,16 +329,9 @@ def _spend(amount: Amount) -> Spend:
 
 
 def _settings(account: Account) -> dict[str, str | None]:
-    match account.period:
-        case Forever():
-            period = "for ever"
-        case Sliding(days):
-            period = f"in any {days} days"
-        case calendar:
-            period = f"in each {calendar.unit} ({calendar.zone})"
     return {
         "limit": limit_in_words(account),
-        "period": period,
+        "period": period_in_words(period_of(account.period)),
         "mode": account.mode,
         "parent": account.parent,
         "suspended": "yes" if account.suspended else "no",

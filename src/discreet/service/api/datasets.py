@@ -9,7 +9,7 @@ from discreet.catalog.model import ImpliedColumn
 from discreet.wire.queries import ColumnDetail, DatasetDetail, SumBounds
 
 if TYPE_CHECKING:
-    from discreet.catalog.model import Column, Dataset, Label
+    from discreet.catalog.model import Column, Dataset
     from discreet.service.settings import Limits
 
 MAX_LABELS = 1_000
@@ -35,11 +35,16 @@ def dataset_detail(name: str, dataset: Dataset, limits: Limits, version: str | N
         max_head_limit=min(dataset.max_head_limit or limits.max_head_limit, limits.max_head_limit),
         retention_days=dataset.retention_days,
         data_version=version,
-        columns=[_column(column, about) for column, about in dataset.columns.items()],
+        columns=[_column_detail(column, about) for column, about in dataset.columns.items()],
     )
 
 
-def _column(name: str, column: Column) -> ColumnDetail:
+def _column_detail(name: str, column: Column) -> ColumnDetail:
+    labels = None
+    if isinstance(column.domain, tuple) and len(column.domain) <= MAX_LABELS:
+        # in the JSON form that releases use
+        dated = (label.isoformat() if isinstance(label, datetime.date) else label for label in column.domain)
+        labels = [label if isinstance(label, str | int) else str(label) for label in dated]
     return ColumnDetail(
         name=name,
         type=column.type,
@@ -52,18 +57,5 @@ def _column(name: str, column: Column) -> ColumnDetail:
         else SumBounds(low=float(column.sum.low), high=float(column.sum.high), private_bound=column.sum.private_bound),
         known_domain=column.domain is not None,
         groups_per_user=column.groups_per_user,
-        labels=_labels(column),
+        labels=labels,
     )
-
-
-def _labels(column: Column) -> list[str | int | bool] | None:
-    if not isinstance(column.domain, tuple) or len(column.domain) > MAX_LABELS:
-        return None
-    return [_label(label) for label in column.domain]
-
-
-def _label(label: Label) -> str | int | bool:
-    """Return a label in the JSON form that releases use."""
-    if isinstance(label, datetime.date):
-        return label.isoformat()
-    return label if isinstance(label, str | int) else str(label)

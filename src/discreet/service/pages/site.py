@@ -424,7 +424,10 @@ class Site:
             visit = Visit(request, parameters, session or self._sessions.start())
             context_of(scope).page = lambda problem: self.render(visit, "problem.html", problem.status, problem=problem)
             response = await self._respond(visit, declared, handler, in_loop=in_loop, has_session=session is not None)
-            await self._set_session_cookie(visit, response)(scope, receive, send)
+            # Renewed on every page, which extends its idle timeout.
+            cookie, secure = self._sessions.write(visit.session), visit.request.url.scheme == "https"
+            response.set_cookie(COOKIE, cookie, httponly=True, samesite="strict", secure=secure)
+            await response(scope, receive, send)
 
         return endpoint
 
@@ -482,14 +485,6 @@ class Site:
         text = str(self._count_logouts(caller) + 1)
         self._store.put_record(LOGOUT, caller.actor, text, AdminAction(caller.actor, "logged out of the web page"))
         self._records.invalidate()
-
-    def _set_session_cookie(self, visit: Visit, response: Response) -> Response:
-        """Renew the session cookie on every page, which extends its idle timeout."""
-        secure = visit.request.url.scheme == "https"
-        response.set_cookie(
-            COOKIE, self._sessions.write(visit.session), httponly=True, samesite="strict", secure=secure
-        )
-        return response
 
     # ---------------------------------------------------------------------------------------------- assets
 

@@ -220,25 +220,21 @@ def column(name: str, type_: str) -> dict[str, Any]:
     return {"name": name, "type": type_, "typeSignature": signature}
 
 
-def cells(values: Sequence[Any], types: Sequence[str]) -> list[Any]:
-    """Return a row of a result as the protocol has it.
+def cells(rows: Sequence[Sequence[Any]], types: Sequence[str]) -> list[list[Any]]:
+    """Return rows of a result as the protocol has them.
 
     Args:
-        values: as `StatementAnswer` has them in JSON.
+        rows: as `StatementAnswer` has them in JSON.
     """
     writers = [_TEXTS.get(type_.partition("(")[0]) for type_ in types]
     return [
-        value if value is None or write is None else write(value) for value, write in zip(values, writers, strict=True)
+        [value if value is None or write is None else write(value) for value, write in zip(row, writers, strict=True)]
+        for row in rows
     ]
 
 
-def _timestamp(value: str) -> str:
-    moment, zone, _ = value.replace("T", " ").partition("+00:00")
-    return f"{moment} UTC" if zone else moment
-
-
 _TEXTS: Mapping[str, Callable[[Any], str]] = {
-    "timestamp": _timestamp,
+    "timestamp": lambda value: value.replace("T", " ").replace("+00:00", " UTC"),
     "decimal": str,
     "varchar": lambda value: value if isinstance(value, str) else json.dumps(value),
 }
