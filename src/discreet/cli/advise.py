@@ -140,16 +140,30 @@ def convert(
     epsilon and rho follow the tight formula, epsilon_simple and rho_simple the simple one; all are rounded to the safe
     side.
     """
+    from discreet.accounting.convert import delta_tight, epsilon_simple, epsilon_tight, rho_simple, rho_tight
+    from discreet.values import exact
+
     given = {
-        name: None if text is None else _number(text, name)
+        name: None if text is None else exact(text, f"--{name}")
         for name, text in (("delta", delta), ("rho", rho), ("epsilon-per", epsilon_per), ("delta-per", delta_per))
     }
     if information is not None or calls is not None:
         found = _from_units(information or 0, calls or 0, given, rho=rho, epsilon=epsilon)
-    elif rho is not None and (epsilon is None) != (delta is None):
-        found = _from_rho(given, epsilon)
+    elif given["rho"] is not None and (epsilon is None) != (delta is None):
+        known = float(given["rho"])
+        if epsilon is not None:
+            found = {"rho": known, "epsilon": epsilon, "delta": delta_tight(known, epsilon)}
+        else:
+            lost = float(given["delta"] or 0)
+            found = {"rho": known, "epsilon_simple": epsilon_simple(known, lost)}
+            found |= {"epsilon": epsilon_tight(known, lost), "delta": lost}
     elif epsilon is not None and given["delta"] is not None and rho is None:
-        found = _from_epsilon(epsilon, given["delta"], given["epsilon-per"])
+        lost, per = float(given["delta"]), given["epsilon-per"]
+        known = rho_tight(epsilon, lost)
+        found = {"epsilon": epsilon, "delta": lost, "rho_simple": rho_simple(epsilon, lost), "rho": known}
+        if per is not None and per <= 0:
+            raise InputError("epsilon per unit must be above 0")
+        found |= {} if per is None else {"information": int(known / (per**2 / 8))}
     else:
         raise InputError("give two of --rho, --epsilon and --delta, or --information with --epsilon-per and --delta")
     if form == "json":
@@ -179,36 +193,3 @@ def _from_units(
         "epsilon": epsilon_tight(exact_rho, spent),
         "delta": float_above(cost.delta + delta),
     }
-
-
-def _from_rho(given: dict[str, Fraction | None], epsilon: float | None) -> dict[str, float]:
-    from discreet.accounting.convert import delta_tight, epsilon_simple, epsilon_tight
-
-    rho = float(given["rho"] or 0)
-    if epsilon is not None:
-        return {"rho": rho, "epsilon": epsilon, "delta": delta_tight(rho, epsilon)}
-    delta = float(given["delta"] or 0)
-    return {
-        "rho": rho,
-        "epsilon_simple": epsilon_simple(rho, delta),
-        "epsilon": epsilon_tight(rho, delta),
-        "delta": delta,
-    }
-
-
-def _from_epsilon(epsilon: float, delta: Fraction, per: Fraction | None) -> dict[str, float]:
-    from discreet.accounting.convert import rho_simple, rho_tight
-
-    rho = rho_tight(epsilon, float(delta))
-    found = {"epsilon": epsilon, "delta": float(delta), "rho_simple": rho_simple(epsilon, float(delta)), "rho": rho}
-    if per is not None:
-        if per <= 0:
-            raise InputError("epsilon per unit must be above 0")
-        found["information"] = int(rho / (per**2 / 8))
-    return found
-
-
-def _number(text: str, name: str) -> Fraction:
-    from discreet.values import exact
-
-    return exact(text, f"--{name}")

@@ -84,7 +84,13 @@ def show(account: str | None, last: int, **where: str | None) -> None:
     Lines of all chains, by time. A change is the amount charged, held or released, in rho and delta.
     """
     with _open_store(**where) as (store, _):
-        lines = [line for line in _all_lines(store) if account is None or _mentions(line[1], account)]
+        lines = []
+        for chain, line in _all_lines(store):
+            described = line.detail.get("account")
+            named = described.get("id") if isinstance(described, dict) else described
+            changed = {change.account for change in line.changes}
+            if account is None or account == named or account in changed:
+                lines.append((chain, line))
     for chain, line in sorted(lines, key=lambda found: found[1].time)[-last:]:
         act = " ".join(str(line.detail[name]) for name in ("actor", "reason") if name in line.detail)
         changes = "; ".join(f"{c.account} {c.part} {c.rho:+.4g} {c.delta:+.4g}" for c in line.changes)
@@ -226,13 +232,6 @@ def _archived(file: Path) -> Iterator[Line]:
         raise InputError(f"{str(file)!r} cannot be read: {(error.strerror or 'no access').lower()}") from None
     except (ValueError, KeyError, TypeError):
         raise InputError(f"{str(file)!r} is not an archive of ledger lines") from None
-
-
-def _mentions(line: LedgerLine, account: str) -> bool:
-    """Return True if a line names an account or changes its balance."""
-    described = line.detail.get("account")
-    named = described.get("id") if isinstance(described, dict) else described
-    return account == named or any(change.account == account for change in line.changes)
 
 
 def _as_json(lines: Iterable[tuple[int, LedgerLine]]) -> Iterator[str]:

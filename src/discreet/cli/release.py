@@ -162,12 +162,10 @@ def _noise_key(options: dict[str, Any], table: Table) -> NoiseKey | None:
     default=100,
     show_default=True,
     metavar="N",
-    help="With --epsilon-per: the most units of a release.",
+    help="With --epsilon-per: maximum number of units of a release.",
 )
 @relative_error_option("0.1")
-@click.option(
-    "--releases", type=int, metavar="N", help="Show as well one of N releases, one a day, that cost as much together."
-)
+@click.option("--releases", type=int, metavar="N", help="Also show one of N daily releases that cost as much together.")
 @click.pass_context
 def plan(context: click.Context, /, **options: Any) -> None:
     """Show the plan of `top` (with -k) or `release` (without).
@@ -177,11 +175,14 @@ def plan(context: click.Context, /, **options: Any) -> None:
     SOURCE is not opened, so its columns are not checked, except for sums, whose error depends on the type of the
     column. With --catalog, no row of the dataset is read.
     """
+    from discreet.warehouse import connect
+
     if options["form"] not in {None, "table", "json"}:
         raise InputError("a plan is printed as table or json")
     per = _price_per_unit(context, options)
     if options["catalog"] is not None:
-        made = _plan_catalog(options, per)
+        with connect(options["catalog"]) as warehouse:
+            made = warehouse.plan(select_of("plan", options), per=per, force=options["force"], **given_options(options))
     elif options["sql"] is not None:
         raise InputError("a statement needs a catalog, which declares what may be queried; give --catalog too")
     else:
@@ -232,13 +233,6 @@ def _plan_source(options: dict[str, Any], per: PerUnit | None) -> Plan:
     query = table_query(options["user"], options["item"], options["k"], where, **parameters)
     query = dataclasses.replace(query, options=dataclasses.replace(query.options, per=per))
     return make_plan(query, force=options["force"])
-
-
-def _plan_catalog(options: dict[str, Any], per: PerUnit | None) -> Plan:
-    from discreet.warehouse import connect
-
-    with connect(options["catalog"]) as warehouse:
-        return warehouse.plan(select_of("plan", options), per=per, force=options["force"], **given_options(options))
 
 
 def plan_as_dict(plan: Plan) -> dict[str, Any]:

@@ -16,7 +16,6 @@ import click
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
-    from discreet.service.init_project import Project
     from discreet.service.settings import Store
 
 
@@ -75,6 +74,23 @@ def _announce(url: str) -> None:
     click.echo(f"discreet serves at {url}", err=True)
 
 
+_INSTRUCTIONS = """\
+These API keys are shown once and stored nowhere.
+  admin    {admin}   creates API keys
+  officer  {officer}   creates accounts, sets limits, grants data
+  analyst  {analyst}   queries, as ann@example
+
+Start the service:
+  discreet serve {settings}
+
+Open http://127.0.0.1:8080 in a browser and log in with one of the keys, or query it in another terminal:
+  export DISCREET_URL=http://127.0.0.1:8080 DISCREET_KEY={analyst}
+  discreet query --sql "{query}"
+  discreet budget
+  curl -s $DISCREET_URL/v1/query -H "Authorization: Bearer $DISCREET_KEY" -H "Content-Type: application/json" \\
+    -d '{{"sql": "{query}"}}'"""
+
+
 @click.command()
 @click.argument("folder", default=".", metavar="[FOLDER]")
 @click.option("--catalog", metavar="FILE", help="Serve this catalog, instead of example data.")
@@ -98,7 +114,8 @@ def init(folder: str, *, catalog: str | None, store: str | None, password_env: s
         force=force,
         environment=os.environ,
     )
-    click.echo(_instructions(project))
+    shown: dict[str, object] = {"settings": project.settings, "query": project.query or "SELECT ..."}
+    click.echo(_INSTRUCTIONS.format_map(shown | {str(role): key for role, key in project.keys.items()}))
 
 
 def parse_store(url: str, password_env: str | None) -> Store:
@@ -113,26 +130,6 @@ def parse_store(url: str, password_env: str | None) -> Store:
     except ValidationError as error:
         wrong = validation_errors(error)[0]
     raise InputError(f"--{wrong.place.replace('url', 'store').replace('_', '-')} {wrong.mistake}")
-
-
-def _instructions(project: Project) -> str:
-    query = project.query or "SELECT ..."
-    keys = project.keys
-    return f"""\
-These API keys are shown once and stored nowhere.
-  admin    {keys["admin"]}   creates API keys
-  officer  {keys["officer"]}   creates accounts, sets limits, grants data
-  analyst  {keys["analyst"]}   queries, as ann@example
-
-Start the service:
-  discreet serve {project.settings}
-
-Open http://127.0.0.1:8080 in a browser and log in with one of the keys, or query it in another terminal:
-  export DISCREET_URL=http://127.0.0.1:8080 DISCREET_KEY={keys["analyst"]}
-  discreet query --sql "{query}"
-  discreet budget
-  curl -s $DISCREET_URL/v1/query -H "Authorization: Bearer $DISCREET_KEY" -H "Content-Type: application/json" \\
-    -d '{{"sql": "{query}"}}'"""
 
 
 @click.group()

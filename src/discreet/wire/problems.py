@@ -120,7 +120,7 @@ class Fitting(BaseModel):
     epsilon: float | None = Field(default=None, description="The largest epsilon that still fits, all else equal.")
     k: int | None = Field(default=None, description="The largest k that still fits, all else equal.")
     information: int | None = Field(
-        default=None, description="The most units of information that still fit, all else equal."
+        default=None, description="The largest number of units of information that still fits, all else equal."
     )
 
 

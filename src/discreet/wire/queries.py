@@ -135,21 +135,27 @@ class StatementRequest(QueryOptions):
 class Privacy(Reply):
     """The privacy guarantee for each user."""
 
-    unit: str = Field(description="What it protects.")
-    neighbours: str = Field(description="Between which tables it holds.")
-    epsilon: float = Field(description="Rounded up.")
-    delta: float = Field(description="Rounded up.")
-    rho: float = Field(description="zCDP of the worst case.")
-    computational: bool = Field(description="True if it rests on cryptography (consistent noise).")
+    unit: str = Field(description="The unit that is protected, such as a user.")
+    neighbours: str = Field(description="The tables that the guarantee compares: its neighbouring tables.")
+    epsilon: float = Field(description="Epsilon, rounded up.")
+    delta: float = Field(description="Delta, rounded up.")
+    rho: float = Field(description="rho of the worst case, in zCDP.")
+    computational: bool = Field(
+        description="True if it rests on cryptography, because the noise is derived from a key."
+    )
 
 
 class LikelyRange(Reply):
-    """The range in which the errors of a release probably lie if the mechanism takes this branch."""
+    """The probable range of the errors of a release if the mechanism takes this branch."""
 
-    name: str = Field(description="The branch.")
+    name: str = Field(description="Name of the branch.")
     min_std_error: float | None = Field(description="Smallest standard error of a count.")
-    max_std_error: float | None = Field(description="Largest standard error, or null if it grows with the counts.")
-    max_relative_error: float | None = Field(description="In that case, the largest one, relative to the count.")
+    max_std_error: float | None = Field(
+        description="Largest standard error of a count; null if it grows with the count."
+    )
+    max_relative_error: float | None = Field(
+        description="Largest standard error relative to the count, if it grows with the count."
+    )
     smallest_count: int = Field(description="Lower end of the range of the smallest released count.")
     max_smallest_count: int = Field(description="Upper end of that range.")
 
@@ -158,7 +164,9 @@ class Expected(Reply):
     """The expected accuracy of a release, computed before any data is read."""
 
     min_std_error: float | None = Field(description="Smallest standard error of a count.")
-    max_std_error: float | None = Field(description="Largest standard error of a count; null if the data decide.")
+    max_std_error: float | None = Field(
+        description="Largest standard error of a count; null if it depends on the data."
+    )
     smallest_count: int | None = Field(
         description="A count above which an item is more likely released than not; null where every item can appear."
     )
@@ -167,7 +175,7 @@ class Expected(Reply):
     )
     likely: list[LikelyRange] = Field(
         default_factory=list,
-        description="Where the data decide, the probable ranges of the branches, the likeliest first; else empty.",
+        description="Probable ranges of the mechanism's branches, the likeliest first; empty if it has no branches.",
     )
 
     @classmethod
@@ -229,7 +237,7 @@ class Fit(Reply):
     account: str
     fits: bool = Field(description="True if the account would not refuse it now.")
     left: Spend
-    left_after: Spend = Field(description="What would be left if the release cost its worst case.")
+    left_after: Spend = Field(description="The amount left if the release costs its worst case.")
 
 
 class Daily(Reply):
@@ -246,13 +254,17 @@ class Estimate(Reply):
 
     dataset: str
     data_version: str | None = Field(
-        default=None, description="Version of the data; null if unknown: then the same query again is charged again."
+        default=None, description="Version of the data; null if unknown, so that the same query is charged again."
     )
     question: dict[str, Any] = Field(description="The query in canonical form; can be sent as `query`.")
     mechanism: str
-    worst_cost: Spend = Field(description="What is reserved; the release often costs less.")
-    information: int | None = Field(description="The same in the account's units, or null if it has none.")
-    calls: int | None = Field(description="Calls over unknown domains; null if the account has no units.")
+    worst_cost: Spend = Field(description="The amount that is reserved; the release often costs less.")
+    information: int | None = Field(
+        description="Units of information of the worst cost; null if the account has no units."
+    )
+    calls: int | None = Field(
+        description="Calls over unknown domains of the worst cost; null if the account has no units."
+    )
     privacy: Privacy
     expected: Expected
     daily: Daily | None = Field(
@@ -265,10 +277,10 @@ class Estimate(Reply):
     accounts: list[Fit] = Field(description="The account and its parents.")
     queries_left: int | None = Field(
         default=None,
-        description="How many such queries fit if each costs its worst case; null if it is paid for, or unlimited.",
+        description="Number of such queries that fit at their worst cost; null if it is paid for, or unlimited.",
     )
     runs_out: Literal["rho", "delta"] | None = Field(
-        default=None, description="Which part of the budget such queries would use up first; null like queries_left."
+        default=None, description="The part of the budget that such queries use up first; null if queries_left is."
     )
     notes: list[str] = Field(description="Warnings.")
 
@@ -277,7 +289,7 @@ class StatementColumn(Reply):
     """A column of the result of a statement."""
 
     name: str
-    type: str = Field(description="As SQL names it, such as VARCHAR or BIGINT.")
+    type: str = Field(description="The SQL type, such as VARCHAR or BIGINT.")
     interval: tuple[str, str] | Literal["none"] | None = Field(
         default=None,
         description="The columns of the result that hold the ends of its 95 % interval, or none for a noisy number "
@@ -291,7 +303,7 @@ class StatementQuery(Reply):
     sql: str
     dataset: str
     status: Literal["released", "replayed", "public", "made up"] = Field(
-        description="public: the labels of known domains, which are free. made up: of a rehearsal."
+        description="public: labels of known domains, which are free. made up: rows of a rehearsal."
     )
     charged: Spend
     id: str | None = Field(default=None, description="Id of the release; null for public labels.")
@@ -360,7 +372,7 @@ class BudgetReport(Reply):
     """The balance of an account."""
 
     account: str
-    mode: Literal["observe", "enforce"] = Field(description="observe charges and never refuses.")
+    mode: Literal["observe", "enforce"] = Field(description="observe: queries are charged and never refused.")
     period: Period
     limit: Spend
     used: Spend
@@ -372,16 +384,22 @@ class BudgetReport(Reply):
     epsilon_left: float = Field(description="Epsilon of one release that costs all that is left, at the same delta.")
     conversion_delta: float
     units: Units | None
-    resets_at: str | None = Field(description="When the next charge stops counting; null if none will.")
-    suspended_until: str | None = Field(description="When the suspension after failed queries ends; null without one.")
+    resets_at: str | None = Field(description="Time at which the next charge stops counting; null if none will.")
+    suspended_until: str | None = Field(
+        description="End of the suspension after failed queries; null if there is none."
+    )
     suspended_by_officer: str | None = Field(
-        default=None, description="The account, this or one above it, that an officer suspended; null if there is none."
+        default=None,
+        description="The account that an officer suspended, this one or one above it; null if there is none.",
     )
-    guarantee: Privacy | None = Field(description="For all releases of the account together; null if it only observes.")
+    guarantee: Privacy | None = Field(
+        description="Guarantee of all releases together; null if the account is only observed."
+    )
     queries_left: int | None = Field(
-        default=None, description="About how many queries at the service's default price fit; null if unlimited."
+        default=None,
+        description="Approximate number of queries at the service's default price that fit; null if unlimited.",
     )
-    parents: list[ParentBudget] = Field(description="Accounts above it, which every query is charged to as well.")
+    parents: list[ParentBudget] = Field(description="The parent accounts, to which every query is charged as well.")
 
     @property
     def enforced(self) -> list[BudgetReport | ParentBudget]:
@@ -421,18 +439,21 @@ class ColumnDetail(Reply):
     name: str
     type: Literal["text", "integer", "decimal", "boolean", "date", "timestamp", "float"]
     each: Literal["hour", "day", "week", "month"] | int | None = Field(
-        default=None, description="The period whose start it holds, or the width of its bins; null if it is neither."
+        default=None,
+        description="The period whose start the column holds, or the width of its bins; null for other columns.",
     )
     period_of: str | None = Field(
-        default=None, description="The column whose period it is, if it needs no declaration of its own."
+        default=None, description="The declared column of which this is a coarser period; null for declared columns."
     )
     group: bool = Field(description="It may be used in GROUP BY.")
     filter: bool = Field(description="It may be used in WHERE.")
     sum: SumBounds | None = Field(description="It may be summed and averaged, clipped to these bounds.")
     known_domain: bool = Field(description="True if all its labels are known in advance.")
-    labels: list[str | int | bool] | None = Field(description="These labels, if the catalog lists at most 1,000.")
+    labels: list[str | int | bool] | None = Field(
+        description="The labels of a known domain, if the catalog lists at most 1,000."
+    )
     groups_per_user: int | None = Field(
-        default=None, description="The most labels of one user that are counted; null if nothing bounds them."
+        default=None, description="Maximum number of labels of one user that are counted; null if unlimited."
     )
 
 
@@ -464,7 +485,7 @@ class HistoryEntry(Reply):
     data_version: str | None
     mechanism: str
     charged: Spend
-    time: str = Field(description="When it was paid for.")
+    time: str = Field(description="Time of the payment.")
 
 
 class HistoryPage(Reply):
