@@ -258,13 +258,12 @@ def report(balance: Balance, computational: bool = False) -> Report:
         computational: True if noise is keyed, so that the guarantee rests on cryptography.
     """
     account, spent = balance.account, balance.spent
-    conversion = account.delta - account.total_limit.delta
-    left = epsilon_tight(float_below(balance.remaining.rho), float_above(conversion))
+    left = epsilon_tight(float_below(balance.remaining.rho), float_above(account.conversion))
     return Report(
         balance,
-        epsilon_tight(float_above(spent.rho), float_below(conversion)),
+        account.epsilon_of(spent.rho),
         left * (1 - 1e-9),
-        float_below(conversion),
+        float_below(account.conversion),
         guarantee(account, spent, computational),
         published(account, spent),
     )
@@ -281,7 +280,7 @@ def guarantee(account: Account, spent: Cost, computational: bool = False) -> Gua
         return None
     over = Cost(max(spent.rho - account.limit.rho, Fraction(0)), max(spent.delta - account.limit.delta, Fraction(0)))
     cost = limits_per_window(account.period) * (account.total_limit + over)
-    delta = account.delta - account.total_limit.delta + cost.delta
+    delta = account.conversion + cost.delta
     return None if delta >= 1 else guarantee_of(cost, delta, computational=computational)
 
 
@@ -295,8 +294,8 @@ def published(account: Account, spent: Cost) -> SystemBound | None:
         return None
     if units.information == 0:
         return None
-    times, conversion = limits_per_window(account.period), account.delta - account.total_limit.delta
-    epsilon_per = float_above(units.epsilon_per)
-    found = linkedin_system(times * units.information, times * units.calls, epsilon_per, units.delta_per, conversion)
-    rho = float_above(times * units.information * units.epsilon_per**2 / 8)
-    return replace(found, epsilon=epsilon_simple(rho, float_below(conversion)))
+    times, epsilon_per = limits_per_window(account.period), float_above(units.epsilon_per)
+    information, calls = times * units.information, times * units.calls
+    found = linkedin_system(information, calls, epsilon_per, units.delta_per, account.conversion)
+    rho = float_above(information * units.epsilon_per**2 / 8)
+    return replace(found, epsilon=epsilon_simple(rho, float_below(account.conversion)))

@@ -6,15 +6,16 @@ Timestamps are whole microseconds since 1970-01-01 UTC, from the clock of the da
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 from typing import Literal, TypeAlias
 
-from discreet.accounting.convert import limit_for, units_of_cost
+from discreet.accounting.convert import epsilon_tight, limit_for, units_of_cost
 from discreet.errors import InputError
-from discreet.values import DELTA_QUANTUM, RHO_QUANTUM, Cost
+from discreet.values import DELTA_QUANTUM, RHO_QUANTUM, Cost, float_above, float_below
 
 RHO_UNITS = RHO_QUANTUM.denominator
 """Units of rho in 1."""
@@ -379,9 +380,21 @@ class Account:
         return dataclasses.replace(self, share=dataclasses.replace(self.share, total=limit), delta=delta)
 
     @property
+    def conversion(self) -> Fraction:
+        """The part of delta that pays for the conversion to epsilon; the rest is for the deltas of the releases."""
+        return self.delta - self.total_limit.delta
+
+    def epsilon_of(self, rho: Fraction) -> float:
+        """Return epsilon of *rho* at the delta of the conversion, by the tight formula, rounded up."""
+        return _epsilon_tight(float_above(rho), float_below(self.conversion))
+
+    @property
     def enforced(self) -> bool:
         """True if the account refuses claims that exceed the limit."""
         return self.mode == "enforce"
+
+
+_epsilon_tight = functools.lru_cache(maxsize=4096)(epsilon_tight)  # costs of queries of one kind are equal
 
 
 @dataclass(frozen=True, slots=True)

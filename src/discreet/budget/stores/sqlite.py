@@ -240,9 +240,19 @@ class SQLiteStore(BudgetStore):
                 self._lock = stack.enter_context(contextlib.closing(lock(self._path)))
             opened = apsw.Connection(":memory:" if self._path is None else str(self._path))
             self._db = stack.enter_context(contextlib.closing(opened))
-            self._prepare_writing(self._db)
+            if self._db.readonly("main"):  # SQLite opens it all the same, and fails at the first write
+                raise StoreUnavailable("the file of the budget store cannot be written")
+            self._configure(self._db)
+            self._db.set_busy_timeout(5_000)  # for the reading connection of this store
+            if self._path is not None and self._db.execute("PRAGMA journal_mode = WAL").fetchall() != [("wal",)]:
+                raise StoreUnavailable("this file system has no shared memory for SQLite's write-ahead log")
+            self._db.execute("PRAGMA synchronous = FULL; PRAGMA fullfsync = ON")
             connection = SQLiteConnection(self._db, step)
-            self._id = _prepare(self._db)
+            if not self._db.execute("SELECT 1 FROM sqlite_master").fetchall():  # a new store
+                with self._db:
+                    self._db.execute(for_sqlite(statements.CREATE))
+                    self._db.execute(for_sqlite(statements.ADD_META), (statements.VERSION, Head.empty().hash))
+            self._id = _check_version(self._db)
             if self._path is not None:
                 self._reader = apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)
                 self._configure(self._reader)
@@ -281,15 +291,6 @@ class SQLiteStore(BudgetStore):
             self._configure(db)
             db.execute("BEGIN")  # one snapshot, while other connections continue to write
             return work(SQLiteConnection(db))
-
-    def _prepare_writing(self, db: apsw.Connection) -> None:
-        if db.readonly("main"):  # SQLite opens it all the same, and fails at the first write
-            raise StoreUnavailable("the file of the budget store cannot be written")
-        self._configure(db)
-        db.set_busy_timeout(5_000)  # for the reading connection of this store
-        if self._path is not None and db.execute("PRAGMA journal_mode = WAL").fetchall() != [("wal",)]:
-            raise StoreUnavailable("this file system has no shared memory for SQLite's write-ahead log")
-        db.execute("PRAGMA synchronous = FULL; PRAGMA fullfsync = ON")
 
     def _configure(self, db: apsw.Connection) -> None:
         db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # without it each new value replans a join: 10 times as slow
@@ -396,15 +397,6 @@ def lock(path: Path) -> apsw.Connection:
             raise StoreUnavailable("the folder of the budget store cannot be written") from error
         stack.pop_all()
     return holder
-
-
-def _prepare(db: apsw.Connection) -> str:
-    """Create the tables of a new store, in one transaction, and return the store's id."""
-    if not db.execute("SELECT 1 FROM sqlite_master").fetchall():
-        with db:
-            db.execute(for_sqlite(statements.CREATE))
-            db.execute(for_sqlite(statements.ADD_META), (statements.VERSION, Head.empty().hash))
-    return _check_version(db)
 
 
 def _check_version(db: apsw.Connection) -> str:

@@ -8,12 +8,12 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
-from discreet.accounting.convert import epsilon_tight, limit_for
+from discreet.accounting.convert import limit_for
 from discreet.budget import model
 from discreet.budget.model import LINKEDIN, LINKEDIN_CONVERSION, Calendar, Forever, Sliding
 from discreet.errors import InputError
 from discreet.release.result import privacy_to_dict
-from discreet.values import Cost, exact, float_above, float_below
+from discreet.values import Cost, exact, float_above
 from discreet.wire import document
 from discreet.wire.administration import AccountDetail, AccountSummary
 from discreet.wire.problems import iso_time, spend_above, spend_below
@@ -264,10 +264,9 @@ def read_period(body: PeriodRequest) -> model.Period:
 
 def limit_epsilon(account: model.Account) -> float:
     """Return epsilon of the limit at the account's delta: as it was set, if it was set in epsilon."""
-    total = account.total_limit
-    found = epsilon_tight(float_above(total.rho), float_below(account.delta - total.delta))
+    found = account.epsilon_of(account.total_limit.rho)
     given = float(f"{found:.6g}")  # `limit_for` rounds down in the ninth digit
-    return given if given > 0 and limit_for(given, account.delta) == total else found
+    return given if given > 0 and limit_for(given, account.delta) == account.total_limit else found
 
 
 def limit_unit(account: model.Account) -> Literal["epsilon", "units", "rho"]:
