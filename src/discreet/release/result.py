@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import decimal
 import io
+import itertools
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from discreet.accounting.convert import epsilon_tight
+from discreet.engines.sql import quoted
 from discreet.errors import InputError
 from discreet.release.files import require, write_atomically, write_text
 from discreet.release.tables import html_table, text_table
@@ -229,7 +231,7 @@ class Release:
         import pyarrow as pa
 
         from discreet.query.quantiles import quantile_sql
-        from discreet.query.statement import HIGH, LOW, VALUE, quoted
+        from discreet.query.statement import HIGH, LOW, VALUE
         from discreet.release.postprocess import answer_table, compute_outer
 
         part, items = exact(share, "the share of a quantile"), self.query.request.items
@@ -262,8 +264,10 @@ class Release:
         columns: dict[str, Any] = {}
         if self.query.k is not None:
             ranks = np.arange(1, len(self) + 1)
-            if self.query.request.each:
-                ranks = self._ranks_within(self.query.request.each)
+            if self.query.request.each:  # the items of a segment follow each other
+                segments = zip(*(self.labels.column(name).to_pylist() for name in self.query.request.each), strict=True)
+                within = (enumerate(items, 1) for _, items in itertools.groupby(segments))
+                ranks = np.array([rank for items in within for rank, _ in items], dtype=np.int64)
             columns["rank"] = arrow_array(ranks) if self.ordered else pa.nulls(len(self), pa.int64())
         for name in self.labels.column_names:
             columns[_free_name(name, self.labels.column_names)] = self.labels.column(name)
@@ -388,14 +392,6 @@ class Release:
         columns["std_error"] = _in_units(measured.std_errors, scale)
         columns["low"], columns["high"] = _in_units(measured.low, scale), _in_units(measured.high, scale)
         return columns
-
-    def _ranks_within(self, each: tuple[str, ...]) -> NDArray[np.int64]:
-        """Return the rank of each item within its segment."""
-        ranks, before = [], None
-        for segment in zip(*(self.labels.column(name).to_pylist() for name in each), strict=True):
-            ranks.append(ranks[-1] + 1 if segment == before else 1)
-            before = segment
-        return np.array(ranks, dtype=np.int64)
 
     def _rows(self) -> list[dict[str, Any]]:
         table = self.to_arrow()
