@@ -20,7 +20,7 @@ from discreet.budget.periods import clock_us, microseconds
 from discreet.budget.stores import sqlite
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.catalog.loader import load_catalog, write_text
-from discreet.errors import InputError
+from discreet.errors import InputError, file_error
 from discreet.secrets import write_secret
 from discreet.service.auth.api_keys import KeyRecord, digest_of, new_key
 from discreet.service.auth.grants import GRANT, KEY, grant_name, grant_text
@@ -283,7 +283,7 @@ def staged(folder: Path, names: Sequence[str], *, aside: str | None) -> Iterator
             refuse_existing(folder, names)
         stage = Path(tempfile.mkdtemp(dir=folder, prefix=".discreet-"))
     except OSError as error:
-        raise InputError(f"{str(folder)!r} cannot be written: {(error.strerror or 'no access').lower()}") from None
+        raise file_error(folder, "written", error) from None
     try:
         yield stage
         _move(stage, folder, names, None if aside is None else folder / aside)
@@ -324,8 +324,7 @@ def _move(stage: Path, folder: Path, names: Sequence[str], aside: Path | None) -
         if aside is not None and aside.is_dir() and not any(aside.iterdir()):
             aside.rmdir()
         if isinstance(error, OSError):
-            wrong = (error.strerror or "no access").lower()
-            raise InputError(f"{str(folder)!r} cannot be written: {wrong}") from None
+            raise file_error(folder, "written", error) from None
         raise
 
 

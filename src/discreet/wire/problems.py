@@ -132,6 +132,12 @@ class Together(BaseModel):
     column: str = Field(description="The column of the filter whose labels would be the segments.")
     needed: Spend = Field(description="The worst-case cost of the query for all of its labels.")
 
+    @property
+    def hint(self) -> str:
+        """The query and its cost, as the end of a sentence about another query."""
+        cost = f"rho = {self.needed.rho:.3g}, delta = {self.needed.delta:.3g}"
+        return f"; one query with each {self.column!r} would answer it for all labels and cost {cost} at most"
+
 
 class Problem(BaseModel):
     """A problem (RFC 9457)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast, get_type_hints
 
@@ -11,6 +12,9 @@ from discreet.query import query as queries
 from discreet.query.json import Query, from_dict
 from discreet.query.query import Options, Select
 from discreet.wire.problems import Spend, request_error
+
+MAX_LABELS = 1_000
+"""The largest number of labels of a known domain that are listed with their column."""
 
 
 class Request(BaseModel):
@@ -36,6 +40,7 @@ _JSON = {float | None: Annotated[float, Field(allow_inf_nan=False)] | None, quer
 """The types of JSON for types of Python."""
 
 if TYPE_CHECKING:
+    from discreet.catalog.model import Column, Dataset
     from discreet.query.planning import Plan
 
     _OptionFields = Request
@@ -456,6 +461,30 @@ class ColumnDetail(Reply):
         default=None, description="Maximum number of labels of one user that are counted; null if unlimited."
     )
 
+    @classmethod
+    def of(cls, name: str, column: Column) -> Self:
+        """Return the description of a column of a catalog."""
+        from discreet.catalog.model import ImpliedColumn  # which clients do not need
+
+        labels, bounds, clip = None, None, column.sum
+        if clip is not None:
+            bounds = SumBounds(low=float(clip.low), high=float(clip.high), private_bound=clip.private_bound)
+        if isinstance(column.domain, tuple) and len(column.domain) <= MAX_LABELS:  # in the JSON form of releases
+            dated = (label.isoformat() if isinstance(label, datetime.date) else label for label in column.domain)
+            labels = [label if isinstance(label, str | int) else str(label) for label in dated]
+        return cls(
+            name=name,
+            type=column.type,
+            each=column.each,
+            period_of=column.source if isinstance(column, ImpliedColumn) else None,
+            group=column.group,
+            filter=column.filter,
+            sum=bounds,
+            known_domain=column.domain is not None,
+            groups_per_user=column.groups_per_user,
+            labels=labels,
+        )
+
 
 class DatasetDetail(Reply):
     """A dataset, its columns, and the limits of its queries."""
@@ -474,6 +503,29 @@ class DatasetDetail(Reply):
         description="Version of the data; the same query of the same version is free. Null if unknown."
     )
     columns: list[ColumnDetail]
+
+    @classmethod
+    def of(cls, name: str, dataset: Dataset, version: str | None, *, max_k: int, max_head_limit: int) -> Self:
+        """Return the description of a dataset of a catalog.
+
+        Args:
+            dataset: without the columns that the caller may not see.
+            max_k: the limit of the service, which applies in addition to that of the dataset, like *max_head_limit*.
+        """
+        return cls(
+            name=name,
+            description=dataset.description,
+            user=dataset.user,
+            rows=dataset.rows_per_group is not None,
+            groups_per_user=dataset.groups_per_user,
+            rows_per_group=dataset.rows_per_group,
+            missing_labels=dataset.missing_labels,
+            max_k=min(dataset.max_k or max_k, max_k),
+            max_head_limit=min(dataset.max_head_limit or max_head_limit, max_head_limit),
+            retention_days=dataset.retention_days,
+            data_version=version,
+            columns=[ColumnDetail.of(column, about) for column, about in dataset.columns.items()],
+        )
 
 
 class HistoryEntry(Reply):

@@ -25,7 +25,6 @@ from discreet.service.api.answers import (
     negotiate,
     represent,
 )
-from discreet.service.api.datasets import dataset_detail
 from discreet.service.api.operation import IDEMPOTENCY_KEY, Call, Operation, in_path, integer
 from discreet.service.auth.gate import run_in_thread, run_while_connected
 from discreet.service.middleware import context_of
@@ -442,7 +441,8 @@ class QueryAPI:
         version: str | None = None
         with contextlib.suppress(EngineError):  # the description does not depend on the engine; only the version does
             version, _ = self._warehouse.key_context(name)
-        return dataset_detail(name, catalog.datasets[name], self._settings.limits, version)
+        limits, dataset = self._settings.limits, catalog.datasets[name]
+        return DatasetDetail.of(name, dataset, version, max_k=limits.max_k, max_head_limit=limits.max_head_limit)
 
     @Operation(
         "GET",
