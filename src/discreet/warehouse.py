@@ -313,27 +313,21 @@ class Warehouse:
         statement = split_statement(text, self.catalog, intervals=intervals)
         leaves = []
         for leaf in statement.leaves:
-            about = self.catalog.datasets[self.catalog.find(leaf.dataset)]
+            name = self.catalog.find(leaf.dataset)
+            about, select, size = self.catalog.datasets[name], leaf.select, math.inf
             if leaf.ranked_by is not None and leaf.ranked_by.casefold() != about.user.casefold():
                 by = f"ORDER BY COUNT(DISTINCT {about.user})"
                 raise SQLError(f"the items of a sum are those with the most users: {by}")
             if leaf.complete:
                 with naming_query(leaf, statement):
                     self._labels(leaf, "quantiles are computed from all of them")
-            leaf = leaf.limit_k(max_k).limit_k(about.max_k)  # noqa: PLW2901
-            leaves.append(leaf.limit_k(self._domain_size(leaf) - 1))
+            limited = leaf.limit_k(max_k).limit_k(about.max_k)
+            if select is not None and limited.select is not None and limited.select.k is not None:
+                with contextlib.suppress(InputError):  # planning raises it again, with the query
+                    labels = self._open.domain(name, columns_named(select.items, about))
+                    size = math.inf if labels is None else len(labels)
+            leaves.append(limited.limit_k(size - 1))
         return replace(statement, leaves=tuple(leaves))
-
-    def _domain_size(self, leaf: Leaf) -> float:
-        """Return the number of possible items of a query with k: infinity if its domain is unknown."""
-        select = leaf.select
-        if select is None or select.k is None:
-            return math.inf
-        name = self.catalog.find(leaf.dataset)
-        with contextlib.suppress(InputError):  # planning raises it again, with the query
-            labels = self._open.domain(name, columns_named(select.items, self.catalog.datasets[name]))
-            return math.inf if labels is None else len(labels)
-        return math.inf
 
     def public_tables(self, statement: Statement) -> dict[str, pa.Table]:
         """Return the tables of a statement that are free: labels of known domains, and information_schema.

@@ -69,7 +69,14 @@ def made_up_table(dataset: Dataset, rows: int) -> pa.Table:
         name, about = min(uses.items(), key=lambda use: (use[1].domain is None, _WIDTHS.get(use[1].each, use[1].each)))
         kinds = {use.kind for use in uses.values()}
         kind = uses[source].kind if source in uses else Kind.TIMESTAMP if Kind.TIMESTAMP in kinds else about.kind
-        values = [_value_of_kind(value, kind) for value in _column_values(name, about)]
+        values = _column_values(name, about)  # of the computed column, as values of the one that it comes from
+        if kind is Kind.TIMESTAMP:
+            midnight, moments = datetime.time(), datetime.datetime
+            values = [value if isinstance(value, moments) else moments.combine(value, midnight) for value in values]
+        elif kind is Kind.DATE:
+            values = [value.date() if isinstance(value, datetime.datetime) else value for value in values]
+        elif kind in {Kind.DECIMAL, Kind.FLOAT}:
+            values = list(map(Decimal if kind is Kind.DECIMAL else float, values))
         type_ = pa.timestamp("us") if kind is Kind.TIMESTAMP else None
         # Log-uniform ranks from 0: those from n to 2 n are as likely as those from 2 n to 4 n, as items often are.
         draws = np.random.default_rng(zlib.crc32(name.encode())).random(rows)
@@ -102,15 +109,6 @@ def open_made_up(catalog: Catalog, name: str, environment: Mapping[str, str]) ->
 
 _WIDTHS: Mapping[Any, int] = {None: 0, "hour": 1, "day": 2, "week": 3, "month": 4}
 """Periods by length. Values are made up for the finest computed column of a source; coarser ones follow from it."""
-
-
-def _value_of_kind(value: Any, kind: Kind) -> Any:  # noqa: ANN401 - of a column
-    """Return a label of a computed column as a value of the column it is computed from."""
-    if kind is Kind.TIMESTAMP and not isinstance(value, datetime.datetime):
-        return datetime.datetime.combine(value, datetime.time())
-    if kind is Kind.DATE and isinstance(value, datetime.datetime):
-        return value.date()
-    return {Kind.DECIMAL: Decimal, Kind.FLOAT: float}.get(kind, lambda same: same)(value)
 
 
 def _column_values(name: str, about: Column) -> list[Any]:

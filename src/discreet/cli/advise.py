@@ -16,7 +16,7 @@ from discreet.values import NoiseName
 if TYPE_CHECKING:
     from fractions import Fraction
 
-    from discreet.accounting.advice import Advice, Workload
+    from discreet.accounting.advice import Advice
 
 _QUESTIONS = {
     "period_days": "How many days can the same data be queried?",
@@ -59,30 +59,19 @@ def advise(form: str, plot: str | None, *, force: bool, **given: Any) -> None:
 
     if plot is not None:
         check_plot(Path(plot), force=force)
-    found = advice.advise(_workload(given))
-    if plot is not None:
-        from discreet.release.plot import draw_advice
-
-        with Progress("drawing", shown=True) as progress:
-            draw_advice(found, Path(plot), progress)
-    click.echo(json.dumps(as_dict(found), indent=2) if form == "json" else as_text(found))
-
-
-def _workload(given: dict[str, Any]) -> Workload:
-    """Return the workload; prompt for missing options.
-
-    Raises:
-        InputError: an option is missing and there is no terminal.
-    """
-    from discreet.accounting.advice import Workload
-
     missing = [name for name in _QUESTIONS if given[name] is None]
     if missing and not sys.stdin.isatty():
         raise InputError(f"--{missing[0].replace('_', '-')} is missing, and there is no terminal to prompt on")
     for name in missing:
         kind, default = (float, 0.5) if name == "tolerance" else (int, None)
         given[name] = click.prompt(_QUESTIONS[name], type=kind, default=default, err=True)
-    return Workload(**given)
+    found = advice.advise(advice.Workload(**given))
+    if plot is not None:
+        from discreet.release.plot import draw_advice
+
+        with Progress("drawing", shown=True) as progress:
+            draw_advice(found, Path(plot), progress)
+    click.echo(json.dumps(as_dict(found), indent=2) if form == "json" else as_text(found))
 
 
 def as_dict(advice: Advice) -> dict[str, Any]:

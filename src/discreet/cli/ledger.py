@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from discreet.cli.options import options_of
+from discreet.cli.options import config_option, options_of, reason_option
 from discreet.cli.output import check_writable
 from discreet.cli.serve import parse_store, require_service
-from discreet.errors import InputError
+from discreet.errors import InputError, file_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -121,10 +121,10 @@ def export(form: str, output: str | None, *, force: bool, **where: str | None) -
 
 
 @ledger.command()
-@click.option("--config", default="discreet.toml", show_default=True, metavar="FILE", help="Settings of the service.")
+@config_option
 @click.option("--before", type=click.DateTime(["%Y-%m-%d"]), required=True, help="Remove lines before this day, UTC.")
 @click.option("--archive", required=True, metavar="FILE", help="Write the lines to FILE first, as JSON lines.")
-@click.option("--reason", required=True, help="Recorded in the ledger.")
+@reason_option
 @click.option("--force", is_flag=True, help="Overwrite the file.")
 def prune(config: str, before: datetime, archive: str, reason: str, *, force: bool) -> None:
     """Move old lines to a file.
@@ -155,8 +155,8 @@ def prune(config: str, before: datetime, archive: str, reason: str, *, force: bo
 
 
 @ledger.command()
-@click.option("--config", default="discreet.toml", show_default=True, metavar="FILE", help="Settings of the service.")
-@click.option("--reason", required=True, help="Recorded in the ledger.")
+@config_option
+@reason_option
 def accept(config: str, reason: str) -> None:
     """Accept a ledger that has no checkpoint.
 
@@ -229,7 +229,7 @@ def _archived(file: Path) -> Iterator[Line]:
                 read = json.loads(text)
                 yield Line(read["chain"], read["seq"], read["body"], bytes.fromhex(read["hash"]))
     except OSError as error:
-        raise InputError(f"{str(file)!r} cannot be read: {(error.strerror or 'no access').lower()}") from None
+        raise file_error(file, "read", error) from None
     except (ValueError, KeyError, TypeError):
         raise InputError(f"{str(file)!r} is not an archive of ledger lines") from None
 

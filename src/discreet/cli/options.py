@@ -34,6 +34,10 @@ connection_options = options_of(
     click.option("--url", required=True, envvar="DISCREET_URL", show_envvar=True, help="URL of the service."),
     click.option("--key-file", metavar="FILE", help="File with the API key.  [default: the variable DISCREET_KEY]"),
 )
+config_option = click.option(
+    "--config", default="discreet.toml", show_default=True, metavar="FILE", help="Settings of the service."
+)
+reason_option = click.option("--reason", required=True, help="Recorded in the ledger.")
 file_options = options_of(
     click.option("--format", "form", type=click.Choice(["table", "csv", "json", "parquet"]), help="[default: table]"),
     click.option("--output", metavar="FILE", help="Write to FILE; .csv, .json or .parquet chooses the format."),

@@ -253,14 +253,19 @@ def budget(form: str, **options: Any) -> None:
 
 def budget_as_text(report: BudgetReport) -> str:
     """Return an account and its parents as text."""
-    match report.period.kind:
-        case "sliding":
-            period = f"in any {report.period.days:,} days"
-        case "calendar":
-            period = f"each {report.period.unit} in {report.period.zone}"
-        case _:
-            period = "for all time"
-    lines = [f"{report.account}  {period}", *_own_bars(report)]
+    period = "for all time"
+    if report.period.kind != "forever":
+        days, zone = f"in any {report.period.days or 0:,} days", f"each {report.period.unit} in {report.period.zone}"
+        period = days if report.period.kind == "sliding" else zone
+    lines = [f"{report.account}  {period}"]
+    if report.units is not None:
+        for name, part in (("information", report.units.information), ("calls", report.units.calls)):
+            lines.append(_line(name, bar(part.spent, 0, part.limit), f"{part.left:,} of {part.limit:,}"))
+    else:
+        for name in ("rho", "delta"):
+            used, held, limit = (getattr(part, name) for part in (report.used, report.held, report.limit))
+            spent = used + getattr(report.forfeited, name)
+            lines.append(_line(name, bar(spent, held, limit), _left(report, name)))
     lines.append(
         f"  epsilon     {report.epsilon_spent:.4g} spent, {report.epsilon_left:.4g} left in one answer "
         f"(delta = {report.conversion_delta:.3g} and what answers may lose)"
@@ -279,20 +284,6 @@ def budget_as_text(report: BudgetReport) -> str:
             lines.append(_line(name, bar(limit - left, 0, limit), _left(parent, name)))
         lines += _closing(parent.mode, parent.resets_at)
     return "\n".join(lines)
-
-
-def _own_bars(report: BudgetReport) -> list[str]:
-    if report.units is not None:
-        parts = {"information": report.units.information, "calls": report.units.calls}
-        return [
-            _line(name, bar(part.spent, 0, part.limit), f"{part.left:,} of {part.limit:,}")
-            for name, part in parts.items()
-        ]
-    charged = {name: getattr(report.used, name) + getattr(report.forfeited, name) for name in ("rho", "delta")}
-    return [
-        _line(name, bar(spent, getattr(report.held, name), getattr(report.limit, name)), _left(report, name))
-        for name, spent in charged.items()
-    ]
 
 
 def _left(of: BudgetReport | ParentBudget, name: str) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from discreet.cli.options import config_option, reason_option
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
@@ -161,8 +162,8 @@ def new(file: str, *, force: bool) -> None:
 
 
 @key.command()
-@click.option("--config", default="discreet.toml", show_default=True, metavar="FILE", help="Settings of the service.")
-@click.option("--reason", required=True, help="Recorded in the ledger.")
+@config_option
+@reason_option
 def admin(config: str, reason: str) -> None:
     """Create an API key for an administrator.
 

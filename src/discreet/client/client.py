@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -177,10 +178,15 @@ class Client:
         """Return the release that `query` returns, with its id and its charge."""
         began = time.perf_counter()
         reply = self._post("/v1/query", query, options, {"Idempotency-Key": self._runtime.ids()})
+        # "rho=0.0125, delta=5e-09"; nothing was charged if the header is absent
+        written = reply.headers.get("discreet-charged", "")
+        parts, charged = dict(part.strip().partition("=")[::2] for part in written.split(",") if "=" in part), Cost()
+        with contextlib.suppress(KeyError, InputError):
+            charged = Cost(exact(parts["rho"], "rho"), exact(parts["delta"], "delta"))
         return Answer(
             self._release(reply).timed(time.perf_counter() - began),
             reply.headers.get("discreet-release", ""),
-            _charged(reply.headers.get("discreet-charged", "")),
+            charged,
             reply.headers.get("discreet-replayed") == "?1",
             "observe" if reply.headers.get("discreet-mode") == "observe" else "enforce",
         )
@@ -349,15 +355,6 @@ def path_segment(name: str, what: str) -> str:
     if not name or not name.strip("."):
         raise InputError(f"{what} needs a name")
     return quote(name, safe="", errors="replace")  # a lone surrogate names nothing
-
-
-def _charged(text: str) -> Cost:
-    """Parse the header Discreet-Charged: "rho=0.0125, delta=5e-09"; zero if it is absent."""
-    parts = dict(part.strip().partition("=")[::2] for part in text.split(",") if "=" in part)
-    try:
-        return Cost(exact(parts["rho"], "rho"), exact(parts["delta"], "delta"))
-    except (KeyError, InputError):
-        return Cost()
 
 
 def body_of(query: str | Mapping[str, Any] | Select, options: Options) -> bytes:

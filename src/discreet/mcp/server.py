@@ -262,7 +262,12 @@ async def considered(context: Call, sql: str, epsilon: float | None, again: str 
         found = await _consider(context, sql, epsilon, again)
         if found.error is not None:
             return Answer.refusal(found.error)
-        if found.asks and not _can_ask(context):
+        capabilities, version = context.client_capabilities, context.protocol_version
+        elicitation = None if capabilities is None else capabilities.elicitation
+        shows_forms = elicitation is not None and (elicitation.form is not None or elicitation.url is None)
+        # Before that version a form is a request to the client, which has no way in over HTTP without sessions.
+        in_reply = version is not None and is_version_at_least(version, _MULTI_ROUND)
+        if found.asks and not (shows_forms and (in_reply or context.session.can_send_request)):
             allowed = _server(context).max_unasked_share
             fitting = await _largest_epsilon(context, sql, found.estimate, found.report, allowed)
             without = "" if fitting is None else f"; epsilon = {fitting:g} needs no consent"
@@ -335,16 +340,6 @@ async def _consider(context: Call, sql: str, epsilon: float | None, again: str |
         error = error_of(problem("budget-short", "the budget cannot pay it", "", fits=fits, **more), None)
     asks = estimate.fits and share > _server(context).max_unasked_share
     return Considered(body, key, estimate, report, share, asks, error)
-
-
-def _can_ask(context: Call) -> bool:
-    """Return True if the client shows forms to a person, and can be sent one now."""
-    capabilities, version = context.client_capabilities, context.protocol_version
-    elicitation = None if capabilities is None else capabilities.elicitation
-    if elicitation is None or (elicitation.form is None and elicitation.url is not None):
-        return False
-    # Before that version a form is a request to the client, which has no way in over HTTP without sessions.
-    return (version is not None and is_version_at_least(version, _MULTI_ROUND)) or context.session.can_send_request
 
 
 async def _largest_epsilon(

@@ -291,7 +291,9 @@ def reference_head(table: pa.Table, request: HeadRequest, seed: bytes = b"") -> 
         for labels, rows in items.items():
             totals = head.setdefault(labels, [0, 0])
             totals[0] += min(len(rows), request.rows_per_group)
-            totals[1] += 0 if request.summed is None else _clipped(rows, request.summed)
+            if request.summed is not None:  # clipped, in units of the last digit
+                total = min(_total(rows, request.summed.column), request.summed.high)
+                totals[1] += int(max(total, request.summed.low) * 10**request.summed.scale)
     ranked = sorted(head.items(), key=lambda item: (-item[1][0], *map(_sorted_by, item[0])))
     shown = ranked[: request.limit + 1]
     if request.each:
@@ -429,12 +431,6 @@ def _text(value: Any) -> str | None:  # noqa: ANN401 - any cell value
 
 def _total(rows: list[dict[str, Any]], column: str) -> Fraction:
     return sum((Fraction(row[column]) for row in rows if row[column] is not None), Fraction(0))
-
-
-def _clipped(rows: list[dict[str, Any]], summed: SumBounds) -> int:
-    """Return a user's clipped contribution to an item's sum, in units of the last digit."""
-    total = _total(rows, summed.column)
-    return int(max(min(total, summed.high), summed.low) * 10**summed.scale)
 
 
 def _sorted_by(label: Any) -> Any:  # noqa: ANN401 - any label value

@@ -156,7 +156,11 @@ class Issuer:
             try:
                 claims = jwt.decode(token, keys.set, registry=_Registry()).claims
             except InvalidKeyIdError:
-                claims = jwt.decode(token, self._newer_keys(keys).set, registry=_Registry()).claims
+                with self._lock:  # another thread may have fetched the keys again; anyone can send such a token
+                    if self._keys is keys and not self._is_fresh(keys, _REFETCH_AFTER):
+                        self._fetch_keys()
+                    newer = self._keys or keys
+                claims = jwt.decode(token, newer.set, registry=_Registry()).claims
             jwt.JWTClaimsRegistry(
                 now=int(self._clock().timestamp()),
                 leeway=LEEWAY_SECONDS,
@@ -173,13 +177,6 @@ class Issuer:
         """Return the cached keys, or fetch them if they are more than an hour old."""
         with self._lock:
             return self._keys if self._is_fresh(self._keys, _KEEP) and self._keys else self._fetch_keys()
-
-    def _newer_keys(self, than: _Keys) -> _Keys:
-        """Return keys newer than *than*, or *than* itself if it was fetched less than 30 seconds ago."""
-        with self._lock:
-            if self._keys is not than and self._keys is not None:
-                return self._keys
-            return than if self._is_fresh(than, _REFETCH_AFTER) else self._fetch_keys()
 
     def _is_fresh(self, keys: _Keys | None, age: timedelta) -> bool:
         return keys is not None and abs(self._clock() - keys.fetched) <= age

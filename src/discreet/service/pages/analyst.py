@@ -135,7 +135,11 @@ class AnalystPages:
         picks, rest = filters.filters_of(detail, None if query is None else query.where, self._runtime.clock().date())
         where = "" if rest is None else condition(rest)
         if not sql:
-            query, clause = _example_query(detail), ""
+            # the ten items with the most users, as an example
+            columns = sorted((each for each in detail.columns if each.group), key=lambda each: each.known_domain)
+            items = tuple(each.name for each in columns[:1])
+            k = min(10, detail.max_k or 10) if items else None
+            query, clause = Select(detail.name, items, Measure("users", detail.user), None, k), ""
             if visit.text("from") and name in names:
                 where = visit.text("where")
                 ranges = zip(*map(visit.texts, ("filter", "low", "high")), strict=False)
@@ -406,14 +410,6 @@ def _built_query(visit: Visit, dataset: DatasetDetail) -> Select:
     if each and not items:
         raise InputError("choose the items of each label: group by another column too")
     return Select(dataset.name, items, measure, None, visit["k"] if items else None, each)
-
-
-def _example_query(dataset: DatasetDetail) -> Select:
-    """Return an example query for the form: the ten items with the most users."""
-    columns = sorted((column for column in dataset.columns if column.group), key=lambda column: column.known_domain)
-    items = tuple(column.name for column in columns[:1])
-    k = min(10, dataset.max_k or 10) if items else None
-    return Select(dataset.name, items, Measure("users", dataset.user), None, k)
 
 
 def _drawn(items: list[charts.Item], types: Mapping[str, str], measured: str, segmented: int = 0) -> dict[str, Any]:

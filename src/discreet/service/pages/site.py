@@ -272,7 +272,17 @@ class Site:
     ) -> None:
         self._gate, self._sessions, self._store, self._records = gate, sessions, store, records
         self._login, self._has_issuer = login, has_issuer
-        self._assets = _read_assets()
+        # those of this project, and those of others that `make assets` copied
+        types, self._assets = (
+            {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"},
+            dict[str, _Asset](),
+        )
+        for path in sorted((_HERE / "assets").rglob("*")):
+            if path.suffix in types:
+                content = path.read_bytes()
+                version = hashlib.sha256(content).hexdigest()[:12]
+                asset = _Asset(content, gzip.compress(content, mtime=0), types[path.suffix], version)
+                self._assets[path.name] = asset
         self._templates = Environment(
             loader=FileSystemLoader(_HERE / "templates"),
             autoescape=True,
@@ -447,7 +457,11 @@ class Site:
             except Unauthorized as error:
                 reason = self._why_ended(visit, error)
                 ended = {} if reason is None else {"ended": reason}
-                return self.redirect(visit, f"/login?{urlencode({'next': _return_to(request), **ended})}")
+                following = _path_of(request)
+                if request.method != "GET" or request.headers.get("HX-Request"):  # the page with the form
+                    shown = urlsplit(request.headers.get("HX-Current-URL") or request.headers.get("referer", ""))
+                    following = _local_path(shown.path + (f"?{shown.query}" if shown.query else ""))
+                return self.redirect(visit, f"/login?{urlencode({'next': following, **ended})}")
             check_role(visit.caller, declared.role)
         if request.method == "POST":
             sent = visit.form.get("csrf", [""])[-1]
@@ -524,18 +538,6 @@ class _Asset:
     version: str
 
 
-def _read_assets() -> dict[str, _Asset]:
-    """Return all assets by name: those of this project, and third-party ones copied by `make assets`."""
-    types = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-    found = {}
-    for path in sorted((_HERE / "assets").rglob("*")):
-        if path.suffix in types:
-            content = path.read_bytes()
-            version = hashlib.sha256(content).hexdigest()[:12]
-            found[path.name] = _Asset(content, gzip.compress(content, mtime=0), types[path.suffix], version)
-    return found
-
-
 def _is_private(request: Request) -> bool:
     """Return True if the request is sent over https or to this machine."""
     return request.url.scheme == "https" or is_local(request.url.hostname)
@@ -543,14 +545,6 @@ def _is_private(request: Request) -> bool:
 
 def _path_of(request: Request) -> str:
     return request.url.path + (f"?{request.url.query}" if request.url.query else "")
-
-
-def _return_to(request: Request) -> str:
-    """Return the path of the page to show after a login: this page, or the page with the posted form."""
-    if request.method == "GET" and not request.headers.get("HX-Request"):
-        return _path_of(request)
-    shown = urlsplit(request.headers.get("HX-Current-URL") or request.headers.get("referer", ""))
-    return _local_path(shown.path + (f"?{shown.query}" if shown.query else ""))
 
 
 def _local_path(path: str) -> str:

@@ -134,7 +134,7 @@ class Answer:
 
 
 @dataclass(slots=True)
-class _Run:
+class _Polled:
     """A statement that is being answered in this process.
 
     Attributes:
@@ -172,7 +172,7 @@ class TrinoProtocol:
         self._fernet = Fernet(base64.urlsafe_b64encode(key))
         self._grid_ms = settings.service.release_grid_ms
         self._runtime, self._log = runtime, log
-        self._runs: dict[tuple[str, int], _Run] = {}
+        self._runs: dict[tuple[str, int], _Polled] = {}
 
     def routes(self) -> list[Route]:
         """Return the routes of the protocol."""
@@ -272,7 +272,7 @@ class TrinoProtocol:
         name, now = (state.id, page), self._runtime.monotonic()
         if name not in self._runs:
             self._drop_finished(now)
-            run = self._runs[name] = _Run(now)
+            run = self._runs[name] = _Polled(now)
             run.task = asyncio.create_task(self._answer(state, run, context_of(request.scope).request_id))
             late = state.began + max_seconds(state.properties) - self._runtime.clock().timestamp()
             timer = asyncio.get_running_loop().call_later(max(late, 0), run.cancelled.set)
@@ -327,7 +327,7 @@ class TrinoProtocol:
 
     # ------------------------------------------------------------------------------------------------- answers
 
-    async def _answer(self, state: Sealed, run: _Run, request_id: str) -> Answer:
+    async def _answer(self, state: Sealed, run: _Polled, request_id: str) -> Answer:
         """Answer a statement; wait for a slot, and for the same statement in another process.
 
         Raises:
@@ -376,7 +376,7 @@ class TrinoProtocol:
                 await self._runtime.pause(on_grid(took, self._grid_ms) / 1000 - took)
 
     def _compute(
-        self, command: Command, state: Sealed, catalog: Catalog, request_id: str, run: _Run, answers: dict[str, Any]
+        self, command: Command, state: Sealed, catalog: Catalog, request_id: str, run: _Polled, answers: dict[str, Any]
     ) -> Answer:
         """Answer a command that changes nothing in the session."""
         if isinstance(command, Rows):

@@ -105,18 +105,15 @@ MAX_RUN_TIME = "query_max_run_time"
 """The session property of Trino by which drivers limit the time of a statement."""
 
 
-def _properties() -> dict[str, tuple[str, str]]:
-    known = {frozenset({"boolean"}): "boolean", frozenset({"integer"}): "bigint", frozenset({"number"}): "double"}
-    found = {}
-    for name, schema in StatementRequest.model_json_schema()["properties"].items():
-        kinds = {each.get("type") for each in schema.get("anyOf", [schema])} - {"null"}
-        if name not in {"sql", "counts"}:  # a number that may be text is taken exactly
-            found[name] = known.get(frozenset(kinds), "varchar"), schema.get("description", "")
-    return found
-
-
+_JSON_TYPES = {frozenset({"boolean"}): "boolean", frozenset({"integer"}): "bigint", frozenset({"number"}): "double"}
 PROPERTIES: Mapping[str, tuple[str, str]] = {
-    **_properties(),
+    **{
+        # a number that may be text is taken exactly
+        name: (_JSON_TYPES.get(frozenset(kinds - {"null"}), "varchar"), schema.get("description", ""))
+        for name, schema in StatementRequest.model_json_schema()["properties"].items()
+        for kinds in [{each.get("type") for each in schema.get("anyOf", [schema])}]
+        if name not in {"sql", "counts"}
+    },
     MAX_RUN_TIME: ("varchar", "The longest time that a statement may take, such as 30s or 5m."),
 }
 """The types and descriptions of all session properties: the options of a statement, and its longest time."""
