@@ -225,6 +225,9 @@ class Sliding:
             raise InputError(f"a sliding period has from 1 to 36,500 days, not {self.days}")
 
 
+CalendarUnit: TypeAlias = Literal["month", "week", "day"]
+
+
 @dataclass(frozen=True, slots=True)
 class Calendar:
     """The limit is renewed every month, week (from Monday) or day of a time zone, as in the paper.
@@ -234,7 +237,7 @@ class Calendar:
         zone: name of the time zone, such as "Europe/Berlin".
     """
 
-    unit: Literal["month", "week", "day"]
+    unit: CalendarUnit
     zone: str = "UTC"
 
     def __post_init__(self) -> None:

@@ -38,7 +38,7 @@ from discreet.catalog.fields import (
     invalid_parent,
 )
 from discreet.errors import InputError
-from discreet.head_request import MAX_BINNED, Derived, Kind, Period, SumBounds
+from discreet.head_request import MAX_BINNED, ColumnType, Derived, Kind, Period, SumBounds
 
 
 class Schedule(Table):
@@ -92,8 +92,6 @@ Version = Annotated[
 
 
 Label: TypeAlias = str | int | bool | Decimal | datetime.date
-ColumnType: TypeAlias = Literal["text", "integer", "decimal", "boolean", "date", "timestamp", "float"]
-
 MAX_DOMAIN_SIZE = 1_000_000
 """The largest number of items in a known domain, of one column or of several together."""
 

@@ -253,11 +253,9 @@ def budget(form: str, **options: Any) -> None:
 
 def budget_as_text(report: BudgetReport) -> str:
     """Return an account and its parents as text."""
-    period = "for all time"
-    if report.period.kind != "forever":
-        days, zone = f"in any {report.period.days or 0:,} days", f"each {report.period.unit} in {report.period.zone}"
-        period = days if report.period.kind == "sliding" else zone
-    lines = [f"{report.account}  {period}"]
+    period = report.period
+    named = {"sliding": f"in any {period.days or 0:,} days", "calendar": f"each {period.unit} in {period.zone}"}
+    lines = [f"{report.account}  {named.get(period.kind, 'for all time')}"]
     if report.units is not None:
         for name, part in (("information", report.units.information), ("calls", report.units.calls)):
             lines.append(_line(name, bar(part.spent, 0, part.limit), f"{part.left:,} of {part.limit:,}"))

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+    from discreet.budget.model import Mode
     from discreet.client.retries import Reply
     from discreet.query.query import Options
     from discreet.release import Release
@@ -70,7 +71,7 @@ class Answer:
     id: str
     charged: Cost
     replayed: bool
-    mode: Literal["observe", "enforce"]
+    mode: Mode
 
 
 @dataclass(frozen=True, slots=True)

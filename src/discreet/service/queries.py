@@ -133,19 +133,19 @@ class Queries:
         self._keys, self._log, self._tracer, self._random = keys, log, tracer, random
         self._refused = refused
 
-    def plan(self, select: Select, requested: Options, account: str, catalog: Catalog, request_id: str) -> PlannedQuery:
+    def plan(self, select: Select, requested: Options, catalog: Catalog, run: Run) -> PlannedQuery:
         """Plan a query for a shared budget.
 
         Args:
             requested: the privacy parameters and options of the request.
-            catalog: the datasets and columns granted to the account; errors name only these.
+            catalog: the datasets and columns granted to the account of *run*; errors name only these.
 
         Raises:
             NotFound: *catalog* has no such dataset or column.
             InputError: the query or an option is not allowed, or exceeds a limit.
             EngineError: planning needs metadata from the engine, and the engine cannot be queried.
         """
-        with self._tracer.span("plan", request_id, account):
+        with self._tracer.span("plan", run.request_id, run.account):
             try:
                 dataset = catalog.find(select.dataset)
             except InputError as error:
@@ -227,21 +227,21 @@ class Queries:
         )
         return answered
 
-    def has_paid(self, account: str, planned: PlannedQuery, key: str | None = None, digest: bytes = b"") -> bool:
-        """Return True if *account* has paid for the answer to *planned*; without a version, look for *key* only."""
+    def has_paid(self, planned: PlannedQuery, run: Run) -> bool:
+        """Return True if the account has paid for the answer to *planned*; without a version, look for its key only."""
         name = planned.release_key
-        if name is None and key is not None:
-            name = self._keys.release_key_once(account, key, digest)
-        return name is not None and self._manager.store.entitled(account, name)
+        if name is None and run.key is not None:
+            name = self._keys.release_key_once(run.account, run.key, run.digest)
+        return name is not None and self._manager.store.entitled(run.account, name)
 
-    def estimate(self, account: str, planned: PlannedQuery, key: str | None = None, digest: bytes = b"") -> Estimate:
+    def estimate(self, planned: PlannedQuery, run: Run) -> Estimate:
         """Return the worst-case cost of *planned*, and whether it fits; no data is read and nothing is reserved.
 
         Args:
-            key: the idempotency key of the request that would be sent; *digest* is that of its body.
+            run: the run of the request that would be sent.
         """
-        paid = self.has_paid(account, planned, key, digest)
-        path = self._manager.path(account)
+        paid = self.has_paid(planned, run)
+        path = self._manager.path(run.account)
         request, columns = planned.plan.query.request, self._warehouse.catalog.datasets[planned.dataset].columns
         grouped = [columns[name] for name in (*request.each, *request.items)]
         by_day = any((about.each or about.type) in ("day", "date") for about in grouped)

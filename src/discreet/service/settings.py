@@ -21,7 +21,7 @@ from discreet.catalog.loader import Finding, TomlError, read_toml, schema_of, va
 from discreet.errors import InputError
 from discreet.query.pricing import PRESETS, PerUnit
 from discreet.secrets import is_local
-from discreet.wire.administration import Role
+from discreet.wire.administration import Role, StoreKind
 
 
 def _path(value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - any TOML value
@@ -197,7 +197,7 @@ class Store(Table):
         return Path(self.url.removeprefix("sqlite:")) if self.url.startswith("sqlite:") else None
 
     @property
-    def kind(self) -> Literal["sqlite", "postgresql"]:
+    def kind(self) -> StoreKind:
         """Return the kind of the store."""
         return "postgresql" if self.file is None else "sqlite"
 

@@ -23,7 +23,7 @@ import signal
 import socket
 import struct
 import sys
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from discreet.query.intervals import Mark
+    from discreet.service.api.answers import Form
 
 MAX_MEMORY_BYTES = 192 * 2**20
 """Bytes that a worker may allocate beyond the libraries and the empty database, about 100 MB resident."""
@@ -64,7 +65,7 @@ _PARENT_DEATH_SIGNAL = 1  # prctl(2)
 
 def encode_result(
     result: Result,
-    form: Literal["json", "csv", "arrow", "parquet"],
+    form: Form,
     queries: str,
     max_rows: int | None = None,
     marks: Sequence[Mark] | None = (),

@@ -109,9 +109,7 @@ class Statements:
         for leaf in statement.leaves:
             if leaf.select is not None:
                 with naming_query(leaf, statement):
-                    planned[leaf.name] = self._queries.plan(
-                        leaf.select, request.options, run.account, catalog, run.request_id
-                    )
+                    planned[leaf.name] = self._queries.plan(leaf.select, request.options, catalog, run)
                     check_complete(leaf, planned[leaf.name].plan)
         types = statement_types(catalog, {name: (of.dataset, of.plan.query) for name, of in planned.items()}, public)
         try:
@@ -139,7 +137,7 @@ class Statements:
             plans = {name: of.plan for name, of in planned.queries.items()}
             explained = explain(statement, plans)
             return AnsweredStatement(encode_result(explained, shape.form, "[]"), len(explained.table), Cost())
-        unpaid = [] if answers else self._unpaid(run.account, planned, run.key, run.digest)
+        unpaid = [] if answers else self._unpaid(planned, run)
         if len(unpaid) > 1:  # the reservation of a single query makes the same check
             refusal = self._refusal(run.account, _total(unpaid))
             if refusal is not None:
@@ -151,7 +149,7 @@ class Statements:
                 queries.append(_free_query(leaf, "public"))
                 continue
             if leaf.sql not in answers:
-                answers[leaf.sql] = self._queries.answer(query, replace(run, key=_key_of(run.key, leaf.name)))
+                answers[leaf.sql] = self._queries.answer(query, _run_of(run, leaf.name))
             answered = answers[leaf.sql]
             tables[leaf.name] = answer_table(decode(answered.release.result))
             if any(leaf.sql == listed.sql for listed in queries):
@@ -231,25 +229,22 @@ class Statements:
             return AnsweredStatement(content, len(explained.table), Cost())
         return self._compute(answered.statement, answered.tables, queries, run, shape, made_up=True)
 
-    def estimate(
-        self, account: str, planned: PlannedStatement, key: str | None = None, digest: bytes = b""
-    ) -> StatementEstimate:
-        """Return the worst-case cost of a statement, and whether *account* can pay it now; nothing is reserved.
+    def estimate(self, planned: PlannedStatement, run: Run) -> StatementEstimate:
+        """Return the worst-case cost of a statement, and whether its account can pay it now; nothing is reserved.
 
         Args:
-            key: the idempotency key of the request that would be sent; *digest* is that of its body.
+            run: the run of the request that would be sent.
         """
         queries = []
         for leaf in planned.statement.leaves:
             query = planned.queries.get(leaf.name)
             estimate = None
             if query is not None:
-                estimate = self._queries.estimate(account, query, _key_of(key, leaf.name), digest)
+                estimate = self._queries.estimate(query, _run_of(run, leaf.name))
             queries.append(QueryEstimate(sql=leaf.sql, estimate=estimate))
-        total = _total(self._unpaid(account, planned, key, digest))
-        return StatementEstimate(
-            queries=queries, worst_cost=spend_above(total), fits=self._refusal(account, total) is None
-        )
+        total = _total(self._unpaid(planned, run))
+        fits = self._refusal(run.account, total) is None
+        return StatementEstimate(queries=queries, worst_cost=spend_above(total), fits=fits)
 
     def _compute(
         self,
@@ -292,14 +287,10 @@ class Statements:
                 return Refusal(balance.account.id, total, balance.remaining, balance.resets_at_us)
         return None
 
-    def _unpaid(self, account: str, planned: PlannedStatement, key: str | None, digest: bytes) -> list[PlannedQuery]:
-        """Return the distinct queries that *account* has not paid for; arguments as in `estimate`."""
+    def _unpaid(self, planned: PlannedStatement, run: Run) -> list[PlannedQuery]:
+        """Return the distinct queries that the account has not paid for."""
         found = {query.release_key or name: (name, query) for name, query in planned.queries.items()}
-        return [
-            query
-            for name, query in found.values()
-            if not self._queries.has_paid(account, query, _key_of(key, name), digest)
-        ]
+        return [query for name, query in found.values() if not self._queries.has_paid(query, _run_of(run, name))]
 
 
 def release_key_of(id_: str) -> bytes:
@@ -320,9 +311,9 @@ def paid_release(store: BudgetStore, account: str, id_: str) -> StoredRelease:
     return stored
 
 
-def _key_of(key: str | None, name: str) -> str | None:
-    """Derive the idempotency key of the query called *name* from the key of its statement."""
-    return None if key is None else hashlib.sha256(f"{key} {name}".encode()).hexdigest()
+def _run_of(run: Run, name: str) -> Run:
+    """Return the run of the query called *name*, whose idempotency key is derived from that of its statement."""
+    return run if run.key is None else replace(run, key=hashlib.sha256(f"{run.key} {name}".encode()).hexdigest())
 
 
 def _free_query(leaf: Leaf, status: Literal["public", "made up"]) -> StatementQuery:

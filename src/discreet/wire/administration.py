@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from discreet.budget.ledger import entry_of
-from discreet.budget.model import DELTA_UNITS, RHO_UNITS
+from discreet.budget.model import DELTA_UNITS, RHO_UNITS, CalendarUnit, Mode
 from discreet.wire.problems import Spend, iso_time, request_error
-from discreet.wire.queries import BudgetReport, Exact, Period, Reply, Request
+from discreet.wire.queries import BudgetReport, Exact, Period, PeriodKind, Reply, Request
 
 if TYPE_CHECKING:
     from discreet.budget.ledger import Line
@@ -21,7 +21,7 @@ Role = Literal["analyst", "officer", "admin"]
 No role includes another.
 """
 
-Mode = Literal["observe", "enforce"]
+StoreKind = Literal["sqlite", "postgresql"]
 Whole = Annotated[int, Field(ge=0, le=10**12)]
 
 
@@ -72,13 +72,13 @@ class Limit(Request):
 class PeriodRequest(Request):
     """The period of a limit: sliding with days, calendar with unit and optionally zone, or forever."""
 
-    kind: Literal["sliding", "calendar", "forever"] = Field(
+    kind: PeriodKind = Field(
         description="sliding: the limit is for any window of days; calendar: for each unit, so a window may hold two."
     )
     days: int | None = Field(
         default=None, ge=1, le=36_500, description="Days of a sliding period; as many as the data is kept."
     )
-    unit: Literal["month", "week", "day"] | None = Field(default=None, description="Length of a calendar period.")
+    unit: CalendarUnit | None = Field(default=None, description="Length of a calendar period.")
     zone: str | None = Field(
         default=None, max_length=100, description="Time zone of a calendar period; UTC by default."
     )
@@ -440,7 +440,7 @@ class RunningSettings(Reply):
     """Settings of the service without secrets and paths."""
 
     version: str
-    store: Literal["sqlite", "postgresql"]
+    store: StoreKind
     checkpoints: bool
     datasets: list[str]
     defaults: dict[str, str | int | None] = Field(description="The privacy parameters of queries without any.")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, cast, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, create_model, model_validator
 
+from discreet.budget.model import CalendarUnit, Mode  # noqa: TC001 - pydantic reads them
+from discreet.head_request import ColumnType  # noqa: TC001
+from discreet.head_request import Period as LabelPeriod  # noqa: TC001
 from discreet.query import query as queries
 from discreet.query.json import Query, from_dict
 from discreet.query.query import Options, Select
@@ -15,6 +18,10 @@ from discreet.wire.problems import Spend, request_error
 
 MAX_LABELS = 1_000
 """The largest number of labels of a known domain that are listed with their column."""
+
+
+BudgetPart: TypeAlias = Literal["rho", "delta"]
+PeriodKind: TypeAlias = Literal["sliding", "calendar", "forever"]
 
 
 class Request(BaseModel):
@@ -284,7 +291,7 @@ class Estimate(Reply):
         default=None,
         description="Number of such queries that fit at their worst cost; null if it is paid for, or unlimited.",
     )
-    runs_out: Literal["rho", "delta"] | None = Field(
+    runs_out: BudgetPart | None = Field(
         default=None, description="The part of the budget that such queries use up first; null if queries_left is."
     )
     notes: list[str] = Field(description="Warnings.")
@@ -340,9 +347,9 @@ class StatementEstimate(Reply):
 class Period(Reply):
     """The period for which a limit holds."""
 
-    kind: Literal["sliding", "calendar", "forever"]
+    kind: PeriodKind
     days: int | None = Field(default=None, description="Days of a sliding period.")
-    unit: Literal["month", "week", "day"] | None = Field(default=None, description="Length of a calendar period.")
+    unit: CalendarUnit | None = Field(default=None, description="Length of a calendar period.")
     zone: str | None = Field(default=None, description="Time zone of a calendar period.")
 
 
@@ -367,7 +374,7 @@ class ParentBudget(Reply):
     """A budget that several accounts share."""
 
     account: str
-    mode: Literal["observe", "enforce"]
+    mode: Mode
     limit: Spend
     left: Spend
     resets_at: str | None
@@ -377,7 +384,7 @@ class BudgetReport(Reply):
     """The balance of an account."""
 
     account: str
-    mode: Literal["observe", "enforce"] = Field(description="observe: queries are charged and never refused.")
+    mode: Mode = Field(description="observe: queries are charged and never refused.")
     period: Period
     limit: Spend
     used: Spend
@@ -442,8 +449,8 @@ class ColumnDetail(Reply):
     """A column, and its permitted uses."""
 
     name: str
-    type: Literal["text", "integer", "decimal", "boolean", "date", "timestamp", "float"]
-    each: Literal["hour", "day", "week", "month"] | int | None = Field(
+    type: ColumnType
+    each: LabelPeriod | int | None = Field(
         default=None,
         description="The period whose start the column holds, or the width of its bins; null for other columns.",
     )

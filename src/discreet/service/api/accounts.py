@@ -18,6 +18,7 @@ from discreet.wire import document
 from discreet.wire.administration import AccountDetail, AccountSummary
 from discreet.wire.problems import iso_time, spend_above, spend_below
 from discreet.wire.queries import (
+    BudgetPart,
     BudgetReport,
     Daily,
     Estimate,
@@ -151,12 +152,12 @@ def estimate_of(
     )
 
 
-def _queries_left(worst: Cost, path: Sequence[Report]) -> tuple[int | None, Literal["rho", "delta"] | None]:
+def _queries_left(worst: Cost, path: Sequence[Report]) -> tuple[int | None, BudgetPart | None]:
     """Return the number of queries of cost *worst* that all enforced accounts can pay now, and what runs out first.
 
     Both are None without limit.
     """
-    fits: list[tuple[Fraction, Literal["rho", "delta"]]] = []
+    fits: list[tuple[Fraction, BudgetPart]] = []
     for balance in (report.balance for report in path if report.balance.account.enforced):
         left = balance.remaining
         fits += [(left.rho / worst.rho, "rho")] if worst.rho else []

@@ -48,7 +48,7 @@ def negotiate(accept: str | None) -> Form:
         weight = next((value.strip() for name, _, value in given if name.strip().lower() == "q"), "1")
         digits = weight.replace(".", "", 1)
         valid = digits.isascii() and digits.isdigit() and len(weight) <= 5
-        ranges[media.lower()] = min(float(weight), 1.0) if valid else 0.0
+        ranges[media.lower()] = min(float(weight), 1.0) if valid else 0.0  # a malformed weight is 0
     weighed = {}
     for form, media in MEDIA_TYPES.items():
         matching = (media, f"{media.partition('/')[0]}/*", "*/*")  # the most specific one decides

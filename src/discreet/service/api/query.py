@@ -170,8 +170,8 @@ class QueryAPI:
             return Response(content, headers=_release_headers(form, release_key, Cost(), replayed=True) | headers)
 
         def work(disconnected: Callable[[], bool]) -> tuple[Settled | Replay, bytes, Balance]:
-            catalog, planned = self._plan(account, body, context.request_id)
             run = Run(account, context.request_id, key, hashlib.sha256(body).digest(), disconnected)
+            catalog, planned = self._plan(body, run)
             answered = self._queries.answer(planned, run)
             content = represent(answered.release.result, form)
             if answered.release.release_key == planned.release_key:
@@ -214,12 +214,12 @@ class QueryAPI:
             grid_ms, took = self._settings.service.release_grid_ms, self._monotonic() - context_of(request.scope).began
             await self._pause(on_grid(took, grid_ms) / 1000 - took if grid_ms else 0.0)
 
-    def _plan(self, account: str, body: bytes, request_id: str) -> tuple[Catalog, PlannedQuery]:
-        catalog = self._grants.catalog_for(account)
-        planned = self._cache.plan(account, body, catalog)
+    def _plan(self, body: bytes, run: Run) -> tuple[Catalog, PlannedQuery]:
+        catalog = self._grants.catalog_for(run.account)
+        planned = self._cache.plan(run.account, body, catalog)
         if planned is None:
             request = read_body(QueryRequest, body)
-            planned = self._queries.plan(select_of(request), request.options, account, catalog, request_id)
+            planned = self._queries.plan(select_of(request), request.options, catalog, run)
         return catalog, planned
 
     def _balance_headers(self, account: str, balance: Balance) -> dict[str, str]:
@@ -241,13 +241,13 @@ class QueryAPI:
 
         Plans the query and compares its worst-case cost with the budget. No data is queried and nothing is reserved.
         """
-        account, request_id = call.account, context_of(call.request.scope).request_id
+        run = Run(call.account, context_of(call.request.scope).request_id)
 
         def work() -> Estimate:
-            _, planned = self._plan(account, body, request_id)
-            return self._queries.estimate(account, planned)
+            _, planned = self._plan(body, run)
+            return self._queries.estimate(planned, run)
 
-        with self._gate.slots.slot(account):
+        with self._gate.slots.slot(run.account):
             return await run_in_thread(work)
 
     # ------------------------------------------------------------------------------------------- statements
@@ -345,27 +345,26 @@ class QueryAPI:
             key: the idempotency key that the statement would be sent with.
             digest: the digest of its request.
         """
-        account, request_id = call.account, context_of(call.request.scope).request_id
+        run = Run(call.account, context_of(call.request.scope).request_id, key, digest)
 
         def work(disconnected: Callable[[], bool]) -> StatementEstimate:
-            run = Run(account, request_id, disconnected=disconnected)
-            planned = self._statements.plan(statement, self._grants.catalog_for(account), run)
-            return self._statements.estimate(account, planned, key, digest)
+            watched, catalog = replace(run, disconnected=disconnected), self._grants.catalog_for(run.account)
+            return self._statements.estimate(self._statements.plan(statement, catalog, watched), watched)
 
-        with self._gate.slots.slot(account):
+        with self._gate.slots.slot(run.account):
             return await run_while_connected(call.request, work, self._gate.slots.threads)
 
     async def recompute(
         self, call: Call, sql: str, ids: Sequence[str], form: Form, max_rows: int | None = None
     ) -> AnsweredStatement:
         """Return the rows of a statement in *form*, computed from releases that the account has paid for."""
-        account, request_id = call.account, context_of(call.request.scope).request_id
+        run = Run(call.account, context_of(call.request.scope).request_id)
 
         def work(disconnected: Callable[[], bool]) -> AnsweredStatement:
-            run, catalog = Run(account, request_id, disconnected=disconnected), self._grants.catalog_for(account)
-            return self._statements.recompute(sql, catalog, ids, run, Shape(form, max_rows))
+            watched, catalog = replace(run, disconnected=disconnected), self._grants.catalog_for(run.account)
+            return self._statements.recompute(sql, catalog, ids, watched, Shape(form, max_rows))
 
-        with self._gate.slots.slot(account):
+        with self._gate.slots.slot(run.account):
             return await run_while_connected(call.request, work, self._gate.slots.threads)
 
     async def shared(self, call: Call, id_: str) -> tuple[Select, float, bool]:
@@ -379,7 +378,7 @@ class QueryAPI:
         Raises:
             NotFound: there is no such release, or the account may not ask its query.
         """
-        account, request_id = call.account, context_of(call.request.scope).request_id
+        run = Run(call.account, context_of(call.request.scope).request_id)
 
         def work() -> tuple[Select, float, bool]:
             stored = self._manager.store.release(release_key_of(id_))
@@ -388,12 +387,12 @@ class QueryAPI:
             about = document.read(stored.result)
             asked = {"query": about["question"], "epsilon": about["query"]["epsilon"]}
             try:
-                _, planned = self._plan(account, json.dumps(asked).encode(), request_id)
+                _, planned = self._plan(json.dumps(asked).encode(), run)
             except (InputError, NotFound):
                 raise NotFound from None
             return from_dict(about["question"]), asked["epsilon"], planned.release_key == stored.release_key
 
-        with self._gate.slots.slot(account):
+        with self._gate.slots.slot(run.account):
             return await run_in_thread(work)
 
     # ---------------------------------------------------------------------------------------------- reading

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from datetime import datetime
 
+    from discreet.wire.administration import StoreKind
+
 
 Cause: TypeAlias = Literal["engine", "timeout", "client-gone", "data-changed", "lease-lost", "internal"]
 """The reason for the forfeit of a run."""
@@ -235,7 +237,7 @@ class Started:
     version: str
     host: str
     port: int
-    store: Literal["sqlite", "postgresql"]
+    store: StoreKind
     datasets: int
 
 

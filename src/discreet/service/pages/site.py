@@ -272,11 +272,8 @@ class Site:
     ) -> None:
         self._gate, self._sessions, self._store, self._records = gate, sessions, store, records
         self._login, self._has_issuer = login, has_issuer
-        # those of this project, and those of others that `make assets` copied
-        types, self._assets = (
-            {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"},
-            dict[str, _Asset](),
-        )
+        self._assets: dict[str, _Asset] = {}  # of this project, and of others, which `make assets` copies
+        types = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
         for path in sorted((_HERE / "assets").rglob("*")):
             if path.suffix in types:
                 content = path.read_bytes()
