@@ -45,7 +45,7 @@ class Schedule(Table):
     """The times at which the data changes; the data version is the time of the last change."""
 
     schedule: Literal["hourly", "daily", "weekly", "monthly"] = Field(
-        description="How often the data changes; with a monthly schedule, on the first of the month."
+        description="Interval at which the data changes; monthly means on the first of the month."
     )
     at: str = Field(
         pattern="^([01][0-9]|2[0-3])?:[0-5][0-9]$",

@@ -22,15 +22,15 @@ _QUESTIONS = {
     "period_days": "How many days can the same data be queried?",
     "queries_per_day": "How many queries a day?",
     "results_per_query": "How many results does a query return?",
-    "tolerance": "How close an estimate reveals a count?",
+    "tolerance": "How close to a count is an estimate that reveals it?",
 }
 
 
 @click.command()
-@click.option("--period-days", type=int, metavar="N", help="How long the same data can be queried.")
+@click.option("--period-days", type=int, metavar="N", help="Number of days for which the same data can be queried.")
 @click.option("--queries-per-day", type=int, metavar="N", help="Queries of one analyst.")
 @click.option("--results-per-query", type=int, metavar="N", help="Items in a release, each with a count.")
-@click.option("--tolerance", type=float, metavar="X", help="An estimate this close to a count reveals it.")
+@click.option("--tolerance", type=float, metavar="X", help="Distance from a count within which an estimate reveals it.")
 @click.option("--noise", type=click.Choice(get_args(NoiseName)), default="gaussian", show_default=True)
 @click.option(
     "--averaging-chance",

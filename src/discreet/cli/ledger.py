@@ -51,7 +51,11 @@ def ledger() -> None:
 @ledger.command()
 @_store_options
 @click.option(
-    "--archive", "archives", multiple=True, metavar="FILE", help="A file of lines that prune removed; give all of them."
+    "--archive",
+    "archives",
+    multiple=True,
+    metavar="FILE",
+    help="File of lines that prune removed; repeat the option for each file.",
 )
 def verify(archives: Sequence[str], **where: str | None) -> None:
     """Verify all lines, balances and the checkpoint of the end.

@@ -44,7 +44,7 @@ file_options = options_of(
 )
 plot_option = click.option("--plot", metavar="FILE", help="Plot the counts too: .png, .svg or .pdf.")
 no_counts_option = click.option(
-    "--no-counts", is_flag=True, help="Labels only: all of epsilon is spent on finding them."
+    "--no-counts", is_flag=True, help="Release labels without counts; all of epsilon is spent on finding them."
 )
 epsilon_per_option = click.option(
     "--epsilon-per", metavar="FLOAT", help="Epsilon of one unit of information, such as LinkedIn's 0.15, not --epsilon."
@@ -161,7 +161,7 @@ shared_options = options_of(
     ),
     file_options,
     plot_option,
-    click.option("--quiet", "-q", is_flag=True, help="No notes, no progress."),
+    click.option("--quiet", "-q", is_flag=True, help="Print no notes and no progress."),
 )
 quantile_option = click.option(
     "--quantile",

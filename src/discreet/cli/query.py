@@ -48,7 +48,7 @@ service_options = options_of(
 )
 _delivery_options = options_of(
     click.option("--force", is_flag=True, help="Overwrite files."),
-    click.option("--quiet", "-q", is_flag=True, help="No notes."),
+    click.option("--quiet", "-q", is_flag=True, help="Print no notes."),
 )
 
 
@@ -239,7 +239,7 @@ _WIDTH = 30
 @click.command()
 @service_options
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
-@click.option("--quiet", "-q", is_flag=True, help="No notes.")
+@click.option("--quiet", "-q", is_flag=True, help="Print no notes.")
 def budget(form: str, **options: Any) -> None:
     """Show the balance of the account of a key.
 

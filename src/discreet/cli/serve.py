@@ -97,7 +97,7 @@ Open http://127.0.0.1:8080 in a browser and log in with one of the keys, or quer
 @click.option("--catalog", metavar="FILE", help="Serve this catalog, instead of example data.")
 @click.option("--store", metavar="URL", help="Keep budgets in this empty PostgreSQL database, instead of a file.")
 @click.option("--password-env", metavar="NAME", help="The environment variable that holds its password.")
-@click.option("--force", is_flag=True, help="Replace existing files, which are renamed.")
+@click.option("--force", is_flag=True, help="Replace existing files; the old ones are renamed.")
 def init(folder: str, *, catalog: str | None, store: str | None, password_env: str | None, force: bool) -> None:
     """Set up a budget service.
 
@@ -140,7 +140,7 @@ def key() -> None:
 
 @key.command()
 @click.argument("file")
-@click.option("--force", is_flag=True, help="Replace an existing key, which is renamed, not lost.")
+@click.option("--force", is_flag=True, help="Replace an existing key; the old one is renamed.")
 def new(file: str, *, force: bool) -> None:
     """Write a new secret of 32 random bytes.
 

@@ -283,7 +283,7 @@ class Limits(Table):
     max_epsilon: Epsilon = Field(default=10.0, description="The largest epsilon.")
     max_delta: Delta = Field(
         default=Fraction(1, 10**6),
-        description="The largest delta: one query must not take much of what accounts share.",
+        description="The largest delta; one query must not take much of the delta that accounts share.",
         json_schema_extra={"default": 1e-6},
     )
 
@@ -358,8 +358,8 @@ class Mcp(Table):
         default=0.25,
         ge=0,
         le=1,
-        description="The largest share of what is left of a budget that an agent's query may take without the consent "
-        "of a person: 0 to ask about each, 1 for none.",
+        description="The largest share of the remaining budget that an agent's query may take without the consent of "
+        "a person: 0 asks about each query, 1 about none.",
     )
 
 
@@ -381,7 +381,7 @@ class Settings(Table):
     """All settings of the service."""
 
     service: Service = Field(default_factory=Service, description="Address and limits of the service.")
-    store: Store = Field(default_factory=Store, description="Where budgets, releases and the ledger are stored.")
+    store: Store = Field(default_factory=Store, description="Where budgets, releases and the ledger are kept.")
     noise: Noise = Field(description="The secret that noise is derived from.")
     checkpoints: Checkpoints | None = Field(default=None, description="Signed checkpoints of the ledger.")
     defaults: Defaults = Field(
@@ -393,7 +393,7 @@ class Settings(Table):
     datacentre: DataCentre | None = Field(default=None, description="Other data centres that share the budgets.")
     mcp: Mcp | None = Field(default=None, description="Tools for agents, over MCP.")
     logs: Logs = Field(default_factory=Logs, description="Format of the log.")
-    traces: Traces | None = Field(default=None, description="Where traces are sent.")
+    traces: Traces | None = Field(default=None, description="The collector to which traces are sent.")
 
     @model_validator(mode="after")
     def _check(self) -> "Settings":
