@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -77,6 +77,11 @@ class InputError(DiscreetError, ValueError):
     """The request is invalid, on any data; no row of the data decides this."""
 
     problem = ProblemKind("out-of-range", 422, "Something in the request is not allowed")
+
+
+def file_error(path: object, what: Literal["read", "written"], error: OSError) -> InputError:
+    """Return the error of a file that cannot be read or written, with the reason of the operating system."""
+    return InputError(f"{str(path)!r} cannot be {what}: {(error.strerror or 'no access').lower()}")
 
 
 class UnknownColumn(InputError):

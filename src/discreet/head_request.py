@@ -27,6 +27,10 @@ class Kind(Enum):
     OTHER = "something else"
 
 
+ColumnType: TypeAlias = Literal["text", "integer", "decimal", "boolean", "date", "timestamp", "float"]
+"""The types of columns by their names in catalogs and in the API."""
+
+
 def naming_error(column: str, kind: Kind, *, is_user: bool) -> str | None:
     """Return an error message if a column of *kind* cannot name users, or items if *is_user* is False, or None."""
     if kind is Kind.FLOAT:

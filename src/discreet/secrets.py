@@ -10,7 +10,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from discreet.errors import InputError
+from discreet.errors import InputError, file_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +47,7 @@ def write_secret(path: Path, secret: bytes) -> None:
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
-        raise InputError(f"{str(path)!r} cannot be written: {(error.strerror or 'no access').lower()}") from None
+        raise file_error(path, "written", error) from None
     with os.fdopen(file, "wb") as stream:
         stream.write(secret)
         stream.flush()

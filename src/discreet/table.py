@@ -258,21 +258,16 @@ class Table:
         start = time.perf_counter()
         for note in plan.notes:
             warnings.warn(note, stacklevel=3)
-        source = self._source_of_bits(bits, plan)
+        source = SystemBits() if bits is None else bits
+        if isinstance(source, NoiseKey):
+            source = source.bits(plan, self._engine.name)
+        elif not hasattr(source, "uint64"):
+            raise InputError("bits come from a NoiseKey, a KeyedBits or a SystemBits")
         keyed = isinstance(source, KeyedBits)
         release: Release = answer(
             plan, self._engine, budget, source, queue=self._queue, computational=keyed, progress=progress
         )
         return release.timed(time.perf_counter() - start)
-
-    def _source_of_bits(self, bits: Bits | NoiseKey | None, plan: Plan) -> Bits:
-        if bits is None:
-            return SystemBits()
-        if isinstance(bits, NoiseKey):
-            return bits.bits(plan, self._engine.name)
-        if not hasattr(bits, "uint64"):
-            raise InputError("bits come from a NoiseKey, a KeyedBits or a SystemBits")
-        return bits
 
 
 def table_query(

@@ -148,7 +148,13 @@ class Warehouse:
         plan = self.plan(select, per=per, budget=budget, force=force, **options)
         for note in plan.notes:
             warnings.warn(note, stacklevel=2)
-        version, bits = (None, SystemBits()) if key is None else self._keyed(select.dataset, plan, key)
+        version: str | None = None
+        bits: Bits = SystemBits()
+        if key is not None:
+            version, table = self.key_context(select.dataset)
+            if version is None:
+                raise InputError(f"a key needs a data version, and the catalog gives {select.dataset!r} none")
+            bits = NoiseKey(key, version).bits(plan, table)
         engine = self.versioned_reader(select.dataset, version)
         queue = self.queue(select.dataset)
         keyed = key is not None
@@ -179,11 +185,18 @@ class Warehouse:
         if not isinstance(per, PerUnit | None):
             raise InputError("a price per unit is a discreet.query.pricing.PerUnit")
         each, items = columns_named(select.each, dataset), columns_named(select.items, dataset)
+        scales: dict[str, int] = {}
+        if select.measure.kind in {"sum", "average"}:
+            column = (select.measure.column or "").casefold()
+            summed = (known for known in dataset.summable if known.casefold() == column)
+            scales = {
+                known: self._open.scale(name, known) for known in summed if dataset.columns[known].kind is Kind.DECIMAL
+            }
         resolved = resolve(
             select,
             dataset,
             QueryOptions.of(options, delta=default_delta(budget, options), per=per),
-            scales=self._scales(name, select),
+            scales=scales,
             domain=self._open.domain(name, (*each, *items)),
             segments=self._open.domain(name, each),
         )
@@ -300,27 +313,21 @@ class Warehouse:
         statement = split_statement(text, self.catalog, intervals=intervals)
         leaves = []
         for leaf in statement.leaves:
-            about = self.catalog.datasets[self.catalog.find(leaf.dataset)]
+            name = self.catalog.find(leaf.dataset)
+            about, select, size = self.catalog.datasets[name], leaf.select, math.inf
             if leaf.ranked_by is not None and leaf.ranked_by.casefold() != about.user.casefold():
                 by = f"ORDER BY COUNT(DISTINCT {about.user})"
                 raise SQLError(f"the items of a sum are those with the most users: {by}")
             if leaf.complete:
                 with naming_query(leaf, statement):
                     self._labels(leaf, "quantiles are computed from all of them")
-            leaf = leaf.limit_k(max_k).limit_k(about.max_k)  # noqa: PLW2901
-            leaves.append(leaf.limit_k(self._domain_size(leaf) - 1))
+            limited = leaf.limit_k(max_k).limit_k(about.max_k)
+            if select is not None and limited.select is not None and limited.select.k is not None:
+                with contextlib.suppress(InputError):  # planning raises it again, with the query
+                    labels = self._open.domain(name, columns_named(select.items, about))
+                    size = math.inf if labels is None else len(labels)
+            leaves.append(limited.limit_k(size - 1))
         return replace(statement, leaves=tuple(leaves))
-
-    def _domain_size(self, leaf: Leaf) -> float:
-        """Return the number of possible items of a query with k: infinity if its domain is unknown."""
-        select = leaf.select
-        if select is None or select.k is None:
-            return math.inf
-        name = self.catalog.find(leaf.dataset)
-        with contextlib.suppress(InputError):  # planning raises it again, with the query
-            labels = self._open.domain(name, columns_named(select.items, self.catalog.datasets[name]))
-            return math.inf if labels is None else len(labels)
-        return math.inf
 
     def public_tables(self, statement: Statement) -> dict[str, pa.Table]:
         """Return the tables of a statement that are free: labels of known domains, and information_schema.
@@ -411,22 +418,6 @@ class Warehouse:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _keyed(self, dataset: str, plan: Plan, key: bytes) -> tuple[str, Bits]:
-        version, table = self.key_context(dataset)
-        if version is None:
-            raise InputError(f"a key needs a data version, and the catalog gives {dataset!r} none")
-        return version, NoiseKey(key, version).bits(plan, table)
-
-    def _scales(self, name: str, select: Select) -> dict[str, int]:
-        """Return the number of decimal places of a summed decimal column, by its name; empty for other queries."""
-        column = (select.measure.column or "").casefold()
-        summed = [found for found in self.catalog.datasets[name].summable if found.casefold() == column]
-        if select.measure.kind not in {"sum", "average"} or not summed:
-            return {}
-        if self.catalog.datasets[name].columns[summed[0]].kind is not Kind.DECIMAL:
-            return {}
-        return {summed[0]: self._open.scale(name, summed[0])}
 
 
 @dataclass(frozen=True, slots=True)

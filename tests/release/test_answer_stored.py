@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import threading
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -108,7 +109,8 @@ class Environment:
         version, table = "1", "reads"
         release_key = self.keys.release_key(plan, table, version)
         about = {"id": release_key.hex(), "dataset": table, "data_version": version}
-        self.budget = budget = StoredBudget(self.manager, account, release_key, key, digest)
+        reserve = partial(self.manager.reserve, account, release_key, key=key, digest=digest)
+        self.budget = budget = StoredBudget(self.manager.store, reserve)
         return answer(
             plan,
             engine or self.warehouse.versioned_reader("reads", version),
@@ -356,11 +358,13 @@ def test_two_concurrent_queries_with_system_noise_get_one_answer(environment):
     plan = environment.plan()
 
     def ask(account):
+        release_key = environment.keys.release_key_once("ann", "key", b"")
+        reserve = partial(environment.manager.reserve, account, release_key)
         answers.append(
             answer(
                 plan,
                 environment.warehouse.versioned_reader("reads", None),
-                StoredBudget(environment.manager, account, environment.keys.release_key_once("ann", "key", b"")),
+                StoredBudget(environment.manager.store, reserve),
                 SystemBits(),
                 encode=lambda release: release.to_csv().encode(),
                 span=StepHook(7, do=meet.wait),

@@ -212,7 +212,7 @@ def test_a_failure_while_files_are_created_leaves_nothing(make, folder, monkeypa
     def fail(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(first, "_open_accounts", fail)
+    monkeypatch.setattr(first, "grant_name", fail)
     with pytest.raises(KeyboardInterrupt):
         make()
     assert not folder.exists()

@@ -136,6 +136,7 @@ def test_every_error_has_a_published_problem():
             found.add(each.__name__)
     assert found - ERRORS.keys() - {"_NotFoundError"} == {  # Spark catches its own, and its client may be missing
         "BudgetExceeded",  # raised by a budget in memory, which a service does not have
+        "TomlError",  # raised as CatalogError or SettingsError
         "RunFailed",  # has the problem of its cause
         "NotFoundError",
         "ForbiddenError",

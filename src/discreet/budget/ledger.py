@@ -156,10 +156,20 @@ def canonical(value: Mapping[str, Any]) -> str:
 
 def settings_text(account: Account) -> str:
     """Return the settings of *account* as canonical JSON; numbers are text, so that they are never read as floats."""
-    limit = Amount.of(account.limit)
-    units = account.units
+    limit, units, split = Amount.of(account.limit), account.units, account.share
+    share = {}  # for accounts that are not split over data centres
+    if split is not None:
+        total = Amount.of(split.total)
+        share = {"share": [str(total.rho), str(total.delta), split.home, str(split.version)]}
+    match account.period:
+        case Forever():
+            period = "forever"
+        case Sliding(days):
+            period = f"sliding {days}"
+        case Calendar(unit, zone):
+            period = f"{unit} {zone}"
     return canonical(
-        _share_text(account.share)
+        share
         | {
             "id": account.id,
             "parent": account.parent,
@@ -167,7 +177,7 @@ def settings_text(account: Account) -> str:
             "delta": str(limit.delta),
             "total_delta": str(account.delta),
             "mode": account.mode,
-            "period": _period_text(account.period),
+            "period": period,
             "units": None
             if units is None
             else [str(units.epsilon_per), str(units.delta_per), str(units.information), str(units.calls)],
@@ -202,24 +212,6 @@ def period_of(text: str) -> Period:
     if kind == "sliding":
         return Sliding(int(rest))
     return Calendar(kind, rest)  # type: ignore[arg-type]  # Calendar refuses other words
-
-
-def _share_text(share: Share | None) -> dict[str, list[str]]:
-    """Return the share of an account that is split over data centres, as JSON; nothing for other accounts."""
-    if share is None:
-        return {}
-    total = Amount.of(share.total)
-    return {"share": [str(total.rho), str(total.delta), share.home, str(share.version)]}
-
-
-def _period_text(period: Period) -> str:
-    match period:
-        case Forever():
-            return "forever"
-        case Sliding(days):
-            return f"sliding {days}"
-        case Calendar(unit, zone):
-            return f"{unit} {zone}"
 
 
 def transfer_detail(peer: str, number: int, amount: Amount) -> dict[str, Any]:

@@ -80,6 +80,7 @@ class BudgetManager:
 
         Args:
             worst: the most that the answer can cost.
+            key: the caller's idempotency key, or None.
             digest: a digest of the request that came with the key.
             question: what is asked, for the ledger: canonical JSON without the constants of filters, or empty.
 
@@ -179,10 +180,7 @@ class StoredBudget:
     """Charges one query to an account and its parents. Its methods raise the errors of those of `BudgetStore`.
 
     Args:
-        manager: reserves.
-        key: the caller's idempotency key, or None.
-        digest: a digest of the request that came with the key.
-        question: what is asked, for the ledger: canonical JSON without the constants of filters, or empty.
+        reserve: `BudgetManager.reserve` of *store*, with all arguments but the worst case.
 
     Attributes:
         reservation: the id of the reservation, once there is one.
@@ -191,26 +189,15 @@ class StoredBudget:
             it is no failed run, which could lead to a suspension, because the data cannot have caused it.
     """
 
-    def __init__(
-        self,
-        manager: BudgetManager,
-        account: str,
-        release_key: bytes,
-        key: str | None = None,
-        digest: bytes = b"",
-        question: str = "",
-    ) -> None:
-        self._manager, self._store, self._account, self._release_key = manager, manager.store, account, release_key
-        self._key, self._digest, self._question = key, digest, question
+    def __init__(self, store: BudgetStore, reserve: Callable[[Cost], Reservation | Replay | InFlight]) -> None:
+        self._store, self._reserve = store, reserve
         self.reservation: str | None = None
         self.forfeited = self.lost = False
         self._uncertain = False  # True if `start` raised, and may have been committed
 
     def reserve(self, cost: Cost) -> Hold | StoredAnswer:
         """Hold *cost*, or return the stored answer, or the reservation under way for the same request."""
-        admitted = self._manager.reserve(
-            self._account, self._release_key, cost, self._key, self._digest, self._question
-        )
+        admitted = self._reserve(cost)
         if isinstance(admitted, Replay | InFlight):
             return admitted
         self.reservation = admitted.id
@@ -271,13 +258,12 @@ def report(balance: Balance, computational: bool = False) -> Report:
         computational: True if noise is keyed, so that the guarantee rests on cryptography.
     """
     account, spent = balance.account, balance.spent
-    conversion = account.delta - account.total_limit.delta
-    left = epsilon_tight(float_below(balance.remaining.rho), float_above(conversion))
+    left = epsilon_tight(float_below(balance.remaining.rho), float_above(account.conversion))
     return Report(
         balance,
-        epsilon_tight(float_above(spent.rho), float_below(conversion)),
+        account.epsilon_of(spent.rho),
         left * (1 - 1e-9),
-        float_below(conversion),
+        float_below(account.conversion),
         guarantee(account, spent, computational),
         published(account, spent),
     )
@@ -294,7 +280,7 @@ def guarantee(account: Account, spent: Cost, computational: bool = False) -> Gua
         return None
     over = Cost(max(spent.rho - account.limit.rho, Fraction(0)), max(spent.delta - account.limit.delta, Fraction(0)))
     cost = limits_per_window(account.period) * (account.total_limit + over)
-    delta = account.delta - account.total_limit.delta + cost.delta
+    delta = account.conversion + cost.delta
     return None if delta >= 1 else guarantee_of(cost, delta, computational=computational)
 
 
@@ -308,8 +294,8 @@ def published(account: Account, spent: Cost) -> SystemBound | None:
         return None
     if units.information == 0:
         return None
-    times, conversion = limits_per_window(account.period), account.delta - account.total_limit.delta
-    epsilon_per = float_above(units.epsilon_per)
-    found = linkedin_system(times * units.information, times * units.calls, epsilon_per, units.delta_per, conversion)
-    rho = float_above(times * units.information * units.epsilon_per**2 / 8)
-    return replace(found, epsilon=epsilon_simple(rho, float_below(conversion)))
+    times, epsilon_per = limits_per_window(account.period), float_above(units.epsilon_per)
+    information, calls = times * units.information, times * units.calls
+    found = linkedin_system(information, calls, epsilon_per, units.delta_per, account.conversion)
+    rho = float_above(information * units.epsilon_per**2 / 8)
+    return replace(found, epsilon=epsilon_simple(rho, float_below(account.conversion)))

@@ -6,15 +6,16 @@ Timestamps are whole microseconds since 1970-01-01 UTC, from the clock of the da
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 from typing import Literal, TypeAlias
 
-from discreet.accounting.convert import limit_for, units_of_cost
+from discreet.accounting.convert import epsilon_tight, limit_for, units_of_cost
 from discreet.errors import InputError
-from discreet.values import DELTA_QUANTUM, RHO_QUANTUM, Cost
+from discreet.values import DELTA_QUANTUM, RHO_QUANTUM, Cost, float_above, float_below
 
 RHO_UNITS = RHO_QUANTUM.denominator
 """Units of rho in 1."""
@@ -156,16 +157,9 @@ def check_record(kind: str, name: str, text: str | None) -> None:
     check_name(kind, "the kind of a record")
     if not 0 < len(name) <= MAX_RECORD_NAME_LENGTH or not name.replace("\t", "").isprintable():
         raise InputError(f"the name of a record has up to {MAX_RECORD_NAME_LENGTH:,} printable characters")
-    if text is not None and (len(text) > MAX_RECORD_LENGTH or "\0" in text or not _is_unicode(text)):
+    half = text is not None and not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text)
+    if text is not None and (len(text) > MAX_RECORD_LENGTH or "\0" in text or half):
         raise InputError(f"a record has up to {MAX_RECORD_LENGTH:,} characters and not the character 0")
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +225,9 @@ class Sliding:
             raise InputError(f"a sliding period has from 1 to 36,500 days, not {self.days}")
 
 
+CalendarUnit: TypeAlias = Literal["month", "week", "day"]
+
+
 @dataclass(frozen=True, slots=True)
 class Calendar:
     """The limit is renewed every month, week (from Monday) or day of a time zone, as in the paper.
@@ -240,7 +237,7 @@ class Calendar:
         zone: name of the time zone, such as "Europe/Berlin".
     """
 
-    unit: Literal["month", "week", "day"]
+    unit: CalendarUnit
     zone: str = "UTC"
 
     def __post_init__(self) -> None:
@@ -386,9 +383,21 @@ class Account:
         return dataclasses.replace(self, share=dataclasses.replace(self.share, total=limit), delta=delta)
 
     @property
+    def conversion(self) -> Fraction:
+        """The part of delta that pays for the conversion to epsilon; the rest is for the deltas of the releases."""
+        return self.delta - self.total_limit.delta
+
+    def epsilon_of(self, rho: Fraction) -> float:
+        """Return epsilon of *rho* at the delta of the conversion, by the tight formula, rounded up."""
+        return _epsilon_tight(float_above(rho), float_below(self.conversion))
+
+    @property
     def enforced(self) -> bool:
         """True if the account refuses claims that exceed the limit."""
         return self.mode == "enforce"
+
+
+_epsilon_tight = functools.lru_cache(maxsize=4096)(epsilon_tight)  # costs of queries of one kind are equal
 
 
 @dataclass(frozen=True, slots=True)

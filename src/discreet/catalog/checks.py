@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from discreet.catalog.model import Catalog, Column, Dataset
     from discreet.engines.base import Engine
-    from discreet.head_request import Period
+    from discreet.head_request import Kind, Period
 
 
 def check(catalog: Catalog, names: Iterable[str] = (), *, environment: Mapping[str, str]) -> list[Finding]:
@@ -51,11 +51,7 @@ def _check_dataset(catalog: Catalog, name: str, environment: Mapping[str, str]) 
             yield _finding(*place, note=rows)
             yield _finding(*place, "user", mistake=user_error(dataset.user, held))
             for column in dataset.declared:
-                wrong = (
-                    column_error(dataset, column, held)
-                    or _sum_error(dataset, column, engine)
-                    or _domain_error(dataset, column, engine)
-                )
+                wrong = _column_error(dataset, column, engine, held)
                 yield _finding(*place, "columns", column, mistake=wrong, note=refused(dataset, column))
             if isinstance(dataset.data_version, OwnerQuery):
                 wrong = None
@@ -100,29 +96,21 @@ def refused(dataset: Dataset, name: str) -> str | None:
     return f"these will be refused: {'; '.join(found)}" if found else None
 
 
-def _sum_error(dataset: Dataset, name: str, engine: Engine) -> str | None:
-    if dataset.columns[name].sum is None:
-        return None
+def _column_error(dataset: Dataset, name: str, engine: Engine, held: Mapping[str, Kind]) -> str | None:
+    """Return an error message if the type, the bounds of sums or the domain of a column do not fit, or None."""
+    column, wrong = dataset.columns[name], column_error(dataset, name, held)
+    if wrong is not None:
+        return wrong
     try:
-        engine.check_sum(name)
-        summed = dataset.summed(name, engine.scale(name))
-        check_private_bounds(engine, summed)
-        check_bounds(summed)
+        if column.sum is not None:
+            engine.check_sum(name)
+            summed = dataset.summed(name, engine.scale(name))
+            check_private_bounds(engine, summed)
+            check_bounds(summed)
+        if column.domain is not None and not _fits(column, known_labels(dataset, name, engine)):
+            return f"column {name!r} is declared {column.type}, but its domain holds a label that is not of this type"
     except (InputError, EngineError) as error:
         return str(error)
-    return None
-
-
-def _domain_error(dataset: Dataset, name: str, engine: Engine) -> str | None:
-    column = dataset.columns[name]
-    if column.domain is None:
-        return None
-    try:
-        labels = known_labels(dataset, name, engine)
-    except (InputError, EngineError) as error:
-        return str(error)
-    if not _fits(column, labels):
-        return f"column {name!r} is declared {column.type}, but its domain holds a label that is not of this type"
     return None
 
 

@@ -122,7 +122,18 @@ def listed_items(domain: Any, items: tuple[str, ...]) -> pa.Table:  # noqa: ANN4
                 raise UnknownColumn(item, domain.column_names, "column of the domain")
         table = domain.select(list(items))
     else:
-        table = _rows(domain, items)
+        if hasattr(domain, "columns"):  # iterating a frame gives its column names
+            raise InputError("the domain must be an Arrow table, not another frame; use its to_arrow()")
+        if not isinstance(domain, Iterable) or isinstance(domain, bytes):
+            raise InputError("the domain must be a list of labels, an Arrow table, or a path")
+        rows = list(domain)
+        if len(items) > 1 and not all(isinstance(row, tuple | list) and len(row) == len(items) for row in rows):
+            raise InputError(f"the domain must list tuples of {len(items)} labels")
+        parts = [rows] if len(items) == 1 else [[row[n] for row in rows] for n in range(len(items))]
+        try:
+            table = pa.table(dict(zip(items, map(pa.array, parts), strict=True)))
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeError):
+            raise InputError("the domain must list labels of one type") from None
     if table.num_rows == 0:
         raise InputError("the domain is empty; leave it out to release items that are not listed")
     return table
@@ -143,20 +154,3 @@ def _read(path: Path, items: tuple[str, ...]) -> pa.Table:
         return pa.csv.read_csv(path, convert_options=as_text)
     except (pa.ArrowInvalid, OSError):
         raise InputError(f"the domain file {str(path)!r} can be read neither as Parquet nor as CSV") from None
-
-
-def _rows(domain: Any, items: tuple[str, ...]) -> pa.Table:  # noqa: ANN401 - any iterable
-    import pyarrow as pa
-
-    if hasattr(domain, "columns"):  # iterating a frame gives its column names
-        raise InputError("the domain must be an Arrow table, not another frame; use its to_arrow()")
-    rows = list(domain) if isinstance(domain, Iterable) and not isinstance(domain, bytes) else None
-    if rows is None:
-        raise InputError("the domain must be a list of labels, an Arrow table, or a path")
-    if len(items) > 1 and not all(isinstance(row, tuple | list) and len(row) == len(items) for row in rows):
-        raise InputError(f"the domain must list tuples of {len(items)} labels")
-    parts = [rows] if len(items) == 1 else [[row[n] for row in rows] for n in range(len(items))]
-    try:
-        return pa.table(dict(zip(items, map(pa.array, parts), strict=True)))
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeError):
-        raise InputError("the domain must list labels of one type") from None

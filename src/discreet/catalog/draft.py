@@ -82,7 +82,10 @@ def draft_catalog(
         raise InputError("the source must be a path, or a URL without a password; name a variable with --password-env")
     given = source
     if "://" in source and not source.startswith("duckdb:"):
-        source, table = _without_table(source, table)
+        place, _, options = source.partition("?")
+        table = table or dict(parse_qsl(options)).get("table")
+        kept = [option for option in options.split("&") if option and not option.startswith("table=")]
+        source = "?".join(part for part in (place, "&".join(kept)) if part)
     # A URL that names its data completely, such as spark://local?path=..., is a source like a path.
     in_engine = "://" in source and not source.startswith("duckdb:") and not (table is None and password_env is None)
     password = read_variable(password_env, environment)
@@ -103,7 +106,11 @@ def draft_catalog(
         variable = "" if password_env is None else f"password_env = {write_text(password_env)}\n"
         parts.append(f"[engines.warehouse]\nurl = {write_text(source)}\n{variable}")
     where = 'engine = "warehouse"' if in_engine else f"source = {write_text(source)}"
-    name = ("datasets", _dataset_name(source, table))
+    place, _, options = source.partition("?")
+    # the dataset has the name of its table or file, or of the last segment of its URL, and begins with a letter
+    word = PurePath(dict(parse_qsl(options)).get("path", place)).stem if table is None else table.rpartition(".")[2]
+    word = re.sub(r"\W+", "_", word, flags=re.ASCII).strip("_")
+    name = ("datasets", word if word[:1].isalpha() else f"data_{word}".rstrip("_"))
     named = "" if table is None else f"table = {write_text(table)}\n"
     parts.append(f"[{write_key(*name)}]\n{where}\n{named}user = {write_text(user)}\n{_DATASET}")
     parts += [_CSV] if Kind.UNTYPED in columns.values() else []
@@ -112,22 +119,6 @@ def draft_catalog(
         if column != user:
             parts += _blocks((*name, "columns"), column, kind, sums.get(column), taken)
     return "\n".join(parts)
-
-
-def _dataset_name(source: str, table: str | None) -> str:
-    """Return a name for a dataset: that of its table or file, or the last segment of its URL."""
-    place, _, options = source.partition("?")
-    word = PurePath(dict(parse_qsl(options)).get("path", place)).stem if table is None else table.rpartition(".")[2]
-    word = re.sub(r"\W+", "_", word, flags=re.ASCII).strip("_")
-    return word if word[:1].isalpha() else f"data_{word}".rstrip("_")  # it begins with a letter
-
-
-def _without_table(url: str, table: str | None) -> tuple[str, str | None]:
-    """Return a URL without its option table, and the table: *table*, or by default that option's value."""
-    place, _, options = url.partition("?")
-    kept = [option for option in options.split("&") if option and not option.startswith("table=")]
-    named = dict(parse_qsl(options)).get("table")
-    return "?".join(part for part in (place, "&".join(kept)) if part), table or named
 
 
 def _blocks(place: tuple[str, ...], column: str, kind: Kind, summed: str | None, taken: set[str]) -> Iterator[str]:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from discreet.catalog.model import Catalog, Dataset
     from discreet.engines.base import Engine
-    from discreet.head_request import Derived, HeadRequest
+    from discreet.head_request import HeadRequest
     from discreet.values import ExactHead, UserItemPairs
 
 _HELD = {kind: type_ for type_, kind in KINDS.items()}
@@ -87,7 +87,9 @@ def column_error(dataset: Dataset, name: str, held: Mapping[str, Kind]) -> str |
     column = dataset.columns[name]
     made = next((made for made in dataset.derived if made.name == name), None)
     if made is not None:
-        return _derived_error(made, held)
+        if name in held:
+            return f"column {name!r} is computed, but the table has a column of this name; give it another one"
+        return made.type_error(held[made.column]) if made.column in held else str(UnknownColumn(made.column, held))
     if name not in held:
         return str(UnknownColumn(name, held))
     if held[name] is column.kind or (held[name] is Kind.UNTYPED and column.type == "text"):
@@ -98,12 +100,6 @@ def column_error(dataset: Dataset, name: str, held: Mapping[str, Kind]) -> str |
         )
     there = _HELD.get(held[name], "values of a type that cannot be queried")
     return f"column {name!r} is declared {column.type}, but the table holds {there}"
-
-
-def _derived_error(made: Derived, held: Mapping[str, Kind]) -> str | None:
-    if made.name in held:
-        return f"column {made.name!r} is computed, but the table has a column of this name; give it another one"
-    return made.type_error(held[made.column]) if made.column in held else str(UnknownColumn(made.column, held))
 
 
 _PAIRS_OPTION = {"pinot": None, "trino": "scratch=", "clickhouse": "temporary=true"}
@@ -220,11 +216,15 @@ class EnginePool:
         return {name: failure.reason for name, failure in sorted(self._failed.items())}
 
     def _refresh(self, name: str) -> None:
+        from discreet.engines.opening import source_fingerprint
+
         with self._locks[name]:
             began, found = self._clock(), None
             opened, failure = self._opened.get(name), self._failed.get(name)
             try:
-                found = self._fingerprint(name)
+                dataset = self.catalog.datasets[name]
+                in_engine = None if dataset.engine is None else self.catalog.engines[dataset.engine]
+                found = source_fingerprint(dataset.source if in_engine is None else in_engine.url)
                 if failure is not None and failure.fingerprint == found and began < failure.again:
                     return
                 if opened is not None and opened.fingerprint == found:
@@ -352,14 +352,6 @@ class EnginePool:
             if opened is None:
                 raise EngineError("it is being opened")
             return opened
-
-    def _fingerprint(self, name: str) -> str | None:
-        from discreet.engines.opening import source_fingerprint
-
-        dataset = self.catalog.datasets[name]
-        return source_fingerprint(
-            dataset.source if dataset.engine is None else self.catalog.engines[dataset.engine].url
-        )
 
     def _open(self, name: str) -> _Opened:
         dataset = self.catalog.datasets[name]
@@ -511,32 +503,21 @@ def scheduled_version(schedule: Schedule, now: datetime.datetime) -> str:
     if now.tzinfo is None:
         raise InvariantViolated("a version needs a time with a time zone")
     zone = zoneinfo.ZoneInfo(schedule.zone)
-    changes = (moment.astimezone(datetime.UTC) for moment in _changes(schedule, now.astimezone(zone), zone))
-    return max(moment for moment in changes if moment <= now).astimezone(zone).isoformat(timespec="minutes")
-
-
-def _changes(schedule: Schedule, local: datetime.datetime, zone: zoneinfo.ZoneInfo) -> Iterator[datetime.datetime]:
-    """Yield the scheduled changes around *local*: at least one before it, and perhaps later ones."""
-    hour, minute = schedule.at.split(":")
+    local, (hour, minute) = now.astimezone(zone), schedule.at.split(":")
+    changes = []  # around that time: at least one before it, and perhaps later ones
     if schedule.schedule == "hourly":
         this = local.replace(minute=int(minute), second=0, microsecond=0, tzinfo=None)
         for hours in range(-3, 2):  # clocks are put forward or back by up to two hours
-            for fold in (0, 1):
-                yield (this + datetime.timedelta(hours=hours)).replace(fold=fold, tzinfo=zone)
-        return
-    for days in range(-32, 2):
-        date = local.date() + datetime.timedelta(days=days)
-        if _is_day(schedule, date):
-            yield datetime.datetime.combine(date, datetime.time(int(hour), int(minute)), zone)
-
-
-def _is_day(schedule: Schedule, date: datetime.date) -> bool:
-    match schedule.schedule:
-        case "weekly":
-            return _DAYS[date.weekday()] == schedule.day
-        case "monthly":
-            return date.day == 1
-    return True
+            at = this + datetime.timedelta(hours=hours)
+            changes += [at.replace(fold=fold, tzinfo=zone) for fold in (0, 1)]
+    else:
+        for days in range(-32, 2):
+            date = local.date() + datetime.timedelta(days=days)
+            skipped = {"weekly": _DAYS[date.weekday()] != schedule.day, "monthly": date.day != 1}
+            if not skipped.get(schedule.schedule, False):
+                changes.append(datetime.datetime.combine(date, datetime.time(int(hour), int(minute)), zone))
+    past = (moment for moment in (change.astimezone(datetime.UTC) for change in changes) if moment <= now)
+    return max(past).astimezone(zone).isoformat(timespec="minutes")
 
 
 def queried_version(answer: pa.Table) -> str:

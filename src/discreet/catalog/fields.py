@@ -76,52 +76,19 @@ def secret_in(url: str) -> bool:
     return parts.password is not None or any(_SECRET.fullmatch(name) for name, _ in options)
 
 
-def _check_text(text: str) -> str:
-    if not text.strip():
-        raise invalid("must not be empty")
-    if "\0" in text:
-        raise invalid("must not hold a NUL character")
-    return text
+def refuse(wrong: Callable[[Setting], bool], sentence: str) -> AfterValidator:
+    """Return a validator that refuses a setting if *wrong* returns True for it; *sentence* is as for `invalid`."""
 
+    def check(setting: Setting) -> Setting:
+        if wrong(setting):
+            raise invalid(sentence)
+        return setting
 
-def _check_name(name: str) -> str:
-    if not _NAME.fullmatch(name) or len(name) > _MAX_NAME_LENGTH:
-        raise invalid(
-            f"is not a name: names have up to {_MAX_NAME_LENGTH} letters a to z, digits, underscores and dots, "
-            "and begin with a letter"
-        )
-    return name
-
-
-def _check_variable(name: str) -> str:
-    if not _VARIABLE.fullmatch(name):
-        raise invalid("must be the name of an environment variable, such as WAREHOUSE_PASSWORD, not the password")
-    return name
-
-
-def _check_statement(statement: str) -> str:
-    if statement.rstrip().endswith(";"):
-        raise invalid("must be one SELECT, without a semicolon at its end")
-    return statement
-
-
-def _check_path(text: str) -> str:
-    if secret_in(text):
-        raise invalid("must be a path, or a URL without a password")
-    return text
+    return AfterValidator(check)
 
 
 def _resolve_path(text: str, info: ValidationInfo) -> str:
     return info.context.resolve_path(text) if info.context else text
-
-
-def _check_url(url: str) -> str:
-    if "://" not in url or secret_in(url):
-        raise invalid(
-            "must be a URL without a password, such as postgresql://reader@db:5432/warehouse; "
-            "password_env names the environment variable that holds it"
-        )
-    return url
 
 
 def _exact(value: Any) -> Fraction:  # noqa: ANN401 - any TOML value
@@ -137,12 +104,39 @@ def _exact(value: Any) -> Fraction:  # noqa: ANN401 - any TOML value
     return Fraction(number)
 
 
-Text = Annotated[str, AfterValidator(_check_text)]
-Name = Annotated[str, AfterValidator(_check_name)]
-Variable = Annotated[str, AfterValidator(_check_variable)]
-Statement = Annotated[Text, AfterValidator(_check_statement)]
-Url = Annotated[Text, AfterValidator(_check_url), AfterValidator(_resolve_path)]
-Place = Annotated[Text, AfterValidator(_check_path), AfterValidator(_resolve_path)]
+Text = Annotated[
+    str,
+    refuse(lambda text: not text.strip(), "must not be empty"),
+    refuse(lambda text: "\0" in text, "must not hold a NUL character"),
+]
+Name = Annotated[
+    str,
+    refuse(
+        lambda name: not _NAME.fullmatch(name) or len(name) > _MAX_NAME_LENGTH,
+        f"is not a name: names have up to {_MAX_NAME_LENGTH} letters a to z, digits, underscores and dots, "
+        "and begin with a letter",
+    ),
+]
+Variable = Annotated[
+    str,
+    refuse(
+        lambda name: not _VARIABLE.fullmatch(name),
+        "must be the name of an environment variable, such as WAREHOUSE_PASSWORD, not the password",
+    ),
+]
+Statement = Annotated[
+    Text, refuse(lambda sql: sql.rstrip().endswith(";"), "must be one SELECT, without a semicolon at its end")
+]
+Url = Annotated[
+    Text,
+    refuse(
+        lambda url: "://" not in url or secret_in(url),
+        "must be a URL without a password, such as postgresql://reader@db:5432/warehouse; "
+        "password_env names the environment variable that holds it",
+    ),
+    AfterValidator(_resolve_path),
+]
+Place = Annotated[Text, refuse(secret_in, "must be a path, or a URL without a password"), AfterValidator(_resolve_path)]
 Number = Annotated[Fraction, BeforeValidator(_exact), WithJsonSchema({"type": "number"})]
 
 

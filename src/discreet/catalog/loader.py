@@ -9,7 +9,7 @@ import tomllib
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, unquote
 
 from pydantic import ValidationError
@@ -35,18 +35,26 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _DUCKDB = "duckdb:///"
 
 
-class CatalogError(InputError):
-    """A catalog file cannot be used.
+class TomlError(InputError):
+    """A TOML file cannot be used.
 
     Attributes:
+        content: what such a file holds, for the message.
         mistakes: at least one, each with its place in the file.
     """
+
+    content: ClassVar[str]
 
     def __init__(self, path: str | Path, mistakes: Sequence[Finding]) -> None:
         self.path = Path(path)
         self.mistakes = tuple(mistakes)
-        lines = [f"the catalog {str(path)!r} cannot be used:", *map(str, self.mistakes)]
-        super().__init__("\n  ".join(lines))
+        super().__init__("\n  ".join([f"the {self.content} {str(path)!r} cannot be used:", *map(str, mistakes)]))
+
+
+class CatalogError(TomlError):
+    """A catalog file cannot be used."""
+
+    content = "catalog"
 
 
 def load_catalog(path: str | Path) -> Catalog:

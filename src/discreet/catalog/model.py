@@ -38,14 +38,14 @@ from discreet.catalog.fields import (
     invalid_parent,
 )
 from discreet.errors import InputError
-from discreet.head_request import MAX_BINNED, Derived, Kind, Period, SumBounds
+from discreet.head_request import MAX_BINNED, ColumnType, Derived, Kind, Period, SumBounds
 
 
 class Schedule(Table):
     """The times at which the data changes; the data version is the time of the last change."""
 
     schedule: Literal["hourly", "daily", "weekly", "monthly"] = Field(
-        description="How often the data changes; with a monthly schedule, on the first of the month."
+        description="Interval at which the data changes; monthly means on the first of the month."
     )
     at: str = Field(
         pattern="^([01][0-9]|2[0-3])?:[0-5][0-9]$",
@@ -92,8 +92,6 @@ Version = Annotated[
 
 
 Label: TypeAlias = str | int | bool | Decimal | datetime.date
-ColumnType: TypeAlias = Literal["text", "integer", "decimal", "boolean", "date", "timestamp", "float"]
-
 MAX_DOMAIN_SIZE = 1_000_000
 """The largest number of items in a known domain, of one column or of several together."""
 

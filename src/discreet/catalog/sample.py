@@ -69,7 +69,14 @@ def made_up_table(dataset: Dataset, rows: int) -> pa.Table:
         name, about = min(uses.items(), key=lambda use: (use[1].domain is None, _WIDTHS.get(use[1].each, use[1].each)))
         kinds = {use.kind for use in uses.values()}
         kind = uses[source].kind if source in uses else Kind.TIMESTAMP if Kind.TIMESTAMP in kinds else about.kind
-        values = [_value_of_kind(value, kind) for value in _column_values(name, about)]
+        values = _column_values(name, about)  # of the computed column, as values of the one that it comes from
+        if kind is Kind.TIMESTAMP:
+            midnight, moments = datetime.time(), datetime.datetime
+            values = [value if isinstance(value, moments) else moments.combine(value, midnight) for value in values]
+        elif kind is Kind.DATE:
+            values = [value.date() if isinstance(value, datetime.datetime) else value for value in values]
+        elif kind in {Kind.DECIMAL, Kind.FLOAT}:
+            values = list(map(Decimal if kind is Kind.DECIMAL else float, values))
         type_ = pa.timestamp("us") if kind is Kind.TIMESTAMP else None
         # Log-uniform ranks from 0: those from n to 2 n are as likely as those from 2 n to 4 n, as items often are.
         draws = np.random.default_rng(zlib.crc32(name.encode())).random(rows)
@@ -104,15 +111,6 @@ _WIDTHS: Mapping[Any, int] = {None: 0, "hour": 1, "day": 2, "week": 3, "month": 
 """Periods by length. Values are made up for the finest computed column of a source; coarser ones follow from it."""
 
 
-def _value_of_kind(value: Any, kind: Kind) -> Any:  # noqa: ANN401 - of a column
-    """Return a label of a computed column as a value of the column it is computed from."""
-    if kind is Kind.TIMESTAMP and not isinstance(value, datetime.datetime):
-        return datetime.datetime.combine(value, datetime.time())
-    if kind is Kind.DATE and isinstance(value, datetime.datetime):
-        return value.date()
-    return {Kind.DECIMAL: Decimal, Kind.FLOAT: float}.get(kind, lambda same: same)(value)
-
-
 def _column_values(name: str, about: Column) -> list[Any]:
     """Return the values of a column, the most frequent first."""
     if isinstance(about.domain, tuple):
@@ -122,19 +120,16 @@ def _column_values(name: str, about: Column) -> list[Any]:
         low, high = (Decimal(of.numerator) / of.denominator for of in (about.sum.low, about.sum.high))
     numbers = [low + (high - low) * place / VALUES for place in range(VALUES)]
     width = about.each if isinstance(about.each, int) else 1
+    # days from 2026-01-01, a Thursday, to the first day of each period
+    days: list[int] = [place // 7 * 7 + 4 if about.each == "week" else place for place in range(30)]
+    if about.each == "month":
+        days = [0, 31, 59] * 10
     made: dict[Kind, list[Any]] = {
         Kind.INTEGER: [int(number) // width * width for number in numbers],
         Kind.DECIMAL: [round(number, 2) for number in numbers],
         Kind.FLOAT: [float(number) for number in numbers],
         Kind.BOOLEAN: [True, False],
-        Kind.DATE: [(_START + datetime.timedelta(days=_first_day(about, place))).date() for place in range(30)],
+        Kind.DATE: [(_START + datetime.timedelta(days=day)).date() for day in days],
         Kind.TIMESTAMP: [_START + datetime.timedelta(hours=7 * place) for place in range(VALUES)],
     }
     return made.get(about.kind) or [f"{name} {place + 1}" for place in range(VALUES)]
-
-
-def _first_day(about: Column, place: int) -> int:
-    """Return the days from 2026-01-01, a Thursday, to the first day of period *place* of a column."""
-    if about.each == "month":
-        return (0, 31, 59)[place % 3]
-    return place // 7 * 7 + 4 if about.each == "week" else place

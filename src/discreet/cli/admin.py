@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 import click
 
-from discreet.cli.options import options_of
+from discreet.cli.options import connection_options, options_of
 
 
 @click.group()
@@ -22,12 +22,8 @@ def admin() -> None:
     """
 
 
-_connected = options_of(
-    click.option("--url", required=True, envvar="DISCREET_URL", show_envvar=True, help="URL of the service."),
-    click.option("--key-file", metavar="FILE", help="File with the API key.  [default: the variable DISCREET_KEY]"),
-)
 _changing = options_of(
-    _connected, click.option("--reason", required=True, help="The reason, which is recorded in the ledger.")
+    connection_options, click.option("--reason", required=True, help="The reason, which is recorded in the ledger.")
 )
 _limited = options_of(
     click.option("--epsilon", required=True, type=float, help="Epsilon of all answers together."),
@@ -36,7 +32,7 @@ _limited = options_of(
 
 
 @admin.command()
-@_connected
+@connection_options
 def accounts(**options: Any) -> None:
     """List accounts."""
     _send(options, "GET", "accounts?limit=1000")
@@ -70,7 +66,7 @@ def limit(account: str, epsilon: float, delta: str, **options: Any) -> None:
 @click.argument("account")
 @_limited
 @click.option("--days", type=int, default=30, show_default=True, help="Days to look back.")
-@_connected
+@connection_options
 def preview(account: str, epsilon: float, delta: str, days: int, **options: Any) -> None:
     """Try a limit of ACCOUNT on its latest queries; change nothing."""
     limit = {"epsilon": epsilon, "delta": delta}
@@ -79,7 +75,7 @@ def preview(account: str, epsilon: float, delta: str, days: int, **options: Any)
 
 @admin.command()
 @click.option("--days", type=int, default=30, show_default=True, help="Days to look back.")
-@_connected
+@connection_options
 def spending(days: int, **options: Any) -> None:
     """Show what accounts spend, and how soon analysts use up limits."""
     _send(options, "GET", f"spending?days={days}")
@@ -107,7 +103,7 @@ def lift(account: str, **options: Any) -> None:
 @click.option("--kind", metavar="NAME", help="queries, changes, all, or one kind such as refused or account.")
 @click.option("--since", metavar="DATE", help="The first day, UTC.  [default: six days ago]")
 @click.option("--until", metavar="DATE", help="The last day, UTC.  [default: today]")
-@_connected
+@connection_options
 def activity(
     account: str | None, dataset: str | None, kind: str | None, since: str | None, until: str | None, **options: Any
 ) -> None:
@@ -120,7 +116,7 @@ def activity(
 
 
 @admin.command()
-@_connected
+@connection_options
 def grants(**options: Any) -> None:
     """List grants."""
     _send(options, "GET", "grants?limit=1000")
@@ -147,14 +143,14 @@ def revoke(account: str, dataset: str, **options: Any) -> None:
 
 
 @admin.command()
-@_connected
+@connection_options
 def keys(**options: Any) -> None:
     """List API keys, without their secrets."""
     _send(options, "GET", "keys?limit=1000")
 
 
 @admin.command("make-key")
-@click.option("--account", help="The account that queries with the key are charged to.")
+@click.option("--account", help="The account to which queries with the key are charged.")
 @click.option("--role", "roles", multiple=True, type=click.Choice(["analyst", "officer", "admin"]), required=True)
 @click.option("--label", default="", help="Owner or purpose of the key.")
 @click.option("--days", type=int, default=365, show_default=True, help="Days until it expires.")

@@ -16,21 +16,21 @@ from discreet.values import NoiseName
 if TYPE_CHECKING:
     from fractions import Fraction
 
-    from discreet.accounting.advice import Advice, Workload
+    from discreet.accounting.advice import Advice
 
 _QUESTIONS = {
     "period_days": "How many days can the same data be queried?",
     "queries_per_day": "How many queries a day?",
     "results_per_query": "How many results does a query return?",
-    "tolerance": "How close an estimate reveals a count?",
+    "tolerance": "How close to a count is an estimate that reveals it?",
 }
 
 
 @click.command()
-@click.option("--period-days", type=int, metavar="N", help="How long the same data can be queried.")
+@click.option("--period-days", type=int, metavar="N", help="Number of days for which the same data can be queried.")
 @click.option("--queries-per-day", type=int, metavar="N", help="Queries of one analyst.")
 @click.option("--results-per-query", type=int, metavar="N", help="Items in a release, each with a count.")
-@click.option("--tolerance", type=float, metavar="X", help="An estimate this close to a count reveals it.")
+@click.option("--tolerance", type=float, metavar="X", help="Distance from a count within which an estimate reveals it.")
 @click.option("--noise", type=click.Choice(get_args(NoiseName)), default="gaussian", show_default=True)
 @click.option(
     "--averaging-chance",
@@ -59,30 +59,19 @@ def advise(form: str, plot: str | None, *, force: bool, **given: Any) -> None:
 
     if plot is not None:
         check_plot(Path(plot), force=force)
-    found = advice.advise(_workload(given))
-    if plot is not None:
-        from discreet.release.plot import draw_advice
-
-        with Progress("drawing", shown=True) as progress:
-            draw_advice(found, Path(plot), progress)
-    click.echo(json.dumps(as_dict(found), indent=2) if form == "json" else as_text(found))
-
-
-def _workload(given: dict[str, Any]) -> Workload:
-    """Return the workload; prompt for missing options.
-
-    Raises:
-        InputError: an option is missing and there is no terminal.
-    """
-    from discreet.accounting.advice import Workload
-
     missing = [name for name in _QUESTIONS if given[name] is None]
     if missing and not sys.stdin.isatty():
         raise InputError(f"--{missing[0].replace('_', '-')} is missing, and there is no terminal to prompt on")
     for name in missing:
         kind, default = (float, 0.5) if name == "tolerance" else (int, None)
         given[name] = click.prompt(_QUESTIONS[name], type=kind, default=default, err=True)
-    return Workload(**given)
+    found = advice.advise(advice.Workload(**given))
+    if plot is not None:
+        from discreet.release.plot import draw_advice
+
+        with Progress("drawing", shown=True) as progress:
+            draw_advice(found, Path(plot), progress)
+    click.echo(json.dumps(as_dict(found), indent=2) if form == "json" else as_text(found))
 
 
 def as_dict(advice: Advice) -> dict[str, Any]:
@@ -140,16 +129,30 @@ def convert(
     epsilon and rho follow the tight formula, epsilon_simple and rho_simple the simple one; all are rounded to the safe
     side.
     """
+    from discreet.accounting.convert import delta_tight, epsilon_simple, epsilon_tight, rho_simple, rho_tight
+    from discreet.values import exact
+
     given = {
-        name: None if text is None else _number(text, name)
+        name: None if text is None else exact(text, f"--{name}")
         for name, text in (("delta", delta), ("rho", rho), ("epsilon-per", epsilon_per), ("delta-per", delta_per))
     }
     if information is not None or calls is not None:
         found = _from_units(information or 0, calls or 0, given, rho=rho, epsilon=epsilon)
-    elif rho is not None and (epsilon is None) != (delta is None):
-        found = _from_rho(given, epsilon)
+    elif given["rho"] is not None and (epsilon is None) != (delta is None):
+        known = float(given["rho"])
+        if epsilon is not None:
+            found = {"rho": known, "epsilon": epsilon, "delta": delta_tight(known, epsilon)}
+        else:
+            lost = float(given["delta"] or 0)
+            found = {"rho": known, "epsilon_simple": epsilon_simple(known, lost)}
+            found |= {"epsilon": epsilon_tight(known, lost), "delta": lost}
     elif epsilon is not None and given["delta"] is not None and rho is None:
-        found = _from_epsilon(epsilon, given["delta"], given["epsilon-per"])
+        lost, per = float(given["delta"]), given["epsilon-per"]
+        known = rho_tight(epsilon, lost)
+        found = {"epsilon": epsilon, "delta": lost, "rho_simple": rho_simple(epsilon, lost), "rho": known}
+        if per is not None and per <= 0:
+            raise InputError("epsilon per unit must be above 0")
+        found |= {} if per is None else {"information": int(known / (per**2 / 8))}
     else:
         raise InputError("give two of --rho, --epsilon and --delta, or --information with --epsilon-per and --delta")
     if form == "json":
@@ -179,36 +182,3 @@ def _from_units(
         "epsilon": epsilon_tight(exact_rho, spent),
         "delta": float_above(cost.delta + delta),
     }
-
-
-def _from_rho(given: dict[str, Fraction | None], epsilon: float | None) -> dict[str, float]:
-    from discreet.accounting.convert import delta_tight, epsilon_simple, epsilon_tight
-
-    rho = float(given["rho"] or 0)
-    if epsilon is not None:
-        return {"rho": rho, "epsilon": epsilon, "delta": delta_tight(rho, epsilon)}
-    delta = float(given["delta"] or 0)
-    return {
-        "rho": rho,
-        "epsilon_simple": epsilon_simple(rho, delta),
-        "epsilon": epsilon_tight(rho, delta),
-        "delta": delta,
-    }
-
-
-def _from_epsilon(epsilon: float, delta: Fraction, per: Fraction | None) -> dict[str, float]:
-    from discreet.accounting.convert import rho_simple, rho_tight
-
-    rho = rho_tight(epsilon, float(delta))
-    found = {"epsilon": epsilon, "delta": float(delta), "rho_simple": rho_simple(epsilon, float(delta)), "rho": rho}
-    if per is not None:
-        if per <= 0:
-            raise InputError("epsilon per unit must be above 0")
-        found["information"] = int(rho / (per**2 / 8))
-    return found
-
-
-def _number(text: str, name: str) -> Fraction:
-    from discreet.values import exact
-
-    return exact(text, f"--{name}")

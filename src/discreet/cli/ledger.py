@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from discreet.cli.options import options_of
+from discreet.cli.options import config_option, options_of, reason_option
 from discreet.cli.output import check_writable
 from discreet.cli.serve import parse_store, require_service
-from discreet.errors import InputError
+from discreet.errors import InputError, file_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -51,7 +51,11 @@ def ledger() -> None:
 @ledger.command()
 @_store_options
 @click.option(
-    "--archive", "archives", multiple=True, metavar="FILE", help="A file of lines that prune removed; give all of them."
+    "--archive",
+    "archives",
+    multiple=True,
+    metavar="FILE",
+    help="File of lines that prune removed; repeat the option for each file.",
 )
 def verify(archives: Sequence[str], **where: str | None) -> None:
     """Verify all lines, balances and the checkpoint of the end.
@@ -84,7 +88,13 @@ def show(account: str | None, last: int, **where: str | None) -> None:
     Lines of all chains, by time. A change is the amount charged, held or released, in rho and delta.
     """
     with _open_store(**where) as (store, _):
-        lines = [line for line in _all_lines(store) if account is None or _mentions(line[1], account)]
+        lines = []
+        for chain, line in _all_lines(store):
+            described = line.detail.get("account")
+            named = described.get("id") if isinstance(described, dict) else described
+            changed = {change.account for change in line.changes}
+            if account is None or account == named or account in changed:
+                lines.append((chain, line))
     for chain, line in sorted(lines, key=lambda found: found[1].time)[-last:]:
         act = " ".join(str(line.detail[name]) for name in ("actor", "reason") if name in line.detail)
         changes = "; ".join(f"{c.account} {c.part} {c.rho:+.4g} {c.delta:+.4g}" for c in line.changes)
@@ -115,10 +125,10 @@ def export(form: str, output: str | None, *, force: bool, **where: str | None) -
 
 
 @ledger.command()
-@click.option("--config", default="discreet.toml", show_default=True, metavar="FILE", help="Settings of the service.")
+@config_option
 @click.option("--before", type=click.DateTime(["%Y-%m-%d"]), required=True, help="Remove lines before this day, UTC.")
 @click.option("--archive", required=True, metavar="FILE", help="Write the lines to FILE first, as JSON lines.")
-@click.option("--reason", required=True, help="Recorded in the ledger.")
+@reason_option
 @click.option("--force", is_flag=True, help="Overwrite the file.")
 def prune(config: str, before: datetime, archive: str, reason: str, *, force: bool) -> None:
     """Move old lines to a file.
@@ -149,8 +159,8 @@ def prune(config: str, before: datetime, archive: str, reason: str, *, force: bo
 
 
 @ledger.command()
-@click.option("--config", default="discreet.toml", show_default=True, metavar="FILE", help="Settings of the service.")
-@click.option("--reason", required=True, help="Recorded in the ledger.")
+@config_option
+@reason_option
 def accept(config: str, reason: str) -> None:
     """Accept a ledger that has no checkpoint.
 
@@ -223,16 +233,9 @@ def _archived(file: Path) -> Iterator[Line]:
                 read = json.loads(text)
                 yield Line(read["chain"], read["seq"], read["body"], bytes.fromhex(read["hash"]))
     except OSError as error:
-        raise InputError(f"{str(file)!r} cannot be read: {(error.strerror or 'no access').lower()}") from None
+        raise file_error(file, "read", error) from None
     except (ValueError, KeyError, TypeError):
         raise InputError(f"{str(file)!r} is not an archive of ledger lines") from None
-
-
-def _mentions(line: LedgerLine, account: str) -> bool:
-    """Return True if a line names an account or changes its balance."""
-    described = line.detail.get("account")
-    named = described.get("id") if isinstance(described, dict) else described
-    return account == named or any(change.account == account for change in line.changes)
 
 
 def _as_json(lines: Iterable[tuple[int, LedgerLine]]) -> Iterator[str]:

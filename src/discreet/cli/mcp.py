@@ -28,7 +28,7 @@ _START_SECONDS = 10.0
     default=0.25,
     show_default=True,
     metavar="SHARE",
-    help="A query that could take a larger share of what is left asks the person first.",
+    help="Largest share of the remaining budget that a query may take without asking the person.",
 )
 def mcp(*, url: str, key_file: str | None, timeout: float, max_unasked_share: float) -> None:
     """Give an agent tools to query a budget service.

@@ -30,13 +30,21 @@ def options_of(*options: Callable[[_Command], _Command]) -> Callable[[_Command],
     return add
 
 
+connection_options = options_of(
+    click.option("--url", required=True, envvar="DISCREET_URL", show_envvar=True, help="URL of the service."),
+    click.option("--key-file", metavar="FILE", help="File with the API key.  [default: the variable DISCREET_KEY]"),
+)
+config_option = click.option(
+    "--config", default="discreet.toml", show_default=True, metavar="FILE", help="Settings of the service."
+)
+reason_option = click.option("--reason", required=True, help="Recorded in the ledger.")
 file_options = options_of(
     click.option("--format", "form", type=click.Choice(["table", "csv", "json", "parquet"]), help="[default: table]"),
     click.option("--output", metavar="FILE", help="Write to FILE; .csv, .json or .parquet chooses the format."),
 )
 plot_option = click.option("--plot", metavar="FILE", help="Plot the counts too: .png, .svg or .pdf.")
 no_counts_option = click.option(
-    "--no-counts", is_flag=True, help="Labels only: all of epsilon is spent on finding them."
+    "--no-counts", is_flag=True, help="Release labels without counts; all of epsilon is spent on finding them."
 )
 epsilon_per_option = click.option(
     "--epsilon-per", metavar="FLOAT", help="Epsilon of one unit of information, such as LinkedIn's 0.15, not --epsilon."
@@ -47,13 +55,19 @@ def _price(epsilon: str | None = None, delta: str | None = None) -> Callable[[_C
     """Return the options of a price with these defaults; None for those of a service."""
     shown = epsilon is not None
     return options_of(
-        click.option("--epsilon", type=float, default=epsilon, show_default=shown, help="Smaller protects more."),
+        click.option(
+            "--epsilon",
+            type=float,
+            default=epsilon,
+            show_default=shown,
+            help="Epsilon of the answer; a smaller one protects more.",
+        ),
         click.option(
             "--delta",
             default=delta,
             show_default=shown,
             metavar="FLOAT",
-            help="Far below one over the number of users.",
+            help="Delta of the answer; choose it far below 1 / users.",
         ),
     )
 
@@ -65,7 +79,7 @@ def relative_error_option(default: str | None = None) -> Callable[[_Command], _C
         default=default,
         show_default=default is not None,
         metavar="FLOAT",
-        help="What most counts should stay within, without a number of items.",
+        help="Relative error that most counts stay within, without -k and LIMIT.",
     )
 
 
@@ -76,14 +90,16 @@ _mechanism = options_of(
         help="Name of the mechanism; by default the best for the other options.",
     ),
     click.option(
-        "--noise", type=click.Choice(get_args(NoiseName)), help="Kind of noise; by default that of smaller error."
+        "--noise",
+        type=click.Choice(get_args(NoiseName)),
+        help="Kind of noise; by default the one with the smaller error.",
     ),
-    click.option("--head-limit", type=int, metavar="N", help="How many items to read from the engine."),
+    click.option("--head-limit", type=int, metavar="N", help="Number of items to read from the engine."),
 )
 service_query_options = options_of(
     _price(),
     epsilon_per_option,
-    click.option("--information", type=int, metavar="N", help="The most units of information, without LIMIT."),
+    click.option("--information", type=int, metavar="N", help="Maximum number of units of information, without LIMIT."),
     relative_error_option(),
     _mechanism,
 )
@@ -97,16 +113,18 @@ shared_options = options_of(
         metavar="COL",
         help="The column of the items, or its period or bin, as in read_at:day or minutes:10; may be repeated.",
     ),
-    click.option("--each", "each", multiple=True, metavar="COL", help="The items of each label, for the price of one."),
+    click.option(
+        "--each", "each", multiple=True, metavar="COL", help="Release the items of each label, for the price of one."
+    ),
     click.option("--segments", metavar="FILE", help="With --each: all its labels, in a CSV or Parquet file."),
-    click.option("--table", metavar="NAME", help="Which table of a DuckDB file or an engine."),
+    click.option("--table", metavar="NAME", help="The table, in a DuckDB file or an engine."),
     click.option(
         "--cast",
         multiple=True,
         metavar="COL=TYPE",
         help="Read a column of files as text, integer, decimal(18,2), boolean, date or timestamp; may be repeated.",
     ),
-    click.option("--where", metavar="EXPR", help="Which rows count, e.g. \"country = 'IN' AND year >= 2024\"."),
+    click.option("--where", metavar="EXPR", help="Filter of the rows, such as \"country = 'IN' AND year >= 2024\"."),
     _price("1.0", "1e-8"),
     click.option("--groups-per-user", type=int, metavar="N", help="Keep N random items of each user."),
     click.option(
@@ -134,7 +152,7 @@ shared_options = options_of(
     click.option(
         "--key",
         metavar="FILE",
-        help="Secret of 32 bytes or more, for repeatable results.",
+        help="File with a secret of 32 bytes or more, for repeatable results.",
     ),
     click.option(
         "--data-version",
@@ -143,7 +161,7 @@ shared_options = options_of(
     ),
     file_options,
     plot_option,
-    click.option("--quiet", "-q", is_flag=True, help="No notes, no progress."),
+    click.option("--quiet", "-q", is_flag=True, help="Print no notes and no progress."),
 )
 quantile_option = click.option(
     "--quantile",
@@ -152,7 +170,7 @@ quantile_option = click.option(
     metavar="SHARE",
     help="Compute this quantile, such as 0.5, from the counts of all items of --range; may be repeated.",
 )
-k_option = click.option("-k", "k", type=int, help="How many items at most.  [default: 10]")
+k_option = click.option("-k", "k", type=int, help="Maximum number of items.  [default: 10]")
 
 
 def given_options(options: dict[str, Any]) -> Options:

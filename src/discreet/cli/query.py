@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from discreet.cli.options import (
+    connection_options,
     file_options,
     given_options,
     no_counts_option,
@@ -29,14 +30,13 @@ if TYPE_CHECKING:
     from discreet.client import Answer, Client
     from discreet.query.query import Options
     from discreet.wire.problems import Spend
-    from discreet.wire.queries import BudgetReport, Estimate, Expected, Fit, ParentBudget, StatementEstimate
+    from discreet.wire.queries import BudgetReport, Estimate, Expected, ParentBudget
 
 
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
 
 service_options = options_of(
-    click.option("--url", required=True, envvar="DISCREET_URL", show_envvar=True, help="URL of the service."),
-    click.option("--key-file", metavar="FILE", help="File with the API key.  [default: the variable DISCREET_KEY]"),
+    connection_options,
     click.option(
         "--timeout",
         type=float,
@@ -48,7 +48,7 @@ service_options = options_of(
 )
 _delivery_options = options_of(
     click.option("--force", is_flag=True, help="Overwrite files."),
-    click.option("--quiet", "-q", is_flag=True, help="No notes."),
+    click.option("--quiet", "-q", is_flag=True, help="Print no notes."),
 )
 
 
@@ -77,7 +77,13 @@ def query(sql: str, *, estimate: bool, **options: Any) -> None:
         _run_statement(sql, price, options, estimate=estimate)
         return
     if estimate:
-        _print_estimate(sql, price, options)
+        if options["form"] not in {None, "table", "json"}:
+            raise InputError("an estimate is printed as table or json")
+        with open_client(options) as client:
+            found = client.estimate(sql, **price)
+        click.echo(json.dumps(found.model_dump(), indent=2) if options["form"] == "json" else estimate_as_text(found))
+        for note in () if options["quiet"] else found.notes:
+            click.echo(f"note: {note}", err=True)
         return
     output = Output.of(options)
     output.check(counts=not options["no_counts"])
@@ -92,7 +98,7 @@ def query(sql: str, *, estimate: bool, **options: Any) -> None:
 @service_options
 @click.option("--dataset", metavar="NAME", help="The dataset whose made-up rows are shown.")
 @click.option("--sql", metavar="TEXT", help="Or a statement, which is computed from made-up rows.")
-@click.option("--rows", type=click.IntRange(1, 10_000), help="How many made-up rows to show.  [default: 100]")
+@click.option("--rows", type=click.IntRange(1, 10_000), help="Number of made-up rows to show.  [default: 100]")
 @service_query_options
 @file_options
 @_delivery_options
@@ -139,7 +145,13 @@ def _run_statement(sql: str, price: Options, options: dict[str, Any], *, estimat
     with open_client(options) as client:
         if estimate:
             found = client.estimate_sql(sql, **price)
-            click.echo(json.dumps(found.model_dump(), indent=2) if output.form == "json" else _statement_cost(found))
+            costs = ((each.sql, each.estimate) for each in found.queries)
+            lines = [
+                f"{text}: {'free' if each is None or each.paid else _spend(each.worst_cost)}" for text, each in costs
+            ]
+            fits = "it fits" if found.fits else "it does not fit"
+            lines.append(f"at most {_spend(found.worst_cost)} together: {fits}")
+            click.echo(json.dumps(found.model_dump(), indent=2) if output.form == "json" else "\n".join(lines))
             return
         with _interruptible():
             rows = client.sql(sql, **price)
@@ -150,15 +162,6 @@ def _run_statement(sql: str, price: Options, options: dict[str, Any], *, estimat
             click.echo(f"{query.status}, charged {charged}: {query.sql}", err=True)
         if rows.no_interval:
             click.echo(f"no interval: {', '.join(rows.no_interval)}; select LOW(...) and HIGH(...) of them", err=True)
-
-
-def _statement_cost(found: StatementEstimate) -> str:
-    lines = []
-    for query in found.queries:
-        cost = "free" if query.estimate is None or query.estimate.paid else _spend(query.estimate.worst_cost)
-        lines.append(f"{query.sql}: {cost}")
-    fits = "it fits" if found.fits else "it does not fit"
-    return "\n".join([*lines, f"at most {_spend(found.worst_cost)} together: {fits}"])
 
 
 def _spend(cost: Spend) -> str:
@@ -190,16 +193,6 @@ def notes(answer: Answer) -> list[str]:
     return lines
 
 
-def _print_estimate(sql: str, price: Options, options: dict[str, Any]) -> None:
-    if options["form"] not in {None, "table", "json"}:
-        raise InputError("an estimate is printed as table or json")
-    with open_client(options) as client:
-        found = client.estimate(sql, **price)
-    click.echo(json.dumps(found.model_dump(), indent=2) if options["form"] == "json" else estimate_as_text(found))
-    for note in () if options["quiet"] else found.notes:
-        click.echo(f"note: {note}", err=True)
-
-
 def expected_lines(expected: Expected) -> dict[str, str]:
     """Return the lines of a plan or an estimate about errors and smallest counts, the likely ranges first."""
     found = {"standard error": "no counts are released", "smallest count": "any: every listed item can appear"}
@@ -219,13 +212,19 @@ def estimate_as_text(estimate: Estimate) -> str:
     lines = {
         "mechanism": estimate.mechanism,
         "guarantee": f"epsilon = {privacy.epsilon:.4g}, delta = {privacy.delta:.3g} for every {privacy.unit}",
-        "worst cost": f"rho = {cost.rho:.4g}, delta = {cost.delta:.4g}{units}",
+        "worst cost": f"{_spend(cost)}{units}",
     }
     lines |= expected_lines(expected)
     shown = [f"{name:<16}{text}" for name, text in lines.items()]
     if estimate.paid:
         return "\n".join([*shown, f"{'budget':<16}it was paid for before and is free"])
-    shown += [f"{'budget':<16}{_fit(account)}" for account in estimate.accounts]
+    for account in estimate.accounts:
+        left = (
+            f"would have {_spend(account.left_after)} left"
+            if account.fits
+            else f"refuses it: {_spend(account.left)} are left"
+        )
+        shown.append(f"{'budget':<16}{account.account} {left}")
     if estimate.queries_left and estimate.runs_out:
         queries = "query" if estimate.queries_left == 1 else "queries"
         shown.append(
@@ -234,20 +233,13 @@ def estimate_as_text(estimate: Estimate) -> str:
     return "\n".join(shown)
 
 
-def _fit(account: Fit) -> str:
-    left, after = account.left, account.left_after
-    if not account.fits:
-        return f"{account.account} refuses it: rho = {left.rho:.4g}, delta = {left.delta:.4g} are left"
-    return f"{account.account} would have rho = {after.rho:.4g}, delta = {after.delta:.4g} left"
-
-
 _WIDTH = 30
 
 
 @click.command()
 @service_options
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
-@click.option("--quiet", "-q", is_flag=True, help="No notes.")
+@click.option("--quiet", "-q", is_flag=True, help="Print no notes.")
 def budget(form: str, **options: Any) -> None:
     """Show the balance of the account of a key.
 
@@ -261,56 +253,35 @@ def budget(form: str, **options: Any) -> None:
 
 def budget_as_text(report: BudgetReport) -> str:
     """Return an account and its parents as text."""
-    lines = [f"{report.account}  {_period_text(report)}", *_own_bars(report)]
+    period = report.period
+    named = {"sliding": f"in any {period.days or 0:,} days", "calendar": f"each {period.unit} in {period.zone}"}
+    lines = [f"{report.account}  {named.get(period.kind, 'for all time')}"]
+    if report.units is not None:
+        for name, part in (("information", report.units.information), ("calls", report.units.calls)):
+            lines.append(_line(name, bar(part.spent, 0, part.limit), f"{part.left:,} of {part.limit:,}"))
+    else:
+        for name in ("rho", "delta"):
+            used, held, limit = (getattr(part, name) for part in (report.used, report.held, report.limit))
+            spent = used + getattr(report.forfeited, name)
+            lines.append(_line(name, bar(spent, held, limit), _left(report, name)))
     lines.append(
         f"  epsilon     {report.epsilon_spent:.4g} spent, {report.epsilon_left:.4g} left in one answer "
         f"(delta = {report.conversion_delta:.3g} and what answers may lose)"
     )
     if report.forfeited.rho or report.forfeited.delta:
-        lost = report.forfeited
-        lines.append(f"  forfeited   rho = {lost.rho:.4g}, delta = {lost.delta:.4g}: pays for the same query again")
+        lines.append(f"  forfeited   {_spend(report.forfeited)}: pays for the same query again")
     if report.suspended_until is not None:
         lines.append(f"  suspended   until {utc_minute(report.suspended_until)}: too many runs failed")
     if report.suspended_by_officer is not None:
         lines.append(f"  suspended   by a privacy officer: account {report.suspended_by_officer}")
     lines += _closing(report.mode, report.resets_at)
     for parent in report.parents:
-        lines += ["", f"{parent.account}  shared with others", *_shared_bars(parent)]
+        lines += ["", f"{parent.account}  shared with others"]
+        for name in ("rho", "delta"):
+            limit, left = getattr(parent.limit, name), getattr(parent.left, name)
+            lines.append(_line(name, bar(limit - left, 0, limit), _left(parent, name)))
         lines += _closing(parent.mode, parent.resets_at)
     return "\n".join(lines)
-
-
-def _period_text(report: BudgetReport) -> str:
-    period = report.period
-    match period.kind:
-        case "sliding":
-            return f"in any {period.days:,} days"
-        case "calendar":
-            return f"each {period.unit} in {period.zone}"
-        case _:
-            return "for all time"
-
-
-def _own_bars(report: BudgetReport) -> list[str]:
-    if report.units is not None:
-        parts = {"information": report.units.information, "calls": report.units.calls}
-        return [
-            _line(name, bar(part.spent, 0, part.limit), f"{part.left:,} of {part.limit:,}")
-            for name, part in parts.items()
-        ]
-    charged = {name: getattr(report.used, name) + getattr(report.forfeited, name) for name in ("rho", "delta")}
-    return [
-        _line(name, bar(spent, getattr(report.held, name), getattr(report.limit, name)), _left(report, name))
-        for name, spent in charged.items()
-    ]
-
-
-def _shared_bars(parent: ParentBudget) -> list[str]:
-    lines = []
-    for name in ("rho", "delta"):
-        limit, left = getattr(parent.limit, name), getattr(parent.left, name)
-        lines.append(_line(name, bar(limit - left, 0, limit), _left(parent, name)))
-    return lines
 
 
 def _left(of: BudgetReport | ParentBudget, name: str) -> str:

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
     from discreet.query.planning import Plan
     from discreet.query.pricing import PerUnit
-    from discreet.release import NoiseKey, Release
-    from discreet.table import Table
+    from discreet.release import Release
 
 
 @click.command()
@@ -97,6 +96,7 @@ def _answer(method: str, options: dict[str, Any]) -> None:
 
 def _query_source(method: str, options: dict[str, Any]) -> Callable[[Progress], Release]:
     """Return a function that queries SOURCE and shows its progress."""
+    from discreet.release import NoiseKey
     from discreet.table import scan
 
     parameters = row_options(options, total=method == "release")
@@ -107,7 +107,15 @@ def _query_source(method: str, options: dict[str, Any]) -> Callable[[Progress], 
         table = scan(options["source"], user=options["user"], table=options["table"], cast=cast)
         if options["where"] is not None:
             table = table.where(options["where"])
-        bits, force = _noise_key(options, table), options["force"]
+        bits, force = None, options["force"]
+        if options["key"] is not None:
+            secret = read_secret(Path(options["key"]), "noise key")
+            version = table.data_version if options["data_version"] is None else options["data_version"]
+            if version is None:
+                raise InputError("a key needs --data-version here: the source is not made of files")
+            bits = NoiseKey(secret, version)
+        elif options["data_version"] is not None:
+            raise InputError("--data-version has no effect without --key; give a key too")
         if k is None:
             return table.release(options["item"], bits=bits, force=force, progress=progress, **parameters)
         return table.top(options["item"], k, bits=bits, force=force, progress=progress, **parameters)
@@ -134,20 +142,6 @@ def _query_catalog(method: str, options: dict[str, Any]) -> Callable[[Progress],
     return run
 
 
-def _noise_key(options: dict[str, Any], table: Table) -> NoiseKey | None:
-    from discreet.release import NoiseKey
-
-    if options["key"] is None:
-        if options["data_version"] is not None:
-            raise InputError("--data-version has no effect without --key; give a key too")
-        return None
-    secret = read_secret(Path(options["key"]), "noise key")
-    version = table.data_version if options["data_version"] is None else options["data_version"]
-    if version is None:
-        raise InputError("a key needs --data-version here: the source is not made of files")
-    return NoiseKey(secret, version)
-
-
 @click.command()
 @shared_options
 @catalog_options
@@ -162,12 +156,10 @@ def _noise_key(options: dict[str, Any], table: Table) -> NoiseKey | None:
     default=100,
     show_default=True,
     metavar="N",
-    help="With --epsilon-per: the most units of a release.",
+    help="With --epsilon-per: maximum number of units of a release.",
 )
 @relative_error_option("0.1")
-@click.option(
-    "--releases", type=int, metavar="N", help="Show as well one of N releases, one a day, that cost as much together."
-)
+@click.option("--releases", type=int, metavar="N", help="Also show one of N daily releases that cost as much together.")
 @click.pass_context
 def plan(context: click.Context, /, **options: Any) -> None:
     """Show the plan of `top` (with -k) or `release` (without).
@@ -177,11 +169,22 @@ def plan(context: click.Context, /, **options: Any) -> None:
     SOURCE is not opened, so its columns are not checked, except for sums, whose error depends on the type of the
     column. With --catalog, no row of the dataset is read.
     """
+    from discreet.query.pricing import PerUnit
+    from discreet.warehouse import connect
+
     if options["form"] not in {None, "table", "json"}:
         raise InputError("a plan is printed as table or json")
-    per = _price_per_unit(context, options)
+    per: PerUnit | None = None
+    epsilon, delta, information = (options.pop(name) for name in ("epsilon_per", "delta_per", "information"))
+    if epsilon is not None:
+        for name in ("epsilon", "delta"):
+            if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
+                raise InputError(f"a query has a price per unit, or an epsilon and a delta; leave --{name} out")
+            del options[name]
+        per = PerUnit(epsilon, delta, information)
     if options["catalog"] is not None:
-        made = _plan_catalog(options, per)
+        with connect(options["catalog"]) as warehouse:
+            made = warehouse.plan(select_of("plan", options), per=per, force=options["force"], **given_options(options))
     elif options["sql"] is not None:
         raise InputError("a statement needs a catalog, which declares what may be queried; give --catalog too")
     else:
@@ -197,19 +200,6 @@ def plan(context: click.Context, /, **options: Any) -> None:
         click.echo(f"\none of {number:,} releases that cost as much together\n{plan_as_text(each)}")
     for note in () if options["quiet"] else made.notes:
         click.echo(f"note: {note}", err=True)
-
-
-def _price_per_unit(context: click.Context, options: dict[str, Any]) -> PerUnit | None:
-    from discreet.query.pricing import PerUnit
-
-    epsilon, delta, information = (options.pop(name) for name in ("epsilon_per", "delta_per", "information"))
-    if epsilon is None:
-        return None
-    for name in ("epsilon", "delta"):
-        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
-            raise InputError(f"a query has a price per unit, or an epsilon and a delta; leave --{name} out")
-        del options[name]
-    return PerUnit(epsilon, delta, information)
 
 
 def _plan_source(options: dict[str, Any], per: PerUnit | None) -> Plan:
@@ -232,13 +222,6 @@ def _plan_source(options: dict[str, Any], per: PerUnit | None) -> Plan:
     query = table_query(options["user"], options["item"], options["k"], where, **parameters)
     query = dataclasses.replace(query, options=dataclasses.replace(query.options, per=per))
     return make_plan(query, force=options["force"])
-
-
-def _plan_catalog(options: dict[str, Any], per: PerUnit | None) -> Plan:
-    from discreet.warehouse import connect
-
-    with connect(options["catalog"]) as warehouse:
-        return warehouse.plan(select_of("plan", options), per=per, force=options["force"], **given_options(options))
 
 
 def plan_as_dict(plan: Plan) -> dict[str, Any]:

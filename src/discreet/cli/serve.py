@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from discreet.cli.options import config_option, reason_option
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
-    from discreet.service.init_project import Project
     from discreet.service.settings import Store
 
 
@@ -75,12 +75,29 @@ def _announce(url: str) -> None:
     click.echo(f"discreet serves at {url}", err=True)
 
 
+_INSTRUCTIONS = """\
+These API keys are shown once and stored nowhere.
+  admin    {admin}   creates API keys
+  officer  {officer}   creates accounts, sets limits, grants data
+  analyst  {analyst}   queries, as ann@example
+
+Start the service:
+  discreet serve {settings}
+
+Open http://127.0.0.1:8080 in a browser and log in with one of the keys, or query it in another terminal:
+  export DISCREET_URL=http://127.0.0.1:8080 DISCREET_KEY={analyst}
+  discreet query --sql "{query}"
+  discreet budget
+  curl -s $DISCREET_URL/v1/query -H "Authorization: Bearer $DISCREET_KEY" -H "Content-Type: application/json" \\
+    -d '{{"sql": "{query}"}}'"""
+
+
 @click.command()
 @click.argument("folder", default=".", metavar="[FOLDER]")
 @click.option("--catalog", metavar="FILE", help="Serve this catalog, instead of example data.")
 @click.option("--store", metavar="URL", help="Keep budgets in this empty PostgreSQL database, instead of a file.")
 @click.option("--password-env", metavar="NAME", help="The environment variable that holds its password.")
-@click.option("--force", is_flag=True, help="Replace existing files, which are renamed.")
+@click.option("--force", is_flag=True, help="Replace existing files; the old ones are renamed.")
 def init(folder: str, *, catalog: str | None, store: str | None, password_env: str | None, force: bool) -> None:
     """Set up a budget service.
 
@@ -98,7 +115,8 @@ def init(folder: str, *, catalog: str | None, store: str | None, password_env: s
         force=force,
         environment=os.environ,
     )
-    click.echo(_instructions(project))
+    shown: dict[str, object] = {"settings": project.settings, "query": project.query or "SELECT ..."}
+    click.echo(_INSTRUCTIONS.format_map(shown | {str(role): key for role, key in project.keys.items()}))
 
 
 def parse_store(url: str, password_env: str | None) -> Store:
@@ -115,26 +133,6 @@ def parse_store(url: str, password_env: str | None) -> Store:
     raise InputError(f"--{wrong.place.replace('url', 'store').replace('_', '-')} {wrong.mistake}")
 
 
-def _instructions(project: Project) -> str:
-    query = project.query or "SELECT ..."
-    keys = project.keys
-    return f"""\
-These API keys are shown once and stored nowhere.
-  admin    {keys["admin"]}   creates API keys
-  officer  {keys["officer"]}   creates accounts, sets limits, grants data
-  analyst  {keys["analyst"]}   queries, as ann@example
-
-Start the service:
-  discreet serve {project.settings}
-
-Open http://127.0.0.1:8080 in a browser and log in with one of the keys, or query it in another terminal:
-  export DISCREET_URL=http://127.0.0.1:8080 DISCREET_KEY={keys["analyst"]}
-  discreet query --sql "{query}"
-  discreet budget
-  curl -s $DISCREET_URL/v1/query -H "Authorization: Bearer $DISCREET_KEY" -H "Content-Type: application/json" \\
-    -d '{{"sql": "{query}"}}'"""
-
-
 @click.group()
 def key() -> None:
     """Create secrets and API keys of the service."""
@@ -142,7 +140,7 @@ def key() -> None:
 
 @key.command()
 @click.argument("file")
-@click.option("--force", is_flag=True, help="Replace an existing key, which is renamed, not lost.")
+@click.option("--force", is_flag=True, help="Replace an existing key; the old one is renamed.")
 def new(file: str, *, force: bool) -> None:
     """Write a new secret of 32 random bytes.
 
@@ -164,8 +162,8 @@ def new(file: str, *, force: bool) -> None:
 
 
 @key.command()
-@click.option("--config", default="discreet.toml", show_default=True, metavar="FILE", help="Settings of the service.")
-@click.option("--reason", required=True, help="Recorded in the ledger.")
+@config_option
+@reason_option
 def admin(config: str, reason: str) -> None:
     """Create an API key for an administrator.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+    from discreet.budget.model import Mode
     from discreet.client.retries import Reply
     from discreet.query.query import Options
     from discreet.release import Release
@@ -69,7 +71,7 @@ class Answer:
     id: str
     charged: Cost
     replayed: bool
-    mode: Literal["observe", "enforce"]
+    mode: Mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +179,15 @@ class Client:
         """Return the release that `query` returns, with its id and its charge."""
         began = time.perf_counter()
         reply = self._post("/v1/query", query, options, {"Idempotency-Key": self._runtime.ids()})
+        # "rho=0.0125, delta=5e-09"; nothing was charged if the header is absent
+        written = reply.headers.get("discreet-charged", "")
+        parts, charged = dict(part.strip().partition("=")[::2] for part in written.split(",") if "=" in part), Cost()
+        with contextlib.suppress(KeyError, InputError):
+            charged = Cost(exact(parts["rho"], "rho"), exact(parts["delta"], "delta"))
         return Answer(
             self._release(reply).timed(time.perf_counter() - began),
             reply.headers.get("discreet-release", ""),
-            _charged(reply.headers.get("discreet-charged", "")),
+            charged,
             reply.headers.get("discreet-replayed") == "?1",
             "observe" if reply.headers.get("discreet-mode") == "observe" else "enforce",
         )
@@ -349,15 +356,6 @@ def path_segment(name: str, what: str) -> str:
     if not name or not name.strip("."):
         raise InputError(f"{what} needs a name")
     return quote(name, safe="", errors="replace")  # a lone surrogate names nothing
-
-
-def _charged(text: str) -> Cost:
-    """Parse the header Discreet-Charged: "rho=0.0125, delta=5e-09"; zero if it is absent."""
-    parts = dict(part.strip().partition("=")[::2] for part in text.split(",") if "=" in part)
-    try:
-        return Cost(exact(parts["rho"], "rho"), exact(parts["delta"], "delta"))
-    except (KeyError, InputError):
-        return Cost()
 
 
 def body_of(query: str | Mapping[str, Any] | Select, options: Options) -> bytes:

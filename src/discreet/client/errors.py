@@ -151,9 +151,14 @@ def error_of(problem: Problem, retry_after: float | None) -> DiscreetError:
         retry_after: seconds to wait, from the header Retry-After, or None.
     """
     detail = problem.detail
+    error: DiscreetError
     match problem.slug:
         case "malformed":
-            error = _malformed(problem)
+            error = InputError(detail)
+            for kind in (SQLError, WhereError):  # their messages begin in their own way
+                opening = str(kind("", problem.position))
+                if detail.startswith(opening):
+                    error = kind(detail.removeprefix(opening), problem.position)
         case "budget-short":
             error = _budget_short(problem)
         case "suspended":
@@ -166,15 +171,6 @@ def error_of(problem: Problem, retry_after: float | None) -> DiscreetError:
             error = InputError(detail) if 400 <= problem.status < 500 else ServiceError(detail, problem.status)
     error.add_note(f"in the log of the service: request {problem.request_id}")
     return error
-
-
-def _malformed(problem: Problem) -> DiscreetError:
-    """Return an `SQLError` or `WhereError` with its position if the message is of that form, or an `InputError`."""
-    for kind in (SQLError, WhereError):
-        opening = str(kind("", problem.position))
-        if problem.detail.startswith(opening):
-            return kind(problem.detail.removeprefix(opening), problem.position)
-    return InputError(problem.detail)
 
 
 def _budget_short(problem: Problem) -> DiscreetError:
@@ -190,9 +186,7 @@ def _budget_short(problem: Problem) -> DiscreetError:
     if fits:
         message += f"; {' or '.join(f'{name} = {most:.4g}' for name, most in fits.items())} would still fit"
     each = None if problem.each is None else problem.each.column
-    if problem.each is not None:
-        cost = f"rho = {problem.each.needed.rho:.3g}, delta = {problem.each.needed.delta:.3g}"
-        message += f"; one query with each {each!r} would answer it for all labels and cost {cost} at most"
+    message += "" if problem.each is None else problem.each.hint
     if resets_at is not None:
         message += f"; some comes back at {resets_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
     return BudgetShort(

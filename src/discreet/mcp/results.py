@@ -85,8 +85,10 @@ class BudgetLeft(BaseModel):
         description="Fraction of the limit that is left, from 0 to 1: the smallest of the account and its parents."
     )
     epsilon: float = Field(description="Epsilon of one answer that would cost all that the account has left.")
-    queries: int | None = Field(description="About how many queries at the default price fit; null if unlimited.")
-    resets_at: str | None = Field(description="When the next charge stops counting; null if none will.")
+    queries: int | None = Field(
+        description="Approximate number of queries at the default price that fit; null if unlimited."
+    )
+    resets_at: str | None = Field(description="Time at which the next charge stops counting; null if none will.")
     enforced: bool = Field(description="False if the account is only observed, so that its limit refuses nothing.")
 
     @classmethod
@@ -149,9 +151,9 @@ class Answer(Outcome):
         description="Each with its columns by name. A noisy number NAME has NAME_low and NAME_high, its 95 % interval; "
         "one without them has no interval.",
     )
-    rows_left_out: int = Field(default=0, description=f"How many rows are not shown, beyond {MAX_ROWS}.")
+    rows_left_out: int = Field(default=0, description=f"Number of rows that are not shown, beyond {MAX_ROWS}.")
     charged: Charged | None = Field(
-        default=None, description="What this call was charged; all 0 if the answer was paid for before."
+        default=None, description="The cost of this call; all 0 if the answer was paid for before."
     )
     budget_left: BudgetLeft | None = None
     made_up: bool = Field(default=False, description="True if the rows are made up: never report their numbers.")

@@ -78,7 +78,7 @@ Sql = Annotated[
         strict=True,
         min_length=1,
         description="One SELECT. Its aggregates over a dataset are COUNT(DISTINCT user), COUNT(*), SUM, AVG, MEDIAN, "
-        "and QUANTILE; describe_dataset says of which columns. Their intervals are added by themselves.",
+        "and QUANTILE; describe_dataset says of which columns. The ends of their intervals are added automatically.",
     ),
 ]
 Epsilon = Annotated[
@@ -262,8 +262,21 @@ async def considered(context: Call, sql: str, epsilon: float | None, again: str 
         found = await _consider(context, sql, epsilon, again)
         if found.error is not None:
             return Answer.refusal(found.error)
-        if found.asks and not _can_ask(context):
-            return await _unasked(context, sql, found)
+        capabilities, version = context.client_capabilities, context.protocol_version
+        elicitation = None if capabilities is None else capabilities.elicitation
+        shows_forms = elicitation is not None and (elicitation.form is not None or elicitation.url is None)
+        # Before that version a form is a request to the client, which has no way in over HTTP without sessions.
+        in_reply = version is not None and is_version_at_least(version, _MULTI_ROUND)
+        if found.asks and not (shows_forms and (in_reply or context.session.can_send_request)):
+            allowed = _server(context).max_unasked_share
+            fitting = await _largest_epsilon(context, sql, found.estimate, found.report, allowed)
+            without = "" if fitting is None else f"; epsilon = {fitting:g} needs no consent"
+            sentence = (
+                f"this could take {_percent(found.share)} of what is left of the budget; more than {_percent(allowed)} "
+                "needs the consent of a person, and this client cannot ask one, so nothing was sent and nothing was "
+                f"charged{without}; the person can send it with discreet query"
+            )
+            return Answer(stop="person", wrong=sentence, fits=fitting)
     except DiscreetError as error:
         return Answer.refusal(error)
     return found
@@ -327,29 +340,6 @@ async def _consider(context: Call, sql: str, epsilon: float | None, again: str |
         error = error_of(problem("budget-short", "the budget cannot pay it", "", fits=fits, **more), None)
     asks = estimate.fits and share > _server(context).max_unasked_share
     return Considered(body, key, estimate, report, share, asks, error)
-
-
-def _can_ask(context: Call) -> bool:
-    """Return True if the client shows forms to a person, and can be sent one now."""
-    capabilities, version = context.client_capabilities, context.protocol_version
-    elicitation = None if capabilities is None else capabilities.elicitation
-    if elicitation is None or (elicitation.form is None and elicitation.url is not None):
-        return False
-    # Before that version a form is a request to the client, which has no way in over HTTP without sessions.
-    return (version is not None and is_version_at_least(version, _MULTI_ROUND)) or context.session.can_send_request
-
-
-async def _unasked(context: Call, sql: str, found: Considered) -> Answer:
-    """Return the refusal of a query about which no person can be asked."""
-    allowed = _server(context).max_unasked_share
-    fitting = await _largest_epsilon(context, sql, found.estimate, found.report, allowed)
-    without = "" if fitting is None else f"; epsilon = {fitting:g} needs no consent"
-    sentence = (
-        f"this could take {_percent(found.share)} of what is left of the budget; more than {_percent(allowed)} needs "
-        "the consent of a person, and this client cannot ask one, so nothing was sent and nothing was charged"
-        f"{without}; the person can send it with discreet query"
-    )
-    return Answer(stop="person", wrong=sentence, fits=fitting)
 
 
 async def _largest_epsilon(

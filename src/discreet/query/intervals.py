@@ -72,7 +72,9 @@ def read_ratio(node: Node, answer: Callable[[Node], str | None]) -> Ratio | None
 
 def _combined(operator: str, left: Ratio, right: Ratio) -> Ratio | None:
     """Return the ratio that a binary operator makes of two, or None if it is not one."""
-    numbers = [_number(part.above) if part.below == _ONE else None for part in (left, right)]
+    # the values of those of the two that are constants
+    is_number = [part.below == _ONE and part.above.keys() <= {""} for part in (left, right)]
+    numbers = [part.above.get("", Fraction(0)) if is_number[n] else None for n, part in enumerate((left, right))]
     found = None
     match operator:
         case "+" | "-":
@@ -101,10 +103,6 @@ def _times(ratio: Ratio, factor: Fraction) -> Ratio:
 
 def _sum(left: Linear, right: Linear) -> Linear:
     return {name: left.get(name, Fraction(0)) + right.get(name, Fraction(0)) for name in {**left, **right}}
-
-
-def _number(linear: Linear) -> Fraction | None:
-    return linear.get("", Fraction(0)) if not linear.keys() - {""} else None
 
 
 def interval_sql(ratio: Ratio, columns: Mapping[str, tuple[str, str, str]]) -> tuple[str, str]:

@@ -172,8 +172,16 @@ def from_dict(mapping: Mapping[str, Any]) -> Select:
         raise cause if isinstance(cause, InputError) else InputError(_sentence(first)) from None
     where, each = found.get("where"), tuple(found.get("each", ()))
     select = Select(found["dataset"], tuple(found["items"]), found["measure"], where, found.get("k"), each)
-    if select.where is not None:
-        _check_size(select.where)
+    parts: list[Any] = [] if select.where is None else [select.where]
+    size = 0
+    for _ in range(MAX_DEPTH):  # a level of nested filters at a time
+        size += sum(1 + len(getattr(part, "constants", [None] * isinstance(part, Comparison))) for part in parts)
+        if size > MAX_NUMBER:
+            raise InputError(f"'where' is too large: {MAX_NUMBER:,} filters and constants are allowed")
+        nested = (getattr(part, "predicates", [part.predicate] if isinstance(part, Not) else []) for part in parts)
+        parts = [part for some in nested for part in some]
+    if parts:
+        raise InputError(_TOO_DEEP)
     return select
 
 
@@ -200,17 +208,3 @@ def _sentence(error: ErrorDetails) -> str:
         message=error["msg"],
         **{name: str(value).replace("'", "").lower() for name, value in error.get("ctx", {}).items()},
     )
-
-
-def _check_size(where: Predicate) -> None:
-    """Raise `InputError` if a filter is nested too deep, or has too many parts."""
-    parts: list[Any] = [where]
-    size = 0
-    for _ in range(MAX_DEPTH):
-        size += sum(1 + len(getattr(part, "constants", [None] * isinstance(part, Comparison))) for part in parts)
-        if size > MAX_NUMBER:
-            raise InputError(f"'where' is too large: {MAX_NUMBER:,} filters and constants are allowed")
-        nested = (getattr(part, "predicates", [part.predicate] if isinstance(part, Not) else []) for part in parts)
-        parts = [part for some in nested for part in some]
-    if parts:
-        raise InputError(_TOO_DEEP)

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from discreet.catalog.model import Dataset
-    from discreet.head_request import Predicate, SumBounds
     from discreet.mechanisms import Expectation
     from discreet.query.pricing import PerUnit, UnitCost
     from discreet.query.query import Measure, QueryOptions, Select
@@ -115,11 +114,18 @@ def resolve(
             raise InputError(wrong)
     if each and segments is None:
         raise InputError(_too_many_segments("these labels have", f"{MAX_SEGMENT_ROWS:,} or more combinations"))
-    summed = _summed(select.measure, dataset, scales)
-    if not options.counts and select.measure.kind == "average":
+    summed, average = None, select.measure.kind == "average"
+    if select.measure.kind in {"sum", "average"}:
+        column = _find(select.measure.column or "", dataset.summable, "column to sum")
+        summed = dataset.summed(column, scales.get(column, 0))
+    if not options.counts and average:
         raise InputError("an average is a sum divided by a count, so it needs counts")
-    _check_ceilings(select.k, options.head_limit, dataset)
-    where, kinds = _where(select.where, dataset)
+    head_limit = options.head_limit
+    _check_ceilings(select.k, head_limit, dataset)
+    if head_limit is None and dataset.max_head_limit is not None:
+        head_limit = min(default_head_limit(select.k), dataset.max_head_limit)
+    kinds = {name: dataset.columns[name].kind for name in dataset.filterable}
+    where = None if select.where is None else canonical(bind_where(select.where, kinds), kinds)
     if domain is not None:
         domain = possible_labels(where, kinds, domain)
     if segments is not None:
@@ -139,9 +145,7 @@ def resolve(
         each,
         segments,
     )
-    average = select.measure.kind == "average"
-    counts = options.counts if summed is None else average
-    options = replace(options, counts=counts, head_limit=_head_limit(select.k, options.head_limit, dataset))
+    options = replace(options, counts=options.counts if summed is None else average, head_limit=head_limit)
     return Query(request, options, _k(select.k, domain, segments), average)
 
 
@@ -172,12 +176,6 @@ def _find(name: str, allowed: tuple[str, ...], role: str) -> str:
     return found
 
 
-def _where(where: Predicate | None, dataset: Dataset) -> tuple[Predicate | None, dict[str, Kind]]:
-    """Return the filter in canonical form, and the kinds of all filterable columns."""
-    kinds: dict[str, Kind] = {name: dataset.columns[name].kind for name in dataset.filterable}
-    return None if where is None else canonical(bind_where(where, kinds), kinds), kinds
-
-
 def _rows_per_group(measure: Measure, dataset: Dataset) -> int:
     if measure.kind == "users" and (measure.column or "").casefold() != dataset.user.casefold():
         raise InputError(f"users are counted, as COUNT(DISTINCT {dataset.user}); nothing else can be counted this way")
@@ -188,25 +186,11 @@ def _rows_per_group(measure: Measure, dataset: Dataset) -> int:
     return dataset.rows_per_group
 
 
-def _summed(measure: Measure, dataset: Dataset, scales: Mapping[str, int]) -> SumBounds | None:
-    if measure.kind not in {"sum", "average"}:
-        return None
-    column = _find(measure.column or "", dataset.summable, "column to sum")
-    return dataset.summed(column, scales.get(column, 0))
-
-
 def _check_ceilings(k: int | None, head_limit: int | None, dataset: Dataset) -> None:
     if k is not None and dataset.max_k is not None and k > dataset.max_k:
         raise InputError(f"a top k of this dataset has at most {dataset.max_k:,} items, not {k:,}")
     if head_limit is not None and dataset.max_head_limit is not None and head_limit > dataset.max_head_limit:
         raise InputError(f"the head limit of this dataset is at most {dataset.max_head_limit:,}, not {head_limit:,}")
-
-
-def _head_limit(k: int | None, head_limit: int | None, dataset: Dataset) -> int | None:
-    """Return the head limit; the default is lowered to the catalog's largest head limit."""
-    if head_limit is not None or dataset.max_head_limit is None:
-        return head_limit
-    return min(default_head_limit(k), dataset.max_head_limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +282,6 @@ def make_plan(
     Raises:
         InputError: a parameter is outside its range, or the mechanism cannot answer the query.
     """
-    _check(query)
     request, options, per = _request(query), query.options, query.options.per
     segments = query.request.segments
     has_pairs = has_pairs and segments is None
@@ -366,18 +349,6 @@ def _notes(delta: Fraction) -> tuple[str, ...]:
     return ()
 
 
-def _check(query: Query) -> None:
-    """Raise if a parameter other than epsilon and delta is out of range."""
-    if query.k is not None and query.k < 1:
-        raise InputError(f"k must be at least 1, not {query.k}")
-    share, noise = query.options.relative_error, query.options.noise
-    if not 0 < share < 1:
-        raise InputError(f"the relative error must be above 0 and below 1, not {_shown(share)}")
-    if noise not in (None, *get_args(NoiseName)):  # a list has no hash
-        raise InputError(f"there is no noise {noise!r}; choose from {' and '.join(get_args(NoiseName))}")
-    _check_columns(query.request.user, query.request.items)
-
-
 def _shown(value: Fraction) -> str:
     """Format *value* in a few characters."""
     try:
@@ -394,7 +365,15 @@ def _check_columns(user: str, items: tuple[str, ...]) -> None:
 
 
 def _request(query: Query) -> Request:
+    """Return the request to a mechanism; raise if a parameter other than epsilon and delta is out of range."""
     rows, options, head_limit = query.request, query.options, query.request.limit
+    if query.k is not None and query.k < 1:
+        raise InputError(f"k must be at least 1, not {query.k}")
+    if not 0 < options.relative_error < 1:
+        raise InputError(f"the relative error must be above 0 and below 1, not {_shown(options.relative_error)}")
+    if options.noise not in (None, *get_args(NoiseName)):  # a list has no hash
+        raise InputError(f"there is no noise {options.noise!r}; choose from {' and '.join(get_args(NoiseName))}")
+    _check_columns(rows.user, rows.items)
     if not 1 <= head_limit <= MAX_HEAD_LIMIT:
         raise InputError(f"the head limit must be from 1 to {MAX_HEAD_LIMIT:,}, not {head_limit:,}")
     if query.k is not None and query.k > head_limit:

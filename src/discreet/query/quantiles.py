@@ -40,21 +40,15 @@ def read_quantile(node: Node) -> Quantile | None:
         return None
     if node["function_name"] == "median" and len(arguments) == 1:
         share = Fraction(1, 2)
-    elif node["function_name"] != "median" and len(arguments) == 2 and (found := _share(arguments[1])) is not None:
-        share = found
+    elif node["function_name"] != "median" and len(arguments) == 2 and arguments[1]["type"] == "VALUE_CONSTANT":
+        text = str(arguments[1]["literal"]["text"])
+        is_number = len(text) <= _DIGITS and text.replace(".", "", 1).isdecimal()
+        share = Fraction(text if is_number else 0)
     else:
         return None
-    if arguments[0]["type"] != "COLUMN_REF" or node["distinct"] or node["filter"] is not None:
+    if not 0 < share < 1 or arguments[0]["type"] != "COLUMN_REF" or node["distinct"] or node["filter"] is not None:
         return None
     return Quantile({**arguments[0], "alias": ""}, share)
-
-
-def _share(node: Node) -> Fraction | None:
-    text = str(node["literal"]["text"]) if node["type"] == "VALUE_CONSTANT" else ""
-    if len(text) > _DIGITS or not text.replace(".", "", 1).isdecimal():
-        return None
-    share = Fraction(text)
-    return share if 0 < share < 1 else None
 
 
 def quantile_sql(histogram: str, labels: Sequence[str], column: str, share: Fraction, columns: Sequence[str]) -> str:

@@ -141,19 +141,19 @@ class Options(TypedDict, total=False):
     ]
     information: Annotated[
         int | None,
-        Field(ge=1, description="The most units of information; goes with epsilon_per, for queries without k."),
+        Field(ge=1, description="Maximum number of units of information; with epsilon_per, for queries without k."),
     ]
     relative_error: Annotated[
-        Exact | None, Field(description="What most counts should stay within, for queries without k.")
+        Exact | None, Field(description="Relative error that most counts stay within, for queries without k.")
     ]
-    counts: Annotated[bool, Field(description="False for labels only.")]
+    counts: Annotated[bool, Field(description="False to release labels without counts.")]
     mechanism: Annotated[
         MechanismChoice | None, Field(description="Name of the mechanism; by default the best for the query.")
     ]
     noise: Annotated[
         NoiseName | None, Field(description="Kind of noise; by default the one with the smaller standard error.")
     ]
-    head_limit: Annotated[int | None, Field(ge=1, description="How many items to read from the engine.")]
+    head_limit: Annotated[int | None, Field(ge=1, description="Number of items to read from the engine.")]
 
 
 @dataclass(frozen=True, slots=True)

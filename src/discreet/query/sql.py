@@ -19,6 +19,7 @@ import functools
 import re
 from typing import TYPE_CHECKING
 
+from discreet.engines.sql import quoted, text_literal
 from discreet.errors import InputError, SQLError, WhereError
 from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membership, Not, Or
 from discreet.query.parse_tree import (
@@ -524,7 +525,7 @@ def _quoted(name: str) -> str:
         with contextlib.suppress(InputError):
             parse_where(f"{name} = 1")
             return name
-    return '"' + name.replace('"', '""') + '"'
+    return quoted(name)
 
 
 def _literal(constant: Constant) -> str:
@@ -534,4 +535,4 @@ def _literal(constant: Constant) -> str:
         return constant.text.upper()
     # A column without a type compares differently with text and with a date.
     type_ = "" if constant.kind is Kind.TEXT else f"{constant.kind.name} "
-    return type_ + "'" + constant.text.replace("'", "''") + "'"
+    return type_ + text_literal(constant.text)

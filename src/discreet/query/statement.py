@@ -23,6 +23,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
+from discreet.engines.sql import quoted
 from discreet.errors import SQLError
 from discreet.head_request import Kind
 from discreet.query.intervals import MONOTONE, Mark, Output, OutputColumn, interval_sql, read_ratio
@@ -31,7 +32,7 @@ from discreet.query.quantiles import QUANTILES, quantile_sql, read_quantile
 from discreet.query.sql import SelectReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from discreet.catalog.model import Catalog, Dataset
     from discreet.head_request import Period
@@ -210,12 +211,14 @@ class _Size:
 _COLUMNS_OF_TABLE = 24  # at most, of a table of metadata; those of datasets are never selected by *
 
 
+def _children(part: Json) -> Iterable[Json]:
+    """Return the parts of a list or an object of a tree; nothing for other values."""
+    return part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+
+
 def _has_star(part: Json) -> bool:
-    if isinstance(part, list):
-        return any(map(_has_star, part))
-    if not isinstance(part, dict) or part.get("type") == "SUBQUERY":
-        return False
-    return part.get("type") == "STAR" or any(map(_has_star, part.values()))
+    kind = part.get("type") if isinstance(part, dict) else None
+    return kind == "STAR" or (kind != "SUBQUERY" and any(map(_has_star, _children(part))))
 
 
 class _Splitter(TreeReader):
@@ -299,8 +302,11 @@ class _Splitter(TreeReader):
             return made
         if node["sample"] is not None:
             self.refuse(REFUSED["sample"], node)
-        if self._is_dataset(node["from_table"], ctes):
-            return self._over_dataset(node, ctes)
+        table = node["from_table"]
+        if table["type"] == "BASE_TABLE":
+            schema, name = table["schema_name"].casefold(), table["table_name"].casefold()
+            if schema != "information_schema" and (schema or name not in ctes):
+                return self._over_dataset(node, ctes)
         outside, source = self._relations, self._rewrite(node["from_table"], ctes)
         self._relations = self._named(source, ctes)
         rest = {key: value for key, value in node.items() if key not in {"cte_map", "from_table"}}
@@ -420,15 +426,14 @@ class _Splitter(TreeReader):
                 end = found[2].end
             columns.append(OutputColumn(name.casefold(), noisy, key, end, queries, ends))
         # With a column more, a row that is selected once could be selected twice, or a group could split.
-        plain = not given["group_expressions"] and not _is_distinct(given)
+        distinct = any(modifier["type"] == "DISTINCT_MODIFIER" for modifier in given["modifiers"])
+        plain = not given["group_expressions"] and not distinct
         return Output(made if plain else None, columns)
 
     def _is_noisy(self, part: Json) -> bool:
         """Return True unless an expression is known to have no noise."""
-        if isinstance(part, list):
-            return any(map(self._is_noisy, part))
         if not isinstance(part, dict):
-            return False
+            return any(map(self._is_noisy, _children(part)))
         kind, function = part.get("type"), str(part.get("function_name")).casefold()
         if kind == "COLUMN_REF":
             found = self._column(part)
@@ -440,12 +445,6 @@ class _Splitter(TreeReader):
             return not alike or any(column.noisy for column in alike)
         computed = part.get("class") == "WINDOW" or (part.get("class") == "FUNCTION" and function in _OUTER_AGGREGATES)
         return computed or kind in {"SUBQUERY", "STAR"} or any(map(self._is_noisy, part.values()))
-
-    def _is_dataset(self, table: Json, ctes: Mapping[str, Output]) -> bool:
-        if table["type"] != "BASE_TABLE":
-            return False
-        schema, name = table["schema_name"].casefold(), table["table_name"].casefold()
-        return schema != "information_schema" and (bool(schema) or name not in ctes)
 
     # -------------------------------------------------------------------------------------- SELECT over a dataset
 
@@ -866,8 +865,10 @@ class _Wrapped:
             if part.get("type") != "FUNCTION" or part.get("function_name") not in _AGGREGATES:
                 return None
             self._column(part, part, VALUE)
-            # The same column may be written in two ways; it is one answer.
-            name = _measure_key(part)
+            # The same column may be qualified or not; it is one answer.
+            arguments = [argument["expression"] for argument in part.get("arguments", ())]
+            columns = [argument.get("column_names", [""])[-1].casefold() for argument in arguments]
+            name = f"{part['function_name']} {part.get('distinct')} {columns}"
             measures.setdefault(name, list(self.aggregates).index(_aggregate_key(part)) + 1)
             return name
 
@@ -891,13 +892,9 @@ class _Wrapped:
 
     def numbers(self, node: Json) -> set[int]:
         """Return the numbers of the aggregates in an expression, counted from 1."""
-        if isinstance(node, list):
-            return set[int]().union(*map(self.numbers, node))
-        if not isinstance(node, dict):
-            return set()
-        if node.get("type") == "FUNCTION" and self._is_known(node):
+        if isinstance(node, dict) and node.get("type") == "FUNCTION" and self._is_known(node):
             return {list(self.aggregates).index(_aggregate_key(node)) + 1}
-        return set[int]().union(*map(self.numbers, node.values()))
+        return set[int]().union(*map(self.numbers, _children(node)))
 
     def is_aggregate(self, expression: Node, selected: list[Node]) -> bool:
         """Return True if an expression of ORDER BY is an aggregate, its alias, or its position in the select list."""
@@ -969,25 +966,9 @@ def _unwrapped(node: Node) -> tuple[Node, Callable[[tuple[str, str]], tuple[Node
 
 def _names_in(part: Json) -> set[str]:
     """Return the casefolded names of the columns in an expression."""
-    if isinstance(part, list):
-        return set[str]().union(*map(_names_in, part))
-    if not isinstance(part, dict):
-        return set()
-    if part.get("type") == "COLUMN_REF":
+    if isinstance(part, dict) and part.get("type") == "COLUMN_REF":
         return {part["column_names"][-1].casefold()}
-    return set[str]().union(*map(_names_in, part.values()))
-
-
-def _is_distinct(node: Node) -> bool:
-    return any(modifier["type"] == "DISTINCT_MODIFIER" for modifier in node["modifiers"])
-
-
-def _measure_key(node: Node) -> str:
-    """Return a name of an aggregate that ignores how its column is qualified."""
-    columns = [
-        argument["expression"].get("column_names", [""])[-1].casefold() for argument in node.get("arguments", ())
-    ]
-    return f"{node['function_name']} {node.get('distinct')} {columns}"
+    return set[str]().union(*map(_names_in, _children(part)))
 
 
 def _answers(answers: list[str], groups: list[Node]) -> Node:
@@ -1012,11 +993,6 @@ def _answers(answers: list[str], groups: list[Node]) -> Node:
     text = f"SELECT 1 FROM {joined if len(answers) > 1 else answers[0]}"  # noqa: S608
     table: Node = parse_statement(text, arithmetic=True)["node"]["from_table"]
     return table
-
-
-def quoted(name: str) -> str:
-    """Return *name* as a quoted SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _numbered_column(column: str, number: int) -> str:

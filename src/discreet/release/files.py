@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from discreet.errors import InputError
+from discreet.errors import InputError, file_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +38,7 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
     try:
         descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=target.suffix)
     except OSError as error:
-        raise InputError(f"{str(target)!r} cannot be written: {(error.strerror or 'no access').lower()}") from None
+        raise file_error(target, "written", error) from None
     os.close(descriptor)
     try:
         write(Path(name))
@@ -47,7 +47,7 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
         Path(name).chmod(0o666 & ~umask)
         Path(name).replace(target)
     except OSError as error:
-        raise InputError(f"{str(target)!r} cannot be written: {(error.strerror or 'no access').lower()}") from None
+        raise file_error(target, "written", error) from None
     finally:
         Path(name).unlink(missing_ok=True)
 

@@ -12,9 +12,10 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from discreet.engines.sql import quoted
 from discreet.errors import InputError, SQLError
 from discreet.head_request import Kind
-from discreet.query.statement import HIGH, LOW, VALUE, quoted
+from discreet.query.statement import HIGH, LOW, VALUE
 from discreet.values import float_above
 
 if TYPE_CHECKING:
@@ -121,7 +122,11 @@ def compute_outer(
                 batches.append(batch)
             types = tuple(str(type_) for type_ in relation.types)
             table = pa.Table.from_batches(batches, reader.schema)
-            return _with_integers(Result(table.rename_columns(_distinct(table.column_names)), types))
+            names: list[str] = []
+            for name in table.column_names:  # a repeated name gets a number: count, count_1
+                numbered = (f"{name}_{number}" for number in itertools.count(1))
+                names.append(next(each for each in itertools.chain([name], numbered) if each not in names))
+            return _with_integers(Result(table.rename_columns(names), types))
         except (duckdb.OutOfMemoryException, pa.ArrowMemoryError):
             raise InputError(TOO_MUCH_MEMORY) from None
         except (duckdb.Error, pa.ArrowException, OSError) as error:
@@ -163,15 +168,6 @@ def with_no_interval(table: pa.Table, names: Sequence[str]) -> pa.Table:
         return table
     place = table.num_columns - (table.column_names[-1] == "made_up")  # which stays the last column of a rehearsal
     return table.add_column(place, NO_INTERVAL, pa.array([", ".join(names)] * len(table), pa.string()))
-
-
-def _distinct(names: list[str]) -> list[str]:
-    """Return unique column names by appending numbers to repeated ones: count, count_1."""
-    found: list[str] = []
-    for name in names:
-        numbered = (f"{name}_{number}" for number in itertools.count(1))
-        found.append(next(each for each in itertools.chain([name], numbered) if each not in found))
-    return found
 
 
 def _with_integers(result: Result) -> Result:

@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import decimal
 import io
+import itertools
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from discreet.accounting.convert import epsilon_tight
+from discreet.engines.sql import quoted
 from discreet.errors import InputError
 from discreet.release.files import require, write_atomically, write_text
 from discreet.release.tables import html_table, text_table
@@ -229,7 +231,7 @@ class Release:
         import pyarrow as pa
 
         from discreet.query.quantiles import quantile_sql
-        from discreet.query.statement import HIGH, LOW, VALUE, quoted
+        from discreet.query.statement import HIGH, LOW, VALUE
         from discreet.release.postprocess import answer_table, compute_outer
 
         part, items = exact(share, "the share of a quantile"), self.query.request.items
@@ -262,8 +264,10 @@ class Release:
         columns: dict[str, Any] = {}
         if self.query.k is not None:
             ranks = np.arange(1, len(self) + 1)
-            if self.query.request.each:
-                ranks = self._ranks_within(self.query.request.each)
+            if self.query.request.each:  # the items of a segment follow each other
+                segments = zip(*(self.labels.column(name).to_pylist() for name in self.query.request.each), strict=True)
+                within = (enumerate(items, 1) for _, items in itertools.groupby(segments))
+                ranks = np.array([rank for items in within for rank, _ in items], dtype=np.int64)
             columns["rank"] = arrow_array(ranks) if self.ordered else pa.nulls(len(self), pa.int64())
         for name in self.labels.column_names:
             columns[_free_name(name, self.labels.column_names)] = self.labels.column(name)
@@ -340,7 +344,11 @@ class Release:
         privacy = f"ε = {self.guarantee.epsilon:.3g}, δ = {self.guarantee.delta:.2g}"
         title = f"{items} by {self.chosen or self.mechanism}, {privacy}\ndark lines: 95 % intervals"
         texts = [" · ".join(map(str, label)) for label in labels]
-        return plot_bars(texts, values, low, high, path, title=title, axis_label=self._axis_label(shown))
+        request = self.query.request
+        axis = "users" if request.rows_per_group == 1 else "rows (clipped per user)"
+        if request.summed is not None:
+            axis = f"{shown} of {request.summed.column} (clipped per user)"
+        return plot_bars(texts, values, low, high, path, title=title, axis_label=axis)
 
     def __str__(self) -> str:
         if not len(self):
@@ -385,14 +393,6 @@ class Release:
         columns["low"], columns["high"] = _in_units(measured.low, scale), _in_units(measured.high, scale)
         return columns
 
-    def _ranks_within(self, each: tuple[str, ...]) -> NDArray[np.int64]:
-        """Return the rank of each item within its segment."""
-        ranks, before = [], None
-        for segment in zip(*(self.labels.column(name).to_pylist() for name in each), strict=True):
-            ranks.append(ranks[-1] + 1 if segment == before else 1)
-            before = segment
-        return np.array(ranks, dtype=np.int64)
-
     def _rows(self) -> list[dict[str, Any]]:
         table = self.to_arrow()
         columns = [python_values(column) for column in table.columns]
@@ -404,30 +404,20 @@ class Release:
         return [*(name for name in names if name not in {"low", "high"}), *interval]
 
     def _cells(self) -> list[list[str]]:
-        numbers = self._numbers()
-        return [_cells(row, numbers.keys()) for row in self._rows()]
-
-    def _axis_label(self, shown: str) -> str:
-        request = self.query.request
-        if request.summed is not None:
-            return f"{shown} of {request.summed.column} (clipped per user)"
-        return "users" if request.rows_per_group == 1 else "rows (clipped per user)"
-
-
-def _cells(row: dict[str, Any], numbers: Any) -> list[str]:  # noqa: ANN401 - names
-    cells = []
-    for name, value in row.items():
-        if name in {"low", "high"}:
-            continue
-        if name == "std_error":
-            cells.append(f"{value:.3g}")
-        elif name in numbers:
-            cells.append(_number(value))
-        else:
-            cells.append("" if value is None else str(plain_value(value)))
-    if "low" in row:
-        cells.append(f"{_number(row['low'])} to {_number(row['high'])}")
-    return cells
+        numbers, table = self._numbers(), []
+        for row in self._rows():
+            cells = []
+            for name, value in row.items():
+                if name == "std_error":
+                    cells.append(f"{value:.3g}")
+                elif name in numbers and name not in {"low", "high"}:
+                    cells.append(_number(value))
+                elif name not in numbers:
+                    cells.append("" if value is None else str(plain_value(value)))
+            if "low" in row:
+                cells.append(f"{_number(row['low'])} to {_number(row['high'])}")
+            table.append(cells)
+        return table
 
 
 def _number(value: int | float | decimal.Decimal) -> str:

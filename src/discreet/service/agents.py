@@ -55,8 +55,12 @@ class AgentDoor:
                 "the section mcp needs the SDK of the protocol; install it with: pip install 'discreet[mcp]'"
             ) from None
         self._gate = gate
+
+        def actor(context: ServerRequestContext[Any, HTTPRequest]) -> str | None:
+            return None if context.request is None else context_of(context.request.scope).actor
+
         # The state belongs to the caller: another account cannot use the consent that was given to this one.
-        state = RequestStateSecurity(keys=[key], bind_principal=_actor)
+        state = RequestStateSecurity(keys=[key], bind_principal=actor)
         self._server = AgentServer(_send, settings.max_unasked_share, state)
         self._server.streamable_http_app(
             json_response=True,
@@ -81,10 +85,6 @@ class AgentDoor:
         """Answer a request of a holder of an analyst's key; raise the errors of `Gate.authorize` for others."""
         await self._gate.authorize(HTTPRequest(scope, receive, send), "analyst")
         await self._server.session_manager.handle_request(scope, receive, send)
-
-
-def _actor(context: ServerRequestContext[Any, HTTPRequest]) -> str | None:
-    return None if context.request is None else context_of(context.request.scope).actor
 
 
 async def _send(call: Call, request: Request) -> Reply:

@@ -56,15 +56,12 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Lifespan
 
-    from discreet.catalog.model import Catalog
     from discreet.service.observability.logging import Log
     from discreet.service.observability.traces import Tracer
     from discreet.service.peers import Peers
     from discreet.service.settings import Settings
 
 _LEASE_SPARE_MS = 60_000
-
-
 _MACHINE = Runtime()
 
 
@@ -120,10 +117,12 @@ def open_service(  # noqa: PLR0915 - the composition root connects everything
             stack.callback(tracer.close)
         store = stack.enter_context(contextlib.closing(open_store(settings.store, environment, clock)))
         store.timed = metrics.timed
+        # A run may take as long as the slowest engine, and a minute more.
+        longest = max((engine.timeout_seconds for engine in catalog.engines.values()), default=60)
         manager = BudgetManager(
             store,
             runtime.new_id,
-            _lease_ms(catalog),
+            min(1_000 * longest + _LEASE_SPARE_MS, MAX_LEASE_MS),
             checkpointer=checkpointer,
             computational=True,
         )
@@ -235,14 +234,14 @@ def create_app(
         log=log,
         grid_ms=grid_ms,
     )
-    handlers: dict[Any, Any] = {HTTPException: _routing_problem}
+
+    async def respond(request: Request, error: Exception) -> Response:
+        return problem_response(request.scope, error)
+
+    handlers: dict[Any, Any] = {HTTPException: respond}
     app = Starlette(routes=routes, middleware=[middleware], exception_handlers=handlers, lifespan=lifespan)
     app.router.redirect_slashes = False
     return app
-
-
-async def _routing_problem(request: Request, error: Exception) -> Response:
-    return problem_response(request.scope, error)
 
 
 def _metrics_route(metrics: Metrics, monotonic: Callable[[], float]) -> Route:
@@ -256,9 +255,3 @@ def _metrics_route(metrics: Metrics, monotonic: Callable[[], float]) -> Route:
         return Response(shown[1], media_type=CONTENT_TYPE_LATEST)
 
     return Route("/metrics", show)
-
-
-def _lease_ms(catalog: Catalog) -> int:
-    """Return the lease of a run in milliseconds: a minute more than the longest engine timeout, up to the maximum."""
-    longest = max((engine.timeout_seconds for engine in catalog.engines.values()), default=60)
-    return min(1_000 * longest + _LEASE_SPARE_MS, MAX_LEASE_MS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import secrets
 import shutil
@@ -16,13 +15,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from discreet.budget.checkpoints import Checkpointer, CheckpointFile
-from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Account, AdminAction, Sliding
 from discreet.budget.periods import clock_us, microseconds
 from discreet.budget.stores import sqlite
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.catalog.loader import load_catalog, write_text
-from discreet.errors import InputError
+from discreet.errors import InputError, file_error
 from discreet.secrets import write_secret
 from discreet.service.auth.api_keys import KeyRecord, digest_of, new_key
 from discreet.service.auth.grants import GRANT, KEY, grant_name, grant_text
@@ -107,7 +105,10 @@ def create_project(
             (stage / "catalog.toml").write_text(CATALOG, "utf-8")
             known = load_catalog(stage / "catalog.toml")
         where = "catalog.toml" if catalog is None else str(catalog.absolute())
-        (stage / "discreet.toml").write_text(_settings(where, store), "utf-8")
+        password = "" if store.password_env is None else f"password_env = {write_text(store.password_env)}\n"
+        url = "sqlite:budget.db" if store.file is not None else store.url
+        filled = SETTINGS.format(catalog=write_text(where), url=write_text(url), password=password)
+        (stage / "discreet.toml").write_text(filled, "utf-8")
         keys = _create_store(stage, store, known, environment or {}, clock, random)
     return Project(folder / "discreet.toml", keys, QUESTION if catalog is None else None)
 
@@ -118,12 +119,6 @@ def make_key(
     """Return a new API key and its record. Callers can write the store anyway, so there is no authentication."""
     made, expires_us = new_key(random), None if role == "admin" else now_us + _YEAR_US
     return made, KeyRecord(digest_of(made.text).hex(), account, (role,), now_us, expires_us, f"first {role}")
-
-
-def _settings(catalog: str, store: Store) -> str:
-    password = "" if store.password_env is None else f"password_env = {write_text(store.password_env)}\n"
-    url = "sqlite:budget.db" if store.file is not None else store.url
-    return SETTINGS.format(catalog=write_text(catalog), url=write_text(url), password=password)
 
 
 def _create_store(
@@ -140,37 +135,31 @@ def _create_store(
         opened = SQLiteStore(stage / "budget.db", clock_us(clock))
     else:
         opened = open_store(store, environment, clock)
-    numbers = itertools.count(1)
     with contextlib.closing(opened):
-        manager = BudgetManager(opened, lambda: f"first-{next(numbers)}")
-        if manager.store.accounts() or manager.store.records(KEY):
+        if opened.accounts() or opened.records(KEY):
             raise InputError("the store has accounts or keys already, and can be served as it is")
         action = AdminAction("discreet", "discreet init")
-        _open_accounts(manager, catalog, action)
+        kept = [dataset.retention_days for dataset in catalog.datasets.values()]
+        period = Sliding(max(days or RETENTION_DAYS for days in kept))
+        shared = Fraction(1, 10**6)
+        for name, epsilon, delta, parent in (
+            (DATA, 20.0, shared, None),
+            (ORGANISATION, 10.0, shared, DATA),
+            (ANALYST, 5.0, shared / 10, ORGANISATION),  # no analyst can spend more than a tenth of the shared delta
+        ):
+            opened.create(Account.of_epsilon(name, epsilon, delta, parent, period), action)
+        for dataset in catalog.datasets:
+            opened.put_record(GRANT, grant_name(ORGANISATION, dataset), grant_text(None), action, {"columns": None})
         now_us = microseconds(clock())
         keys = {}
         for role, account in _ROLES.items():
             made, record = make_key(role, account, now_us, random)
-            manager.store.put_record(KEY, made.id, record.text, action, record.shown)
+            opened.put_record(KEY, made.id, record.text, action, record.shown)
             keys[role] = made.text
         Checkpointer(CheckpointFile(stage / "checkpoints.log"), signing_key(stage / "checkpoints.key")).begin(opened)
     with contextlib.suppress(FileNotFoundError):
         (stage / "budget.db").chmod(0o600)  # it holds answers, and the accounts that paid for them
     return keys
-
-
-def _open_accounts(manager: BudgetManager, catalog: Catalog, action: AdminAction) -> None:
-    kept = [dataset.retention_days for dataset in catalog.datasets.values()]
-    period = Sliding(max(days or RETENTION_DAYS for days in kept))
-    shared = Fraction(1, 10**6)
-    for name, epsilon, delta, parent in (
-        (DATA, 20.0, shared, None),
-        (ORGANISATION, 10.0, shared, DATA),
-        (ANALYST, 5.0, shared / 10, ORGANISATION),  # so that no analyst can spend more than a tenth of the shared delta
-    ):
-        manager.store.create(Account.of_epsilon(name, epsilon, delta, parent, period), action)
-    for dataset in catalog.datasets:
-        manager.store.put_record(GRANT, grant_name(ORGANISATION, dataset), grant_text(None), action, {"columns": None})
 
 
 QUESTION = (
@@ -294,7 +283,7 @@ def staged(folder: Path, names: Sequence[str], *, aside: str | None) -> Iterator
             refuse_existing(folder, names)
         stage = Path(tempfile.mkdtemp(dir=folder, prefix=".discreet-"))
     except OSError as error:
-        raise InputError(f"{str(folder)!r} cannot be written: {(error.strerror or 'no access').lower()}") from None
+        raise file_error(folder, "written", error) from None
     try:
         yield stage
         _move(stage, folder, names, None if aside is None else folder / aside)
@@ -335,8 +324,7 @@ def _move(stage: Path, folder: Path, names: Sequence[str], aside: Path | None) -
         if aside is not None and aside.is_dir() and not any(aside.iterdir()):
             aside.rmdir()
         if isinstance(error, OSError):
-            wrong = (error.strerror or "no access").lower()
-            raise InputError(f"{str(folder)!r} cannot be written: {wrong}") from None
+            raise file_error(folder, "written", error) from None
         raise
 
 

@@ -74,7 +74,11 @@ class Maintenance:
             ended = self._manager.maintain()
             self._checkpoint = self._monotonic()
             self._metrics.maintained(sum(head.seq for head in self._manager.store.heads()))
-            self.clocks_agree = self._compare_clocks()
+            if self._account is None:
+                self._account = next((account.id for account in self._manager.store.accounts()), None)
+            if self._account is not None:  # any account: a balance has the time of the store
+                apart_us = self._manager.get(self._account).balance.time_us - microseconds(self._clock())
+                self.clocks_agree = abs(apart_us) <= CLOCK_TOLERANCE // timedelta(microseconds=1)
             self._keys.save_last_used(at_once=False)
         except Exception as error:  # noqa: BLE001 - the thread must go on
             self._log.event(Failed.of(error, "maintenance"))
@@ -111,15 +115,6 @@ class Maintenance:
             repeating(self.refresh_sources, INTERVAL_SECONDS, "sources", patience=1.0),
         ):
             yield
-
-    def _compare_clocks(self) -> bool:
-        """Return True if the clocks of the store and the service differ by at most `CLOCK_TOLERANCE`."""
-        if self._account is None:
-            self._account = next((account.id for account in self._manager.store.accounts()), None)
-        if self._account is None:
-            return True
-        apart_us = self._manager.get(self._account).balance.time_us - microseconds(self._clock())
-        return abs(apart_us) <= CLOCK_TOLERANCE // timedelta(microseconds=1)
 
     def _since(self, moment: float | None) -> float:
         return float("inf") if moment is None else self._monotonic() - moment

@@ -85,7 +85,11 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        context = scope[KEY] = RequestContext(self._new_id(), self._monotonic(), _client_address(scope))
+        try:
+            client = str(ipaddress.ip_address((scope.get("client") or ("",))[0]))
+        except ValueError:  # a host name from a proxy, which may be any text
+            client = None
+        context = scope[KEY] = RequestContext(self._new_id(), self._monotonic(), client)
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -144,14 +148,6 @@ def problem_of_request(scope: Scope, error: Exception) -> Problem:
     context, answer = context_of(scope), problem_of(error)
     context.problem = answer.slug
     return problem(answer.slug, answer.detail, context.request_id, **answer.more)
-
-
-def _client_address(scope: Scope) -> str | None:
-    """Return the IP address of the client; None for other text, such as a host name from a proxy."""
-    try:
-        return str(ipaddress.ip_address((scope.get("client") or ("",))[0]))
-    except ValueError:
-        return None
 
 
 def _route(scope: Scope) -> str:

@@ -217,11 +217,7 @@ def problem_of(error: Exception) -> ProblemAnswer:
             refusal, resets_at_us = error.refusal, error.refusal.resets_at_us
             detail = f"{error}; see needed, left and fits"
             each = error.each if isinstance(error, BudgetShort) else None
-            if each is not None:
-                cost = f"rho = {each.needed.rho:.3g}, delta = {each.needed.delta:.3g}"
-                detail += (
-                    f"; one query with each {each.column!r} would answer it for all labels and cost {cost} at most"
-                )
+            detail += "" if each is None else each.hint
             more = {
                 "account": refusal.account,
                 "needed": spend_above(refusal.needed),

@@ -14,6 +14,7 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from discreet.accounting.convert import limit_for, share_of_delta
@@ -58,6 +59,15 @@ if TYPE_CHECKING:
     from discreet.warehouse import Warehouse
     from discreet.wire.queries import Estimate, QueryRequest
 
+_CAUSES: tuple[tuple[tuple[type[Exception], ...], Cause], ...] = (
+    ((EngineTimeout,), "timeout"),
+    ((EngineError, InputError), "engine"),
+    ((ClientDisconnected,), "client-gone"),
+    ((DataChanged,), "data-changed"),
+    ((LeaseLost,), "lease-lost"),
+)
+"""What the log says of a failed run, by its error; the first that fits."""
+
 _BISECTIONS = 14
 """Steps of the bisection that finds the largest epsilon that fits."""
 
@@ -77,6 +87,27 @@ class PlannedQuery:
     table: str
     data_version: str | None
     release_key: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run of a request: who asks, how the request is known again, and how the run is watched.
+
+    Args:
+        account: the account that is charged.
+        request_id: the id of the request, for the log.
+        key: the idempotency key of the request, or None.
+        digest: a digest of its body.
+        disconnected: returns True once the client has disconnected.
+        progress: called with the share of the data of a query that was read, from 0 to 1.
+    """
+
+    account: str
+    request_id: str
+    key: str | None = None
+    digest: bytes = b""
+    disconnected: Callable[[], bool] = lambda: False
+    progress: Callable[[float], object] = lambda _: None
 
 
 class Queries:
@@ -102,19 +133,19 @@ class Queries:
         self._keys, self._log, self._tracer, self._random = keys, log, tracer, random
         self._refused = refused
 
-    def plan(self, select: Select, requested: Options, account: str, catalog: Catalog, request_id: str) -> PlannedQuery:
+    def plan(self, select: Select, requested: Options, catalog: Catalog, run: Run) -> PlannedQuery:
         """Plan a query for a shared budget.
 
         Args:
             requested: the privacy parameters and options of the request.
-            catalog: the datasets and columns granted to the account; errors name only these.
+            catalog: the datasets and columns granted to the account of *run*; errors name only these.
 
         Raises:
             NotFound: *catalog* has no such dataset or column.
             InputError: the query or an option is not allowed, or exceeds a limit.
             EngineError: planning needs metadata from the engine, and the engine cannot be queried.
         """
-        with self._tracer.span("plan", request_id, account):
+        with self._tracer.span("plan", run.request_id, run.account):
             try:
                 dataset = catalog.find(select.dataset)
             except InputError as error:
@@ -125,23 +156,8 @@ class Queries:
             key = None if version is None else self._keys.release_key(plan, table, version)
             return PlannedQuery(plan, dataset, table, version, key)
 
-    def answer(
-        self,
-        account: str,
-        planned: PlannedQuery,
-        *,
-        request_id: str,
-        key: str | None,
-        digest: bytes,
-        disconnected: Callable[[], bool],
-        progress: Callable[[float], None] = lambda _: None,
-    ) -> Settled | Replay:
-        """Answer *planned* and charge *account*; only the returned bytes may leave the service.
-
-        Args:
-            key: the idempotency key of the request, or None.
-            disconnected: returns True once the client has disconnected.
-            progress: called with the share of the data that was read, from 0 to 1.
+    def answer(self, planned: PlannedQuery, run: Run) -> Settled | Replay:
+        """Answer *planned* and charge the account of *run*; only the returned bytes may leave the service.
 
         Raises:
             BudgetShort: the account or one of its parents cannot pay the worst case; nothing was reserved.
@@ -150,19 +166,21 @@ class Queries:
             RunFailed: the run failed after the data was queried; its worst case is forfeited.
             DiscreetError: as `discreet.release.answer.answer`.
         """
-        plan, version = planned.plan, planned.data_version
-        name = planned.release_key or self._keys.release_key_once(account, key or self._random(32).hex(), digest)
+        plan, version, account, request_id = planned.plan, planned.data_version, run.account, run.request_id
+        key = run.key or self._random(32).hex()
+        name = planned.release_key or self._keys.release_key_once(account, key, run.digest)
         question = question_of(plan.query, planned.dataset)
         filtered = sorted(columns_of(plan.query.request.where)) if plan.query.request.where else []
         asked = canonical(question | {"where": filtered})  # the ledger has names of the catalog, no text of analysts
-        budget = StoredBudget(self._manager, account, name, key, digest, asked)
+        reserve = partial(self._manager.reserve, account, name, key=run.key, digest=run.digest, question=asked)
+        budget = StoredBudget(self._manager.store, reserve)
 
         def document(release: Release) -> bytes:
             return encode(release, id=name.hex(), dataset=planned.dataset, question=question, data_version=version)
 
         def check_connected(share: float) -> None:
-            progress(share)
-            if disconnected():
+            run.progress(share)
+            if run.disconnected():
                 budget.lost = True  # not caused by the data: no step towards a suspension
                 raise ClientDisconnected
 
@@ -180,7 +198,7 @@ class Queries:
                 span=lambda step: self._tracer.span(step, request_id, account),
             )
         except BudgetRefused as error:
-            raise self._budget_short(error.refusal, account, planned, request_id) from error
+            raise self._budget_short(error.refusal, planned, run) from error
         except Suspended as error:
             self._log.event(Refused(request_id, account, "suspended", error.account))
             raise
@@ -189,7 +207,8 @@ class Queries:
         except Exception as error:
             if not budget.forfeited or budget.reservation is None:
                 raise
-            self._log.event(Forfeited(request_id, account, planned.dataset, _forfeit_cause(error), budget.reservation))
+            cause: Cause = next((cause for kinds, cause in _CAUSES if isinstance(error, kinds)), "internal")
+            self._log.event(Forfeited(request_id, account, planned.dataset, cause, budget.reservation))
             raise RunFailed(budget.reservation) from error
         if isinstance(answered, InFlight):
             raise RequestInFlight
@@ -208,21 +227,21 @@ class Queries:
         )
         return answered
 
-    def has_paid(self, account: str, planned: PlannedQuery, key: str | None = None, digest: bytes = b"") -> bool:
-        """Return True if *account* has paid for the answer to *planned*; without a version, look for *key* only."""
+    def has_paid(self, planned: PlannedQuery, run: Run) -> bool:
+        """Return True if the account has paid for the answer to *planned*; without a version, look for its key only."""
         name = planned.release_key
-        if name is None and key is not None:
-            name = self._keys.release_key_once(account, key, digest)
-        return name is not None and self._manager.store.entitled(account, name)
+        if name is None and run.key is not None:
+            name = self._keys.release_key_once(run.account, run.key, run.digest)
+        return name is not None and self._manager.store.entitled(run.account, name)
 
-    def estimate(self, account: str, planned: PlannedQuery, key: str | None = None, digest: bytes = b"") -> Estimate:
+    def estimate(self, planned: PlannedQuery, run: Run) -> Estimate:
         """Return the worst-case cost of *planned*, and whether it fits; no data is read and nothing is reserved.
 
         Args:
-            key: the idempotency key of the request that would be sent, like *digest* as in `answer`.
+            run: the run of the request that would be sent.
         """
-        paid = self.has_paid(account, planned, key, digest)
-        path = self._manager.path(account)
+        paid = self.has_paid(planned, run)
+        path = self._manager.path(run.account)
         request, columns = planned.plan.query.request, self._warehouse.catalog.datasets[planned.dataset].columns
         grouped = [columns[name] for name in (*request.each, *request.items)]
         by_day = any((about.each or about.type) in ("day", "date") for about in grouped)
@@ -235,12 +254,12 @@ class Queries:
             return None
         return limit_for(defaults.epsilon, Fraction(defaults.delta))
 
-    def _budget_short(self, refusal: Refusal, account: str, planned: PlannedQuery, request_id: str) -> BudgetShort:
+    def _budget_short(self, refusal: Refusal, planned: PlannedQuery, run: Run) -> BudgetShort:
         needed = refusal.needed
         self._log.event(
             Refused(
-                request_id,
-                account,
+                run.request_id,
+                run.account,
                 "budget-short",
                 refusal.account,
                 float_above(needed.rho),
@@ -248,7 +267,7 @@ class Queries:
             )
         )
         self._refused(refusal)
-        balances = [report.balance for report in self._manager.path(account)]
+        balances = [report.balance for report in self._manager.path(run.account)]
         rest = [balance.remaining for balance in balances if balance.account.enforced]
         left = Cost(min(cost.rho for cost in rest), min(cost.delta for cost in rest)) if rest else Cost()
         return BudgetShort(refusal, most_that_fits(planned.plan, left), self._together(planned))
@@ -291,7 +310,12 @@ def planning_options(requested: Options, k: int | None, defaults: Defaults, limi
     """
     if k is not None and k > limits.max_k:
         raise InputError(f"k must be at most {limits.max_k:,}, not {k:,}")
-    options: dict[str, Any] = {**requested, "head_limit": _head_limit(requested.get("head_limit"), k, limits)}
+    head_limit = requested.get("head_limit")
+    if head_limit is not None and head_limit > limits.max_head_limit:
+        raise InputError(f"the head limit must be at most {limits.max_head_limit:,}, not {head_limit:,}")
+    if head_limit is None and default_head_limit(k) > limits.max_head_limit:
+        head_limit = limits.max_head_limit
+    options: dict[str, Any] = {**requested, "head_limit": head_limit}
     units = (options.pop("epsilon_per", None), options.pop("information", None))
     by_epsilon = "epsilon" in requested or "delta" in requested
     if units != (None, None) or (defaults.epsilon_per is not None and not by_epsilon):
@@ -365,29 +389,6 @@ def select_of(request: QueryRequest) -> Select:
         return parse_select(request.sql or "")
     except InputError as error:
         raise Malformed(str(error), getattr(error, "position", None)) from None
-
-
-def _head_limit(head_limit: int | None, k: int | None, limits: Limits) -> int | None:
-    """Return the head limit of a request, or the service's maximum if the default would exceed it; else None."""
-    if head_limit is not None and head_limit > limits.max_head_limit:
-        raise InputError(f"the head limit must be at most {limits.max_head_limit:,}, not {head_limit:,}")
-    usual = default_head_limit(k)
-    return limits.max_head_limit if head_limit is None and usual > limits.max_head_limit else head_limit
-
-
-def _forfeit_cause(error: Exception) -> Cause:
-    match error:
-        case EngineTimeout():
-            return "timeout"
-        case EngineError() | InputError():
-            return "engine"
-        case ClientDisconnected():
-            return "client-gone"
-        case DataChanged():
-            return "data-changed"
-        case LeaseLost():
-            return "lease-lost"
-    return "internal"
 
 
 @dataclass(slots=True)

@@ -23,12 +23,11 @@ from discreet.service.observability.logging import Started, Stopped, capture_lib
 from discreet.service.settings import load_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from multiprocessing.context import SpawnProcess
 
     from starlette.types import ASGIApp
 
-    from discreet.service.observability.metrics import Metrics
     from discreet.service.settings import Settings
 
 _KEEP_ALIVE_SECONDS = 75  # longer than proxies keep idle connections for reuse
@@ -54,7 +53,19 @@ def serve(
         listener = stack.enter_context(contextlib.closing(listener or listen(settings)))
         service = stack.enter_context(open_service(settings, environment))
         stack.enter_context(capture_library_logs(service.log))
-        stack.enter_context(_metrics_server(settings, service.metrics))
+        if settings.service.metrics_port is not None:
+            try:
+                shown, thread = start_http_server(
+                    settings.service.metrics_port, settings.service.host, service.metrics.registry
+                )
+            except OSError as error:
+                wrong = (error.strerror or "it is not available").lower()
+                raise InputError(
+                    f"the service cannot show its metrics at port {settings.service.metrics_port}: {wrong}"
+                ) from None
+            stack.callback(thread.join)  # callbacks run from the last to the first
+            stack.callback(shown.server_close)
+            stack.callback(shown.shutdown)
         server = uvicorn.Server(_configuration(settings, service.app))
         # uvicorn raises the signal again after its shutdown, which must not kill the process
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -124,26 +135,6 @@ def _configuration(settings: Settings, app: ASGIApp) -> uvicorn.Config:
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=service.shutdown_seconds,
     )
-
-
-@contextlib.contextmanager
-def _metrics_server(settings: Settings, metrics: Metrics) -> Iterator[None]:
-    """Serve /metrics on a port of its own, if the settings name one."""
-    port = settings.service.metrics_port
-    if port is None:
-        yield
-        return
-    try:
-        server, thread = start_http_server(port, settings.service.host, metrics.registry)
-    except OSError as error:
-        wrong = (error.strerror or "it is not available").lower()
-        raise InputError(f"the service cannot show its metrics at port {port}: {wrong}") from None
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 class WorkerDied(DiscreetError):

@@ -6,7 +6,7 @@ The file holds no secrets: it names files or environment variables that do (`dis
 import ipaddress
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
 
-from discreet.catalog.fields import Number, Table, Text, Variable, invalid, secret_in
-from discreet.catalog.loader import Finding, read_toml, schema_of, validation_errors
+from discreet.catalog.fields import Number, Table, Text, Variable, invalid, refuse, secret_in
+from discreet.catalog.loader import Finding, TomlError, read_toml, schema_of, validation_errors
 from discreet.errors import InputError
 from discreet.query.pricing import PRESETS, PerUnit
 from discreet.secrets import is_local
-from discreet.wire.administration import Role
+from discreet.wire.administration import Role, StoreKind
 
 
 def _path(value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - any TOML value
@@ -35,15 +35,6 @@ def _path(value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - any TOML v
 File = Annotated[Path, BeforeValidator(_path)]
 
 
-def _between(low: Fraction, high: Fraction, said: str) -> AfterValidator:
-    def check(value: Fraction) -> Fraction:
-        if not low <= value <= high:
-            raise invalid(f"must be from {said}")
-        return value
-
-    return AfterValidator(check)
-
-
 def _epsilon(value: Any) -> float:  # noqa: ANN401 - any TOML value
     if not isinstance(value, int | float | Decimal) or isinstance(value, bool):
         raise invalid("must be a number")
@@ -53,8 +44,12 @@ def _epsilon(value: Any) -> float:  # noqa: ANN401 - any TOML value
 
 
 Epsilon = Annotated[float, BeforeValidator(_epsilon)]
-EpsilonPer = Annotated[Number, _between(Fraction(1, 10**6), Fraction(100), "0.000001 to 100")]
-Delta = Annotated[Number, _between(Fraction(1, 10**18), Fraction(1, 10), "1e-18 to 0.1")]
+EpsilonPer = Annotated[
+    Number, refuse(lambda value: not Fraction(1, 10**6) <= value <= 100, "must be from 0.000001 to 100")
+]
+Delta = Annotated[
+    Number, refuse(lambda value: not Fraction(1, 10**18) <= value <= Fraction(1, 10), "must be from 1e-18 to 0.1")
+]
 
 
 def _proxy(text: str) -> str:
@@ -77,42 +72,38 @@ def _store(url: str, info: ValidationInfo) -> str:
     return url
 
 
-def _centre(name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
-        raise invalid("must have up to 64 letters a to z, digits, dots, dashes and underscores")
-    return name
-
-
-def _https(what: str, example: str) -> AfterValidator:
-    """Return a validator of URLs: https, or http on this machine, without a password, a query or a fragment."""
-
-    def check(url: str) -> str:
-        parts = urlsplit("" if secret_in(url) else url)
-        near = parts.scheme == "http" and is_local(parts.hostname)
-        if not (parts.scheme == "https" or near) or not parts.hostname or parts.query or parts.fragment:
-            raise invalid(f"must be {what}, such as {example}")
-        return url
-
-    return AfterValidator(check)
-
-
-def _endpoint(url: str) -> str:
+def _is_insecure(url: str) -> bool:
+    """Return False if a URL is https, or http on this machine, without a password, a query or a fragment."""
     parts = urlsplit("" if secret_in(url) else url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise invalid("must be a URL without a password, such as http://collector:4318/v1/traces")
-    return url
+    near = parts.scheme == "http" and is_local(parts.hostname)
+    return not (parts.scheme == "https" or near) or not parts.hostname or bool(parts.query or parts.fragment)
 
 
 Proxy = Annotated[str, AfterValidator(_proxy)]
 StoreUrl = Annotated[Text, AfterValidator(_store)]
-IssuerUrl = Annotated[Text, _https("the https URL of an issuer", "https://login.example.org/realms/work")]
-CentreName = Annotated[Text, AfterValidator(_centre)]
+IssuerUrl = Annotated[
+    Text,
+    refuse(_is_insecure, "must be the https URL of an issuer, such as https://login.example.org/realms/work"),
+]
+CentreName = Annotated[
+    Text,
+    refuse(
+        lambda name: not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name),
+        "must have up to 64 letters a to z, digits, dots, dashes and underscores",
+    ),
+]
 PeerUrl = Annotated[
     Text,
-    _https("an https URL", "https://discreet.dublin.example.org"),
+    refuse(_is_insecure, "must be an https URL, such as https://discreet.dublin.example.org"),
     AfterValidator(lambda url: url.rstrip("/")),
 ]
-EndpointUrl = Annotated[Text, AfterValidator(_endpoint)]
+EndpointUrl = Annotated[
+    Text,
+    refuse(
+        lambda url: secret_in(url) or urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname,
+        "must be a URL without a password, such as http://collector:4318/v1/traces",
+    ),
+]
 
 
 _WAYS = "needs epsilon and delta, or epsilon_per, delta_per and information, or a preset, and no two of these"
@@ -206,7 +197,7 @@ class Store(Table):
         return Path(self.url.removeprefix("sqlite:")) if self.url.startswith("sqlite:") else None
 
     @property
-    def kind(self) -> Literal["sqlite", "postgresql"]:
+    def kind(self) -> StoreKind:
         """Return the kind of the store."""
         return "postgresql" if self.file is None else "sqlite"
 
@@ -264,8 +255,9 @@ class Defaults(Table):
         per = PRESETS.get(given["preset"]) if isinstance(given.get("preset"), str) else None
         if per is None:
             return given
-        exactly = {name: _decimal(getattr(per, name)) for name in ("epsilon_per", "delta_per")}
-        return {**given, **exactly, "information": per.information}
+        exactly = {"epsilon_per": per.epsilon_per, "delta_per": per.delta_per}
+        as_toml = {name: Decimal(value.numerator) / value.denominator for name, value in exactly.items()}
+        return {**given, **as_toml, "information": per.information}
 
     @model_validator(mode="after")
     def _check(self) -> "Defaults":
@@ -291,7 +283,7 @@ class Limits(Table):
     max_epsilon: Epsilon = Field(default=10.0, description="The largest epsilon.")
     max_delta: Delta = Field(
         default=Fraction(1, 10**6),
-        description="The largest delta: one query must not take much of what accounts share.",
+        description="The largest delta; one query must not take much of the delta that accounts share.",
         json_schema_extra={"default": 1e-6},
     )
 
@@ -366,8 +358,8 @@ class Mcp(Table):
         default=0.25,
         ge=0,
         le=1,
-        description="The largest share of what is left of a budget that an agent's query may take without the consent "
-        "of a person: 0 to ask about each, 1 for none.",
+        description="The largest share of the remaining budget that an agent's query may take without the consent of "
+        "a person: 0 asks about each query, 1 about none.",
     )
 
 
@@ -389,7 +381,7 @@ class Settings(Table):
     """All settings of the service."""
 
     service: Service = Field(default_factory=Service, description="Address and limits of the service.")
-    store: Store = Field(default_factory=Store, description="Where budgets, releases and the ledger are stored.")
+    store: Store = Field(default_factory=Store, description="Where budgets, releases and the ledger are kept.")
     noise: Noise = Field(description="The secret that noise is derived from.")
     checkpoints: Checkpoints | None = Field(default=None, description="Signed checkpoints of the ledger.")
     defaults: Defaults = Field(
@@ -401,7 +393,7 @@ class Settings(Table):
     datacentre: DataCentre | None = Field(default=None, description="Other data centres that share the budgets.")
     mcp: Mcp | None = Field(default=None, description="Tools for agents, over MCP.")
     logs: Logs = Field(default_factory=Logs, description="Format of the log.")
-    traces: Traces | None = Field(default=None, description="Where traces are sent.")
+    traces: Traces | None = Field(default=None, description="The collector to which traces are sent.")
 
     @model_validator(mode="after")
     def _check(self) -> "Settings":
@@ -416,21 +408,10 @@ class Settings(Table):
         return self
 
 
-def _decimal(number: Fraction) -> Decimal:
-    return Decimal(number.numerator) / number.denominator
+class SettingsError(TomlError):
+    """A settings file that cannot be used."""
 
-
-class SettingsError(InputError):
-    """A settings file that cannot be used.
-
-    Attributes:
-        mistakes: at least one error, each with its location in the file.
-    """
-
-    def __init__(self, path: str | Path, mistakes: Sequence[Finding]) -> None:
-        self.path = Path(path)
-        self.mistakes = tuple(mistakes)
-        super().__init__("\n  ".join([f"the settings {str(path)!r} cannot be used:", *map(str, self.mistakes)]))
+    content = "settings"
 
 
 def load_settings(path: str | Path, overrides: Mapping[str, Any] = MappingProxyType({})) -> Settings:

@@ -23,7 +23,7 @@ import signal
 import socket
 import struct
 import sys
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from discreet.query.intervals import Mark
+    from discreet.service.api.answers import Form
 
 MAX_MEMORY_BYTES = 192 * 2**20
 """Bytes that a worker may allocate beyond the libraries and the empty database, about 100 MB resident."""
@@ -64,7 +65,7 @@ _PARENT_DEATH_SIGNAL = 1  # prctl(2)
 
 def encode_result(
     result: Result,
-    form: Literal["json", "csv", "arrow", "parquet"],
+    form: Form,
     queries: str,
     max_rows: int | None = None,
     marks: Sequence[Mark] | None = (),
@@ -103,7 +104,10 @@ def encode_result(
     first = True
     for batch in table.to_batches(max_chunksize=1_000):
         # Python's objects take much more memory than the text, so only some rows are converted at a time.
-        values = [map(_json_value, python_values(column)) for column in batch.columns]
+        values = [
+            (None if isinstance(value, float) and not math.isfinite(value) else plain_value(value) for value in found)
+            for found in map(python_values, batch.columns)
+        ]
         for row in zip(*values, strict=True):
             written += b"" if first else b","
             written += json.dumps(row, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
@@ -126,10 +130,6 @@ def with_made_up(result: Result) -> Result:
         raise InputError("a rehearsal adds a column made_up: give yours another name")
     made_up = pa.array([True] * len(result.table), pa.bool_())
     return Result(result.table.append_column("made_up", made_up), (*result.types, "BOOLEAN"))
-
-
-def _json_value(value: object) -> object:
-    return None if isinstance(value, float) and not math.isfinite(value) else plain_value(value)
 
 
 def main() -> None:
@@ -194,7 +194,12 @@ def _serve(channel: socket.socket) -> None:
             channel.sendall(os.getpid().to_bytes(8, "big"))
             content, rows = b"", 0
             try:
-                job, tables = _receive(channel)
+                with channel.makefile("rb") as stream:
+                    job = json.loads(stream.read(int.from_bytes(stream.read(8), "big")))
+                    tables = {}
+                    for name in job["tables"]:
+                        with pa.ipc.open_stream(stream.read(int.from_bytes(stream.read(8), "big"))) as reader:
+                            tables[name] = reader.read_all()
                 content, rows = _run(database, job, tables)
                 kind = True
             except InputError as error:
@@ -220,17 +225,6 @@ def _limit() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     for limit in (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE, resource.RLIMIT_NOFILE):
         resource.setrlimit(limit, (0, 0))  # no file and no socket can be opened
-
-
-def _receive(channel: socket.socket) -> tuple[dict[str, Any], dict[str, pa.Table]]:
-    """Return the JSON of a request, and its tables."""
-    with channel.makefile("rb") as stream:
-        job = json.loads(stream.read(int.from_bytes(stream.read(8), "big")))
-        tables = {}
-        for name in job["tables"]:
-            with pa.ipc.open_stream(stream.read(int.from_bytes(stream.read(8), "big"))) as reader:
-                tables[name] = reader.read_all()
-    return job, tables
 
 
 def _run(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from discreet.budget import Budget
 from discreet.budget.model import Refusal, Replay
@@ -23,7 +23,7 @@ from discreet.wire.problems import Malformed, Spend, spend_above
 from discreet.wire.queries import QueryEstimate, StatementEstimate, StatementQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from discreet.catalog.model import Catalog
     from discreet.query.statement import Leaf, Statement
     from discreet.service.api.answers import Form
-    from discreet.service.queries import PlannedQuery, Queries
+    from discreet.service.queries import PlannedQuery, Queries, Run
     from discreet.service.settings import Settings
     from discreet.service.statement_pool import StatementPool
     from discreet.warehouse import Warehouse
@@ -69,6 +69,14 @@ class AnsweredStatement:
     charged: Cost
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The form in which a result is returned, and the largest number of its rows; None for all."""
+
+    form: Form
+    max_rows: int | None = None
+
+
 _AMPLE = Cost(Fraction(10**9), Fraction(1))
 """A budget that no rehearsal can exhaust; queries are planned for a shared budget, as in a real run."""
 
@@ -86,15 +94,11 @@ class Statements:
         self._queries, self._manager, self._warehouse, self._pool = queries, manager, warehouse, pool
         self._limits, self._defaults = settings.limits, settings.defaults
 
-    def plan(
-        self,
-        request: StatementRequest,
-        account: str,
-        catalog: Catalog,
-        request_id: str,
-        disconnected: Callable[[], bool],
-    ) -> PlannedStatement:
-        """Plan all queries of a statement; other arguments and errors as in `Queries.plan` and `StatementPool.check`.
+    def plan(self, request: StatementRequest, catalog: Catalog, run: Run) -> PlannedStatement:
+        """Plan all queries of a statement; other errors as in `Queries.plan` and `StatementPool.check`.
+
+        Args:
+            catalog: the datasets and columns granted to the account of *run*; errors name only these.
 
         Raises:
             Malformed: the statement is not supported, or does not fit the columns of its answers.
@@ -105,35 +109,22 @@ class Statements:
         for leaf in statement.leaves:
             if leaf.select is not None:
                 with naming_query(leaf, statement):
-                    planned[leaf.name] = self._queries.plan(leaf.select, request.options, account, catalog, request_id)
+                    planned[leaf.name] = self._queries.plan(leaf.select, request.options, catalog, run)
                     check_complete(leaf, planned[leaf.name].plan)
         types = statement_types(catalog, {name: (of.dataset, of.plan.query) for name, of in planned.items()}, public)
         try:
-            self._pool.check(account, statement.outer, types, disconnected)
+            self._pool.check(run.account, statement.outer, types, run.disconnected)
         except SQLError as error:
             raise Malformed(str(error)) from None
         return PlannedStatement(statement, planned, public)
 
     def answer(
-        self,
-        account: str,
-        planned: PlannedStatement,
-        *,
-        request_id: str,
-        key: str | None,
-        digest: bytes,
-        disconnected: Callable[[], bool],
-        answers: dict[str, Settled | Replay],
-        form: Form,
-        max_rows: int | None = None,
-        progress: Callable[[float], None] = lambda _: None,
+        self, planned: PlannedStatement, run: Run, shape: Shape, answers: dict[str, Settled | Replay]
     ) -> AnsweredStatement:
         """Answer all queries of a statement, in their order, and compute its rows; see `Queries.answer`.
 
         Args:
-            max_rows: the number of rows to return, if not all.
             answers: answers of earlier attempts, by SQL; new answers are added, so that retries do not pay again.
-            progress: called with the share of the data of a query that was read.
 
         Raises:
             BudgetShort: the account or one of its parents cannot pay the sum of the worst cases; nothing was charged.
@@ -145,28 +136,20 @@ class Statements:
         if statement.explain:
             plans = {name: of.plan for name, of in planned.queries.items()}
             explained = explain(statement, plans)
-            return AnsweredStatement(encode_result(explained, form, "[]"), len(explained.table), Cost())
-        unpaid = [] if answers else self._unpaid(account, planned, key, digest)
+            return AnsweredStatement(encode_result(explained, shape.form, "[]"), len(explained.table), Cost())
+        unpaid = [] if answers else self._unpaid(planned, run)
         if len(unpaid) > 1:  # the reservation of a single query makes the same check
-            refusal = self._refusal(account, _total(unpaid))
+            refusal = self._refusal(run.account, _total(unpaid))
             if refusal is not None:
                 raise BudgetShort(refusal, None)
         tables, queries, charged = dict(planned.public), [], Cost()
         for leaf in statement.leaves:
             query = planned.queries.get(leaf.name)
             if query is None:
-                queries.append(_public_query(leaf))
+                queries.append(_free_query(leaf, "public"))
                 continue
             if leaf.sql not in answers:
-                answers[leaf.sql] = self._queries.answer(
-                    account,
-                    query,
-                    request_id=request_id,
-                    key=_key_of(key, leaf.name),
-                    digest=digest,
-                    disconnected=disconnected,
-                    progress=progress,
-                )
+                answers[leaf.sql] = self._queries.answer(query, _run_of(run, leaf.name))
             answered = answers[leaf.sql]
             tables[leaf.name] = answer_table(decode(answered.release.result))
             if any(leaf.sql == listed.sql for listed in queries):
@@ -182,38 +165,18 @@ class Statements:
                 )
             )
         try:
-            computed = self._pool.compute(
-                account,
-                statement.outer,
-                tables,
-                form=form,
-                queries=_written(queries),
-                max_rows=max_rows,
-                marks=statement.marks,
-                disconnected=disconnected,
-            )
+            answered_rows = self._compute(statement, tables, queries, run, shape)
         except (InputError, StatementsUnavailable) as error:
             if not planned.queries:
                 raise
             raise type(error)(f"{error}; its queries were answered, so they stay charged") from None
-        return AnsweredStatement(computed.content, computed.rows, charged)
+        return replace(answered_rows, charged=charged)
 
-    def recompute(
-        self,
-        sql: str,
-        account: str,
-        catalog: Catalog,
-        ids: Sequence[str],
-        *,
-        disconnected: Callable[[], bool],
-        form: Form,
-        max_rows: int | None,
-    ) -> AnsweredStatement:
-        """Compute the rows of a statement from releases that *account* has paid for; no data is queried.
+    def recompute(self, sql: str, catalog: Catalog, ids: Sequence[str], run: Run, shape: Shape) -> AnsweredStatement:
+        """Compute the rows of a statement from releases that the account has paid for; no data is queried.
 
         Args:
             ids: the ids of the releases of its queries, in their order.
-            max_rows: as in `answer`, like the rest.
 
         Raises:
             Malformed: the statement is not supported.
@@ -225,37 +188,18 @@ class Statements:
         queries: list[StatementQuery] = []
         for leaf in statement.leaves:
             if leaf.select is None:
-                queries.append(_public_query(leaf))
+                queries.append(_free_query(leaf, "public"))
                 continue
             id_ = releases.get(leaf.sql, "")
-            stored = paid_release(self._manager.store, account, id_)
+            stored = paid_release(self._manager.store, run.account, id_)
             tables[leaf.name] = answer_table(decode(stored.result))
             charged = Spend.model_validate(document.read(stored.result)["charged"])
             query = StatementQuery(sql=leaf.sql, dataset=leaf.dataset, status="replayed", charged=charged, id=id_)
             if query not in queries:
                 queries.append(query)
-        computed = self._pool.compute(
-            account,
-            statement.outer,
-            tables,
-            form=form,
-            queries=_written(queries),
-            max_rows=max_rows,
-            marks=statement.marks,
-            disconnected=disconnected,
-        )
-        return AnsweredStatement(computed.content, computed.rows, Cost())
+        return self._compute(statement, tables, queries, run, shape)
 
-    def rehearse(
-        self,
-        request: StatementRequest,
-        account: str,
-        catalog: Catalog,
-        *,
-        disconnected: Callable[[], bool],
-        form: Form,
-        max_rows: int | None = None,
-    ) -> AnsweredStatement:
+    def rehearse(self, request: StatementRequest, catalog: Catalog, run: Run, shape: Shape) -> AnsweredStatement:
         """Compute a statement from made-up rows: no data is read, and nothing is charged.
 
         The last column of the result, `made_up`, is true in every row, so that rows cannot be mistaken for an answer.
@@ -270,7 +214,7 @@ class Statements:
             try:
                 answered = made.answer_queries(
                     request.sql,
-                    lambda outer, types: self._pool.check(account, outer, types, disconnected),
+                    lambda outer, types: self._pool.check(run.account, outer, types, run.disconnected),
                     intervals=request.intervals,
                     budget=Budget.of_cost(_AMPLE),
                     key=bytes(32),
@@ -278,47 +222,53 @@ class Statements:
                 )
             except (SQLError, WhereError) as error:
                 raise Malformed(str(error), error.position) from None
-        queries = _written(
-            [
-                StatementQuery(sql=leaf.sql, dataset=leaf.dataset, status="made up", charged=spend_above(Cost()))
-                for leaf in statement.leaves
-            ]
-        )
+        queries = [_free_query(leaf, "made up") for leaf in statement.leaves]
         if statement.explain:
             explained = with_made_up(explain(statement, answered.plans))
-            return AnsweredStatement(encode_result(explained, form, queries), len(explained.table), Cost())
-        computed = self._pool.compute(
-            account,
-            answered.statement.outer,
-            answered.tables,
-            form=form,
-            queries=queries,
-            max_rows=max_rows,
-            made_up=True,
-            marks=statement.marks,
-            disconnected=disconnected,
-        )
-        return AnsweredStatement(computed.content, computed.rows, Cost())
+            content = encode_result(explained, shape.form, _written(queries))
+            return AnsweredStatement(content, len(explained.table), Cost())
+        return self._compute(answered.statement, answered.tables, queries, run, shape, made_up=True)
 
-    def estimate(
-        self, account: str, planned: PlannedStatement, key: str | None = None, digest: bytes = b""
-    ) -> StatementEstimate:
-        """Return the worst-case cost of a statement, and whether *account* can pay it now; nothing is reserved.
+    def estimate(self, planned: PlannedStatement, run: Run) -> StatementEstimate:
+        """Return the worst-case cost of a statement, and whether its account can pay it now; nothing is reserved.
 
         Args:
-            key: the idempotency key of the request that would be sent, like *digest* as in `answer`.
+            run: the run of the request that would be sent.
         """
         queries = []
         for leaf in planned.statement.leaves:
             query = planned.queries.get(leaf.name)
             estimate = None
             if query is not None:
-                estimate = self._queries.estimate(account, query, _key_of(key, leaf.name), digest)
+                estimate = self._queries.estimate(query, _run_of(run, leaf.name))
             queries.append(QueryEstimate(sql=leaf.sql, estimate=estimate))
-        total = _total(self._unpaid(account, planned, key, digest))
-        return StatementEstimate(
-            queries=queries, worst_cost=spend_above(total), fits=self._refusal(account, total) is None
+        total = _total(self._unpaid(planned, run))
+        fits = self._refusal(run.account, total) is None
+        return StatementEstimate(queries=queries, worst_cost=spend_above(total), fits=fits)
+
+    def _compute(
+        self,
+        statement: Statement,
+        tables: Mapping[str, pa.Table],
+        queries: list[StatementQuery],
+        run: Run,
+        shape: Shape,
+        *,
+        made_up: bool = False,
+    ) -> AnsweredStatement:
+        """Return the rows of a statement, computed from the answers in *tables*, as an answer that costs nothing."""
+        computed = self._pool.compute(
+            run.account,
+            statement.outer,
+            tables,
+            form=shape.form,
+            queries=_written(queries),
+            max_rows=shape.max_rows,
+            made_up=made_up,
+            marks=statement.marks,
+            disconnected=run.disconnected,
         )
+        return AnsweredStatement(computed.content, computed.rows, Cost())
 
     def _split(self, sql: str, viewed: Warehouse, *, intervals: bool = False) -> tuple[Statement, dict[str, pa.Table]]:
         """Split a statement into its queries; return it with its public tables, which cost nothing."""
@@ -337,16 +287,10 @@ class Statements:
                 return Refusal(balance.account.id, total, balance.remaining, balance.resets_at_us)
         return None
 
-    def _unpaid(
-        self, account: str, planned: PlannedStatement, key: str | None = None, digest: bytes = b""
-    ) -> list[PlannedQuery]:
-        """Return the distinct queries that *account* has not paid for; arguments as in `answer`."""
+    def _unpaid(self, planned: PlannedStatement, run: Run) -> list[PlannedQuery]:
+        """Return the distinct queries that the account has not paid for."""
         found = {query.release_key or name: (name, query) for name, query in planned.queries.items()}
-        return [
-            query
-            for name, query in found.values()
-            if not self._queries.has_paid(account, query, _key_of(key, name), digest)
-        ]
+        return [query for name, query in found.values() if not self._queries.has_paid(query, _run_of(run, name))]
 
 
 def release_key_of(id_: str) -> bytes:
@@ -367,13 +311,13 @@ def paid_release(store: BudgetStore, account: str, id_: str) -> StoredRelease:
     return stored
 
 
-def _key_of(key: str | None, name: str) -> str | None:
-    """Derive the idempotency key of the query called *name* from the key of its statement."""
-    return None if key is None else hashlib.sha256(f"{key} {name}".encode()).hexdigest()
+def _run_of(run: Run, name: str) -> Run:
+    """Return the run of the query called *name*, whose idempotency key is derived from that of its statement."""
+    return run if run.key is None else replace(run, key=hashlib.sha256(f"{run.key} {name}".encode()).hexdigest())
 
 
-def _public_query(leaf: Leaf) -> StatementQuery:
-    return StatementQuery(sql=leaf.sql, dataset=leaf.dataset, status="public", charged=spend_above(Cost()))
+def _free_query(leaf: Leaf, status: Literal["public", "made up"]) -> StatementQuery:
+    return StatementQuery(sql=leaf.sql, dataset=leaf.dataset, status=status, charged=spend_above(Cost()))
 
 
 def _written(queries: list[StatementQuery]) -> str:

@@ -282,8 +282,12 @@ def values_divergence(
         if (one, one_sum) != (two, two_sum):
             cells_p, cells_q = _cells(noise, grid, bars, one, two)
             if sums is not None and one is not None and two is not None:
-                shown = moved_noise(sums, two_sum - one_sum)
-                cells_p, cells_q = (_with_sums(c, s) for c, s in zip((cells_p, cells_q), shown, strict=True))
+                # each released value is split by the noisy sums
+                split = [
+                    np.concatenate((cells[:, :1], (cells[:, 1:, None] * part).reshape(len(cells), -1)), axis=1)
+                    for cells, part in zip((cells_p, cells_q), moved_noise(sums, two_sum - one_sum), strict=True)
+                ]
+                cells_p, cells_q = split
             p = (p[:, :, None] * cells_p[:, None, :]).reshape(len(bars), -1)
             q = (q[:, :, None] * cells_q[:, None, :]).reshape(len(bars), -1)
     factor = math.exp(epsilon)
@@ -297,12 +301,6 @@ def _stored(mechanism: KnownLaplace | UnknownLaplace, head: ExactHead) -> dict[s
     sums = np.zeros_like(head.counts) if head.sums is None else head.sums
     items = zip(head.labels, counts, sums.tolist(), strict=False)
     return {label: (count, total) for label, count, total in items if count > 0 or isinstance(mechanism, KnownLaplace)}
-
-
-def _with_sums(cells: NDArray[np.float64], sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return cells as from `_cells`, with each released value split by the noisy sums."""
-    shown = (cells[:, 1:, None] * sums).reshape(len(cells), -1)
-    return np.concatenate((cells[:, :1], shown), axis=1)
 
 
 def _cells(

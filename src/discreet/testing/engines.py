@@ -291,7 +291,9 @@ def reference_head(table: pa.Table, request: HeadRequest, seed: bytes = b"") -> 
         for labels, rows in items.items():
             totals = head.setdefault(labels, [0, 0])
             totals[0] += min(len(rows), request.rows_per_group)
-            totals[1] += 0 if request.summed is None else _clipped(rows, request.summed)
+            if request.summed is not None:  # clipped, in units of the last digit
+                total = min(_total(rows, request.summed.column), request.summed.high)
+                totals[1] += int(max(total, request.summed.low) * 10**request.summed.scale)
     ranked = sorted(head.items(), key=lambda item: (-item[1][0], *map(_sorted_by, item[0])))
     shown = ranked[: request.limit + 1]
     if request.each:
@@ -406,14 +408,15 @@ def check_pair_queries(pairs: UserItemPairs, reference: ArrayPairs, seed: int = 
 
 def digest(seed: bytes, user: Any, labels: tuple[Any, ...]) -> str:  # noqa: ANN401 - any user value
     """Return the sort key of one of a user's items in the order that is the same in all engines."""
-    framed = [_text(value) for value in (user, *labels)]
-    parts = ["-" if text is None else f"{len(text.encode())}:{_shortened(text)}" for text in framed]
-    return hashlib.md5((seed.hex() + "".join(parts)).encode(), usedforsecurity=False).hexdigest()
-
-
-def _shortened(text: str) -> str:
-    long = len(text.encode()) > MAX_FRAMED_LENGTH
-    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest() if long else text
+    framed = seed.hex()
+    for text in map(_text, (user, *labels)):
+        if text is None:
+            framed += "-"
+            continue
+        size = len(text.encode())
+        long = hashlib.md5(text.encode(), usedforsecurity=False).hexdigest() if size > MAX_FRAMED_LENGTH else text
+        framed += f"{size}:{long}"
+    return hashlib.md5(framed.encode(), usedforsecurity=False).hexdigest()
 
 
 def _text(value: Any) -> str | None:  # noqa: ANN401 - any cell value
@@ -429,12 +432,6 @@ def _text(value: Any) -> str | None:  # noqa: ANN401 - any cell value
 
 def _total(rows: list[dict[str, Any]], column: str) -> Fraction:
     return sum((Fraction(row[column]) for row in rows if row[column] is not None), Fraction(0))
-
-
-def _clipped(rows: list[dict[str, Any]], summed: SumBounds) -> int:
-    """Return a user's clipped contribution to an item's sum, in units of the last digit."""
-    total = _total(rows, summed.column)
-    return int(max(min(total, summed.high), summed.low) * 10**summed.scale)
 
 
 def _sorted_by(label: Any) -> Any:  # noqa: ANN401 - any label value

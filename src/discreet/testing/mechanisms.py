@@ -28,7 +28,7 @@ from discreet.testing.audit import ROUNDING, distribution, merge_equal_ratios, m
 from discreet.values import MAX_COUNT, Cost, ExactHead, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping
+    from collections.abc import Callable, Hashable, Mapping
 
     from numpy.typing import NDArray
 
@@ -380,19 +380,15 @@ def _divergence(
     for outcome in {**one, **other}:
         labels = frozenset(outcome[1])  # type: ignore[index]
         if labels not in beside:
+            # the joint distributions of the independent noises, by likelihood ratio
             common = sorted(labels & one_head & other_head)
-            beside[labels] = _joint((noise, b[i] - a[i]) for noise, a, b in steps for i in common)
+            around = moved = np.ones(1)
+            for noise, shift in ((noise, b[i] - a[i]) for noise, a, b in steps for i in common):
+                if shift:
+                    before, after = moved_noise(noise, shift)
+                    around, moved = merge_equal_ratios(np.outer(around, before), np.outer(moved, after))
+            beside[labels] = around, moved
         p, q = one.get(outcome, 0.0) * beside[labels][0], other.get(outcome, 0.0) * beside[labels][1]
         here += float(np.maximum(p - factor * q, 0).sum())
         there += float(np.maximum(q - factor * p, 0).sum())
     return max(here, there)
-
-
-def _joint(moves: Iterable[tuple[Noise, int]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the joint distributions of independent noises around 0 and around moved values, by likelihood ratio."""
-    one = other = np.ones(1)
-    for noise, moved in moves:
-        if moved:
-            before, after = moved_noise(noise, moved)
-            one, other = merge_equal_ratios(np.outer(one, before), np.outer(other, after))
-    return one, other

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from discreet.budget.ledger import entry_of
-from discreet.budget.model import DELTA_UNITS, RHO_UNITS
+from discreet.budget.model import DELTA_UNITS, RHO_UNITS, CalendarUnit, Mode
 from discreet.wire.problems import Spend, iso_time, request_error
-from discreet.wire.queries import BudgetReport, Exact, Period, Reply, Request
+from discreet.wire.queries import BudgetReport, Exact, Period, PeriodKind, Reply, Request
 
 if TYPE_CHECKING:
     from discreet.budget.ledger import Line
@@ -21,7 +21,7 @@ Role = Literal["analyst", "officer", "admin"]
 No role includes another.
 """
 
-Mode = Literal["observe", "enforce"]
+StoreKind = Literal["sqlite", "postgresql"]
 Whole = Annotated[int, Field(ge=0, le=10**12)]
 
 
@@ -72,13 +72,13 @@ class Limit(Request):
 class PeriodRequest(Request):
     """The period of a limit: sliding with days, calendar with unit and optionally zone, or forever."""
 
-    kind: Literal["sliding", "calendar", "forever"] = Field(
+    kind: PeriodKind = Field(
         description="sliding: the limit is for any window of days; calendar: for each unit, so a window may hold two."
     )
     days: int | None = Field(
-        default=None, ge=1, le=36_500, description="Days of a sliding period, as many as the data is kept."
+        default=None, ge=1, le=36_500, description="Days of a sliding period; as many as the data is kept."
     )
-    unit: Literal["month", "week", "day"] | None = Field(default=None, description="Length of a calendar period.")
+    unit: CalendarUnit | None = Field(default=None, description="Length of a calendar period.")
     zone: str | None = Field(
         default=None, max_length=100, description="Time zone of a calendar period; UTC by default."
     )
@@ -100,9 +100,12 @@ class NewAccount(AdminRequest):
     )
     parent: str | None = Field(default=None, description="The parent account, which is charged too; it never changes.")
     limit: Limit
-    period: PeriodRequest = Field(default=PeriodRequest(kind="forever"), description="When charges stop counting.")
+    period: PeriodRequest = Field(
+        default=PeriodRequest(kind="forever"), description="The period after which charges stop counting."
+    )
     mode: Mode = Field(
-        default="enforce", description="observe charges queries, never refuses them, and guarantees nothing."
+        default="enforce",
+        description="enforce refuses what exceeds the limit; observe only charges, and guarantees nothing.",
     )
 
 
@@ -240,7 +243,7 @@ class KeySummary(Reply):
     label: str
     created: str
     expires: str | None
-    last_used: str | None = Field(description="When it was last used, to the hour; null if never.")
+    last_used: str | None = Field(description="Time of the last use, to the hour; null if it was never used.")
 
 
 class CreatedKey(Reply):
@@ -358,8 +361,8 @@ class AccountCharge(Reply):
     """The amounts that a query held and was charged in one account."""
 
     account: str
-    epsilon_held: float = Field(description="Epsilon of the amount held, alone, at the account's delta.")
-    epsilon_charged: float = Field(description="Epsilon of the amount charged, alone, at the account's delta.")
+    epsilon_held: float = Field(description="Epsilon of the amount held by itself, at the account's delta.")
+    epsilon_charged: float = Field(description="Epsilon of the amount charged by itself, at the account's delta.")
     share_held: float = Field(description="The amount held as a share of the present limit, by rho or delta.")
     share_charged: float = Field(description="The amount charged as a share of the present limit, by rho or delta.")
     held: Spend = Field(description="The amount that was reserved.")
@@ -383,14 +386,14 @@ class Activity(Reply):
     account: str | None = Field(description="The account that asked or was changed.")
     dataset: str | None
     question: dict[str, Any] | None = Field(
-        description="What was asked: dataset, items, measure, k, and the columns of the filter; null if unknown."
+        description="The question: dataset, items, measure, k, and the columns of the filter; null if unknown."
     )
     where: str | None = Field(description="The filter as SQL; of a query without an answer, the names of its columns.")
     mechanism: str | None = Field(description="The mechanism that answered.")
     charges: list[AccountCharge] = Field(description="The account that asked, and those above it.")
     refused_by: str | None = Field(description="The account that was short or suspended.")
     needed: AccountCharge | None = Field(description="The worst case, as held, that this account could not pay.")
-    actor: str | None = Field(description="The identity that acted; null for queries.")
+    actor: str | None = Field(description="The identity of the actor; null for queries.")
     name: str | None = Field(description="The label that the key of the actor was created with.")
     reason: str | None
     changes: list[SettingChange]
@@ -415,7 +418,7 @@ class ActivityPage(Reply):
 
     since: str = Field(description="The start of the covered time: later than requested if the ledger is too long.")
     count: int = Field(description="Number of queries and actions on all pages.")
-    spent: list[Spent] = Field(description="Accounts by what they were charged, on all pages; largest share first.")
+    spent: list[Spent] = Field(description="The amounts charged to accounts, on all pages; the largest share first.")
     activity: list[Activity]
     next: str | None = Field(description="The value of after for the next page; null on the last.")
 
@@ -437,7 +440,7 @@ class RunningSettings(Reply):
     """Settings of the service without secrets and paths."""
 
     version: str
-    store: Literal["sqlite", "postgresql"]
+    store: StoreKind
     checkpoints: bool
     datasets: list[str]
     defaults: dict[str, str | int | None] = Field(description="The privacy parameters of queries without any.")

@@ -156,21 +156,23 @@ class ReleaseDocument(Reply):
     id: str = Field(description="The id of the release.")
     dataset: str
     question: dict[str, Any] = Field(description="The query in canonical form.")
-    data_version: str | None = Field(description="Which state of the data it is about.")
+    data_version: str | None = Field(description="Version of the data that it was computed from; null if unknown.")
     mechanism: str
-    chosen: str | None = Field(default=None, description="The mechanism that auto took.")  # documents of earlier
-    why: str | None = Field(default=None, description="Why, from noisy numbers only.")  # versions lack the defaults
+    chosen: str | None = Field(default=None, description="The mechanism that auto chose.")  # documents of earlier
+    why: str | None = Field(
+        default=None, description="The reason for the choice, which depends on noisy numbers only."
+    )  # versions lack the defaults
     ordered: bool = Field(description="True if the order of the items is a ranking.")
     complete: bool = Field(description="True if all items that the query asks for were returned.")
-    clipped: str | None = Field(description="How much of one user counts, if not all of it does.")
+    clipped: str | None = Field(description="The bound on what one user contributes, in words; null if there is none.")
     clipping: dict[str, Any] | None = Field(
         default=None,
         description="The privately chosen bound of sums, and a 95 % interval for the share of a user's sums above it.",
     )
-    columns: list[ColumnType] = Field(description="Names and types of what is in the items, in order.")
+    columns: list[ColumnType] = Field(description="Names and types of the columns of the items, in order.")
     items: list[dict[str, Any]]
-    privacy: Privacy = Field(description="The guarantee to every single user.")
-    charged: Spend = Field(description="What it cost the first account that got it.")
+    privacy: Privacy = Field(description="The guarantee for each user.")
+    charged: Spend = Field(description="The cost charged to the first account that received it.")
     query: Parameters = Field(description="The query with its parameters, as in the library.")
 
 
@@ -222,7 +224,29 @@ def decode(document: bytes) -> Release:
         InputError: *document* is not the document of a release.
     """
     try:
-        return _release(ReleaseDocument.model_validate(read(document)))  # pydantic's own parser reads 200 levels only
+        found = ReleaseDocument.model_validate(read(document))  # pydantic's own parser reads 200 levels only
+        query = _query(found.query, from_dict(found.question).where)
+        columns = {
+            column.name: to_column([item[column.name] for item in found.items], column.type) for column in found.columns
+        }
+        names = [column.name for column in found.columns][0 if query.k is None else 1 :]
+        measured = _measured(query, columns, found.clipping)
+        return Release(
+            pa.table({item: columns[name] for item, name in zip(query.request.labels, names, strict=False)}),
+            numbers(columns.get("count"), np.int64),
+            None if measured else numbers(columns.get("std_error"), np.float64),
+            None if measured else numbers(columns.get("low"), np.int64),
+            None if measured else numbers(columns.get("high"), np.int64),
+            found.ordered,
+            found.complete,
+            found.mechanism,
+            Guarantee(**dict(found.privacy)),
+            Cost.at_most(found.charged.rho, found.charged.delta),
+            query,
+            measured=measured,
+            chosen=found.chosen,
+            why=found.why,
+        )
     except (KeyError, TypeError, ValueError, ArithmeticError, pa.ArrowException):
         raise InputError("this is not the document of a release") from None
 
@@ -251,31 +275,6 @@ class _StoredQuery(Query):
     def known_domain(self) -> bool:
         """True if all possible items were known."""
         return self.listed
-
-
-def _release(found: ReleaseDocument) -> Release:
-    query = _query(found.query, from_dict(found.question).where)
-    columns = {
-        column.name: to_column([item[column.name] for item in found.items], column.type) for column in found.columns
-    }
-    names = [column.name for column in found.columns][0 if query.k is None else 1 :]
-    measured = _measured(query, columns, found.clipping)
-    return Release(
-        pa.table({item: columns[name] for item, name in zip(query.request.labels, names, strict=False)}),
-        numbers(columns.get("count"), np.int64),
-        None if measured else numbers(columns.get("std_error"), np.float64),
-        None if measured else numbers(columns.get("low"), np.int64),
-        None if measured else numbers(columns.get("high"), np.int64),
-        found.ordered,
-        found.complete,
-        found.mechanism,
-        Guarantee(**dict(found.privacy)),
-        Cost.at_most(found.charged.rho, found.charged.delta),
-        query,
-        measured=measured,
-        chosen=found.chosen,
-        why=found.why,
-    )
 
 
 def _query(found: Parameters, where: Predicate | None) -> Query:
@@ -312,12 +311,11 @@ def _measured(query: Query, columns: Mapping[str, pa.Array], clipping: Mapping[s
     if query.average:
         values, low, high = (_in_last_digits(columns[name], scale) for name in ("average", "low", "high"))
         return Measured("average", values, std_errors, low, high, clipped)
-    sums, least, most = (_whole_digits(columns[name], scale) for name in ("sum", "low", "high"))
+    sums, least, most = (
+        np.array([int(value * 10**scale) for value in columns[name].to_pylist()], dtype=np.int64)
+        for name in ("sum", "low", "high")
+    )
     return Measured("sum", sums, std_errors, least, most, clipped)
-
-
-def _whole_digits(column: pa.Array, scale: int) -> NDArray[np.int64]:
-    return np.array([int(value * 10**scale) for value in column.to_pylist()], dtype=np.int64)
 
 
 def _in_last_digits(column: pa.Array, scale: int) -> NDArray[np.float64]:

@@ -120,7 +120,7 @@ class Fitting(BaseModel):
     epsilon: float | None = Field(default=None, description="The largest epsilon that still fits, all else equal.")
     k: int | None = Field(default=None, description="The largest k that still fits, all else equal.")
     information: int | None = Field(
-        default=None, description="The most units of information that still fit, all else equal."
+        default=None, description="The largest number of units of information that still fits, all else equal."
     )
 
 
@@ -131,6 +131,12 @@ class Together(BaseModel):
 
     column: str = Field(description="The column of the filter whose labels would be the segments.")
     needed: Spend = Field(description="The worst-case cost of the query for all of its labels.")
+
+    @property
+    def hint(self) -> str:
+        """The query and its cost, as the end of a sentence about another query."""
+        cost = f"rho = {self.needed.rho:.3g}, delta = {self.needed.delta:.3g}"
+        return f"; one query with each {self.column!r} would answer it for all labels and cost {cost} at most"
 
 
 class Problem(BaseModel):

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, cast, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, create_model, model_validator
 
+from discreet.budget.model import CalendarUnit, Mode  # noqa: TC001 - pydantic reads them
+from discreet.head_request import ColumnType  # noqa: TC001
+from discreet.head_request import Period as LabelPeriod  # noqa: TC001
 from discreet.query import query as queries
 from discreet.query.json import Query, from_dict
 from discreet.query.query import Options, Select
 from discreet.wire.problems import Spend, request_error
+
+MAX_LABELS = 1_000
+"""The largest number of labels of a known domain that are listed with their column."""
+
+
+BudgetPart: TypeAlias = Literal["rho", "delta"]
+PeriodKind: TypeAlias = Literal["sliding", "calendar", "forever"]
 
 
 class Request(BaseModel):
@@ -36,6 +47,7 @@ _JSON = {float | None: Annotated[float, Field(allow_inf_nan=False)] | None, quer
 """The types of JSON for types of Python."""
 
 if TYPE_CHECKING:
+    from discreet.catalog.model import Column, Dataset
     from discreet.query.planning import Plan
 
     _OptionFields = Request
@@ -135,21 +147,27 @@ class StatementRequest(QueryOptions):
 class Privacy(Reply):
     """The privacy guarantee for each user."""
 
-    unit: str = Field(description="What it protects.")
-    neighbours: str = Field(description="Between which tables it holds.")
-    epsilon: float = Field(description="Rounded up.")
-    delta: float = Field(description="Rounded up.")
-    rho: float = Field(description="zCDP of the worst case.")
-    computational: bool = Field(description="True if it rests on cryptography (consistent noise).")
+    unit: str = Field(description="The unit that is protected, such as a user.")
+    neighbours: str = Field(description="The tables that the guarantee compares: its neighbouring tables.")
+    epsilon: float = Field(description="Epsilon, rounded up.")
+    delta: float = Field(description="Delta, rounded up.")
+    rho: float = Field(description="rho of the worst case, in zCDP.")
+    computational: bool = Field(
+        description="True if it rests on cryptography, because the noise is derived from a key."
+    )
 
 
 class LikelyRange(Reply):
-    """The range in which the errors of a release probably lie if the mechanism takes this branch."""
+    """The probable range of the errors of a release if the mechanism takes this branch."""
 
-    name: str = Field(description="The branch.")
+    name: str = Field(description="Name of the branch.")
     min_std_error: float | None = Field(description="Smallest standard error of a count.")
-    max_std_error: float | None = Field(description="Largest standard error, or null if it grows with the counts.")
-    max_relative_error: float | None = Field(description="In that case, the largest one, relative to the count.")
+    max_std_error: float | None = Field(
+        description="Largest standard error of a count; null if it grows with the count."
+    )
+    max_relative_error: float | None = Field(
+        description="Largest standard error relative to the count, if it grows with the count."
+    )
     smallest_count: int = Field(description="Lower end of the range of the smallest released count.")
     max_smallest_count: int = Field(description="Upper end of that range.")
 
@@ -158,7 +176,9 @@ class Expected(Reply):
     """The expected accuracy of a release, computed before any data is read."""
 
     min_std_error: float | None = Field(description="Smallest standard error of a count.")
-    max_std_error: float | None = Field(description="Largest standard error of a count; null if the data decide.")
+    max_std_error: float | None = Field(
+        description="Largest standard error of a count; null if it depends on the data."
+    )
     smallest_count: int | None = Field(
         description="A count above which an item is more likely released than not; null where every item can appear."
     )
@@ -167,7 +187,7 @@ class Expected(Reply):
     )
     likely: list[LikelyRange] = Field(
         default_factory=list,
-        description="Where the data decide, the probable ranges of the branches, the likeliest first; else empty.",
+        description="Probable ranges of the mechanism's branches, the likeliest first; empty if it has no branches.",
     )
 
     @classmethod
@@ -229,7 +249,7 @@ class Fit(Reply):
     account: str
     fits: bool = Field(description="True if the account would not refuse it now.")
     left: Spend
-    left_after: Spend = Field(description="What would be left if the release cost its worst case.")
+    left_after: Spend = Field(description="The amount left if the release costs its worst case.")
 
 
 class Daily(Reply):
@@ -246,13 +266,17 @@ class Estimate(Reply):
 
     dataset: str
     data_version: str | None = Field(
-        default=None, description="Version of the data; null if unknown: then the same query again is charged again."
+        default=None, description="Version of the data; null if unknown, so that the same query is charged again."
     )
     question: dict[str, Any] = Field(description="The query in canonical form; can be sent as `query`.")
     mechanism: str
-    worst_cost: Spend = Field(description="What is reserved; the release often costs less.")
-    information: int | None = Field(description="The same in the account's units, or null if it has none.")
-    calls: int | None = Field(description="Calls over unknown domains; null if the account has no units.")
+    worst_cost: Spend = Field(description="The amount that is reserved; the release often costs less.")
+    information: int | None = Field(
+        description="Units of information of the worst cost; null if the account has no units."
+    )
+    calls: int | None = Field(
+        description="Calls over unknown domains of the worst cost; null if the account has no units."
+    )
     privacy: Privacy
     expected: Expected
     daily: Daily | None = Field(
@@ -265,10 +289,10 @@ class Estimate(Reply):
     accounts: list[Fit] = Field(description="The account and its parents.")
     queries_left: int | None = Field(
         default=None,
-        description="How many such queries fit if each costs its worst case; null if it is paid for, or unlimited.",
+        description="Number of such queries that fit at their worst cost; null if it is paid for, or unlimited.",
     )
-    runs_out: Literal["rho", "delta"] | None = Field(
-        default=None, description="Which part of the budget such queries would use up first; null like queries_left."
+    runs_out: BudgetPart | None = Field(
+        default=None, description="The part of the budget that such queries use up first; null if queries_left is."
     )
     notes: list[str] = Field(description="Warnings.")
 
@@ -277,7 +301,7 @@ class StatementColumn(Reply):
     """A column of the result of a statement."""
 
     name: str
-    type: str = Field(description="As SQL names it, such as VARCHAR or BIGINT.")
+    type: str = Field(description="The SQL type, such as VARCHAR or BIGINT.")
     interval: tuple[str, str] | Literal["none"] | None = Field(
         default=None,
         description="The columns of the result that hold the ends of its 95 % interval, or none for a noisy number "
@@ -291,7 +315,7 @@ class StatementQuery(Reply):
     sql: str
     dataset: str
     status: Literal["released", "replayed", "public", "made up"] = Field(
-        description="public: the labels of known domains, which are free. made up: of a rehearsal."
+        description="public: labels of known domains, which are free. made up: rows of a rehearsal."
     )
     charged: Spend
     id: str | None = Field(default=None, description="Id of the release; null for public labels.")
@@ -323,9 +347,9 @@ class StatementEstimate(Reply):
 class Period(Reply):
     """The period for which a limit holds."""
 
-    kind: Literal["sliding", "calendar", "forever"]
+    kind: PeriodKind
     days: int | None = Field(default=None, description="Days of a sliding period.")
-    unit: Literal["month", "week", "day"] | None = Field(default=None, description="Length of a calendar period.")
+    unit: CalendarUnit | None = Field(default=None, description="Length of a calendar period.")
     zone: str | None = Field(default=None, description="Time zone of a calendar period.")
 
 
@@ -350,7 +374,7 @@ class ParentBudget(Reply):
     """A budget that several accounts share."""
 
     account: str
-    mode: Literal["observe", "enforce"]
+    mode: Mode
     limit: Spend
     left: Spend
     resets_at: str | None
@@ -360,7 +384,7 @@ class BudgetReport(Reply):
     """The balance of an account."""
 
     account: str
-    mode: Literal["observe", "enforce"] = Field(description="observe charges and never refuses.")
+    mode: Mode = Field(description="observe: queries are charged and never refused.")
     period: Period
     limit: Spend
     used: Spend
@@ -372,16 +396,22 @@ class BudgetReport(Reply):
     epsilon_left: float = Field(description="Epsilon of one release that costs all that is left, at the same delta.")
     conversion_delta: float
     units: Units | None
-    resets_at: str | None = Field(description="When the next charge stops counting; null if none will.")
-    suspended_until: str | None = Field(description="When the suspension after failed queries ends; null without one.")
+    resets_at: str | None = Field(description="Time at which the next charge stops counting; null if none will.")
+    suspended_until: str | None = Field(
+        description="End of the suspension after failed queries; null if there is none."
+    )
     suspended_by_officer: str | None = Field(
-        default=None, description="The account, this or one above it, that an officer suspended; null if there is none."
+        default=None,
+        description="The account that an officer suspended, this one or one above it; null if there is none.",
     )
-    guarantee: Privacy | None = Field(description="For all releases of the account together; null if it only observes.")
+    guarantee: Privacy | None = Field(
+        description="Guarantee of all releases together; null if the account is only observed."
+    )
     queries_left: int | None = Field(
-        default=None, description="About how many queries at the service's default price fit; null if unlimited."
+        default=None,
+        description="Approximate number of queries at the service's default price that fit; null if unlimited.",
     )
-    parents: list[ParentBudget] = Field(description="Accounts above it, which every query is charged to as well.")
+    parents: list[ParentBudget] = Field(description="The parent accounts, to which every query is charged as well.")
 
     @property
     def enforced(self) -> list[BudgetReport | ParentBudget]:
@@ -419,21 +449,48 @@ class ColumnDetail(Reply):
     """A column, and its permitted uses."""
 
     name: str
-    type: Literal["text", "integer", "decimal", "boolean", "date", "timestamp", "float"]
-    each: Literal["hour", "day", "week", "month"] | int | None = Field(
-        default=None, description="The period whose start it holds, or the width of its bins; null if it is neither."
+    type: ColumnType
+    each: LabelPeriod | int | None = Field(
+        default=None,
+        description="The period whose start the column holds, or the width of its bins; null for other columns.",
     )
     period_of: str | None = Field(
-        default=None, description="The column whose period it is, if it needs no declaration of its own."
+        default=None, description="The declared column of which this is a coarser period; null for declared columns."
     )
     group: bool = Field(description="It may be used in GROUP BY.")
     filter: bool = Field(description="It may be used in WHERE.")
     sum: SumBounds | None = Field(description="It may be summed and averaged, clipped to these bounds.")
     known_domain: bool = Field(description="True if all its labels are known in advance.")
-    labels: list[str | int | bool] | None = Field(description="These labels, if the catalog lists at most 1,000.")
-    groups_per_user: int | None = Field(
-        default=None, description="The most labels of one user that are counted; null if nothing bounds them."
+    labels: list[str | int | bool] | None = Field(
+        description="The labels of a known domain, if the catalog lists at most 1,000."
     )
+    groups_per_user: int | None = Field(
+        default=None, description="Maximum number of labels of one user that are counted; null if unlimited."
+    )
+
+    @classmethod
+    def of(cls, name: str, column: Column) -> Self:
+        """Return the description of a column of a catalog."""
+        from discreet.catalog.model import ImpliedColumn  # which clients do not need
+
+        labels, bounds, clip = None, None, column.sum
+        if clip is not None:
+            bounds = SumBounds(low=float(clip.low), high=float(clip.high), private_bound=clip.private_bound)
+        if isinstance(column.domain, tuple) and len(column.domain) <= MAX_LABELS:  # in the JSON form of releases
+            dated = (label.isoformat() if isinstance(label, datetime.date) else label for label in column.domain)
+            labels = [label if isinstance(label, str | int) else str(label) for label in dated]
+        return cls(
+            name=name,
+            type=column.type,
+            each=column.each,
+            period_of=column.source if isinstance(column, ImpliedColumn) else None,
+            group=column.group,
+            filter=column.filter,
+            sum=bounds,
+            known_domain=column.domain is not None,
+            groups_per_user=column.groups_per_user,
+            labels=labels,
+        )
 
 
 class DatasetDetail(Reply):
@@ -454,6 +511,29 @@ class DatasetDetail(Reply):
     )
     columns: list[ColumnDetail]
 
+    @classmethod
+    def of(cls, name: str, dataset: Dataset, version: str | None, *, max_k: int, max_head_limit: int) -> Self:
+        """Return the description of a dataset of a catalog.
+
+        Args:
+            dataset: without the columns that the caller may not see.
+            max_k: the limit of the service, which applies in addition to that of the dataset, like *max_head_limit*.
+        """
+        return cls(
+            name=name,
+            description=dataset.description,
+            user=dataset.user,
+            rows=dataset.rows_per_group is not None,
+            groups_per_user=dataset.groups_per_user,
+            rows_per_group=dataset.rows_per_group,
+            missing_labels=dataset.missing_labels,
+            max_k=min(dataset.max_k or max_k, max_k),
+            max_head_limit=min(dataset.max_head_limit or max_head_limit, max_head_limit),
+            retention_days=dataset.retention_days,
+            data_version=version,
+            columns=[ColumnDetail.of(column, about) for column, about in dataset.columns.items()],
+        )
+
 
 class HistoryEntry(Reply):
     """A release that the account has paid for."""
@@ -464,7 +544,7 @@ class HistoryEntry(Reply):
     data_version: str | None
     mechanism: str
     charged: Spend
-    time: str = Field(description="When it was paid for.")
+    time: str = Field(description="Time of the payment.")
 
 
 class HistoryPage(Reply):

@@ -121,24 +121,20 @@ class Writer:
             self._step("begin")
             self._db.execute("BEGIN IMMEDIATE")
             for job in jobs:
-                self._run_in_savepoint(job)
+                self._db.execute("SAVEPOINT job")  # which is rolled back alone if the job is refused
+                try:
+                    transaction = self._begin()
+                    job.answer = job.work(transaction)
+                    transaction.flush()
+                except DiscreetError as error:
+                    job.error = error
+                    self._db.execute("ROLLBACK TO job")
+                self._db.execute("RELEASE job")
             self._step("commit")
             self._db.execute("COMMIT")
             self._step("committed")
         except BaseException as error:  # noqa: BLE001 - after any error no job may report success
             self._roll_back(jobs, error)
-
-    def _run_in_savepoint(self, job: _Job) -> None:
-        """Run one job in a savepoint, which is rolled back alone if the job is refused."""
-        self._db.execute("SAVEPOINT job")
-        try:
-            transaction = self._begin()
-            job.answer = job.work(transaction)
-            transaction.flush()
-        except DiscreetError as error:
-            job.error = error
-            self._db.execute("ROLLBACK TO job")
-        self._db.execute("RELEASE job")
 
     def _roll_back(self, jobs: list[_Job], error: BaseException) -> None:
         """Roll back, and fail all jobs with `StoreUnavailable`."""
@@ -244,9 +240,19 @@ class SQLiteStore(BudgetStore):
                 self._lock = stack.enter_context(contextlib.closing(lock(self._path)))
             opened = apsw.Connection(":memory:" if self._path is None else str(self._path))
             self._db = stack.enter_context(contextlib.closing(opened))
-            self._prepare_writing(self._db)
+            if self._db.readonly("main"):  # SQLite opens it all the same, and fails at the first write
+                raise StoreUnavailable("the file of the budget store cannot be written")
+            self._configure(self._db)
+            self._db.set_busy_timeout(5_000)  # for the reading connection of this store
+            if self._path is not None and self._db.execute("PRAGMA journal_mode = WAL").fetchall() != [("wal",)]:
+                raise StoreUnavailable("this file system has no shared memory for SQLite's write-ahead log")
+            self._db.execute("PRAGMA synchronous = FULL; PRAGMA fullfsync = ON")
             connection = SQLiteConnection(self._db, step)
-            self._id = _prepare(self._db)
+            if not self._db.execute("SELECT 1 FROM sqlite_master").fetchall():  # a new store
+                with self._db:
+                    self._db.execute(for_sqlite(statements.CREATE))
+                    self._db.execute(for_sqlite(statements.ADD_META), (statements.VERSION, Head.empty().hash))
+            self._id = _check_version(self._db)
             if self._path is not None:
                 self._reader = apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)
                 self._configure(self._reader)
@@ -286,15 +292,6 @@ class SQLiteStore(BudgetStore):
             db.execute("BEGIN")  # one snapshot, while other connections continue to write
             return work(SQLiteConnection(db))
 
-    def _prepare_writing(self, db: apsw.Connection) -> None:
-        if db.readonly("main"):  # SQLite opens it all the same, and fails at the first write
-            raise StoreUnavailable("the file of the budget store cannot be written")
-        self._configure(db)
-        db.set_busy_timeout(5_000)  # for the reading connection of this store
-        if self._path is not None and db.execute("PRAGMA journal_mode = WAL").fetchall() != [("wal",)]:
-            raise StoreUnavailable("this file system has no shared memory for SQLite's write-ahead log")
-        db.execute("PRAGMA synchronous = FULL; PRAGMA fullfsync = ON")
-
     def _configure(self, db: apsw.Connection) -> None:
         db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # without it each new value replans a join: 10 times as slow
         db.create_scalar_function("budget_now_us", lambda *_: self._clock(), 0)
@@ -314,7 +311,15 @@ class LedgerFile:
     def __init__(self, path: Path) -> None:
         check_library(apsw.sqlite_lib_version())
         with _translate_errors():
-            self._db = _open_snapshot(path)
+            begin = "BEGIN; SELECT 1 FROM sqlite_master"  # one snapshot of the file
+            try:
+                self._db = apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)
+                self._db.execute(begin)
+            except (apsw.CantOpenError, apsw.ReadOnlyError):
+                # A copy in a read-only folder: nothing changes it, so SQLite needs no files beside it.
+                uri = f"{path.absolute().as_uri()}?immutable=1"
+                self._db = apsw.Connection(uri, apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+                self._db.execute(begin)
             _register_sha256(self._db)
             self._connection = SQLiteConnection(self._db)
             self.id = _check_version(self._db)
@@ -394,15 +399,6 @@ def lock(path: Path) -> apsw.Connection:
     return holder
 
 
-def _prepare(db: apsw.Connection) -> str:
-    """Create the tables of a new store, in one transaction, and return the store's id."""
-    if not db.execute("SELECT 1 FROM sqlite_master").fetchall():
-        with db:
-            db.execute(for_sqlite(statements.CREATE))
-            db.execute(for_sqlite(statements.ADD_META), (statements.VERSION, Head.empty().hash))
-    return _check_version(db)
-
-
 def _check_version(db: apsw.Connection) -> str:
     """Return the store's id; raise `StoreUnavailable` if its schema is not that of this program."""
     rows: Any
@@ -414,20 +410,6 @@ def _check_version(db: apsw.Connection) -> str:
     if version != statements.VERSION:
         raise StoreUnavailable(statements.other_version(version))
     return str(store)
-
-
-def _open_snapshot(path: Path) -> apsw.Connection:
-    """Return a connection that sees one snapshot of the file."""
-    begin = "BEGIN; SELECT 1 FROM sqlite_master"
-    try:
-        db = apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)
-        db.execute(begin)
-    except (apsw.CantOpenError, apsw.ReadOnlyError):
-        # A copy in a read-only folder: nothing changes it, so SQLite needs no files beside it.
-        uri = f"{path.absolute().as_uri()}?immutable=1"
-        db = apsw.Connection(uri, apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
-        db.execute(begin)
-    return db
 
 
 def _register_sha256(db: apsw.Connection) -> None:

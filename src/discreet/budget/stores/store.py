@@ -329,13 +329,10 @@ class BudgetStore(ABC):
         """
         ended, found = 0, 1
         while found:
-            found = sum(map(self._expire_one, self._expired()))
+            names = self.write(lambda transaction: transaction.expired(), "expired")
+            found = sum(map(self._expire_one, names))
             ended += found
         return ended
-
-    @writes
-    def _expired(self, transaction: Transaction) -> list[str]:
-        return transaction.expired()
 
     @writes
     def _expire_one(self, transaction: Transaction, reservation: str) -> bool:
@@ -355,11 +352,8 @@ class BudgetStore(ABC):
         Returns:
             the number of reservations that ended.
         """
-        return sum(map(self.lose, self._lost()))
-
-    @reads
-    def _lost(self, db: Connection) -> list[str]:
-        return [name for (name,) in _rows(db, statements.LOST)]
+        lost = self.read(lambda db: _rows(db, statements.LOST), "lost")
+        return sum(self.lose(name) for (name,) in lost)
 
     # ---------------------------------------------------------------------------------------------- accounts and time
 
@@ -483,11 +477,8 @@ class BudgetStore(ABC):
         Returns:
             the number of buckets that were opened.
         """
-        return sum(map(self._refresh_one, self._due()))
-
-    @writes
-    def _due(self, transaction: Transaction) -> list[str]:
-        return transaction.due()
+        due = self.write(lambda transaction: transaction.due(), "due")
+        return sum(map(self._refresh_one, due))
 
     @writes
     def _refresh_one(self, transaction: Transaction, account: str) -> bool:
@@ -495,12 +486,8 @@ class BudgetStore(ABC):
 
     def heartbeat(self) -> None:
         """Record the time of the database as seen, unless it is further ahead than the guard allows; no ledger line."""
-        self._beat()
+        self.write(lambda transaction: transaction.begin_store(), "beat")
         self.writable = True  # here only: other transactions, such as replays, may succeed because they write nothing
-
-    @writes
-    def _beat(self, transaction: Transaction) -> None:
-        transaction.begin_store()
 
     @writes
     def confirm_clock(self, transaction: Transaction, action: AdminAction) -> None:
@@ -770,7 +757,14 @@ def _admit(transaction: Transaction, claim: Claim, facts: ClaimFacts) -> Admissi
             transaction.change(account, forfeit.bucket, Tally(forfeited=-forfeit.amount), changes)
     transaction.remember_key(claim)
     if facts.release is not None:
-        return _charge_stored(transaction, claim, facts.release, path, holds, changes)
+        cost, taken = Amount.of(facts.release.cost), len(changes)
+        for account, hold in zip(path, holds, strict=True):
+            charge = rules.held(hold) + rules.settled(hold, cost, account.paid)
+            transaction.change(account, hold.bucket, charge, changes)
+        transaction.entitle([account.id for account in path if not account.paid], claim.release_key)
+        detail = _reservation_detail(claim.account, claim.release_key, facts.release.result)
+        transaction.append(path[0], "replay", claim.reservation, detail, changes)
+        return Replay(facts.release, changes[taken][2].used.cost)
     return _make_reservation(transaction, claim, path, holds, changes)
 
 
@@ -792,25 +786,6 @@ def _newest_forfeits(transaction: Transaction, path: list[AccountRow], release_k
             if row.bucket in counting:
                 forfeits[account.id] = row
     return forfeits
-
-
-def _charge_stored(
-    transaction: Transaction,
-    claim: Claim,
-    release: StoredRelease,
-    path: list[AccountRow],
-    holds: tuple[AccountHold, ...],
-    changes: list[tuple[str, int, Tally]],
-) -> Replay:
-    """Charge a stored release to the accounts that have not paid for it."""
-    cost, taken = Amount.of(release.cost), len(changes)
-    for account, hold in zip(path, holds, strict=True):
-        charge = rules.held(hold) + rules.settled(hold, cost, account.paid)
-        transaction.change(account, hold.bucket, charge, changes)
-    transaction.entitle([account.id for account in path if not account.paid], claim.release_key)
-    detail = _reservation_detail(claim.account, claim.release_key, release.result)
-    transaction.append(path[0], "replay", claim.reservation, detail, changes)
-    return Replay(release, changes[taken][2].used.cost)
 
 
 def _make_reservation(

@@ -451,12 +451,22 @@ class Transaction:
         """Write all changes of this transaction; the caller commits."""
         self._step("decided")
         for account in self._accounts:
-            if account.changed:
-                self._save(account)
+            if not account.changed:
+                continue
+            head, tally = account.head or Head(0, 0, b""), tally_text(account.tally)
+            if account.only_tally:
+                self._writes.append((statements.SAVE_TALLY, (head.seq, head.hash, tally, account.id)))
+            else:
+                failures = " ".join(map(str, account.failures))
+                rest = (account.settings, account.bucket, account.end_us, tally_text(account.older), failures)
+                self._writes.append((statements.SAVE_ACCOUNT, (head.seq, head.hash, tally, *rest, account.id)))
+            for bucket in account.touched.values():
+                values = (account.id, bucket.number, bucket.end_us, bucket.counting, tally_text(bucket.tally))
+                self._writes.append((statements.SAVE_BUCKET, values))
         self._writes += [(statements.ADD_LINE, (line.chain, line.seq, line.body, line.hash)) for line in self._lines]
         if self._store_changed and self._head is not None:
-            values = (self._head.seq, self._head.hash, self.clock.now_us, self._records_changed)
-            self._writes.append((statements.SAVE_META, values))
+            meta = (self._head.seq, self._head.hash, self.clock.now_us, self._records_changed)
+            self._writes.append((statements.SAVE_META, meta))
         elif self._writes and self.clock.now_us >= self._recorded_us + _SEEN_EVERY_US:
             self._writes.append((statements.SAVE_SEEN, (self.clock.now_us,)))
         if self._writes:
@@ -499,18 +509,6 @@ class Transaction:
             paid = {name for (name,) in self._rows(statements.PAID, (path[0].id, release.release_key))}
             for account in path:
                 account.paid = account.id in paid
-
-    def _save(self, account: AccountRow) -> None:
-        head, tally = account.head or Head(0, 0, b""), tally_text(account.tally)
-        if account.only_tally:
-            self._writes.append((statements.SAVE_TALLY, (head.seq, head.hash, tally, account.id)))
-        else:
-            failures = " ".join(map(str, account.failures))
-            rest = (account.settings, account.bucket, account.end_us, tally_text(account.older), failures)
-            self._writes.append((statements.SAVE_ACCOUNT, (head.seq, head.hash, tally, *rest, account.id)))
-        for bucket in account.touched.values():
-            values = (account.id, bucket.number, bucket.end_us, bucket.counting, tally_text(bucket.tally))
-            self._writes.append((statements.SAVE_BUCKET, values))
 
 
 def buckets_detail(account: AccountRow, detail: dict[str, Any]) -> str:

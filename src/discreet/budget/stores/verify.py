@@ -74,9 +74,18 @@ def verify(db: Connection, archived: Sequence[Iterable[Line]] = ()) -> LedgerTot
         tallies = _check_accounts(db, ledger)
         _check_reservations(db, ledger, tallies)
         _check_releases(db, ledger)
-        _check_entitlements(db, ledger)
-        _check_forfeits(db, ledger)
-        _check_actions(db, ledger)
+        forfeits: dict[tuple[str, int, str], Counter[Amount]] = {}  # those that can pay for retries
+        for account, bucket, release_key, amount in db.stream(statements.ALL_FORFEITS):
+            forfeits.setdefault((account, bucket, release_key.hex()), Counter())[amount_of(amount)] += 1
+        if forfeits != ledger.forfeits:
+            raise LedgerBroken("what was forfeited is not as the ledger says")
+        rows = db.stream(statements.ALL_RECORDS)
+        records = {(kind, name): hashlib.sha256(text.encode()).hexdigest() for kind, name, text in rows}
+        ((version,),) = db.query((statements.RECORDS_VERSION, ()))[0]
+        if records != ledger.records or version != ledger.records_version:
+            raise LedgerBroken("a record is not as the ledger says")
+        if {action: digest.hex() for action, digest in db.stream(statements.ALL_ACTIONS)} != ledger.actions:
+            raise LedgerBroken("an action is not as the ledger says")
         ((store,),) = db.query((statements.STORE_ID, ()))[0]
         check_holdings(store, holdings(db), ledger.transfers)
     except DiscreetError:
@@ -124,7 +133,7 @@ def _check_reservations(db: Connection, ledger: LedgerTotals, tallies: dict[tupl
 
 
 def _check_releases(db: Connection, ledger: LedgerTotals) -> None:
-    """Check that stored releases have the bytes and the cost of the ledger."""
+    """Check that stored releases are those of the ledger, and were paid for by who received them and the parents."""
     found = 0
     for release_key, digest, cost in db.stream(statements.ALL_RELEASES):
         found += 1
@@ -133,10 +142,6 @@ def _check_releases(db: Connection, ledger: LedgerTotals) -> None:
             raise LedgerBroken("a stored release is not what was answered and charged")
     if found != len(ledger.releases):
         raise LedgerBroken("a release that was answered is not stored")
-
-
-def _check_entitlements(db: Connection, ledger: LedgerTotals) -> None:
-    """Check that exactly the accounts that received a release, and their parents, have paid for it."""
     sets = {answered.by for answered in ledger.releases.values()}
     if any(name not in ledger.accounts for by in sets for name in by):
         raise LedgerBroken("a release was returned to an account that was never created")
@@ -149,23 +154,3 @@ def _check_entitlements(db: Connection, ledger: LedgerTotals) -> None:
             raise LedgerBroken(f"account {account!r} can read a release that it has not paid for")
     if found != sum(len(payers[answered.by]) for answered in ledger.releases.values()):
         raise LedgerBroken("an account cannot read a release that it has paid for")
-
-
-def _check_forfeits(db: Connection, ledger: LedgerTotals) -> None:
-    """Check that the forfeits that can pay for retries are those of the ledger."""
-    forfeits: dict[tuple[str, int, str], Counter[Amount]] = {}
-    for account, bucket, release_key, amount in db.stream(statements.ALL_FORFEITS):
-        forfeits.setdefault((account, bucket, release_key.hex()), Counter())[amount_of(amount)] += 1
-    if forfeits != ledger.forfeits:
-        raise LedgerBroken("what was forfeited is not as the ledger says")
-
-
-def _check_actions(db: Connection, ledger: LedgerTotals) -> None:
-    """Check that records and the ids of actions are those of the ledger."""
-    rows = db.stream(statements.ALL_RECORDS)
-    records = {(kind, name): hashlib.sha256(text.encode()).hexdigest() for kind, name, text in rows}
-    ((version,),) = db.query((statements.RECORDS_VERSION, ()))[0]
-    if records != ledger.records or version != ledger.records_version:
-        raise LedgerBroken("a record is not as the ledger says")
-    if {action: digest.hex() for action, digest in db.stream(statements.ALL_ACTIONS)} != ledger.actions:
-        raise LedgerBroken("an action is not as the ledger says")

@@ -8,16 +8,17 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
-from discreet.accounting.convert import epsilon_tight, limit_for
+from discreet.accounting.convert import limit_for
 from discreet.budget import model
 from discreet.budget.model import LINKEDIN, LINKEDIN_CONVERSION, Calendar, Forever, Sliding
 from discreet.errors import InputError
 from discreet.release.result import privacy_to_dict
-from discreet.values import Cost, exact, float_above, float_below
+from discreet.values import Cost, exact, float_above
 from discreet.wire import document
 from discreet.wire.administration import AccountDetail, AccountSummary
 from discreet.wire.problems import iso_time, spend_above, spend_below
 from discreet.wire.queries import (
+    BudgetPart,
     BudgetReport,
     Daily,
     Estimate,
@@ -52,7 +53,17 @@ def budget_report(report: Report, parents: Sequence[Report], default_cost: Cost 
     Args:
         default_cost: the worst-case cost of a query at the default price; None to omit the number of queries left.
     """
-    balance = report.balance
+    balance, units = report.balance, None
+    price = balance.account.units
+    if price is not None:
+        limit, left = price.rounded_down(balance.account.limit), price.rounded_down(balance.remaining)
+        spent = price.rounded_up(balance.spent)
+        units = Units(
+            epsilon_per=_decimal(price.epsilon_per),
+            delta_per=_decimal(price.delta_per),
+            information=UnitBudget(limit=limit[0], spent=spent[0], left=left[0]),
+            calls=UnitBudget(limit=limit[1], spent=spent[1], left=left[1]),
+        )
     return BudgetReport(
         account=balance.account.id,
         mode=balance.account.mode,
@@ -66,7 +77,7 @@ def budget_report(report: Report, parents: Sequence[Report], default_cost: Cost 
         epsilon_spent=report.epsilon_spent,
         epsilon_left=report.epsilon_left,
         conversion_delta=report.conversion,
-        units=_units(balance),
+        units=units,
         resets_at=_resets_at(balance),
         suspended_until=None if balance.suspended_until_us is None else iso_time(balance.suspended_until_us),
         suspended_by_officer=next(
@@ -108,7 +119,18 @@ def estimate_of(
             )
     worst, units = plan.worst_cost, path[0].balance.account.units
     information, calls = (None, None) if units is None else units.rounded_up(worst)
-    fits = [_fit(report.balance, worst, paid=paid) for report in path]
+    fits = []
+    for balance in (report.balance for report in path):
+        rest = balance.remaining
+        after = Cost(max(rest.rho - worst.rho, Fraction(0)), max(rest.delta - worst.delta, Fraction(0)))
+        fits.append(
+            Fit(
+                account=balance.account.id,
+                fits=paid or balance.admits(worst),
+                left=spend_below(rest),
+                left_after=spend_below(rest if paid else after),
+            )
+        )
     queries_left, runs_out = (None, None) if paid else _queries_left(worst, path)
     return Estimate(
         dataset=dataset,
@@ -130,12 +152,12 @@ def estimate_of(
     )
 
 
-def _queries_left(worst: Cost, path: Sequence[Report]) -> tuple[int | None, Literal["rho", "delta"] | None]:
+def _queries_left(worst: Cost, path: Sequence[Report]) -> tuple[int | None, BudgetPart | None]:
     """Return the number of queries of cost *worst* that all enforced accounts can pay now, and what runs out first.
 
     Both are None without limit.
     """
-    fits: list[tuple[Fraction, Literal["rho", "delta"]]] = []
+    fits: list[tuple[Fraction, BudgetPart]] = []
     for balance in (report.balance for report in path if report.balance.account.enforced):
         left = balance.remaining
         fits += [(left.rho / worst.rho, "rho")] if worst.rho else []
@@ -170,18 +192,11 @@ def period_of(period: AccountPeriod) -> Period:
     return Period(kind="forever")
 
 
-def _units(balance: Balance) -> Units | None:
-    units = balance.account.units
-    if units is None:
-        return None
-    limit, left = units.rounded_down(balance.account.limit), units.rounded_down(balance.remaining)
-    spent = units.rounded_up(balance.spent)
-    return Units(
-        epsilon_per=_decimal(units.epsilon_per),
-        delta_per=_decimal(units.delta_per),
-        information=UnitBudget(limit=limit[0], spent=spent[0], left=left[0]),
-        calls=UnitBudget(limit=limit[1], spent=spent[1], left=left[1]),
-    )
+def period_in_words(period: Period) -> str:
+    """Return the budget period in words, as in "in any 30 days"."""
+    if period.kind == "sliding":
+        return f"in any {period.days} days"
+    return "for ever" if period.kind == "forever" else f"in each {period.unit} ({period.zone})"
 
 
 def _decimal(value: Fraction) -> str:
@@ -195,17 +210,6 @@ def _resets_at(balance: Balance) -> str | None:
 
 def _privacy(guarantee: Guarantee) -> Privacy:
     return Privacy.model_validate(privacy_to_dict(guarantee))
-
-
-def _fit(balance: Balance, worst: Cost, *, paid: bool) -> Fit:
-    rest = balance.remaining
-    after = Cost(max(rest.rho - worst.rho, Fraction(0)), max(rest.delta - worst.delta, Fraction(0)))
-    return Fit(
-        account=balance.account.id,
-        fits=paid or balance.admits(worst),
-        left=spend_below(rest),
-        left_after=spend_below(rest if paid else after),
-    )
 
 
 def read_limit(body: Limit) -> tuple[Cost, Fraction, model.Units | None]:
@@ -261,10 +265,9 @@ def read_period(body: PeriodRequest) -> model.Period:
 
 def limit_epsilon(account: model.Account) -> float:
     """Return epsilon of the limit at the account's delta: as it was set, if it was set in epsilon."""
-    total = account.total_limit
-    found = epsilon_tight(float_above(total.rho), float_below(account.delta - total.delta))
+    found = account.epsilon_of(account.total_limit.rho)
     given = float(f"{found:.6g}")  # `limit_for` rounds down in the ninth digit
-    return given if given > 0 and limit_for(given, account.delta) == total else found
+    return given if given > 0 and limit_for(given, account.delta) == account.total_limit else found
 
 
 def limit_unit(account: model.Account) -> Literal["epsilon", "units", "rho"]:

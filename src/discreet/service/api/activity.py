@@ -9,20 +9,17 @@ import functools
 import json
 from collections import defaultdict
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from discreet.accounting.convert import epsilon_tight
 from discreet.budget.ledger import ACCOUNT_KINDS, account_of, canonical, entry_of
-from discreet.budget.model import DELTA_UNITS, NOTHING, RHO_UNITS, Amount, Forever, Sliding
+from discreet.budget.model import NOTHING, Amount
 from discreet.query.json import from_dict
 from discreet.query.sql import condition
-from discreet.service.api.accounts import limit_in_words
+from discreet.service.api.accounts import limit_in_words, period_in_words, period_of
 from discreet.service.auth.grants import GRANT, KEY, account_and_dataset
-from discreet.values import float_above, float_below
 from discreet.wire import administration as wire
 from discreet.wire import document
-from discreet.wire.problems import Spend, iso_time
+from discreet.wire.problems import iso_time, spend_above
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -96,7 +93,13 @@ class Activity:
         groups: dict[tuple[int, str], list[tuple[Line, Entry]]] = defaultdict(list)
         from_us = since_us
         for head in self._store.heads():
-            lines = self._lines_since(head.chain, head.seq, since_us)
+            lines: list[tuple[Line, Entry]] = []  # the latest of the chain in order, back to one before *since_us*
+            after, full = head.seq, True
+            while after > 0 and full and len(lines) < MAX_LINES and not (lines and lines[0][1].time_us < since_us):
+                before, after = after, max(0, after - _PAGE)
+                page = [(line, entry_of(line)) for line in self._store.lines(head.chain, after, before - after)]
+                lines[:0] = page
+                full = len(page) == before - after  # unless earlier lines were removed
             if lines and lines[0][0].seq > 1:  # earlier lines were not read, or were removed
                 from_us = max(from_us, lines[0][1].time_us)
             for line, entry in lines:
@@ -175,17 +178,6 @@ class Activity:
 
     # ---------------------------------------------------------------------------------------------- reading
 
-    def _lines_since(self, chain: int, last: int, since_us: int) -> list[tuple[Line, Entry]]:
-        """Return the latest lines of a chain in order, back to one before *since_us*; about `MAX_LINES` at most."""
-        found: list[tuple[Line, Entry]] = []
-        after, full = last, True
-        while after > 0 and full and len(found) < MAX_LINES and not (found and found[0][1].time_us < since_us):
-            before, after = after, max(0, after - _PAGE)
-            page = [(line, entry_of(line)) for line in self._store.lines(chain, after, before - after)]
-            found[:0] = page
-            full = len(page) == before - after  # unless earlier lines were removed
-        return found
-
     def _event(self, lines: list[tuple[Line, Entry]]) -> Event:
         """Return the event of *lines*, which are of one reservation, or one line."""
         entries = [entry for _, entry in lines]
@@ -242,12 +234,12 @@ class Activity:
         least = charged.most(-charged)  # a refund is shown as the amount that came back
         return wire.AccountCharge(
             account=name,
-            epsilon_held=_epsilon(account, held),
-            epsilon_charged=_epsilon(account, least),
+            epsilon_held=account.epsilon_of(held.cost.rho),
+            epsilon_charged=account.epsilon_of(least.cost.rho),
             share_held=_share(account, held),
             share_charged=_share(account, least),
-            held=_spend(held),
-            charged=_spend(least),
+            held=spend_above(held.cost),
+            charged=spend_above(least.cost),
         )
 
     def _changes(self, line: Line, entry: Entry, detail: Mapping[str, Any]) -> list[wire.SettingChange]:
@@ -307,14 +299,6 @@ def _kind_of(entries: Sequence[Entry], detail: Mapping[str, Any]) -> wire.Activi
     return _OUTCOMES.get(last, "running")
 
 
-def _epsilon(account: Account, amount: Amount) -> float:
-    conversion = float_below(account.delta - account.total_limit.delta)
-    return _tight(float_above(Fraction(amount.rho, RHO_UNITS)), conversion)
-
-
-_tight = functools.lru_cache(maxsize=4096)(epsilon_tight)
-
-
 def _share(account: Account, amount: Amount) -> float:
     """Return the share of the account's present limit, of rho or delta, whichever is larger."""
     limit = Amount.of(account.limit)
@@ -322,23 +306,10 @@ def _share(account: Account, amount: Amount) -> float:
     return max(spent / most if most else float(spent > 0) for spent, most in pairs)
 
 
-def _spend(amount: Amount) -> Spend:
-    return Spend(
-        rho=float_above(Fraction(amount.rho, RHO_UNITS)), delta=float_above(Fraction(amount.delta, DELTA_UNITS))
-    )
-
-
 def _settings(account: Account) -> dict[str, str | None]:
-    match account.period:
-        case Forever():
-            period = "for ever"
-        case Sliding(days):
-            period = f"in any {days} days"
-        case calendar:
-            period = f"in each {calendar.unit} ({calendar.zone})"
     return {
         "limit": limit_in_words(account),
-        "period": period,
+        "period": period_in_words(period_of(account.period)),
         "mode": account.mode,
         "parent": account.parent,
         "suspended": "yes" if account.suspended else "no",

@@ -48,13 +48,13 @@ if TYPE_CHECKING:
 ACCOUNT = in_path("account", "Name of the account; characters such as / are percent-encoded.")
 _DATASET = in_path("dataset", "Name of the dataset in the catalog.")
 _KEY = in_path("key", "The id of the key, 16 hexadecimal digits.")
-_LIMIT = integer("limit", "Entries on the page.", least=1, most=1_000, default=100)
+_LIMIT = integer("limit", "Maximum number of entries on the page.", least=1, most=1_000, default=100)
 AFTER = text("after", "The `next` of the previous page.")
 _REASON = Parameter(
     "reason", "query", {"type": "string", "minLength": 1, "maxLength": 2_000}, "Recorded in the ledger.", True
 )
 
-_DAYS = integer("days", "How far to look back.", least=1, most=366, default=30)
+_DAYS = integer("days", "Number of days to look back.", least=1, most=366, default=30)
 
 _DATE = {"type": "string", "pattern": "[0-9]{4}-[0-9]{2}-[0-9]{2}"}
 QUERIES = frozenset({"answered", "repeated", "refused", "failed", "cancelled", "running"})
@@ -383,7 +383,10 @@ class AdminAPI:
             and (dataset is None or event.dataset == dataset)
         ]
         after, most = call.parameters["after"], call.parameters["limit"]
-        behind = [event for event in matching if after is None or event.place < _place(after)]
+        if after is not None and not re.fullmatch(r"[0-9]{1,18}(:[0-9]{1,18}){2}", after):
+            raise InputError("after is the next of the previous page")
+        place = None if after is None else tuple(map(int, after.split(":")))  # in the ledger, as `Activity.id` has it
+        behind = [event for event in matching if place is None or event.place < place]
         page = [reader.shown(event) for event in behind[:most]]
         return wire.ActivityPage(
             since=iso_time(from_us),
@@ -477,13 +480,6 @@ def _day(date: str | None) -> int | None:
         return microseconds(datetime.fromisoformat(date).replace(tzinfo=UTC))
     except ValueError:
         raise InputError(f"there is no day {date}") from None
-
-
-def _place(after: str) -> tuple[int, ...]:
-    """Return the place of an event in the ledger that `Activity.id` holds."""
-    if not re.fullmatch(r"[0-9]{1,18}(:[0-9]{1,18}){2}", after):
-        raise InputError("after is the next of the previous page")
-    return tuple(map(int, after.split(":")))
 
 
 def altered(account: Account, body: wire.AccountChanges) -> Account:

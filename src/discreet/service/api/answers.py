@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from discreet.budget.model import Balance
-    from discreet.budget.model import Period as AccountPeriod
     from discreet.values import Cost
 
 Form: TypeAlias = Literal["json", "csv", "arrow", "parquet"]
@@ -42,8 +41,18 @@ def negotiate(accept: str | None) -> Form:
     """
     if accept is None or accept == "*/*" or accept == MEDIA_TYPES["json"]:
         return "json"
-    ranges = dict(_parse_media_range(part) for part in accept.split(",") if part.strip())
-    weighed = {form: _weight(media, ranges) for form, media in MEDIA_TYPES.items()}
+    ranges: dict[str, float] = {}
+    for part in filter(str.strip, accept.split(",")):
+        media, *parameters = (piece.strip() for piece in part.split(";"))
+        given = (parameter.partition("=") for parameter in parameters)
+        weight = next((value.strip() for name, _, value in given if name.strip().lower() == "q"), "1")
+        digits = weight.replace(".", "", 1)
+        valid = digits.isascii() and digits.isdigit() and len(weight) <= 5
+        ranges[media.lower()] = min(float(weight), 1.0) if valid else 0.0  # a malformed weight is 0
+    weighed = {}
+    for form, media in MEDIA_TYPES.items():
+        matching = (media, f"{media.partition('/')[0]}/*", "*/*")  # the most specific one decides
+        weighed[form] = next((ranges[name] for name in matching if name in ranges), 0.0)
     best = max(weighed, key=lambda form: weighed[form])  # on a tie, the first
     if ranges and not weighed[best]:
         raise NotAcceptable(tuple(MEDIA_TYPES.values()))
@@ -58,27 +67,6 @@ def represent(stored: bytes, form: Form) -> bytes:
 def content_headers(form: Form) -> dict[str, str]:
     """Return the content headers of a response in *form*, which depends on the header Accept."""
     return {"Content-Type": _CONTENT_TYPES[form], "Vary": "Accept"}
-
-
-def _parse_media_range(part: str) -> tuple[str, float]:
-    """Return a media range and its weight from 0 to 1; a malformed weight is 0."""
-    media, *parameters = (piece.strip() for piece in part.split(";"))
-    for parameter in parameters:
-        name, _, value = parameter.partition("=")
-        if name.strip().lower() == "q":
-            return media.lower(), _parse_weight(value.strip())
-    return media.lower(), 1.0
-
-
-def _parse_weight(text: str) -> float:
-    digits = text.replace(".", "", 1)
-    return min(float(text), 1.0) if digits.isascii() and digits.isdigit() and len(text) <= 5 else 0.0
-
-
-def _weight(media: str, ranges: Mapping[str, float]) -> float:
-    """Return the weight of *media* in the most specific matching media range, or 0."""
-    family = media.partition("/")[0]
-    return next((ranges[name] for name in (media, f"{family}/*", "*/*") if name in ranges), 0.0)
 
 
 _SECONDS = {"day": 86_400, "week": 604_800, "month": 2_678_400}
@@ -97,35 +85,23 @@ def budget_headers(balance: Balance) -> tuple[tuple[str, str], ...]:
     of an account that has units, otherwise thousandths of rho and 1e-12 of delta; limits and remaining budgets are
     rounded down.
     """
-    account, now_us = balance.account, balance.time_us
-    window = _window_seconds(account.period)
+    account, now_us, limit, rest = balance.account, balance.time_us, balance.account.limit, balance.remaining
+    window = None
+    match account.period:
+        case Sliding(days):
+            window = days * 86_400
+        case Calendar(unit, _):
+            window = _SECONDS[unit]
     reset = None if balance.resets_at_us is None else max(math.ceil((balance.resets_at_us - now_us) / 1_000_000), 0)
-    quotas = _quotas(balance)
-    policy = ", ".join(f'"{name}";q={most}{_parameter("w", window)}' for name, most, _ in quotas)
-    limit = ", ".join(f'"{name}";r={rest}{_parameter("t", reset)}' for name, _, rest in quotas)
-    return ("Discreet-Mode", account.mode), ("RateLimit-Policy", policy), ("RateLimit", limit)
-
-
-def _parameter(name: str, seconds: int | None) -> str:
-    return "" if seconds is None else f";{name}={seconds}"
-
-
-def _quotas(balance: Balance) -> list[tuple[str, int, int]]:
-    """Return the name, the limit and the remaining quota of each resource."""
-    limit, rest, units = balance.account.limit, balance.remaining, balance.account.units
-    if units is None:
-        return [
+    if account.units is None:
+        quotas = [
             ("rho", math.floor(limit.rho * 1000), math.floor(rest.rho * 1000)),
             ("delta", math.floor(limit.delta * 10**12), math.floor(rest.delta * 10**12)),
         ]
-    most, remaining = units.rounded_down(limit), units.rounded_down(rest)
-    return [("information", most[0], remaining[0]), ("calls", most[1], remaining[1])]
-
-
-def _window_seconds(period: AccountPeriod) -> int | None:
-    match period:
-        case Sliding(days):
-            return days * 86_400
-        case Calendar(unit, _):
-            return _SECONDS[unit]
-    return None
+    else:
+        most, remaining = account.units.rounded_down(limit), account.units.rounded_down(rest)
+        quotas = [("information", most[0], remaining[0]), ("calls", most[1], remaining[1])]
+    every, until = "" if window is None else f";w={window}", "" if reset is None else f";t={reset}"
+    policies = ", ".join(f'"{name}";q={quota}{every}' for name, quota, _ in quotas)
+    limits = ", ".join(f'"{name}";r={left}{until}' for name, _, left in quotas)
+    return ("Discreet-Mode", account.mode), ("RateLimit-Policy", policies), ("RateLimit", limits)

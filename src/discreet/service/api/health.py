@@ -48,11 +48,14 @@ class HealthAPI:
     def checks(self) -> dict[str, Word]:
         """Return the outcome of each check by name, each after those it depends on; may wait for the store."""
         maintenance, peers = self._maintenance, self._peers
+        checkpoints: Word = "none"
+        if maintenance.has_checkpoints:
+            checkpoints = "ok" if maintenance.checkpoint_seconds <= MAINTENANCE_SECONDS else "stale"
         return {
             "catalog": "ok" if self._catalog.datasets else "empty",
             "store": self._check_store(),
             "maintenance": "ok" if maintenance.age_seconds <= MAINTENANCE_SECONDS else "stale",
-            "checkpoints": self._check_checkpoints(),
+            "checkpoints": checkpoints,
             "clock": "ok" if maintenance.clocks_agree else "apart",
             "shares": "none" if peers is None else "unavailable" if peers.behind else "ok",
         }
@@ -63,8 +66,3 @@ class HealthAPI:
         except DiscreetError:
             return "unavailable"
         return "ok" if self._store.writable else "unavailable"  # until maintenance can write again
-
-    def _check_checkpoints(self) -> Word:
-        if not self._maintenance.has_checkpoints:
-            return "none"
-        return "ok" if self._maintenance.checkpoint_seconds <= MAINTENANCE_SECONDS else "stale"

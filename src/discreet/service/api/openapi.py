@@ -143,6 +143,15 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _operation_object(each: Operation) -> dict[str, Any]:
+    answer: dict[str, Any] = {"description": each.summary}
+    if each.headers:
+        texts = {name: {"description": about, "schema": {"type": "string"}} for name, about in each.headers.items()}
+        answer["headers"] = texts
+    if each.answer is not None:
+        answer |= _json_response(each.summary, each.answer)
+    if each.contents:
+        others = {media: {"schema": schema} for media, schema in each.contents.items()}
+        answer["content"] = answer.get("content", {}) | others
     made: dict[str, Any] = {
         "operationId": each.name,
         "summary": each.summary,
@@ -159,7 +168,7 @@ def _operation_object(each: Operation) -> dict[str, Any]:
             for parameter in each.parameters
         ],
         "responses": {
-            str(each.status): _success_response(each),
+            str(each.status): answer,
             **{str(status): _json_response(each.summary, model) for status, model in each.other_answers.items()},
             **_problem_responses(each.all_problems),
         },
@@ -170,21 +179,6 @@ def _operation_object(each: Operation) -> dict[str, Any]:
         made["requestBody"] = {
             "required": True,
             "content": {"application/json": {"schema": _schema_reference(each.body)}},
-        }
-    return made
-
-
-def _success_response(each: Operation) -> dict[str, Any]:
-    made: dict[str, Any] = {"description": each.summary}
-    if each.headers:
-        made["headers"] = {
-            name: {"description": about, "schema": {"type": "string"}} for name, about in each.headers.items()
-        }
-    if each.answer is not None:
-        made |= _json_response(each.summary, each.answer)
-    if each.contents:
-        made["content"] = made.get("content", {}) | {
-            media: {"schema": schema} for media, schema in each.contents.items()
         }
     return made
 

@@ -290,20 +290,18 @@ def api_endpoint(gate: Gate, declared: Operation, handler: Callable[..., Any]) -
             content = await read_bytes(request, "application/json", gate.max_body_bytes)
             arguments.append(content if declared.raw else read_body(declared.body, content))
         answer = await handler(*arguments) if in_loop else await run_in_thread(handler, *arguments)
-        await _response(declared, answer)(scope, receive, send)
+        match answer:
+            case Response():
+                response = answer
+            case None:
+                response = Response(status_code=204)
+            case BaseModel():
+                response = Response(answer.model_dump_json(), declared.status, media_type="application/json")
+            case _:
+                raise InvariantViolated("a handler returns a model, a response or nothing")
+        await response(scope, receive, send)
 
     return endpoint
-
-
-def _response(declared: Operation, answer: object) -> Response:
-    match answer:
-        case Response():
-            return answer
-        case None:
-            return Response(status_code=204)
-        case BaseModel():
-            return Response(answer.model_dump_json(), declared.status, media_type="application/json")
-    raise InvariantViolated("a handler returns a model, a response or nothing")
 
 
 def _parameters(request: Request, declared: Iterable[Parameter]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.responses import Response
@@ -24,14 +25,14 @@ from discreet.service.api.answers import (
     negotiate,
     represent,
 )
-from discreet.service.api.datasets import dataset_detail
 from discreet.service.api.operation import IDEMPOTENCY_KEY, Call, Operation, in_path, integer
 from discreet.service.auth.gate import run_in_thread, run_while_connected
 from discreet.service.middleware import context_of
+from discreet.service.observability.logging import on_grid
 from discreet.service.problems import ClientDisconnected, NotFound, RequestInFlight
-from discreet.service.queries import select_of
+from discreet.service.queries import Run, select_of
 from discreet.service.statement_worker import encode_result
-from discreet.service.statements import AnsweredStatement, paid_release, release_key_of
+from discreet.service.statements import AnsweredStatement, Shape, paid_release, release_key_of
 from discreet.values import Cost
 from discreet.wire import document
 from discreet.wire.problems import read_body
@@ -158,20 +159,20 @@ class QueryAPI:
         # Only the store knows the answers to idempotency keys, so a request with a key bypasses the cache.
         catalog = self._grants.cached(account) if key is None else None
         cached = None if catalog is None else self._cache.answer(account, body, catalog, form)
+        context = context_of(request.scope)
         if cached is not None:
-            return await self._answer_from_cache(request, account, form, *cached)
-        request_id = context_of(request.scope).request_id
+            known, content = cached
+            release_key = known.release_key or b""
+            context.release, context.mechanism = release_key.hex(), known.plan.mechanism.name
+            read, headers = self._balances.get(account, (-math.inf, {}))
+            if self._monotonic() - read > FRESH_SECONDS:
+                headers = self._balance_headers(account, await run_in_thread(self._manager.store.balance, account))
+            return Response(content, headers=_release_headers(form, release_key, Cost(), replayed=True) | headers)
 
         def work(disconnected: Callable[[], bool]) -> tuple[Settled | Replay, bytes, Balance]:
-            catalog, planned = self._plan(account, body, request_id)
-            answered = self._queries.answer(
-                account,
-                planned,
-                request_id=request_id,
-                key=key,
-                digest=hashlib.sha256(body).digest(),
-                disconnected=disconnected,
-            )
+            run = Run(account, context.request_id, key, hashlib.sha256(body).digest(), disconnected)
+            catalog, planned = self._plan(body, run)
+            answered = self._queries.answer(planned, run)
             content = represent(answered.release.result, form)
             if answered.release.release_key == planned.release_key:
                 self._cache.keep(account, body, catalog, planned, form, content)
@@ -209,38 +210,22 @@ class QueryAPI:
                     if await request.is_disconnected():
                         raise ClientDisconnected
         finally:
-            await self._pause(self._until_grid(request))
+            # A request takes a multiple of the time grid, so that its time says less about the data.
+            grid_ms, took = self._settings.service.release_grid_ms, self._monotonic() - context_of(request.scope).began
+            await self._pause(on_grid(took, grid_ms) / 1000 - took if grid_ms else 0.0)
 
-    def _plan(self, account: str, body: bytes, request_id: str) -> tuple[Catalog, PlannedQuery]:
-        catalog = self._grants.catalog_for(account)
-        planned = self._cache.plan(account, body, catalog)
+    def _plan(self, body: bytes, run: Run) -> tuple[Catalog, PlannedQuery]:
+        catalog = self._grants.catalog_for(run.account)
+        planned = self._cache.plan(run.account, body, catalog)
         if planned is None:
             request = read_body(QueryRequest, body)
-            planned = self._queries.plan(select_of(request), request.options, account, catalog, request_id)
+            planned = self._queries.plan(select_of(request), request.options, catalog, run)
         return catalog, planned
-
-    async def _answer_from_cache(
-        self, request: Request, account: str, form: Form, planned: PlannedQuery, content: bytes
-    ) -> Response:
-        context, release_key = context_of(request.scope), planned.release_key or b""
-        context.release, context.mechanism = release_key.hex(), planned.plan.mechanism.name
-        read, balance = self._balances.get(account, (-math.inf, {}))
-        if self._monotonic() - read > FRESH_SECONDS:
-            balance = self._balance_headers(account, await run_in_thread(self._manager.store.balance, account))
-        return Response(content, headers=_release_headers(form, release_key, Cost(), replayed=True) | balance)
 
     def _balance_headers(self, account: str, balance: Balance) -> dict[str, str]:
         headers = dict(budget_headers(balance))
         self._balances[account] = self._monotonic(), headers
         return headers
-
-    def _until_grid(self, request: Request) -> float:
-        """Return the seconds until the response may be sent, so that the request takes a multiple of the time grid."""
-        grid = self._settings.service.release_grid_ms / 1000
-        if not grid:
-            return 0.0
-        took = self._monotonic() - context_of(request.scope).began
-        return math.ceil(took / grid) * grid - took
 
     @Operation(
         "POST",
@@ -256,13 +241,13 @@ class QueryAPI:
 
         Plans the query and compares its worst-case cost with the budget. No data is queried and nothing is reserved.
         """
-        account, request_id = call.account, context_of(call.request.scope).request_id
+        run = Run(call.account, context_of(call.request.scope).request_id)
 
         def work() -> Estimate:
-            _, planned = self._plan(account, body, request_id)
-            return self._queries.estimate(account, planned)
+            _, planned = self._plan(body, run)
+            return self._queries.estimate(planned, run)
 
-        with self._gate.slots.slot(account):
+        with self._gate.slots.slot(run.account):
             return await run_in_thread(work)
 
     # ------------------------------------------------------------------------------------------- statements
@@ -302,31 +287,14 @@ class QueryAPI:
             max_rows: the number of rows to return, if not all.
         """
         request, account = call.request, call.account
-        work = self.statement_work(
-            account,
-            read_body(StatementRequest, body),
-            key=call.parameters["Idempotency-Key"],
-            digest=hashlib.sha256(body).digest(),
-            request_id=context_of(request.scope).request_id,
-            form=form,
-            max_rows=max_rows,
-            answers={},
-        )
+        key, digest = call.parameters["Idempotency-Key"], hashlib.sha256(body).digest()
+        run = Run(account, context_of(request.scope).request_id, key, digest)
+        work = self.statement_work(read_body(StatementRequest, body), run, Shape(form, max_rows), {})
         answered, balance = await self._run_in_slot(request, account, work)
         return answered, self._balance_headers(account, balance)
 
     def statement_work(
-        self,
-        account: str,
-        statement: StatementRequest,
-        *,
-        key: str | None,
-        digest: bytes,
-        request_id: str,
-        form: Form,
-        answers: dict[str, Settled | Replay],
-        max_rows: int | None = None,
-        progress: Callable[[float], None] = lambda _: None,
+        self, statement: StatementRequest, run: Run, shape: Shape, answers: dict[str, Settled | Replay]
     ) -> Callable[[Callable[[], bool]], tuple[AnsweredStatement, Balance]]:
         """Return a function that answers a statement, and may be called again after `RequestInFlight`.
 
@@ -334,31 +302,18 @@ class QueryAPI:
         and the account's balance after it.
 
         Args:
+            run: its `disconnected` is not used.
             answers: answers of the statement's queries, kept between calls: unversioned ones are not replayed.
-            progress: called with the share of the data that was read, from 0 to 1.
         """
 
         def work(disconnected: Callable[[], bool]) -> tuple[AnsweredStatement, Balance]:
-            catalog = self._grants.catalog_for(account)
+            catalog, watched = self._grants.catalog_for(run.account), replace(run, disconnected=disconnected)
             if statement.rehearse:
-                rehearsed = self._statements.rehearse(
-                    statement, account, catalog, disconnected=disconnected, form=form, max_rows=max_rows
-                )
-                return rehearsed, self._manager.store.balance(account)
-            planned = self._statements.plan(statement, account, catalog, request_id, disconnected)
-            answered = self._statements.answer(
-                account,
-                planned,
-                request_id=request_id,
-                key=key,
-                digest=digest,
-                disconnected=disconnected,
-                answers=answers,
-                form=form,
-                max_rows=max_rows,
-                progress=progress,
-            )
-            return answered, self._manager.store.balance(account)
+                answered = self._statements.rehearse(statement, catalog, watched, shape)
+            else:
+                planned = self._statements.plan(statement, catalog, watched)
+                answered = self._statements.answer(planned, watched, shape, answers)
+            return answered, self._manager.store.balance(run.account)
 
         return work
 
@@ -390,29 +345,26 @@ class QueryAPI:
             key: the idempotency key that the statement would be sent with.
             digest: the digest of its request.
         """
-        account, request_id = call.account, context_of(call.request.scope).request_id
+        run = Run(call.account, context_of(call.request.scope).request_id, key, digest)
 
         def work(disconnected: Callable[[], bool]) -> StatementEstimate:
-            catalog = self._grants.catalog_for(account)
-            planned = self._statements.plan(statement, account, catalog, request_id, disconnected)
-            return self._statements.estimate(account, planned, key, digest)
+            watched, catalog = replace(run, disconnected=disconnected), self._grants.catalog_for(run.account)
+            return self._statements.estimate(self._statements.plan(statement, catalog, watched), watched)
 
-        with self._gate.slots.slot(account):
+        with self._gate.slots.slot(run.account):
             return await run_while_connected(call.request, work, self._gate.slots.threads)
 
     async def recompute(
         self, call: Call, sql: str, ids: Sequence[str], form: Form, max_rows: int | None = None
     ) -> AnsweredStatement:
         """Return the rows of a statement in *form*, computed from releases that the account has paid for."""
-        account = call.account
+        run = Run(call.account, context_of(call.request.scope).request_id)
 
         def work(disconnected: Callable[[], bool]) -> AnsweredStatement:
-            catalog = self._grants.catalog_for(account)
-            return self._statements.recompute(
-                sql, account, catalog, ids, disconnected=disconnected, form=form, max_rows=max_rows
-            )
+            watched, catalog = replace(run, disconnected=disconnected), self._grants.catalog_for(run.account)
+            return self._statements.recompute(sql, catalog, ids, watched, Shape(form, max_rows))
 
-        with self._gate.slots.slot(account):
+        with self._gate.slots.slot(run.account):
             return await run_while_connected(call.request, work, self._gate.slots.threads)
 
     async def shared(self, call: Call, id_: str) -> tuple[Select, float, bool]:
@@ -426,7 +378,7 @@ class QueryAPI:
         Raises:
             NotFound: there is no such release, or the account may not ask its query.
         """
-        account, request_id = call.account, context_of(call.request.scope).request_id
+        run = Run(call.account, context_of(call.request.scope).request_id)
 
         def work() -> tuple[Select, float, bool]:
             stored = self._manager.store.release(release_key_of(id_))
@@ -435,12 +387,12 @@ class QueryAPI:
             about = document.read(stored.result)
             asked = {"query": about["question"], "epsilon": about["query"]["epsilon"]}
             try:
-                _, planned = self._plan(account, json.dumps(asked).encode(), request_id)
+                _, planned = self._plan(json.dumps(asked).encode(), run)
             except (InputError, NotFound):
                 raise NotFound from None
             return from_dict(about["question"]), asked["epsilon"], planned.release_key == stored.release_key
 
-        with self._gate.slots.slot(account):
+        with self._gate.slots.slot(run.account):
             return await run_in_thread(work)
 
     # ---------------------------------------------------------------------------------------------- reading
@@ -488,7 +440,8 @@ class QueryAPI:
         version: str | None = None
         with contextlib.suppress(EngineError):  # the description does not depend on the engine; only the version does
             version, _ = self._warehouse.key_context(name)
-        return dataset_detail(name, catalog.datasets[name], self._settings.limits, version)
+        limits, dataset = self._settings.limits, catalog.datasets[name]
+        return DatasetDetail.of(name, dataset, version, max_k=limits.max_k, max_head_limit=limits.max_head_limit)
 
     @Operation(
         "GET",
@@ -525,7 +478,7 @@ class QueryAPI:
         role="analyst",
         answer=HistoryPage,
         parameters=(
-            integer("limit", "Releases on the page.", least=1, most=100, default=20),
+            integer("limit", "Maximum number of releases on the page.", least=1, most=100, default=20),
             BEFORE,
         ),
     )

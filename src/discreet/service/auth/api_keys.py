@@ -282,7 +282,9 @@ class ApiKeys:
         made = self._create(before, body.days, action)
         until_us = self._now_us + body.overlap_hours * _HOUR_US
         ends_us = until_us if before.expires_us is None else min(until_us, before.expires_us)
-        ending = dataclasses.replace(action, id=None if action.id is None else _second_action_id(action.id))
+        # The second change of one action has an id of its own, by which a repeated request is recognized.
+        second = None if action.id is None else hashlib.sha256(f"second half of {action.id}".encode()).hexdigest()
+        ending = dataclasses.replace(action, id=second)
         self._put(key, dataclasses.replace(before, expires_us=ends_us), ending)
         return made
 
@@ -314,7 +316,20 @@ class ApiKeys:
         """Return up to *most* keys in the order of their ids, from the first after *after*."""
         behind = [(name, text) for name, text in self._store.records(KEY) if after is None or name > after]
         used = self._last_used()
-        keys = [_summary(name, KeyRecord.of_text(text), used.get(name)) for name, text in behind[:most]]
+        keys = []
+        for name, text in behind[:most]:
+            record, used_us = KeyRecord.of_text(text), used.get(name)
+            keys.append(
+                KeySummary(
+                    id=name,
+                    account=record.account,
+                    roles=list(record.roles),
+                    label=record.label,
+                    created=iso_time(record.created_us),
+                    expires=None if record.expires_us is None else iso_time(record.expires_us),
+                    last_used=None if used_us is None else iso_time(used_us),
+                )
+            )
         return KeyPage(keys=keys, next=keys[-1].id if len(behind) > most else None)
 
     def save_last_used(self, *, at_once: bool) -> None:
@@ -366,20 +381,3 @@ class ApiKeys:
         saved, here = self._saved_last_used(), self._authenticator.used
         names = [name for name, _ in self._store.records(KEY) if name in saved or name in here]
         return {name: max(saved.get(name, 0), here.get(name, 0)) for name in names}
-
-
-def _second_action_id(action: str) -> str:
-    """Derive the id of the second change of an action with two changes."""
-    return hashlib.sha256(f"second half of {action}".encode()).hexdigest()
-
-
-def _summary(name: str, record: KeyRecord, used_us: int | None) -> KeySummary:
-    return KeySummary(
-        id=name,
-        account=record.account,
-        roles=list(record.roles),
-        label=record.label,
-        created=iso_time(record.created_us),
-        expires=None if record.expires_us is None else iso_time(record.expires_us),
-        last_used=None if used_us is None else iso_time(used_us),
-    )

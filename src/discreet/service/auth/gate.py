@@ -63,17 +63,14 @@ class RateLimiter:
         if tokens < 1:
             raise TooManyRequests((1 - tokens) * 60 / self._max)
         if name not in self._buckets and len(self._buckets) >= MAX_CALLERS:
-            self._evict(now)
+            # Keep the half with the emptiest buckets: evicting a full one changes nothing.
+            fullest = sorted(self._buckets, key=lambda name: self._tokens(name, now))
+            self._buckets = {name: self._buckets[name] for name in fullest[: MAX_CALLERS // 2]}
         self._buckets[name] = tokens - 1, now
 
     def _tokens(self, name: str, now: float) -> float:
         tokens, counted = self._buckets.get(name, (self._max, now))
         return min(self._max, tokens + (now - counted) * self._max / 60)
-
-    def _evict(self, now: float) -> None:
-        """Keep the half with the emptiest buckets: evicting a full bucket changes nothing."""
-        fullest = sorted(self._buckets, key=lambda name: self._tokens(name, now))
-        self._buckets = {name: self._buckets[name] for name in fullest[: MAX_CALLERS // 2]}
 
 
 class ConcurrencyLimit:

@@ -13,11 +13,11 @@ from discreet.budget.ledger import canonical
 from discreet.catalog.model import ImpliedColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from discreet.budget.stores.store import BudgetStore
-    from discreet.catalog.model import Catalog, Dataset
+    from discreet.catalog.model import Catalog
 
 
 FRESH = timedelta(seconds=1)
@@ -139,7 +139,7 @@ class Grants:
                 catalogs = {}
                 self._seen = snapshot.version, catalogs
             if account not in catalogs:
-                catalogs[account] = _granted_catalog(self._catalog, _granted(snapshot, self._path(account)))
+                catalogs[account] = _granted_catalog(self._catalog, snapshot, frozenset(self._path(account)))
             return catalogs[account]
 
     def _path(self, account: str) -> tuple[str, ...]:
@@ -148,31 +148,25 @@ class Grants:
         return self._paths[account]
 
 
-def _granted(snapshot: Snapshot, path: Iterable[str]) -> dict[str, Columns]:
-    """Return the union of the columns granted to the accounts on *path*, by dataset."""
-    accounts = frozenset(path)
+def _granted_catalog(catalog: Catalog, snapshot: Snapshot, accounts: frozenset[str]) -> Catalog:
+    """Return *catalog* with the datasets and columns that are granted to any of *accounts*."""
     granted: dict[str, Columns] = {}
     for name, text in snapshot.grants.items():
         account, dataset = account_and_dataset(name)
         if account in accounts:
             more, before = granted_columns(text), granted.get(dataset, frozenset())
             granted[dataset] = None if more is None or before is None else before | more
-    return granted
-
-
-def _granted_catalog(catalog: Catalog, granted: Mapping[str, Columns]) -> Catalog:
-    datasets = {
-        name: _narrowed(dataset, granted[name]) for name, dataset in catalog.datasets.items() if name in granted
-    }
+    datasets = {}
+    for name, about in catalog.datasets.items():
+        if name not in granted:
+            continue
+        columns, update = granted[name], {}
+        if columns is not None:
+            kept = {
+                column: uses
+                for column, uses in about.columns.items()
+                if column in columns or (isinstance(uses, ImpliedColumn) and uses.source in columns)
+            }
+            update = {"columns": MappingProxyType(kept)}
+        datasets[name] = about.model_copy(update=update) if update else about
     return catalog.model_copy(update={"datasets": MappingProxyType(datasets)})
-
-
-def _narrowed(dataset: Dataset, columns: Columns) -> Dataset:
-    if columns is None:
-        return dataset
-    kept = {
-        name: column
-        for name, column in dataset.columns.items()
-        if name in columns or (isinstance(column, ImpliedColumn) and column.source in columns)
-    }
-    return dataset.model_copy(update={"columns": MappingProxyType(kept)})

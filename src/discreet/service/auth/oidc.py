@@ -156,7 +156,11 @@ class Issuer:
             try:
                 claims = jwt.decode(token, keys.set, registry=_Registry()).claims
             except InvalidKeyIdError:
-                claims = jwt.decode(token, self._newer_keys(keys).set, registry=_Registry()).claims
+                with self._lock:  # another thread may have fetched the keys again; anyone can send such a token
+                    if self._keys is keys and not self._is_fresh(keys, _REFETCH_AFTER):
+                        self._fetch_keys()
+                    newer = self._keys or keys
+                claims = jwt.decode(token, newer.set, registry=_Registry()).claims
             jwt.JWTClaimsRegistry(
                 now=int(self._clock().timestamp()),
                 leeway=LEEWAY_SECONDS,
@@ -174,13 +178,6 @@ class Issuer:
         with self._lock:
             return self._keys if self._is_fresh(self._keys, _KEEP) and self._keys else self._fetch_keys()
 
-    def _newer_keys(self, than: _Keys) -> _Keys:
-        """Return keys newer than *than*, or *than* itself if it was fetched less than 30 seconds ago."""
-        with self._lock:
-            if self._keys is not than and self._keys is not None:
-                return self._keys
-            return than if self._is_fresh(than, _REFETCH_AFTER) else self._fetch_keys()
-
     def _is_fresh(self, keys: _Keys | None, age: timedelta) -> bool:
         return keys is not None and abs(self._clock() - keys.fetched) <= age
 
@@ -197,20 +194,17 @@ class Issuer:
             place = about.get("jwks_uri")
             if not isinstance(place, str) or not is_as_safe(place, self._settings.issuer):
                 self._fail("discovery")
-            found = self._key_set(place)
+            document = self._fetch_document("keys", place)
+            try:
+                found = KeySet.import_key_set(document)  # type: ignore[arg-type]  # raises if it is not valid
+            except (JoseError, ValueError, TypeError, KeyError, AttributeError):
+                self._fail("keys")
         except IssuerUnavailable:
             self._failed = now
             raise
         self._keys, self._failed = _Keys(now, found, about), None
         self._known.clear()  # tokens signed by a key that was removed are invalid
         return self._keys
-
-    def _key_set(self, place: str) -> KeySet:
-        document = self._fetch_document("keys", place)
-        try:
-            return KeySet.import_key_set(document)  # type: ignore[arg-type]  # raises if it is not valid
-        except (JoseError, ValueError, TypeError, KeyError, AttributeError):
-            self._fail("keys")
 
     def _fetch_document(
         self, what: Fetched, place: str, form: Mapping[str, str] | None = None, client: tuple[str, str] | None = None
@@ -251,15 +245,12 @@ def _identity(claims: dict[str, Any], settings: Oidc) -> Identity:
     actor = f"oidc:{quote(claims['sub'], safe='@.-_')}"
     if len(actor) > MAX_NAME_LENGTH:
         actor = f"oidc:{_digest(claims['sub']).hex()}"
-    return Identity(actor, account if isinstance(account, str) and account else None, _roles(claims, settings))
-
-
-def _roles(claims: dict[str, Any], settings: Oidc) -> frozenset[Role]:
-    if settings.roles_claim is None:
-        return frozenset({"analyst"})
-    said = _claim(claims, settings.roles_claim)
-    names = said.split() if isinstance(said, str) else said if isinstance(said, list) else []
-    return frozenset(settings.roles[name] for name in names if isinstance(name, str) and name in settings.roles)
+    roles: frozenset[Role] = frozenset({"analyst"})
+    if settings.roles_claim is not None:
+        said = _claim(claims, settings.roles_claim)
+        names = said.split() if isinstance(said, str) else said if isinstance(said, list) else []
+        roles = frozenset(settings.roles[name] for name in names if isinstance(name, str) and name in settings.roles)
+    return Identity(actor, account if isinstance(account, str) and account else None, roles)
 
 
 def _claim(claims: dict[str, Any], name: str) -> Any:  # noqa: ANN401 - any JSON value

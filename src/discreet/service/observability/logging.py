@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from datetime import datetime
 
+    from discreet.wire.administration import StoreKind
+
 
 Cause: TypeAlias = Literal["engine", "timeout", "client-gone", "data-changed", "lease-lost", "internal"]
 """The reason for the forfeit of a run."""
@@ -235,7 +237,7 @@ class Started:
     version: str
     host: str
     port: int
-    store: Literal["sqlite", "postgresql"]
+    store: StoreKind
     datasets: int
 
 
@@ -328,13 +330,17 @@ class StructuredLog:
     """
 
     def __init__(self, stream: TextIO, form: Literal["json", "console"], clock: Callable[[], datetime]) -> None:
-        self._stream, self._clock = stream, clock
-        self._render = _JSON.encode if form == "json" else _columns
+        self._stream, self._clock, self._form = stream, clock, form
 
     def event(self, event: Event) -> None:
         fields, moment = fields_of(event), self._clock().isoformat(timespec="milliseconds")
         level = event.level if type(event) is LibraryLogged else _LEVELS.get(type(event), "info")
-        line = self._render({"time": moment, "event": EVENT_NAMES[type(event)], "level": level, **fields})
+        name = EVENT_NAMES[type(event)]
+        if self._form == "json":
+            line = _JSON.encode({"time": moment, "event": name, "level": level, **fields})
+        else:  # repr escapes line breaks in values
+            values = " ".join(f"{field}={value!r}" for field, value in fields.items())
+            line = f"{moment} {level:8} {name:15} {values}".rstrip()
         with contextlib.suppress(OSError, ValueError):  # ValueError: the stream was closed
             self._stream.write(f"{line}\n")
             self._stream.flush()
@@ -358,12 +364,6 @@ def fields_of(event: Event) -> dict[str, Any]:
         if value is not None and value != ():
             found[name] = list(value) if type(value) is tuple else value
     return found
-
-
-def _columns(line: dict[str, Any]) -> str:
-    time, event, level, *rest = line.items()
-    fields = " ".join(f"{name}={value!r}" for name, value in rest)  # repr escapes line breaks in values
-    return f"{time[1]} {level[1]:8} {event[1]:15} {fields}".rstrip()
 
 
 # ------------------------------------------------------------------------------------------------ other libraries

@@ -82,11 +82,6 @@ class AnalystPages:
 
     # ---------------------------------------------------------------------------------------------- ask
 
-    @Operation("GET", "/ask", role="analyst", parameters=_QUERY)
-    async def show_form(self, visit: Visit) -> Response:
-        """Show the form for a query, with the estimated cost."""
-        return await self._render_form(visit)
-
     @Operation("POST", "/ask", role="analyst", parameters=(*_QUERY, KEY))
     async def ask(self, visit: Visit) -> Response:
         """Submit the query or statement of the form, and redirect to its answer."""
@@ -100,7 +95,7 @@ class AnalystPages:
                 return self._redirect_to_statement(visit, answered)
             answer = await self._api.query(visit.call(), _body_of(visit))
         except DiscreetError as error:
-            return await self._render_form(visit, error)
+            return await self.show_form(visit, error)
         name = answer.headers["discreet-release"]
         free = "?free=1" if answer.headers["discreet-charged"] == charged_header(Cost()) else ""
         return self._site.redirect(visit, f"/answers/{name}{free}")
@@ -116,8 +111,9 @@ class AnalystPages:
         free = not any(query.charged.rho or query.charged.delta for query in answer.queries)
         return self._site.redirect(visit, f"{link}&free=1" if free else link)
 
-    async def _render_form(self, visit: Visit, error: Exception | None = None) -> Response:
-        """Return the form for a query.
+    @Operation("GET", "/ask", role="analyst", parameters=_QUERY)
+    async def show_form(self, visit: Visit, error: Exception | None = None) -> Response:
+        """Show the form for a query, with the estimated cost.
 
         Args:
             visit: its form holds a statement, or the parts of a query.
@@ -139,7 +135,11 @@ class AnalystPages:
         picks, rest = filters.filters_of(detail, None if query is None else query.where, self._runtime.clock().date())
         where = "" if rest is None else condition(rest)
         if not sql:
-            query, clause = _example_query(detail), ""
+            # the ten items with the most users, as an example
+            columns = sorted((each for each in detail.columns if each.group), key=lambda each: each.known_domain)
+            items = tuple(each.name for each in columns[:1])
+            k = min(10, detail.max_k or 10) if items else None
+            query, clause = Select(detail.name, items, Measure("users", detail.user), None, k), ""
             if visit.text("from") and name in names:
                 where = visit.text("where")
                 ranges = zip(*map(visit.texts, ("filter", "low", "high")), strict=False)
@@ -158,7 +158,7 @@ class AnalystPages:
         except DiscreetError as refused:
             error = error or refused
         problem = None if error is None else self._site.problem(visit, error)
-        cost = None if price is None or price["free"] else price["cost"]
+        cost, usual = None if price is None or price["free"] else price["cost"], self._settings.defaults.epsilon
         return self._site.render(
             visit,
             "ask.html",
@@ -172,7 +172,7 @@ class AnalystPages:
             shared=visit.text("shared"),
             hints=[] if query is None else filters.hints(query, detail),
             sql=sql,
-            epsilon=visit.text("epsilon") or self._default_epsilon(),
+            epsilon=visit.text("epsilon") or ("" if usual is None else f"{usual:g}"),
             price=price,
             budget=budget,
             bar=text.budget_bar(budget, cost),
@@ -272,10 +272,6 @@ class AnalystPages:
             again=f"/ask?{urlencode({'sql': sql, **price})}",
         )
 
-    def _default_epsilon(self) -> str:
-        epsilon = self._settings.defaults.epsilon
-        return "" if epsilon is None else f"{epsilon:g}"
-
     # ---------------------------------------------------------------------------------------------- answers
 
     @Operation("GET", "/answers", role="analyst", parameters=(BEFORE, text_of("q", "Words to find.")))
@@ -286,7 +282,15 @@ class AnalystPages:
         before, page = visit["before"], None
         for _ in range(_MAX_PAGES if words else 1):
             page = self._api.releases(visit.call(limit=100 if words else 20, before=before))
-            found += [entry for entry in page.releases if self._has_words(entry, names.get(entry.id, ""), words)]
+            for entry in page.releases:
+                query = from_dict(entry.question)
+                where, title = (
+                    "" if query.where is None else condition(query.where),
+                    text.title_of(query, self._site.named),
+                )
+                shown = (names.get(entry.id, ""), title, *query.items, entry.dataset, where, text.when(entry.time))
+                if all(word in " ".join(shown).casefold() for word in words):
+                    found.append(entry)
             before = page.next
             if before is None or len(found) >= 20:
                 break
@@ -310,12 +314,6 @@ class AnalystPages:
             raise InputError(f"an account has names for up to {_MAX_NAMES:,} answers; take one away first")
         self._store.put_record(_NAMES, call.account, canonical(names), call.action("named an answer"))
         return self._site.redirect(visit, f"/answers/{visit['id']}")
-
-    def _has_words(self, entry: HistoryEntry, name: str, words: list[str]) -> bool:
-        query = from_dict(entry.question)
-        where, title = "" if query.where is None else condition(query.where), text.title_of(query, self._site.named)
-        about = f"{name} {title} {' '.join(query.items)} {entry.dataset} {where} {text.when(entry.time)}".casefold()
-        return all(word in about for word in words)
 
     def _names(self, visit: Visit) -> dict[str, str]:
         """Return the names that the account has given to answers, by id."""
@@ -412,14 +410,6 @@ def _built_query(visit: Visit, dataset: DatasetDetail) -> Select:
     if each and not items:
         raise InputError("choose the items of each label: group by another column too")
     return Select(dataset.name, items, measure, None, visit["k"] if items else None, each)
-
-
-def _example_query(dataset: DatasetDetail) -> Select:
-    """Return an example query for the form: the ten items with the most users."""
-    columns = sorted((column for column in dataset.columns if column.group), key=lambda column: column.known_domain)
-    items = tuple(column.name for column in columns[:1])
-    k = min(10, dataset.max_k or 10) if items else None
-    return Select(dataset.name, items, Measure("users", dataset.user), None, k)
 
 
 def _drawn(items: list[charts.Item], types: Mapping[str, str], measured: str, segmented: int = 0) -> dict[str, Any]:

@@ -218,26 +218,22 @@ def _empty(column: ColumnDetail, today: datetime.date) -> Filter:
         return Filter(column.name, "choice", labels=("true", "false"))
     if column.type in {"date", "timestamp"}:
         days = [label[:10] for label in labels]
-        last = min(today, datetime.date.fromisoformat(max(days))) if days else today
-        presets = tuple(each for each in _presets(last) if not days or each[2] >= min(days))
+        last = min(today, datetime.date.fromisoformat(max(days))) if days else today  # the last day that can have data
+        month = last.replace(day=1)
+        before = month - _DAY if month > datetime.date.min else month
+        ranges = [(f"last {n} days", last - (n - 1) * _DAY, last) for n in (7, 28, 90) if last.year > 1]
+        ranges += [
+            ("this month", month, last),
+            ("last month", before.replace(day=1), before),
+            ("this year", last.replace(month=1, day=1), last),
+        ]
+        texts = ((name, first.isoformat(), end.isoformat()) for name, first, end in ranges)
+        presets = tuple(each for each in texts if not days or each[2] >= min(days))
         return Filter(column.name, "date" if column.type == "date" else "time", presets=presets)
     numbers = column.type in _NUMBERS
     if labels and len(labels) <= MAX_CHOICES:
         return Filter(column.name, "choice", numbers, labels)
     return Filter(column.name, "number" if numbers else "text", numbers, labels)
-
-
-def _presets(last: datetime.date) -> list[tuple[str, str, str]]:
-    """Return ranges that end with *last*, the last day that can have data."""
-    month = last.replace(day=1)
-    before = month - _DAY if month > datetime.date.min else month
-    ranges = [(f"last {days} days", last - (days - 1) * _DAY, last) for days in (7, 28, 90) if last.year > 1]
-    ranges += [
-        ("this month", month, last),
-        ("last month", before.replace(day=1), before),
-        ("this year", last.replace(month=1, day=1), last),
-    ]
-    return [(name, first.isoformat(), end.isoformat()) for name, first, end in ranges]
 
 
 def _labels(column: ColumnDetail) -> tuple[str, ...]:

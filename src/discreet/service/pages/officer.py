@@ -99,11 +99,6 @@ class OfficerPages:
 
     # ---------------------------------------------------------------------------------------------- accounts
 
-    @Operation("GET", "/officer", role="officer")
-    def accounts(self, visit: Visit) -> Response:
-        """Show the tree of accounts, and their daily spending in the last days."""
-        return self._accounts(visit)
-
     @Operation(
         "POST",
         "/officer",
@@ -116,17 +111,19 @@ class OfficerPages:
             fields = {
                 "account": visit.text("account"),
                 "parent": visit.text("parent") or None,
-                "limit": _limit(visit),
+                "limit": {"epsilon": visit["epsilon"], "delta": visit.text("delta") or None},
                 "period": _period(visit),
                 "mode": visit.text("mode") or "enforce",
                 "reason": visit.text("reason"),
             }
             self._api.create_account(visit.call(), _read(wire.NewAccount, fields))
         except DiscreetError as error:
-            return self._accounts(visit, self._site.problem(visit, error))
+            return self.accounts(visit, self._site.problem(visit, error))
         return self._site.redirect(visit, _address(visit.text("account")))
 
-    def _accounts(self, visit: Visit, problem: Problem | None = None) -> Response:
+    @Operation("GET", "/officer", role="officer")
+    def accounts(self, visit: Visit, problem: Problem | None = None) -> Response:
+        """Show the tree of accounts, and their daily spending in the last days."""
         details = {account.id: self._detail(visit, account.id) for account in self._manager.store.accounts()}
         spending = self._api.spending(visit.call(days=DAYS))
         spent = {each.account: each.rho for each in spending.accounts}
@@ -155,16 +152,6 @@ class OfficerPages:
             ledger=lambda account: f"/officer/ledger?{urlencode({'account': account})}",
         )
 
-    @Operation(
-        "GET",
-        "/officer/accounts/{account:path}",
-        role="officer",
-        parameters=(*_CHANGE, text_of("done", "The change before.")),
-    )
-    def account(self, visit: Visit) -> Response:
-        """Show an account: its balance, its guarantee, its grants, and forms that change them."""
-        return self._account(visit)
-
     @Operation("POST", "/officer/accounts/{account:path}", role="officer", parameters=_CHANGE)
     def change_account(self, visit: Visit) -> Response:
         """Process a posted form: preview or apply settings, suspend or lift that, grant or revoke."""
@@ -175,7 +162,7 @@ class OfficerPages:
             match act:
                 case "preview":
                     tried = _read(wire.AccountChanges, self._changes(visit))
-                    return self._account(visit, preview=self._api.preview(visit.call(account=name, days=DAYS), tried))
+                    return self.account(visit, preview=self._api.preview(visit.call(account=name, days=DAYS), tried))
                 case "apply":
                     self._api.change_account(call, _read(wire.ChangedAccount, self._changes(visit) | reason))
                 case "lift":
@@ -191,10 +178,17 @@ class OfficerPages:
                 case _:
                     raise Malformed("there is no such form")
         except DiscreetError as error:
-            return self._account(visit, problem=self._site.problem(visit, error))
+            return self.account(visit, problem=self._site.problem(visit, error))
         return self._site.redirect(visit, f"{_address(name)}?done={act}")
 
-    def _account(self, visit: Visit, problem: Problem | None = None, preview: wire.Preview | None = None) -> Response:
+    @Operation(
+        "GET",
+        "/officer/accounts/{account:path}",
+        role="officer",
+        parameters=(*_CHANGE, text_of("done", "The change before.")),
+    )
+    def account(self, visit: Visit, problem: Problem | None = None, preview: wire.Preview | None = None) -> Response:
+        """Show an account: its balance, its guarantee, its grants, and forms that change them."""
         name = visit["account"]
         detail = self._detail(visit, name)
         if preview is None and detail.mode == "observe":
@@ -257,17 +251,14 @@ class OfficerPages:
         }
         return self._show(visit, "catalog.html", datasets=datasets, unavailable=unavailable, limits=limits)
 
-    @Operation("GET", "/officer/ledger", role="officer", parameters=(*ACTIVITY, AFTER))
-    def ledger(self, visit: Visit) -> Response:
-        """Show queries and actions: who asked or changed what, and for how much."""
-        return self._ledger(visit)
-
     @Operation("POST", "/officer/ledger", role="officer", parameters=(*ACTIVITY, AFTER))
     def verify(self, visit: Visit) -> Response:
         """Verify the whole ledger now."""
-        return self._ledger(visit, self._api.verify(visit.call()))
+        return self.ledger(visit, self._api.verify(visit.call()))
 
-    def _ledger(self, visit: Visit, verification: wire.Verification | None = None) -> Response:
+    @Operation("GET", "/officer/ledger", role="officer", parameters=(*ACTIVITY, AFTER))
+    def ledger(self, visit: Visit, verification: wire.Verification | None = None) -> Response:
+        """Show queries and actions: who asked or changed what, and for how much."""
         found, problem = None, None
         shown = {each.name: visit.text(each.name) for each in (*ACTIVITY, AFTER) if visit.text(each.name)}
         try:
@@ -376,17 +367,14 @@ class OfficerPages:
 
         return _download(lines(), "ledger.jsonl", "application/jsonl")
 
-    @Operation("GET", "/officer/simulator", role="officer", parameters=_SIMULATION)
-    def simulator(self, visit: Visit) -> Response:
-        """Show the simulator, with the default parameters on made-up counts."""
-        return self._simulator(visit)
-
     @Operation("POST", "/officer/simulator", role="officer", parameters=_SIMULATION)
     def simulate(self, visit: Visit) -> Response:
         """Simulate parameters on made-up counts, or on the noisy counts of an answer."""
-        return self._simulator(visit)
+        return self.simulator(visit)
 
-    def _simulator(self, visit: Visit) -> Response:
+    @Operation("GET", "/officer/simulator", role="officer", parameters=_SIMULATION)
+    def simulator(self, visit: Visit) -> Response:
+        """Show the simulator, with the default parameters on made-up counts."""
         units = "steps" if visit.text("units") == "steps" else "epsilon"
         shown = (*_SIMULATED[units], *_SHAPE)
         values = {each.name: visit.text(each.name) or f"{each.schema['default']:g}" for each in shown}
@@ -412,11 +400,6 @@ class OfficerPages:
 
     # ---------------------------------------------------------------------------------------------- keys
 
-    @Operation("GET", "/officer/keys", role="admin", parameters=(AFTER,))
-    def keys(self, visit: Visit) -> Response:
-        """List API keys."""
-        return self._keys(visit)
-
     @Operation(
         "POST",
         "/officer/keys",
@@ -436,11 +419,13 @@ class OfficerPages:
                 "label": visit.text("label"),
                 "reason": visit.text("reason"),
             }
-            return self._keys(visit, made=self._api.make_key(visit.call(), _read(wire.NewKey, fields)))
+            return self.keys(visit, made=self._api.make_key(visit.call(), _read(wire.NewKey, fields)))
         except DiscreetError as error:
-            return self._keys(visit, problem=self._site.problem(visit, error))
+            return self.keys(visit, problem=self._site.problem(visit, error))
 
-    def _keys(self, visit: Visit, problem: Problem | None = None, made: wire.CreatedKey | None = None) -> Response:
+    @Operation("GET", "/officer/keys", role="admin", parameters=(AFTER,))
+    def keys(self, visit: Visit, problem: Problem | None = None, made: wire.CreatedKey | None = None) -> Response:
+        """List API keys."""
         found = self._api.keys(visit.call(after=visit["after"], limit=100))
         accounts = [account.id for account in self._manager.store.accounts()]
         return self._show(visit, "keys.html", problem, keys=found, made=made, accounts=accounts)
@@ -459,10 +444,6 @@ def _download(parts: Iterator[str], name: str, media_type: str) -> Response:
 
 def _read(kind: type[Any], fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - an instance of *kind*
     return read_body(kind, json.dumps(fields).encode())
-
-
-def _limit(visit: Visit) -> dict[str, Any]:
-    return {"epsilon": visit["epsilon"], "delta": visit.text("delta") or None}
 
 
 def _period(visit: Visit) -> dict[str, Any]:

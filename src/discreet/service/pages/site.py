@@ -272,7 +272,14 @@ class Site:
     ) -> None:
         self._gate, self._sessions, self._store, self._records = gate, sessions, store, records
         self._login, self._has_issuer = login, has_issuer
-        self._assets = _read_assets()
+        self._assets: dict[str, _Asset] = {}  # of this project, and of others, which `make assets` copies
+        types = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+        for path in sorted((_HERE / "assets").rglob("*")):
+            if path.suffix in types:
+                content = path.read_bytes()
+                version = hashlib.sha256(content).hexdigest()[:12]
+                asset = _Asset(content, gzip.compress(content, mtime=0), types[path.suffix], version)
+                self._assets[path.name] = asset
         self._templates = Environment(
             loader=FileSystemLoader(_HERE / "templates"),
             autoescape=True,
@@ -424,7 +431,10 @@ class Site:
             visit = Visit(request, parameters, session or self._sessions.start())
             context_of(scope).page = lambda problem: self.render(visit, "problem.html", problem.status, problem=problem)
             response = await self._respond(visit, declared, handler, in_loop=in_loop, has_session=session is not None)
-            await self._set_session_cookie(visit, response)(scope, receive, send)
+            # Renewed on every page, which extends its idle timeout.
+            cookie, secure = self._sessions.write(visit.session), visit.request.url.scheme == "https"
+            response.set_cookie(COOKIE, cookie, httponly=True, samesite="strict", secure=secure)
+            await response(scope, receive, send)
 
         return endpoint
 
@@ -444,7 +454,11 @@ class Site:
             except Unauthorized as error:
                 reason = self._why_ended(visit, error)
                 ended = {} if reason is None else {"ended": reason}
-                return self.redirect(visit, f"/login?{urlencode({'next': _return_to(request), **ended})}")
+                following = _path_of(request)
+                if request.method != "GET" or request.headers.get("HX-Request"):  # the page with the form
+                    shown = urlsplit(request.headers.get("HX-Current-URL") or request.headers.get("referer", ""))
+                    following = _local_path(shown.path + (f"?{shown.query}" if shown.query else ""))
+                return self.redirect(visit, f"/login?{urlencode({'next': following, **ended})}")
             check_role(visit.caller, declared.role)
         if request.method == "POST":
             sent = visit.form.get("csrf", [""])[-1]
@@ -482,14 +496,6 @@ class Site:
         text = str(self._count_logouts(caller) + 1)
         self._store.put_record(LOGOUT, caller.actor, text, AdminAction(caller.actor, "logged out of the web page"))
         self._records.invalidate()
-
-    def _set_session_cookie(self, visit: Visit, response: Response) -> Response:
-        """Renew the session cookie on every page, which extends its idle timeout."""
-        secure = visit.request.url.scheme == "https"
-        response.set_cookie(
-            COOKIE, self._sessions.write(visit.session), httponly=True, samesite="strict", secure=secure
-        )
-        return response
 
     # ---------------------------------------------------------------------------------------------- assets
 
@@ -529,18 +535,6 @@ class _Asset:
     version: str
 
 
-def _read_assets() -> dict[str, _Asset]:
-    """Return all assets by name: those of this project, and third-party ones copied by `make assets`."""
-    types = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-    found = {}
-    for path in sorted((_HERE / "assets").rglob("*")):
-        if path.suffix in types:
-            content = path.read_bytes()
-            version = hashlib.sha256(content).hexdigest()[:12]
-            found[path.name] = _Asset(content, gzip.compress(content, mtime=0), types[path.suffix], version)
-    return found
-
-
 def _is_private(request: Request) -> bool:
     """Return True if the request is sent over https or to this machine."""
     return request.url.scheme == "https" or is_local(request.url.hostname)
@@ -548,14 +542,6 @@ def _is_private(request: Request) -> bool:
 
 def _path_of(request: Request) -> str:
     return request.url.path + (f"?{request.url.query}" if request.url.query else "")
-
-
-def _return_to(request: Request) -> str:
-    """Return the path of the page to show after a login: this page, or the page with the posted form."""
-    if request.method == "GET" and not request.headers.get("HX-Request"):
-        return _path_of(request)
-    shown = urlsplit(request.headers.get("HX-Current-URL") or request.headers.get("referer", ""))
-    return _local_path(shown.path + (f"?{shown.query}" if shown.query else ""))
 
 
 def _local_path(path: str) -> str:

@@ -15,6 +15,7 @@ from discreet.mechanisms.two_round import TwoRound
 from discreet.mechanisms.unknown_gumbel import UnknownGumbel
 from discreet.query.json import from_dict
 from discreet.query.sql import condition
+from discreet.service.api.accounts import period_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from discreet.query.query import Select
     from discreet.wire.administration import Activity, Spent
     from discreet.wire.problems import Problem, Spend
-    from discreet.wire.queries import BudgetReport, Estimate, Expected, Period
+    from discreet.wire.queries import BudgetReport, Estimate, Expected
 
 
 def snippets(sql: str, price: Mapping[str, float], url: str, method: str) -> list[tuple[str, str]]:
@@ -174,13 +175,6 @@ def daily_price(estimate: Estimate) -> str | None:
         f"Asked every day for four weeks instead, each of the {daily.releases} queries has epsilon "
         f"{number(daily.epsilon)} if they may cost as much together. {sentences}"
     )
-
-
-def period_in_words(period: Period) -> str:
-    """Return the budget period in words, as in "in any 30 days"."""
-    if period.kind == "sliding":
-        return f"in any {period.days} days"
-    return "for ever" if period.kind == "forever" else f"in each {period.unit} ({period.zone})"
 
 
 def guarantee_in_words(epsilon: float, delta: float, answers: str = "all answers together") -> str:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
     from discreet.catalog.model import Catalog
 
+Form: TypeAlias = Literal["rows", "plan", "io", "valid", "columns"]
+"""What a SELECT returns: its rows; its price, or that in JSON ("io"); whether it is valid; or its columns."""
+
 MAX_NESTED = 3
 """How often EXECUTE may name a statement that is itself EXECUTE."""
 
@@ -48,13 +51,12 @@ class Question:
     Args:
         rewriting: its SQL for the service.
         metadata: True if it reads tables of metadata, which is free.
-        form: what is returned: its rows; its price ("plan", or in JSON "io"); whether it is valid; or its columns.
         typed: True if the client typed the statement, so that positions of errors are meant for its text.
     """
 
     rewriting: Rewriting
     metadata: bool
-    form: Literal["rows", "plan", "io", "valid", "columns"] = "rows"
+    form: Form = "rows"
     typed: bool = True
 
 
@@ -172,7 +174,7 @@ def _question(
     text: str, session: Session, catalog: Catalog, *, typed: bool, explained: re.Match[str] | None
 ) -> Question:
     """Return a SELECT, or the form of EXPLAIN that its options ask for."""
-    form: Literal["rows", "plan", "io", "valid", "columns"] = "rows"
+    form: Form = "rows"
     if explained is not None:
         given = (explained[2] or "").upper()
         form = "valid" if "VALIDATE" in given else "io" if re.search(r"\bIO\b", given) else "plan"

@@ -131,21 +131,10 @@ def _now(group: list[str], session: Session, *_: object) -> str:
     return f"DATE '{utc:%Y-%m-%d}'" if is_date else f"TIMESTAMP '{utc:%Y-%m-%d %H:%M:%S}'"
 
 
-def _constant(group: list[str], session: Session, *_: object) -> str:
-    known = {"version": VERSION, "current_user": session.user, "current_catalog": CATALOG}
-    return text_literal(known.get((group[1] or group[2]).lower(), session.schema))
-
-
-def _number(group: list[str], *_: object) -> str:
-    text = group[1].strip()
-    return text if re.fullmatch(r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?", text) else group[0]
-
-
-def _specifiers(group: list[str], *_: object) -> str:
-    """Return `strftime` for `date_format`, whose specifiers are the same but for these."""
-    names = {"%i": "%M", "%s": "%S", "%M": "%B", "%W": "%A", "%c": "%-m", "%e": "%-d", "%k": "%-H", "%h": "%I"}
-    names |= {"%l": "%-I", "%T": "%H:%M:%S", "%r": "%I:%M:%S %p", "%v": "%V", "%x": "%G"}
-    return f"strftime{group[1]}{re.sub('%.', lambda match: names.get(match[0], match[0]), group[2])})"
+# The specifiers of `date_format` that are others in `strftime`.
+_SPECIFIERS = {"%i": "%M", "%s": "%S", "%M": "%B", "%W": "%A", "%c": "%-m", "%e": "%-d", "%k": "%-H", "%h": "%I"}
+_SPECIFIERS |= {"%l": "%-I", "%T": "%H:%M:%S", "%r": "%I:%M:%S %p", "%v": "%V", "%x": "%G"}
+_NUMBER = re.compile(r"\s*(-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?)\s*")
 
 
 # Patterns, in which IDENTIFIER and START stand for an identifier and for the place before one, and their replacements.
@@ -163,7 +152,10 @@ _RULES: tuple[tuple[str, Callable[[list[str], Session, Collection[str]], str]], 
         r"\bdate_trunc\s*\(\s*('\s*')\s*,\s*CAST\s*\(\s*(IDENTIFIER(?:\s*\.\s*IDENTIFIER)?)\s+AS\s+(?:TIMESTAMP|DATE)\s*\)\s*\)",
         lambda group, *_: f"date_trunc({group[1]}, {group[2]})",
     ),
-    (r"\b(?:DOUBLE|REAL|DECIMAL|NUMERIC|BIGINT|INTEGER|SMALLINT|TINYINT)\s+'(\s*)'", _number),
+    (
+        r"\b(?:DOUBLE|REAL|DECIMAL|NUMERIC|BIGINT|INTEGER|SMALLINT|TINYINT)\s+'(\s*)'",
+        lambda group, *_: group[1].strip() if _NUMBER.fullmatch(group[1]) else group[0],
+    ),
     (r"\b(?:VARCHAR|CHAR)\s+(?=')", lambda *_: ""),
     (
         r"(?<![\w.])((?:\d+\.?\d*|\.\d+)E[-+]?\d{1,3})(?!\w)",
@@ -178,9 +170,18 @@ _RULES: tuple[tuple[str, Callable[[list[str], Session, Collection[str]], str]], 
     (r"START(?:now\s*\(\s*\)|(current_timestamp|localtimestamp|current_date)(?!\w|\s*\())", _now),
     (
         r'START(?:(version)\s*\(\s*\)|(current_user|current_catalog|current_schema)(?![\w"]|\s*\())',
-        _constant,
+        lambda group, session, _: text_literal(
+            {"version": VERSION, "current_user": session.user, "current_catalog": CATALOG}.get(
+                (group[1] or group[2]).lower(), session.schema
+            )
+        ),
     ),
-    (r"\bdate_format\s*(\((?:[^()]|\([^()]*\))*,\s*)('\s*')\s*\)", _specifiers),
+    (
+        r"\bdate_format\s*(\((?:[^()]|\([^()]*\))*,\s*)('\s*')\s*\)",
+        lambda group, *_: (
+            f"strftime{group[1]}{re.sub('%.', lambda match: _SPECIFIERS.get(match[0], match[0]), group[2])})"
+        ),
+    ),
     (r"\bapprox_percentile\s*\(", lambda *_: "approx_quantile("),
 )
 _SPELLED = {"IDENTIFIER": r'(?:"[^"]+"|[^\W\d]\w*)', "START": r'(?<![\w".])'}

@@ -35,7 +35,7 @@ from discreet.query.statement import split_statement
 from discreet.secrets import is_local
 from discreet.service.auth.gate import check_role, read_stream, run_in_thread
 from discreet.service.middleware import context_of, problem_of_request
-from discreet.service.observability.logging import Failed
+from discreet.service.observability.logging import Failed, on_grid
 from discreet.service.problems import (
     ClientDisconnected,
     Forbidden,
@@ -45,6 +45,8 @@ from discreet.service.problems import (
     TooManyRequests,
     Unauthorized,
 )
+from discreet.service.queries import Run
+from discreet.service.statements import Shape
 from discreet.service.trino import tables
 from discreet.service.trino.commands import Change, Question, Rows, max_seconds, options, read
 from discreet.service.trino.dialect import CATALOG, SCHEMA, VERSION, Session, without_comments
@@ -132,7 +134,7 @@ class Answer:
 
 
 @dataclass(slots=True)
-class _Run:
+class _Polled:
     """A statement that is being answered in this process.
 
     Attributes:
@@ -168,9 +170,9 @@ class TrinoProtocol:
     ) -> None:
         self._gate, self._api, self._grants, self._pool = gate, query_api, grants, pool
         self._fernet = Fernet(base64.urlsafe_b64encode(key))
-        self._grid = settings.service.release_grid_ms / 1000
+        self._grid_ms = settings.service.release_grid_ms
         self._runtime, self._log = runtime, log
-        self._runs: dict[tuple[str, int], _Run] = {}
+        self._runs: dict[tuple[str, int], _Polled] = {}
 
     def routes(self) -> list[Route]:
         """Return the routes of the protocol."""
@@ -270,7 +272,7 @@ class TrinoProtocol:
         name, now = (state.id, page), self._runtime.monotonic()
         if name not in self._runs:
             self._drop_finished(now)
-            run = self._runs[name] = _Run(now)
+            run = self._runs[name] = _Polled(now)
             run.task = asyncio.create_task(self._answer(state, run, context_of(request.scope).request_id))
             late = state.began + max_seconds(state.properties) - self._runtime.clock().timestamp()
             timer = asyncio.get_running_loop().call_later(max(late, 0), run.cancelled.set)
@@ -325,7 +327,7 @@ class TrinoProtocol:
 
     # ------------------------------------------------------------------------------------------------- answers
 
-    async def _answer(self, state: Sealed, run: _Run, request_id: str) -> Answer:
+    async def _answer(self, state: Sealed, run: _Polled, request_id: str) -> Answer:
         """Answer a statement; wait for a slot, and for the same statement in another process.
 
         Raises:
@@ -369,12 +371,12 @@ class TrinoProtocol:
                 raise TrinoError("USER_CANCELED", sentence) from None
             raise
         finally:
-            if self._grid:  # as in `QueryAPI`: when an answer is there says little about how long it took
+            if self._grid_ms:  # as in `QueryAPI`: when an answer is there says little about how long it took
                 took = self._runtime.monotonic() - began
-                await self._runtime.pause(math.ceil(took / self._grid) * self._grid - took)
+                await self._runtime.pause(on_grid(took, self._grid_ms) / 1000 - took)
 
     def _compute(
-        self, command: Command, state: Sealed, catalog: Catalog, request_id: str, run: _Run, answers: dict[str, Any]
+        self, command: Command, state: Sealed, catalog: Catalog, request_id: str, run: _Polled, answers: dict[str, Any]
     ) -> Answer:
         """Answer a command that changes nothing in the session."""
         if isinstance(command, Rows):
@@ -400,16 +402,15 @@ class TrinoProtocol:
         if command.form == "columns":
             given["rehearse"] = True
         request = StatementRequest(sql=text, **given)
-        work = self._api.statement_work(
+        digest = hashlib.sha256(request.model_dump_json().encode()).digest()
+        watched = Run(
             state.account,
-            request,
-            key=f"trino-{state.id}",
-            digest=hashlib.sha256(request.model_dump_json().encode()).digest(),
-            request_id=request_id,
-            form="json",
-            answers=answers,
+            request_id,
+            f"trino-{state.id}",
+            digest,
             progress=lambda share: setattr(run, "progress", share),
         )
+        work = self._api.statement_work(request, watched, Shape("json"), answers)
         answered, balance = work(run.cancelled.is_set)
         if command.form != "rows":
             return _of_form(command.form, json.loads(answered.content))
@@ -427,7 +428,7 @@ class TrinoProtocol:
         found = json.loads(answer.content)
         types = [tables.trino_type(column["type"]) for column in found["columns"]]
         first, end = page * MAX_PAGE_ROWS, (page + 1) * MAX_PAGE_ROWS
-        rows = [tables.cells(row, types) for row in found["rows"][first:end]]
+        rows = tables.cells(found["rows"][first:end], types)
         following = (request.path_params["sealed"], page + 1) if end < len(found["rows"]) else None
         body = self._body(request, state, "FINISHED" if following is None else "RUNNING", following, 1.0)
         body["columns"] = [

@@ -105,18 +105,15 @@ MAX_RUN_TIME = "query_max_run_time"
 """The session property of Trino by which drivers limit the time of a statement."""
 
 
-def _properties() -> dict[str, tuple[str, str]]:
-    known = {frozenset({"boolean"}): "boolean", frozenset({"integer"}): "bigint", frozenset({"number"}): "double"}
-    found = {}
-    for name, schema in StatementRequest.model_json_schema()["properties"].items():
-        kinds = {each.get("type") for each in schema.get("anyOf", [schema])} - {"null"}
-        if name not in {"sql", "counts"}:  # a number that may be text is taken exactly
-            found[name] = known.get(frozenset(kinds), "varchar"), schema.get("description", "")
-    return found
-
-
+_JSON_TYPES = {frozenset({"boolean"}): "boolean", frozenset({"integer"}): "bigint", frozenset({"number"}): "double"}
 PROPERTIES: Mapping[str, tuple[str, str]] = {
-    **_properties(),
+    **{
+        # a number that may be text is taken exactly
+        name: (_JSON_TYPES.get(frozenset(kinds - {"null"}), "varchar"), schema.get("description", ""))
+        for name, schema in StatementRequest.model_json_schema()["properties"].items()
+        for kinds in [{each.get("type") for each in schema.get("anyOf", [schema])}]
+        if name not in {"sql", "counts"}
+    },
     MAX_RUN_TIME: ("varchar", "The longest time that a statement may take, such as 30s or 5m."),
 }
 """The types and descriptions of all session properties: the options of a statement, and its longest time."""
@@ -220,25 +217,21 @@ def column(name: str, type_: str) -> dict[str, Any]:
     return {"name": name, "type": type_, "typeSignature": signature}
 
 
-def cells(values: Sequence[Any], types: Sequence[str]) -> list[Any]:
-    """Return a row of a result as the protocol has it.
+def cells(rows: Sequence[Sequence[Any]], types: Sequence[str]) -> list[list[Any]]:
+    """Return rows of a result as the protocol has them.
 
     Args:
-        values: as `StatementAnswer` has them in JSON.
+        rows: as `StatementAnswer` has them in JSON.
     """
     writers = [_TEXTS.get(type_.partition("(")[0]) for type_ in types]
     return [
-        value if value is None or write is None else write(value) for value, write in zip(values, writers, strict=True)
+        [value if value is None or write is None else write(value) for value, write in zip(row, writers, strict=True)]
+        for row in rows
     ]
 
 
-def _timestamp(value: str) -> str:
-    moment, zone, _ = value.replace("T", " ").partition("+00:00")
-    return f"{moment} UTC" if zone else moment
-
-
 _TEXTS: Mapping[str, Callable[[Any], str]] = {
-    "timestamp": _timestamp,
+    "timestamp": lambda value: value.replace("T", " ").replace("+00:00", " UTC"),
     "decimal": str,
     "varchar": lambda value: value if isinstance(value, str) else json.dumps(value),
 }
