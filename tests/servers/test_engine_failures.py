@@ -136,7 +136,7 @@ def test_a_stalled_network_ends_pair_queries_at_their_time_limit(behind):
             pairs.users_by_size(np.array([1]))
             proxy.stall()
             began = time.monotonic()
-            pairs.weighted_sums(1.0)
+            list(pairs.weighted_sums(1.0))
 
     with pytest.raises(EngineTimeout):
         stalled_sums()
