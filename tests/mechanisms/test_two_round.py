@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import tracemalloc
 from dataclasses import replace
 from fractions import Fraction
 
@@ -10,8 +12,9 @@ import pytest
 
 from discreet.accounting.convert import limit_for
 from discreet.errors import InputError
-from discreet.mechanisms import Request
+from discreet.mechanisms import Request, auto
 from discreet.mechanisms.auto import Auto
+from discreet.mechanisms.light import Cap
 from discreet.mechanisms.two_round import COST_UNIT, TwoRound, _clipping_loss, believable
 from discreet.noise import KeyedBits
 from discreet.testing.pairs import ArrayPairs, gathered, in_batches, weights
@@ -103,21 +106,50 @@ def test_sums_in_batches_have_the_release_of_one_array(rows, k, chosen):
     assert shown(one) == shown(other)
 
 
+class Endless(ArrayPairs):
+    """Pairs of a few items that pass for a million, of which no more than a batch exists at a time."""
+
+    def count_items(self):
+        return 1_000_000
+
+    def weighted_sums(self, limit):  # noqa: ARG002 - the protocol's
+        return (np.zeros(1000, dtype=np.int64) for _ in range(1000))
+
+    capped_sums = weighted_sums
+
+
+@pytest.mark.parametrize("step", ["two rounds", "head", "light"])
+def test_memory_is_a_batch_and_the_candidates(step, monkeypatch):
+    """One array of all items would take 8 MB."""
+    monkeypatch.setattr("discreet.noise.rounded._BLOCK", 1000)
+    pairs, mechanism = Endless([1], [0]), Auto.at_epsilon(Fraction(2), DELTA, REQUEST)
+    run = {
+        "two rounds": lambda: mechanism.two_round._first_round(
+            mechanism.two_round.measure_sizes(pairs, bits()), pairs, bits(1)
+        ),
+        "head": lambda: auto._largest_counts(pairs, 1000),
+        "light": lambda: mechanism.light.release(Cap(1, 1.0, 0.0, 0.0), pairs, bits()),
+    }[step]
+    run()
+    tracemalloc.start()
+    try:
+        run()
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.parametrize("error", [Fraction(1, 20), Fraction(1, 4), Fraction(3, 4)])
-def test_no_item_of_a_later_step_was_dropped_in_the_first_round(error, monkeypatch):
-    """The least value that is kept is that of the lowest cut which a later step can have."""
-    mechanism = TwoRound.at_epsilon(Fraction(2), DELTA, replace(REQUEST, relative_error=error))
-    asked, least_of = [], TwoRound._least
-
-    def least(self, *given):
-        asked.append(least_of(self, *given))
-        return asked[-1]
-
-    monkeypatch.setattr(TwoRound, "_least", least)
+def test_no_item_of_a_later_step_was_dropped_in_the_first_round(error):
+    """The release is that of a first round which keeps all items."""
+    mechanism, least = TwoRound.at_epsilon(Fraction(2), DELTA, replace(REQUEST, relative_error=error)), TwoRound._least
+    pairs = ArrayPairs(*zipf_rows(3000, 2000))
     for run in range(20):
-        mechanism.release(ArrayPairs(*zipf_rows(300 * (run + 1))), bits(run))
-        (first, scales, second), asked[:] = asked, []
-        assert first <= min(scales, second)
+        steps = iter([-math.inf])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(TwoRound, "_least", lambda self, *given, steps=steps: next(steps, least(self, *given)))
+            expected = shown(mechanism.release(pairs, bits(run)))
+        assert shown(mechanism.release(pairs, bits(run))) == expected
 
 
 @pytest.mark.parametrize("rows", [([], []), ([1], [0]), ([1, 2], [0, 0])])

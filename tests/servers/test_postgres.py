@@ -88,6 +88,7 @@ def test_heads_have_the_values_and_types_of_duckdb(loaded, reader):
 def test_pairs_are_the_same_without_temporary_tables(loaded, reader, monkeypatch, temporary):
     """Without temporary tables (no privilege, or a standby) common table expressions give the same integers."""
     monkeypatch.setattr(postgres, "_TEMPORARY", f"SELECT {temporary}")
+    monkeypatch.setattr(postgres, "_ROWS_AT_ONCE", 2)
     table = pa.table(
         {"who": [n % 70 for n in range(999)], "item": [None if n % 9 else f"{n % 23}" for n in range(999)]}
     )
@@ -95,6 +96,7 @@ def test_pairs_are_the_same_without_temporary_tables(loaded, reader, monkeypatch
     opened = reader(loaded(table))
     with opened.pairs(request) as pairs:
         check_pair_queries(pairs, reference_pairs(table, request))
+        assert {len(batch) for batch in pairs.weighted_sums(1.0)} <= {1, 2}
     assert (
         opened.fetch("SELECT CAST(relname AS text) AS name FROM pg_class WHERE relname LIKE 'discreet%'").to_pylist()
         == []
@@ -339,6 +341,7 @@ def test_queries_run_in_a_read_only_transaction(reader):
         "row_security": "off",
         "TimeZone": "UTC",
         "jit": "off",
+        "cursor_tuple_fraction": "1",
         "statement_timeout": "1500ms",
     }
     selected = ", ".join(f"current_setting('{name}') AS \"{name}\"" for name in pinned)

@@ -357,7 +357,8 @@ class ClickHousePairs(SqlPairs):
 
     def _chosen(self, columns: Mapping[str, NDArray[np.int64]]) -> str:
         fields = ", ".join(f"{name} Int64" for name in columns)
-        self._client.execute(f"CREATE OR REPLACE TEMPORARY TABLE {self._listed} ({fields}) ENGINE = Memory")
+        self._client.execute(f"DROP TEMPORARY TABLE IF EXISTS {self._listed}")
+        self._client.execute(f"CREATE TEMPORARY TABLE {self._listed} ({fields}) ENGINE = Memory")
         sink = pa.BufferOutputStream()
         table = pa.table({name: arrow_array(values) for name, values in columns.items()})
         with pa.ipc.new_stream(sink, table.schema) as stream:
