@@ -1,4 +1,4 @@
-"""Time and memory of releases as tables grow: `python -m benchmarks.scale [ENGINE...] [--rows ROWS...]`."""
+"""Time and memory of releases as tables grow: `python -m benchmarks.scale --help`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from discreet.noise import SystemBits
 from discreet.release.keys import RecordedPairs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 ENGINES = ("duckdb", "spark", "clickhouse", "trino")
 SIZES = (1_000_000, 10_000_000)
@@ -47,17 +47,17 @@ def run() -> list[str]:
     return measured(ENGINES, SIZES)
 
 
-def measured(engines: tuple[str, ...], sizes: tuple[int, ...]) -> list[str]:
-    """Return a table of seconds, CPU seconds and peak memory, for each engine, answer and size."""
+def measured(engines: Sequence[str], sizes: Sequence[int], answers: Sequence[str] = tuple(ANSWERS)) -> list[str]:
+    """Return a table of seconds, CPU seconds and peak memory, for each engine, answer of `ANSWERS` and size."""
     rows = []
     for engine in engines:
         found: dict[tuple[str, int], dict[str, Any]] = {}
         for size in sizes:
             with _opened(engine, size) as (url, server):
-                for answer in ANSWERS:
+                for answer in answers:
                     found[answer, size] = _in_process(url, answer, server)
                     print(engine, f"{size:,}", answer, found[answer, size], file=sys.stderr, flush=True)
-        for answer in ANSWERS:
+        for answer in answers:
             before = None
             for size in sizes:
                 seen = found[answer, size]
@@ -110,7 +110,7 @@ def _opened(engine: str, size: int) -> Iterator[tuple[str, int | None]]:
         with loaded(engine, place, pq.read_table(path)) as url:
             named = f"{url}{'&' if '?' in url else '?'}table=engagements"
             yield (
-                named + ("&scratch=memory.default" if engine == "trino" else ""),
+                named + ("&scratch=scratch.default" if engine == "trino" else ""),
                 int((place / f"{engine}.pid").read_text()),
             )
 
@@ -190,9 +190,9 @@ def _cpu(processes: list[int]) -> float:
 
 
 def _peak(process: int) -> float:
-    """Return the peak of the resident memory of *process*, in MiB."""
-    status = Path(f"/proc/{process}/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+    """Return the peak of the resident memory of *process*, in MiB; 0 if it has ended."""
+    peak = Path(f"/proc/{process}/status").read_text().partition("VmHWM:")[2]
+    return int(peak.split()[0]) / 1024 if peak else 0.0
 
 
 def main() -> None:
@@ -203,8 +203,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__)
     parser.add_argument("engines", nargs="*", metavar="ENGINE", default=list(ENGINES))
     parser.add_argument("--rows", nargs="*", type=int, default=list(SIZES))
+    parser.add_argument("--answers", nargs="*", choices=list(ANSWERS), default=list(ANSWERS))
     given = parser.parse_args()
-    print("\n".join(measured(tuple(given.engines), tuple(given.rows))))
+    print("\n".join(measured(given.engines, given.rows, given.answers)))
     for size in given.rows:
         if size > max(SIZES):
             (FOLDER / f"growing-{size}.parquet").unlink(missing_ok=True)

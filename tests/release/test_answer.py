@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import re
 from fractions import Fraction
 from types import SimpleNamespace
@@ -30,7 +31,7 @@ from discreet.query.planning import make_plan
 from discreet.release import answer
 from discreet.release.answer import default_delta
 from discreet.release.keys import RecordedPairs, fingerprint
-from discreet.testing.pairs import ArrayPairs
+from discreet.testing.pairs import ArrayPairs, gathered, in_batches
 from discreet.values import Cost, Sensitivity
 from tests.queries import query_of
 
@@ -471,3 +472,15 @@ def test_the_fingerprint_of_pairs_changes_with_the_data():
     assert one.head_key == seen(_plan(k=None), range(5001)).head_key
     assert one != seen(_plan(k=None), range(5001))
     assert one.head_key != seen(_plan(k=None, relative_error=Fraction(1, 5)), range(5000)).head_key
+
+
+@pytest.mark.parametrize("query", ["weighted_sums", "capped_sums"])
+@pytest.mark.parametrize("size", [1, 4, 100])
+def test_the_digest_of_sums_is_that_of_one_array(query, size):
+    """Fingerprints of answers before sums came in batches remain valid: the number of items, then all sums."""
+    whole = np.arange(10)
+    pairs = SimpleNamespace(count_items=lambda: 10, **{query: lambda _: in_batches(whole, size)})
+    engine = SimpleNamespace(pairs=lambda *_, **__: contextlib.nullcontext(pairs))
+    with RecordedPairs(engine, _plan(k=None).request) as recorded:
+        assert gathered(getattr(recorded, query)(1)).tolist() == whole.tolist()
+    assert recorded._digest.digest() == hashlib.sha256((10).to_bytes(8, "little") + whole.tobytes()).digest()

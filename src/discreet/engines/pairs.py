@@ -3,7 +3,9 @@
 One pass over the rows writes the pairs; every query reads the pairs only. All engines return the same integers: apart
 from one quotient and one square root, which IEEE 754 rounds alike everywhere, all arithmetic is on integers. None of it
 can fail on account of a row: quotients are of positive numbers, and no sum reaches 2^63 (a weight is below 2^20, so
-sums of weights need 2^43 users; `MAX_BASKET` costs of at most `MAX_ITEM_COST` are below 2^63).
+sums of weights need 2^43 users; `MAX_BASKET` costs of at most `MAX_ITEM_COST` are below 2^63). The items of a user may
+be one array once users with too many are left out. The users of an item, whose number is not bounded, may be one only
+in an engine that has no limit on arrays except the memory that it needs to count the item's users anyway.
 """
 
 from __future__ import annotations
