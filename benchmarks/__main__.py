@@ -29,7 +29,7 @@ BENCHMARKS = {
     "mechanisms": mechanisms.run,
     "sums": sums.run,
     "processes": processes.run,
-    "one-round": processes.one_round,
+    "release": processes.release_cost,
     "accounting": accounting.run,
     "accuracy": accuracy.quick,
     "budget": budget.run,
@@ -46,7 +46,7 @@ BENCHMARKS = {
     "fuzz": outcomes.run,
     "contract": contract.run,
 }
-WHEN_NAMED = {"budget-postgres", "contract", "each-servers", "engines", "fuzz", "growth", "memory", "one-round", "soak"}
+WHEN_NAMED = {"budget-postgres", "contract", "each-servers", "engines", "fuzz", "growth", "memory", "release", "soak"}
 """Benchmarks that take long, or start servers that `make test-engines` installs."""
 
 

@@ -118,8 +118,10 @@ def test_rows_of_one_pair_are_not_read_together(engine, monkeypatch):
 
 def test_users_far_apart_are_numbered(engine):
     """The span of users and the number of items must fit 63 bits together; other users are numbered, like texts."""
-    for most in (2**58, 2**59 - 1, 2**59, 2**63 - 1):
-        table = table_of([(user, label) for user in (0, 1, most) for label in "abcdefghijklmno"[user % 3 :]])
+    lowest = -(2**63)
+    for least, most in ((0, 2**58), (0, 2**59 - 1), (0, 2**59), (0, 2**63 - 1), (lowest, 2**64 - 1), (lowest, 4)):
+        users = (least, least + 1, least + most)
+        table = table_of([(user, label) for user in users for label in "abcdefghijklmno"[user % 3 :]])
         with engine(table).pairs(REQUEST) as pairs:
             check_pair_queries(pairs, reference_pairs(table, REQUEST))
 

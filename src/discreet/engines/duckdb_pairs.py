@@ -77,14 +77,13 @@ class DuckDBPairs:
         self._write(_ITEMS, f"SELECT *, {_HASH.format(labels)} AS h FROM ({numbered}) AS n")
         self._write_keys()
         self._connection.execute(f"DROP TABLE {_ROWS}")
-        self._write_sorted()
-        self._connection.execute(f"DROP TABLE {_KEYS}")
         present = np.zeros(self._items, dtype=np.bool_)
         users_of_size = np.zeros(MAX_BASKET + 1, dtype=np.int64)
-        for held, sizes in self._baskets():
+        for held, sizes in self._baskets(self._sorted()):
             present[held] = True
             few = np.bincount(sizes)
             users_of_size[: len(few)] += few
+        self._connection.execute(f"DROP TABLE {_KEYS}")
         self._numbers = np.flatnonzero(present)
         self._users_of_size = users_of_size
 
@@ -106,7 +105,7 @@ class DuckDBPairs:
         owner, users = "u", 2**_KEY_BITS
         if self._has_integer_users():
             least, most = self._numbers_of(f"SELECT coalesce(min(u), 0), coalesce(max(u), 0) FROM {_ROWS}")
-            owner, users = f"(d.u - ({least}))", most - least + 1
+            owner, users = f"(d.u - CAST('{least}' AS BIGINT))", most - least + 1
         if users.bit_length() + self._item_bits > _KEY_BITS:
             self._write(_OWNERS, f"SELECT u, row_number() OVER () AS owner FROM (SELECT DISTINCT u FROM {_ROWS})")
             owner, users = "owner", self._numbers_of(f"SELECT count(*) FROM {_OWNERS}")[0]
@@ -117,8 +116,8 @@ class DuckDBPairs:
         if self._numbers_of(f"SELECT count(*) FROM {_KEYS}") != [rows]:
             raise InexactHead(_MISSING)
 
-    def _write_sorted(self) -> None:
-        """Write the distinct pairs in ascending order, range by range.
+    def _sorted(self) -> Iterator[tuple[Ints, bool]]:
+        """Write the distinct pairs in ascending order, and yield them range by range, with True for the last one.
 
         Ends of ranges are sampled. Rows of the same pair may be more than fit in memory, but then most ends are that
         pair, and a range of a single pair is not read.
@@ -135,11 +134,12 @@ class DuckDBPairs:
             if start in frequent and end == start + 1:
                 pairs = np.array([start])
             else:
-                pairs = self._pairs(f"FROM {_KEYS} WHERE pair >= {start} AND pair < {end}")
+                pairs = self._pairs(f"FROM {_KEYS} WHERE pair BETWEEN {start} AND {end - 1}")
                 pairs.sort()
                 pairs = pairs[np.concatenate([[True], pairs[1:] != pairs[:-1]])[: len(pairs)]]
             self._connection.register(_GIVEN, pa.table({"pair": arrow_array(pairs)}))
             self._run(lambda: self._connection.execute(f"INSERT INTO {_PAIRS} FROM {_GIVEN}"))
+            yield pairs, end == 2**_KEY_BITS
 
     def drop(self) -> None:
         """Drop all tables that were written, also after a failure."""
@@ -213,7 +213,7 @@ class DuckDBPairs:
         placed[self._numbers[items]] = values
         return placed
 
-    def _baskets(self) -> Iterator[tuple[Ints, Ints]]:
+    def _baskets(self, batches: Iterator[tuple[Ints, bool]] | None = None) -> Iterator[tuple[Ints, Ints]]:
         """Yield batches of whole users: their items' numbers, user by user, and the number of items of each user.
 
         Users with more than `MAX_BASKET` items are left out.
@@ -222,7 +222,7 @@ class DuckDBPairs:
             InexactHead: the users are not in order.
         """
         pairs = np.zeros(0, dtype=np.int64)
-        for more, is_last in self._batches():
+        for more, is_last in batches or self._batches():
             pairs = np.concatenate([pairs, more])
             if (pairs[1:] <= pairs[:-1]).any():
                 raise InexactHead(_OUT_OF_ORDER)
