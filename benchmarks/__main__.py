@@ -32,7 +32,7 @@ BENCHMARKS = {
     "scale": scale.run,
     "sums": sums.run,
     "processes": processes.run,
-    "one-round": processes.one_round,
+    "release": processes.release_cost,
     "accounting": accounting.run,
     "accuracy": accuracy.quick,
     "budget": budget.run,
@@ -58,8 +58,8 @@ WHEN_NAMED = {
     "fuzz",
     "growth",
     "memory",
-    "one-round",
     "pairs-servers",
+    "release",
     "scale",
     "soak",
 }

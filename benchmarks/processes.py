@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import multiprocessing
 import statistics
 import sys
+import time
 from concurrent.futures import ProcessPoolExecutor
+from fractions import Fraction
 from pathlib import Path
 
 import duckdb
@@ -15,6 +18,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.timing import process_runs, processes_in_turns, table
+from discreet.engines.opening import open_engine
+from discreet.errors import InvariantViolated
+from discreet.head_request import HeadRequest
+from discreet.mechanisms import Request
+from discreet.mechanisms.auto import Auto
+from discreet.noise import SystemBits
 
 ROWS = 10_000_000
 FOLDER = Path(__file__).resolve().parent.parent / "build" / "benchmarks"
@@ -72,17 +81,50 @@ def made_singles(users: int, rows: int = ROWS) -> Path:
     return path
 
 
-def one_round() -> list[str]:
-    """CPU time of a release by one round, users with one item each, and of DuckDB's exact head, in pairs of runs."""
-    made = made_singles(ROWS // 5)
-    head = f"SELECT item, count(DISTINCT user_id) AS n FROM '{made}' GROUP BY item ORDER BY n DESC, item LIMIT 10001"
-    floor = [sys.executable, "-c", f'import duckdb; duckdb.sql("{head}").to_arrow_table()']
-    release = [sys.executable, "-m", "discreet", "release", str(made), "--user", "user_id", "--item", "item"]
-    ours, engine = process_runs([release, floor], 3)
-    ratio = statistics.median(a.cpu / b.cpu for a, b in zip(ours, engine, strict=True))
-    times = [f"{statistics.median(run.cpu for run in runs):.2f} s" for runs in (ours, engine)]
-    headings = ["one item a user", "discreet release, CPU", "DuckDB's exact head, CPU", "median ratio of pairs"]
-    return table(headings, [[f"{ROWS:,} rows, {ROWS // 5:,} users", *times, f"{ratio:.2f}x"]])
+def release_cost() -> list[str]:
+    """CPU time of a release and of DuckDB's exact head: whole processes, and the queries alone; medians of pairs."""
+    rows = []
+    for title, made in (
+        ("one item a user, duplicates", made_singles(ROWS // 5)),
+        ("few items a user", made_table()),
+        ("many items a user, no duplicates", made_baskets()),
+    ):
+        floor = [sys.executable, "-c", f'import duckdb; duckdb.sql("{_head(made)}").to_arrow_table()']
+        release = [sys.executable, "-m", "discreet", "release", str(made), "--user", "user_id", "--item", "item"]
+        runs = process_runs([release, floor], 3)
+        processes = [(ours.cpu, engine.cpu) for ours, engine in zip(*runs, strict=True)]
+        mib, floor_mib = (statistics.median(run.mib for run in each) for each in runs)
+        chosen, queries = _queries(made, 3)
+        memory = f"{mib:.0f} MiB, {mib / floor_mib:.2f}x"
+        for part, pairs, peak in (("process", processes, memory), ("queries", queries, "")):
+            ratio = statistics.median(ours / engine for ours, engine in pairs)
+            times = [f"{statistics.median(each):.2f} s" for each in zip(*pairs, strict=True)]
+            rows.append([title, chosen, part, *times, f"{ratio:.2f}x", peak])
+    return table(["table", "release by", "CPU of", "release", "DuckDB's exact head", "ratio", "memory"], rows)
+
+
+def _queries(made: Path, rounds: int) -> tuple[str, list[tuple[float, float]]]:
+    """Return the branch of `auto`, and CPU seconds of its release by pair queries and of the head, in turns."""
+    mechanism = Auto.at_epsilon(Fraction(1), Fraction(1, 10**8), Request(None, 10_000))
+    if mechanism is None:
+        raise InvariantViolated("epsilon 1 is enough for a release")
+    taken, chosen = [], ""
+    with contextlib.closing(open_engine(str(made))) as engine:
+        for counted in range(rounds + 1):
+            start = time.process_time()
+            with engine.pairs(HeadRequest("user_id", ("item",), 10_000)) as pairs:
+                outcome = mechanism.release(pairs, SystemBits())
+                pairs.labels(outcome.positions)
+            between = time.process_time()
+            duckdb.sql(_head(made)).to_arrow_table()
+            chosen = outcome.chosen or ""
+            if counted:
+                taken.append((between - start, time.process_time() - between))
+    return chosen, taken
+
+
+def _head(made: Path) -> str:
+    return f"SELECT item, count(DISTINCT user_id) AS n FROM '{made}' GROUP BY item ORDER BY n DESC, item LIMIT 10001"
 
 
 def run() -> list[str]:
@@ -94,10 +136,7 @@ def run() -> list[str]:
         baskets = maker.submit(made_baskets).result()
     for made, users in ((small, 400_000), (large, 2_000_000), (baskets, 500_000)):
         size = f"{pq.read_metadata(made).num_rows:,} rows, {users:,} users"
-        head = (
-            f"SELECT item, count(DISTINCT user_id) AS n FROM '{made}' GROUP BY item ORDER BY n DESC, item LIMIT 10001"
-        )
-        floor = [python, "-c", f'import duckdb; duckdb.sql("{head}").to_arrow_table()']
+        floor = [python, "-c", f'import duckdb; duckdb.sql("{_head(made)}").to_arrow_table()']
         release = [python, "-m", "discreet", "release", str(made), "--user", "user_id", "--item", "item"]
         release += ["--epsilon", "1"]
         ours, engine = processes_in_turns([release, floor], 5)
