@@ -151,7 +151,8 @@ def pytest_runtestloop(session) -> bool:
     measured.unlink(missing_ok=True)
     _wait({_fork(lambda: _measure(session.items, measured)): ""})
     seconds, reaching, failed = json.loads(measured.read_text())
-    items = sorted(session.items, key=lambda item: seconds[item.nodeid])
+    reached = {test for tests in reaching.values() for test in tests}
+    items = sorted((i for i in session.items if i.nodeid in reached), key=lambda item: seconds[item.nodeid])
     if failed or _wait({_fork(lambda: _try("", items, seconds)): ""})[1] != SURVIVED:
         raise RuntimeError(f"tests fail without a change: {failed or 'in the order of their time'}")
     children: dict[int, str] = {}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from discreet.mechanisms import KnownGumbel, KnownLaplace, Request, UnknownGumbel, UnknownLaplace
-from discreet.mechanisms.base import noise_of
+from discreet.mechanisms.base import noise_of, shuffled
 from discreet.noise import KeyedBits
 from discreet.values import Cost, ExactHead, Sensitivity
 
@@ -190,3 +190,18 @@ def test_equal_values_come_in_every_order():
     mechanism, head = KnownLaplace(None, 3, 1, Fraction(1, 100)), ExactHead(np.array([7, 7, 7]), 3)
     orders = {tuple(mechanism.release(head, KeyedBits(bytes(32), run)).positions.tolist()) for run in range(60)}
     assert len(orders) == 6
+
+
+def test_equal_values_come_in_the_order_of_the_shuffle():
+    """On every machine: the sort is stable, also for many items."""
+    head = ExactHead(np.repeat([2, 1], 100), 200)
+    found = KnownLaplace(None, 200, 1, Fraction(1, 100)).release(head, KeyedBits(bytes(32), 0)).positions.tolist()
+    shuffle = shuffled(200, KeyedBits(bytes(32), 0), "ties").tolist()
+    assert found == [i for i in shuffle if i < 100] + [i for i in shuffle if i >= 100]
+
+
+def test_the_interval_of_a_single_count_is_that_of_one_among_all():
+    """The largest of eight is the one of eight that fails."""
+    mechanism = KnownLaplace(1, 8, 1, Fraction(9))
+    outcome = mechanism.release(ExactHead(np.array(COUNTS), 8), KeyedBits(bytes(32), 0))
+    assert (outcome.high - outcome.counts).tolist() == [noise_of("gaussian", Fraction(9)).half_width(0.05 / 8)]

@@ -151,7 +151,7 @@ def test_keys_that_meet_within_a_word_are_decided_by_the_next(word, scores, scal
 
 
 def test_equal_words_and_scores_are_decided_by_further_words():
-    """Ties of 64 and of 128 bits are decided by further words, not by index and position."""
+    """Ties of 64 and of 128 bits are decided by further words, not by index and position; 64 are the default."""
     for third, expected in (((5, 9), [1, 0]), ((9, 5), [0, 1])):
         words = {
             "race": [1 << 60] * 2,
@@ -161,6 +161,7 @@ def test_equal_words_and_scores_are_decided_by_further_words():
             "race/1/2": [third[1]],
         }
         assert run([4, 4], Fraction(1), ScriptedBits(words)) == (expected, False)
+        assert Race(np.array([4, 4]), Fraction(1)).run(ScriptedBits(words), "race", 2)[0].tolist() == expected
 
 
 @pytest.mark.parametrize("extreme", [0, ALL_ONES, 1, ALL_ONES - 1])

@@ -247,7 +247,7 @@ def noisy_outcome(
 
 def shuffled(n: int, bits: Bits, label: str) -> NDArray[np.int64]:
     """Return an exactly uniform random permutation of 0..n-1, for ties and sets, which must hide the head's order."""
-    return Race(np.zeros(n, dtype=np.int64), Fraction(1)).run(bits, label, n)[0] if n else np.zeros(0, np.int64)
+    return Race(np.zeros(n, dtype=np.int64), Fraction(1)).run(bits, label, n)[0]
 
 
 def require_gaussian(request: Request, name: str) -> None:

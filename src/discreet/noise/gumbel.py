@@ -37,10 +37,9 @@ def log_bounds(value: Fraction, digits: int) -> tuple[Fraction, Fraction]:
         value: above 0.
         digits: significant decimal digits of the computation.
     """
-    down = decimal.Context(digits, decimal.ROUND_FLOOR, decimal.MIN_EMIN, decimal.MAX_EMAX)
-    up = decimal.Context(digits, decimal.ROUND_CEILING, decimal.MIN_EMIN, decimal.MAX_EMAX)
+    down, up = decimal.Context(digits, decimal.ROUND_FLOOR), decimal.Context(digits, decimal.ROUND_CEILING)
     # Next to 1 the logarithm may round to 0: a larger Emin keeps its neighbours from having a billion digits.
-    beside = decimal.Context(digits, Emin=-8 * digits, Emax=decimal.MAX_EMAX)
+    beside = decimal.Context(digits, Emin=-8 * digits)
     numerator, denominator = decimal.Decimal(value.numerator), decimal.Decimal(value.denominator)
     low = down.divide(numerator, denominator).ln(beside).next_minus(beside)
     high = up.divide(numerator, denominator).ln(beside).next_plus(beside)
@@ -118,7 +117,7 @@ class Exponentials:
         step = np.uint64(1 << (64 - self._known))
         complement = ~words + np.uint64(1)  # 2^64 - r; 0 means 2^64, where r is 0
         near_one = words >= np.uint64(2**63)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):
             most = np.where(
                 near_one,
                 -np.log1p(-(complement.astype(np.float64) * 2.0**-64)),
@@ -270,7 +269,7 @@ def _contenders(base: NDArray[np.float64], noise: Exponentials, limit: int) -> N
     if limit < len(keys):
         last = float(np.partition(keys, len(keys) - limit)[len(keys) - limit])
         # A regular key is off by less than 2^-18 + 2^-46 (|key| + 100); twice two such errors, generously.
-        cut = last - 2.0**-14 - 2.0**-42 * abs(last) if math.isfinite(last) else -math.inf
+        cut = last - 2.0**-14 - 2.0**-42 * abs(last)
         keep = keys >= cut
         keep[irregular] = True
         return np.flatnonzero(keep)
