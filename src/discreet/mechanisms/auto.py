@@ -32,7 +32,7 @@ BRANCH_LOST = Fraction(1, 5)
 GAP_SHARE = Fraction(1, 100)
 """Share of mu^2 for the noisy gap between count k and the cut-off."""
 
-TAIL_MATTERS = 2.2
+TAIL_MATTERS = 1.9
 """The head is chosen as well if a tail of the histogram that noise may hide lowers that ratio by more than this."""
 
 TYPICAL_COUNTS = 10_000

@@ -113,7 +113,7 @@ class Sizes:
         kept: share of the first round's mass that clipping keeps.
         typical: number of items of a user whose sums fit *scale* exactly.
         users_per_noise: number of users over *scale*.
-        continued_per_noise: the same if the histogram were *continued*.
+        continued_per_noise: the same with a tail that holds no more users than were measured there.
     """
 
     by_size: Floats
@@ -228,11 +228,11 @@ class TwoRound:
     def measure_sizes(self, pairs: UserItemPairs, bits: Bits) -> Sizes:
         """Count users by their number of items, with noise, and choose the scale of the first round's noise."""
         noisy = self._noisy_users(pairs.users_by_size(2 ** np.arange(SCALES)), bits, "sizes")
-        by_size, tail = self._believable(noisy), self._continued(noisy)
+        by_size, tail, probable = self._believable(noisy), self._continued(noisy), self._continued(noisy, 0.0)
         least = math.sqrt(COST_UNIT / self.budget.first)
         scale, kept = self._first_scale(by_size)
-        beyond, _ = self._first_scale(tail)
-        users, users_beyond = float(by_size.sum()), float(tail.sum())
+        beyond, _ = self._first_scale(probable)
+        users, users_beyond = float(by_size.sum()), float(probable.sum())
         return Sizes(
             by_size, tail, least * scale, kept, scale**2, users / (least * scale), users_beyond / (least * beyond)
         )
@@ -349,8 +349,8 @@ class TwoRound:
     def _believable(self, noisy: Floats) -> Floats:
         return believable(noisy, math.sqrt(COST_UNIT / self.budget.histogram), self.tuning.evidence)
 
-    def _continued(self, noisy: Floats) -> Floats:
-        return continued(noisy, math.sqrt(COST_UNIT / self.budget.histogram), self.tuning.evidence)
+    def _continued(self, noisy: Floats, beyond: float = 1.0) -> Floats:
+        return continued(noisy, math.sqrt(COST_UNIT / self.budget.histogram), self.tuning.evidence, beyond)
 
     def _precisions(self, sigma: Floats) -> Ints:
         """Return the costs of items with noise of standard deviation *sigma*, at most the largest cost of a user.
@@ -405,18 +405,19 @@ def believable(noisy: Floats, std: float, evidence: float) -> Floats:
     return result
 
 
-def continued(noisy: Floats, std: float, evidence: float) -> Floats:
+def continued(noisy: Floats, std: float, evidence: float, beyond: float) -> Floats:
     """Return the histogram made plausible, with a tail beyond its last visible bin that the noise may hide.
 
     Where activity follows a power law, the bins of the few users who have most of the pairs are below the noise, and
     `believable` drops them. The tail falls as the visible part does beyond the bulk, holds at most two standard errors
-    of users per bin, and all together at most what was measured there and one standard error; its first bin holds at
-    least what was measured.
+    of users per bin, and all together at most what was measured there and *beyond* standard errors; its first bin holds
+    at least what was measured.
 
     Args:
         noisy: users per bin, shape (n,).
         std: standard error of each bin.
         evidence: as for `believable`.
+        beyond: 1 for an interval, which must hold if there are more; 0 for a choice, which should be right on average.
     """
     result = believable(noisy, std, evidence)
     visible = np.flatnonzero(result > 0)
@@ -428,7 +429,7 @@ def continued(noisy: Floats, std: float, evidence: float) -> Floats:
     rate = (result[bulk] / result[last]) ** (1 / (last - bulk)) if last > bulk else result[bulk] / (3 * std)
     unseen = len(noisy) - last - 1
     tail = np.minimum(result[last] / max(rate, THINNING) ** np.arange(1, unseen + 1), 2 * std)
-    measured = max(float(noisy[last + 1 :].sum()) + std * math.sqrt(unseen), 0.0)
+    measured = max(float(noisy[last + 1 :].sum()) + beyond * std * math.sqrt(unseen), 0.0)
     tail *= min(1.0, measured / float(tail.sum()))
     tail[0] = max(tail[0], min(noisy[last + 1], evidence * std))  # a bin that just fails to be visible
     result[last + 1 :] = np.where(tail < 1, 0, tail)
