@@ -125,7 +125,8 @@ def test_a_word_of_zeros_has_no_finite_radius():
 def test_regular_values_have_a_relative_error_of_2_to_the_minus_19(known_bits):
     """Races skip candidates by it."""
     near_one = [ALL_ONES - (1 << p) - k * (1 << p) // 8 for p in range(20, 62) for k in range(9)]
-    words = sorted({*ADVERSARIAL, *near_one})
+    rounded = [word - 1023 // n for word in near_one for n in (2, 3, 4)]  # floats have 53 bits
+    words = sorted({*ADVERSARIAL, *near_one, *rounded})
     noise = variates(words, known_bits)
     values = noise.values()
     irregular = set(noise.irregular(values).tolist())
@@ -178,6 +179,21 @@ def test_refined_bounds_are_nested_and_close_in_on_the_variate(known_bits):
             assert real(low) <= truth <= real(high)
             assert high - low < Fraction(1, 2 ** (64 * depth - 20))
             least, most = low, high
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_refined_bounds_enclose_both_ends_of_the_interval_that_is_known(depth):
+    """To the last digit: the logarithms are rounded outwards."""
+    noise = Exponentials(keyed("ends"), "x", 40)
+    words = keyed("ends").uint64("x", 40).tolist()
+    for i, word in enumerate(words):
+        low, high = noise.bounds(i, depth)
+        known = word
+        for further in range(1, depth + 1):
+            known = known << 64 | int(keyed("ends").uint64(f"x/{i}/{further}", 1)[0])
+        size = 1 << (64 + 64 * depth)
+        assert real(low) < -log(Fraction(known + 1, size))
+        assert -log(Fraction(known, size)) < real(high)
 
 
 def test_bounds_do_not_depend_on_the_order_of_calls():

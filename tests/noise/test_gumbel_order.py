@@ -205,7 +205,7 @@ def test_keys_that_differ_in_the_61st_digit_are_placed_by_the_third_word(seed, a
     assert run(bits=make_bits(), **race)[0] == reference(make_bits=make_bits, **race)[0] == [ahead, 1 - ahead]
 
 
-@pytest.mark.parametrize("known_bits", [33, 40, 48, 56])
+@pytest.mark.parametrize("known_bits", [33, 40, 48, 51, 56])
 def test_nearly_equal_great_variates_are_not_cut_away(known_bits):
     """Of two uniforms next to 1 with equal known bits, the lower score has the greater variate and is placed."""
     word = ALL_ONES - (1 << 34) - (1 << 33)
@@ -215,6 +215,13 @@ def test_nearly_equal_great_variates_are_not_cut_away(known_bits):
     )
     race = {"scores": [0, 1], "scale": lead, "limit": 1, "known_bits": known_bits}
     assert run(bits=make_bits(), **race) == reference(make_bits=make_bits, **race)
+
+
+def test_a_score_that_floats_put_512_lower_is_not_cut_away():
+    """Far behind the best item, where scores that differ by 2 are rounded to either side, noise still decides."""
+    make_bits = functools.partial(ScriptedBits, {"race": [1 << 63, 1 << 40, ALL_ONES - (1 << 40)]})
+    race = {"scores": [0, -(2**61) - 255, -(2**61) - 257], "scale": Fraction(1), "limit": 2}
+    assert run(bits=make_bits(), **race) == reference(make_bits=make_bits, **race) == ([0, 2], False)
 
 
 @pytest.mark.parametrize("digits", [1, 18, 60, 324, 3000])

@@ -117,7 +117,7 @@ class Exponentials:
         step = np.uint64(1 << (64 - self._known))
         complement = ~words + np.uint64(1)  # 2^64 - r; 0 means 2^64, where r is 0
         near_one = words >= np.uint64(2**63)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore"):
             most = np.where(
                 near_one,
                 -np.log1p(-(complement.astype(np.float64) * 2.0**-64)),
@@ -198,12 +198,11 @@ class Race:
         return (places[: reached[0]], True) if len(reached) else (places, False)
 
     def exponents(self) -> NDArray[np.float64]:
-        """Return approximate scale * (score - best score) + ln(factor) of all competitors, the rival last.
+        """Return approximate scale * (score - best item's) + ln(factor) of all competitors, the rival last.
 
         Differences of scores are exact, so the error is at most 2^-50 of the absolute value and of ln(factor).
         """
-        rival = self.rival
-        best = int(self.scores.max()) if rival is None else max(int(self.scores.max()), rival.score)
+        rival, best = self.rival, int(self.scores.max())
         base = (self.scores - best).astype(np.float64)
         base *= float(self.scale)
         if self.divisors is not None:
