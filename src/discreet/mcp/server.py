@@ -52,9 +52,6 @@ Send: TypeAlias = Callable[[Call, Request], Awaitable[Reply]]
 
 _Shape = TypeVar("_Shape", bound=BaseModel)
 
-DEFAULT_UNASKED_SHARE = 0.25
-"""The default of the largest share of what is left that a query may take without the consent of a person."""
-
 INSTRUCTIONS = """\
 Answers SQL about people with calibrated noise (differential privacy), so that no answer reveals much about any single
 person. Every new question permanently spends a privacy budget that other people may share; the same call again is free.
