@@ -72,11 +72,19 @@ def test_sums_of_costs_are_never_cheaper_than_the_sum_of_units(parts, epsilon, d
 )
 def test_values_outside_their_ranges_are_refused(information, calls, epsilon, delta):
     """Units are not negative, epsilon is above 0, and delta is in [0, 1)."""
-    with pytest.raises(InputError):
+    names = "epsilon per unit|delta per call" if information >= 0 and calls >= 0 else "information and calls"
+    with pytest.raises(InputError, match=f"^({names}) must "):
         cost_of_units(information, calls, epsilon, delta)
     if information >= 0 and calls >= 0:
         with pytest.raises(InputError):
             units_of_cost(Cost(Fraction(1)), epsilon, delta)
+
+
+@given(st.fractions(Fraction(1, 10**30), 1), st.fractions(Fraction(1, 10**40), Fraction(1, 2)))
+@example(Fraction(1, 10**10), Fraction(1, 10**30))
+def test_nothing_spent_is_no_unit(epsilon, delta):
+    """Also where a unit costs less than a quantum."""
+    assert units_of_cost(Cost(), epsilon, delta) == (0, 0)
 
 
 def test_calls_that_lose_nothing_cost_no_delta_and_cannot_be_counted():

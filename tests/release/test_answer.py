@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import math
 import re
 from fractions import Fraction
 from types import SimpleNamespace
@@ -346,6 +347,26 @@ def test_delta_is_by_default_a_hundredth_of_the_budgets():
     with pytest.raises(InputError) as error:
         default_delta(1e-6, {})
     assert str(error.value) == "a budget is a discreet.Budget"
+
+
+def test_a_query_without_epsilon_takes_the_share_of_delta_of_epsilon_1():
+    """The default of epsilon is 1; the budget is so large that this takes less than a hundredth of its delta."""
+    budget = Budget(100, Fraction(1, 10**6))
+    assert default_delta(budget, {}) == default_delta(budget, {"epsilon": 1}) < default_delta(budget, {"epsilon": 2})
+    assert default_delta(budget, {"epsilon": 2}) < Fraction(1, 10**8)
+
+
+@pytest.mark.parametrize("epsilon", [-1, 0, math.inf, math.nan])
+def test_an_epsilon_outside_its_range_is_left_to_planning(epsilon):
+    """It has the default of a query alone, so that the error is the same with and without a budget."""
+    assert default_delta(Budget(1, Fraction(1, 10**6)), {"epsilon": epsilon}) == "1e-8"
+
+
+def test_an_epsilon_that_is_no_number_is_refused_by_its_name():
+    """With a budget and without."""
+    for budget in (None, Budget(1, Fraction(1, 10**6))):
+        with pytest.raises(InputError, match=r"^epsilon must be a number, not 'much'$"):
+            default_delta(budget, {"epsilon": "much"})
 
 
 def test_a_release_by_two_rounds_queries_pairs_and_charges_what_it_cost():

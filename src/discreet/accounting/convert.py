@@ -52,12 +52,12 @@ def epsilon_simple(rho: float, delta: float) -> float:
 @lru_cache(_REMEMBERED)
 def epsilon_tight(rho: float, delta: float) -> float:
     """Return epsilon for rho-zCDP at *delta*, by the tight formula; ranges as in `epsilon_simple`."""
-    _check(rho=rho, delta=delta)
+    simple = epsilon_simple(rho, delta)  # refuses values outside the ranges
     if rho == 0:
         return 0.0
     log_delta = math.log(delta)
     found = _minimise(lambda u: _order(u) * rho + _offset(u, log_delta))
-    return max(0.0, min(found * (1 + _SLACK), epsilon_simple(rho, delta)))
+    return max(0.0, min(found * (1 + _SLACK), simple))
 
 
 def delta_tight(rho: float, epsilon: float) -> float:
@@ -80,7 +80,7 @@ def delta_tight(rho: float, epsilon: float) -> float:
         above = math.exp(u)
         return above * (_order(u) * rho - epsilon) - above * math.log1p(math.exp(-u)) - math.log1p(above)
 
-    return min(1.0, max(math.exp(_minimise(log_delta)) * (1 + 1e-9), sys.float_info.min))
+    return min(1.0, max(math.exp(min(_minimise(log_delta), 0.0)) * (1 + 1e-9), sys.float_info.min))
 
 
 def rho_simple(epsilon: float, delta: float) -> float:
@@ -101,10 +101,10 @@ def rho_tight(epsilon: float, delta: float) -> float:
 
     For each alpha the bound is linear in rho and reaches epsilon at one rho; the result is the maximum over alpha.
     """
-    _check(epsilon=epsilon, delta=delta)
+    simple = rho_simple(epsilon, delta)  # refuses values outside the ranges
     log_delta = math.log(delta)
     found = -_minimise(lambda u: (_offset(u, log_delta) - epsilon) / _order(u))
-    return max(found * (1 - 3 * _SLACK), rho_simple(epsilon, delta))
+    return max(found * (1 - 3 * _SLACK), simple)
 
 
 def _order(u: float) -> float:
