@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from scipy.stats import norm
 
 from discreet.accounting.adaptive import adaptive_delta, adaptive_epsilon
 from discreet.accounting.bounds import linkedin, nonadaptive_br, nonadaptive_br_delta, optimal_dp, zcdp_tight
+from discreet.accounting.convert import delta_tight
 
 
 def high_probability(epsilon, t):
@@ -187,3 +189,80 @@ def test_extremes_are_the_sum_of_the_epsilons_or_nothing():
     assert adaptive_epsilon(3, 0.01, 0.5) == 0.0
     assert adaptive_delta(7, 0.1, 0.71) == 0.0
     assert 0 < adaptive_delta(7, 0.1, 0.699) < 1e-9
+
+
+@pytest.mark.parametrize(("k", "epsilon"), [(1, 0.1), (7, 0.1), (3, 1 / 3), (200, 50.0), (10_000, 1.0)])
+def test_at_a_delta_of_nothing_the_epsilons_add_rounded_up(k, epsilon):
+    """Up to the largest numbers that are accepted; by hardly more than the rounding error of a product."""
+    exact = k * Fraction(epsilon)
+    for delta in (0.0, 9.9e-281):
+        found = adaptive_epsilon(k, epsilon, delta, 4096)
+        assert exact <= Fraction(found) <= exact * (1 + Fraction(2, 10**15))
+        assert adaptive_delta(k, epsilon, found, 4096) == 0
+
+
+def test_delta_is_above_0_below_the_sum_of_the_epsilons():
+    """Also at the float next to it."""
+    assert adaptive_delta(1, 1.0, math.nextafter(1.0, 0.0), 4) > 0
+
+
+def test_a_delta_of_1e_280_is_not_taken_as_0():
+    """It is the least delta that buys anything."""
+    assert adaptive_epsilon(500, 2.0, 1e-280, 16) < 0.99 * 1000 < adaptive_epsilon(500, 2.0, 9e-281, 16)
+
+
+def on_a_grid(k, epsilon, resolution, tries):
+    """Return V_k, approximated by chords, as a function: each supremum by that many t for each grid point."""
+    h = epsilon / resolution
+    points, t = np.arange((k + 1) * resolution) * h, np.linspace(0, epsilon, tries * resolution + 1)
+    values = np.zeros(len(points))
+
+    def chords(a):
+        i = np.minimum(np.floor(np.abs(a) / h + 1e-9).astype(int), len(values) - 2)
+        share = np.expm1(np.maximum(np.abs(a) - i * h, 0)) / math.expm1(h)
+        found = values[i] + share * (values[i + 1] - values[i])
+        return np.where(a < 0, -np.expm1(a) + np.exp(a) * found, found)
+
+    p = high_probability(epsilon, t)
+    for _ in range(k):
+        a = points[:, None] - t
+        values = np.max(p * chords(a) + (1 - p) * chords(a + epsilon), axis=1)
+    return chords
+
+
+@pytest.mark.parametrize("resolution", [4, 9, 32])
+@pytest.mark.parametrize(("k", "epsilon"), [(1, 1.0), (2, 0.1), (3, 1.0), (4, 3.0), (12, 0.3)])
+def test_each_step_is_the_supremum_over_all_t_of_the_chords(k, epsilon, resolution):
+    """At grid points and between them: never below what 100 values of t per cell give, and hardly above."""
+    reference = on_a_grid(k, epsilon, resolution, 100)
+    for share in (0.0, 0.3 / resolution, 1 / resolution, 0.21, 0.5, 1.0, 1.37, 2.0, 0.8 * k, 0.93 * k):
+        total = share * epsilon
+        if share < 0.95 * k:
+            truth = min(float(reference(np.array(total))), delta_tight(k * epsilon**2 / 8, total))
+            found = adaptive_delta(k, epsilon, total, resolution)
+            assert truth * (1 - 1e-9) <= found <= truth * (1 + 5e-4), (share, found / truth - 1)
+
+
+@pytest.mark.parametrize("resolution", [256, 1024])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.6])
+def test_the_stated_rounding_errors_are_added(resolution, share):
+    """They are visible for a tiny epsilon; the epsilon of the delta found is that of the delta, so both are raised."""
+    epsilon = 1e-9
+    stated = resolution * 2.0**-48 / -math.expm1(-epsilon)
+    truth = math.expm1((share - 1) * epsilon / 2) ** 2 / -math.expm1(-epsilon)
+    found = adaptive_delta(1, epsilon, share * epsilon, resolution)
+    assert found / truth - 1 == pytest.approx(stated, rel=0.1)
+    assert adaptive_epsilon(1, epsilon, found, resolution) == pytest.approx(share * epsilon, rel=1e-6, abs=1e-15)
+
+
+@pytest.mark.parametrize(("k", "epsilon", "total"), [(300, 0.05, 0.5), (300, 0.05, 3.0), (1000, 0.15, 16.5)])
+def test_delta_of_many_steps_is_between_the_nonadaptive_one_and_zcdps(k, epsilon, total):
+    """So the bound by zCDP, which it never exceeds, has the whole rho."""
+    found = adaptive_delta(k, epsilon, total, 16)
+    assert nonadaptive_br_delta(k, epsilon, total) <= found <= delta_tight(k * epsilon**2 / 8, total)
+
+
+def test_the_coarsest_grid_is_not_above_zcdp():
+    """Its own bound is above there, as each of many steps adds the distance to the chord."""
+    k, epsilon, delta = 10_000, 0.001, 1e-250
+    assert adaptive_epsilon(k, epsilon, delta, 4) == pytest.approx(zcdp_tight([epsilon] * k, delta), rel=1e-9)
