@@ -129,6 +129,15 @@ def float_below(value: Fraction) -> float:
     return -float_above(-value) + 0.0  # not -0.0
 
 
+def is_unicode(text: str) -> bool:
+    """Return False if *text* holds half a character (a lone surrogate), which UTF-8 does not have."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Cost:
     """The cost of a release: delta-approximate rho-zCDP (Bun & Steinke 2016), the unit of all costs.

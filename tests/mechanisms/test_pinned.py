@@ -33,7 +33,7 @@ F = Fraction
 
 
 def released(mechanism):
-    """Return all fields of a release of nine items, or of those that the mechanism reads."""
+    """Return all fields of a release of nine items, or of the first items up to the mechanism's head limit."""
     head = ExactHead(np.array(COUNTS[: mechanism.head_limit + 1], dtype=np.int64), mechanism.head_limit)
     outcome = mechanism.release(head, KeyedBits(bytes(range(32)), "pinned"))
     lists = [outcome.positions, outcome.counts, outcome.low, outcome.high]

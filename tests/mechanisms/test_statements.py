@@ -176,7 +176,7 @@ def test_intervals_of_counts_end_at_zero_and_not_above(mechanism):
 )
 @pytest.mark.parametrize("labels_only", [False, True])
 def test_an_answer_is_complete_if_all_that_was_requested_was_returned(mechanism, counts, complete, labels_only):
-    """A whole domain or k items; of an unknown domain nobody knows how many there are."""
+    """A whole domain or k items; the size of an unknown domain is not known."""
     if labels_only:
         mechanism = replace(mechanism, counts=None if isinstance(mechanism, (KnownGumbel, UnknownGumbel)) else False)
     outcome = mechanism.release(ExactHead(np.array(counts), 2), KeyedBits(bytes(32), 0))

@@ -422,45 +422,13 @@ def digest_of(chunks: Iterable[str]) -> str | None:
     return digest.hexdigest() if found else None
 
 
-def reader_of(chunks: Iterable[str]) -> LedgerReader:  # noqa: C901, PLR0912 - a case for each kind
+def reader_of(chunks: Iterable[str]) -> LedgerReader:
     """Parse a reader that `chunks_of` serialized, or raise `LedgerBroken`."""
     reader = LedgerReader()
-    totals = reader.totals
     try:
-        for row in (json.loads(line) for chunk in chunks for line in chunk.split("\n")):
-            match row:
-                case ["head", chain, seq, digest]:
-                    reader.heads[chain] = Head(chain, seq, bytes.fromhex(digest))
-                case ["account", name, settings, bucket, end_us, closed]:
-                    totals.accounts[name] = ReplayedAccount(
-                        settings, bucket, end_us, [(number, end) for number, end in closed]
-                    )
-                case ["closed", name, closed]:
-                    reader.closed_buckets[name] = [(number, end) for number, end in closed]
-                case ["sum", account, bucket, part, rho, delta]:
-                    reader.sums[account, bucket, part] = [rho, delta]
-                case ["open", name, state]:
-                    totals.open[name] = State(state)
-                case ["release", key, result, rho, delta, by]:
-                    totals.releases[key] = ReplayedRelease(result, Amount(rho, delta), _set_of_accounts(*by))
-                case ["forfeits", account, bucket, key, amounts]:
-                    owed = {Amount(rho, delta): times for rho, delta, times in amounts}
-                    totals.forfeits[account, bucket, key] = Counter(owed)
-                case ["failures", name, times]:
-                    totals.failures[name] = tuple(times)
-                case ["action", action, digest]:
-                    totals.actions[action] = digest
-                case ["record", kind, name, digest]:
-                    totals.records[kind, name] = digest
-                case ["records", version]:
-                    totals.records_version = version
-                case ["outgoing", account, peer, number, rho, delta, pending, sent_us]:
-                    out = Outgoing(number, Amount(rho, delta), None if pending is None else Amount(*pending), sent_us)
-                    totals.transfers.outgoing[account, peer] = out
-                case ["incoming", account, peer, number, taken, rho, delta]:
-                    totals.transfers.incoming[account, peer] = Incoming(number, taken, Amount(rho, delta))
-                case _:
-                    raise ValueError(row)  # noqa: TRY301 - like a row with a wrong value
+        for chunk in chunks:
+            for line in chunk.split("\n"):
+                _read_base_row(reader, json.loads(line))
     except (ValueError, KeyError, TypeError):
         raise LedgerBroken("the base of removed lines cannot be read") from None
     return reader
@@ -494,6 +462,41 @@ def _base_rows(reader: LedgerReader) -> Iterator[list[Any]]:  # noqa: C901 - a l
         yield ["outgoing", *share, out.number, *_pair(out.given), pending, out.sent_us]
     for share, into in sorted(totals.transfers.incoming.items()):
         yield ["incoming", *share, into.number, into.taken, *_pair(into.received)]
+
+
+def _read_base_row(reader: LedgerReader, row: list[Any]) -> None:  # noqa: C901, PLR0912 - a case for each kind
+    totals = reader.totals
+    match row:
+        case ["head", chain, seq, digest]:
+            reader.heads[chain] = Head(chain, seq, bytes.fromhex(digest))
+        case ["account", name, settings, bucket, end_us, closed]:
+            totals.accounts[name] = ReplayedAccount(settings, bucket, end_us, [(number, end) for number, end in closed])
+        case ["closed", name, closed]:
+            reader.closed_buckets[name] = [(number, end) for number, end in closed]
+        case ["sum", account, bucket, part, rho, delta]:
+            reader.sums[account, bucket, part] = [rho, delta]
+        case ["open", name, state]:
+            totals.open[name] = State(state)
+        case ["release", key, result, rho, delta, by]:
+            totals.releases[key] = ReplayedRelease(result, Amount(rho, delta), _set_of_accounts(*by))
+        case ["forfeits", account, bucket, key, amounts]:
+            owed = {Amount(rho, delta): times for rho, delta, times in amounts}
+            totals.forfeits[account, bucket, key] = Counter(owed)
+        case ["failures", name, times]:
+            totals.failures[name] = tuple(times)
+        case ["action", action, digest]:
+            totals.actions[action] = digest
+        case ["record", kind, name, digest]:
+            totals.records[kind, name] = digest
+        case ["records", version]:
+            totals.records_version = version
+        case ["outgoing", account, peer, number, rho, delta, pending, sent_us]:
+            out = Outgoing(number, Amount(rho, delta), None if pending is None else Amount(*pending), sent_us)
+            totals.transfers.outgoing[account, peer] = out
+        case ["incoming", account, peer, number, taken, rho, delta]:
+            totals.transfers.incoming[account, peer] = Incoming(number, taken, Amount(rho, delta))
+        case _:
+            raise ValueError(row)
 
 
 def _pair(amount: Amount) -> tuple[int, int]:

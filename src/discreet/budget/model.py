@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 from discreet.accounting.convert import epsilon_tight, limit_for, units_of_cost
 from discreet.errors import InputError
-from discreet.values import DELTA_QUANTUM, RHO_QUANTUM, Cost, float_above, float_below
+from discreet.values import DELTA_QUANTUM, RHO_QUANTUM, Cost, float_above, float_below, is_unicode
 
 RHO_UNITS = RHO_QUANTUM.denominator
 """Units of rho in 1."""
@@ -157,8 +157,7 @@ def check_record(kind: str, name: str, text: str | None) -> None:
     check_name(kind, "the kind of a record")
     if not 0 < len(name) <= MAX_RECORD_NAME_LENGTH or not name.replace("\t", "").isprintable():
         raise InputError(f"the name of a record has up to {MAX_RECORD_NAME_LENGTH:,} printable characters")
-    half = text is not None and not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text)
-    if text is not None and (len(text) > MAX_RECORD_LENGTH or "\0" in text or half):
+    if text is not None and (len(text) > MAX_RECORD_LENGTH or "\0" in text or not is_unicode(text)):
         raise InputError(f"a record has up to {MAX_RECORD_LENGTH:,} characters and not the character 0")
 
 

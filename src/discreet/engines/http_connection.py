@@ -54,11 +54,7 @@ class HttpConnection:
         *,
         seconds: float | None = None,
     ) -> tuple[http.client.HTTPResponse, bytes]:
-        """Send a request and return the response with its body.
-
-        Args:
-            path: path and query string.
-            seconds: time limit while the server sends nothing, or None.
+        """Send a request as `request` does, and return the response with its body.
 
         Raises:
             ConnectionError: the server cannot be reached, or the connection ended before the response did.

@@ -108,7 +108,7 @@ class SqlPairs(ABC):
     def _statements(self) -> Iterator[tuple[str, str]]:
         """Yield each relation with its SELECT, to be written before the next.
 
-        Mostly no user has too many items. To find that out takes less time than joins that leave out nobody.
+        Mostly no user has too many items. Finding that out takes less time than anti-joins that exclude no user.
         """
         yield from self._sizing.items()
         largest = self._select(f"SELECT coalesce(max(n), 0) AS a, CAST(0 AS BIGINT) AS b FROM {self._users}")

@@ -586,11 +586,11 @@ class Session:
         Settings of a transaction also work behind a connection pooler.
         """
         settings = {
-            "row_security": "off",
+            "row_security": "off",  # an error where it would leave out rows
             "TimeZone": "UTC",
             "jit": "off",
-            "cursor_tuple_fraction": "1",
-        }  # off: row security is an error
+            "cursor_tuple_fraction": "1",  # cursors are read to the end
+        }
         if self._seconds is not None:
             settings["statement_timeout"] = str(min(max(math.ceil(self._seconds * 1000), 1), _MAX_MILLISECONDS))
         if self._writable:

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from discreet.errors import InputError, SQLError, WhereError
+from discreet.values import is_unicode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -115,7 +116,7 @@ def _check_size(text: str, error: type[SQLError | WhereError]) -> None:
         raise error(f"it must be text, not {given!r}")
     if len(text) > longest:
         raise error(f"it may have {longest:,} characters at most")
-    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+    if not is_unicode(text):
         raise error("it holds half a character (a lone surrogate)")
     if not text.strip():
         raise error("it is empty")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from discreet.errors import UnknownColumn, WhereError
 from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membership, Not, Or
-from discreet.values import check_text
+from discreet.values import check_text, is_unicode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,7 +69,7 @@ def read_text(text: str) -> Constant:
     """
     if len(text) > MAX_TEXT_LENGTH:
         raise WhereError(f"text may have {MAX_TEXT_LENGTH:,} characters at most")
-    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+    if "\0" in text or not is_unicode(text):
         raise WhereError("text may hold neither NUL nor half a character (a lone surrogate)")
     return Constant(Kind.TEXT, text)
 

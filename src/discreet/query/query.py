@@ -14,7 +14,7 @@ from pydantic import Field
 from discreet.errors import InputError
 from discreet.head_request import And, Comparison, IsNull, Membership, Not, Or, Predicate
 from discreet.query.pricing import unit_price
-from discreet.values import MechanismChoice, NoiseName, Sensitivity, check_text, exact, number, whole
+from discreet.values import MechanismChoice, NoiseName, Sensitivity, check_text, exact, is_unicode, number, whole
 
 if TYPE_CHECKING:
     from discreet.head_request import Constant, HeadRequest
@@ -266,7 +266,7 @@ def check_name(name: Any, key: str) -> str:  # noqa: ANN401 - any JSON value
     Raises:
         InputError: *name* is not text, or is empty, or holds NUL or a lone surrogate; the message names *key*.
     """
-    if not isinstance(name, str) or not name or "\0" in name or any("\ud800" <= c <= "\udfff" for c in name):
+    if not isinstance(name, str) or not name or "\0" in name or not is_unicode(name):
         raise InputError(f"{key!r} must be a name: text that is not empty, of whole characters other than NUL")
     return name
 
