@@ -25,15 +25,27 @@ _ROUNDS = 7
 _MIN_QUERIES, _MAX_QUERIES, _MAX_SECONDS = 10, 100, 15.0
 
 
-def throughput(queries: Sequence[Callable[[], object]], heads: Sequence[Callable[[], object]]) -> tuple[float, float]:
-    """Return the queries per second of concurrent analysts, and the heads per second of equally many connections."""
+def throughput(
+    queries: Sequence[Callable[[], object]],
+    over_http: Sequence[Callable[[], object]],
+    heads: Sequence[Callable[[], object]],
+) -> tuple[float, float, float]:
+    """Return the queries per second of concurrent analysts, and the heads per second of four connections."""
 
     def together(works: Sequence[Callable[[], object]], threads: int) -> None:
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(lambda work: work(), works))
 
-    ours, by_hand = in_turns([lambda: together(queries, ANALYSTS), lambda: together(heads, CONNECTIONS)], _ROUNDS)
-    return len(queries) / ours, len(heads) / by_hand
+    taken = in_turns(
+        [
+            lambda: together(queries, ANALYSTS),
+            lambda: together(over_http, ANALYSTS),
+            lambda: together(heads, CONNECTIONS),
+        ],
+        _ROUNDS,
+    )
+    first, second, third = (len(queries) / seconds for seconds in taken)
+    return first, second, third
 
 
 def beside_long(warehouse: Warehouse, short: Callable[[], object]) -> tuple[float, float]:

@@ -21,7 +21,7 @@ import duckdb
 from benchmarks.concurrency import ANALYSTS, CONNECTIONS, beside_long, throughput
 from benchmarks.processes import made_table
 from benchmarks.service import started
-from benchmarks.serving import configure
+from benchmarks.serving import add_analyst, configure
 from benchmarks.timing import in_turns, table
 from discreet.catalog.loader import load_catalog
 from discreet.engines.http_connection import HttpConnection
@@ -68,37 +68,42 @@ def run() -> list[str]:
         for engine in ENGINES:
             folder = Path(name) / engine
             with loaded(engine, folder) as url, opened(url, folder) as warehouse:
-                with _served(folder) as query:
-                    whole.append([engine, *_whole_path(url, warehouse, query)])
-                print(*whole[-1], file=sys.stderr, flush=True)
-                concurrent.append([engine, *_concurrent(url, warehouse)])
-                print(*concurrent[-1], file=sys.stderr, flush=True)
+                with _served(folder) as connect:
+                    whole.append([engine, *_whole_path(url, warehouse, connect)])
+                    print(*whole[-1], file=sys.stderr, flush=True)
+                    concurrent.append([engine, *_concurrent(url, warehouse, connect)])
+                    print(*concurrent[-1], file=sys.stderr, flush=True)
                 if engine != "clickhouse":  # the test server runs one statement at a time
                     short.append([engine, *_short(warehouse)])
                     print(*short[-1], file=sys.stderr, flush=True)
     headings = ["engine", "our whole path", "the same over HTTP", "its head alone"]
+    analysts, hand = f"{ANALYSTS} analysts", f"by hand, {CONNECTIONS} at once"
     return [
         *table([*headings, "share of 1.10x + 3 ms", "over HTTP"], whole),
         "",
-        *table(["engine", f"{ANALYSTS} analysts", f"by hand, {CONNECTIONS} at once", "ratio"], concurrent),
+        *table(["engine", analysts, f"{analysts} over HTTP", hand, "ratio", "over HTTP"], concurrent),
         "",
         *table(["engine", "99th percentile of a short query", "beside a long one", "ratio"], short),
     ]
 
 
-def _whole_path(url: str, warehouse: Warehouse, query: Callable[[], object]) -> list[str]:
-    runs = [lambda: warehouse.query(SQL, mechanism=MECHANISM), query, _by_hand(url, warehouse, SQL)]
+def _whole_path(url: str, warehouse: Warehouse, connect: Callable[[], Callable[[str], None]]) -> list[str]:
+    runs = [lambda: warehouse.query(SQL, mechanism=MECHANISM), partial(connect(), SQL), _by_hand(url, warehouse, SQL)]
     ours, over_http, alone = in_turns(runs, _ROUNDS)
     allowed = 1.10 * alone + 0.003
     times = [f"{1e3 * seconds:.1f} ms" for seconds in (ours, over_http, alone)]
     return [*times, *(f"{seconds / allowed:.2f}" for seconds in (ours, over_http))]
 
 
-def _concurrent(url: str, warehouse: Warehouse) -> list[str]:
+def _concurrent(url: str, warehouse: Warehouse, connect: Callable[[], Callable[[str], None]]) -> list[str]:
     distinct = [SQL.replace("seniority >= 2", f"seniority >= 2 AND country <> 'x{n}'") for n in range(ANALYSTS)]
-    queries = [partial(warehouse.query, sql, mechanism=MECHANISM) for sql in distinct]
-    ours, by_hand = throughput(queries, [_by_hand(url, warehouse, sql) for sql in distinct])
-    return [f"{ours:.2f} /s", f"{by_hand:.2f} /s", f"{ours / by_hand:.2f}"]
+    ours, over_http, by_hand = throughput(
+        [partial(warehouse.query, sql, mechanism=MECHANISM) for sql in distinct],
+        [partial(connect(), sql) for sql in distinct],
+        [_by_hand(url, warehouse, sql) for sql in distinct],
+    )
+    rates = [f"{rate:.2f} /s" for rate in (ours, over_http, by_hand)]
+    return [*rates, f"{ours / by_hand:.2f}", f"{over_http / by_hand:.2f}"]
 
 
 def _short(warehouse: Warehouse) -> list[str]:
@@ -108,25 +113,33 @@ def _short(warehouse: Warehouse) -> list[str]:
 
 
 @contextlib.contextmanager
-def _served(folder: Path) -> Iterator[Callable[[], object]]:
-    """Query a service with the catalog of *folder*, each time at another price, so that no answer is replayed."""
-    key = configure(folder, (folder / "catalog.toml").read_text(), "engagements")
+def _served(folder: Path) -> Iterator[Callable[[], Callable[[str], None]]]:
+    """Run a service with the catalog of *folder*; each call opens a connection of another analyst that sends queries.
+
+    Each query has another price, so that no answer is replayed.
+    """
+    keys = [configure(folder, (folder / "catalog.toml").read_text(), "engagements")]
+    keys += [add_analyst(folder, f"analyst{n}@org") for n in range(ANALYSTS)]
     prices = itertools.count(1)
-    with started(str(folder)) as (port, _):
-        # http.client takes 0.4 ms of CPU for a request, httpx 1.3 ms, which are no part of the service.
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
-        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    with started(str(folder)) as (port, _), contextlib.ExitStack() as opened:
 
-        def query() -> None:
-            body = {"sql": SQL, "epsilon": 1 + next(prices) / 1e6, "mechanism": MECHANISM}
-            connection.request("POST", "/v1/query", json.dumps(body), headers)
-            response = connection.getresponse()
-            response.read()
-            if response.status != http.HTTPStatus.OK:
-                raise RuntimeError(f"the service answered with {response.status}")
+        def connect() -> Callable[[str], None]:
+            # http.client takes 0.4 ms of CPU for a request, httpx 1.3 ms, which are no part of the service.
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+            opened.callback(connection.close)
+            headers = {"Authorization": f"Bearer {keys.pop()}", "Content-Type": "application/json"}
 
-        yield query
-        connection.close()
+            def query(sql: str) -> None:
+                body = {"sql": sql, "epsilon": 1 + next(prices) / 1e6, "mechanism": MECHANISM}
+                connection.request("POST", "/v1/query", json.dumps(body), headers)
+                response = connection.getresponse()
+                response.read()
+                if response.status != http.HTTPStatus.OK:
+                    raise RuntimeError(f"the service answered with {response.status}")
+
+            return query
+
+        yield connect
 
 
 def _by_hand(url: str, warehouse: Warehouse, sql: str) -> Callable[[], object]:

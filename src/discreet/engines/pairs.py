@@ -89,7 +89,7 @@ class SqlPairs(ABC):
         }
 
     def _numbered_items(self, source: str) -> dict[str, str]:
-        """Return the relation of items in *source*, with its SELECT, after those that it reads."""
+        """Return the relation of items in *source*, with its SELECT, or the relations that it reads."""
         return {self._numbered: numbered_items(self._words, source)}
 
     def _numbering(self, *, has_large: bool) -> dict[str, str]:
@@ -99,11 +99,9 @@ class SqlPairs(ABC):
             has_large: True if users with more than `MAX_BASKET` items have to be left out.
         """
         few = f" WHERE NOT EXISTS ({self._large} AND m.u = d.u)" if has_large else ""
+        numbered = self._numbered_items(f"{self._distinct} AS d{few}")
         joined = joined_items(self._words, self._distinct, self._numbered)
-        return {
-            **self._numbered_items(f"{self._distinct} AS d{few}"),
-            self._pairs: f"SELECT u, item FROM {joined}{few}",
-        }
+        return numbered | {self._pairs: f"SELECT u, item FROM {joined}{few}"}
 
     def _statements(self) -> Iterator[tuple[str, str]]:
         """Yield each relation with its SELECT, to be written before the next.

@@ -320,6 +320,8 @@ class SparkStatement(HeadStatement):
 class SparkPairs(SqlPairs):
     """Pairs in data frames that Spark keeps in memory and on disk until the session ends.
 
+    The pairs are distributed by user and chosen items are broadcast, so that no query shuffles the pairs by user again.
+
     Args:
         frames: the list of the session's data frames, which these are added to.
     """
@@ -334,6 +336,10 @@ class SparkPairs(SqlPairs):
         self._run = run
         self._frames = frames
 
+    def _numbering(self, *, has_large: bool) -> dict[str, str]:
+        relations = super()._numbering(has_large=has_large)
+        return relations | {self._pairs: f"SELECT /*+ REPARTITION(u) */ u, item FROM ({relations[self._pairs]}) AS p"}
+
     def _numbered_items(self, source: str) -> dict[str, str]:
         """Number each partition of the sorted labels from the number of labels before it.
 
@@ -344,11 +350,11 @@ class SparkPairs(SqlPairs):
         part = f"shiftright(place, {_ROW_BITS})"
         counted = f"SELECT {part} AS part, count(*) AS n FROM {SORTED} GROUP BY {part}"
         before = f"SELECT part, sum(n) OVER (ORDER BY part) - n AS before FROM ({counted}) AS c"
-        return {
-            SORTED: f"SELECT {labels}, monotonically_increasing_id() AS place FROM ({distinct}) AS i",
-            self._numbered: f"SELECT /*+ BROADCAST(b) */ {labels}, (place & {2**_ROW_BITS - 1}) + before AS item "
-            f"FROM {SORTED} JOIN ({before}) AS b ON {part} = part",
-        }
+        self._numbered = (
+            f"(SELECT /*+ BROADCAST(b) */ {labels}, (place & {2**_ROW_BITS - 1}) + before AS item "
+            f"FROM {SORTED} JOIN ({before}) AS b ON {part} = part)"
+        )
+        return {SORTED: f"SELECT {labels}, monotonically_increasing_id() AS place FROM ({distinct}) AS i"}
 
     def create(self) -> None:
         """Write the relations."""
@@ -384,7 +390,9 @@ class SparkPairs(SqlPairs):
     def _chosen(self, columns: Mapping[str, NDArray[np.int64]]) -> str:
         table = pa.table({name: arrow_array(values) for name, values in columns.items()})
         schema = ", ".join(f"{name} BIGINT" for name in columns)
-        self._run(lambda session: session.createDataFrame(table, schema).createOrReplaceTempView(CHOSEN))
+        self._run(
+            lambda session: session.createDataFrame(table, schema).hint("broadcast").createOrReplaceTempView(CHOSEN)
+        )
         return CHOSEN
 
 
