@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+import mpmath as mp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from discreet.accounting.adaptive import adaptive_delta, adaptive_epsilon
+from discreet.accounting.adaptive import _Grid, _resolution, adaptive_delta, adaptive_epsilon
 from discreet.accounting.bounds import linkedin, nonadaptive_br, nonadaptive_br_delta, optimal_dp, zcdp_tight
-from discreet.accounting.convert import delta_tight
+from discreet.accounting.convert import delta_tight, epsilon_tight
 
 
 def high_probability(epsilon, t):
@@ -66,6 +67,7 @@ def test_one_step_is_never_below_its_closed_form(epsilon, resolution):
         assert truth * (1 - 1e-12) <= found
         if resolution == 256 and epsilon < 50 and share < 0.98:
             assert found <= truth * 1.01
+        assert adaptive_epsilon(1, epsilon, truth, resolution) >= share * epsilon * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.5])
@@ -264,5 +266,66 @@ def test_delta_of_many_steps_is_between_the_nonadaptive_one_and_zcdps(k, epsilon
 
 def test_the_coarsest_grid_is_not_above_zcdp():
     """Its own bound is above there, as each of many steps adds the distance to the chord."""
-    k, epsilon, delta = 10_000, 0.001, 1e-250
-    assert adaptive_epsilon(k, epsilon, delta, 4) == pytest.approx(zcdp_tight([epsilon] * k, delta), rel=1e-9)
+    assert adaptive_epsilon(1000, 0.002, 1e-150, 4) == zcdp_tight([0.002] * 1000, 1e-150)
+    assert adaptive_delta(1000, 0.01, 3.0, 4) == delta_tight(1000 * 0.01**2 / 8, 3.0)
+
+
+def test_many_large_steps_have_a_delta_of_1_at_small_totals():
+    """Also where values are equal over many cells, so that no chord is above the others."""
+    for k, epsilon, total in ((200, 3.0, 0.0), (100, 5.0, 1.0), (100, 50.0, 3500.0), (150, 50.0, 5000.0)):
+        assert nonadaptive_br_delta(k, epsilon, total) <= adaptive_delta(k, epsilon, total, 4) <= 1
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 1e-6, 1e-8])
+def test_many_tiny_steps_lose_hardly_more_than_if_fixed_in_advance(epsilon):
+    """Rounding errors, which grow as epsilon falls, stay below what choices after answers and the grid add."""
+    fixed = nonadaptive_br_delta(100, epsilon, 5 * epsilon)
+    assert fixed <= adaptive_delta(100, epsilon, 5 * epsilon, 64) <= fixed * 1.01
+
+
+def test_the_grid_ends_where_values_reach_the_floor():
+    """Not at the sum of the epsilons, five times further: the default resolution counts on it."""
+    k, floor = 500, 1e-9
+    grid = _Grid(0.1, 16)
+    values = grid.values(k, floor)
+    assert len(values) * grid.h < 2 * epsilon_tight(k * 0.1**2 / 8, floor)
+    assert floor <= values[-1] <= floor * (1 + 1e-5)
+
+
+def test_values_between_grid_points_are_chords_in_the_exponential_rounded_up():
+    """At fifty digits, both ways; beyond the grid is the floor."""
+    grid, values = _Grid(0.9, 5), np.array([0.5, 0.31, 0.2, 0.14, 1e-3, 1e-3, 1e-3])
+    points = [i * grid.h for i in range(len(values))]
+    with mp.workdps(50):
+        x, v = [mp.exp(i * mp.mpf(grid.h)) for i in range(len(values))], [mp.mpf(value) for value in values]
+        for a in (0.0, 0.05, *points[1:3], 2.4 * grid.h, 3.6 * grid.h, 4.5 * grid.h, 30.0, 1e4):
+            i = min(math.floor(a / grid.h), len(values) - 2)
+            exact = v[i] + (v[i + 1] - v[i]) * min((mp.exp(a) - x[i]) / (x[i + 1] - x[i]), 1)
+            assert exact <= mp.mpf(grid.at(values, a)) <= exact * (1 + mp.mpf("3e-12"))
+        for delta in (0.45, 0.31, 0.3, 0.15, 0.13, 2e-3):
+            i = int(np.argmax(values <= delta))
+            exact = mp.log(x[i - 1] + (x[i] - x[i - 1]) * (v[i - 1] - delta) / (v[i - 1] - v[i]))
+            assert exact <= mp.mpf(grid.crossing(values, delta)) <= exact * (1 + mp.mpf("3e-12"))
+    assert grid.crossing(values, 0.5) == grid.crossing(values, 0.7) == 0
+
+
+def test_a_total_beyond_the_grid_has_a_delta_below_the_floor():
+    """Also where it is further away than an exponential of a float may be."""
+    for k, epsilon, total in ((1000, 2.0, 1900.0), (2000, 1.0, 1800.0)):
+        assert 0 < adaptive_delta(k, epsilon, total, 4) < 1e-280
+
+
+@pytest.mark.parametrize(
+    ("k", "epsilon", "floor"), [(900, 11.0, 1e-16), (3000, 0.15, 1e-15), (2000, 0.5, 1e-12), (1500, 0.02, 1e-200)]
+)
+def test_the_default_resolution_limits_grid_points_times_steps(k, epsilon, floor):
+    """The grid ends where zCDP says that delta is below the floor, or at the sum of the epsilons."""
+    resolution = _resolution(k, epsilon, floor)
+    work = k * zcdp_tight([epsilon] * k, floor) / epsilon
+    assert resolution <= 6.8e7 / work < resolution + 1
+
+
+def test_the_default_resolution_is_from_16_to_256():
+    """However many steps there are."""
+    assert _resolution(1, 0.1, 1e-9) == _resolution(100, 1.0, 1e-9) == 256
+    assert _resolution(10_000, 1.0, 1e-9) == _resolution(10_000, 0.3, 1e-250) == 16

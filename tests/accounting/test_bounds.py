@@ -9,7 +9,7 @@ from fractions import Fraction
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from discreet.accounting import bounds
@@ -60,9 +60,12 @@ def test_theorem_2_gives_the_published_pair_and_the_smaller_delta():
     assert round(found.epsilon, 1) == 34.9
     assert Fraction("7e-9") <= Fraction(found.delta_published) < Fraction("7.00000000000001e-9")
     assert Fraction("4e-9") <= Fraction(found.delta) < Fraction("4.00000000000001e-9")
+    without_calls = bounds.linkedin_system(3000, 0, 0.15, Fraction("1e-10"), Fraction("1e-9"))
+    assert without_calls.delta == without_calls.delta_published == pytest.approx(1e-9, rel=1e-15)
 
 
 @given(st.lists(epsilons, min_size=1, max_size=12), deltas)
+@example([0.1, 0.2] * 150, 1e-9)
 @settings(max_examples=50)
 def test_closed_forms_are_the_papers_formulas_rounded_up(each, delta):
     """Theorem 3 and Lemma 4.4 for unequal steps, and Lemma 2.1, at fifty digits: never below, hardly above."""
@@ -108,12 +111,44 @@ def test_optimal_composition_is_exact_for_thousands_of_steps(k, epsilon, total):
         assert truth <= mp.mpf(bounds.optimal_dp_delta(k, epsilon, total)) <= truth * (1 + mp.mpf("2e-9"))
 
 
-def test_optimal_composition_inverts_itself():
+@pytest.mark.parametrize("k", [5, 10, 25, 40])
+@pytest.mark.parametrize("epsilon", [0.1, 1 / 3, 0.7])
+def test_delta_is_above_0_below_the_sum_of_the_epsilons(k, epsilon):
+    """Also at the float next to it, where only the outcome without a lie loses more."""
+    total = float(k * Fraction(epsilon))
+    if Fraction(total) >= k * Fraction(epsilon):
+        total = math.nextafter(total, 0.0)
+    with mp.workdps(50):
+        truth = -mp.expm1(mp.mpf(total) - k * mp.mpf(epsilon)) / (1 + mp.exp(-mp.mpf(epsilon))) ** k
+        assert 0 < truth <= mp.mpf(bounds.optimal_dp_delta(k, epsilon, total))
+
+
+@pytest.mark.parametrize(
+    ("optimum", "delta_of"),
+    [(bounds.optimal_dp, bounds.optimal_dp_delta), (bounds.nonadaptive_br, bounds.nonadaptive_br_delta)],
+)
+@pytest.mark.parametrize(
+    ("k", "epsilon", "delta"),
+    [(3, 1e-4, 1e-5), (5, 0.05, 1e-2), (100, 0.1, 1e-6), (7, 50.0, 1e-9), (1000, 0.5, 1e-12)],
+)
+def test_optima_invert_themselves(optimum, delta_of, k, epsilon, delta):
     """The least epsilon for a delta satisfies it, and a slightly smaller one does not."""
-    for k, epsilon, delta in ((100, 0.1, 1e-6), (1000, 0.5, 1e-12), (10_000, 0.15, 1e-9)):
-        found = bounds.optimal_dp(k, epsilon, delta)
-        assert bounds.optimal_dp_delta(k, epsilon, found) <= delta
-        assert bounds.optimal_dp_delta(k, epsilon, found * (1 - 1e-7)) > delta
+    found = optimum(k, epsilon, delta)
+    assert delta_of(k, epsilon, found) <= delta < delta_of(k, epsilon, found * (1 - 1e-8))
+
+
+@pytest.mark.parametrize("optimum", [bounds.optimal_dp, bounds.nonadaptive_br])
+def test_at_a_delta_of_nothing_the_epsilons_add_rounded_up(optimum):
+    """By more than the rounding error of a product; 1e-280 is the least delta that buys anything."""
+    for k, epsilon in ((1, 0.1), (5, 0.1), (3, 1 / 3), (10_000, 0.7)):
+        exact = k * Fraction(epsilon)
+        for delta in (0.0, 9.9e-281, *([1e-270] if k < 10 else [])):
+            assert exact <= Fraction(optimum(k, epsilon, delta)) <= exact * (1 + Fraction(2, 10**12))
+    assert optimum(2000, 0.5, 1e-280) < 0.99 * 1000 < optimum(2000, 0.5, 9.9e-281)
+
+
+def test_optimal_composition_has_its_reference_value():
+    """A hundred steps of 0.1."""
     assert bounds.optimal_dp(100, 0.1, 1e-6) == pytest.approx(4.774568, abs=1e-6)
 
 
@@ -156,15 +191,13 @@ def test_the_nonadaptive_optimum_has_its_reference_values():
 
 
 def test_the_nonadaptive_optimum_of_many_steps_has_its_reference_values():
-    """Small and large k, and a check of the inverse on both sides."""
+    """Small and large k."""
     for k, epsilon, delta, reference in (
         (10, 0.5, 1e-6, 3.5691),
         (100, 0.1, 1e-6, 2.2460),
         (3000, 0.15, 1e-9, 32.4357),
     ):
-        found = bounds.nonadaptive_br(k, epsilon, delta)
-        assert found == pytest.approx(reference, abs=6e-5)
-        assert bounds.nonadaptive_br_delta(k, epsilon, found * (1 - 1e-6)) > delta
+        assert bounds.nonadaptive_br(k, epsilon, delta) == pytest.approx(reference, abs=6e-5)
 
 
 @given(steps, epsilons, deltas)
@@ -213,5 +246,6 @@ def test_a_delta_that_covers_everything_needs_no_epsilon():
     """When delta is at least the total variation the least epsilon is 0, and no delta exceeds 1."""
     assert bounds.optimal_dp(3, 0.01, 0.5) == 0.0
     assert bounds.nonadaptive_br(3, 0.01, 0.5) == 0.0
+    assert bounds.optimal_dp_delta(10_000, 3.0, 0.0) == 1.0
     assert 0.9999 < bounds.nonadaptive_br_delta(10_000, 3.0, 0.0) <= 1.0
     assert bounds.nonadaptive_br_delta(10, 0.5, 5.0) == 0.0

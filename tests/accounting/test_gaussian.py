@@ -43,7 +43,9 @@ def test_delta_is_never_below_the_exact_curve_and_hardly_above(mu, epsilon):
         assert found <= exact * (1 + 1e-6) + 1e-14
 
 
-@pytest.mark.parametrize(("mu", "epsilon"), [(0.1, 1.0), (1.0, 0.5), (6.0, 18.0), (9.0, 0.5), (0.05, 0.05)])
+@pytest.mark.parametrize(
+    ("mu", "epsilon"), [(0.1, 1.0), (1.0, 0.5), (6.0, 18.0), (9.0, 0.5), (0.05, 0.05), (14.0, 0.1)]
+)
 def test_the_slack_of_delta_covers_rounded_arguments(mu, epsilon):
     """Arguments that are off by an ulp change the tails by a relative x^2 ulps, and the exponential by epsilon ulps."""
     first, second = normal_tail(epsilon / mu - mu / 2), math.exp(epsilon) * normal_tail(epsilon / mu + mu / 2)
@@ -162,13 +164,62 @@ def test_no_branch_counts_more_than_one():
     assert (_pure_branch(0.1, level) <= 1).all()
 
 
+def profile(level, epsilon):
+    """Return delta at *level* of two outputs with probabilities p and 1 - p, p = e^epsilon / (1 + e^epsilon)."""
+    yes = 1 / (1 + math.exp(-epsilon))
+    return max(yes - math.exp(level) * (1 - yes), 0) + max((1 - yes) - math.exp(level) * yes, 0)
+
+
 @pytest.mark.parametrize("epsilon", [0.1, 2.0])
 def test_the_curve_of_a_pure_branch_is_that_of_randomized_response(epsilon):
-    """Delta at e of two outputs with probabilities p and 1 - p, p = e^epsilon / (1 + e^epsilon), for e of any sign."""
-    yes = 1 / (1 + math.exp(-epsilon))
+    """At levels of any sign."""
     for level in (-5.0, -epsilon, -epsilon / 2, 0.0, epsilon / 2, epsilon, epsilon + 1):
-        exact = max(yes - math.exp(level) * (1 - yes), 0) + max((1 - yes) - math.exp(level) * yes, 0)
-        assert _pure_branch(epsilon, np.array([level]))[0] == pytest.approx(exact, abs=1e-15)
+        assert _pure_branch(epsilon, np.array([level]))[0] == pytest.approx(profile(level, epsilon), abs=1e-15)
+
+
+def three_branches(epsilon, mu, test, losses, rho, pure):
+    """Return E of the largest delta of the three branches of `Auto.at`, each with its lost mass, by quadrature."""
+    points = np.linspace(-8.5, 8.5, 4001)
+    mass = stats.norm.pdf(points) * (points[1] - points[0])
+    total = 0.0
+    rest = math.sqrt(mu**2 - test**2)
+    order = 1 + np.logspace(-2, 4, 400)
+    for weight, x in zip(mass, epsilon - (test**2 / 2 + test * points), strict=True):
+        gaussian = delta_gaussian(rest, x) if x >= 0 else 1 - math.exp(x) * (1 - delta_gaussian(rest, -x))
+        log = (order - 1) * (order * rho - x) + (order - 1) * np.log1p(-1 / order) - np.log(order)
+        zcdp = math.exp(min(log.min(), 0))
+        total += weight * max(np.add((gaussian, zcdp, profile(x, pure)), losses))
+    return total
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 2.0, 4.0, 8.0])
+def test_three_branches_after_a_test_stay_within_delta(epsilon):
+    """An independent quadrature; the third gets 0.9 of epsilon."""
+    delta = 1e-8
+    mu = mu_gaussian(epsilon, 0.96 * delta)
+    test, losses = math.sqrt(0.008) * mu, (delta / 1000, delta / 5, 0.3 * delta)
+    rho = rho_of_branch(epsilon, 0.995 * delta, mu, test, *losses[:2])
+    found = epsilon_of_branch(epsilon, delta, mu, test, losses[0], rho, *losses[1:])
+    assert 0.895 < found / epsilon < 0.92
+    assert three_branches(epsilon, mu, test, losses, rho, found) <= delta
+    assert three_branches(epsilon, mu, test, losses, rho, found + 0.02 * epsilon) > delta
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("losses", [(9e-3, 0, 0), (0, 9e-3, 0), (0, 0, 9e-3), (3e-3, 0, 0)])
+def test_a_third_branch_uses_up_delta(losses):
+    """Also where most of delta is a mass that one of the branches may lose; the cells of the test cost 1 % at most."""
+    delta, mu, test, rho = 1e-2, 0.06, 0.05, 1e-4
+    found = epsilon_of_branch(1.0, delta, mu, test, losses[0], rho, *losses[1:])
+    assert three_branches(1.0, mu, test, losses, rho, found) <= delta
+    assert three_branches(1.0, mu, test, losses, rho, found * 1.01) > delta
+
+
+def test_a_third_branch_that_costs_next_to_nothing_gets_all_of_epsilon():
+    """Epsilon of the whole run, to more digits than are charged."""
+    for epsilon in (1e-4, 1.0, 20.0):
+        assert epsilon_of_branch(epsilon, 0.5, 1e-5, 5e-6, 0, 1e-12, 0, 0) == pytest.approx(epsilon, rel=1e-11)
 
 
 def test_a_third_branch_that_cannot_be_paid_for_gets_nothing():

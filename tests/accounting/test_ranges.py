@@ -15,6 +15,8 @@ from discreet.accounting.odometer import Odometer
 from discreet.errors import InputError
 from discreet.values import Cost
 
+HALF = Fraction(1, 2)
+
 
 @pytest.mark.parametrize(
     ("call", "words"),
@@ -55,23 +57,30 @@ from discreet.values import Cost
         (lambda: information_for(1.0, Fraction(1, 9), Fraction(0), 1), "epsilon_per must be above 0, not 0"),
         (lambda: bounds.basic([]), "epsilons must be one or more numbers, not empty"),
         (lambda: bounds.basic([0.1, 0.0]), "epsilon must be above 0 and finite, not 0.0"),
+        (lambda: bounds.basic([math.inf]), "epsilon must be above 0 and finite, not inf"),
         (lambda: bounds.advanced([math.nan], 0.1), "epsilon must be above 0 and finite, not nan"),
         (lambda: bounds.advanced([0.1], 1.0), "delta must be at least 0 and below 1, not 1.0"),
         (lambda: bounds.bounded_range([0.1], -1e-9), "delta must be at least 0 and below 1"),
         (lambda: bounds.zcdp_tight([0.1], 0.0), "delta must be above 0 and below 1"),
         (lambda: bounds.linkedin(0, 0.1, 0.1), "k must be at least 1, not 0"),
-        (lambda: bounds.linkedin_system(1, -1, 0.1, Fraction(0), Fraction(1, 2)), "calls must be at least 0"),
-        (lambda: bounds.linkedin_system(1, 1, 0.1, Fraction(1), Fraction(1, 2)), "delta_per must be at least 0"),
-        (lambda: bounds.linkedin_system(1, 1, 0.1, Fraction(0), Fraction(0)), "delta must be above 0 and below 1"),
+        (lambda: bounds.linkedin_system(1, -1, 0.1, Fraction(0), HALF), "calls must be at least 0, not -1"),
+        (
+            lambda: bounds.linkedin_system(1, 1, 0.1, Fraction(1), HALF),
+            "delta_per must be at least 0 and below 1, not 1",
+        ),
+        (lambda: bounds.linkedin_system(1, 1, 0.1, HALF, Fraction(0)), "delta must be above 0 and below 1, not 0"),
+        (lambda: bounds.linkedin_system(1, 1, 0.1, HALF, Fraction(1)), "delta must be above 0 and below 1, not 1"),
         (lambda: bounds.optimal_dp(10_001, 0.1, 0.1), "k must be from 1 to 10,000, not 10001"),
         (lambda: bounds.optimal_dp(1, 51.0, 0.1), "epsilon must be above 0 and at most 50, not 51.0"),
-        (lambda: bounds.optimal_dp_delta(1, 0.1, -0.1), "total must be at least 0 and finite"),
+        (lambda: bounds.optimal_dp(1, 0.0, 0.1), "epsilon must be above 0 and at most 50, not 0.0"),
+        (lambda: bounds.optimal_dp_delta(1, 0.1, -0.1), "total must be at least 0 and finite, not -0.1"),
+        (lambda: bounds.optimal_dp_delta(1, 0.1, math.inf), "total must be at least 0 and finite, not inf"),
         (lambda: bounds.nonadaptive_br(0, 0.1, 0.1), "k must be from 1 to 10,000"),
-        (lambda: bounds.nonadaptive_br_delta(1, 0.1, math.inf), "total must be at least 0 and finite"),
+        (lambda: bounds.nonadaptive_br_delta(1, 0.1, math.inf), "total must be at least 0 and finite, not inf"),
         (lambda: Odometer(Cost(Fraction(1)), Fraction(0)), "delta must be above 0 and below 1, not 0"),
         (lambda: Odometer(Cost(Fraction(1)), Fraction(1)), "delta must be above 0 and below 1, not 1"),
-        (lambda: Odometer(Cost(Fraction(1)), Fraction(1, 2), 0), "levels must be from 1 to 64, not 0"),
-        (lambda: Odometer(Cost(Fraction(1)), Fraction(1, 2), 65), "levels must be from 1 to 64, not 65"),
+        (lambda: Odometer(Cost(Fraction(1)), HALF, 0), "levels must be from 1 to 64, not 0"),
+        (lambda: Odometer(Cost(Fraction(1)), HALF, 65), "levels must be from 1 to 64, not 65"),
     ],
 )
 def test_a_value_outside_its_range_raises_with_the_range(call, words):

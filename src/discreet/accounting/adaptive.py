@@ -119,7 +119,7 @@ class _Grid:
 
     def values(self, k: int, floor: float) -> _Array:
         """Return V_k, at least *floor* > 0, at a = 0, h, 2h, ...; all further points have the value *floor*."""
-        values, front = np.full(3 * self.resolution + 2, floor), 0
+        values, front = np.full(2 * self.resolution + 1, floor), 0
         for j in range(1, k + 1):
             values, front = self.step(values, front, floor * (1 + j * _RISE))
         return values[self.resolution :]
@@ -130,13 +130,15 @@ class _Grid:
         In x = e^a the supremum over t is the highest, at x, of all chords of W = V_{j-1} from u to u e^epsilon, u any
         point of [x e^-epsilon, x]. W is linear between grid points, so for u in cell i (right of grid point u_i) and x
         at the grid point d places right of u_i, with s^2 = e^(dh), the chord is a - b s^2 - (P v + Q s^2 / v) + P +
-        Q s^2 where v = u / u_i: highest, within the cell, at v = s sqrt(Q / P), where it is (s sqrt(Q) - sqrt(P))^2
-        above its height a - b s^2 at v = 1. That v is inside the cell only for d h in [ln r, ln r + 2h], r = P / Q;
-        where no cell has its maximum inside, moving u towards cells that do makes chords higher. So for a band of x it
-        is enough to try the values of d that occur in it, and one more on the right.
+        Q s^2 where v = u / u_i: highest at v = s sqrt(Q / P), where it is (s sqrt(Q) - sqrt(P))^2 above its height
+        a - b s^2 at v = 1. Outside the cell the formula continues the lines of both ends, which W is above; and u stays
+        in [x e^-epsilon, x], as t = (d h + ln r) / 2 with r = P / Q, which convexity keeps in [1, e^epsilon]. So it is
+        never above the supremum. That v is inside the cell only for d h in [ln r, ln r + 2h]; where no cell has its
+        maximum inside, moving u towards cells that do makes chords higher. So for a band of x it is enough to try the
+        values of d that occur in it, and one more on the right.
 
         Args:
-            values: V_{j-1}; shape (resolution + front + 2 resolution + 2,).
+            values: V_{j-1}; shape (front + 2 resolution + 1,) or longer.
             front: the number of points, from a = 0 on, above the floor.
             floor: the least value of V_j; smaller ones are raised to it.
 
@@ -158,9 +160,8 @@ class _Grid:
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = p / q  # NaN where all chords of a cell coincide
         root_p, root_q = np.sqrt(p), np.sqrt(q)
-        cap = self.growth * root_p
         end = front + m
-        higher = np.full(end + 3 * m + 2, floor)
+        higher = np.full(end + 2 * m + 1, floor)
         np.maximum(values[: end + m], floor, out=higher[: end + m])  # t = 0
         for start, stop in _bands(end, m):
             for d in self._offsets(ratio[start : stop + m]):
@@ -168,16 +169,12 @@ class _Grid:
                 s = math.exp(d * self.h / 2)
                 gain = s * root_q[first:last]
                 gain -= root_p[first:last]
-                np.maximum(gain, 0.0, out=gain)
-                np.minimum(gain, cap[first:last], out=gain)
                 gain *= gain
                 gain -= (s * s) * b[first:last]
                 gain += a[first:last]
                 target = higher[first + d : last + d]
                 np.maximum(target, gain, out=target)
-        above = np.flatnonzero(higher[m : m + end] > floor)
-        front = int(above[-1]) + 1 if len(above) else 0
-        return higher[: front + 3 * m + 2], front
+        return higher, int(np.count_nonzero(higher[m : m + end] > floor))
 
     def _offsets(self, ratio: _Array) -> range:
         """Return the values of d that can be optimal for cells with these P / Q."""
@@ -198,9 +195,9 @@ class _Grid:
         return ((i - 1) * self.h + math.log1p(share * self.growth)) * (1 + 1e-12)
 
     def at(self, values: _Array, a: float) -> float:
-        """Interpolate *values* at *a* >= 0 by chords."""
+        """Interpolate *values* at *a* >= 0 by chords; beyond them is the last one."""
         i = min(math.floor(a / self.h), len(values) - 2)
-        share = min(math.expm1(max(a - i * self.h, 0.0)) / self.growth, 1.0)
+        share = math.expm1(min(max(a - i * self.h, 0.0), self.h)) / self.growth
         return float(values[i] + share * (values[i + 1] - values[i])) * (1 + 1e-12)
 
 

@@ -201,7 +201,7 @@ def nonadaptive_br_delta(k: int, epsilon: float, total: float) -> float:
     """
     _check_optimum(k, epsilon)
     demand(0 <= total < math.inf, "total", "at least 0 and finite", total)
-    lows = np.arange(k, dtype=np.float64)  # l: the most steps that may have the low loss
+    lows = np.arange(float(k))  # l: the most steps that may have the low loss
     loss = (total + (lows + 1) * epsilon) / (k + 1)
     lows, loss = lows[loss < epsilon], loss[loss < epsilon]
     if len(lows) == 0:
@@ -233,7 +233,7 @@ def _side(
     ratio: Callable[[int], NDArray[np.float64]],
     most: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return the sum of mass * (1 - e^-excess) on one side of the peak, where the ratios of the masses decrease.
+    """Return the sum of mass * (1 - e^-excess) on one side of the peak, where masses never rise.
 
     Args:
         mass: mass at the peak.
@@ -243,12 +243,10 @@ def _side(
     """
     found = np.zeros_like(mass)
     for i in range(int(most.max())):
-        falls = ratio(i)
-        mass = np.where(i < most, mass * falls, 0.0)
+        mass = np.where(i < most, mass * ratio(i), 0.0)
         excess = excess + step
         found += mass * -np.expm1(-np.maximum(excess, 0.0))
-        # the rest is below a geometric series, and negligible in the largest sum
-        if np.all((falls < 1) & (mass * falls <= 1e-14 * (1 - falls) * found.max())):
+        if mass.max() <= 1e-18 * found.max():  # as is each of the rest, at most MAX_STEPS
             break
     return found
 
@@ -257,7 +255,7 @@ def _min_epsilon(delta_of: Callable[[float], float], delta: float, most: float) 
     """Return the least epsilon in [0, *most*], rounded up, with delta_of(epsilon) <= *delta*; delta_of never rises."""
     _log_inverse(delta)
     if delta < _LEAST_DELTA:
-        return most
+        return most * (1 + _SLACK)
     if delta_of(0.0) <= delta:
         return 0.0
     low, high = 0.0, most
