@@ -299,6 +299,13 @@ def test_the_head_has_the_largest_counts_of_the_same_pairs():
             expected = [1, 3, 6, 5, 2, 0, 7, 4][:limit]
             assert numbers.tolist() == expected
             assert counts.tolist() == [sizes_[number] for number in expected]
+
+    class Large(ArrayPairs):
+        def weighted_sums(self, limit):
+            del limit
+            yield (2**20 - 1) * np.array([3_000_000, 5_000_000_000])
+
+    assert auto._largest_counts(Large([], []), 2)[1].tolist() == [5_000_000_000, 3_000_000]
     empty = auto._largest_counts(ArrayPairs([], []), 5)
     assert [values.dtype for values in empty] == [np.int64, np.int64]
     assert [len(values) for values in empty] == [0, 0]
@@ -326,3 +333,12 @@ def test_a_race_is_named_first_where_a_typical_count_k_passes_its_threshold(monk
     for typical, place in ((12 * smallest, 0), (12 * smallest - 1, 3)):
         monkeypatch.setattr(auto, "TYPICAL_COUNTS", typical)
         assert [each.name for each in mechanism.expectation().likely].index("unknown-gumbel") == place
+
+
+def test_of_many_equal_counts_the_first_items_are_in_the_head():
+    """On every machine: the sort is stable."""
+    sizes_ = [2 + item % 3 for item in range(600)]
+    pairs = ArrayPairs(np.concatenate([np.arange(n) for n in sizes_]), np.repeat(np.arange(600), sizes_))
+    numbers, counts = auto._largest_counts(pairs, 500)
+    assert numbers.tolist() == sorted(range(600), key=lambda item: -sizes_[item])[:500]
+    assert counts.tolist() == sorted(sizes_, reverse=True)[:500]
