@@ -93,6 +93,7 @@ def run(module: str, tests: list[str], equivalent: set[tuple[str, str]]) -> dict
     (folder / "tried.txt").unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "-q", "--hypothesis-profile=mutants", "-p", "no:cacheprovider"]
     command += ["-p", "no:xdist", "-p", __spec__.name, *tests]
+    command += ["--tb=native"]  # any other needs the syntax tree of the module with all its changes
     environment = os.environ | {"PYTHONPATH": f"{folder / 'src'}:{ROOT}", "CHANGES": str(folder)}
     try:
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

@@ -5,17 +5,23 @@ from __future__ import annotations
 import itertools
 import math
 from fractions import Fraction
+from typing import NamedTuple
 
+import mpmath
 import numpy as np
 import pytest
 
+from discreet.accounting.laplace import rho_laplace
 from discreet.mechanisms import Request, light
 from discreet.mechanisms.auto import Auto
-from discreet.mechanisms.light import CAPS, Cap, Light
+from discreet.mechanisms.light import CAPS, Cap, Light, measured
+from discreet.mechanisms.two_round import Sizes
 from discreet.noise import DiscreteLaplace, KeyedBits
 from discreet.testing import pairs as reference
 from discreet.testing.pairs import ArrayPairs, gathered
 from discreet.values import CAPPED_BASKET, WEIGHT_UNIT, Cost
+
+from .draws import RecordedBits, release
 
 DELTA = Fraction(1, 10**8)
 TENTH = Fraction(1, 10)
@@ -268,3 +274,172 @@ def test_tiny_tables_release_nothing(baskets):
     """No row decides about the cost, and no item of two users is released."""
     auto = Auto.at_epsilon(Fraction(1), DELTA, Request(None, 100))
     assert len(auto.release(table(baskets), bits()).positions) == 0
+
+
+class Capped(NamedTuple):
+    """One round with its cap, as a mechanism."""
+
+    mechanism: Light
+    cap: Cap
+
+    def release(self, pairs, drawn):
+        """Release by one round."""
+        return self.mechanism.release(self.cap, pairs, drawn)
+
+
+def weight(n, cap):
+    """Return the weight of a user of n items, in units of 2^-20."""
+    return 0 if n > 10 * cap else max(0, math.floor(2**20 * min(Fraction(1), Fraction(cap, n))) - 1)
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(1), Fraction(5)])
+@pytest.mark.parametrize("error", [TENTH, Fraction(2, 5)])
+@pytest.mark.parametrize("k", [None, 4, 300])
+@pytest.mark.parametrize("cap", [Cap(1, 1.0, 0.0, 0.0), Cap(2, 0.8, 0.04, 0.1), Cap(2, 0.9, 0.12, 0.02)])
+def test_a_release_follows_from_what_it_drew(epsilon, error, k, cap):
+    """Sums of weights, thresholds, errors and intervals, as docs/mechanisms/light.md defines them."""
+    rng = np.random.default_rng(3)
+    baskets = [
+        sorted(set(np.floor(300 * rng.random(n) ** 3).astype(int).tolist()))
+        for n in np.append(rng.geometric(0.5, 4000), [9, 11, 40, 60])
+    ]
+    pairs, scale = table(baskets), float(cap.items / epsilon)
+    items = sorted({item for basket in baskets for item in basket})
+    sums = {item: sum(weight(len(basket), cap.items) for basket in baskets if item in basket) for item in items}
+    threshold = max(1 + scale * math.log(cap.items / (2 * DELTA)), 0.1 + scale * math.log(10 * cap.items / (2 * DELTA)))
+    mechanism, expected = Light(epsilon, DELTA, error, k=k), []
+    outcome, draws = release(Capped(mechanism, cap), pairs)
+    spread = math.sqrt(2) * scale / cap.kept
+    for number, noise in enumerate(draws.added["capped"].values.tolist()):
+        y = (sums[items[number]] + noise) / 2**20
+        count, half = y / cap.kept, math.log(20) / math.sqrt(2)
+        std = math.hypot(spread, 0.5 * cap.spread * count)
+        precise = std <= 0.85 * error * count and math.log(10) * scale <= error * y
+        if sums[items[number]] > 0 and y >= threshold and (k or precise):
+            up = math.hypot(spread, cap.unseen * round(count))
+            low, high = round(count) - half * std, round(count) + half * up
+            expected.append((-round(count), number, std, max(math.floor(low), 0), math.ceil(high)))
+    expected.sort()
+    assert 3 < len(expected) < len(items)
+    counts, positions, errors, low, high = (list(column) for column in zip(*expected[:k], strict=True))
+    assert outcome.positions.tolist() == positions
+    assert outcome.counts.tolist() == [-count for count in counts]
+    assert outcome.std_errors.tolist() == pytest.approx(errors, rel=1e-6)
+    assert outcome.low.tolist() == low
+    assert outcome.high.tolist() == high
+    lists = outcome.positions, outcome.counts, outcome.low, outcome.high
+    assert all(values.dtype == np.int64 for values in lists)
+    assert (outcome.ordered, outcome.complete) == (True, len(positions) == k)
+    assert outcome.cost == mechanism.worst_cost()
+    labels = Light(epsilon, DELTA, error, counts=False, k=k).release(cap, pairs, RecordedBits(0))
+    assert labels.positions.tolist() == positions
+    assert labels.counts is labels.std_errors is labels.low is labels.high is None
+    assert (labels.ordered, labels.complete, labels.cost) == (True, outcome.complete, outcome.cost)
+
+
+def sizes(by_size, continued):
+    """Return a histogram of users by their number of items, as the first step of two rounds measures it."""
+    return Sizes(np.array(by_size), np.array(continued), 1.0, 1.0, 1.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("items", CAPS)
+def test_a_cap_loses_what_the_histogram_says(items):
+    """The loss of an item is a mean over its users: a user with n items counts n times; a tail may hide users."""
+    by_size = [900.0, 300.0, 60.0, 20.0, 0.0, 3.0, 0.0]
+    more = [900.0, 300.0, 60.0, 20.0, 9.0, 6.0, 4.0]
+    middles = [1, 2, 2**1.5, 2**2.5, 2**3.5, 2**4.5, 2**5.5]
+
+    def loss(users, power):
+        mass = [count * n for count, n in zip(users, middles, strict=True)]
+        lost = [1 if n > 10 * items else 1 - min(1, items / n) for n in middles]
+        return sum(m * x**power for m, x in zip(mass, lost, strict=True)) / sum(mass)
+
+    cap = measured(items, sizes(by_size, more))
+    assert cap.items == items
+    assert cap.kept == pytest.approx(1 - loss(by_size, 1))
+    assert cap.spread == pytest.approx(math.sqrt(loss(by_size, 2)))
+    hidden = loss(more, 1) - loss(by_size, 1)
+    assert cap.unseen == pytest.approx(math.hypot(0.5 * math.sqrt(loss(more, 2)), hidden) / cap.kept)
+    assert measured(items, sizes([0.0] * 7, [0.0] * 7)) == Cap(items, 1.0, math.inf, 0.0)
+    assert measured(items, sizes([0.5] + [0.0] * 6, [0.5] + [0.0] * 6)) == Cap(items, 1.0, 0.0, 0.0)
+    assert measured(items, sizes([0.0] * 6 + [9.0], [0.0] * 6 + [9.0])).kept == 0.05
+
+
+def test_a_cap_is_possible_where_laplace_noise_is_better_and_it_removes_little(monkeypatch):
+    """By epsilon and mu, by the spread, and the one with the least noise; none without any."""
+    mechanism = Light(Fraction(13, 10), DELTA, TENTH)
+    assert mechanism.possible(1.0) == [1]
+    assert mechanism.possible(1.0001) == []
+    assert mechanism.possible(1 / 1.415) == [1, 2]
+    assert mechanism.possible(1 / 1.413) == [1]
+    histogram = sizes([9.0], [9.0])
+    for caps, mu, chosen in (
+        ([Cap(1, 0.6, 0.12, 0.0), Cap(2, 1.0, 0.0, 0.0)], 0.1, 1),
+        ([Cap(1, 0.4, 0.12, 0.0), Cap(2, 1.0, 0.0, 0.0)], 0.1, 2),
+        ([Cap(1, 0.6, 0.1201, 0.0), Cap(2, 1.0, 0.0, 0.0)], 0.1, 2),
+        ([Cap(1, 0.6, 0.1201, 0.0), Cap(2, 1.0, 0.1201, 0.0)], 0.1, None),
+        ([Cap(1, 0.4, 0.12, 0.0), Cap(2, 1.0, 0.0, 0.0)], 1.0, 1),
+        ([Cap(1, 0.4, 0.12, 0.0), Cap(2, 1.0, 0.0, 0.0)], 1.1, None),
+    ):
+        monkeypatch.setattr(light, "measured", lambda items, given, caps=caps: given is histogram and caps[items - 1])
+        assert mechanism.cap(histogram, mu) == (None if chosen is None else caps[chosen - 1])
+
+
+PRICES = {
+    "release": (Light(Fraction(1), DELTA, TENTH), [1.4142, 0.085, 24, 53]),
+    "top": (Light(Fraction(1), DELTA, TENTH, k=10), [1.4142, 0.1031, 21, 48]),
+    "labels": (Light(Fraction(1), DELTA, TENTH, counts=False), [None, None, 24, 53]),
+    "labels of a top": (Light(Fraction(1), DELTA, TENTH, counts=False, k=10), [None, None, 21, 48]),
+    "a large error": (Light(Fraction(1, 2), DELTA, Fraction(4, 5)), [2.8284, 0.68, 41, 1660]),
+    "a top with a large error": (Light(Fraction(1, 2), DELTA, Fraction(9, 10), k=1), [2.8284, 10.8857, 41, 1660]),
+}
+
+
+@pytest.mark.parametrize(("mechanism", "expected"), PRICES.values(), ids=PRICES)
+def test_the_price_of_one_round(mechanism, expected):
+    """Kept numbers: the least error, the smallest count, and the likely range with one and with two items a user."""
+    found = mechanism.expectation()
+    (likely,) = found.likely
+    assert (likely.name, likely.max_std_error, found.max_std_error, found.sum_std_error) == ("light", None, None, None)
+    assert likely.min_std_error == found.min_std_error
+    assert likely.smallest_count == found.smallest_count
+    shown = [found.min_std_error, likely.max_relative_error, likely.smallest_count, likely.max_smallest_count]
+    assert [value and round(value, 4) for value in shown] == expected
+
+
+def test_one_round_gets_all_of_a_shared_budget():
+    """Its epsilon is the largest whose rho is that of the limit; all else is that of the request."""
+    request = Request(7, 1000, counts=False, relative_error=Fraction(1, 4))
+    limit = Cost(Fraction(1, 3), DELTA)
+    mechanism = Light.within_cost(limit, request)
+    assert mechanism == Light(mechanism.epsilon, DELTA, Fraction(1, 4), counts=False, k=7)
+    assert mechanism.worst_cost() == Cost(rho_laplace(mechanism.epsilon, 2**20), DELTA)
+    assert limit.rho * (1 - Fraction(1, 10**7)) < mechanism.worst_cost().rho <= limit.rho
+
+
+def test_a_sum_at_the_threshold_is_released(monkeypatch):
+    """And one unit below it is not."""
+    mechanism, pairs = Light(Fraction(1), DELTA, TENTH, k=1), table([[0]] * 3)
+    needed = mechanism._threshold(1) - 3 * (2**20 - 1)
+    for noise, found in ((needed, 1), (needed - 1, 0)):
+        monkeypatch.setattr(DiscreteLaplace, "draw", lambda *args, noise=noise: np.full(args[3], noise))
+        assert len(mechanism.release(Cap(1, 1.0, 0.0, 0.0), pairs, bits()).positions) == found
+
+
+def test_intervals_end_at_zero():
+    """Where a cap removed very different shares from users."""
+    outcome = Light(Fraction(1), DELTA, TENTH, k=5).release(Cap(1, 1.0, 1.0, 0.0), one_item(), bits())
+    assert outcome.low.tolist() == [0] * 5
+
+
+@pytest.mark.parametrize("cap", CAPS)
+def test_thresholds_are_rounded_up(cap):
+    """At 40 digits, with so much noise that floats have no digits left for fractions of a unit."""
+    for epsilon in (Fraction(1, 500_000), Fraction(1, 333_333), Fraction(1, 100)):
+        with mpmath.workdps(40):
+            scale = mpmath.mpf(cap * 2**20) * epsilon.denominator / epsilon.numerator
+            noise = scale * mpmath.log(10 * cap / (2 * mpmath.mpf(10) ** -8))
+            threshold = Light(epsilon, DELTA, TENTH)._threshold(cap)
+            assert noise + 2**20 / 10 <= threshold <= noise * (1 + mpmath.mpf(10) ** -11) + 2**20 / 10 + 2
+            assert isinstance(threshold, int)
+    assert threshold == math.ceil(noise) + 104_858

@@ -93,7 +93,7 @@ class Auto:
         if request.noise != "gaussian":
             return None
         mu = mu_gaussian(float(epsilon), float_below(delta * TWO_ROUND_SHARE))
-        two_round = _two_round(Cost.at_most(mu**2 / 2 * (1 - 1e-12), delta), request)
+        two_round = _two_round(Cost.at_most(Fraction(mu) ** 2 / 2, delta), request)
         test = math.sqrt(2 * _tests(two_round)) * (1 + 1e-12)
         lost, lost_head, lost_light = (
             float(part) * (1 + 1e-12) for part in (two_round.lost, delta * BRANCH_LOST, delta * LIGHT_LOST)

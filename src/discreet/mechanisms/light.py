@@ -151,7 +151,7 @@ class Light:
         if not self.counts:
             return Outcome(items, ordered=True, complete=complete, cost=cost)
         low = np.maximum(np.floor(counts - INTERVAL * std), 0).astype(np.int64)
-        above = np.hypot(noise.std / (WEIGHT_UNIT * cap.kept), cap.unseen * np.maximum(counts, 0))
+        above = np.hypot(noise.std / (WEIGHT_UNIT * cap.kept), cap.unseen * counts)
         high = np.ceil(counts + INTERVAL * above).astype(np.int64)
         return Outcome(items, counts, std, low, high, ordered=True, complete=complete, cost=cost)
 

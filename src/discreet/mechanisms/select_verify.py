@@ -93,9 +93,7 @@ class SelectVerify:
     lossless: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        first = self._level(self._first_epsilon())
-        for variance in (self._anchor(), self._tail(), first.variance):  # the widest: others depend on the items
-            check_scale(variance, MAX_SCALE**2)
+        check_scale(self._level(self._first_epsilon()).variance, MAX_SCALE**2)  # no other noise is as wide
 
     @classmethod
     def within_cost(cls, limit: Cost, request: Request) -> Self:

@@ -486,7 +486,7 @@ def _clipping(bound: int, shares: NDArray[np.float64], chosen: int, noise: Noise
     above, all_ = float(shares[chosen + 1 :].sum()), float(shares.sum())
     above_width, all_width = (width * math.sqrt(n) for n in (len(shares) - chosen - 1, len(shares)))
     most, least = all_ + all_width, all_ - all_width
-    low = max(above - above_width, 0) / most if most > 0 else 0.0
-    high = (above + above_width) / least if least > 0 else 1.0
+    low = min(max(above - above_width, 0) / most, 1.0) if most > 0 else 0.0
+    high = min(max(above + above_width, 0) / least, 1.0) if least > 0 else 1.0
     share = above / all_ if all_ > 0 else 0.0
-    return Clipping(bound, min(max(share, low), high, 1.0), min(low, 1.0), max(min(high, 1.0), 0.0))
+    return Clipping(bound, min(max(share, low), high), low, high)

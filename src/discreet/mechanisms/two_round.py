@@ -265,8 +265,8 @@ class TwoRound:
         if mass.sum() <= 0:
             return 1.0, 1.0
         share = (mass * np.minimum(1, GRID[:, None] / _centres(SCALES))).sum(axis=1) / mass.sum()
-        chosen = min(int(np.searchsorted(share, self.tuning.mass_kept)), len(GRID) - 1)
-        return float(GRID[chosen]), max(0.3, float(share[chosen]))
+        chosen = int(np.searchsorted(share, self.tuning.mass_kept))  # the largest scale keeps all
+        return float(GRID[chosen]), float(share[chosen])
 
     def release_after(self, sizes: Sizes, pairs: UserItemPairs, bits: Bits) -> Outcome:
         """Release after `measure_sizes`, whose cost is included in the outcome's cost."""
@@ -311,7 +311,7 @@ class TwoRound:
         if mass.sum() <= 0:
             return least
         lost = (mass * np.maximum(0, 1 - GRID[:, None] / fits) ** 2).sum(axis=1) / mass.sum()
-        return least * float(GRID[min(int((lost > self._clipping() ** 2).sum()), len(GRID) - 1)])
+        return least * float(GRID[int((lost > self._clipping() ** 2).sum())])  # at the largest scale nothing is lost
 
     def _second_round(self, first: FirstRound, scale: float, power: float, pairs: UserItemPairs, bits: Bits) -> Outcome:
         """Measure the items above the cut and release those that are large enough."""
@@ -327,7 +327,7 @@ class TwoRound:
 
         second = noisy / (WEIGHT_UNIT * (1 - lost))
         first_variance = first.std**2 + (tuning.uneven_first * rough) ** 2
-        second_variance = (sigma / (1 - lost)) ** 2 + (tuning.uneven_second * spread * np.maximum(second, 0)) ** 2
+        second_variance = (sigma / (1 - lost)) ** 2 + (tuning.uneven_second * spread * second) ** 2
         std = 1 / np.sqrt(1 / first_variance + 1 / second_variance)
         mean = std**2 * (rough / first_variance + second / second_variance)
         # Small items outnumber large ones, so an uncertain estimate is more likely too high than too low.
@@ -477,7 +477,7 @@ def continued(noisy: Floats, std: float, evidence: float, beyond: float) -> Floa
     tail = np.minimum(result[last] / max(rate, THINNING) ** np.arange(1, unseen + 1), 2 * std)
     measured = max(float(noisy[last + 1 :].sum()) + beyond * std * math.sqrt(unseen), 0.0)
     tail *= min(1.0, measured / float(tail.sum()))
-    tail[0] = max(tail[0], min(noisy[last + 1], evidence * std))  # a bin that just fails to be visible
+    tail[0] = max(tail[0], noisy[last + 1])  # a bin that just fails to be visible
     result[last + 1 :] = np.where(tail < 1, 0, tail)
     return result
 

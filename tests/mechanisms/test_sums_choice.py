@@ -1,0 +1,164 @@
+"""The choice of a bound, computed again from the noisy shares and the noisy size, and what is said of the clipping."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from discreet.head_request import SumBounds
+from discreet.mechanisms import KnownGumbel, KnownLaplace, Request, UnknownGumbel, UnknownLaplace, sums
+from discreet.mechanisms.base import noise_of
+from discreet.mechanisms.sums import (
+    KnownGumbelSums,
+    KnownLaplaceSums,
+    ListedSums,
+    UnknownGumbelSums,
+    UnknownLaplaceSums,
+)
+from discreet.values import MAX_COUNT, SHARE_UNIT, Cost, ExactHead, Sensitivity
+
+from .draws import release
+
+CHOICES = (1, 2, 4, 7, 13, 25)
+SUMMED = SumBounds(0, 25, private=True)
+DELTA = Fraction(1, 10**6)
+
+
+def head(votes, items=4):
+    """Return a head whose items share the users of *votes*, by the interval of their sums: (0, 1], ..., above 25."""
+    counts = np.arange(items, 0, -1) * 100
+    middles = np.append([1], np.append(0.8 * np.array(CHOICES[1:]), 40))
+    mean = [float(np.minimum(middles, bound) @ votes) / sum(votes) for bound in CHOICES]
+    bounded = np.rint(np.outer(counts, mean)).astype(np.int64)
+    shares = np.array(votes, dtype=np.int64) * SHARE_UNIT
+    return ExactHead(counts, items, None, bounded[:, -1], bounded, shares)
+
+
+def chosen_bound(source, positions, drawn, moved, scale, noise):
+    """Return the number of the bound of docs/mechanisms/sums.md, and the shares it follows from; *scale*: a count's."""
+    std = noise_of(noise, 2 * SHARE_UNIT * scale).std / SHARE_UNIT
+    noisy = (source.shares + drawn.added["shares"].values) / SHARE_UNIT
+    significant = [i for i, share in enumerate(noisy) if share > 4.5 * std]
+    kept = [max(share, 0) if i <= max(significant) else 0 for i, share in enumerate(noisy)]
+    middles = [1, *(0.72 * bound for bound in CHOICES[1:]), CHOICES[-1]]
+    mass = [sum(min(middle, bound) * share for middle, share in zip(middles, kept, strict=True)) for bound in CHOICES]
+    first = next((i for i in range(6) if sum(kept[: i + 1]) >= 0.75 * sum(kept)), 5)
+    total = source.bounded[positions, first].sum() // moved + drawn.added["size"].values[0]
+    size = max(total * moved / len(positions), CHOICES[first]) * mass[-1] / mass[first]
+    unit = noise_of(noise, scale * SHARE_UNIT).std / SHARE_UNIT
+    losses = [(unit * c / size) ** 2 + (2 * (1 - m / mass[-1])) ** 2 for c, m in zip(CHOICES, mass, strict=True)]
+    return first, losses.index(min(losses)), noisy, std
+
+
+VOTES = [
+    (400, 300, 200, 60, 10, 1, 0),
+    (20, 10, 30, 50, 400, 600, 90),
+    (900, 0, 0, 0, 0, 0, 0),
+    (5, 5, 5, 5, 5, 5, 900),
+    (300, 300, 300, 300, 300, 300, 300),
+    (200, 0, 0, 300, 0, 0, 0),
+]
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+@pytest.mark.parametrize("votes", VOTES)
+@pytest.mark.parametrize("epsilon", [Fraction(1), Fraction(1, 5)])
+def test_the_bound_has_the_least_noise_and_clipped_part(noise, votes, epsilon):
+    """By the noisy shares and size alone; the interval of the clipped share holds for all bounds at once."""
+    for moved in (1, 3):
+        mechanism = KnownGumbelSums(KnownGumbel(3, 4, epsilon), SUMMED, moved, noise)
+        for run in range(3):
+            source = head(votes)
+            outcome, drawn = release(mechanism, source, run)
+            scale = 2 / epsilon
+            first, chosen, noisy, std = chosen_bound(source, outcome.positions, drawn, moved, scale, noise)
+            clipping = outcome.measured.clipping
+            assert clipping.bound == CHOICES[chosen]
+            doubled = noise_of(noise, 2 * scale * CHOICES[first])
+            assert drawn.added["size"].variances == [doubled.variance if noise == "gaussian" else 2 * doubled.scale**2]
+            exact = source.bounded[outcome.positions, chosen] + drawn.added["sums"].values
+            assert outcome.measured.values.tolist() == exact.tolist()
+            assert outcome.measured.std_errors == pytest.approx(noise_of(noise, scale * CHOICES[chosen]).std)
+            above, everything = sum(noisy[chosen + 1 :]), sum(noisy)
+            width = noise_of(noise, 2 * scale * SHARE_UNIT).half_width(0.05 / 7) / SHARE_UNIT
+            wide_above, wide_all = width * math.sqrt(6 - chosen), width * math.sqrt(7)
+            low = max(above - wide_above, 0) / (everything + wide_all)
+            high = (above + wide_above) / (everything - wide_all) if everything > wide_all else 1
+            assert clipping.low == pytest.approx(min(low, 1))
+            assert clipping.high == pytest.approx(max(min(high, 1), 0))
+            assert clipping.share == pytest.approx(min(max(above / everything, clipping.low), clipping.high))
+            assert std > 0
+
+
+@pytest.mark.parametrize(
+    ("shares", "kept"),
+    [
+        ([9, 9.1, -3, 20, 5, -1], [9, 9.1, 0, 20, 0, 0]),
+        ([9.0, 9.0], [1, 1]),
+        ([9.01, 9.0], [9.01, 0]),
+        ([-3, 4, -5], [0, 1, 0]),
+    ],
+)
+def test_shares_after_the_last_significant_one_are_dropped(shares, kept):
+    """4.5 standard errors, here of 2; without such a share the largest is all there is."""
+    assert sums._denoised(np.array(shares, dtype=np.float64), 2.0).tolist() == kept
+
+
+@pytest.mark.parametrize(
+    ("shares", "chosen", "expected"),
+    [
+        ([60.0, 30.0, 10.0], 0, (0.4, 0.31, 0.51)),
+        ([60.0, 30.0, 10.0], 1, (0.1, 0.05, 0.16)),
+        ([60.0, 30.0, 10.0], 2, (0.0, 0.0, 0.0)),
+        ([60.0, 30.0, -40.0], 1, (0.0, 0.0, 0.0)),
+        ([-4.0, 3.0, 2.0], 0, (1.0, 0.0, 1.0)),
+        ([-40.0, 3.0, 2.0], 0, (0.0, 0.0, 1.0)),
+        ([-60.0, 3.0, 90.0], 1, (1.0, 1.0, 1.0)),
+    ],
+)
+def test_the_clipped_share_is_within_its_interval_and_the_interval_within_0_and_1(shares, chosen, expected):
+    """Also where noise makes a share, or all of them together, negative."""
+    found = sums._clipping(7, np.array(shares), chosen, noise_of("gaussian", Fraction(2 * SHARE_UNIT)))
+    assert found.bound == 7
+    assert [round(value, 2) for value in (found.share, found.low, found.high)] == list(expected)
+
+
+def test_the_total_of_a_size_is_limited_to_what_its_noise_can_be_added_to():
+    """The sums of four items at the end of the range are 2^64 together."""
+    bounded = np.full((4, 6), MAX_COUNT)
+    shares = np.array([0, 0, 0, 900, 0, 0, 0]) * SHARE_UNIT
+    source = ExactHead(np.array([9, 8, 7, 6]), 4, None, bounded[:, -1], bounded, shares)
+    outcome, _ = release(ListedSums(4, SUMMED, 1, Fraction(50)), source)
+    assert outcome.measured.clipping.bound == 7
+
+
+RANKINGS = {
+    KnownLaplaceSums: (KnownLaplace, Request(3, 8, Sensitivity(2), known_domain=True)),
+    KnownGumbelSums: (KnownGumbel, Request(3, 8, Sensitivity(2), known_domain=True)),
+    UnknownLaplaceSums: (UnknownLaplace, Request(3, 8, Sensitivity(2))),
+    UnknownGumbelSums: (UnknownGumbel, Request(3, 8, Sensitivity(2))),
+}
+
+
+@pytest.mark.parametrize("kind", RANKINGS)
+@pytest.mark.parametrize("average", [False, True])
+def test_by_step_sums_cost_as_much_as_the_counts_of_the_ranking(kind, average):
+    """The ranking is that of the same step, and so are the sums of what one user moves."""
+    ranking, request = RANKINGS[kind]
+    request = replace(request, summed=SumBounds(-3, 8), average=average, noise="laplace")
+    made = kind.by_step(Fraction(1, 3), DELTA, request)
+    assert made == kind(ranking.by_step(Fraction(1, 3), DELTA, request), SumBounds(-3, 8), 2, "laplace", average)
+    whole = made.ranking.worst_cost() + Cost(2 * Fraction(1, 9) / 8)
+    assert abs(made.worst_cost().rho - whole.rho) < Fraction(1, 10**12) or kind is UnknownLaplaceSums
+
+
+def test_by_step_listed_sums_have_twice_the_bound_over_epsilon():
+    """Each sum costs epsilon squared over 8."""
+    request = Request(None, 8, Sensitivity(2), counts=False, known_domain=True, summed=SumBounds(-3, 8))
+    made = ListedSums.by_step(Fraction(1, 3), DELTA, request)
+    assert made == ListedSums(8, SumBounds(-3, 8), 2, Fraction(48))
+    assert made.worst_cost() == Cost(2 * Fraction(1, 9) / 8)

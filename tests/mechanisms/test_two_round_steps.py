@@ -1,0 +1,227 @@
+"""Two rounds, step by step: what each step may cost, what is verified, and what is stated, from the definitions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+
+from discreet.accounting.gaussian import mu_gaussian
+from discreet.errors import InputError
+from discreet.head_request import SumBounds
+from discreet.mechanisms import Request, TwoRound
+from discreet.mechanisms.two_round import COST_UNIT, FirstRound, add_noise_in_batches
+from discreet.noise import KeyedBits, rounded_gaussian
+from discreet.testing.pairs import ArrayPairs
+from discreet.values import Cost, Sensitivity
+
+from .draws import release
+
+DELTA = Fraction(1, 10**8)
+REQUEST = Request(None, 1000)
+
+
+class Asked(ArrayPairs):
+    """Pairs that record what they were asked."""
+
+    def __init__(self, users, items):
+        super().__init__(users, items)
+        self.asked = {"scales": []}
+
+    def users_by_size(self, bounds):
+        self.asked["sizes"] = bounds.tolist()
+        return super().users_by_size(bounds)
+
+    def weighted_sums(self, limit):
+        self.asked["limit"] = limit
+        return super().weighted_sums(limit)
+
+    def users_by_scale(self, items, last_scale, costs, bounds):
+        self.asked["scales"].append((items.tolist(), last_scale.tolist(), costs.tolist(), bounds.tolist()))
+        return super().users_by_scale(items, last_scale, costs, bounds)
+
+    def clipped_sums(self, items, costs, bound):
+        sums = super().clipped_sums(items, costs, bound)
+        self.asked["second"] = items, costs, bound, sums
+        return sums
+
+
+def table(most, users=3000):
+    """Return users with one to *most* items, more of the popular ones."""
+    rng = np.random.default_rng(5)
+    sizes = rng.integers(1, most, users, endpoint=True)
+    return Asked(np.repeat(np.arange(users), sizes), np.floor(200 * rng.random(sizes.sum()) ** 3).astype(np.int64))
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(1, 2), Fraction(3), Fraction(40)])
+@pytest.mark.parametrize("most", [1, 5, 120])
+def test_no_step_costs_more_than_its_share(epsilon, most):
+    """Of mu^2, 0.008 for each histogram, a fifth of the rest for the first round, and what is left for the second."""
+    mechanism, pairs = TwoRound.at_epsilon(epsilon, DELTA, REQUEST), table(most)
+    _, draws = release(mechanism, pairs)
+    square = mechanism.mu**2
+    assert pairs.asked["sizes"] == [2**b for b in range(18)]
+    for label in ("sizes", "scales", "clipping"):
+        (variance,) = set(draws.added[label].variances)
+        assert 0 <= Fraction(8, 1000) * square - 1 / variance < Fraction(2, 2**40)
+    histogram, first = mechanism.budget.histogram, mechanism.budget.first
+    assert -1 < (square * COST_UNIT - 3 * histogram) / 5 - first < 2
+    (variance,) = set(draws.added["first"].variances)
+    per_unit = Fraction(pairs.asked["limit"]) ** 2 / (variance / 2**40)  # what the first round costs at most
+    assert first * (1 - Fraction(1, 10**5)) < per_unit * COST_UNIT <= first
+    (_, costs, bound, _) = pairs.asked["second"]
+    assert bound == mechanism.budget.second
+    assert [Fraction(2**80, cost) for cost in costs.tolist()] == draws.added["second"].variances
+    assert all(1 <= cost <= bound for cost in costs.tolist())
+
+
+@pytest.mark.parametrize("k", [None, 300])
+def test_only_verified_items_are_released(k):
+    """With a k, exactly those whose second value is z standard errors above one user's weight; Q(z) is beta / K."""
+    request = replace(REQUEST, k=k, relative_error=Fraction(1, 2))
+    mechanism, found = TwoRound.at_epsilon(Fraction(4), DELTA, request), 0
+    with mpmath.workdps(40):
+        beta = mpmath.mpf(1) / 10**17  # a thousandth of delta, over 10^6 items
+        z = mpmath.findroot(lambda x: mpmath.erfc(x / mpmath.sqrt(2)) / 2 / beta - 1, 8.5)
+    for run in range(8):
+        pairs = table(5, 400)
+        outcome, draws = release(mechanism, pairs, run)
+        items, costs, _, sums = pairs.asked["second"]
+        values = sums + draws.added["second"].values
+        least = [2**20 + math.ceil(2**20 * z / math.sqrt(cost / 2**40)) for cost in costs.tolist()]
+        verified = {item for item, value, t in zip(items.tolist(), values.tolist(), least, strict=True) if value >= t}
+        assert set(outcome.positions.tolist()) <= verified
+        assert k is None or set(outcome.positions.tolist()) == verified
+        found += len(verified) and len(items) - len(verified)
+    assert found > 10
+
+
+@pytest.mark.parametrize("rho", [Fraction(1, 5), Fraction(1, 3 * 10**4), Fraction(7)])
+def test_a_shared_budget_is_used_up_and_not_exceeded(rho):
+    """Half of mu squared is rho, rounded down to 28 bits; a thousandth of delta may be lost."""
+    request = Request(9, 1000, counts=False, relative_error=Fraction(1, 4))
+    mechanism = TwoRound.within_cost(Cost(rho, DELTA), request)
+    assert mechanism == TwoRound(mechanism.mu, DELTA / 1000, Fraction(1, 4), counts=False, k=9)
+    assert 2 * rho * (1 - Fraction(1, 2**25)) < mechanism.mu**2 <= 2 * rho
+    assert mechanism.worst_cost() == Cost(mechanism.mu**2 / 2, DELTA / 1000)
+    assert mechanism.direct_epsilon() is None
+    assert mechanism.head_limit == 0
+    assert TwoRound.by_step(Fraction(1), DELTA, request) is None
+
+
+def test_the_largest_float_below_the_root_of_a_limit_is_not_exceeded():
+    """Where the root of rho is a number of 28 bits, it must not be the next float above it that is rounded down."""
+    for root in (Fraction(3, 2), Fraction(2**27 + 1, 2**27), Fraction(1), Fraction(2**28 - 1, 2**28)):
+        assert TwoRound.within_cost(Cost(root**2 / 2, DELTA), REQUEST).mu < root
+
+
+def test_alone_the_curve_has_all_of_delta_but_the_lost_mass(monkeypatch):
+    """Beta + (1 - beta) curve(mu, epsilon) is at most delta."""
+    given = []
+    monkeypatch.setattr(
+        "discreet.mechanisms.two_round.mu_gaussian", lambda *args: given.append(args) or mu_gaussian(*args)
+    )
+    request = Request(9, 1000, counts=False, relative_error=Fraction(1, 4))
+    for delta in (DELTA, Fraction(1, 3 * 10**6), Fraction(1, 7)):
+        mechanism = TwoRound.at_epsilon(Fraction(2), delta, request)
+        epsilon, allowed = given.pop()
+        lost = delta / 1000
+        assert epsilon == 2
+        assert lost + (1 - lost) * Fraction(allowed) <= delta
+        assert lost + (1 - lost) * Fraction(allowed) * (1 + Fraction(1, 10**12)) > delta
+        mu = mu_gaussian(epsilon, allowed)
+        assert mu * (1 - 2**-26) < mechanism.mu <= mu
+        assert mechanism == TwoRound(mechanism.mu, lost, Fraction(1, 4), False, 9, Fraction(2), delta)
+        assert mechanism.direct_epsilon() == 2
+        assert mechanism.worst_cost() == Cost(mechanism.mu**2 / 2, delta)
+    assert TwoRound.at_epsilon(Fraction(2), DELTA, replace(REQUEST, noise="laplace")) is None
+
+
+def test_outcomes_cost_the_same_whatever_they_return():
+    """Mu squared over 2, and the lost mass."""
+    mechanism = TwoRound.at_epsilon(Fraction(4), DELTA, REQUEST)
+    for pairs in (table(1), table(5), Asked([1], [0])):
+        outcome, _ = release(mechanism, pairs)
+        assert outcome.cost == Cost(mechanism.mu**2 / 2, DELTA / 1000)
+        assert (outcome.ordered, outcome.complete) == (True, False)
+
+
+def test_the_least_budget_has_two_thousand_units():
+    """One unit less is refused."""
+    mechanism = TwoRound(Fraction(1), DELTA, Fraction(1, 10))
+    for units, refused in ((2000, False), (1999, True)):
+        # The least fraction of 60 bits whose square has that many units.
+        mu = Fraction(math.isqrt(units * 2**80) + 1, 2**60)
+        assert math.floor(mu**2 * COST_UNIT) == units
+        if refused:
+            with pytest.raises(InputError, match="too small"):
+                replace(mechanism, mu=mu).budget  # noqa: B018
+        else:
+            budget = replace(mechanism, mu=mu).budget
+            assert (budget.histogram, budget.first, budget.second) == (16, 390, 1562)
+
+
+EXPECTED = {
+    (None, "1/10", True): [5.1628, 0.085, 61, 912],
+    (None, "1/10", False): [None, None, 61, 912],
+    (None, "1/2", True): [5.1628, 0.425, 13, 183],
+    (None, "1/2", False): [None, None, 13, 183],
+    (7, "1/10", True): [5.1628, 0.1177, 51, 751],
+    (7, "1/10", False): [None, None, 51, 751],
+    (7, "1/2", True): [5.1628, 0.425, 51, 751],
+    (7, "1/2", False): [None, None, 51, 751],
+}
+"""By k, relative error and counts: the least error, the smallest count, and the likely range."""
+
+
+@pytest.mark.parametrize("key", EXPECTED, ids=str)
+def test_expectations_are_what_they_always_were(key):
+    """Kept numbers."""
+    k, error, counts = key
+    found = TwoRound.at_epsilon(Fraction(1), DELTA, Request(k, 1000, counts=counts, relative_error=Fraction(error)))
+    found = found.expectation()
+    (likely,) = found.likely
+    assert (likely.name, likely.max_std_error, found.max_std_error, found.sum_std_error) == ("two-round",) + (None,) * 3
+    assert (likely.min_std_error, likely.smallest_count) == (found.min_std_error, found.smallest_count)
+    shown = found.min_std_error, likely.max_relative_error, likely.smallest_count, likely.max_smallest_count
+    assert [value and round(value, 4) for value in shown] == EXPECTED[key]
+
+
+def test_candidates_are_those_above_a_value():
+    """Or at it."""
+    first = FirstRound(np.array([2, 5, 9]), np.array([4.0, 3.0, 7.0]), 1.0)
+    for least, items, values in ((4.0, [2, 9], [4.0, 7.0]), (3.0, [2, 5, 9], [4.0, 3.0, 7.0]), (8.0, [], [])):
+        found = first.above(least)
+        assert [column.tolist() for column in found] == [items, values]
+
+
+def test_noise_in_batches_is_that_of_one_array():
+    """Of variance 2^40 unit^2 over the precision."""
+    values = np.arange(50) * 10**9
+    expected = values + rounded_gaussian(KeyedBits(bytes(32), 1), "x", 2**40 * 7**2, np.full(50, 3))
+    batches = add_noise_in_batches(np.split(values, [3, 3, 40]), 50, 7, 3, KeyedBits(bytes(32), 1), "x")
+    assert np.concatenate(list(batches)).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (replace(REQUEST, known_domain=True), "finds the items itself"),
+        (replace(REQUEST, sensitivity=Sensitivity(None, 2)), "needs no bound"),
+        (replace(REQUEST, sensitivity=Sensitivity(3)), "needs no bound"),
+        (replace(REQUEST, summed=SumBounds(0, 8)), "adds up no column"),
+        (replace(REQUEST, relative_error=Fraction(1)), "above 0 and below 1"),
+        (replace(REQUEST, noise="laplace"), "^a two-round release adds gaussian noise only$"),
+    ],
+)
+def test_the_refusal_says_why(request_, message):
+    """Before data is read, by whichever way it is made."""
+    with pytest.raises(InputError, match=message):
+        TwoRound.within_cost(Cost(Fraction(1), DELTA), request_)
+    if request_.noise == "gaussian":
+        with pytest.raises(InputError, match=message):
+            TwoRound.at_epsilon(Fraction(1), DELTA, request_)
