@@ -60,6 +60,7 @@ def test_the_tight_split_uses_all_of_delta():
     found = settings_for(1.0, Fraction("1.2e-8"), 100, 10)
     assert found.delta_per == Fraction("6e-10")
     assert found.calls * found.delta_per + found.delta == Fraction("1.2e-8")
+    assert settings_for(1.0, Fraction("1.2e-8"), 100, 1).delta_per == Fraction("6e-9")
     without = settings_for(1.0, Fraction("1.2e-8"), 100, 0)
     assert (without.delta_per, without.delta) == (0, Fraction("1.2e-8"))
     assert without.epsilon_per > found.epsilon_per

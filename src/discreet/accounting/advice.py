@@ -67,13 +67,13 @@ def averaging(epsilon_per: float, answers: int, tolerance: float = 0.5, noise: C
     if noise == "gaussian":
         return math.erf(tolerance * epsilon_per * math.sqrt(answers / 8))
     z = tolerance * answers * epsilon_per / 2
-    below, log_mass = [0.0], -z  # Pr[Poisson(z) < r], r = 0..answers
-    for r in range(answers):
-        below.append(min(below[-1] + math.exp(log_mass), 1.0))
-        log_mass += math.log(z / (r + 1))
+    above, log_mass = [1.0, -math.expm1(-z)], -z  # Pr[Poisson(z) >= r], r = 0..answers
+    for r in range(1, answers):
+        log_mass += math.log(z / r)
+        above.append(max(above[-1] - math.exp(log_mass), 0.0))
     found, log_weight = 0.0, (1 - answers) * math.log(2)
     for j in range(answers):
-        found += math.exp(log_weight) * (1 - below[answers - j])
+        found += math.exp(log_weight) * above[answers - j]
         log_weight += math.log((answers + j) / (2 * (j + 1)))
     return min(found, 1.0)
 
@@ -96,7 +96,7 @@ class Differencing:
 def differencing(epsilon_per: float, tolerance: float = 0.5, noise: CountNoise = "laplace") -> Differencing:
     """Return the differencing attack of 8.3.2, and the information budget that makes it fail."""
     chance = averaging(epsilon_per, 1, tolerance, noise)
-    items = max(math.ceil(chance**-2) - 1, 0)
+    items = math.ceil(chance**-2) - 1
     return Differencing(chance, items, 4 * items + 2)
 
 
@@ -179,7 +179,7 @@ def advise(use: Workload) -> Advice:
     calls = days * use.queries_per_day
     per_answer = 2 * results + 1
     wanted = calls * per_answer
-    demand(per_answer <= attack.information, "results_per_query", f"at most {attack.items * 2}", results)
+    demand(results <= 2 * attack.items, "results_per_query", f"at most {2 * attack.items}", results)
     information = min(wanted, attack.information)
     delta_per = _round_down(use.leak_chance / calls, 1)
     guarantee = guarantee_of(cost_of_units(information, calls, epsilon_per, delta_per), 2 * calls * delta_per)
