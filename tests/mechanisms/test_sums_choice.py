@@ -11,7 +11,7 @@ import pytest
 
 from discreet.head_request import SumBounds
 from discreet.mechanisms import KnownGumbel, KnownLaplace, Request, UnknownGumbel, UnknownLaplace, sums
-from discreet.mechanisms.base import noise_of
+from discreet.mechanisms.base import noise_of, shuffled
 from discreet.mechanisms.sums import (
     KnownGumbelSums,
     KnownLaplaceSums,
@@ -19,6 +19,7 @@ from discreet.mechanisms.sums import (
     UnknownGumbelSums,
     UnknownLaplaceSums,
 )
+from discreet.noise import KeyedBits
 from discreet.values import MAX_COUNT, SHARE_UNIT, Cost, ExactHead, Sensitivity
 
 from .draws import release
@@ -162,3 +163,52 @@ def test_by_step_listed_sums_have_twice_the_bound_over_epsilon():
     made = ListedSums.by_step(Fraction(1, 3), DELTA, request)
     assert made == ListedSums(8, SumBounds(-3, 8), 2, Fraction(48))
     assert made.worst_cost() == Cost(2 * Fraction(1, 9) / 8)
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(1, 3), Fraction(7, 2)])
+def test_a_theorem_gives_exactly_the_epsilon_that_was_asked_for(epsilon):
+    """Of every ranking with its sums, and of sums alone."""
+    kinds = {kind: replace(request, noise="laplace") for kind, (_, request) in RANKINGS.items()}
+    kinds[ListedSums] = Request(None, 8, Sensitivity(2), counts=False, noise="laplace", known_domain=True)
+    for kind, request in kinds.items():
+        made = kind.at_epsilon(epsilon, DELTA, replace(request, summed=SumBounds(-3, 8)))
+        assert made.direct_epsilon() == epsilon
+        assert made.noise == "laplace"
+
+
+def test_equal_sums_come_in_the_order_of_the_shuffle():
+    """On every machine; the order of the head would tell what the counts were."""
+    values = np.repeat([2, 1], 100)
+    source = ExactHead(np.arange(200, 0, -1), 200, None, values)
+    mechanism, drawn = ListedSums(200, SumBounds(0, 9), 2, Fraction(1, 100)), KeyedBits(bytes(32), 0)
+    found = mechanism.release(source, drawn).positions.tolist()
+    shuffle = shuffled(200, KeyedBits(bytes(32), 0), "ties").tolist()
+    assert found == [i for i in shuffle if i < 100] + [i for i in shuffle if i >= 100]
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_a_listed_domain_chooses_by_the_same_rule(noise):
+    """With the scale of a count that costs as much as a sum; all items are returned, in order."""
+    mechanism = ListedSums(4, SUMMED, 2, Fraction(50), noise)
+    for run in range(3):
+        source = head(VOTES[0])
+        outcome, drawn = release(mechanism, source, run)
+        _, chosen, _, _ = chosen_bound(source, range(4), drawn, 2, Fraction(2), noise)
+        assert outcome.measured.clipping.bound == CHOICES[chosen]
+        assert {drawn.added[label].kind for label in ("shares", "size", "sums")} == {noise}
+        assert (outcome.ordered, outcome.complete) == (True, True)
+        assert sorted(outcome.positions.tolist()) == [0, 1, 2, 3]
+        assert (np.diff(outcome.measured.values) <= 0).all()
+
+
+def test_bounds_are_in_units_of_the_last_digit():
+    """A column of tenths up to 2.5 has the sums of one of whole numbers up to 25."""
+    for average in (False, True):
+        one, other = (
+            release(KnownGumbelSums(KnownGumbel(3, 4, Fraction(1)), summed, 3, average=average), head(VOTES[0]))[0]
+            for summed in (SUMMED, SumBounds(0, Fraction(5, 2), scale=1, private=True))
+        )
+        for name in ("values", "std_errors", "low", "high"):
+            assert getattr(one.measured, name).tolist() == getattr(other.measured, name).tolist()
+        assert one.measured.clipping == other.measured.clipping
+        assert one.cost == other.cost

@@ -13,7 +13,7 @@ import pytest
 from discreet.accounting.gaussian import mu_gaussian
 from discreet.errors import InputError
 from discreet.head_request import SumBounds
-from discreet.mechanisms import Request, TwoRound
+from discreet.mechanisms import Request, TwoRound, two_round
 from discreet.mechanisms.two_round import COST_UNIT, FirstRound, add_noise_in_batches
 from discreet.noise import KeyedBits, rounded_gaussian
 from discreet.testing.pairs import ArrayPairs
@@ -41,6 +41,7 @@ class Asked(ArrayPairs):
         return super().weighted_sums(limit)
 
     def users_by_scale(self, items, last_scale, costs, bounds):
+        assert all(values.dtype == np.int64 for values in (items, last_scale, costs, bounds))
         self.asked["scales"].append((items.tolist(), last_scale.tolist(), costs.tolist(), bounds.tolist()))
         return super().users_by_scale(items, last_scale, costs, bounds)
 
@@ -57,7 +58,7 @@ def table(most, users=3000):
     return Asked(np.repeat(np.arange(users), sizes), np.floor(200 * rng.random(sizes.sum()) ** 3).astype(np.int64))
 
 
-@pytest.mark.parametrize("epsilon", [Fraction(1, 2), Fraction(3), Fraction(40)])
+@pytest.mark.parametrize("epsilon", [Fraction(1, 4000), Fraction(1, 2), Fraction(3), Fraction(40)])
 @pytest.mark.parametrize("most", [1, 5, 120])
 def test_no_step_costs_more_than_its_share(epsilon, most):
     """Of mu^2, 0.008 for each histogram, a fifth of the rest for the first round, and what is left for the second."""
@@ -77,6 +78,9 @@ def test_no_step_costs_more_than_its_share(epsilon, most):
     assert bound == mechanism.budget.second
     assert [Fraction(2**80, cost) for cost in costs.tolist()] == draws.added["second"].variances
     assert all(1 <= cost <= bound for cost in costs.tolist())
+    items, last, _, bounds = pairs.asked["scales"][1]
+    assert last == [25] * len(items)
+    assert bounds == [max(1, bound * 2**b // 2**16) for b in range(26)]
 
 
 @pytest.mark.parametrize("k", [None, 300])
@@ -98,6 +102,80 @@ def test_only_verified_items_are_released(k):
         assert k is None or set(outcome.positions.tolist()) == verified
         found += len(verified) and len(items) - len(verified)
     assert found > 10
+
+
+def test_items_far_above_the_cut_are_candidates_at_every_scale():
+    """An item is one up to the scale at which it falls below the cut; there are 18 scales."""
+    mechanism = TwoRound.at_epsilon(Fraction(30), DELTA, REQUEST)
+    users = [100_000, 10_000, 1000, 100]
+    pairs = Asked(np.arange(sum(users)), np.repeat(np.arange(4), users))
+    release(mechanism, pairs)
+    least = math.sqrt(COST_UNIT / mechanism.budget.second)  # its cut is this over 0.048
+    items, last, _, _ = pairs.asked["scales"][0]
+    assert items == [0, 1, 2, 3]
+    assert last == [min(math.floor(2 * math.log2(count * 0.048 / least)), 17) for count in users]
+    assert last[0] == 17
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(1), Fraction(3)])
+def test_without_a_k_only_precise_counts_are_released(epsilon):
+    """Those of a top k whose error is at most 0.85 of the relative error, also among the verified."""
+    dropped = 0
+    for run in range(6):
+        one, other = (
+            release(TwoRound.at_epsilon(epsilon, DELTA, replace(REQUEST, k=k)), table(70, 1500), run)[0]
+            for k in (None, 1000)
+        )
+        precise = other.std_errors <= 0.085 * (other.counts + 0.5)
+        unsure = abs(other.std_errors - 0.085 * other.counts) <= 0.085 / 2
+        assert set(other.positions[precise & ~unsure].tolist()) <= set(one.positions.tolist())
+        assert set(one.positions.tolist()) <= set(other.positions[precise].tolist())
+        dropped += len(other.positions) - len(one.positions)
+    assert dropped > 0
+
+
+def test_a_value_at_the_threshold_is_verified(monkeypatch):
+    """And one unit below it is not."""
+    mechanism = TwoRound.at_epsilon(Fraction(4), DELTA, replace(REQUEST, k=300))
+
+    def run(below):
+        def exactly(values, unit, precisions, bits, label):
+            if label != "second":
+                return original(values, unit, precisions, bits, label)
+            sigma = np.sqrt(2**40 / precisions)
+            return 2**20 + np.ceil(2**20 * mechanism._evidence() * sigma).astype(np.int64) - below
+
+        original = two_round.add_noise
+        with monkeypatch.context() as patch:
+            patch.setattr(two_round, "add_noise", exactly)
+            pairs = table(5)
+            outcome = mechanism.release(pairs, KeyedBits(bytes(32), 1))
+        return len(outcome.positions), len(pairs.asked["second"][0])
+
+    found, candidates = run(0)
+    assert found == candidates > 10
+    assert run(1) == (0, candidates)
+
+
+def test_labels_alone_say_the_same_of_themselves():
+    """That they are in order, whether they are all, and what they cost."""
+    for k in (None, 5, 1000):
+        outcome, labels = (
+            release(TwoRound.at_epsilon(Fraction(4), DELTA, replace(REQUEST, k=k, counts=counts)), table(5))[0]
+            for counts in (True, False)
+        )
+        assert (labels.ordered, labels.complete, labels.cost) == (True, k == 5, outcome.cost)
+        assert labels.positions.tolist() == outcome.positions.tolist()
+        assert labels.counts is labels.std_errors is labels.low is labels.high is None
+
+
+def test_intervals_end_at_zero():
+    """The lower end of a count whose error is above half of it."""
+    mechanism = TwoRound.at_epsilon(Fraction(4), DELTA, REQUEST)
+    outcome = mechanism._outcome(np.array([3, 8]), np.array([5.0, 90.0]), np.array([4.0, 6.0]), 0.1)
+    assert outcome.positions.tolist() == [8, 3]
+    assert outcome.low.tolist() == [78, 0]
+    assert outcome.high.tolist() == [112, 13]
 
 
 @pytest.mark.parametrize("rho", [Fraction(1, 5), Fraction(1, 3 * 10**4), Fraction(7)])

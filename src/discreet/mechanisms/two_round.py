@@ -303,7 +303,7 @@ class TwoRound:
         items, values = first.above(self._least(least / self._noise(), first.std))
         size = values * self._noise() / least
         last = np.minimum(np.floor(2 * np.log2(size)), SCALES - 1).astype(np.int64)
-        costs = np.maximum(np.ceil(COST_UNIT * size ** (-2 * power)), 1).astype(np.int64)
+        costs = np.ceil(COST_UNIT * size ** (-2 * power)).astype(np.int64)
         bounds = np.floor(COST_UNIT * 2.0 ** (np.arange(SCALES) * (1 - power))).astype(np.int64)
         users = self._believable(self._noisy_users(pairs.users_by_scale(items, last, costs, bounds), bits, "scales"))
         fits = _centres(SCALES)
@@ -331,7 +331,7 @@ class TwoRound:
         std = 1 / np.sqrt(1 / first_variance + 1 / second_variance)
         mean = std**2 * (rough / first_variance + second / second_variance)
         # Small items outnumber large ones, so an uncertain estimate is more likely too high than too low.
-        estimates = mean * (1 - np.minimum(1, std / np.maximum(mean, 1e-9)) ** 2)
+        estimates = mean - std**2 / np.maximum(mean, 1e-9)
 
         threshold = WEIGHT_UNIT + np.ceil(WEIGHT_UNIT * self._evidence() * sigma).astype(np.int64)
         verified = noisy >= threshold
@@ -384,7 +384,7 @@ class TwoRound:
         If rounding put a cost above that limit, users of one item would seem to be clipped.
         """
         most = min(self.budget.second, MAX_ITEM_COST)
-        return np.clip(np.ceil(COST_UNIT / sigma**2), 1, most).astype(np.int64)
+        return np.minimum(np.ceil(COST_UNIT / sigma**2), most).astype(np.int64)
 
     def _cut(self, scale: float, first_std: float) -> float:
         """Return the size of the smallest items of the second round at *scale*; it rises with the scale."""
