@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from math import isqrt
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +32,42 @@ REQUESTS = st.builds(
 def table_of(pairs):
     """Make a table of users and items."""
     return pa.table({"user": [user for user, _ in pairs], "item": [item for _, item in pairs]})
+
+
+OF_EVERY_SIZE = table_of([(user, f"{user}/{n}") for user in range(1, 40) for n in range(user)])
+"""Users 1, 2, ..., 39 with as many items, which no other user has."""
+
+
+def users_of(pairs):
+    """Return the user of each item of `OF_EVERY_SIZE`."""
+    return [int(label.split("/")[0]) for label in pairs.labels(np.arange(780))["item"].to_pylist()]
+
+
+def check_first_scales(opened):
+    """Compare the users that fit at early scales, at late ones and at none with numpy's; costs tie with bounds."""
+    rng = np.random.default_rng(3)
+    users, items = rng.integers(0, 300, 3000), rng.integers(0, 40, 3000)
+    reference = ArrayPairs(users, items, pa.table({"item": np.unique(items)}))
+    with opened(pa.table({"user": users, "item": items})) as pairs:
+        for seed in range(6):
+            drawn = np.random.default_rng(seed)
+            chosen = np.flatnonzero(drawn.random(40) < 0.6)
+            costs = drawn.integers(1, 4, len(chosen))
+            scales = drawn.integers(0, 18, len(chosen))
+            for bounds in (np.arange(18) // 2, np.arange(18) * 3 // 2, np.full(18, 2), np.array([1, 4]), np.array([2])):
+                for last in (scales, np.full(len(chosen), seed % 18)):
+                    counted = pairs.users_by_scale(chosen, np.minimum(last, len(bounds) - 1), costs, bounds)
+                    expected = reference.users_by_scale(chosen, np.minimum(last, len(bounds) - 1), costs, bounds)
+                    assert counted.tolist() == expected.tolist()
+
+
+def check_exact_costs(opened):
+    """Check that the cost of a user's items, 2^54 + 1, is above 2^54, with one scale and with two."""
+    with opened(table_of([(1, n) for n in range(2049)])) as pairs:
+        items, costs, bounds = np.arange(2049), np.full(2049, 2**43), np.array([2**54, 2**54 + 1])
+        costs[7] = 1
+        for last in (np.full(2049, 1), np.minimum(items, 1)):
+            assert pairs.users_by_scale(items, last, costs, bounds).tolist() == [0, 1]
 
 
 def names_of(connection):
@@ -71,6 +108,8 @@ def test_random_tables_have_the_integers_of_numpy(request, table, batch, hashed)
     "users",
     [
         pa.array([-(2**63), 0, 2**63 - 1, 5], pa.int64()),
+        pa.array([-128, 0, 127, 5], pa.int8()),
+        pa.array([0, 2**31, 2**32 - 1, 5], pa.uint32()),
         pa.array([0, 2**63, 2**64 - 1, 2**64 - 2], pa.uint64()),
         pa.array([Decimal("1e27"), Decimal("1e27") + 1, Decimal(0), Decimal("0.5")], pa.decimal128(38, 1)),
         pa.array(["", "a", "A", "é"], pa.string()),
@@ -99,6 +138,16 @@ def test_repeated_rows_change_no_integer(engine, monkeypatch, copies, batch):
         table = pa.table({"user": np.tile(number, copies), "item": np.tile(items, copies)})
         with engine(table).pairs(REQUEST) as pairs:
             check_pair_queries(pairs, ArrayPairs(users, items, pa.table({"item": np.unique(items)})))
+
+
+def test_first_scales_are_counted_with_one_and_with_many_scales(engine):
+    """Users that fit at early scales, at late ones and at none; ties of costs with bounds."""
+    check_first_scales(lambda table: engine(table).pairs(REQUEST))
+
+
+def test_costs_are_added_exactly(engine):
+    """A user's costs may add up to more than 2^53, above which floats are not exact."""
+    check_exact_costs(lambda table: engine(table).pairs(REQUEST))
 
 
 @pytest.mark.usefixtures("ranges")
@@ -133,6 +182,9 @@ def test_more_users_and_items_than_numbers_are_refused(engine, monkeypatch):
         table = table_of([(user, label) for user in number for label in "ab"])
         with pytest.raises(EngineError, match="so many"), engine(table).pairs(REQUEST):
             pass
+    monkeypatch.setattr("discreet.engines.duckdb_pairs._KEY_BITS", 5)  # three for the users, two for the items
+    with engine(table).pairs(REQUEST) as pairs:
+        check_pair_queries(pairs, reference_pairs(table, REQUEST))
 
 
 def test_a_lost_row_is_refused(engine, monkeypatch):
@@ -142,12 +194,15 @@ def test_a_lost_row_is_refused(engine, monkeypatch):
         pass
 
 
-def test_pairs_in_another_order_are_refused(engine, monkeypatch):
+@pytest.mark.parametrize("batch", [2, 2**20])
+@pytest.mark.parametrize("order", [[2, 1, 0], [0, 2, 1], [0, 1, 1, 2]])
+def test_pairs_in_another_order_are_refused(engine, monkeypatch, order, batch):
     """A user whose pairs do not stand together would pass for two, and the weights exceed the cap."""
-    monkeypatch.setattr("discreet.engines.duckdb_pairs._BATCH", 2)
+    monkeypatch.setattr("discreet.engines.duckdb_pairs._BATCH", batch)
     with engine(table_of([(1, "a"), (1, "b"), (2, "a")])).pairs(REQUEST) as pairs:
-        turned = "CREATE OR REPLACE TEMP TABLE discreet_pairs AS FROM discreet_pairs ORDER BY pair DESC"
-        pairs._connection.execute(turned)
+        written = [pair for (pair,) in pairs._connection.execute("FROM discreet_pairs").fetchall()]
+        turned = f"SELECT unnest({[written[n] for n in order]}) AS pair"
+        pairs._connection.execute(f"CREATE OR REPLACE TEMP TABLE discreet_pairs AS {turned}")
         with pytest.raises(InexactHead, match="order"):
             gathered(pairs.weighted_sums(1.0))
 
@@ -167,11 +222,28 @@ def test_users_with_too_many_items_are_left_out_with_their_items(engine, monkeyp
 @pytest.mark.parametrize("limit", [0.1, 1 / 3, 0.7, 1.1, 2.9, 7.3])
 def test_weights_never_exceed_the_cap(engine, limit):
     """Theorem 1: the squared weights of a user's items add up to (W limit)^2 at most, in integers."""
-    table = table_of([(user, f"{user}/{n}") for user in range(1, 40) for n in range(user)])
-    with engine(table).pairs(REQUEST) as pairs:
-        users = [int(label.split("/")[0]) for label in pairs.labels(np.arange(780))["item"].to_pylist()]
+    with engine(OF_EVERY_SIZE).pairs(REQUEST) as pairs:
+        users = users_of(pairs)
         spent = np.bincount(users, weights=gathered(pairs.weighted_sums(limit)).astype(float) ** 2)
     assert (spent <= (2**20 * limit) ** 2).all()
+
+
+@pytest.mark.parametrize("bound", [1, 5])
+def test_weights_are_those_of_the_definition(engine, bound):
+    """A user of n items that cost 1 each has floor(W min(1, sqrt(bound / n))) - 1 in each, by either query."""
+    with engine(OF_EVERY_SIZE).pairs(REQUEST) as pairs:
+        weights = [isqrt(2**40 * min(bound, n) // n) - 1 for n in users_of(pairs)]
+        assert gathered(pairs.weighted_sums(bound**0.5)).tolist() == weights
+        assert pairs.clipped_sums(np.arange(780), np.ones(780, dtype=np.int64), bound).tolist() == weights
+        assert set(gathered(pairs.weighted_sums(1e-7)).tolist()) == {0}
+
+
+@pytest.mark.parametrize("cap", [1, 2, 7])
+def test_capped_weights_are_those_of_the_definition(engine, cap):
+    """In each of n items, a user has floor(W min(1, cap / n)) - 1, and nothing in more than 10 caps of items."""
+    with engine(OF_EVERY_SIZE).pairs(REQUEST) as pairs:
+        weights = [0 if n > 10 * cap else 2**20 * min(cap, n) // n - 1 for n in users_of(pairs)]
+        assert gathered(pairs.capped_sums(cap)).tolist() == weights
 
 
 def test_clipped_weights_never_exceed_the_bound(engine):

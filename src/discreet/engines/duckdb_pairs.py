@@ -62,16 +62,15 @@ class DuckDBPairs:
         self._connection = connection
         self._run = run
         self._labels = ", ".join(label_names(words))
-        self._items = 0
-        self._item_bits = 0
-        self._numbers = np.zeros(0, dtype=np.int64)
-        self._users_of_size = np.zeros(0, dtype=np.int64)
+        self._items: int  # this and what follows is known after `create`
+        self._item_bits: int
+        self._numbers: Ints
+        self._users_of_size: Ints
 
     def create(self) -> None:
         """Write the pairs, and count users by size."""
         words, labels = self._words, self._labels
-        user = "CAST(u AS BIGINT) AS u" if self._has_integer_users() else "u"
-        rows = f"SELECT {labels}, {_HASH.format(labels)} AS h, {user} FROM ({words.rows()}) AS r"
+        rows = f"SELECT {labels}, {_HASH.format(labels)} AS h, u FROM ({words.rows()}) AS r"
         self._write(_ROWS, rows, words.parameters)
         numbered = numbered_items(words, _ROWS)
         self._write(_ITEMS, f"SELECT *, {_HASH.format(labels)} AS h FROM ({numbered}) AS n")
@@ -102,7 +101,7 @@ class DuckDBPairs:
         if hashes < self._items:
             pairs = joined_items(self._words, _ROWS, _ITEMS)
         self._item_bits = self._items.bit_length()
-        owner, users = "u", 2**_KEY_BITS
+        users = 2**_KEY_BITS
         if self._has_integer_users():
             least, most = self._numbers_of(f"SELECT coalesce(min(u), 0), coalesce(max(u), 0) FROM {_ROWS}")
             owner, users = f"(d.u - CAST('{least}' AS BIGINT))", most - least + 1
@@ -131,7 +130,7 @@ class DuckDBPairs:
         frequent = ends[times > 1]
         starts = np.unique(np.concatenate([[0], ends, frequent + 1]))
         for start, end in zip(starts.tolist(), [*starts[1:].tolist(), 2**_KEY_BITS], strict=True):
-            if start in frequent and end == start + 1:
+            if start in frequent:  # the next range begins with the next number
                 pairs = np.array([start])
             else:
                 pairs = self._pairs(f"FROM {_KEYS} WHERE pair BETWEEN {start} AND {end - 1}")
@@ -264,8 +263,7 @@ class DuckDBPairs:
     def _has_integer_users(self) -> bool:
         """Return True if the user column holds integers that fit int64."""
         column = self._words.columns[self._words.request.user]
-        within = column.number is not None and column.number.least >= -(2**63) and column.number.most < 2**63
-        return column.kind is Kind.INTEGER and within
+        return column.kind is Kind.INTEGER and column.number is not None and column.number.most < 2**63
 
     def _count(self, name: str) -> int:
         return self._numbers_of(f"SELECT count(*) FROM {name}")[0]

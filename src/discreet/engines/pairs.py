@@ -179,9 +179,11 @@ class SqlPairs(ABC):
         bounds: NDArray[np.int64],
     ) -> NDArray[np.int64]:
         """Count users by the first scale at which their items fit."""
+        if not len(items):
+            return np.zeros(len(bounds), dtype=np.int64)
         chosen = self._chosen({"item": items, "k": last_scale, "c": costs})
         # At scale k items cost as much as at the first of these scales from k on, and nothing after the last one.
-        scales = np.unique(last_scale) if len(last_scale) else np.zeros(1, dtype=np.int64)
+        scales = np.unique(last_scale)
         fits = " ".join(
             f"WHEN c{scales[np.searchsorted(scales, k)]} <= {bound} THEN {k}"
             for k, bound in enumerate(bounds[: scales[-1] + 1].tolist())

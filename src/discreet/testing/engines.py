@@ -62,6 +62,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from contextlib import AbstractContextManager
 
+    from numpy.typing import NDArray
+
     from discreet.engines.base import Engine
     from discreet.head_request import Operator, Predicate
     from discreet.values import UserItemPairs
@@ -384,23 +386,28 @@ def check_pair_queries(pairs: UserItemPairs, reference: ArrayPairs, seed: int = 
     rng = np.random.default_rng(seed)
     size = len(reference.counts)
     assert pairs.count_items() == size
+
+    def check(found: NDArray[np.int64], expected: NDArray[np.int64]) -> None:
+        assert found.dtype == np.int64
+        assert found.tolist() == expected.tolist()
+
     for bounds in ([1, 2, 3, 5, 8], [0]):
         sizes = np.array(bounds)
-        assert pairs.users_by_size(sizes).tolist() == reference.users_by_size(sizes).tolist()
+        check(pairs.users_by_size(sizes), reference.users_by_size(sizes))
     for limit in (0.3, math.sqrt(5), 1e9):
-        assert gathered(pairs.weighted_sums(limit)).tolist() == gathered(reference.weighted_sums(limit)).tolist()
+        check(gathered(pairs.weighted_sums(limit)), gathered(reference.weighted_sums(limit)))
     for cap in (1, 2, 8):
-        assert gathered(pairs.capped_sums(cap)).tolist() == gathered(reference.capped_sums(cap)).tolist()
+        check(gathered(pairs.capped_sums(cap)), gathered(reference.capped_sums(cap)))
     for share, cost in ((0, 1), (0.5, 7), (1, MAX_ITEM_COST)):
         items = np.flatnonzero(rng.random(size) < share)
         costs = rng.integers(1, cost, len(items), endpoint=True)
         scale_bounds = np.sort(rng.integers(0, 4 * cost, 18, endpoint=True))
         for scales in (rng.integers(0, 18, len(items)), np.full(len(items), 17)):
             counted = pairs.users_by_scale(items, scales, costs, scale_bounds)
-            assert counted.tolist() == reference.users_by_scale(items, scales, costs, scale_bounds).tolist()
+            check(counted, reference.users_by_scale(items, scales, costs, scale_bounds))
         bound = int(rng.integers(1, 3 * cost, endpoint=True))
         sums = pairs.clipped_sums(items, costs, bound)
-        assert sums.tolist() == reference.clipped_sums(items, costs, bound).tolist()
+        check(sums, reference.clipped_sums(items, costs, bound))
         shuffled = rng.permutation(items)
         labels: Any = reference.labels(shuffled)
         assert pairs.labels(shuffled).to_pylist() == labels.to_pylist()

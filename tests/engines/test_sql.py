@@ -1,0 +1,176 @@
+"""The parts of SQL that engines share, by their definitions."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from fractions import Fraction
+
+import pyarrow as pa
+import pytest
+
+from discreet.engines.duckdb import DuckDBEngine
+from discreet.engines.sql import (
+    Column,
+    HeadStatement,
+    NumberType,
+    check_sum,
+    decimal_type,
+    fit,
+    integer_type,
+    number_columns,
+)
+from discreet.errors import InputError
+from discreet.head_request import (
+    And,
+    Comparison,
+    Constant,
+    Derived,
+    HeadRequest,
+    IsNull,
+    Kind,
+    Membership,
+    Not,
+    Or,
+    SumBounds,
+)
+from discreet.testing.engines import OPERATORS, rows_of
+
+_COLUMNS = {
+    "who": Column(Kind.TEXT, "VARCHAR"),
+    "word": Column(Kind.TEXT, "VARCHAR"),
+    "size": Column(Kind.INTEGER, "INTEGER", integer_type("INTEGER", 32)),
+    "price": Column(Kind.DECIMAL, "DECIMAL(9, 2)", decimal_type("DECIMAL(9, 2)", 9, 2)),
+    "day": Column(Kind.DATE, "DATE"),
+    "at": Column(Kind.TIMESTAMP, "TIMESTAMP"),
+    "share": Column(Kind.FLOAT, "DOUBLE"),
+}
+_PRICE = SumBounds(Fraction(0), Fraction(7), 2, column="price")
+_CHOSEN = SumBounds(Fraction(0), Fraction(7), 2, private=True, column="price")
+
+
+def values_of(number):
+    """Return all values of a type of few digits."""
+    unit = Fraction(1, 10**number.scale)
+    return [number.least + n * unit for n in range(int((number.most - number.least) / unit) + 1)]
+
+
+@pytest.mark.parametrize("sign", OPERATORS)
+@pytest.mark.parametrize(
+    "number",
+    [
+        integer_type("t", 3),
+        integer_type("t", 2, signed=False),
+        NumberType("t", Fraction(-11, 10), Fraction(11, 10), 1),
+        NumberType("t", Fraction(-3, 100), Fraction(2, 100), 2),
+    ],
+)
+def test_a_fitted_comparison_is_true_for_the_same_values(number, sign):
+    """For every value of the type and constants on it, between, at its ends and beyond; those left are of the type."""
+    values = values_of(number)
+    texts = {f"{float(value):.{number.scale}f}" for value in values}
+    for n in range(-4, 2 * len(values) + 4):
+        constant = number.least + Fraction(n, 2 * 10**number.scale)
+        fitted, text = fit(sign, constant, number)
+        assert text is None or text in texts
+        for value in values:
+            other = value if text is None else Fraction(text)
+            assert OPERATORS[fitted](value, other) == OPERATORS[sign](value, constant)
+
+
+def test_numbers_have_the_range_of_their_digits():
+    """Of integers in two's complement, of positive ones, and of decimals."""
+    assert integer_type("a", 8) == NumberType("a", Fraction(-128), Fraction(127), 0)
+    assert integer_type("b", 8, signed=False) == NumberType("b", Fraction(0), Fraction(255), 0)
+    assert decimal_type("c", 3, 1) == NumberType("c", Fraction(-999, 10), Fraction(999, 10), 1)
+
+
+@pytest.mark.parametrize(("digits", "scale"), [(1, 0), (20, 0), (20, 16), (19, 17), (18, 18)])
+def test_numbers_of_few_digits_can_be_summed(digits, scale):
+    """10^18 of them, in units of the last digit, have 38 digits; and so many has a value times 10^scale."""
+    check_sum("x", Column(Kind.DECIMAL, "", decimal_type("", digits, scale)))
+
+
+@pytest.mark.parametrize("number", [None, *(decimal_type("", *d) for d in ((21, 0), (38, 2), (20, 17), (19, 18)))])
+def test_other_numbers_cannot_be_summed(number):
+    """The error names the column."""
+    with pytest.raises(InputError, match="column 'x' cannot be summed"):
+        check_sum("x", Column(Kind.FLOAT if number is None else Kind.DECIMAL, "", number))
+
+
+def test_the_numeric_columns_of_a_head_are_named_by_what_they_hold():
+    """Counts, sums, sums with each lower bound, and shares, of which there is one more than of bounds."""
+    of = [HeadRequest("who", (), 1, summed=summed) for summed in (None, _PRICE, _CHOSEN)]
+    choices = len(_CHOSEN.choices)
+    assert number_columns(of[0]) == ["n"]
+    assert number_columns(of[1]) == ["n", "t"]
+    assert number_columns(of[2]) == [
+        *("n", "t", *(f"t{n}" for n in range(choices - 1))),
+        *(f"v{n}" for n in range(choices + 1)),
+    ]
+
+
+def test_derived_columns_have_types_like_others():
+    """Bins are BIGINT, hours timestamps and longer periods dates; a column that has no periods is refused."""
+    derived = (Derived("bin", "share", 7), Derived("hour", "at", "hour"), Derived("week", "day", "week"))
+    columns = HeadStatement(HeadRequest("who", (), 1, derived=derived), "t", _COLUMNS).columns
+    assert columns["bin"] == Column(
+        Kind.INTEGER, "BIGINT", NumberType("BIGINT", Fraction(-(2**63)), Fraction(2**63 - 1))
+    )
+    assert columns["hour"] == Column(Kind.TIMESTAMP, "TIMESTAMP")
+    assert columns["week"] == Column(Kind.DATE, "DATE")
+    assert columns["word"] == _COLUMNS["word"]
+    with pytest.raises(InputError, match="'month' is computed by month from column 'word'"):
+        HeadStatement(HeadRequest("who", (), 1, derived=(Derived("month", "word", "month"),)), "t", _COLUMNS)
+
+
+def test_every_name_is_written_in_one_way():
+    """ClickHouse tells names apart by their case, which DuckDB does not."""
+    one = Comparison("size", "=", Constant(Kind.INTEGER, "1"))
+    two = Or((And((one, Not(IsNull("word")))), Membership("share", (Constant(Kind.INTEGER, "2"),))))
+    listed = pa.table({"word": ["a", "b"]})
+    derived = (Derived("bin", "share", 7), Derived("week", "day", "week"))
+    requests = [
+        HeadRequest("who", ("word", "size"), 9, two, each=("word",), segments=listed, summed=summed, groups_per_user=2)
+        for summed in (None, _PRICE, _CHOSEN)
+    ]
+    requests += [HeadRequest("who", ("word",), 9, one, domain=listed, summed=_CHOSEN)]
+    requests += [HeadRequest("who", ("bin", "week"), 9, derived=derived, keep_missing=True)]
+    statements = [HeadStatement(request, '"t"', _COLUMNS).write() for request in requests]
+    words = set(re.findall(r"[A-Za-z_]\w*", re.sub(r"'[^']*'", "", " ".join(statements))))
+    assert {"n", "t", "t0", "v0", "u", "x", "p", "s", "g", "i0", "listed", "SELECT", "AND", "OR"} <= words
+    assert len({word.lower() for word in words}) == len(words)
+
+
+def test_no_and_every_row_pass_empty_filters():
+    """An AND of nothing is true and an OR of nothing is false."""
+    table = pa.table({"who": [1, 2], "word": ["a", "a"]})
+    with contextlib.closing(DuckDBEngine(table)) as engine:
+        for where, counted in ((And(()), [(("a",), 2)]), (Or(()), [])):
+            assert rows_of(engine, HeadRequest("who", ("word",), 1, where)) == counted
+
+
+def test_text_without_a_type_is_read_as_what_it_is_compared_with(tmp_path):
+    """In CSV files: numbers, dates and text in filters, lists of both, and the columns that are computed from them."""
+    path = tmp_path / "t.csv"
+    cells = ["7", "007", "-1", "20", "x", "2024-02-29", "2024-03-01 12:00:00"]
+    path.write_text("who,item\n" + "".join(f"{n},{cell}\n" for n, cell in enumerate(cells)))
+    seven, text, day = Constant(Kind.INTEGER, "7"), Constant(Kind.TEXT, "x"), Constant(Kind.DATE, "2024-03-01")
+    with contextlib.closing(DuckDBEngine(path)) as engine:
+
+        def passing(where):
+            request = HeadRequest("who", ("item",), 9, where)
+            return {label for (label,), _ in rows_of(engine, request)}
+
+        assert passing(Comparison("item", "=", seven)) == {"7", "007"}
+        assert passing(Comparison("item", ">", seven)) == {"20"}
+        assert passing(Comparison("item", "<", day)) == {"2024-02-29"}
+        assert passing(Membership("item", (seven, text))) == {"7", "007", "x"}
+        assert passing(Membership("item", (text, Constant(Kind.TEXT, "7")))) == {"x", "7"}
+        bins = HeadRequest("who", ("bin",), 9, derived=(Derived("bin", "item", 10),))
+        assert rows_of(engine, bins) == [((0,), 2), ((-10,), 1), ((20,), 1)]
+        months = HeadRequest("who", ("month",), 9, derived=(Derived("month", "item", "month"),))
+        assert [(str(month), count) for (month,), count in rows_of(engine, months)] == [
+            ("2024-02-01", 1),
+            ("2024-03-01", 1),
+        ]
