@@ -130,7 +130,9 @@ def test_reasons_of_a_large_workload_say_how_many_full_answers_there_are():
         f"{found.information // 21:,}) two results would share a count precise enough to reveal a user by their "
         "difference."
     )
-    assert "(4,000 in a period) comes within 0.25 of" in reasons["epsilon_per"]
+    chance = advice.averaging(float(found.epsilon_per), 4000, 0.25, "gaussian")
+    averaged = f"(4,000 in a period) comes within 0.25 of the true count with probability {chance:.1%}"
+    assert averaged in reasons["epsilon_per"]
     assert reasons["calls"] == "There are 400,000 calls in a period (days: 4,000, queries a day: 100)."
 
 
@@ -138,6 +140,9 @@ def test_two_full_answers_fit_the_information_budget_up_to_a_stated_size():
     """A larger answer is refused with the largest size: twice the k of the differencing attack."""
     most = 2 * advice.differencing(float(advise(Workload(1, 1, 1)).epsilon_per), noise="gaussian").items
     assert advise(Workload(1, 1, most)).information == 2 * most + 1
+    both = advise(Workload(1, 2, most // 2))
+    assert both.information == 2 * most + 2
+    assert "within the" in both.reasons[1].sentence
     with pytest.raises(InputError, match=f"^results_per_query must be at most {most}, not {most + 1}$"):
         advise(Workload(1, 1, most + 1))
 

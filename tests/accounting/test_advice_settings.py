@@ -44,6 +44,7 @@ def test_reference_values_of_both_rules():
     ):
         assert float(settings_for(*promise, "published").epsilon_per) == pytest.approx(published, abs=6e-8)
         assert float(settings_for(*promise).epsilon_per) == pytest.approx(tight, abs=6e-8)
+        assert information_for(*promise[:2], Fraction(tight), promise[3]) in (promise[2], promise[2] - 1)
     assert float(settings_for(34.9, Fraction("8e-9"), 3000, 30).epsilon_per) == pytest.approx(0.15724, abs=5e-6)
 
 

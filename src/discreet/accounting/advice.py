@@ -67,13 +67,13 @@ def averaging(epsilon_per: float, answers: int, tolerance: float = 0.5, noise: C
     if noise == "gaussian":
         return math.erf(tolerance * epsilon_per * math.sqrt(answers / 8))
     z = tolerance * answers * epsilon_per / 2
-    above, log_mass = [1.0, -math.expm1(-z)], -z  # Pr[Poisson(z) >= r], r = 0..answers
+    above, log_mass = [-math.expm1(-z)], -z  # Pr[Poisson(z) >= r], r = 1..answers
     for r in range(1, answers):
         log_mass += math.log(z / r)
         above.append(max(above[-1] - math.exp(log_mass), 0.0))
     found, log_weight = 0.0, (1 - answers) * math.log(2)
-    for j in range(answers):
-        found += math.exp(log_weight) * above[answers - j]
+    for j, likely in enumerate(reversed(above)):
+        found += math.exp(log_weight) * likely
         log_weight += math.log((answers + j) / (2 * (j + 1)))
     return min(found, 1.0)
 
@@ -275,7 +275,6 @@ def information_for(epsilon: float, delta: Fraction, epsilon_per: Fraction, call
 
 def _split(epsilon: float, delta: Fraction, calls: int, rule: Rule) -> tuple[Fraction, Fraction, Fraction]:
     """Return (rho, delta_per, delta')."""
-    demand(0 < epsilon < math.inf, "epsilon", "above 0 and finite", epsilon)
     demand(0 < delta < 1, "delta", "above 0 and below 1", delta)
     demand(calls >= 0, "calls", "at least 0", calls)
     demand(rule in ("published", "tight"), "rule", '"published" or "tight"', rule)
