@@ -44,7 +44,9 @@ def chosen_bound(source, positions, drawn, moved, scale, noise):
     std = noise_of(noise, 2 * SHARE_UNIT * scale).std / SHARE_UNIT
     noisy = (source.shares + drawn.added["shares"].values) / SHARE_UNIT
     significant = [i for i, share in enumerate(noisy) if share > 4.5 * std]
-    kept = [max(share, 0) if i <= max(significant) else 0 for i, share in enumerate(noisy)]
+    kept = [max(share, 0) if i <= max(significant, default=-1) else 0 for i, share in enumerate(noisy)]
+    if not significant:
+        kept = [float(share == max(noisy)) for share in noisy]
     middles = [1, *(0.72 * bound for bound in CHOICES[1:]), CHOICES[-1]]
     mass = [sum(min(middle, bound) * share for middle, share in zip(middles, kept, strict=True)) for bound in CHOICES]
     first = next((i for i in range(6) if sum(kept[: i + 1]) >= 0.75 * sum(kept)), 5)
@@ -62,12 +64,15 @@ VOTES = [
     (5, 5, 5, 5, 5, 5, 900),
     (300, 300, 300, 300, 300, 300, 300),
     (200, 0, 0, 300, 0, 0, 0),
+    (4000, 3000, 2000, 600, 100, 10, 0),
+    (9000, 3000, 1500, 800, 400, 200, 100),
+    (200, 100, 300, 500, 4000, 6000, 900),
 ]
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize("votes", VOTES)
-@pytest.mark.parametrize("epsilon", [Fraction(1), Fraction(1, 5)])
+@pytest.mark.parametrize("epsilon", [Fraction(1), Fraction(1, 5), Fraction(1, 15), Fraction(1, 60)])
 def test_the_bound_has_the_least_noise_and_clipped_part(noise, votes, epsilon):
     """By the noisy shares and size alone; the interval of the clipped share holds for all bounds at once."""
     for moved in (1, 3):
@@ -91,7 +96,8 @@ def test_the_bound_has_the_least_noise_and_clipped_part(noise, votes, epsilon):
             high = (above + wide_above) / (everything - wide_all) if everything > wide_all else 1
             assert clipping.low == pytest.approx(min(low, 1))
             assert clipping.high == pytest.approx(max(min(high, 1), 0))
-            assert clipping.share == pytest.approx(min(max(above / everything, clipping.low), clipping.high))
+            share = above / everything if everything > 0 else 0
+            assert clipping.share == pytest.approx(min(max(share, clipping.low), clipping.high))
             assert std > 0
 
 
@@ -119,6 +125,11 @@ def test_shares_after_the_last_significant_one_are_dropped(shares, kept):
         ([-4.0, 3.0, 2.0], 0, (1.0, 0.0, 1.0)),
         ([-40.0, 3.0, 2.0], 0, (0.0, 0.0, 1.0)),
         ([-60.0, 3.0, 90.0], 1, (1.0, 1.0, 1.0)),
+        ([-200.0, 3.0, 90.0], 1, (0.0, 0.0, 1.0)),
+        ([-30.8, 3.0, 20.0], 1, (1.0, 1.0, 1.0)),
+        ([-3.0, 3.0, 0.0], 0, (0.0, 0.0, 1.0)),
+        ([-10.0, -20.0, -10.0], 0, (0.0, 0.0, 1.0)),
+        ([15.5, -3.3, -3.4], 0, (0.0, 0.0, 0.14)),
     ],
 )
 def test_the_clipped_share_is_within_its_interval_and_the_interval_within_0_and_1(shares, chosen, expected):

@@ -91,6 +91,8 @@ def test_an_average_over_no_users_is_within_its_bounds():
         (SumBounds(0, 9), [0, 0, 82], [0, 23, 118]),
         (SumBounds(-9, 9), [-68, -13, 82], [-32, 23, 118]),
         (SumBounds(-9, 0), [-68, -13, 0], [-32, 0, 0]),
+        (SumBounds(-9, 1), [-68, -13, 82], [-32, 23, 118]),
+        (SumBounds(-1, 9), [-68, -13, 82], [-32, 23, 118]),
         (SumBounds(2, 9), [0, 0, 82], [0, 23, 118]),
     ],
 )
