@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import re
 from fractions import Fraction
 
@@ -47,6 +48,11 @@ _COLUMNS = {
 }
 _PRICE = SumBounds(Fraction(0), Fraction(7), 2, column="price")
 _CHOSEN = SumBounds(Fraction(0), Fraction(7), 2, private=True, column="price")
+
+
+def statement(request):
+    """Return the statement in standard SQL for a table t."""
+    return HeadStatement(request, '"t"', _COLUMNS, b"")
 
 
 def values_of(number):
@@ -113,7 +119,7 @@ def test_the_numeric_columns_of_a_head_are_named_by_what_they_hold():
 def test_derived_columns_have_types_like_others():
     """Bins are BIGINT, hours timestamps and longer periods dates; a column that has no periods is refused."""
     derived = (Derived("bin", "share", 7), Derived("hour", "at", "hour"), Derived("week", "day", "week"))
-    columns = HeadStatement(HeadRequest("who", (), 1, derived=derived), "t", _COLUMNS).columns
+    columns = statement(HeadRequest("who", (), 1, derived=derived)).columns
     assert columns["bin"] == Column(
         Kind.INTEGER, "BIGINT", NumberType("BIGINT", Fraction(-(2**63)), Fraction(2**63 - 1))
     )
@@ -121,7 +127,7 @@ def test_derived_columns_have_types_like_others():
     assert columns["week"] == Column(Kind.DATE, "DATE")
     assert columns["word"] == _COLUMNS["word"]
     with pytest.raises(InputError, match="'month' is computed by month from column 'word'"):
-        HeadStatement(HeadRequest("who", (), 1, derived=(Derived("month", "word", "month"),)), "t", _COLUMNS)
+        statement(HeadRequest("who", (), 1, derived=(Derived("month", "word", "month"),)))
 
 
 def test_every_name_is_written_in_one_way():
@@ -136,8 +142,8 @@ def test_every_name_is_written_in_one_way():
     ]
     requests += [HeadRequest("who", ("word",), 9, one, domain=listed, summed=_CHOSEN)]
     requests += [HeadRequest("who", ("bin", "week"), 9, derived=derived, keep_missing=True)]
-    statements = [HeadStatement(request, '"t"', _COLUMNS).write() for request in requests]
-    words = set(re.findall(r"[A-Za-z_]\w*", re.sub(r"'[^']*'", "", " ".join(statements))))
+    written = " ".join(statement(request).write() for request in requests)
+    words = set(re.findall(r"[A-Za-z_]\w*", re.sub(r"'[^']*'", "", written)))
     assert {"n", "t", "t0", "v0", "u", "x", "p", "s", "g", "i0", "listed", "SELECT", "AND", "OR"} <= words
     assert len({word.lower() for word in words}) == len(words)
 
@@ -148,6 +154,14 @@ def test_no_and_every_row_pass_empty_filters():
     with contextlib.closing(DuckDBEngine(table)) as engine:
         for where, counted in ((And(()), [(("a",), 2)]), (Or(()), [])):
             assert rows_of(engine, HeadRequest("who", ("word",), 1, where)) == counted
+
+
+def test_days_that_no_timestamp_holds_are_in_no_period():
+    """Their cast would fail, so that a row would decide whether there is an answer."""
+    view = "SELECT who, DATE '2024-02-29' + CAST(who * 2000000 AS INTEGER) AS day FROM source"
+    request = HeadRequest("who", ("month",), 9, derived=(Derived("month", "day", "month"),))
+    with contextlib.closing(DuckDBEngine(pa.table({"who": [0, 100]}), view=view)) as engine:
+        assert rows_of(engine, request) == [((datetime.date(2024, 2, 1),), 1)]
 
 
 def test_text_without_a_type_is_read_as_what_it_is_compared_with(tmp_path):

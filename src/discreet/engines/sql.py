@@ -177,11 +177,11 @@ class HeadStatement:
         Kind.BOOLEAN: "BOOLEAN",
     }
 
-    def __init__(self, request: HeadRequest, relation: str, columns: Mapping[str, Column], seed: bytes = b"") -> None:
+    def __init__(self, request: HeadRequest, relation: str, columns: Mapping[str, Column], seed: bytes) -> None:
         self.request = request
         self._derived = {derived.name: derived for derived in request.derived}
         made = {derived.name: self._describe_derived(derived, columns) for derived in request.derived}
-        self.columns: Mapping[str, Column] = ChainMap(made, columns) if made else columns  # type: ignore[arg-type]
+        self.columns: Mapping[str, Column] = ChainMap(made, columns)  # type: ignore[arg-type]
         self.parameters: list[str] = []
         self._relation = relation
         self._seed = seed
