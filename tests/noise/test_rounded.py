@@ -95,7 +95,12 @@ def test_roots_are_rounded_exactly(square, rounded):
 
 def test_no_bits_are_drawn_for_no_values():
     """An empty array gets no noise."""
-    assert draw(1, np.zeros(0, np.int64)).tolist() == []
+
+    class NoBits:
+        def uint64(self, label, n, start=0):
+            pytest.fail(f"{n} words of {label} from {start} on")
+
+    assert rounded_gaussian(NoBits(), "x", 1, np.zeros(0, np.int64)).tolist() == []
 
 
 def test_noise_that_could_leave_the_integers_is_refused():
@@ -109,6 +114,7 @@ def test_large_variances_are_quotients():
     precisions = np.full(20, 2**60)
     found = rounded_gaussian(KeyedBits(SECRET, 0), "x", 2**140, precisions)
     assert found.tolist() == draw(2**140, precisions).tolist()
+    assert found.tolist() == RoundedGaussians(KeyedBits(SECRET, 0), "x", 2**140, 20).draw(precisions).tolist()
     with pytest.raises(InputError, match="too small"):
         draw(2**140, np.array([2**60, 2**59]))
 

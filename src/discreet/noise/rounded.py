@@ -63,7 +63,6 @@ class RoundedGaussians:
         self._batch, self._size, self._tried = -1, 0, 0
         self._accepted = np.zeros(0, dtype=np.intp)  # of the block, without those that were returned
         self._left, self._sign_words = np.zeros(0, dtype=np.uint8), 0
-        self._all_sign_words = (n + 63) // 64
 
     def draw(self, precisions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the next draws, one for each of *precisions*.
@@ -104,8 +103,7 @@ class RoundedGaussians:
         self._accepted = np.flatnonzero(_accepted(self._sizes, tests))
 
     def _signs(self, m: int) -> NDArray[np.uint8]:
-        while len(self._left) < m:
-            words = min(_BLOCK, self._all_sign_words - self._sign_words)
+        if words := (m - len(self._left) + 63) // 64:
             more = self._bits.uint64(f"{self._label}/sign", words, self._sign_words)
             self._sign_words += words
             self._left = np.concatenate([self._left, np.unpackbits(more.view(np.uint8), bitorder="little")])
