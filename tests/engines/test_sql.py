@@ -7,6 +7,7 @@ import datetime
 import re
 from fractions import Fraction
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -35,7 +36,7 @@ from discreet.head_request import (
     Or,
     SumBounds,
 )
-from discreet.testing.engines import OPERATORS, rows_of
+from discreet.testing.engines import OPERATORS, reference_bounds, reference_head, rows_of
 
 _COLUMNS = {
     "who": Column(Kind.TEXT, "VARCHAR"),
@@ -146,6 +147,47 @@ def test_every_name_is_written_in_one_way():
     words = set(re.findall(r"[A-Za-z_]\w*", re.sub(r"'[^']*'", "", written)))
     assert {"n", "t", "t0", "v0", "u", "x", "p", "s", "g", "i0", "listed", "SELECT", "AND", "OR"} <= words
     assert len({word.lower() for word in words}) == len(words)
+
+
+def test_heads_of_every_form_are_those_of_plain_counting():
+    """Segments, listed items, items kept of each user, rows, sums with one bound and with many, and missing labels."""
+    rng = np.random.default_rng(8)
+    cells = {
+        "who": ["ann", "bob", "cy", "dee"],
+        "word": ["a", "b", "x" * 10_001],
+        "size": [1, 2, 3],
+        "price": [-9, 0, 9],
+    }
+    table = pa.table(
+        {name: [([None, *few])[n] for n in rng.integers(0, len(few) + 1, 60)] for name, few in cells.items()}
+    )
+    words = pa.table({"word": ["b", "z", "a"]})
+    plain = SumBounds(Fraction(-1), Fraction(7), column="price")
+    chosen = SumBounds(Fraction(0), Fraction(7), private=True, column="price")
+    forms = [
+        *({"summed": plain, "rows_per_group": tau} for tau in (1, 2)),
+        *({"groups_per_user": groups, "keep_missing": True} for groups in (1, 2)),
+        *({"each": ("word",), "segments": words, "limit": limit, "summed": plain} for limit in (1, 2)),
+        {"each": ("word",), "segments": words, "groups_per_user": 1, "limit": 2},
+    ]
+    with contextlib.closing(DuckDBEngine(table)) as engine:
+        for form in forms:
+            request = HeadRequest("who", ("word", "size"), **{"limit": 2} | form)
+            for seed in (b"", b"s" * 32):
+                assert rows_of(engine, request, seed) == reference_head(table, request, seed)
+        for items, listed in ((("word",), None), ((), None), (("word",), words)):
+            request = HeadRequest("who", items, 9, domain=listed, summed=chosen)
+            head = engine.head(request)
+            sums, shares = reference_bounds(table, request, chosen)
+            found = dict(
+                zip(
+                    zip(*(column.to_pylist() for column in head.labels.columns), strict=True),
+                    head.bounded.tolist(),
+                    strict=True,
+                )
+            )
+            assert {label: total for label, total in found.items() if label in sums or any(total)} == sums
+            assert head.shares.tolist() == shares
 
 
 def test_no_and_every_row_pass_empty_filters():
