@@ -120,15 +120,32 @@ def test_the_numeric_columns_of_a_head_are_named_by_what_they_hold():
 def test_derived_columns_have_types_like_others():
     """Bins are BIGINT, hours timestamps and longer periods dates; a column that has no periods is refused."""
     derived = (Derived("bin", "share", 7), Derived("hour", "at", "hour"), Derived("week", "day", "week"))
-    columns = statement(HeadRequest("who", (), 1, derived=derived)).columns
+    made = statement(HeadRequest("who", (), 1, derived=derived))
+    columns = made.columns
     assert columns["bin"] == Column(
         Kind.INTEGER, "BIGINT", NumberType("BIGINT", Fraction(-(2**63)), Fraction(2**63 - 1))
     )
     assert columns["hour"] == Column(Kind.TIMESTAMP, "TIMESTAMP")
     assert columns["week"] == Column(Kind.DATE, "DATE")
     assert columns["word"] == _COLUMNS["word"]
+    years = "(\"day\" BETWEEN CAST('0001-01-01' AS DATE) AND CAST('9999-12-31' AS DATE))"
+    assert years in made.value("week")  # as timestamps, later days could fail
     with pytest.raises(InputError, match="'month' is computed by month from column 'word'"):
         statement(HeadRequest("who", (), 1, derived=(Derived("month", "word", "month"),)))
+
+
+def test_constants_are_bound_in_the_type_of_their_column():
+    """Text has no other type."""
+    made = statement(HeadRequest("who", (), 1))
+    assert made.filtered(Comparison("size", "<", Constant(Kind.DECIMAL, "1.5"))) == '("size" <= CAST(? AS INTEGER))'
+    assert made.filtered(Comparison("word", "=", Constant(Kind.TEXT, "a"))) == '("word" = ?)'
+    assert made.parameters == ["1", "a"]
+
+
+def test_a_column_that_cannot_be_summed_is_named():
+    """The owner of the data reads it."""
+    with pytest.raises(InputError, match="column 'word' cannot be summed"):
+        statement(HeadRequest("who", (), 1)).summand("word", 0)
 
 
 def test_every_name_is_written_in_one_way():
@@ -169,10 +186,11 @@ def test_heads_of_every_form_are_those_of_plain_counting():
         *({"groups_per_user": groups, "keep_missing": True} for groups in (1, 2)),
         *({"each": ("word",), "segments": words, "limit": limit, "summed": plain} for limit in (1, 2)),
         {"each": ("word",), "segments": words, "groups_per_user": 1, "limit": 2},
+        {"each": ("word", "size"), "segments": words.append_column("size", pa.array([1, 2, 3]))},
     ]
     with contextlib.closing(DuckDBEngine(table)) as engine:
         for form in forms:
-            request = HeadRequest("who", ("word", "size"), **{"limit": 2} | form)
+            request = HeadRequest("who", ("word", "size", "price"), **{"limit": 2} | form)
             for seed in (b"", b"s" * 32):
                 assert rows_of(engine, request, seed) == reference_head(table, request, seed)
         for items, listed in ((("word",), None), ((), None), (("word",), words)):
@@ -196,6 +214,16 @@ def test_no_and_every_row_pass_empty_filters():
     with contextlib.closing(DuckDBEngine(table)) as engine:
         for where, counted in ((And(()), [(("a",), 2)]), (Or(()), [])):
             assert rows_of(engine, HeadRequest("who", ("word",), 1, where)) == counted
+
+
+@pytest.mark.parametrize("type_", [pa.int8(), pa.int64(), pa.float64(), pa.decimal128(21, 2)])
+def test_numbers_within_the_range_of_bins_have_one(type_):
+    """Those beyond 10^15 have none, and a type may be too narrow to hold such numbers."""
+    values = [-8, -7, 0, 6, 7] if type_ == pa.int8() else [-(10**15) - 1, -(10**15), -1, 0, 6, 7, 10**15, 10**15 + 1]
+    table = pa.table({"who": range(len(values)), "x": pa.array(values).cast(type_)})
+    request = HeadRequest("who", ("bin",), 99, derived=(Derived("bin", "x", 7),))
+    with contextlib.closing(DuckDBEngine(table)) as engine:
+        assert rows_of(engine, request) == reference_head(table, request)
 
 
 def test_days_that_no_timestamp_holds_are_in_no_period():
