@@ -166,6 +166,15 @@ def test_every_name_is_written_in_one_way():
     assert len({word.lower() for word in words}) == len(words)
 
 
+def test_the_segment_of_a_user_is_chosen_by_the_names_of_segments():
+    """DuckDB would find the name of an item in the relation beside the segments; other engines would not."""
+    segments = pa.table({"word": ["a"]})
+    request = HeadRequest("who", ("word", "size"), 9, each=("word",), segments=segments)
+    (chosen,) = re.findall(r"OVER \((.*?)\) AS place", statement(request).rows())
+    assert "i0 ASC" in chosen
+    assert "i1" not in chosen
+
+
 def test_heads_of_every_form_are_those_of_plain_counting():
     """Segments, listed items, items kept of each user, rows, sums with one bound and with many, and missing labels."""
     rng = np.random.default_rng(8)
