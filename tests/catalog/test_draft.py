@@ -183,7 +183,7 @@ def _sales(folder):
         database.execute(
             "CREATE TABLE sales AS SELECT i % 3000 AS u, ['DE', 'FR'][1 + i % 2] AS country, (i % 90)::DECIMAL(9, 2) "
             "AS price, (i % 90)::DOUBLE AS weight, (i % 50)::INTEGER AS age, "
-            "TIMESTAMP '2026-01-01' + to_hours(i % 700) AS sold_at, DATE '2026-01-01' + (i % 30)::INTEGER AS due, "
+            "TIMESTAMP '2026-01-01' + to_hours(i % 49) AS sold_at, DATE '2026-01-01' + (i % 30)::INTEGER AS due, "
             "i AS due_week FROM range(30000) AS t(i)"
         )
     return "sales.db"
