@@ -117,9 +117,9 @@ def _short(warehouse: Warehouse) -> list[str]:
 
 @contextlib.contextmanager
 def _served(folder: Path) -> Iterator[Callable[[], Callable[[str], None]]]:
-    """Run a service with the catalog of *folder*; each call opens a connection of another analyst that sends queries.
+    """Run a service with the catalog of *folder*, and yield a function that opens a connection for another analyst.
 
-    Each query has another price, so that no answer is replayed.
+    It returns a function that sends a query, each at another price, so that no answer is replayed.
     """
     keys = [configure(folder, (folder / "catalog.toml").read_text(), "engagements")]
     keys += [add_analyst(folder, f"analyst{n}@org") for n in range(ANALYSTS)]

@@ -236,7 +236,7 @@ def test_numbers_within_the_range_of_bins_have_one(type_):
 
 
 def test_days_that_no_timestamp_holds_are_in_no_period():
-    """Their cast would fail, so that a row would decide whether there is an answer."""
+    """Rows with such a day have no label, and the other rows are counted."""
     view = "SELECT who, DATE '2024-02-29' + CAST(who * 2000000 AS INTEGER) AS day FROM source"
     request = HeadRequest("who", ("month",), 9, derived=(Derived("month", "day", "month"),))
     with contextlib.closing(DuckDBEngine(pa.table({"who": [0, 100]}), view=view)) as engine:
