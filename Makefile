@@ -84,7 +84,7 @@ $(VENV)/.mutants: requirements/mutants.lock $(READY)
 accuracy: $(READY) ## how many counts a release has beside other methods, into docs/accuracy.md
 	@$(BIN)/python -m benchmarks.accuracy
 
-papers: $(READY)  ## regenerate every table and figure of the papers in docs/papers
+papers: $(READY)  ## regenerate every table and figure of the papers, in build/papers/pages
 	@$(BIN)/python -m papers
 
 parameters: $(READY)  ## the curves and numbers behind the page about choosing parameters

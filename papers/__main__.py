@@ -10,7 +10,7 @@ import click
 from papers.experiment import Setting
 from papers.experiments import EXPERIMENTS
 from papers.official import LOADERS
-from papers.report import run, write_results
+from papers.report import PAGES, WORK, run, write_results
 from papers.tables import Tables
 
 
@@ -33,6 +33,11 @@ def parse_official(_: click.Context, __: click.Parameter, values: tuple[str, ...
     "--smoke", is_flag=True, help="Run a few cells and trials to check that everything works; writes no pages."
 )
 @click.option(
+    "--update-docs",
+    is_flag=True,
+    help="Write into docs/papers, in place of build/papers/pages: without the real tables, pages there lose rows.",
+)
+@click.option(
     "--official",
     multiple=True,
     callback=parse_official,
@@ -40,15 +45,16 @@ def parse_official(_: click.Context, __: click.Parameter, values: tuple[str, ...
     envvar="DISCREET_OFFICIAL",
     help="The official file of a paper's table (papers/official.py); also in DISCREET_OFFICIAL, separated by spaces.",
 )
-def main(names: tuple[str, ...], *, smoke: bool, official: dict[str, Path]) -> None:
+def main(names: tuple[str, ...], *, smoke: bool, update_docs: bool, official: dict[str, Path]) -> None:
     """Regenerate tables and figures of the papers; finished cells are read back, not run again."""
     setting = Setting(Tables(official=official), smoke=smoke)
+    pages = PAGES if update_docs else WORK / "pages"
     start = time.monotonic()
     for name in names or EXPERIMENTS:
         rows = run(EXPERIMENTS[name], setting)
         if not smoke:
-            write_results(EXPERIMENTS[name], rows)
-    click.echo(f"all in {time.monotonic() - start:.0f} s", err=True)
+            write_results(EXPERIMENTS[name], rows, pages)
+    click.echo(f"all in {time.monotonic() - start:.0f} s" + ("" if smoke else f", in {pages}"), err=True)
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ def _source_files(module: ModuleType | None, found: set[Path] | None = None) -> 
     return found
 
 
-def write_results(experiment: Experiment, rows: Sequence[Row], pages: Path = PAGES) -> None:
+def write_results(experiment: Experiment, rows: Sequence[Row], pages: Path) -> None:
     """Write the rows as CSV and the figure as PNG, and put the section of *experiment* into its paper's page."""
     pages.mkdir(parents=True, exist_ok=True)
     with (pages / f"{experiment.name}.csv").open("w", newline="") as file:

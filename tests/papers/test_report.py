@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import csv
 
+import pytest
+from click.testing import CliRunner
+
+import papers.__main__
 from papers.experiment import Setting
 from papers.experiments import EXPERIMENTS
-from papers.report import PAGES, PAPERS, write_results
+from papers.report import PAGES, PAPERS, WORK, write_results
 from papers.tables import Tables
 
 ROW = {"table": "t", "users": None, "items": 3}
@@ -37,3 +41,14 @@ def test_the_page_about_parameters_has_the_numbers_of_its_experiment(tmp_path):
 class _Picture:
     def savefig(self, *_, **__):
         """Save nothing, because only the text is tested."""
+
+
+@pytest.mark.parametrize(("options", "folder"), [([], WORK / "pages"), (["--update-docs"], PAGES)])
+def test_committed_pages_are_written_only_when_that_is_asked_for(monkeypatch, options, folder):
+    """A run without the real tables has fewer rows than the committed pages."""
+    written = []
+    monkeypatch.setattr(papers.__main__, "run", lambda *_: [ROW])
+    monkeypatch.setattr(papers.__main__, "write_results", lambda _, __, pages: written.append(pages))
+    result = CliRunner().invoke(papers.__main__.main, ["ts-table-1", *options])
+    assert result.exit_code == 0
+    assert written == [folder]
