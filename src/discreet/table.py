@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def scan(
-    source: Any,  # noqa: ANN401 - paths and frames of four libraries
+    source: Any,  # noqa: ANN401 - paths and frames of any library
     *,
     user: str,
     table: str | None = None,
@@ -42,10 +42,12 @@ def scan(
     """Return a table in which every row belongs to one user.
 
     Args:
-        source: a path or glob of Parquet or CSV files, a DuckDB file or "duckdb:///file.db?table=name", an Arrow table,
-            a pandas or Polars frame; or the URL of an engine: "postgresql://reader@host/database", "spark://host:7077",
-            "sc://host:15002", "trino://user@host:8080/catalog/schema", "clickhouse://user@host:8443/database",
-            "pinot://broker:8099". Labels in CSV files are read as text.
+        source: a path or glob of Parquet or CSV files, a DuckDB file or "duckdb:///file.db?table=name"; an Arrow table,
+            a pandas or Polars frame, a DuckDB relation, a reader of record batches or another object with
+            `__arrow_c_stream__`, which is read once, whole, now; or the URL of an engine:
+            "postgresql://reader@host/database", "spark://host:7077", "sc://host:15002",
+            "trino://user@host:8080/catalog/schema", "clickhouse://user@host:8443/database", "pinot://broker:8099".
+            Labels in CSV files are read as text.
         user: the column that identifies users. Rows without a user are left out.
         table: which table of a DuckDB file or an engine; may be left out if there is only one.
         cast: the types of columns of files and frames that have another one: "text", "integer", "decimal(18,2)",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
+from pathlib import Path
+
 import pytest
 
 from discreet.engines.duckdb import DuckDBEngine
@@ -29,11 +30,11 @@ def engine():
 @pytest.fixture
 def head(engine):
     """Return a function that reads the head of a source as plain values, from the columns user and item."""
-    frames = {}  # tables, and engines on them, by the id of the table; files may change while a test runs
+    frames = {}  # frames, some of which can be read once, and engines on them, by id; files may change during a test
 
     def count(source, *items, table=None, where=None, limit=1000, **parts):
         _, opened = frames.get(id(source)) or (source, engine(source, table))
-        if isinstance(source, pa.Table):
+        if not isinstance(source, str | Path):
             frames[id(source)] = source, opened
         bound = None if where is None else bind_where(parse_where(where), opened.columns())
         return rows_of(opened, HeadRequest("user", items or ("item",), limit, bound, **parts))

@@ -14,6 +14,8 @@ import pyarrow.parquet
 import pytest
 
 from discreet.errors import InputError
+from discreet.head_request import HeadRequest
+from discreet.testing.engines import rows_of
 
 TABLE = pa.table({"user": ["u1", "u2", "u3", "u1", None], "item": ["007", "007", "7", "é'", "7"], "n": [1, 2, 3, 4, 5]})
 HEAD = [(("007",), 2), (("7",), 1), (("é'",), 1)]
@@ -86,8 +88,20 @@ def _as_polars(_):
     return pl.from_arrow(TABLE)
 
 
+def _as_lazy_polars(_):
+    return pl.from_arrow(TABLE).lazy()
+
+
 def _as_arrow(_):
     return TABLE
+
+
+def _as_reader(_):
+    return TABLE.to_reader(max_chunksize=1)
+
+
+def _as_relation(folder):
+    return duckdb.connect().from_parquet(str(_as_parquet(folder)))
 
 
 SOURCES = [
@@ -102,6 +116,9 @@ SOURCES = [
     _as_database,
     _as_url,
     _as_arrow,
+    _as_reader,
+    _as_relation,
+    _as_lazy_polars,
     _as_pandas,
     _as_arrow_pandas,
     _as_polars,
@@ -115,6 +132,28 @@ def test_every_source_gives_the_same_head(tmp_path, head, source):
     assert head(given) == HEAD
     assert head(given, where="n >= 2") == FILTERED
     assert head(given, domain=pa.table({"item": ["7", "8"]}), limit=2) == [(("7",), 1), (("8",), 0)]
+
+
+class _Stream:
+    """An object of no known library that can be read as an Arrow stream, once."""
+
+    def __init__(self, table):
+        self._batches = table.to_reader()
+        self.reads = 0
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        """See the Arrow PyCapsule interface."""
+        self.reads += 1
+        return self._batches.__arrow_c_stream__(requested_schema)
+
+
+def test_a_stream_is_read_once(engine):
+    """A stream is read whole when it is opened, and all queries count the same rows."""
+    stream = _Stream(TABLE)
+    counted = engine(stream)
+    for _ in range(2):
+        assert rows_of(counted, HeadRequest("user", ("item",), 10)) == HEAD
+    assert stream.reads == 1
 
 
 def test_labels_of_a_csv_file_are_text_but_filters_see_their_type(tmp_path, head):

@@ -87,8 +87,8 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
     """An engine for files, DuckDB tables and frames.
 
     Args:
-        source: a path or glob of Parquet or CSV files, a DuckDB file or "duckdb:///file.db?table=name", an Arrow table,
-            a pandas or Polars frame.
+        source: a path or glob of Parquet or CSV files, a DuckDB file or "duckdb:///file.db?table=name", or a frame of
+            `discreet.engines.sources.as_arrow`.
         table: name of the table of a DuckDB file; None if the file has only one.
         view: a SELECT of the data owner, in which files and frames are called source.
         timeout_seconds: time limit of a query, or None.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     import pyarrow as pa
@@ -42,27 +43,37 @@ def check_parquet(files: tuple[Path, ...]) -> None:
             raise InputError(f"the columns of {str(path)!r} are not those of {str(files[0])!r}")
 
 
-def as_arrow(frame: Any) -> tuple[pa.Table, str]:  # noqa: ANN401 - frames of three libraries
-    """Return an Arrow table, a pandas frame or a Polars frame as a checked Arrow table, and its name in messages.
+def as_arrow(frame: Any) -> tuple[pa.Table, str]:  # noqa: ANN401 - frames of any library
+    """Return a frame, a relation or a reader as a checked Arrow table, and its name in messages.
+
+    Args:
+        frame: an Arrow table, a pandas or Polars frame, lazy or not, or an object with `__arrow_c_stream__`: a DuckDB
+            relation, a reader of record batches, a result of an ADBC driver. It is read once, whole.
 
     Raises:
-        InputError: *frame* is none of these, or as `checked`.
+        InputError: *frame* is none of these, cannot be read, or as `checked`.
     """
     import pyarrow as pa
 
-    kind = (type(frame).__module__.partition(".")[0], type(frame).__name__)
+    kind = (type(frame).__module__.partition(".")[0].lstrip("_"), type(frame).__name__)
     name = f"the {kind[0]} {kind[1]}"
+    server = _ibis_server(frame) if kind[0] == "ibis" else None
+    if server is not None:
+        raise InputError(f"{name} is at a server: scan that, by its URL {server}")
     if kind == ("polars", "LazyFrame"):
-        raise InputError("the source is lazy; collect() it first")
-    if kind not in _FRAMES:
-        raise InputError(
-            "the source must be a path or glob of Parquet or CSV files, a DuckDB file, an Arrow table, a pandas or a "
-            f"Polars frame, not {type(frame).__name__}"
-        )
-    if kind[0] == "pyarrow":
+        frame = _read(frame.collect, name)
+    elif kind not in _FRAMES:
+        if not hasattr(frame, "__arrow_c_stream__"):
+            raise InputError(
+                "the source must be a path or glob of Parquet or CSV files, the URL of an engine, an Arrow table, a "
+                "pandas, Polars or Spark frame, a DuckDB relation, or another object with __arrow_c_stream__, not "
+                f"{type(frame).__name__}"
+            )
+        frame = _read(lambda: pa.RecordBatchReader.from_stream(frame).read_all(), name)
+    if isinstance(frame, pa.Table):
         return checked(frame, name), name
     columns: list[Any] = []
-    for label, column in frame.items() if kind[0] == "pandas" else ((each.name, each) for each in frame):
+    for label, column in frame.items() if kind[0] == "pandas" else ((series.name, series) for series in frame):
         # The type of objects would follow from their values, so that one of them could change it for all.
         objects, arrow = str(column.dtype) in {"object", "Object"}, None
         with contextlib.suppress(pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError):
@@ -78,6 +89,31 @@ def as_arrow(frame: Any) -> tuple[pa.Table, str]:  # noqa: ANN401 - frames of th
             )
         columns.append(arrow)
     return checked(pa.Table.from_arrays(columns, list(map(str, frame.columns))), name), name
+
+
+def _read(read: Callable[[], Any], name: str) -> Any:  # noqa: ANN401 - a frame of any library
+    """Return what *read* returns; replace its error, of any library, whose message may hold data.
+
+    Raises:
+        InputError: it failed.
+    """
+    try:
+        return read()
+    except Exception as error:  # noqa: BLE001 - the library is the caller's
+        raise InputError(
+            f"{name} cannot be read as a table ({type(error).__name__}); read it without Discreet to see why"
+        ) from None
+
+
+def _ibis_server(table: Any) -> str | None:  # noqa: ANN401 - a table of Ibis
+    """Return how to name a table of Ibis that an engine can query in its place, or None."""
+    sources = {
+        "postgres": "postgresql://user@host/database?table=name",
+        "trino": "trino://user@host:8080/catalog/schema?table=name",
+        "clickhouse": "clickhouse://user@host:8443/database?table=name",
+        "pyspark": "sc://host:15002?table=name, or scan the DataFrame of Spark",
+    }
+    return sources.get(_read(lambda: table.get_backend().name, "the Ibis table"))
 
 
 def checked(table: pa.Table, name: str) -> pa.Table:
