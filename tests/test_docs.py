@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 import warnings
@@ -193,3 +194,19 @@ def test_the_example_of_the_first_page_runs():
     expected = text.partition("```text\n")[2].partition("```")[0]
     code = example.replace("print(release)", "assert str(release).split() == expected.split()")
     exec(compile(code, "first-release.md", "exec"), {"expected": expected})  # noqa: S102 - the page's own words
+
+
+def test_the_beliefs_beside_epsilon_are_rounded_up_from_their_formula():
+    """A table for a committee: the posterior of an observer who holds both worlds to be equally likely."""
+    rows = re.findall(r"^\| ([\d.]+) \| ([\d.]+) % \|$", (DOCS / "choosing-epsilon.md").read_text(), re.MULTILINE)
+    assert len(rows) >= 5
+    for epsilon, percent in rows:
+        belief = 100 / (1 + math.exp(-float(epsilon)))
+        assert belief <= float(percent) < belief + 0.11
+
+
+@pytest.mark.parametrize("place", re.findall(r"`([a-z_]+/[\w/.]*)`", (DOCS / "how-it-is-built.md").read_text()))
+def test_the_places_that_the_page_about_the_code_names_exist(place):
+    """The page is how a newcomer finds the room of a feature."""
+    package = DOCS.parent / "src" / "discreet"
+    assert (package / place).exists() or (DOCS.parent / place).exists()
