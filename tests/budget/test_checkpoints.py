@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from discreet.budget.checkpoints import Checkpoint, Checkpointer, CheckpointFile
-from discreet.budget.errors import LedgerBroken, StoreBehind
+from discreet.budget.errors import LedgerBroken, StoreBehind, StoreUnavailable
 from discreet.budget.ledger import Head
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import AdminAction
@@ -111,25 +112,59 @@ def test_a_store_whose_checkpoints_are_lost_may_be_an_older_copy(lose, tmp_path)
     store.close()
 
 
-def test_incomplete_checkpoints_are_ignored(tmp_path):
-    """A checkpoint is read only if it is complete; what a crash truncated is ignored."""
-    checkpointer = _checkpointer(tmp_path)
+def test_a_checkpoint_that_was_cut_off_is_a_missing_one(tmp_path):
+    """I11, F12: the one before it does not replace it, because an older copy of the store would agree with that."""
+    checkpointer, file = _checkpointer(tmp_path), tmp_path / "checkpoints"
     store = small(tmp_path)
     checkpointer.begin(store)
-    written = (tmp_path / "checkpoints").read_text()
-    with (tmp_path / "checkpoints").open("a") as out:
-        out.write('\n{"said": "cut o')
-    checkpointer.check(store)
-    checkpointer.write(store)
-    checkpointer.check(store)
-    assert checkpointer.file.latest() == Checkpoint.of_text(written.strip())
-    forged = Checkpoint.signed(store.id, (), Ed25519PrivateKey.generate())
-    checkpointer.file.append(forged)
+    store.close()
+    shutil.copy(tmp_path / "budget.db", tmp_path / "backup")
+    with ReopenedStore(tmp_path) as again:
+        spend(again, claim("a"))
+        checkpointer.write(again)
+    shutil.copy(tmp_path / "backup", tmp_path / "budget.db")
+    whole = file.read_bytes()
+    for cut in (1, 2, 100):
+        file.write_bytes(whole[:-cut])
+        with ReopenedStore(tmp_path) as restored:
+            assert checkpointer.file.latest() is None
+            for refused in (checkpointer.check, checkpointer.write):
+                with pytest.raises(StoreBehind, match="no checkpoint"):
+                    refused(restored)
+    with ReopenedStore(tmp_path) as restored:
+        checkpointer.begin(restored)  # as its operator decides
+        checkpointer.check(restored)
+        assert checkpointer.file.latest().heads == restored.heads()
+
+
+def test_forged_and_unreadable_checkpoints_are_refused(tmp_path):
+    """A checkpoint of another key, or text that is none, vouches for nothing."""
+    checkpointer = _checkpointer(tmp_path)
+    store = small(tmp_path)
+    checkpointer.file.append(Checkpoint.signed(store.id, (), Ed25519PrivateKey.generate()))
     with pytest.raises(LedgerBroken, match="signed"):
         checkpointer.check(store)
     (tmp_path / "checkpoints").write_text("{}\n")
     with pytest.raises(LedgerBroken):
         checkpointer.check(store)
+    store.close()
+
+
+def test_a_checkpoint_that_does_not_fit_the_disk_leaves_the_last_one(tmp_path, monkeypatch):
+    """F11: what was written of it is removed, so that the service goes on once there is room."""
+    checkpointer = _checkpointer(tmp_path)
+    store = small(tmp_path)
+    checkpointer.begin(store)
+    before = checkpointer.file.latest()
+    spend(store, claim("a"))
+    write = os.write
+    monkeypatch.setattr("os.write", lambda file, data: write(file, data[: len(data) // 2]))
+    with pytest.raises(StoreUnavailable):
+        checkpointer.write(store)
+    monkeypatch.undo()
+    assert checkpointer.file.latest() == before
+    checkpointer.write(store)
+    assert checkpointer.file.latest().heads == store.heads()
     store.close()
 
 
@@ -150,7 +185,7 @@ def test_an_unchanged_store_gets_no_second_checkpoint(tmp_path):
 
 @pytest.mark.parametrize("chains", [1, 700, 3_000])
 def test_the_last_checkpoint_is_found_from_the_end(chains, tmp_path):
-    """Its own length, earlier lines and a truncated line after it make no difference."""
+    """Its own length and earlier lines make no difference."""
     key = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
     file = CheckpointFile(tmp_path / "checkpoints")
     assert file.latest() is None
@@ -158,6 +193,3 @@ def test_the_last_checkpoint_is_found_from_the_end(chains, tmp_path):
         heads = [Head(chain, last, bytes([last]) * 32) for chain in range(chains)]
         file.append(Checkpoint.signed("store", heads, key))
         assert file.latest().heads == tuple(heads)
-    with (tmp_path / "checkpoints").open("a") as out:
-        out.write("\n" + '{"said": "cut off' * 10_000)
-    assert file.latest().heads == tuple(heads)

@@ -69,6 +69,7 @@ ERRORS = {
         budget.StoreInUse(HUSH),
         budget.StoreBehind(HUSH),
         budget.LedgerBroken(HUSH, 1, 2),
+        budget.ReleaseDamaged(bytes(32)),
         CatalogError(Path("catalog.toml"), ["a sentence"]),
         SettingsError(Path("discreet.toml"), ["a sentence"]),
         Malformed("the body must be JSON"),

@@ -11,6 +11,8 @@ accepts it.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 from dataclasses import dataclass
@@ -98,8 +100,13 @@ class CheckpointFile:
         try:
             file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             try:
-                # the line break first: a crash may have cut off the last line
-                os.write(file, f"\n{checkpoint.text}\n".encode())
+                fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed
+                size = os.fstat(file).st_size
+                # the line break first: a crash may have cut off the last line, and the operator accepted the store
+                line = f"\n{checkpoint.text}\n".encode()
+                if os.write(file, line) < len(line):
+                    os.ftruncate(file, size)
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 os.fsync(file)
             finally:
                 os.close(file)
@@ -107,7 +114,10 @@ class CheckpointFile:
             raise StoreUnavailable("the file of checkpoints cannot be written") from error
 
     def latest(self) -> Checkpoint | None:
-        """Return the last checkpoint; None if the file is missing or has none.
+        """Return the last checkpoint; None if the file is missing or empty, or its last line was cut off.
+
+        A line that was cut off may have been a checkpoint of lines that the store lost since, so an earlier one does
+        not replace it.
 
         Raises:
             StoreUnavailable: the file cannot be read.
@@ -115,6 +125,7 @@ class CheckpointFile:
         """
         try:
             with self._path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH)  # another process may be writing
                 line = _last_line(file)
         except FileNotFoundError:
             return None
@@ -194,14 +205,16 @@ def _content(store: str, heads: Sequence[Head]) -> str:
 
 
 def _last_line(file: BinaryIO) -> str | None:
-    """Return the last line that is complete and not empty, or None, reading backwards from the end of the file."""
+    """Return the last line that is not empty, reading backwards; None if there is none, or it has no line break."""
     end, size = file.seek(0, os.SEEK_END), _READ_BYTES
     begin = end
     while begin > 0:
         begin, size = max(0, end - size), 2 * size
         file.seek(begin)
-        lines = file.read(end - begin).split(b"\n")[:-1]  # a line that a crash cut off has no line break
-        for line in reversed(lines if begin == 0 else lines[1:]):  # the first one may be cut off at its start
-            if line.endswith(b"}"):
+        *lines, cut_off = file.read(end - begin).split(b"\n")
+        if cut_off:
+            return None
+        for line in reversed(lines if begin == 0 else lines[1:]):  # the first one may begin before what was read
+            if line:
                 return line.decode(errors="replace")
     return None

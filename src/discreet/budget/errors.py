@@ -14,12 +14,14 @@
     ├── StoreUnavailable       the store could not write; nothing is known to have changed
     ├── StoreBehind            the store is, or may be, older than its last checkpoint: it must not serve
     └── LedgerBroken           the ledger was changed, or the tables contradict it
+        └── ReleaseDamaged     the bytes of a stored release are not those that were stored
 
 Messages are single sentences. They never hold a true count, a row, a key or a seed.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from discreet.errors import BudgetExceeded, DiscreetError, EngineError, InputError, ProblemKind, UnknownColumn
@@ -168,3 +170,17 @@ class LedgerBroken(DiscreetError):
         self.chain, self.seq = chain, seq
         where = "" if seq is None else f" at line {seq} of chain {chain}"
         super().__init__(f"the ledger cannot be trusted{where}: {message}")
+
+
+class ReleaseDamaged(LedgerBroken):
+    """The bytes of a stored release are not those that were stored: it is not returned, and nothing is charged."""
+
+    problem = replace(
+        StoreUnavailable.problem,
+        charged="nothing",
+        detail="the stored answer is damaged; an administrator has to restore the budget store from a backup",
+        retry_after=None,
+    )
+
+    def __init__(self, release_key: bytes) -> None:
+        super().__init__(f"the stored release {release_key.hex()} is damaged; restore the store from a backup")

@@ -609,10 +609,12 @@ class PaidRelease:
 
     Args:
         number: increases with every release that the account pays for; for paging only.
+        release: the release; None if it is damaged.
     """
 
     number: int
-    release: StoredRelease
+    release_key: bytes
+    release: StoredRelease | None
     charged: Cost
     time_us: int
 

@@ -164,6 +164,33 @@ def new(file: str, *, force: bool) -> None:
 @key.command()
 @config_option
 @reason_option
+def accept(config: str, reason: str) -> None:
+    """Accept another noise key.
+
+    A service does not start with another noise key than that of the releases in its store, because the same query would
+    be a new one, and charged again. If the store is SQLite, stop the service first.
+    """
+    require_service()
+    from discreet.budget.manager import BudgetManager
+    from discreet.budget.model import AdminAction
+    from discreet.release.keys import DerivedKeys
+    from discreet.service.settings import load_settings
+    from discreet.service.stores import accept_noise_key, checkpointer_of, noise_secret, open_store, utc_now
+
+    settings = load_settings(config)
+    keys = DerivedKeys(noise_secret(settings.noise, os.environ))
+    with contextlib.closing(open_store(settings.store, os.environ, utc_now)) as store:
+        manager = BudgetManager(
+            store, lambda: secrets.token_hex(16), checkpointer=checkpointer_of(settings.checkpoints)
+        )
+        accept_noise_key(store, keys, AdminAction("discreet", reason))
+        manager.maintain()
+    click.echo("accepted: the same query is a new one from now on, with other noise, and is charged")
+
+
+@key.command()
+@config_option
+@reason_option
 def admin(config: str, reason: str) -> None:
     """Create an API key for an administrator.
 

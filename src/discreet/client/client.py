@@ -276,7 +276,7 @@ class Client:
             page = self._read(HistoryPage, self._get("/v1/releases", parameters))
             found += page.releases
             before = page.next
-            if before is None or not page.releases:
+            if before is None or not (page.releases or page.damaged):
                 break
         return found
 

@@ -136,14 +136,15 @@ class DerivedKeys:
         sessions: 32 bytes that encrypt the sessions of the web page.
         pages: 32 bytes that encrypt the addresses of pages of answers.
         agents: 32 bytes that encrypt the state of an agent's query while a person is asked about its price.
+        identity: 32 bytes that differ for another secret and reveal nothing of it.
     """
 
     def __init__(self, secret: bytes) -> None:
         if len(secret) < MIN_SECRET_BYTES:
             raise InputError(f"the secret of a service has at least {MIN_SECRET_BYTES} bytes")
-        self._names, self._noise, self._fingerprints, self.sessions, self.pages, self.agents = (
-            _derived(secret, ("discreet-key-1", purpose))
-            for purpose in ("release key", "noise", "fingerprint", "sessions", "pages", "agents")
+        purposes = ("release key", "noise", "fingerprint", "sessions", "pages", "agents", "identity")
+        self._names, self._noise, self._fingerprints, self.sessions, self.pages, self.agents, self.identity = (
+            _derived(secret, ("discreet-key-1", purpose)) for purpose in purposes
         )
 
     def __repr__(self) -> str:

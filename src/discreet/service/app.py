@@ -46,7 +46,7 @@ from discreet.service.queries import Queries, ReplayCache
 from discreet.service.runtime import Runtime
 from discreet.service.statement_pool import StatementPool
 from discreet.service.statements import Statements
-from discreet.service.stores import checkpointer_of, noise_secret, open_store
+from discreet.service.stores import check_noise_key, checkpointer_of, noise_secret, open_store
 from discreet.service.trino.protocol import TrinoProtocol
 from discreet.warehouse import Warehouse
 
@@ -101,7 +101,8 @@ def open_service(  # noqa: PLR0915 - the composition root connects everything
         pool: computes statements, in place of a new one; the caller closes it.
 
     Raises:
-        InputError: a secret, the catalog or the store cannot be used, or the store has no API key.
+        InputError: a secret, the catalog or the store cannot be used, the store has no API key, or its releases were
+            made with another noise key.
         StoreUnavailable: the store cannot be opened, or another process has it open.
         StoreBehind: the store is older than its last checkpoint, or has lines and no checkpoint.
         LedgerBroken: the store contradicts its checkpoints.
@@ -126,6 +127,7 @@ def open_service(  # noqa: PLR0915 - the composition root connects everything
             checkpointer=checkpointer,
             computational=True,
         )
+        check_noise_key(store, keys)
         store.recover()
         records, issuer, login = RecordCache(manager.store, clock), None, None
         if settings.oidc is not None:

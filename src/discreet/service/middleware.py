@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 
+from discreet.budget.errors import LedgerBroken
 from discreet.service.observability.logging import Failed, Requested, on_grid
 from discreet.service.problems import problem_of
 from discreet.wire.problems import PROBLEM_TYPE, Malformed, problem
@@ -126,10 +127,15 @@ class RequestMiddleware:
             await self._app(scope, receive, send)
         except Exception as error:  # noqa: BLE001 - the server would print it
             response = problem_response(scope, error)
-            if context.problem == "internal":
+            if is_failure(error, context.problem):
                 self._log.event(Failed.of(error, _route(scope), context.request_id))
             if not context.status:
                 await response(scope, receive, send)
+
+
+def is_failure(error: Exception, problem: str | None) -> bool:
+    """Return True if *error* is logged as a failure: a bug, or a store that has to be restored."""
+    return problem == "internal" or isinstance(error, LedgerBroken)
 
 
 def problem_response(scope: Scope, error: Exception) -> Response:

@@ -9,6 +9,8 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from discreet.budget.checkpoints import Checkpointer, CheckpointFile
+from discreet.budget.ledger import canonical
+from discreet.budget.model import AdminAction
 from discreet.budget.periods import clock_us
 from discreet.budget.stores.sqlite import LedgerFile, SQLiteStore
 from discreet.errors import InputError
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from discreet.budget.stores.store import BudgetStore
+    from discreet.release.keys import DerivedKeys
     from discreet.service.settings import Checkpoints, Noise, Store
 
 
@@ -98,6 +101,35 @@ def noise_secret(noise: Noise, environment: Mapping[str, str]) -> bytes:
     if len(secret) < MIN_SECRET_BYTES:
         raise InputError(f"the noise key must have at least {MIN_SECRET_BYTES} bytes; discreet key new makes one")
     return secret
+
+
+_NOISE = "noise", "key"
+"""Kind and name of the record with the identity of the noise key."""
+
+
+def check_noise_key(store: BudgetStore, keys: DerivedKeys) -> None:
+    """Record the identity of the noise key in a store that has none.
+
+    Raises:
+        InputError: the store's releases were made with another key, so that each query would be charged again.
+    """
+    known = store.record(*_NOISE)
+    if known is None:
+        accept_noise_key(store, keys, AdminAction("discreet", "the first start with this key", keys.identity.hex()))
+    elif known != _identity(keys):
+        raise InputError(
+            "the noise key is not the one of the store, so every query would be charged again; put the key back, or "
+            "accept the new one with: discreet key accept"
+        )
+
+
+def accept_noise_key(store: BudgetStore, keys: DerivedKeys, action: AdminAction) -> None:
+    """Record the identity of a new noise key."""
+    store.put_record(*_NOISE, _identity(keys), action)
+
+
+def _identity(keys: DerivedKeys) -> str:
+    return canonical({"identity": keys.identity.hex()})
 
 
 def signing_key(path: Path) -> Ed25519PrivateKey:

@@ -551,4 +551,5 @@ class HistoryPage(Reply):
     """Releases that the account has paid for, newest first."""
 
     releases: list[HistoryEntry]
+    damaged: list[str] = Field([], description="Ids of releases of the page that are damaged and cannot be read.")
     next: int | None = Field(description="The value of before for the next page; null on the last.")

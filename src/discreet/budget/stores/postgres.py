@@ -104,6 +104,9 @@ class PostgresConnection:
             cursor.execute(for_postgres(statement))
             yield from cursor
 
+    def is_damaged(self) -> bool:
+        return False  # checksums of its pages and pg_amcheck are for its administrator
+
     def write(self, writes: Sequence[tuple[str, Sequence[Any]]]) -> None:
         parts = [f"w{n} AS ({for_postgres(statement)})" for n, (statement, _) in enumerate(writes)]
         self._db.execute(f"WITH {', '.join(parts)} SELECT", [value for _, values in writes for value in values])
@@ -258,7 +261,7 @@ class PostgresStore(BudgetStore):
 
 
 def _prepare(db: psycopg.Connection[Any]) -> str:
-    """Create the tables of a new store, in one transaction, and return the store's id.
+    """Create or upgrade the tables of the store, in one transaction, and return the store's id.
 
     Raises:
         StoreUnavailable: the schema of the store is not that of this program.
@@ -268,7 +271,11 @@ def _prepare(db: psycopg.Connection[Any]) -> str:
         if db.execute("SELECT to_regclass('budget_meta')").fetchall() == [(None,)]:
             db.execute(for_postgres(statements.CREATE), prepare=False)  # several statements cannot be prepared as one
             db.execute(for_postgres(statements.ADD_META), (statements.VERSION, Head.empty().hash))
-        ((version, store),) = db.execute("SELECT version, id FROM budget_meta").fetchall()
+        read = "SELECT version, id FROM budget_meta"
+        ((version, store),) = db.execute(read).fetchall()
+        if version == statements.VERSION - 1:
+            db.execute(for_postgres(statements.UPGRADE), prepare=False)
+            ((version, store),) = db.execute(read).fetchall()
     if version != statements.VERSION:
         raise StoreUnavailable(statements.other_version(version))
     return str(store)

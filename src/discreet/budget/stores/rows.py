@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from discreet.budget import rules
+from discreet.budget.errors import ReleaseDamaged
 from discreet.budget.escrow import Incoming, Outgoing
 from discreet.budget.ledger import Head, account_of
 from discreet.budget.model import AccountHold, Amount, Reservation, State, StoredRelease, Tally
@@ -225,9 +227,17 @@ def reservation_row(columns: Sequence[Any]) -> ReservationRow | None:
 
 
 def release_row(columns: Sequence[Any]) -> StoredRelease | None:
-    """Parse the columns `statements.RELEASE`; return None if they are NULL from an outer join."""
-    release_key, result, cost, time_us = columns
-    return None if release_key is None else StoredRelease(release_key, result, cost_of(amount_of(cost)), time_us)
+    """Parse the columns `statements.RELEASE`; return None if they are NULL from an outer join.
+
+    Raises:
+        ReleaseDamaged: the result is not the one that was stored.
+    """
+    release_key, result, cost, time_us, digest = columns
+    if release_key is None:
+        return None
+    if digest not in {None, hashlib.sha256(result).digest()}:  # None: by a process of the version before
+        raise ReleaseDamaged(release_key)
+    return StoredRelease(release_key, result, cost_of(amount_of(cost)), time_us)
 
 
 @dataclass(frozen=True, slots=True)

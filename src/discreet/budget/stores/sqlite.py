@@ -62,12 +62,15 @@ class Writer:
         db: a connection on which nothing else writes.
         begin: returns a new transaction on that connection.
         step: called with the name of each step, for fault tests.
+
+    Attributes:
+        failed: True once the disk failed: nothing is written until the file is opened again.
     """
 
     def __init__(self, db: apsw.Connection, begin: Callable[[], Transaction], step: Callable[[str], None]) -> None:
         self._db, self._begin, self._step = db, begin, step
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._open = True
+        self._open, self.failed = True, False
         self._gate = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="budget writer", daemon=True)
         self._thread.start()
@@ -152,7 +155,7 @@ class Writer:
     def _stop(self) -> None:
         """Refuse all operations until the store is opened again, because the state of the file is uncertain."""
         with self._gate:
-            self._open = False
+            self._open, self.failed = False, True
         while True:
             try:
                 job = self._jobs.get_nowait()
@@ -166,6 +169,8 @@ class Writer:
 
 MIN_SQLITE = (3, 51, 3)
 """Earlier releases of SQLite can lose commits when the write-ahead log is reset."""
+
+_DAMAGED = "the file of the budget store cannot be read: it is damaged or no SQLite database; restore it from a backup"
 
 _NETWORK = (
     "nfs", "cifs", "smb", "fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone", "fuse.glusterfs", "ceph",
@@ -194,6 +199,9 @@ class SQLiteConnection:
 
     def stream(self, statement: str) -> Iterator[Any]:
         return iter(self._db.cursor().execute(for_sqlite(statement)))
+
+    def is_damaged(self) -> bool:
+        return self._db.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]
 
     def write(self, writes: Sequence[tuple[str, Sequence[Any]]]) -> None:
         for statement, values in writes:
@@ -229,7 +237,7 @@ class SQLiteStore(BudgetStore):
     ) -> None:
         super().__init__(guard_us)
         check_library(apsw.sqlite_lib_version())
-        self._clock = clock
+        self._clock, self._step = clock, step
         self._path = None if path is None else Path(path)
         self._reading = threading.Lock()
         self._reader: apsw.Connection | None = None
@@ -238,26 +246,51 @@ class SQLiteStore(BudgetStore):
             if self._path is not None:
                 check_disk(self._path)
                 self._lock = stack.enter_context(contextlib.closing(lock(self._path)))
+            self._open()
+            stack.pop_all()
+
+    def _open(self) -> None:
+        """Open the connections, and start a writer.
+
+        If the log has changes that were not written to the file, the last process was killed, or the disk failed. Then
+        the file is checked, and the changes are written again: those whose flush failed are not on disk, even if
+        they can be read, and a later flush would not write them.
+        """
+        log = Path(f"{self._path}-wal")
+        unclean = self._path is not None and log.exists() and log.stat().st_size > 0
+        with contextlib.ExitStack() as stack:
             opened = apsw.Connection(":memory:" if self._path is None else str(self._path))
-            self._db = stack.enter_context(contextlib.closing(opened))
-            if self._db.readonly("main"):  # SQLite opens it all the same, and fails at the first write
+            db = stack.enter_context(contextlib.closing(opened))
+            if db.readonly("main"):  # SQLite opens it all the same, and fails at the first write
                 raise StoreUnavailable("the file of the budget store cannot be written")
-            self._configure(self._db)
-            self._db.set_busy_timeout(5_000)  # for the reading connection of this store
-            if self._path is not None and self._db.execute("PRAGMA journal_mode = WAL").fetchall() != [("wal",)]:
+            self._configure(db)
+            db.set_busy_timeout(5_000)  # for the reading connection of this store
+            if self._path is not None and db.execute("PRAGMA journal_mode = WAL").fetchall() != [("wal",)]:
                 raise StoreUnavailable("this file system has no shared memory for SQLite's write-ahead log")
-            self._db.execute("PRAGMA synchronous = FULL; PRAGMA fullfsync = ON")
-            connection = SQLiteConnection(self._db, step)
-            if not self._db.execute("SELECT 1 FROM sqlite_master").fetchall():  # a new store
-                with self._db:
-                    self._db.execute(for_sqlite(statements.CREATE))
-                    self._db.execute(for_sqlite(statements.ADD_META), (statements.VERSION, Head.empty().hash))
-            self._id = _check_version(self._db)
+            db.execute("PRAGMA synchronous = FULL; PRAGMA fullfsync = ON")
+            connection = SQLiteConnection(db, self._step)
+            if unclean:
+                if connection.is_damaged():
+                    raise StoreUnavailable(_DAMAGED)
+                ((busy, _, _),) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                if busy:
+                    raise StoreUnavailable("another process reads the budget store; try again")
+            if not db.execute("SELECT 1 FROM sqlite_master").fetchall():  # a new store
+                with db:
+                    db.execute(for_sqlite(statements.CREATE))
+                    db.execute(for_sqlite(statements.ADD_META), (statements.VERSION, Head.empty().hash))
+            elif _version(db)[0] == statements.VERSION - 1:
+                with db:
+                    db.execute(for_sqlite(statements.UPGRADE))
+            self._id = _check_version(db)
             if self._path is not None:
-                self._reader = apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)
+                self._reader = apsw.Connection(str(self._path), apsw.SQLITE_OPEN_READONLY)
                 self._configure(self._reader)
             stack.pop_all()
-        self._writer = Writer(self._db, lambda: Transaction(connection, self._seen_us, guard_us, step), step)
+        self._db = db
+        self._writer = Writer(
+            db, lambda: Transaction(connection, self._seen_us, self._guard_us, self._step), self._step
+        )
 
     @property
     def id(self) -> str:
@@ -274,15 +307,18 @@ class SQLiteStore(BudgetStore):
         with self._reading, _translate_errors():
             return work(SQLiteConnection(self._reader))
 
+    def heartbeat(self) -> None:
+        if self._writer.failed:  # the disk failed, and may be well again
+            with self._reading, _translate_errors():
+                before = self._reader, self._db
+                self._open()
+                _close(*before)
+        super().heartbeat()
+
     def close(self) -> None:
         self._writer.close()
-        connections = [self._reader, self._db, self._lock]  # in this order: the lock protects the other two
         with self._reading:
-            for db in connections:
-                # Closing writes the log to the file. If that fails, nothing is lost: the next opening does it.
-                with contextlib.suppress(apsw.Error):
-                    if db is not None:
-                        db.close()
+            _close(self._reader, self._db, self._lock)  # in this order: the lock protects the other two
 
     def _snapshot(self, work: Callable[[Connection], Answer]) -> Answer:
         if self._path is None:
@@ -321,6 +357,8 @@ class LedgerFile:
                 self._db = apsw.Connection(uri, apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
                 self._db.execute(begin)
             _register_sha256(self._db)
+            if _version(self._db)[0] == statements.VERSION - 1:
+                self._db.execute(statements.READ_AS_UPGRADED)
             self._connection = SQLiteConnection(self._db)
             self.id = _check_version(self._db)
 
@@ -351,9 +389,7 @@ def _translate_errors() -> Iterator[None]:
     try:
         yield
     except (apsw.CorruptError, apsw.NotADBError, UnicodeDecodeError) as error:
-        raise StoreUnavailable(
-            "the file of the budget store cannot be read: it is damaged or no SQLite database; restore it from a backup"
-        ) from error
+        raise StoreUnavailable(_DAMAGED) from error
     except apsw.Error as error:
         raise StoreUnavailable("the file of the budget store cannot be opened or read now") from error
 
@@ -399,17 +435,29 @@ def lock(path: Path) -> apsw.Connection:
     return holder
 
 
+def _close(*connections: apsw.Connection | None) -> None:
+    """Close connections. That writes the log to the file; if it fails, nothing is lost: the next opening does it."""
+    for db in connections:
+        with contextlib.suppress(apsw.Error):
+            if db is not None:
+                db.close()
+
+
+def _version(db: apsw.Connection) -> tuple[int, str]:
+    """Return the version of the schema of a store, 0 if there is none, and the store's id."""
+    try:
+        ((version, store),) = db.execute("SELECT version, id FROM budget_meta").fetchall()
+    except apsw.SQLError:
+        return 0, ""
+    return int(version), str(store)  # type: ignore[arg-type]  # as the schema says
+
+
 def _check_version(db: apsw.Connection) -> str:
     """Return the store's id; raise `StoreUnavailable` if its schema is not that of this program."""
-    rows: Any
-    try:
-        rows = db.execute("SELECT version, id FROM budget_meta").fetchall()
-    except apsw.SQLError:
-        rows = [(0, "")]
-    ((version, store),) = rows
+    version, store = _version(db)
     if version != statements.VERSION:
         raise StoreUnavailable(statements.other_version(version))
-    return str(store)
+    return store
 
 
 def _register_sha256(db: apsw.Connection) -> None:

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import functools
 
-VERSION = 7
-"""The version of the schema. A store with another version is refused."""
+VERSION = 8
+"""The version of the schema. A store of the version before is upgraded when it is opened; others are refused."""
 
 CREATE = """
 {functions}
@@ -64,8 +64,10 @@ CREATE TABLE budget_keys (
     release_key {bytes} NOT NULL, time_us bigint NOT NULL, PRIMARY KEY (account, key)
 ) {by_key};
 
+-- digest: the SHA-256 of the result when it was stored
 CREATE TABLE budget_releases (
-    release_key {bytes} PRIMARY KEY, result {bytes} NOT NULL, cost text NOT NULL, time_us bigint NOT NULL
+    release_key {bytes} PRIMARY KEY, result {bytes} NOT NULL, cost text NOT NULL, time_us bigint NOT NULL,
+    digest {bytes}
 );
 
 -- number: rises with every release that the account pays for.
@@ -111,6 +113,20 @@ CREATE TABLE budget_shares (
 CREATE INDEX budget_shares_pending ON budget_shares (peer) WHERE pending IS NOT NULL;
 """
 
+UPGRADE = """
+ALTER TABLE budget_releases ADD COLUMN digest {bytes};
+UPDATE budget_releases SET digest = sha256(result);
+UPDATE budget_meta SET version = 8;
+"""
+"""Change the schema of the version before to `VERSION`."""
+
+READ_AS_UPGRADED = """
+CREATE TEMP VIEW budget_meta AS SELECT id, 8 AS version, seen_us, seq, hash, records FROM main.budget_meta;
+CREATE TEMP VIEW budget_releases AS
+    SELECT release_key, result, cost, time_us, NULL AS digest FROM main.budget_releases;
+"""
+"""Let statements of this version read an SQLite file of the version before, which is not changed."""
+
 ADD_META = """
 INSERT INTO budget_meta (id, version, seen_us, seq, hash, records)
 VALUES ({random_id}, ?, budget_now_us(), 0, ?, 0)"""
@@ -118,7 +134,7 @@ VALUES ({random_id}, ?, budget_now_us(), 0, ?, 0)"""
 
 def other_version(version: int) -> str:
     """Return the error message for a store whose schema is not `VERSION`."""
-    return f"the store has schema {version}, and this program works with schema {VERSION} only"
+    return f"the store has schema {version}, and this program works with schemas {VERSION - 1} and {VERSION} only"
 
 
 SQLITE = {
@@ -198,7 +214,7 @@ ACCOUNT = "a.id, a.settings, a.bucket, a.end_us, a.tally, a.older, a.failures, a
 RESERVATION = "r.id, r.account, r.release_key, r.worst, r.holds, r.state, r.lease_until_us, r.lease_ms, r.charged"
 """The columns of `rows.reservation_row`."""
 
-RELEASE = "s.release_key, s.result, s.cost, s.time_us"
+RELEASE = "s.release_key, s.result, s.cost, s.time_us, s.digest"
 """The columns of `rows.release_row`."""
 
 _SENT = "number, given, pending, sent_us, version"
@@ -330,7 +346,7 @@ INSERT INTO budget_keys (account, key, digest, reservation, release_key, time_us
 ON CONFLICT (account, key) DO UPDATE SET
     reservation = excluded.reservation, release_key = excluded.release_key, time_us = excluded.time_us"""
 
-ADD_RELEASE = "INSERT INTO budget_releases (release_key, result, cost, time_us) VALUES (?, ?, ?, ?)"
+ADD_RELEASE = "INSERT INTO budget_releases (release_key, result, cost, time_us, digest) VALUES (?, ?, ?, ?, ?)"
 
 ADD_FINGERPRINT = "INSERT INTO budget_fingerprints (head_key, digest) VALUES (?, ?)"
 
@@ -426,7 +442,7 @@ ALL_BUCKETS = "SELECT account, bucket, tally FROM budget_buckets"
 
 OPEN_RESERVATIONS = "SELECT id, state, holds FROM budget_reservations WHERE state IN ('held', 'running')"
 
-ALL_RELEASES = "SELECT release_key, sha256(result), cost FROM budget_releases"
+ALL_RELEASES = "SELECT release_key, sha256(result), cost, digest FROM budget_releases"
 
 ALL_ENTITLEMENTS = "SELECT account, release_key FROM budget_entitlements"
 

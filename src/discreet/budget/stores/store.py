@@ -22,6 +22,7 @@ from discreet.budget.errors import (
     DataChanged,
     KeyReused,
     LeaseLost,
+    ReleaseDamaged,
     StoreBehind,
     StoreUnavailable,
     UnknownAccount,
@@ -53,6 +54,7 @@ from discreet.budget.stores.rows import (
     ForfeitRow,
     ReservationRow,
     account_row,
+    amount_of,
     cost_of,
     release_row,
     reservation_row,
@@ -642,12 +644,15 @@ class BudgetStore(ABC):
         rows, known = db.query((statements.HISTORY, values), (statements.HAS_ACCOUNT, (account,)))
         if not known:
             raise UnknownAccount(account)
-        found = ((number, time_us, release_row(columns)) for number, time_us, *columns in rows)
-        return [
-            PaidRelease(number, release, release.cost, time_us)
-            for number, time_us, release in found
-            if release is not None
-        ]
+        found = []
+        for number, time_us, *columns in rows:
+            release_key, _, cost, *_ = columns
+            try:
+                release = release_row(columns)
+            except ReleaseDamaged:
+                release = None
+            found.append(PaidRelease(number, release_key, release, cost_of(amount_of(cost)), time_us))
+        return found
 
     # ---------------------------------------------------------------------------------------------- the ledger
 

@@ -8,6 +8,7 @@ Nothing is written before `flush`, so that a transaction needs only two round tr
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 import json
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ Arguments = ParamSpec("Arguments")
 
 _SEEN_EVERY_US = SECOND_US  # written rarely: transactions would wait for each other at the one row that holds it
 
-_META, _ACCOUNT, _RESERVATION, _RELEASE = 4, 10, 9, 4  # numbers of columns, see `statements`
+_META, _ACCOUNT, _RESERVATION, _RELEASE = 4, 10, 9, 5  # numbers of columns, see `statements`
 
 
 class Connection(Protocol):
@@ -66,6 +67,10 @@ class Connection(Protocol):
 
     def stream(self, statement: str) -> Iterator[Any]:
         """Yield the rows of *statement* without holding all of them in memory."""
+        ...
+
+    def is_damaged(self) -> bool:
+        """Return True if the database finds a damaged page, or an index that contradicts its table."""
         ...
 
     def write(self, writes: Sequence[tuple[str, Sequence[Any]]]) -> None:
@@ -400,8 +405,9 @@ class Transaction:
 
     def add_release(self, release: StoredRelease) -> None:
         """Write a stored release."""
-        cost = amount_text(Amount.of(release.cost))
-        self._writes.append((statements.ADD_RELEASE, (release.release_key, release.result, cost, release.time_us)))
+        cost, digest = amount_text(Amount.of(release.cost)), hashlib.sha256(release.result).digest()
+        values = (release.release_key, release.result, cost, release.time_us, digest)
+        self._writes.append((statements.ADD_RELEASE, values))
 
     def add_fingerprint(self, fingerprint: Fingerprint) -> None:
         """Write the digest of an engine's result."""

@@ -8,7 +8,7 @@ import itertools
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from discreet.budget.errors import LedgerBroken
+from discreet.budget.errors import LedgerBroken, ReleaseDamaged
 from discreet.budget.escrow import Holding
 from discreet.budget.ledger import Head, Line
 from discreet.budget.ledger_replay import LedgerReader, LedgerTotals, check_holdings, digest_of, reader_of, replay
@@ -59,6 +59,8 @@ def verify(db: Connection, archived: Sequence[Iterable[Line]] = ()) -> LedgerTot
     Raises:
         LedgerBroken: the ledger was changed, or a table differs from it.
     """
+    if db.is_damaged():
+        raise LedgerBroken("the file is damaged, or an index contradicts its table; restore the store from a backup")
     try:
         chunks = [chunk for (chunk,) in db.stream(statements.BASE)]
         lines: Iterable[Line] = itertools.starmap(Line, db.stream(statements.ALL_LINES))
@@ -74,11 +76,7 @@ def verify(db: Connection, archived: Sequence[Iterable[Line]] = ()) -> LedgerTot
         tallies = _check_accounts(db, ledger)
         _check_reservations(db, ledger, tallies)
         _check_releases(db, ledger)
-        forfeits: dict[tuple[str, int, str], Counter[Amount]] = {}  # those that can pay for retries
-        for account, bucket, release_key, amount in db.stream(statements.ALL_FORFEITS):
-            forfeits.setdefault((account, bucket, release_key.hex()), Counter())[amount_of(amount)] += 1
-        if forfeits != ledger.forfeits:
-            raise LedgerBroken("what was forfeited is not as the ledger says")
+        _check_forfeits(db, ledger)
         rows = db.stream(statements.ALL_RECORDS)
         records = {(kind, name): hashlib.sha256(text.encode()).hexdigest() for kind, name, text in rows}
         ((version,),) = db.query((statements.RECORDS_VERSION, ()))[0]
@@ -132,12 +130,23 @@ def _check_reservations(db: Connection, ledger: LedgerTotals, tallies: dict[tupl
         raise LedgerBroken("an account holds what no reservation holds")
 
 
+def _check_forfeits(db: Connection, ledger: LedgerTotals) -> None:
+    """Check the amounts that can pay for retries."""
+    forfeits: dict[tuple[str, int, str], Counter[Amount]] = {}
+    for account, bucket, release_key, amount in db.stream(statements.ALL_FORFEITS):
+        forfeits.setdefault((account, bucket, release_key.hex()), Counter())[amount_of(amount)] += 1
+    if forfeits != ledger.forfeits:
+        raise LedgerBroken("what was forfeited is not as the ledger says")
+
+
 def _check_releases(db: Connection, ledger: LedgerTotals) -> None:
     """Check that stored releases are those of the ledger, and were paid for by who received them and the parents."""
     found = 0
-    for release_key, digest, cost in db.stream(statements.ALL_RELEASES):
+    for release_key, digest, cost, stored in db.stream(statements.ALL_RELEASES):
         found += 1
         answered = ledger.releases.get(release_key.hex())
+        if stored not in {None, digest}:
+            raise ReleaseDamaged(release_key)
         if answered is None or answered.cost != amount_of(cost) or answered.result not in {None, digest.hex()}:
             raise LedgerBroken("a stored release is not what was answered and charged")
     if found != len(ledger.releases):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from discreet.accounting.convert import limit_for
 from discreet.budget import model
+from discreet.budget.errors import ReleaseDamaged
 from discreet.budget.model import LINKEDIN, LINKEDIN_CONVERSION, Calendar, Forever, Sliding
 from discreet.errors import InputError
 from discreet.release.result import privacy_to_dict
@@ -169,7 +170,14 @@ def _queries_left(worst: Cost, path: Sequence[Report]) -> tuple[int | None, Budg
 
 
 def history_entry(paid: PaidRelease) -> HistoryEntry:
-    """Return the history entry of a paid release: its question, time and charge, without items."""
+    """Return the history entry of a paid release: its question, time and charge, without items.
+
+    Raises:
+        ReleaseDamaged: its bytes are not those that were stored.
+        InputError: it cannot be read.
+    """
+    if paid.release is None:
+        raise ReleaseDamaged(paid.release_key)
     about = document.read(paid.release.result)
     return HistoryEntry(
         id=about["id"],

@@ -11,8 +11,10 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from discreet.budget.errors import ReleaseDamaged
 from discreet.budget.ledger import ACCOUNT_KINDS, account_of, canonical, entry_of
 from discreet.budget.model import NOTHING, Amount
+from discreet.errors import InputError
 from discreet.query.json import from_dict
 from discreet.query.sql import condition
 from discreet.service.api.accounts import limit_in_words, period_in_words, period_of
@@ -209,11 +211,14 @@ class Activity:
         return next((name for _, entry in event.lines if (name := json.loads(entry.detail).get("release"))), "")
 
     def _stored(self, release: str) -> tuple[dict[str, Any], str, str | None] | None:
-        """Return the question, the mechanism and the filter of a stored answer, or None if none is stored."""
-        found = self._store.release(bytes.fromhex(release)) if release else None
-        if found is None:
+        """Return the question, the mechanism and the filter of a stored answer; None without one that can be read."""
+        try:
+            found = self._store.release(bytes.fromhex(release)) if release else None
+            about = None if found is None else document.read(found.result)
+        except (InputError, ReleaseDamaged):
             return None
-        about = document.read(found.result)
+        if about is None:
+            return None
         select = from_dict(about["question"])
         where = None if select.where is None else condition(select.where)
         return {**about["question"], "where": []}, about["chosen"] or about["mechanism"], where

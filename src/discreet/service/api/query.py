@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.responses import Response
 
+from discreet.budget.errors import ReleaseDamaged
 from discreet.budget.model import Replay
 from discreet.catalog.sample import MAX_SAMPLE_ROWS
 from discreet.errors import EngineError, InputError
@@ -488,7 +489,13 @@ class QueryAPI:
         paid = self._manager.store.history(call.account, before, most + 1)
         page = paid[:most]
         following = page[-1].number if len(paid) > len(page) else None
-        return HistoryPage(releases=[history_entry(one) for one in page], next=following)
+        entries, damaged = [], []
+        for one in page:
+            try:
+                entries.append(history_entry(one))
+            except (InputError, ReleaseDamaged):
+                damaged.append(one.release_key.hex())
+        return HistoryPage(releases=entries, damaged=damaged, next=following)
 
     @Operation(
         "GET",

@@ -279,9 +279,11 @@ class AnalystPages:
         """List the answers that the account has paid for, or those with all words of a search."""
         words, names = visit.text("q").casefold().split(), self._names(visit)
         found: list[HistoryEntry] = []
+        damaged: list[str] = []
         before, page = visit["before"], None
         for _ in range(_MAX_PAGES if words else 1):
             page = self._api.releases(visit.call(limit=100 if words else 20, before=before))
+            damaged += page.damaged
             for entry in page.releases:
                 query = from_dict(entry.question)
                 where, title = (
@@ -296,7 +298,14 @@ class AnalystPages:
                 break
         budget = self._api.budget(visit.call())
         return self._site.render(
-            visit, "answers.html", found=found, next=before, names=names, q=visit.text("q"), budget=budget
+            visit,
+            "answers.html",
+            found=found,
+            damaged=damaged,
+            next=before,
+            names=names,
+            q=visit.text("q"),
+            budget=budget,
         )
 
     @Operation("POST", "/answers/{id}", role="analyst", parameters=(RELEASE_ID, KEY, *fields("title")))

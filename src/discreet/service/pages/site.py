@@ -38,7 +38,7 @@ from discreet.service.auth.gate import check_role, read_bytes, run_in_thread
 from discreet.service.auth.grants import LOGOUT
 from discreet.service.auth.identity import Identity
 from discreet.service.auth.oidc import PendingLogin
-from discreet.service.middleware import context_of, problem_of_request
+from discreet.service.middleware import context_of, is_failure, problem_of_request
 from discreet.service.pages import charts, text
 from discreet.service.problems import NotFound, Unauthorized
 
@@ -320,7 +320,7 @@ class Site:
         if not isinstance(error, DiscreetError) or isinstance(error, Unauthorized):
             raise error
         found = problem_of_request(visit.request.scope, error)
-        if found.status >= 500 and found.slug == "internal":
+        if is_failure(error, found.slug):
             raise error
         return found
 

@@ -34,7 +34,7 @@ from discreet.errors import InvariantViolated, SQLError, WhereError
 from discreet.query.statement import split_statement
 from discreet.secrets import is_local
 from discreet.service.auth.gate import check_role, read_stream, run_in_thread
-from discreet.service.middleware import context_of, problem_of_request
+from discreet.service.middleware import context_of, is_failure, problem_of_request
 from discreet.service.observability.logging import Failed, on_grid
 from discreet.service.problems import (
     ClientDisconnected,
@@ -444,7 +444,7 @@ class TrinoProtocol:
     def _failed(self, request: Request, state: Sealed, error: Exception) -> Response:
         """Return the response to a statement that failed."""
         problem = problem_of_request(request.scope, error) if not isinstance(error, TrinoError) else None
-        if problem is not None and problem.slug == "internal":
+        if problem is not None and is_failure(error, problem.slug):
             context = context_of(request.scope)
             self._log.event(Failed.of(error, f"{request.method} {request.scope['route'].path}", context.request_id))
         body = self._body(request, state, "FAILED")
