@@ -6,9 +6,9 @@ from fractions import Fraction
 
 from benchmarks.timing import in_turns, table
 from discreet.accounting.adaptive import adaptive_epsilon
-from discreet.accounting.advice import information_for, settings_for
 from discreet.accounting.bounds import nonadaptive_br, optimal_dp
 from discreet.accounting.convert import delta_tight, epsilon_tight, rho_tight
+from papers.unit_settings import information_for, settings_for
 
 DELTA = Fraction(1, 10**9)
 

@@ -10,10 +10,8 @@ import pytest
 
 from discreet.accounting import advice, bounds
 from discreet.accounting.adaptive import adaptive_delta, adaptive_epsilon
-from discreet.accounting.advice import Workload, advise, information_for, settings_for
-from discreet.accounting.odometer import Odometer
+from discreet.accounting.advice import Workload, advise
 from discreet.errors import InputError
-from discreet.values import Cost
 
 HALF = Fraction(1, 2)
 
@@ -61,17 +59,6 @@ HALF = Fraction(1, 2)
             lambda: advise(Workload(30, 1, 1, tolerance=1e12)),
             "tolerance must be narrower, or averaging_chance larger, not 1000000000000.0",
         ),
-        (lambda: settings_for(0.0, Fraction(1, 9), 1, 1), "epsilon must be above 0 and finite, not 0.0"),
-        (lambda: settings_for(math.nan, Fraction(1, 9), 1, 1), "epsilon must be above 0 and finite, not nan"),
-        (lambda: settings_for(math.inf, Fraction(1, 9), 1, 1), "epsilon must be above 0 and finite, not inf"),
-        (lambda: settings_for(1.0, Fraction(0), 1, 1), "delta must be above 0 and below 1, not 0"),
-        (lambda: settings_for(1.0, Fraction(1), 1, 1), "delta must be above 0 and below 1, not 1"),
-        (lambda: settings_for(1.0, Fraction(1, 9), 0, 1), "information must be at least 1, not 0"),
-        (lambda: settings_for(1.0, Fraction(1, 9), 1, -1), "calls must be at least 0, not -1"),
-        (lambda: settings_for(1.0, Fraction(1, 9), 1, 1, "loose"), 'rule must be "published" or "tight", not loose'),
-        (lambda: settings_for(1.0, Fraction(1, 10**27), 1, 1), f"delta must be at least 2e-27, not 1/{10**27}"),
-        (lambda: settings_for(1.0, Fraction(1, 10**24), 1, 1000), f"delta must be at least 2e-24, not 1/{10**24}"),
-        (lambda: information_for(1.0, Fraction(1, 9), Fraction(0), 1), "epsilon_per must be above 0, not 0"),
         (lambda: bounds.basic([]), "epsilons must be one or more numbers, not empty"),
         (lambda: bounds.basic([0.1, 0.0]), "epsilon must be above 0 and finite, not 0.0"),
         (lambda: bounds.basic([math.inf]), "epsilon must be above 0 and finite, not inf"),
@@ -94,10 +81,6 @@ HALF = Fraction(1, 2)
         (lambda: bounds.optimal_dp_delta(1, 0.1, math.inf), "total must be at least 0 and finite, not inf"),
         (lambda: bounds.nonadaptive_br(0, 0.1, 0.1), "k must be from 1 to 10,000"),
         (lambda: bounds.nonadaptive_br_delta(1, 0.1, math.inf), "total must be at least 0 and finite, not inf"),
-        (lambda: Odometer(Cost(Fraction(1)), Fraction(0)), "delta must be above 0 and below 1, not 0"),
-        (lambda: Odometer(Cost(Fraction(1)), Fraction(1)), "delta must be above 0 and below 1, not 1"),
-        (lambda: Odometer(Cost(Fraction(1)), HALF, 0), "levels must be from 1 to 64, not 0"),
-        (lambda: Odometer(Cost(Fraction(1)), HALF, 65), "levels must be from 1 to 64, not 65"),
     ],
 )
 def test_a_value_outside_its_range_raises_with_the_range(call, words):

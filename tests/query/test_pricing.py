@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from discreet.accounting.bounds import linkedin_system
 from discreet.accounting.convert import delta_tight, epsilon_simple, guarantee_of
-from discreet.accounting.odometer import PrivacyFilter
+from discreet.accounting.privacy_filter import PrivacyFilter
 from discreet.budget.manager import guarantee, published
 from discreet.budget.model import LINKEDIN, LINKEDIN_CONVERSION, Account, Sliding
 from discreet.errors import InputError

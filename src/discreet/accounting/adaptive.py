@@ -18,7 +18,7 @@ any time (t = 0 is the step that does nothing), hence pay-what-you-get; steps of
 
 What it does not cover: Gaussian counts (they are not bounded-range); a budget spent in unequal steps and accounted in
 rho (two steps of epsilon/2 cost less rho than one of epsilon, but are two steps here); a k that grows afterwards. Use
-zCDP for these (`odometer`, `convert`). There is deliberately no accountant here that convolves privacy loss
+zCDP for these (`privacy_filter`, `convert`). There is deliberately no accountant here that convolves privacy loss
 distributions of mixed Laplace, Gumbel and Gaussian steps: such a convolution is right for steps fixed in advance, but
 no theorem makes it right where an analyst chooses the next kind of step after seeing the last answer.
 

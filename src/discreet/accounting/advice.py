@@ -1,18 +1,10 @@
-"""Choose privacy parameters: so that concrete attacks fail, or as large as a guarantee allows.
+"""Choose privacy parameters so that concrete attacks fail.
 
 `advise` follows LinkedIn's Audience Engagements API (Rogers et al. 2021), section 8.3. An epsilon of tens guarantees
 little by itself; the paper sets each parameter so that one concrete attack is unlikely: epsilon_per by averaging
 answers of many days, k* by differencing two top-k results, delta and l* by the chance that an item of a single user is
 shown. Noise is taken as continuous, as in the paper; the integer noise of the mechanisms differs from it by a relative
 epsilon^2. None of this replaces the guarantee, which is in `Advice.guarantee`.
-
-`settings_for` and `information_for` solve section 6 and Theorem 2 of the same paper: (epsilon_per, delta) from
-(epsilon*, delta*, k*, l*), and k* from the rest. They round down, to 28 bits. Two rules:
-
-- "published": delta = delta* / (6 l*), delta' = delta* / 2, the simple conversion. It leaves a sixth of delta* unused,
-  since Theorem 2 requires 2 l* delta + delta' only.
-- "tight": lost masses add without a factor (`bounds.linkedin_system`), so delta = delta* / (2 l*), delta' = delta* / 2,
-  and the tight conversion. Its epsilon_per is 10 to 20 % larger for the same guarantee.
 
 All functions raise `InputError`, with the name of the argument, for a value outside the documented range.
 """
@@ -25,24 +17,13 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from discreet.accounting.bounds import demand
-from discreet.accounting.convert import (
-    cost_of_units,
-    epsilon_per_unit,
-    floor_bits,
-    guarantee_of,
-    rho_simple,
-    rho_tight,
-)
-from discreet.values import DELTA_QUANTUM, float_below
+from discreet.accounting.convert import cost_of_units, guarantee_of
 
 if TYPE_CHECKING:
     from discreet.accounting.convert import Guarantee
-    from discreet.values import Cost
 
 CountNoise: TypeAlias = Literal["gaussian", "laplace"]
 """Noise of a released count at the cost of one step: sigma or b = 2 / epsilon_per."""
-
-Rule: TypeAlias = Literal["published", "tight"]
 
 MAX_ANSWERS = 4_000
 MAX_EPSILON = 10.0
@@ -216,71 +197,3 @@ def _round_down(value: float, digits: int) -> Fraction:
         magnitude -= 1
     unit = Fraction(10) ** (magnitude - digits + 1)
     return math.floor(exact / unit) * unit
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The parameters of a budget service.
-
-    Args:
-        information: k*, in bounded-range steps.
-        calls: l*, over unknown domains.
-        epsilon_per: epsilon of each step.
-        delta_per: mass that each call may lose; 0 without calls.
-        delta: delta', the failure probability of the conversion.
-    """
-
-    information: int
-    calls: int
-    epsilon_per: Fraction
-    delta_per: Fraction
-    delta: Fraction
-
-    def cost(self) -> Cost:
-        """Return the zCDP cost of the whole budget."""
-        return cost_of_units(self.information, self.calls, self.epsilon_per, self.delta_per)
-
-
-def settings_for(epsilon: float, delta: Fraction, information: int, calls: int, rule: Rule = "tight") -> Settings:
-    """Return the largest epsilon_per and delta_per that keep a budget's guarantee.
-
-    For few steps (up to about eight, at usual deltas) the sum of their epsilons is the better bound; epsilon_per is
-    then epsilon / k*, and the cost in zCDP exceeds the rho that the guarantee converts to.
-
-    Args:
-        epsilon: epsilon*, the guarantee of the whole budget, above 0 and finite.
-        delta: delta*, above 0, below 1.
-        information: k*, at least 1.
-        calls: l*, at least 0. Without calls nothing is lost, and the tight rule gives all of delta to the conversion.
-
-    Raises:
-        InputError: a value outside its range, or so many calls that delta_per would be below 1e-27.
-    """
-    demand(information >= 1, "information", "at least 1", information)
-    rho, delta_per, conversion = _split(epsilon, delta, calls, rule)
-    summed = floor_bits(Fraction(epsilon) / information)
-    return Settings(information, calls, max(epsilon_per_unit(rho, information), summed), delta_per, conversion)
-
-
-def information_for(epsilon: float, delta: Fraction, epsilon_per: Fraction, calls: int, rule: Rule = "tight") -> int:
-    """Return the largest information budget k*, possibly 0, that keeps a guarantee at *epsilon_per*.
-
-    Args:
-        epsilon_per: epsilon of each step, above 0.
-    """
-    demand(epsilon_per > 0, "epsilon_per", "above 0", epsilon_per)
-    rho, _, _ = _split(epsilon, delta, calls, rule)
-    return max(math.floor(8 * rho / epsilon_per**2), math.floor(Fraction(epsilon) / epsilon_per))
-
-
-def _split(epsilon: float, delta: Fraction, calls: int, rule: Rule) -> tuple[Fraction, Fraction, Fraction]:
-    """Return (rho, delta_per, delta')."""
-    demand(0 < delta < 1, "delta", "above 0 and below 1", delta)
-    demand(calls >= 0, "calls", "at least 0", calls)
-    demand(rule in ("published", "tight"), "rule", '"published" or "tight"', rule)
-    conversion = delta if calls == 0 and rule == "tight" else delta / 2
-    share = delta / (max(calls, 1) * (6 if rule == "published" else 2))
-    delta_per = math.floor(share / DELTA_QUANTUM) * DELTA_QUANTUM if calls else Fraction(0)
-    demand(calls == 0 or delta_per > 0, "delta", f"at least {float(delta / share * DELTA_QUANTUM):.2g}", delta)
-    largest_rho = rho_simple if rule == "published" else rho_tight
-    return floor_bits(Fraction(largest_rho(epsilon, float_below(conversion)))), delta_per, conversion

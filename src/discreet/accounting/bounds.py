@@ -11,8 +11,8 @@ A "step" is one differentially private answer. Two kinds occur:
 
 epsilon-BR implies epsilon-DP, and epsilon-DP implies 2 epsilon-BR, so that bounds for one kind apply to the other.
 Every bound but `nonadaptive_br` allows steps that are chosen after seeing earlier answers, as long as their epsilons
-were fixed in advance. This library accounts its guarantees in zCDP (`odometer`); the sharpest statement for equal BR
-steps is in `adaptive`.
+were fixed in advance. This library accounts its guarantees in zCDP (`privacy_filter`); the
+sharpest statement for equal BR steps is in `adaptive`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 from discreet.accounting.convert import floor_sqrt
-from discreet.accounting.odometer import PrivacyFilter
+from discreet.accounting.privacy_filter import PrivacyFilter
 from discreet.errors import InputError
 from discreet.mechanisms.base import Expectation, Request, require_gaussian
 from discreet.mechanisms.unknown_gumbel import UnknownGumbel

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 from discreet.accounting.convert import floor_bits, floor_sqrt
-from discreet.accounting.odometer import PrivacyFilter
+from discreet.accounting.privacy_filter import PrivacyFilter
 from discreet.mechanisms.base import Expectation, Likely, Request, require_gaussian
 from discreet.noise import Race, Rival, rounded_gaussian
 from discreet.noise.discrete import MAX_SCALE, check_scale

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from discreet.service.api import openapi
-from discreet.service.api.openapi import html_page
 from discreet.service.api.query import HEADERS, QueryAPI
 from discreet.service.observability import metrics
 from discreet.wire.problems import KINDS, PROBLEM_TYPE, Problem
@@ -52,30 +51,16 @@ def references(part):
             yield from references(inner)
 
 
-def test_the_page_of_the_api_shows_every_operation_and_loads_nothing(service, api):
-    """It works without a network: no script, no other server; texts of the document are escaped."""
-    answer = service.get("/docs", None)
-    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
-    for path, method, _ in operations(api):
-        assert f"<code>{method.upper()} {path}</code>" in answer.text
-    assert not re.search(r"<script|src=|https?://", answer.text.partition("<h2>Schemas</h2>")[0])
-    assert answer.headers["content-security-policy"].startswith("default-src 'none'")
-    hostile = "<script>alert(1)</script>"
-    document = {"info": dict.fromkeys(("title", "version", "description"), hostile), "paths": {}}
-    assert hostile not in html_page(document | {"components": {"schemas": {hostile: {"const": hostile}}}})
-
-
-def test_the_document_and_its_page_are_encoded_once(service, monkeypatch):
-    """Anyone can request them, so a request costs no more than sending their bytes."""
+def test_the_document_is_encoded_once(service, monkeypatch):
+    """Anyone can request it, so a request costs no more than sending its bytes."""
     calls = []
-    for name in ("openapi_document", "html_page"):
-        made = getattr(openapi, name)
-        monkeypatch.setattr(openapi, name, lambda *given, made=made, name=name: calls.append(name) or made(*given))
+    document = openapi.openapi_document
+    monkeypatch.setattr(openapi, "openapi_document", lambda *given: calls.append("document") or document(*given))
     monkeypatch.setattr(openapi.json, "dumps", lambda *given, **more: calls.append("dumps") or encode(*given, **more))
-    first = [service.get(path, None).content for path in ("/openapi.json", "/docs")]
+    first = service.get("/openapi.json", None).content
     before = len(calls)
-    assert set(calls) == {"openapi_document", "html_page", "dumps"}
-    assert [service.get(path, None).content for path in ("/openapi.json", "/docs")] == first
+    assert set(calls) == {"document", "dumps"}
+    assert service.get("/openapi.json", None).content == first
     assert len(calls) == before
 
 

@@ -1,9 +1,9 @@
-"""A privacy filter, and an odometer: a bound on the privacy loss *so far* that holds whenever it is read.
+"""An odometer: a bound on the privacy loss *so far* that holds whenever it is read.
 
 A filter makes a guarantee about its whole limit. Reporting the epsilon of the rho spent so far instead,
 `epsilon_tight(spent, delta)`, is not covered by a theorem. An analyst may stop because of an answer, at the
 most revealing moment: with delta = 1e-6 the true delta is then 1.46 times that after 400 steps, and 2.8 times after
-2,000 (tests/accounting/test_odometer.py computes it). Whitehouse, Ramdas, Rogers & Wu 2023 give odometers
+2,000 (tests/papers/test_odometer.py computes it). Whitehouse, Ramdas, Rogers & Wu 2023 give odometers
 that bound the privacy loss by time-uniform martingale inequalities. This one is simpler, keeps the tight conversion,
 and rests on nothing but the filter theorem: a union over filters at the fixed levels rho* / 2^i, i = 0..n-1.
 
@@ -21,44 +21,8 @@ from fractions import Fraction
 
 from discreet.accounting.bounds import demand
 from discreet.accounting.convert import epsilon_tight
-from discreet.errors import BudgetExceeded
+from discreet.accounting.privacy_filter import PrivacyFilter
 from discreet.values import Cost, float_above, float_below
-
-
-class PrivacyFilter:
-    """A sum of adaptively chosen costs that refuses a cost that would exceed a limit fixed in advance.
-
-    Whitehouse, Ramdas, Rogers & Wu 2023 (Theorem 1 and its extension to approximate zCDP): each step's cost may depend
-    on all earlier outputs; refusing the first step that would exceed (rho, delta) keeps the whole sequence
-    delta-approximate rho-zCDP.
-
-    Args:
-        limit: fixed in advance.
-    """
-
-    def __init__(self, limit: Cost) -> None:
-        self.limit = limit
-        self.spent = Cost()
-
-    @property
-    def remaining(self) -> Cost:
-        """The limit minus the cost spent."""
-        return self.limit - self.spent
-
-    def admits(self, cost: Cost) -> bool:
-        """Return whether *cost* can still be spent."""
-        return (self.spent + cost).within(self.limit)
-
-    def spend(self, cost: Cost) -> None:
-        """Spend *cost*; call it before the step that costs it runs.
-
-        Raises:
-            BudgetExceeded: *cost* exceeds the remaining limit; nothing was spent.
-        """
-        if not self.admits(cost):
-            raise BudgetExceeded("the step would cost more than is left")
-        self.spent += cost
-
 
 LEVELS = 20
 """The default number of levels: the lowest level is about a millionth of the limit (2^-19)."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discreet.accounting.odometer import PrivacyFilter
+from discreet.accounting.privacy_filter import PrivacyFilter
 from discreet.errors import BudgetExceeded
 from discreet.values import DELTA_QUANTUM, RHO_QUANTUM, Cost
 

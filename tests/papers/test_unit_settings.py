@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from fractions import Fraction
 
 import mpmath as mp
@@ -11,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discreet.accounting.advice import information_for, settings_for
 from discreet.accounting.convert import limit_for
+from discreet.errors import InputError
+from papers.unit_settings import information_for, settings_for
 
 epsilons = st.floats(math.log(1e-3), math.log(50)).map(math.exp)
 deltas = st.floats(-15, -2).map(lambda x: Fraction(repr(round(10.0**x, 18 - int(x)))))
@@ -131,3 +133,25 @@ def test_a_handful_of_steps_is_summed():
         assert settings_for(1.0, Fraction("1e-8"), 10, 1, rule).epsilon_per > Fraction(1, 10)
         assert information_for(1.0, Fraction("1e-8"), Fraction(1, 2), 1, rule) == 2
         assert information_for(1.0, Fraction("1e-8"), Fraction(2), 1, rule) == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: settings_for(0.0, Fraction(1, 9), 1, 1), "epsilon must be above 0 and finite, not 0.0"),
+        (lambda: settings_for(math.nan, Fraction(1, 9), 1, 1), "epsilon must be above 0 and finite, not nan"),
+        (lambda: settings_for(math.inf, Fraction(1, 9), 1, 1), "epsilon must be above 0 and finite, not inf"),
+        (lambda: settings_for(1.0, Fraction(0), 1, 1), "delta must be above 0 and below 1, not 0"),
+        (lambda: settings_for(1.0, Fraction(1), 1, 1), "delta must be above 0 and below 1, not 1"),
+        (lambda: settings_for(1.0, Fraction(1, 9), 0, 1), "information must be at least 1, not 0"),
+        (lambda: settings_for(1.0, Fraction(1, 9), 1, -1), "calls must be at least 0, not -1"),
+        (lambda: settings_for(1.0, Fraction(1, 9), 1, 1, "loose"), 'rule must be "published" or "tight", not loose'),
+        (lambda: settings_for(1.0, Fraction(1, 10**27), 1, 1), f"delta must be at least 2e-27, not 1/{10**27}"),
+        (lambda: settings_for(1.0, Fraction(1, 10**24), 1, 1000), f"delta must be at least 2e-24, not 1/{10**24}"),
+        (lambda: information_for(1.0, Fraction(1, 9), Fraction(0), 1), "epsilon_per must be above 0, not 0"),
+    ],
+)
+def test_a_value_outside_its_range_raises_with_the_range(call, words):
+    """InputError with the name, the range and the value."""
+    with pytest.raises(InputError, match=re.escape(words)):
+        call()

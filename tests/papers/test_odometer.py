@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -12,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet.accounting.convert import epsilon_tight
-from discreet.accounting.odometer import Odometer
 from discreet.errors import BudgetExceeded, InputError
 from discreet.values import Cost
+from papers.odometer import Odometer
 
 
 def readings(limit, delta, units, levels=20):
@@ -222,3 +223,18 @@ def test_the_ends_of_the_ranges_are_what_the_messages_say():
         Odometer(limit, Fraction(1, 2), levels=65)
     with pytest.raises(BudgetExceeded, match=r"^the step would cost more than is left$"):
         Odometer(limit, Fraction(1, 2), levels=64).spend(Cost(Fraction(1)))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: Odometer(Cost(Fraction(1)), Fraction(0)), "delta must be above 0 and below 1, not 0"),
+        (lambda: Odometer(Cost(Fraction(1)), Fraction(1)), "delta must be above 0 and below 1, not 1"),
+        (lambda: Odometer(Cost(Fraction(1)), Fraction(1, 2), 0), "levels must be from 1 to 64, not 0"),
+        (lambda: Odometer(Cost(Fraction(1)), Fraction(1, 2), 65), "levels must be from 1 to 64, not 65"),
+    ],
+)
+def test_a_value_outside_its_range_raises_with_the_range(call, words):
+    """InputError with the name, the range and the value."""
+    with pytest.raises(InputError, match=re.escape(words)):
+        call()
