@@ -44,6 +44,7 @@ def start(folder: Path, service: str) -> int:
         f"/etc/ssl/{NAME}.pem": str(certificate),
         f"/etc/ssl/{NAME}.key": str(key),
         "http://127.0.0.1:8080": service,
+        "/var/log/nginx/": f"{folder}/",
     }
     (folder / "site.conf").write_text(_replace(SITE.read_text(), replaced))
     main = {

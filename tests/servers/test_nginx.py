@@ -33,6 +33,10 @@ class Front:
         self._folder, self._port, self.key = folder, port, key
         self._context = nginx.client_context(folder)
 
+    def log(self):
+        """Return the log of requests."""
+        return (self._folder / "discreet.log").read_text()
+
     def connect(self, source=OTHER, *, buffer=None):
         """Open a TLS connection from a loopback address, with a receive buffer of *buffer* bytes."""
         made = socket.socket()
@@ -108,6 +112,21 @@ def test_the_service_knows_the_client_behind_the_proxy(front):
     assert b"; secure" in received.lower()
     for path in (b"/metrics", b"/v1/peer/x"):
         assert front.request(begin.replace(b"/login", path))[0] == 404
+
+
+def test_the_log_has_no_address_of_a_page_and_no_query(front):
+    """An address stands for a statement, and a query may hold one."""
+    authorized = b"Host: private.example.org\r\nAuthorization: Bearer %s\r\n" % front.key.encode()
+    status, received = front.request(b"POST /v1/statement HTTP/1.1\r\n" + authorized, KNOWN.encode())
+    assert status == 200
+    path = re.search(rb'"nextUri": ?"https://private.example.org(/v1/statement/executing/[^"]+)"', received)[1]
+    for target in (path, b"/ask?sql=SELECT+1"):
+        front.request(b"GET %s HTTP/1.1\r\n" % target + authorized)
+    logged = front.log()
+    assert "GET /v1/statement/executing/..." in logged
+    assert "GET /ask" in logged
+    assert path.decode().split("/")[-2] not in logged
+    assert "SELECT" not in logged
 
 
 def test_slow_headers_bodies_and_readers_stop_no_other_client_and_are_ended(front, opened):

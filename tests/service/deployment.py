@@ -99,6 +99,7 @@ GRANTED = {"reads": ("article", "country", "minutes", "day"), "daily": None, "lo
 SETTINGS = """
 [service]
 port = 0
+hosts = ["discreet.example", "private.example.org"]
 {service}
 [store]
 url = "{url}"
@@ -333,8 +334,8 @@ def shared_pool():
 class Transport(httpx.AsyncBaseTransport):
     """Calls an application as a server does: the body in one message, and no disconnect before the response."""
 
-    def __init__(self, app):
-        self._app = app
+    def __init__(self, app, client="192.0.2.7"):
+        self._app, self._client = app, client
 
     async def handle_async_request(self, request):
         """Send a request and return the response."""
@@ -362,7 +363,7 @@ class Transport(httpx.AsyncBaseTransport):
             "root_path": "",
             "headers": [(name.lower(), value) for name, value in request.headers.raw],
             "server": ("discreet.example", 80),
-            "client": ("192.0.2.7", 1),
+            "client": (self._client, 1),
             "state": {},
         }
         await self._app(scope, receive, send)
@@ -436,11 +437,12 @@ class Service:
         """Send a request by *who*, an account, the text of an API key, or None."""
         return self.portal.call(lambda: self.sending(method, path, who, **request))
 
-    async def sending(self, method, path, who="ann", *, key=None, headers=None, **request):
-        """Send a request from the event loop."""
+    async def sending(self, method, path, who="ann", *, key=None, headers=None, client="192.0.2.7", **request):
+        """Send a request from the event loop; *client* is its address."""
         headers = {**self.deployment.headers(who, key), **(headers or {})}
-        async with httpx.AsyncClient(transport=Transport(self.app), base_url="http://discreet.example") as client:
-            reply = await client.request(method, path, headers=headers, **request)
+        transport = Transport(self.app, client)
+        async with httpx.AsyncClient(transport=transport, base_url="http://discreet.example") as http:
+            reply = await http.request(method, path, headers=headers, **request)
         if path == "/v1/query":
             self.deployment.note(who, reply)
         return reply

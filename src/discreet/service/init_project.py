@@ -218,6 +218,7 @@ catalog = {catalog}
 host = "127.0.0.1"            # this machine only; put a proxy with TLS in front before you change it
 port = 8080                   # 0 for any free port
 #trusted_proxies = ["10.0.0.5"]   # whose headers about the client are trusted
+#hosts = ["discreet.example.org"]    # its names for other machines, which clients of Trino need
 #max_concurrent_queries = 16         # queries that may run at once
 #max_statement_workers = 4    # statements that are computed from answers at once, each with up to 300 MB
 #requests_per_minute = 600    # of each key

@@ -156,6 +156,12 @@ class Service(Table):
     trusted_proxies: tuple[Proxy, ...] = Field(
         default=(), strict=False, description="Addresses of proxies whose headers about the client are trusted."
     )
+    hosts: tuple[Text, ...] = Field(
+        default=(),
+        strict=False,
+        description="Names by which other machines reach the service, without ports; clients of Trino get addresses of "
+        "pages with one of these, or of this machine.",
+    )
     tls_certificate: File | None = Field(
         default=None, description="The certificate chain in PEM, for HTTPS without a proxy; needs tls_key_file."
     )

@@ -304,15 +304,55 @@ def test_charge_and_balance_are_a_warning(service):
     assert "charged rho=0.0, delta=0.0 to ann@sales; left rho=" in second[0]["message"]
 
 
-def test_the_next_address_has_the_host_and_scheme_of_the_request(service):
+def test_the_next_address_has_the_declared_host_and_the_scheme_of_the_request(service):
     """A header X-Forwarded-Host is not read; X-Forwarded-Proto is read by the server, from declared proxies only."""
-    reply = service.send(
-        "POST",
-        "/v1/statement",
-        content=b"SELECT 1",
-        headers={"Host": "other.example:8443", "X-Forwarded-Host": "evil.example", "X-Forwarded-Proto": "https"},
-    )
-    assert reply.json()["nextUri"].startswith("http://other.example:8443/v1/statement/executing/")
+    forwarded = {"X-Forwarded-Host": "evil.example", "X-Forwarded-Proto": "https"}
+
+    def send(host, method="POST", path="/v1/statement"):
+        return service.send(method, path, content=b"SELECT 1", headers={"Host": host, **forwarded})
+
+    for host in ("discreet.example:8443", "DISCREET.example:1", "localhost:8080", "127.0.0.1", "[::1]:1"):
+        reply = send(host)
+        assert reply.json()["nextUri"].startswith(f"http://{host}/v1/statement/executing/")
+        path = urlsplit(reply.json()["nextUri"]).path
+    for host in ("evil.example", "discreet.example.evil", "evil@discreet.example:x", "[", "user@evil"):
+        for refused in (send(host), send(host, "GET", path)):
+            assert (refused.status_code, "service.hosts" in refused.text) == (400, True), host
+
+
+DIRECT = {"Host": "127.0.0.1:8080"}
+
+
+def _post_with_extra(service, client="127.0.0.1", **headers):
+    extra = {**DIRECT, "X-Trino-Extra-Credential": f"key={service.keys['ann']}", **headers}
+    return service.send("POST", "/v1/statement", None, content=KNOWN.encode(), headers=extra, client=client)
+
+
+PROXIED = [
+    ("192.0.2.7", {}),
+    ("127.0.0.1", {"Host": "discreet.example"}),
+    *(("127.0.0.1", {name: "127.0.0.1"}) for name in ("Forwarded", "Via", "X-Forwarded-For", "X-Real-IP")),
+    ("127.0.0.1", {"X-Forwarded-Proto": "https"}),
+    ("127.0.0.1", {"X-Forwarded-Host": "localhost"}),
+]
+
+
+def test_an_extra_credential_and_an_address_that_holds_it_are_taken_from_a_direct_connection_only(service):
+    """A proxy logs addresses, and forwards those of others from this machine."""
+    first = _post_with_extra(service)
+    path = urlsplit(first.json()["nextUri"]).path
+    for client, headers in PROXIED:
+        assert _post_with_extra(service, client, **headers).status_code == 401, headers
+        assert service.send("GET", path, None, headers={**DIRECT, **headers}, client=client).status_code == 401, headers
+        assert service.send("DELETE", path, None, headers={**DIRECT, **headers}, client=client).status_code == 401
+    assert service.balance().spent == Cost()
+    assert service.send("GET", path, headers=DIRECT).status_code == 200, "with the key itself"
+    assert service.send("GET", path, None, headers=DIRECT, client="127.0.0.1").json()["data"]
+
+
+def test_an_extra_credential_is_never_taken_where_a_proxy_is_declared(services):
+    """Even from a request without the headers of proxies: one that adds none looks like that."""
+    assert _post_with_extra(services(service='trusted_proxies = ["127.0.0.1"]')).status_code == 401
 
 
 def test_an_answer_is_published_on_the_grid(deployment):

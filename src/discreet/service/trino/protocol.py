@@ -90,6 +90,7 @@ _NEEDS_KEY = (
     "this needs a valid key: as the password, over TLS, with any user name, or as a bearer token; without TLS, on this "
     "machine only, as the extra credential key"
 )
+_OF_PROXIES = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
 _PATH = "/v1/statement/executing/{sealed}/{page:int}"
 
 
@@ -102,8 +103,9 @@ class Sealed:
         sql: the statement, as it was sent.
         prepared: the prepared statements that it may name.
         properties: the session properties that are set.
-        credential: the value of a header Authorization, for clients that send their key with POST only; None for
-            those that send it with each request.
+        credential: the value of a header Authorization, for clients that send an extra credential with POST only; it
+            is used only for requests that could have an extra credential themselves (`_is_direct`). None for clients
+            that send their key with each request.
     """
 
     id: str
@@ -171,6 +173,8 @@ class TrinoProtocol:
         self._gate, self._api, self._grants, self._pool = gate, query_api, grants, pool
         self._fernet = Fernet(base64.urlsafe_b64encode(key))
         self._grid_ms = settings.service.release_grid_ms
+        self._hosts = {settings.service.host.lower(), *(name.lower() for name in settings.service.hosts)}
+        self._behind_proxy = bool(settings.service.trusted_proxies)
         self._runtime, self._log = runtime, log
         self._runs: dict[tuple[str, int], _Polled] = {}
 
@@ -213,7 +217,8 @@ class TrinoProtocol:
 
     async def post(self, request: Request) -> Response:
         """Read a statement: answer changes of the session at once, and everything else with the address of a page."""
-        header, sent_once = _credential(request)
+        self._check_host(request)
+        header, sent_once = self._credential(request)
         account = await self._account(request, header)
         body = await read_stream(request, self._gate.max_body_bytes)
         try:
@@ -261,7 +266,11 @@ class TrinoProtocol:
             state = Sealed(**json.loads(zlib.decompress(self._fernet.decrypt(sealed))))
         except (InvalidToken, ValueError, TypeError):  # no ASCII, or written by another version
             raise NotFound from None
-        account = await self._account(request, _credential(request)[0] or state.credential)
+        self._check_host(request)
+        header, _ = self._credential(request)
+        if header is None and self._is_direct(request):
+            header = state.credential
+        account = await self._account(request, header)
         if account != state.account:
             raise NotFound
         if request.method == "DELETE":
@@ -302,6 +311,41 @@ class TrinoProtocol:
             kept += 0 if run.task.cancelled() or run.task.exception() else len(run.task.result().content)
             if kept > MAX_FINISHED_BYTES or now - run.polled > _ABANDONED_SECONDS:
                 del self._runs[name]
+
+    def _check_host(self, request: Request) -> None:
+        """Raise `Malformed` if the host of the request, which the addresses of its pages get, is not declared."""
+        name = _host_name(request)
+        if not (is_local(name) or name in self._hosts):
+            raise Malformed("this service has another name; its operator can declare this one in service.hosts")
+
+    def _credential(self, request: Request) -> tuple[str | None, bool]:
+        """Return the key of a request as a header Authorization, and whether it came as an extra credential.
+
+        A password is a key, whatever the user's name. An extra credential is read only from a direct connection.
+        """
+        header = request.headers.get("authorization")
+        if header is not None:
+            kind, _, rest = header.partition(" ")
+            if kind.lower() != "basic":
+                return header, False
+            try:
+                _, _, password = base64.b64decode(rest, validate=True).decode().partition(":")
+            except ValueError:
+                return "Bearer", False  # which is refused as malformed
+            return f"Bearer {password}", False
+        extra = _pairs(request, "extra-credential").get("key")
+        if extra is not None and self._is_direct(request):
+            return f"Bearer {extra}", True
+        return None, False
+
+    def _is_direct(self, request: Request) -> bool:
+        """Return True if the request came from this machine, without TLS and not by a proxy: no one else reads it."""
+        return (
+            not self._behind_proxy
+            and is_local(request.client.host if request.client else None)
+            and is_local(_host_name(request))
+            and not any(name in request.headers for name in _OF_PROXIES)
+        )
 
     async def _account(self, request: Request, header: str | None) -> str:
         """Return the account of the analyst that *header* names; wait while it sends too many requests.
@@ -531,23 +575,7 @@ def _pairs(request: Request, name: str) -> dict[str, str]:
     return found
 
 
-def _credential(request: Request) -> tuple[str | None, bool]:
-    """Return the key of a request as a header Authorization, and whether it came as an extra credential.
-
-    A password is a key, whatever the user's name. An extra credential is taken from this machine only, where no one
-    else reads it, because clients send it without TLS.
-    """
-    header = request.headers.get("authorization")
-    if header is not None:
-        kind, _, rest = header.partition(" ")
-        if kind.lower() != "basic":
-            return header, False
-        try:
-            _, _, password = base64.b64decode(rest, validate=True).decode().partition(":")
-        except ValueError:
-            return "Bearer", False  # which is refused as malformed
-        return f"Bearer {password}", False
-    extra = _pairs(request, "extra-credential").get("key")
-    if extra is not None and is_local(request.client.host if request.client else None):
-        return f"Bearer {extra}", True
-    return None, False
+def _host_name(request: Request) -> str:
+    """Return the name in the header Host in lower case, without the port; empty if it is not valid."""
+    valid = re.fullmatch(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?", request.headers["host"].lower())
+    return "" if valid is None else valid[1]
