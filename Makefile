@@ -4,12 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup assets demo test test-engines test-page test-clients check format bench fuzz mutants accuracy papers parameters docs docs-serve lock clean
+.PHONY: help setup demo test test-engines test-page test-clients test-install check format bench fuzz mutants accuracy papers parameters docs docs-serve lock clean
 help:             ## list the recipes
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
 
-setup: $(READY)   ## make .venv from the lock file, and fetch what the web page takes from npm
-	@command -v npm >/dev/null && $(MAKE) --no-print-directory assets || echo "npm is missing or failed: the web page works, but does not price queries while they are typed"
+setup: $(READY)   ## make .venv from the lock file
 $(READY): requirements/dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Discreet needs Python 3.11 or newer; say which with: make PYTHON=python3.12 ..." >&2; exit 2; }
@@ -18,14 +17,6 @@ $(READY): requirements/dev.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
-
-ASSETS := src/discreet/service/pages/assets/vendor
-assets: $(ASSETS)/htmx.min.js  ## fetch what the web page takes from npm, as package-lock.json pins it
-$(ASSETS)/htmx.min.js: requirements/package-lock.json
-	@cd requirements && npm ci --omit=dev --ignore-scripts --no-audit --no-fund --silent
-	@mkdir -p $(ASSETS)
-	@cp requirements/node_modules/htmx.org/LICENSE $(ASSETS)/htmx.LICENSE
-	@cp requirements/node_modules/htmx.org/dist/htmx.min.js $@
 
 demo: $(READY)    ## make a reading log of a million rows, release counts from it, draw them
 	@$(BIN)/python examples/demo.py
@@ -39,9 +30,9 @@ $(VENV)/.servers: requirements/servers.lock $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/servers.lock
 	@touch $@
 
-test-page: $(VENV)/.page  ## both journeys through the web page, in Chromium; draws its pictures again
+test-page: $(VENV)/.page  ## both journeys through the web page, in Chromium; draws its pictures again (needs npm)
 	@$(BIN)/python -m pytest tests/page
-$(VENV)/.page: requirements/page.lock $(READY) $(ASSETS)/htmx.min.js
+$(VENV)/.page: requirements/page.lock requirements/package-lock.json $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/page.lock
 	@cd requirements && npm ci --ignore-scripts --no-audit --no-fund --silent
 	@touch $@
@@ -56,6 +47,9 @@ $(CLIENTS)/%/.ready: requirements/%.lock $(READY)
 	@$(PYTHON) -m venv --clear $(@D)
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@
+
+test-install: $(READY)  ## every line of the README in a clean environment that has pip and no npm
+	@$(BIN)/python -m pytest tests/install
 
 check: $(READY)   ## format, lint, types, layers, docs
 	@$(BIN)/ruff format --check .

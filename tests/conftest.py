@@ -42,8 +42,8 @@ def pytest_collection():
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Leave out the suites that need servers, clients or a browser, unless the command line names them."""
-    if collection_path.parent == TESTS and collection_path.name in {"servers", "clients", "page"}:
+    """Leave out the suites that need servers, clients, a browser or an index, unless the command line names them."""
+    if collection_path.parent == TESTS and collection_path.name in {"servers", "clients", "page", "install"}:
         named = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
         if not any(path.is_relative_to(collection_path) for path in named):
             return True

@@ -130,8 +130,7 @@ class Visitor:
 
     def _note(self, message) -> None:
         refused = message.text.startswith("Failed to load resource: the server responded with a status of 4")
-        replaced = message.text.startswith(("htmx:afterRequest", "htmx:sendAbort"))  # by a price for newer text
-        if message.type in {"error", "warning"} and not refused and not replaced:  # a refusal is an answer
+        if message.type in {"error", "warning"} and not refused:  # a refusal is an answer
             self.errors.append(message.text)
 
     def log_in(self, key, path="/"):

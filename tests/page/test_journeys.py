@@ -356,11 +356,11 @@ def test_a_price_takes_less_than_200_ms_while_it_is_typed(visit, served):
         )
 
     page.fill("#sql", f"{LINES} LIMIT 4")
-    page.wait_for_url("**LIMIT%204&**")
+    page.wait_for_url("**LIMIT+4&**")
     before = busy()
     for n in range(times):
         page.fill("#sql", f"{LINES} LIMIT {n + 5}")
-        page.wait_for_url(f"**LIMIT%20{n + 5}&**")
+        page.wait_for_url(f"**LIMIT+{n + 5}&**")
     assert (busy() - before) / times < 0.2
 
 

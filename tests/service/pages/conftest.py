@@ -26,7 +26,7 @@ class Browser:
                 return answer
 
         answer = self._service.portal.call(sending)
-        found = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', answer.text)
+        found = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', answer.text)
         self.hidden = {name: html.unescape(value) for name, value in found} or self.hidden
         return answer
 

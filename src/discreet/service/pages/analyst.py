@@ -98,7 +98,7 @@ class AnalystPages:
             return await self.show_form(visit, error)
         name = answer.headers["discreet-release"]
         free = "?free=1" if answer.headers["discreet-charged"] == charged_header(Cost()) else ""
-        return self._site.redirect(visit, f"/answers/{name}{free}")
+        return RedirectResponse(f"/answers/{name}{free}", 303)
 
     def _redirect_to_statement(self, visit: Visit, answered: AnsweredStatement) -> Response:
         """Redirect to the page of a statement's answer; show it directly without queries or if the link is too long."""
@@ -109,7 +109,7 @@ class AnalystPages:
         if not answer.queries or len(link) > _MAX_LINK_LENGTH:
             return self._show_rows(visit, answer, answered.rows, None)
         free = not any(query.charged.rho or query.charged.delta for query in answer.queries)
-        return self._site.redirect(visit, f"{link}&free=1" if free else link)
+        return RedirectResponse(f"{link}&free=1" if free else link, 303)
 
     @Operation("GET", "/ask", role="analyst", parameters=_QUERY)
     async def show_form(self, visit: Visit, error: Exception | None = None) -> Response:
@@ -322,7 +322,7 @@ class AnalystPages:
         if len(names) > _MAX_NAMES:
             raise InputError(f"an account has names for up to {_MAX_NAMES:,} answers; take one away first")
         self._store.put_record(_NAMES, call.account, canonical(names), call.action("named an answer"))
-        return self._site.redirect(visit, f"/answers/{visit['id']}")
+        return RedirectResponse(f"/answers/{visit['id']}", 303)
 
     def _names(self, visit: Visit) -> dict[str, str]:
         """Return the names that the account has given to answers, by id."""

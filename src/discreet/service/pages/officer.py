@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from discreet.budget.model import Amount
 from discreet.errors import DiscreetError
@@ -119,7 +119,7 @@ class OfficerPages:
             self._api.create_account(visit.call(), _read(wire.NewAccount, fields))
         except DiscreetError as error:
             return self.accounts(visit, self._site.problem(visit, error))
-        return self._site.redirect(visit, _address(visit.text("account")))
+        return RedirectResponse(_address(visit.text("account")), 303)
 
     @Operation("GET", "/officer", role="officer")
     def accounts(self, visit: Visit, problem: Problem | None = None) -> Response:
@@ -179,7 +179,7 @@ class OfficerPages:
                     raise Malformed("there is no such form")
         except DiscreetError as error:
             return self.account(visit, problem=self._site.problem(visit, error))
-        return self._site.redirect(visit, f"{_address(name)}?done={act}")
+        return RedirectResponse(f"{_address(name)}?done={act}", 303)
 
     @Operation(
         "GET",
@@ -412,7 +412,7 @@ class OfficerPages:
             if visit.text("act") == "revoke":
                 _read(wire.AdminRequest, {"reason": visit.text("reason")})
                 self._api.revoke_key(visit.call(reason=visit.text("reason"), key=visit.text("name")))
-                return self._site.redirect(visit, "/officer/keys")
+                return RedirectResponse("/officer/keys", 303)
             fields = {
                 "account": visit.text("account") or None,
                 "roles": visit["role"],

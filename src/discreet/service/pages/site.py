@@ -272,14 +272,13 @@ class Site:
     ) -> None:
         self._gate, self._sessions, self._store, self._records = gate, sessions, store, records
         self._login, self._has_issuer = login, has_issuer
-        self._assets: dict[str, _Asset] = {}  # of this project, and of others, which `make assets` copies
+        self._assets: dict[str, _Asset] = {}
         types = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-        for path in sorted((_HERE / "assets").rglob("*")):
-            if path.suffix in types:
-                content = path.read_bytes()
-                version = hashlib.sha256(content).hexdigest()[:12]
-                asset = _Asset(content, gzip.compress(content, mtime=0), types[path.suffix], version)
-                self._assets[path.name] = asset
+        for path in sorted((_HERE / "assets").iterdir()):
+            content = path.read_bytes()
+            version = hashlib.sha256(content).hexdigest()[:12]
+            asset = _Asset(content, gzip.compress(content, mtime=0), types[path.suffix], version)
+            self._assets[path.name] = asset
         self._templates = Environment(
             loader=FileSystemLoader(_HERE / "templates"),
             autoescape=True,
@@ -304,12 +303,6 @@ class Site:
             caller=visit.caller, csrf=visit.session.csrf, path=visit.request.url.path, **values
         )
         return HTMLResponse(html, status, dict(HEADERS))
-
-    def redirect(self, visit: Visit, path: str) -> Response:
-        """Return the redirect to a page of the site after a form was posted."""
-        if visit.request.headers.get("HX-Request"):
-            return Response(status_code=204, headers={"HX-Redirect": path})
-        return RedirectResponse(path, 303)
 
     def problem(self, visit: Visit, error: Exception) -> Problem:
         """Return the problem of *error*, to be shown in the form that caused it.
@@ -455,10 +448,10 @@ class Site:
                 reason = self._why_ended(visit, error)
                 ended = {} if reason is None else {"ended": reason}
                 following = _path_of(request)
-                if request.method != "GET" or request.headers.get("HX-Request"):  # the page with the form
-                    shown = urlsplit(request.headers.get("HX-Current-URL") or request.headers.get("referer", ""))
+                if request.method != "GET":  # the page with the form
+                    shown = urlsplit(request.headers.get("referer", ""))
                     following = _local_path(shown.path + (f"?{shown.query}" if shown.query else ""))
-                return self.redirect(visit, f"/login?{urlencode({'next': following, **ended})}")
+                return RedirectResponse(f"/login?{urlencode({'next': following, **ended})}", 303)
             check_role(visit.caller, declared.role)
         if request.method == "POST":
             sent = visit.form.get("csrf", [""])[-1]
@@ -499,10 +492,9 @@ class Site:
 
     # ---------------------------------------------------------------------------------------------- assets
 
-    def _asset_url(self, name: str) -> str | None:
-        """Return the URL of an asset, which changes with its content; None if the asset does not exist."""
-        found = self._assets.get(name)
-        return None if found is None else f"/assets/{name}?v={found.version}"
+    def _asset_url(self, name: str) -> str:
+        """Return the URL of an asset, which changes with its content."""
+        return f"/assets/{name}?v={self._assets[name].version}"
 
     async def _asset(self, request: Request) -> Response:
         found = self._assets.get(request.path_params["name"])

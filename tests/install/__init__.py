@@ -1,0 +1,1 @@
+"""Tests of the install lines of the README: make test-install."""
