@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 from pathlib import Path
 
@@ -13,8 +14,9 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+from discreet.engines.duckdb import DuckDBEngine
 from discreet.errors import InputError
-from discreet.head_request import HeadRequest
+from discreet.head_request import HeadRequest, Kind
 from discreet.testing.engines import rows_of
 
 TABLE = pa.table({"user": ["u1", "u2", "u3", "u1", None], "item": ["007", "007", "7", "é'", "7"], "n": [1, 2, 3, 4, 5]})
@@ -247,13 +249,39 @@ def test_common_forms_of_csv_headers_are_read(tmp_path, engine, text, columns):
     assert [name for name in engine(tmp_path / "t.csv").columns() if name in columns] == columns
 
 
-def test_folders_may_be_named_after_values(tmp_path, head):
-    """The file year=2024/t.parquet has a column year, as in Hive, Spark and Arrow."""
-    for year, user in (("2023", "u1"), ("2024", "u2")):
-        (tmp_path / f"year={year}").mkdir()
-        pyarrow.parquet.write_table(pa.table({"user": [user], "item": ["a"]}), tmp_path / f"year={year}" / "t.parquet")
-    assert head(str(tmp_path / "year=*" / "*.parquet")) == [(("a",), 2)]
-    assert head(str(tmp_path / "year=*" / "*.parquet"), where="year > 2023") == [(("a",), 1)]
+@pytest.fixture
+def folders(tmp_path):
+    """Return a function that writes a file of one user into a folder for each name, and returns their pattern."""
+
+    def write(*names, **columns):
+        for n, name in enumerate(names):
+            (tmp_path / name).mkdir()
+            table = pa.table({"user": [f"u{n}"], "item": ["a"]} | {column: [column] for column in columns})
+            pyarrow.parquet.write_table(table, tmp_path / name / "t.parquet")
+        return str(tmp_path / "*" / "*.parquet")
+
+    return write
+
+
+@pytest.mark.parametrize("last", ["2024", "2024-01-01", "x", "%20", "__HIVE_DEFAULT_PARTITION__"])
+def test_columns_of_folders_are_text(folders, engine, head, last):
+    """A folder year=2024 makes a column of text, as in Hive; a name of one user's does not decide its type."""
+    files = folders("year=2023", f"year={last}")
+    assert engine(files).columns()["year"] is Kind.TEXT
+    assert head(files) == [(("a",), 2)]
+    assert head(files, where="year = '2023'") == [(("a",), 1)]
+
+
+def test_columns_of_folders_are_cast_as_declared(folders):
+    """As for other text, every value is compared when the source is opened."""
+    with contextlib.closing(DuckDBEngine(folders("year=2023", "year=2024"), cast={"year": "integer"})) as opened:
+        assert opened.columns()["year"] is Kind.INTEGER
+
+
+def test_a_column_of_a_file_is_not_replaced_by_its_folder(folders, engine):
+    """DuckDB would read the name of the folder instead."""
+    with pytest.raises(InputError, match="has a column 'Year', and so has its folder"):
+        engine(folders("Year=2023", "Year=2024", year=1))
 
 
 def test_csv_files_of_one_glob_have_one_header(tmp_path, engine):

@@ -6,9 +6,10 @@ import contextlib
 import shutil
 import tempfile
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
+import pyarrow as pa
 
 from discreet.engines.base import SqlEngine, check_names, run, typed_domain
 from discreet.engines.duckdb_pairs import DuckDBPairs
@@ -30,9 +31,9 @@ from discreet.head_request import Kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    import pyarrow as pa
-
     from discreet.head_request import HeadRequest
+
+_Result = TypeVar("_Result")
 
 _BITS = {
     f"{sign}{name}": bits
@@ -66,6 +67,11 @@ _READ_AS = {
 """For files without types, the type that text is cast to, by the kind of the constant in the comparison."""
 
 _OTHER_FILE = "{} reads a file that is not its source; views and statements may read source only"
+
+_NARROW_USER = (
+    "column {!r} has 8 or 16 bits, which a Parquet file may exceed, and wider values are cut, so that two users become "
+    "one; write the user column with 32 bits or more"
+)
 
 _AS_TEXT = {"ENUM", "UUID", "HUGEINT", "UHUGEINT"}
 
@@ -224,6 +230,8 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         columns: Mapping[str, Column],
         seed: bytes,
     ) -> DuckDBStatement:
+        if request.user in self._source.narrow:
+            raise InputError(_NARROW_USER.format(request.user))
         statement = DuckDBStatement(request, self._source, columns, seed)
         if request.listed is not None:
             items = request.listed.column_names
@@ -259,9 +267,9 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
     def _guarded(
         self,
         connection: duckdb.DuckDBPyConnection,
-        work: Callable[[], pa.Table],
+        work: Callable[[], _Result],
         progress: Callable[[float], None] | None,
-    ) -> pa.Table:
+    ) -> _Result:
         """Run *work* within the time limit, and remove DuckDB's messages, which may hold data, from errors."""
         try:
             return run(
@@ -277,7 +285,7 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
             raise UnfitData(
                 f"{self._source.name} has a view that cannot convert a value; use TRY_CAST instead of CAST in it"
             ) from None
-        except duckdb.Error as error:
+        except (duckdb.Error, pa.ArrowException, OSError) as error:  # Arrow's while a result is read in batches
             raise EngineError(f"DuckDB could not count in {self._source.name} ({type(error).__name__})") from None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -56,7 +56,7 @@ class DuckDBPairs:
         self,
         words: HeadStatement,
         connection: duckdb.DuckDBPyConnection,
-        run: Callable[[Callable[[], pa.Table]], pa.Table],
+        run: Callable[[Callable[[], Any]], Any],
     ) -> None:
         self._words = words
         self._connection = connection
@@ -247,13 +247,16 @@ class DuckDBPairs:
         Raises:
             InexactHead: a pair is missing.
         """
-        rows = self._count(_PAIRS)
-        for first in range(0, rows, _BATCH):
-            end = min(first + _BATCH, rows)
-            pairs = self._pairs(f"FROM {_PAIRS} WHERE rowid >= {first} AND rowid < {end}")
-            if len(pairs) != end - first:
-                raise InexactHead(_OUT_OF_ORDER)
-            yield pairs, end == rows
+        rows, read = self._count(_PAIRS), 0
+        # One scan: a filter by rowid would read the whole table for each batch, without DuckDB's filter pushdown.
+        statement = f"SELECT pair FROM {_PAIRS}"
+        with self._run(lambda: self._connection.sql(statement).to_arrow_reader(_BATCH)) as reader:
+            while read < rows:
+                batch = self._run(lambda: next(reader, None))
+                if batch is None:
+                    raise InexactHead(_OUT_OF_ORDER)
+                read += len(batch)
+                yield np.asarray(np.from_dlpack(batch.column("pair")), dtype=np.int64), read == rows
 
     def _pairs(self, source: str) -> Ints:
         """Return the pairs of rows that are selected by FROM and WHERE."""
@@ -277,7 +280,8 @@ class DuckDBPairs:
         self._run(lambda: self._connection.execute(create, parameters))
 
     def _select(self, statement: str) -> pa.Table:
-        return self._run(lambda: self._connection.sql(statement).to_arrow_table())
+        table: pa.Table = self._run(lambda: self._connection.sql(statement).to_arrow_table())
+        return table
 
 
 def _weights(share: NDArray[np.float64]) -> Ints:

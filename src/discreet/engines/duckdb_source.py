@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import duckdb
 
-from discreet.engines.sources import as_arrow, check_parquet
+from discreet.engines.sources import as_arrow, check_missing, check_parquet
 from discreet.engines.sql import quoted, text_literal
 from discreet.errors import InputError, UnknownColumn
 
@@ -35,6 +35,11 @@ _READABLE = {"BOOLEAN", "FLOAT", "DOUBLE", "DATE"} | {
 }
 """Types of Parquet columns whose every value DuckDB reads."""
 
+_OPTIMIZERS = "statistics_propagation,filter_pushdown,join_filter_pushdown"
+"""DuckDB's optimizers that use the statistics in Parquet files, which nothing checks: see docs/findings.md."""
+
+_NARROW = {"TINYINT", "UTINYINT", "SMALLINT", "USMALLINT"}
+
 _CSV = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst")
 
 
@@ -53,6 +58,7 @@ class Source:
         frame: the Arrow table to register under the name frame, or None.
         setup: statement that each connection runs first.
         cast: the columns that the relation casts, each with its new type.
+        narrow: columns of 8 or 16 bits that Parquet files hold in 32: wider values would be cut, which nothing checks.
     """
 
     relation: str
@@ -66,6 +72,7 @@ class Source:
     frame: pa.Table | None = None
     setup: str = ""
     cast: Mapping[str, str] = field(default_factory=dict)
+    narrow: frozenset[str] = frozenset()
 
     @property
     def identity(self) -> str:
@@ -293,9 +300,11 @@ def _files(connection: duckdb.DuckDBPyConnection, place: str) -> Source:
     for path in files:
         if not _begins_with(path, b"PAR1") and not _begins_with(path, b"PARE"):
             raise InputError(f"the file {str(path)!r} is neither Parquet nor named as CSV (.csv, .tsv)")
+    connection.execute(f"SET disabled_optimizers = '{_OPTIMIZERS}'")  # before the checks: they rely on it, too
     check_parquet(files)
     relation = _parquet(*files)
     try:
+        _check_missing(connection, files)
         described = connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
         names = [name for name, type_, *_ in described if type_ not in _READABLE]
         _read(connection, names, relation)
@@ -309,11 +318,31 @@ def _files(connection: duckdb.DuckDBPyConnection, place: str) -> Source:
                     "timestamps must fit into microseconds"
                 ) from None
         raise InputError(f"{place} cannot be read as the table it should be") from None
-    return Source(relation, place, files)
+    narrow = frozenset(name for name, type_, *_ in described if type_ in _NARROW)
+    return Source(relation, place, files, narrow=narrow)
 
 
 def _parquet(*files: Path) -> str:
-    return "read_parquet([" + ", ".join(text_literal(glob.escape(str(path))) for path in files) + "])"
+    # The types of columns that folders key=value make would follow from the values, one user's among them.
+    return f"read_parquet({_listed(files)}, hive_types_autocast = false)"
+
+
+def _listed(files: tuple[Path, ...]) -> str:
+    return "[" + ", ".join(text_literal(glob.escape(str(path))) for path in files) + "]"
+
+
+def _check_missing(connection: duckdb.DuckDBPyConnection, files: tuple[Path, ...]) -> None:
+    """Refuse files in which statistics say that only NULL follows, which DuckDB then does not read, and values do.
+
+    Raises:
+        InputError: a file has such a column.
+    """
+    claims = connection.execute(
+        f"SELECT file_name, row_group_id, path_in_schema FROM parquet_metadata({_listed(files)}) "
+        "WHERE stats_null_count >= num_values"
+    ).fetchall()
+    for path, group, column in claims:
+        check_missing(path, group, column)
 
 
 def _read(connection: duckdb.DuckDBPyConnection, names: list[str], relation: str) -> None:

@@ -66,7 +66,9 @@ class SnapshotEngine(DuckDBEngine, Generic[_Table]):
             raise InputError(f"{url} cannot be read as a table ({type(error).__name__})") from None
         super().__init__(rows, view=view, timeout_seconds=timeout_seconds)
         self._name = str(url) if view is None else f"{url}, a view"
-        self._source = replace(self._source, name=self._name)
+        narrow = (pa.int8(), pa.uint8(), pa.int16(), pa.uint16())
+        names = frozenset(field.name for field in rows.schema if field.type in narrow)
+        self._source = replace(self._source, name=self._name, narrow=names)
         self._place, self.checked_fingerprint = source_url, snapshot
 
     @classmethod

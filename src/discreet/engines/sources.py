@@ -26,8 +26,11 @@ _FRAMES = {("pyarrow", "Table"), ("pandas", "DataFrame"), ("polars", "DataFrame"
 def check_parquet(files: tuple[Path, ...]) -> None:
     """Refuse files whose columns differ, because DuckDB would cast those of later files to those of the first.
 
+    Decimals are read, because DuckDB cuts those that have more digits than their type.
+
     Raises:
-        InputError: a file cannot be read, or its columns differ from those of the first.
+        InputError: a file cannot be read, its columns differ from those of the first, a folder key=value is called like
+            a column, or a decimal does not fit its type.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -35,12 +38,40 @@ def check_parquet(files: tuple[Path, ...]) -> None:
     first = None
     for path in files:
         try:
-            schema = pq.read_schema(path).remove_metadata()
+            with pq.ParquetFile(path) as file:
+                schema = file.schema_arrow.remove_metadata()
+                decimals = [field.name for field in schema if pa.types.is_decimal(field.type)]
+                if decimals:
+                    for batch in file.iter_batches(columns=decimals):
+                        batch.validate(full=True)
         except (pa.ArrowException, OSError):
             raise InputError(f"{path} cannot be read as the table it should be") from None
         first = schema if first is None else first
         if not schema.equals(first):
             raise InputError(f"the columns of {str(path)!r} are not those of {str(files[0])!r}")
+        names = {name.casefold() for name in schema.names}
+        for folder in path.parent.parts:
+            key = folder.partition("=")[0]
+            if "=" in folder and key.casefold() in names:
+                raise InputError(f"{str(path)!r} has a column {key!r}, and so has its folder; rename one of them")
+
+
+def check_missing(path: str, group: int, column: str) -> None:
+    """Refuse a row group of a Parquet file in which *column* has a value; parts of nested columns are accepted.
+
+    Raises:
+        InputError: it has one.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            rows = file.read_row_group(group, columns=[column])
+    except (pa.ArrowException, OSError):
+        raise InputError(f"{path} cannot be read as the table it should be") from None
+    if column in rows.column_names and rows.column(column).null_count < len(rows):
+        raise InputError(f"{path!r} is malformed: its statistics say that column {column!r} holds no values")
 
 
 def as_arrow(frame: Any) -> tuple[pa.Table, str]:  # noqa: ANN401 - frames of any library
