@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import duckdb
 
-from discreet.engines.sources import as_arrow, check_missing, check_parquet
+from discreet.engines.sources import as_arrow, check_parquet
 from discreet.engines.sql import quoted, text_literal
 from discreet.errors import InputError, UnknownColumn
 
@@ -304,7 +304,6 @@ def _files(connection: duckdb.DuckDBPyConnection, place: str) -> Source:
     check_parquet(files)
     relation = _parquet(*files)
     try:
-        _check_missing(connection, files)
         described = connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
         names = [name for name, type_, *_ in described if type_ not in _READABLE]
         _read(connection, names, relation)
@@ -324,25 +323,8 @@ def _files(connection: duckdb.DuckDBPyConnection, place: str) -> Source:
 
 def _parquet(*files: Path) -> str:
     # The types of columns that folders key=value make would follow from the values, one user's among them.
-    return f"read_parquet({_listed(files)}, hive_types_autocast = false)"
-
-
-def _listed(files: tuple[Path, ...]) -> str:
-    return "[" + ", ".join(text_literal(glob.escape(str(path))) for path in files) + "]"
-
-
-def _check_missing(connection: duckdb.DuckDBPyConnection, files: tuple[Path, ...]) -> None:
-    """Refuse files in which statistics say that only NULL follows, which DuckDB then does not read, and values do.
-
-    Raises:
-        InputError: a file has such a column.
-    """
-    claims = connection.execute(
-        f"SELECT file_name, row_group_id, path_in_schema FROM parquet_metadata({_listed(files)}) "
-        "WHERE stats_null_count >= num_values"
-    ).fetchall()
-    for path, group, column in claims:
-        check_missing(path, group, column)
+    listed = ", ".join(text_literal(glob.escape(str(path))) for path in files)
+    return f"read_parquet([{listed}], hive_types_autocast = false)"
 
 
 def _read(connection: duckdb.DuckDBPyConnection, names: list[str], relation: str) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 CHANGED = "{} has changed since it was opened; open it again"
 """The message for every change, whatever the source holds now."""
@@ -44,6 +45,7 @@ def check_parquet(files: tuple[Path, ...]) -> None:
                 if decimals:
                     for batch in file.iter_batches(columns=decimals):
                         batch.validate(full=True)
+                _check_missing(file, path)
         except (pa.ArrowException, OSError):
             raise InputError(f"{path} cannot be read as the table it should be") from None
         first = schema if first is None else first
@@ -56,22 +58,25 @@ def check_parquet(files: tuple[Path, ...]) -> None:
                 raise InputError(f"{str(path)!r} has a column {key!r}, and so has its folder; rename one of them")
 
 
-def check_missing(path: str, group: int, column: str) -> None:
-    """Refuse a row group of a Parquet file in which *column* has a value; parts of nested columns are accepted.
+def _check_missing(file: pq.ParquetFile, path: Path) -> None:
+    """Refuse a file in which statistics say that a column of a row group is all NULL, which DuckDB then does not read.
 
     Raises:
-        InputError: it has one.
+        InputError: such a column has a value.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path) as file:
-            rows = file.read_row_group(group, columns=[column])
-    except (pa.ArrowException, OSError):
-        raise InputError(f"{path} cannot be read as the table it should be") from None
-    if column in rows.column_names and rows.column(column).null_count < len(rows):
-        raise InputError(f"{path!r} is malformed: its statistics say that column {column!r} holds no values")
+    names = set(file.schema_arrow.names)
+    for place in range(file.num_row_groups):
+        group = file.metadata.row_group(place)
+        for chunk in map(group.column, range(group.num_columns)):
+            name = chunk.path_in_schema
+            statistics = chunk.statistics
+            is_empty = statistics is not None and (statistics.null_count or 0) >= chunk.num_values
+            if (
+                is_empty
+                and name in names
+                and file.read_row_group(place, [name]).column(name).null_count < group.num_rows
+            ):
+                raise InputError(f"{str(path)!r} is malformed: its statistics say that column {name!r} holds no values")
 
 
 def as_arrow(frame: Any) -> tuple[pa.Table, str]:  # noqa: ANN401 - frames of any library
