@@ -59,6 +59,28 @@ country = { type = "text", group = true, domain = ["BR", "DE"] }
 """
 """A dataset whose view takes minutes to count."""
 
+LARGE = """
+[datasets.large]
+source = "slow.db"
+table = "large"
+user = "reader"
+data_version = "1"
+retention_days = 30
+
+[datasets.large.columns]
+title = { type = "text", group = true, filter = true }
+day = { type = "date", group = true, domain = { first = 2026-01-01, last = 2026-01-09 } }
+cents = { type = "integer", sum = { low = 0, high = 100000 } }
+
+[datasets.large.columns.country]
+type = "text"
+group = true
+filter = true
+domain = ["Brazil", "Germany", "India", "Kenya", "United Kingdom"]
+groups_per_user = 1
+"""
+"""A dataset with large counts and long labels."""
+
 OIDC = """
 [oidc]
 issuer = "{url}"
@@ -83,7 +105,13 @@ class Served:
                 "CREATE VIEW v AS SELECT (a.n * b.m) % 97 AS reader, 'BR' AS country "
                 "FROM range(1000000) AS a(n), range(100000) AS b(m)"
             )
-        for name, more in (("catalog.toml", SLOW), ("discreet.toml", OIDC.format(url=issuer.url))):
+            database.execute(
+                "CREATE TABLE large AS SELECT n AS reader, 'A long heading of the article ' || t AS title, "
+                "['Brazil', 'Germany', 'India', 'Kenya', 'United Kingdom'][1 + n % 5] AS country, "
+                "DATE '2026-01-01' + (n % 9)::INTEGER AS day, 90000 AS cents "
+                "FROM range(400000) AS a(n), range(12) AS b(t) WHERE n % 13 >= t"
+            )
+        for name, more in (("catalog.toml", SLOW + LARGE), ("discreet.toml", OIDC.format(url=issuer.url))):
             (folder / name).write_text((folder / name).read_text() + more)
         arguments = ["serve", str(folder / "discreet.toml"), "--port", "0"]
         self._log = (folder / "log").open("w")
@@ -92,7 +120,8 @@ class Served:
         self.url = re.search(r"http://\S+", line)[0]
         grant = {"columns": None, "reason": "made after the first grants"}
         headers = {"Authorization": f"Bearer {self.keys['officer']}"}
-        httpx.put(f"{self.url}/v1/admin/grants/example/slow", headers=headers, json=grant).raise_for_status()
+        for name in ("slow", "large"):
+            httpx.put(f"{self.url}/v1/admin/grants/example/{name}", headers=headers, json=grant).raise_for_status()
 
     def cpu_seconds(self) -> float:
         """Return its CPU seconds, which exclude other programs on the machine."""

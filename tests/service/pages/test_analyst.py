@@ -53,7 +53,7 @@ def test_a_whole_statement_is_priced_answered_and_free_the_second_time(service, 
     used = service.balance().used.rho
     assert shown.status_code == 200
     assert used > 0
-    assert re.findall(r"<td>(\w+)</td>", shown.text) == ["IN", "US", "XX"]
+    assert re.findall(r'<td data-label="name">(\w+)</td>', shown.text) == ["IN", "US", "XX"]
     assert re.findall(r"(\w+) <small[^>]*>no interval<", shown.text) == ["n", "percent"]
     assert 'class="chart"' not in shown.text
     assert "<b>" not in shown.text

@@ -229,7 +229,15 @@ def line_chart(items: Sequence[Item], time: int = 0) -> LineChart:
         line, band = " ".join(f"{x},{height}" for x, height in points), " ".join([*above, *reversed(below)])
         series.append(Series(name, line, band, points if len(points) <= _MAX_POINTS else []))
     across = _time_ticks(times, [round(100 * (moment - times[0]).total_seconds() / seconds, 2) for moment in times])
-    return LineChart(series, across, [(y(tick), number(tick)) for tick in ticks], len(largest) - len(names))
+    return LineChart(series, across, [(y(tick), _short(tick, most)) for tick in ticks], len(largest) - len(names))
+
+
+def _short(value: float, most: float) -> str:
+    """Return a number of an axis up to *most*, in millions or billions where those are shorter."""
+    for unit, name in ((1e9, "bn"), (1e6, "M")):
+        if most >= unit:
+            return f"{value / unit:g} {name}" if value else "0"
+    return number(value)
 
 
 def _time_ticks(times: Sequence[datetime], xs: Sequence[float]) -> list[tuple[float, str, str]]:

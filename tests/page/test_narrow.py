@@ -1,0 +1,108 @@
+"""Every number of every page is painted on narrow screens: not cut off, not covered, not outside of the screen."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+import httpx
+import pytest
+
+HIDDEN = """
+() => {
+    const wrong = [], boxes = [];
+    const walker = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+        const parent = node.parentElement, text = node.textContent.trim();
+        if (!text || !parent.checkVisibility() || parent.closest("textarea, select, pre[aria-hidden], title")) continue;
+        const range = document.createRange();
+        range.selectNodeContents(node);
+        parent.scrollIntoView({ block: "center" });
+        for (let around = parent; around; around = around.parentElement) around.scrollLeft = 0;
+        for (const at of range.getClientRects()) {
+            const y = scrollY + at.top;
+            for (const [other, left, right, top, bottom] of boxes) {
+                if (at.left < right - 1 && at.right > left + 1 && y < bottom - 3 && y + at.height > top + 3)
+                    wrong.push(`${text} lies over ${other}`);
+            }
+            if (/\\d/.test(text)) boxes.push([text, at.left, at.right, y, y + at.height]);
+            else continue;
+            if (at.left < -1 || at.right > innerWidth + 1) wrong.push(`${text} is outside`);
+            for (let around = parent; around; around = around.parentElement) {
+                const box = around.getBoundingClientRect();
+                if (getComputedStyle(around).overflowX !== "visible" && around.clientWidth
+                        && (at.left < box.left - 1 || at.right > box.right + 1))
+                    wrong.push(`${text} is cut off by ${around.tagName}.${around.className}`);
+            }
+            for (const x of [at.left + 1, at.right - 1]) {
+                const top = document.elementFromPoint(x, at.top + at.height / 2);
+                if (top && !top.contains(node) && !parent.contains(top))
+                    wrong.push(`${text} is covered by ${top.tagName}.${top.className}`);
+            }
+        }
+    }
+    return [...new Set(wrong)];
+}
+"""
+USERS = "COUNT(DISTINCT reader)"
+QUESTIONS = {
+    "bars": f"SELECT title, {USERS} FROM large GROUP BY title LIMIT 10",
+    "sums": "SELECT title, SUM(cents) FROM large GROUP BY title LIMIT 10",
+    "line": f"SELECT day, {USERS} FROM large GROUP BY day",
+    "crossed": f"SELECT country, title, {USERS} FROM large GROUP BY country, title",
+    "dates": f"SELECT day, country, {USERS} FROM large GROUP BY day, country",
+    "total": f"SELECT {USERS} FROM large",
+    "each": f"SELECT country, title, {USERS} AS n FROM large GROUP BY country, title "
+    "QUALIFY row_number() OVER (PARTITION BY country ORDER BY n DESC) <= 3",
+}
+STATEMENT = (
+    "SELECT upper(title) AS heading, n, n * 1000 AS thousands, n / 7 AS seventh "
+    f"FROM (SELECT title, {USERS} AS n FROM large GROUP BY title LIMIT 10)"
+)
+
+
+@pytest.fixture(scope="module")
+def answers(served):
+    """Return the paths of answers with large counts, by how they are drawn."""
+    with httpx.Client(
+        base_url=served.url, headers={"Authorization": f"Bearer {served.keys['analyst']}"}, timeout=120
+    ) as client:
+        found = {}
+        for name, sql in QUESTIONS.items():
+            answer = client.post("/v1/query", json={"sql": sql, "epsilon": 0.7})
+            assert answer.status_code == 200, (name, answer.text)
+            found[name] = f"/answers/{answer.json()['id']}"
+        rows = client.post("/v1/sql", json={"sql": STATEMENT, "epsilon": 0.7}).json()
+    released = [query["id"] for query in rows["queries"]]
+    found["statement"] = f"/statements?{urlencode({'sql': STATEMENT, 'release': released}, doseq=True)}"
+    return found
+
+
+@pytest.mark.parametrize("width", [320, 390, 1280])
+def test_every_number_of_an_answer_is_painted(visit, answers, width):
+    """Bars, lines, totals, crossings, tables of each label and of statements, with six digits and long labels."""
+    ann = visit("analyst", viewport={"width": width, "height": 800})
+    for name, path in answers.items():
+        ann.page.goto(ann.url + path)
+        assert ann.page.evaluate(HIDDEN) == [], name
+        assert ann.page.evaluate("document.documentElement.scrollWidth") <= width, name
+        ann.check()
+    for path in ("/ask", "/answers", "/budget"):
+        ann.page.goto(ann.url + path)
+        assert ann.page.evaluate(HIDDEN) == [], path
+
+
+@pytest.mark.usefixtures("answers")
+@pytest.mark.parametrize("width", [320, 390, 1280])
+def test_every_number_of_the_officers_pages_is_painted(visit, width):
+    """The catalog with its labels, accounts, the ledger, the simulator and keys."""
+    for role, paths in (
+        ("officer", ("", "/catalog", "/ledger", "/simulator", "/accounts/ann@example")),
+        ("admin", ("/keys",)),
+    ):
+        visitor = visit(role, viewport={"width": width, "height": 800})
+        for path in paths:
+            visitor.page.goto(f"{visitor.url}/officer{path}")
+            if path == "/catalog":
+                visitor.page.evaluate("document.querySelectorAll('main details').forEach(each => { each.open = true })")
+            assert visitor.page.evaluate(HIDDEN) == [], path
+            assert visitor.page.evaluate("document.documentElement.scrollWidth") <= width, path
