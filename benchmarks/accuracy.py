@@ -23,6 +23,7 @@ from scipy.stats import norm  # type: ignore[import-untyped]
 from benchmarks import accuracy_page
 from benchmarks.accuracy_page import EXTREME, MADE_UP
 from benchmarks.peers import INSTALLED, release_by
+from benchmarks.timing import table as markdown
 from discreet.accounting.convert import limit_for, rho_simple
 from discreet.accounting.gaussian import mu_gaussian
 from discreet.errors import InvariantViolated
@@ -66,6 +67,9 @@ SMALL = (
 )
 LARGE = ("reddit-posts-domain", "reddit-posts-words", "imdb-words")
 """Tables that are not released by the other libraries, because they would take most of the time."""
+
+FEW_ITEMS = ("categories", "weekdays", "months", "hours", "weeks", "states", "days", "integers")
+FEW_TRIALS = 20
 
 PERCENTILES = (50, 75, 90, 95, 99)
 PEER_PERCENTILES = (95, 99)
@@ -131,13 +135,13 @@ Found: TypeAlias = "dict[tuple[str, float, float], list[Released]]"
 """Return the releases by method, target and epsilon."""
 
 
-def _ours(table: UserItems, cell: Row, trials: int) -> Found:
+def _ours(table: UserItems, cell: Row, trials: int, targets: Sequence[float] = TARGETS) -> Found:
     method = str(cell["method"])
     pairs = ArrayPairs(table.users, table.items)
     order = np.argsort(-table.counts, kind="stable")[: HEAD_LIMIT + 1]
     head = ExactHead(table.counts[order], HEAD_LIMIT)
     found: Found = {}
-    for target, epsilon, trial in itertools.product(TARGETS, EPSILONS, range(trials)):
+    for target, epsilon, trial in itertools.product(targets, EPSILONS, range(trials)):
         if target != TARGETS[0] and trial > trials // 3:
             continue
         request = Request(None, HEAD_LIMIT, relative_error=Fraction(str(target)))
@@ -289,12 +293,36 @@ def quick() -> list[str]:
     return accuracy_page.say(run(EXPERIMENT, Setting(Tables(), smoke=True))).splitlines()
 
 
+def few() -> list[str]:
+    """Root mean square errors of all counts of tables with few items, by `auto` and by the head."""
+    tables, lines = Tables(), []
+    for name in FEW_ITEMS:
+        table = tables.made_up(name)
+        errors = {
+            (method, epsilon): np.concatenate([each.counts / table.counts[each.items] - 1 for each in releases])
+            for kind in ("auto", "head")
+            for (method, _, epsilon), releases in _ours(
+                table, {"table": name, "method": kind}, FEW_TRIALS, TARGETS[:1]
+            ).items()
+        }
+        found = {key: f"{100 * math.sqrt(np.mean(error**2)):.2g}%" for key, error in errors.items()}
+        lines.append(
+            [table.name.removesuffix(" (made up)")]
+            + [f"{found['auto', epsilon]} / {found['head', epsilon]}" for epsilon in EPSILONS]
+        )
+    return markdown(["table", *(f"ε = {epsilon:g}" for epsilon in EPSILONS)], lines)
+
+
 @click.command()
+@click.option("--few", "few_items", is_flag=True, help="Errors of tables with few items, printed only; three minutes.")
 @click.option("--quick", is_flag=True, help="A few made-up tables, printed only; less than a minute.")
 @click.option("--page", is_flag=True, help="Measure nothing: write the page from docs/accuracy.csv.")
 @click.option("--data", type=click.Path(path_type=Path), default=REAL, help="The folder of the real tables.")
-def main(*, quick: bool, page: bool, data: Path) -> None:
+def main(*, few_items: bool, quick: bool, page: bool, data: Path) -> None:
     """Measure the accurate counts of releases, and write docs/accuracy.md."""
+    if few_items:
+        print("\n".join(few()))
+        return
     rows = read() if page else run(EXPERIMENT, Setting(Tables(real=data), smoke=quick))
     if not (quick or page):
         write_numbers(rows)

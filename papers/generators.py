@@ -1,10 +1,11 @@
 """Tables made up to match published statistics. Deterministic; names say "(made up)".
 
-There are two methods. `by_contributions`: the number of items per user follows the published percentiles exactly, the
+There are three methods. `by_contributions`: the number of items per user follows the published percentiles exactly, the
 domain has the published size, and the items follow the Zipf-Mandelbrot law, (rank + shift)^-exponent. The papers do not
 publish the head of the histogram; shift and exponent are chosen so that it resembles that of public tables of the same
 kind (exponent 1.2; shift 8 for words, 60 for films). `by_counts`: the number of users per item follows the published
-percentiles and maximum, and the users follow the Zipf-Mandelbrot law.
+percentiles and maximum, and the users follow the Zipf-Mandelbrot law. `few_items`: there are few items, of which most
+users have several, as in columns of categories, months or states.
 
 LinkedIn published no statistics of its tables: linkedin-articles (engagement of a region's members, many articles each)
 and linkedin-titles (one job title each) resemble them in kind only. The tables after them are extreme in how many items
@@ -98,6 +99,70 @@ def by_counts(
         return UserItems(_title(label, divisor), pairs // items, _dense(pairs % items))
 
     return generate
+
+
+def few_items(
+    label: str, draw: Callable[[NDArray[np.int64], int, np.random.Generator], NDArray[np.int64]]
+) -> Callable[[int, np.random.Generator], UserItems]:
+    """Return a generator of tables of 160,000 users, who have about 13 rows each, many of them of the same item.
+
+    Args:
+        label: the title of the table, without "(made up)".
+        draw: returns the item of each row, from the rows' users, ascending, and the number of users.
+    """
+
+    def generate(divisor: int, rng: np.random.Generator) -> UserItems:
+        n = 160_000 // divisor
+        means = np.maximum(np.exp(rng.normal(2.2, 0.9, n)), 1)
+        users = np.repeat(np.arange(n), np.minimum(rng.geometric(1 / means), 2000))
+        items = draw(users, n, rng)
+        pairs = np.unique(users * (items.max() + 1) + items)
+        return UserItems(_title(label, divisor), pairs // (items.max() + 1), _dense(pairs % (items.max() + 1)))
+
+    return generate
+
+
+def _categories(users: NDArray[np.int64], _: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    return rng.choice(5, len(users), p=[0.3, 0.25, 0.2, 0.15, 0.1])
+
+
+def _weekdays(users: NDArray[np.int64], _: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    weights = np.array([1, 1, 1, 1.1, 1.2, 0.8, 0.6])
+    return rng.choice(7, len(users), p=weights / weights.sum())
+
+
+def _months(users: NDArray[np.int64], n: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return the user's month, or a later one; the last month is the largest."""
+    later = rng.integers(0, 12, len(users)) * (rng.random(len(users)) < 0.6)
+    return np.minimum(rng.integers(0, 12, n)[users] + later, 11)
+
+
+def _hours(users: NDArray[np.int64], n: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return an hour near the user's usual one."""
+    return (rng.integers(0, 24, n)[users] + np.rint(rng.normal(0, 3, len(users))).astype(np.int64)) % 24
+
+
+def _weeks(users: NDArray[np.int64], n: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    other = rng.integers(0, 27, len(users)) * (rng.random(len(users)) < 0.8)
+    return (rng.integers(0, 27, n)[users] + other) % 27
+
+
+def _states(users: NDArray[np.int64], n: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return the user's state, or any."""
+    weights = zipf(50, 0.8, 0)
+    weights /= weights.sum()
+    at_home = rng.random(len(users)) < 0.7
+    return np.where(at_home, rng.choice(50, n, p=weights)[users], rng.choice(50, len(users), p=weights))
+
+
+def _days(users: NDArray[np.int64], n: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return a day of a user's period, which is of any length."""
+    offset = (rng.random(len(users)) * rng.integers(1, 366, n)[users]).astype(np.int64)
+    return (rng.integers(0, 365, n)[users] + offset) % 365
+
+
+def _integers(users: NDArray[np.int64], _: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    return np.minimum(rng.geometric(0.35, len(users)) - 1, 19)
 
 
 def quantiles(percentiles: Mapping[float, int], places: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -196,5 +261,13 @@ GENERATORS: dict[str, Callable[[int, np.random.Generator], UserItems]] = {
     "twenty-heavy": by_contributions(
         "Twenty heavy users", 50_000, 30_000, {0: 1, 0.5: 3, 0.99: 10, 0.9996: 15, 0.99961: 10_000, 1: 10_000}, 1.0, 0
     ),
+    "categories": few_items("5 categories", _categories),
+    "weekdays": few_items("7 weekdays", _weekdays),
+    "months": few_items("12 months", _months),
+    "hours": few_items("24 hours", _hours),
+    "weeks": few_items("27 weeks", _weeks),
+    "states": few_items("50 states", _states),
+    "days": few_items("365 days", _days),
+    "integers": few_items("20 small integers", _integers),
 }
 """Generators by name; each takes the divisor of its users and the randomness."""

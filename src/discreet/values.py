@@ -461,7 +461,8 @@ class Outcome:
         cost: the cost to charge, never above the mechanism's worst cost.
         measured: sums or averages of the released items, or None without.
         chosen: name of the mechanism that was chosen, for mechanisms that choose one, or None.
-        why: the reason for the choice in one sentence, from noisy values alone; None without a choice.
+        why: the reason for the choice in one sentence, from noisy values alone, or how the items were counted; None
+            if there is nothing to say.
     """
 
     positions: NDArray[np.int64]

@@ -22,7 +22,7 @@ from discreet.mechanisms import (
 )
 from discreet.mechanisms.auto import Auto
 from discreet.mechanisms.sums import ListedSums, UnknownGumbelSums, UnknownLaplaceSums
-from discreet.mechanisms.two_round import COST_UNIT
+from discreet.mechanisms.two_round import COST_UNIT, UNCLIPPED
 from discreet.testing.pairs import ArrayPairs
 from discreet.values import SHARE_UNIT, WEIGHT_UNIT, Cost, ExactHead, Sensitivity
 
@@ -209,8 +209,9 @@ class Asked(ArrayPairs):
         return super().capped_sums(cap)
 
     def clipped_sums(self, items, costs, bound):
-        """Record costs and bound."""
-        self.asked["costs"], self.asked["bound"] = costs.tolist(), bound
+        """Record costs and bound, unless it asks for exact counts."""
+        if bound != UNCLIPPED:
+            self.asked["costs"], self.asked["bound"] = costs.tolist(), bound
         return super().clipped_sums(items, costs, bound)
 
 
@@ -231,13 +232,17 @@ def histogram_cost(draws, label, bins):
 
 def two_rounds_cost(pairs, draws):
     """Return mu^2 of what two rounds drew: a user's largest squared shift over variance in each step, added up."""
-    square = sum(
-        histogram_cost(draws, label, bins) for label, bins in (("sizes", 18), ("scales", 18), ("clipping", 26))
-    )
+    histograms = {"sizes": 18, "scales": 18, "rest": 26, "clipping": 26}
+    square = sum(histogram_cost(draws, label, bins) for label, bins in histograms.items() if label in draws.added)
     first = set(draws.added["first"].variances) or {None}
     (variance,) = first
     if variance is not None:  # a user's squared weights add up to (W limit)^2
         square += (WEIGHT_UNIT * pairs.asked["limit"]) ** 2 / variance
+    # A user moves twice each count less the number of users, and that number, by 1 each.
+    anchored = [draws.added[label].variances for label in ("large", "users") if label in draws.added]
+    square += sum((WEIGHT_UNIT**2 / variance for variances in anchored for variance in variances), Fraction(0))
+    if "second" not in draws.added:
+        return square
     # A user's weights are such that their squares times the costs add up to W^2 bound.
     second = draws.added["second"].variances
     exceeded = (WEIGHT_UNIT**2 / (variance * cost) for variance, cost in zip(second, pairs.asked["costs"], strict=True))
@@ -254,7 +259,7 @@ def test_two_rounds_pay_what_a_user_can_move_in_all_steps(kind, epsilon):
         outcome, draws = release(mechanism, pairs, run)
         spent = two_rounds_cost(pairs, draws) / 2
         assert spent <= outcome.cost.rho
-        if draws.added["second"].variances:
+        if "second" not in draws.added or draws.added["second"].variances:
             assert spent > outcome.cost.rho * Fraction(99, 100)
 
 

@@ -172,18 +172,19 @@ class TestTwoRounds:
         assert len(outcome.positions) == items
         errors = outcome.counts - 400
         assert_distributed(errors / outcome.std_errors)
-        left = float(self.mechanism.mu**2) * (1 - 3 * 0.008)
+        left = float(self.mechanism.mu**2) * (1 - 3 * 0.008 - 0.004)
         assert 1 / left < outcome.std_errors.min() ** 2 < 1.3 / left
         assert errors.var() > (1 - 4 * math.sqrt(2 / items)) / left
 
     def test_every_step_adds_the_noise_it_is_charged_for(self, monkeypatch):
-        """Three histograms and two rounds: exact values as they come, noisy values as they go."""
+        """Four histograms and two rounds: exact values as they come, noisy values as they go."""
         steps = {}
         add = two_round.add_noise
 
         def seen(values, unit, precisions, drawn, label):
             noisy = add(values, unit, precisions, drawn, label)
-            charged = {"first": budget.first, "second": budget.second}.get(label, budget.histogram)
+            shares = {"first": budget.first, "second": budget.second, "rest": budget.rest}
+            charged = shares.get(label, budget.histogram)
             steps.setdefault(label, []).append((noisy - values) / (unit * math.sqrt(COST_UNIT / charged)))
             return noisy
 
@@ -201,7 +202,7 @@ class TestTwoRounds:
             self.mechanism.release(pairs, bits(run))
         assert {label: len(np.concatenate(z)) for label, z in steps.items()} == {
             **dict.fromkeys(("sizes", "scales"), 60 * 18),
-            "clipping": 60 * 26,
+            **dict.fromkeys(("rest", "clipping"), 60 * 26),
             **dict.fromkeys(("first", "second"), 60 * 60),
         }
         for z in steps.values():

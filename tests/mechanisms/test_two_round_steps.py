@@ -14,7 +14,7 @@ from discreet.accounting.gaussian import mu_gaussian
 from discreet.errors import InputError
 from discreet.head_request import SumBounds
 from discreet.mechanisms import Request, TwoRound, two_round
-from discreet.mechanisms.two_round import COST_UNIT, FirstRound, add_noise_in_batches
+from discreet.mechanisms.two_round import COST_UNIT, TUNING, UNCLIPPED, Counted, FirstRound, add_noise_in_batches
 from discreet.noise import KeyedBits, rounded_gaussian
 from discreet.testing.pairs import ArrayPairs
 from discreet.values import Cost, Sensitivity
@@ -23,6 +23,13 @@ from .draws import release
 
 DELTA = Fraction(1, 10**8)
 REQUEST = Request(None, 1000)
+ALIKE = replace(TUNING, head_share=0.0, alone_noise=0.0)
+"""No item is counted apart from the others."""
+
+
+def alike(epsilon, **changed):
+    """Return a mechanism whose second round measures all items alike."""
+    return replace(TwoRound.at_epsilon(epsilon, DELTA, replace(REQUEST, **changed)), tuning=ALIKE)
 
 
 class Asked(ArrayPairs):
@@ -46,6 +53,8 @@ class Asked(ArrayPairs):
         return super().users_by_scale(items, last_scale, costs, bounds)
 
     def clipped_sums(self, items, costs, bound):
+        if bound == UNCLIPPED:
+            return super().clipped_sums(items, costs, bound)
         sums = super().clipped_sums(items, costs, bound)
         self.asked["second"] = items, costs, bound, sums
         return sums
@@ -61,16 +70,18 @@ def table(most, users=3000):
 @pytest.mark.parametrize("epsilon", [Fraction(1, 4000), Fraction(1, 2), Fraction(3), Fraction(40)])
 @pytest.mark.parametrize("most", [1, 5, 120])
 def test_no_step_costs_more_than_its_share(epsilon, most):
-    """Of mu^2, 0.008 for each histogram, a fifth of the rest for the first round, and what is left for the second."""
-    mechanism, pairs = TwoRound.at_epsilon(epsilon, DELTA, REQUEST), table(most)
+    """Of mu^2, 0.008 or 0.004 for a histogram, a fifth of the rest for the first round; the second has what is left."""
+    mechanism, pairs = alike(epsilon), table(most)
     _, draws = release(mechanism, pairs)
     square = mechanism.mu**2
     assert pairs.asked["sizes"] == [2**b for b in range(18)]
     for label in ("sizes", "scales", "clipping"):
         (variance,) = set(draws.added[label].variances)
         assert 0 <= Fraction(8, 1000) * square - 1 / variance < Fraction(2, 2**40)
-    histogram, first = mechanism.budget.histogram, mechanism.budget.first
-    assert -1 < (square * COST_UNIT - 3 * histogram) / 5 - first < 2
+    (variance,) = set(draws.added["rest"].variances)
+    assert 0 <= Fraction(4, 1000) * square - 1 / variance < Fraction(2, 2**40)
+    histogram, rest, first = mechanism.budget.histogram, mechanism.budget.rest, mechanism.budget.first
+    assert -1 < (square * COST_UNIT - 3 * histogram - rest) / 5 - first < 2
     (variance,) = set(draws.added["first"].variances)
     per_unit = Fraction(pairs.asked["limit"]) ** 2 / (variance / 2**40)  # what the first round costs at most
     assert first * (1 - Fraction(1, 10**5)) < per_unit * COST_UNIT <= first
@@ -78,7 +89,7 @@ def test_no_step_costs_more_than_its_share(epsilon, most):
     assert bound == mechanism.budget.second
     assert [Fraction(2**80, cost) for cost in costs.tolist()] == draws.added["second"].variances
     assert all(1 <= cost <= bound for cost in costs.tolist())
-    items, last, _, bounds = pairs.asked["scales"][1]
+    items, last, _, bounds = pairs.asked["scales"][2]
     assert last == [25] * len(items)
     assert bounds == [max(1, bound * 2**b // 2**16) for b in range(26)]
 
@@ -86,10 +97,9 @@ def test_no_step_costs_more_than_its_share(epsilon, most):
 @pytest.mark.parametrize("k", [None, 300])
 def test_only_verified_items_are_released(k):
     """With a k, exactly those whose second value is z standard errors above one user's weight; Q(z) is beta / K."""
-    request = replace(REQUEST, k=k, relative_error=Fraction(1, 2))
-    mechanism, found = TwoRound.at_epsilon(Fraction(4), DELTA, request), 0
+    mechanism, found = alike(Fraction(4), k=k, relative_error=Fraction(1, 2)), 0
     with mpmath.workdps(40):
-        beta = mpmath.mpf(1) / 10**17  # a thousandth of delta, over 10^6 items
+        beta = mpmath.mpf(1) / 10**17 / 2  # half of a thousandth of delta, over 10^6 items
         z = mpmath.findroot(lambda x: mpmath.erfc(x / mpmath.sqrt(2)) / 2 / beta - 1, 8.5)
     for run in range(8):
         pairs = table(5, 400)
@@ -136,7 +146,7 @@ def test_without_a_k_only_precise_counts_are_released(epsilon):
 
 def test_a_value_at_the_threshold_is_verified(monkeypatch):
     """And one unit below it is not."""
-    mechanism = TwoRound.at_epsilon(Fraction(4), DELTA, replace(REQUEST, k=300))
+    mechanism = alike(Fraction(4), k=300)
 
     def run(below):
         def exactly(values, unit, precisions, bits, label):
@@ -172,7 +182,7 @@ def test_labels_alone_say_the_same_of_themselves():
 def test_intervals_end_at_zero():
     """The lower end of a count whose error is above half of it."""
     mechanism = TwoRound.at_epsilon(Fraction(4), DELTA, REQUEST)
-    outcome = mechanism._outcome(np.array([3, 8]), np.array([5.0, 90.0]), np.array([4.0, 6.0]), 0.1)
+    outcome = mechanism._outcome(Counted(np.array([3, 8]), np.array([5.0, 90.0]), np.array([4.0, 6.0]), 0.1))
     assert outcome.positions.tolist() == [8, 3]
     assert outcome.low.tolist() == [78, 0]
     assert outcome.high.tolist() == [112, 13]
@@ -240,18 +250,18 @@ def test_the_least_budget_has_two_thousand_units():
                 replace(mechanism, mu=mu).budget  # noqa: B018
         else:
             budget = replace(mechanism, mu=mu).budget
-            assert (budget.histogram, budget.first, budget.second) == (16, 390, 1562)
+            assert (budget.histogram, budget.rest, budget.first, budget.second) == (16, 8, 388, 1556)
 
 
 EXPECTED = {
-    (None, "1/10", True): [5.1628, 0.085, 61, 912],
-    (None, "1/10", False): [None, None, 61, 912],
-    (None, "1/2", True): [5.1628, 0.425, 13, 183],
+    (None, "1/10", True): [5.1734, 0.085, 61, 913],
+    (None, "1/10", False): [None, None, 61, 913],
+    (None, "1/2", True): [5.1734, 0.425, 13, 183],
     (None, "1/2", False): [None, None, 13, 183],
-    (7, "1/10", True): [5.1628, 0.1177, 51, 751],
-    (7, "1/10", False): [None, None, 51, 751],
-    (7, "1/2", True): [5.1628, 0.425, 51, 751],
-    (7, "1/2", False): [None, None, 51, 751],
+    (7, "1/10", True): [5.1734, 0.1166, 51, 759],
+    (7, "1/10", False): [None, None, 51, 759],
+    (7, "1/2", True): [5.1734, 0.425, 51, 759],
+    (7, "1/2", False): [None, None, 51, 759],
 }
 """By k, relative error and counts: the least error, the smallest count, and the likely range."""
 
@@ -271,7 +281,7 @@ def test_expectations_are_what_they_always_were(key):
 
 def test_candidates_are_those_above_a_value():
     """Or at it."""
-    first = FirstRound(np.array([2, 5, 9]), np.array([4.0, 3.0, 7.0]), 1.0)
+    first = FirstRound(np.array([2, 5, 9]), np.array([4.0, 3.0, 7.0]), 1.0, np.zeros(3, bool))
     for least, items, values in ((4.0, [2, 9], [4.0, 7.0]), (3.0, [2, 5, 9], [4.0, 3.0, 7.0]), (8.0, [], [])):
         found = first.above(least)
         assert [column.tolist() for column in found] == [items, values]

@@ -65,10 +65,11 @@ class DuckDBPairs:
         self._items: int  # this and what follows is known after `create`
         self._item_bits: int
         self._numbers: Ints
+        self._users_of_item: Ints
         self._users_of_size: Ints
 
     def create(self) -> None:
-        """Write the pairs, and count users by size."""
+        """Write the pairs, and count users by item and by size."""
         words, labels = self._words, self._labels
         rows = f"SELECT {labels}, {_HASH.format(labels)} AS h, u FROM ({words.rows()}) AS r"
         self._write(_ROWS, rows, words.parameters)
@@ -76,14 +77,15 @@ class DuckDBPairs:
         self._write(_ITEMS, f"SELECT *, {_HASH.format(labels)} AS h FROM ({numbered}) AS n")
         self._write_keys()
         self._connection.execute(f"DROP TABLE {_ROWS}")
-        present = np.zeros(self._items, dtype=np.bool_)
+        users_of_item = np.zeros(self._items, dtype=np.int64)
         users_of_size = np.zeros(MAX_BASKET + 1, dtype=np.int64)
         for held, sizes in self._baskets(self._sorted()):
-            present[held] = True
+            users_of_item += np.bincount(held, minlength=self._items)
             few = np.bincount(sizes)
             users_of_size[: len(few)] += few
         self._connection.execute(f"DROP TABLE {_KEYS}")
-        self._numbers = np.flatnonzero(present)
+        self._numbers = np.flatnonzero(users_of_item)
+        self._users_of_item = users_of_item
         self._users_of_size = users_of_size
 
     def _write_keys(self) -> None:
@@ -181,7 +183,7 @@ class DuckDBPairs:
             cost = cost_of[held]
             spent = _by_user(cost, sizes)
             if is_one_scale:  # a user costs the same at every scale up to the last one
-                users += np.bincount(_bins(spent, bounds[: last + 2])[spent > 0], minlength=len(bounds))
+                users += np.bincount(_bins(spent[spent > 0], bounds[: last + 2]), minlength=len(bounds))
                 continue
             users[0] -= np.count_nonzero(spent == 0)
             scale, left = scale_of[held], sizes
@@ -196,6 +198,8 @@ class DuckDBPairs:
 
     def clipped_sums(self, items: Ints, costs: Ints, bound: int) -> Ints:
         """Add up the weights of the users of *items*."""
+        if int(costs.max(initial=0)) * len(costs) <= bound:  # no user is above the bound
+            return (WEIGHT_UNIT - 1) * self._users_of_item[self._numbers[items]]
         cost_of = self._by_item(items, costs)
         sums = np.zeros(self._items, dtype=np.int64)
         for held, sizes in self._baskets():

@@ -196,7 +196,11 @@ class SqlPairs(ABC):
         """Add up the weights of the users of *items*."""
         chosen = self._chosen({"item": items, "c": costs})
         weight = self._weight(f"sqrt({self._double(bound)} / {self._as_double('c')})")
-        table = self._select(self._clipped(chosen, weight, bound))
+        statement = self._clipped(chosen, weight, bound)
+        if int(costs.max(initial=0)) * len(costs) <= bound:  # no user is above the bound
+            full = f"CAST({_FULL_WEIGHT} * count(*) AS BIGINT)"
+            statement = f"SELECT item AS a, {full} AS b FROM {self._pairs_of(chosen)} GROUP BY item"
+        table = self._select(statement)
         return _scattered(np.searchsorted(items, _int64(table, "a")), _int64(table, "b"), len(items))
 
     def labels(self, items: NDArray[np.int64]) -> pa.Table:

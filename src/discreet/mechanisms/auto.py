@@ -174,11 +174,12 @@ class Auto:
             outcome = self._with_tests(outcome, self.head.name, why)
             return replace(outcome, positions=numbers[outcome.positions])
         outcome = self.two_round.release_after(sizes, pairs, bits)
+        large = "" if outcome.why is None else f"; {outcome.why}"
         return replace(
             outcome,
             cost=outcome.cost + Cost(_gap_rho(self.two_round)),
             chosen=self.two_round.name,
-            why=f"many users for the number of items they have: {measured}",
+            why=f"many users for the number of items they have: {measured}{large}",
         )
 
     def _gap(self, race: UnknownGumbel, head: ExactHead, bits: Bits) -> tuple[int, int]:

@@ -12,6 +12,7 @@ import numpy as np
 from discreet.accounting.convert import floor_bits
 from discreet.accounting.gaussian import mu_gaussian, normal_quantile
 from discreet.errors import InputError
+from discreet.mechanisms.anchored import Anchored
 from discreet.mechanisms.base import Expectation, Likely, Request, require_gaussian
 from discreet.mechanisms.select_verify import falling_pools
 from discreet.noise import RoundedGaussians, rounded_gaussian
@@ -51,7 +52,8 @@ class Tuning:
 
     Args:
         first_share: share of mu^2 for the first round, after the histograms.
-        histogram_share: share of mu^2 for each of the three histograms.
+        histogram_share: share of mu^2 for each of the histograms of sizes, scales and clipping.
+        rest_share: share of mu^2 for the histogram of the rest.
         mass_kept: least share of the first round's mass that clipping keeps.
         clipping: largest root mean square of the share that clipping removes from users in the second round, per
             relative error.
@@ -66,10 +68,20 @@ class Tuning:
         evidence: standard errors above 0 that a bin of a histogram must be to be used.
         unseen: users just above the limit that the noise of a bin may hide, in its standard errors.
         lost: share of delta for the release of items that only one user has.
+        head_share: largest share of the second round for the counts of the largest items.
+        head_noise: largest standard error of these counts, relative to the count, per relative error.
+        head_power: the variance of their noise grows with an item's size to this power.
+        head_most: largest number of these items; for a top k, 2 k.
+        rest_evidence: standard errors above 0 that a bin of the histogram of the rest must be for any to be used.
+        alone_noise: the largest items are counted alone if the least of them then has at most this standard error,
+            relative to the count, per relative error.
+        alone_lost: and if no more other items are lost than this share of them.
+        alone_clipping: weight of the loss by clipping beside noise, where they are.
     """
 
     first_share: float = 0.2
     histogram_share: float = 0.008
+    rest_share: float = 0.004
     mass_kept: float = 0.5
     clipping: float = 0.5
     noise: float = 0.48
@@ -83,10 +95,21 @@ class Tuning:
     evidence: float = 4.0
     unseen: float = 2.0
     lost: Fraction = Fraction(1, 1000)
+    head_share: float = 0.04
+    head_noise: float = 0.15
+    head_power: float = 0.5
+    head_most: int = 1000
+    rest_evidence: float = 4.5
+    alone_noise: float = 0.58
+    alone_lost: float = 0.03
+    alone_clipping: float = 2.0
 
 
 TUNING = Tuning()
 INTERVAL = 1.96
+
+UNCLIPPED = 2**53
+"""A bound on the cost of a user that no user reaches whose items cost 1."""
 
 MANY_ITEMS = 225
 """Expectations are for users with at most about this number of items; noise grows with its root."""
@@ -97,9 +120,17 @@ THINNING = 1.3
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The largest cost of a user in each histogram and in the two rounds, in units of 1 / `COST_UNIT`."""
+    """The largest cost of a user in the histograms and in the two rounds, in units of 1 / `COST_UNIT`.
+
+    Args:
+        histogram: in each of the histograms of sizes, scales and clipping.
+        rest: in the histogram of the rest.
+        first: in the first round.
+        second: in the second round, with the counts of the largest items.
+    """
 
     histogram: int
+    rest: int
     first: int
     second: int
 
@@ -140,16 +171,67 @@ class FirstRound:
         items: their numbers, ascending, shape (m,).
         values: their noisy counts, shape (m,).
         std: standard error of each value.
+        verified: True for items that almost certainly more than one user has, shape (m,).
     """
 
     items: Ints
     values: Floats
     std: float
+    verified: NDArray[np.bool_]
 
     def above(self, least: float) -> tuple[Ints, Floats]:
         """Return the items whose value is at least *least*, and their values."""
         kept = self.values >= least
         return self.items[kept], self.values[kept]
+
+    def without(self, dropped: NDArray[np.bool_]) -> FirstRound:
+        """Return the items that are not *dropped*."""
+        kept = ~dropped
+        return FirstRound(self.items[kept], self.values[kept], self.std, self.verified[kept])
+
+    def largest(self) -> tuple[Ints, Floats]:
+        """Return the places of the verified items by their values, descending, and these values."""
+        places = np.flatnonzero(self.verified)
+        places = places[np.argsort(-self.values[places], kind="stable")]
+        return places, self.values[places]
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Items with estimates of their counts.
+
+    Args:
+        items: their numbers, shape (m,).
+        estimates: noisy counts, shape (m,).
+        std: standard error of each, shape (m,).
+        lost: the share that clipping may have removed from a count beyond the mean loss.
+    """
+
+    items: Ints
+    estimates: Floats
+    std: Floats
+    lost: float = 0.0
+
+    def where(self, kept: NDArray[np.bool_]) -> Counted:
+        """Return the items that are *kept*."""
+        return Counted(self.items[kept], self.estimates[kept], self.std[kept], self.lost)
+
+
+@dataclass(frozen=True, slots=True)
+class ClippedAt:
+    """A bound on a user's cost, relative to the most expensive item, and the estimated loss by it.
+
+    Args:
+        limit: the bound; users above it are clipped.
+        mean: mean of the share that clipping removes from users.
+        spread: root mean square of that share.
+        beyond: what users whom noise hides would add to the mean.
+    """
+
+    limit: float
+    mean: float = 0.0
+    spread: float = 0.0
+    beyond: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +239,10 @@ class TwoRound:
     """Two rounds of weighted sums: the first finds the large items, the second counts them with noise to match.
 
     It bounds not the number of a user's items but their total cost, where an item costs one over the variance of its
-    noise; users above the bound are clipped by scaling all their items alike. Three noisy histograms of users determine
-    the scales of the noise and the loss by clipping. Every step always runs.
+    noise; users above the bound are clipped by scaling all their items alike. Noisy histograms of users determine the
+    scales of the noise and the loss by clipping. The largest items that the first round verifies are counted without
+    clipping, where that costs few other counts; they alone are counted where hardly anything else could be. Which steps
+    run depends on noisy values only.
 
     Args:
         mu: the whole release is mu-GDP but for the mass *lost*; a fraction, so that equal plans are equal.
@@ -239,9 +323,10 @@ class TwoRound:
         total = math.floor(self.mu**2 * COST_UNIT)
         if total < LEAST_BUDGET:
             raise InputError("epsilon is too small for a two-round release; choose a larger one, or the head mechanism")
-        histogram = int(total * self.tuning.histogram_share)
-        first = int((total - 3 * histogram) * self.tuning.first_share)
-        return Budget(histogram, first, total - 3 * histogram - first)
+        histogram, rest = (int(total * share) for share in (self.tuning.histogram_share, self.tuning.rest_share))
+        rounds = total - 3 * histogram - rest
+        first = int(rounds * self.tuning.first_share)
+        return Budget(histogram, rest, first, rounds - first)
 
     def release(self, pairs: UserItemPairs, bits: Bits) -> Outcome:
         """Release; the outcome's positions are item numbers."""
@@ -270,10 +355,29 @@ class TwoRound:
 
     def release_after(self, sizes: Sizes, pairs: UserItemPairs, bits: Bits) -> Outcome:
         """Release after `measure_sizes`, whose cost is included in the outcome's cost."""
+        tuning = self.tuning
         first = self._first_round(sizes, pairs, bits)
         power = self._power(sizes)
-        scale = self._scale(first, power, pairs, bits)
-        return self._second_round(first, scale, power, pairs, bits)
+        scale, spread = self._scale(first, power, pairs, bits)
+        cut = self._cut(scale, first.std)
+        places, values = first.largest()
+        noise = Anchored.of(values, min(tuning.head_power, power))
+        alone = self._alone(values, noise, _usual_items(sizes.by_size))
+        rest = int((values[alone:] >= cut).sum()) + self._rest(first, cut, pairs, bits)
+        if alone and rest <= tuning.alone_lost * alone:
+            return self._count_alone(first.items[places[:alone]], values[:alone], noise, pairs, bits)
+        second = (scale * (values / cut) ** power) ** 2 + (tuning.uneven_second * spread * values) ** 2
+        costs = self._head_costs(values, noise, second, alone + rest)
+        head, spent = Counted(np.zeros(0, np.int64), np.zeros(0), np.zeros(0)), 0
+        if costs is not None:
+            head = self._count_anchored(first.items[places[: len(costs[0])]], *costs, pairs, bits)
+            spent = int(costs[0].sum()) + costs[1]
+        tail = first.without(np.isin(first.items, head.items))
+        others = self._second_round(tail, scale, power, self.budget.second - spent, pairs, bits)
+        m = len(head.items)
+        largest = "largest is" if m == 1 else f"{m:,} largest are"
+        why = f"the {largest} counted without clipping" if m else None
+        return self._outcome(head.where(self._precise(head)), others, why=why)
 
     def _first_round(self, sizes: Sizes, pairs: UserItemPairs, bits: Bits) -> FirstRound:
         """Estimate every item roughly, and keep those that may be measured again."""
@@ -282,19 +386,26 @@ class TwoRound:
         std = math.sqrt(COST_UNIT / precision) / sizes.kept
         # The scale of the second round is not known yet: this is its cut at the least scale, the lowest one.
         least = self._least(self._cut(math.sqrt(COST_UNIT / self.budget.second), std), std)
-        items, values, number = [], [], 0
+        items, values, verified, number = [], [], [], 0
+        # A weight is at most 2^20 - 1, so a single user's items pass only if their noise exceeds the evidence.
+        threshold = WEIGHT_UNIT + math.ceil(WEIGHT_UNIT * self._evidence() * math.sqrt(COST_UNIT / precision))
         sums = pairs.weighted_sums(limit)
         for noisy in add_noise_in_batches(sums, pairs.count_items(), WEIGHT_UNIT, precision, bits, "first"):
             rough = noisy / (WEIGHT_UNIT * sizes.kept)
             kept = np.flatnonzero(rough >= least)
             items.append(number + kept)
             values.append(rough[kept])
+            verified.append(noisy[kept] >= threshold)
             number += len(rough)
-        none = np.zeros(0, dtype=np.int64)
-        return FirstRound(np.concatenate([none, *items]), np.concatenate([none.astype(np.float64), *values]), std)
+        return FirstRound(
+            np.concatenate([np.zeros(0, np.int64), *items]),
+            np.concatenate([np.zeros(0), *values]),
+            std,
+            np.concatenate([np.zeros(0, np.bool_), *verified]),
+        )
 
-    def _scale(self, first: FirstRound, power: float, pairs: UserItemPairs, bits: Bits) -> float:
-        """Return the scale of an item's noise at the second round's cut.
+    def _scale(self, first: FirstRound, power: float, pairs: UserItemPairs, bits: Bits) -> tuple[float, float]:
+        """Return the scale of an item's noise at the second round's cut, and the root mean square loss by clipping.
 
         At scale s the cut is t = s / noise, and an item of size e >= t has noise s (e/t)^power. An item's cost at scale
         s, s^-2(1-power) (e noise)^-2power, is split: the item's factor is its cost, the other is part of the bound.
@@ -309,19 +420,168 @@ class TwoRound:
         fits = _centres(SCALES)
         mass = users * fits**2
         if mass.sum() <= 0:
-            return least
+            return least, 0.0
         lost = (mass * np.maximum(0, 1 - GRID[:, None] / fits) ** 2).sum(axis=1) / mass.sum()
-        return least * float(GRID[int((lost > self._clipping() ** 2).sum())])  # at the largest scale nothing is lost
+        chosen = int((lost > self._clipping() ** 2).sum())  # at the largest scale nothing is lost
+        return least * float(GRID[chosen]), math.sqrt(lost[chosen])
 
-    def _second_round(self, first: FirstRound, scale: float, power: float, pairs: UserItemPairs, bits: Bits) -> Outcome:
-        """Measure the items above the cut and release those that are large enough."""
+    def _alone(self, values: Floats, noise: Anchored, usual: int) -> int:
+        """Return how many of the largest items would be precise if only they were counted.
+
+        Args:
+            values: rough counts, descending, shape (n,).
+            noise: of anchored counts of these items.
+            usual: largest usual number of items of a user.
+        """
+        budget = self.budget.second / COST_UNIT
+        before = np.concatenate([np.zeros(min(usual, len(values))), noise.sums[: max(len(values) - usual, 0)]])
+        # A user of that many items has the most expensive ones at worst, which are the smallest.
+        plain = (noise.sums - before) * noise.weights / budget
+        std = np.sqrt(np.minimum(noise.last_variances(budget), plain))
+        precise = np.flatnonzero(std <= self.tuning.alone_noise * float(self.relative_error) * values)
+        return int(precise[-1]) + 1 if len(precise) else 0
+
+    def _rest(self, first: FirstRound, cut: float, pairs: UserItemPairs, bits: Bits) -> float:
+        """Estimate how many items above the cut have about that many users but are not verified.
+
+        The number of candidates may depend on a single user's items, so it is not used. Over a user's candidates, the
+        sum of cut / value is in one bin of a histogram; over all users, these sums add up to the cut for each item that
+        has the users its value promises, and to nearly 0 for one that noise made a candidate.
+        """
+        items, values = first.without(first.verified).above(self._least(cut, first.std))
+        unit = 2**20
+        costs = np.maximum(np.ceil(unit * cut / values), 1).astype(np.int64)
+        sums = 2.0 ** (np.arange(CLIPPING_BINS) / 2 - 4)
+        bounds = np.floor(unit * sums).astype(np.int64)
+        users = pairs.users_by_scale(items, np.full(len(items), CLIPPING_BINS - 1), costs, bounds)
+        precision = self.budget.rest
+        noisy = add_noise(users, 1, np.full(len(users), precision), bits, "rest").astype(np.float64)
+        std = math.sqrt(COST_UNIT / precision)
+        if noisy.max() < self.tuning.rest_evidence * std:
+            return 0.0
+        return float(believable(noisy, std, self.tuning.evidence) @ (sums * 2**-0.25)) / cut
+
+    def _head_costs(self, values: Floats, noise: Anchored, second: Floats, others: float) -> tuple[Ints, int] | None:
+        """Return the costs of counts of the largest items without clipping, as many as are worth them.
+
+        Args:
+            values: rough counts, descending, shape (n,).
+            noise: of anchored counts of these items.
+            second: variances that the second round would give them, shape (n,).
+            others: number of counts that the whole second round would release.
+
+        Returns:
+            the costs of m values and of the number of users; None if no m is worth it.
+        """
+        tuning = self.tuning
+        allowed = np.minimum((tuning.head_noise * float(self.relative_error) * values) ** 2, second)
+        most = tuning.head_most if self.k is None else 2 * self.k
+        for m in range(min(len(values), most), 0, -1):
+            share = noise.cost_of(m, allowed) * COST_UNIT / self.budget.second
+            # The others number as many as the budget is large, roughly: a precise count costs about one of them.
+            if share <= tuning.head_share and share * others <= m:
+                costs = noise.costs(m, math.floor(share * self.budget.second))
+                if costs is not None:
+                    return costs
+        return None
+
+    def _count_anchored(self, items: Ints, costs: Ints, common: int, pairs: UserItemPairs, bits: Bits) -> Counted:
+        """Count the users of *items* without clipping, at costs that add up to what one user may cost.
+
+        Args:
+            items: their numbers, in any order, shape (m,).
+            costs: of twice the count less the number of users, for each item, shape (m,).
+            common: of the number of users.
+            pairs: the pairs, all of whose users are counted once: a count of other users would move by 2.
+            bits: source of randomness.
+        """
+        order = np.argsort(items)
+        items, costs = items[order], costs[order]
+        users = int(pairs.users_by_size(np.array([MAX_BASKET]))[0])
+        counts = pairs.clipped_sums(items, np.ones_like(items), UNCLIPPED) // (WEIGHT_UNIT - 1)
+        apart = add_noise((2 * counts - users) * WEIGHT_UNIT, WEIGHT_UNIT, costs, bits, "large")
+        shared = add_noise(np.array([users * WEIGHT_UNIT]), WEIGHT_UNIT, np.array([common]), bits, "users")
+        return Counted(items, (apart + shared) / (2 * WEIGHT_UNIT), np.sqrt(COST_UNIT / costs + COST_UNIT / common) / 2)
+
+    def _count_alone(self, items: Ints, values: Floats, noise: Anchored, pairs: UserItemPairs, bits: Bits) -> Outcome:
+        """Spend the second round on the largest items, by anchored counts or clipped sums, whichever are more precise.
+
+        Args:
+            items: numbers of verified items, by size, shape (m,).
+            values: their rough counts, descending, shape (m,).
+            noise: of anchored counts of these items.
+            pairs: the pairs.
+            bits: source of randomness.
+        """
+        m, budget = len(items), self.budget.second
+        weights, order = noise.weights[:m], np.argsort(items)
+        best, bound = self._least_clipping(items[order], values[order], weights[order], pairs, bits)
+        costs = noise.costs(m, budget)
+        if costs is not None and np.mean(noise.variances(m, budget / COST_UNIT) / values**2) <= best:
+            counted = self._count_anchored(items, *costs, pairs, bits)
+        else:
+            counted = self._count_clipped(items[order], weights[order], bound, pairs, bits)
+        kept = self._precise(counted) if self.k is None else counted.estimates > 0
+        counted_alone = "item has" if m == 1 else f"{m:,} items have"
+        return self._outcome(
+            counted.where(kept), why=f"{counted_alone} the whole second round, as hardly any other is lost by it"
+        )
+
+    def _least_clipping(
+        self, items: Ints, values: Floats, weights: Floats, pairs: UserItemPairs, bits: Bits
+    ) -> tuple[float, ClippedAt]:
+        """Choose the bound on a user's cost in clipped sums, where an item costs one over its weight.
+
+        Returns:
+            the mean square relative error of the sums, and the bound.
+        """
+        costs = np.ceil(2**20 * weights.min() / weights).astype(np.int64)
+        total = int(costs.sum())
+        bounds = np.minimum(np.floor(2**20 * 2.0 ** (np.arange(CLIPPING_BINS) / 2)), total).astype(np.int64)
+        bounds[-1] = total
+        users = pairs.users_by_scale(items, np.full(len(items), CLIPPING_BINS - 1), costs, bounds)
+        noisy = self._noisy_users(users, bits, "clipping")
+        size = np.minimum(_centres(CLIPPING_BINS), bounds / 2**20)
+        mass, heavy = self._believable(noisy) * size, self._continued(noisy) * size
+        error = float(np.mean(weights / weights.min() / values**2)) * COST_UNIT / self.budget.second
+        best, chosen = math.inf, ClippedAt(total / 2**20)
+        for allowed in np.unique(bounds).tolist():
+            at = ClippedAt(allowed / 2**20)
+            if mass.sum() > 0:
+                lost = np.where(bounds <= allowed, 0, 1 - np.sqrt(np.minimum(1, at.limit / size)))
+                mean = float(lost @ mass / mass.sum())
+                spread = math.sqrt(float(lost**2 @ mass / mass.sum()))
+                at = ClippedAt(at.limit, mean, spread, max(float(lost @ heavy / heavy.sum()) - mean, 0.0))
+            elif allowed < total:
+                continue
+            loss = self.tuning.alone_clipping * math.hypot(at.spread, at.beyond)
+            if (square := at.limit * error / (1 - at.mean) ** 2 + loss**2) < best:
+                best, chosen = square, at
+        return best, chosen
+
+    def _count_clipped(self, items: Ints, weights: Floats, at: ClippedAt, pairs: UserItemPairs, bits: Bits) -> Counted:
+        """Count *items*, ascending, with the whole second round, users clipped at a cost."""
+        budget = self.budget.second
+        precisions = np.floor(budget * weights.min() / (at.limit * weights)).astype(np.int64)
+        precisions = np.clip(precisions, 1, min(budget, MAX_ITEM_COST))
+        sums = pairs.clipped_sums(items, precisions, budget)
+        noisy = add_noise(sums, WEIGHT_UNIT, precisions, bits, "second")
+        estimates = noisy / (WEIGHT_UNIT * (1 - at.mean))
+        uneven = self.tuning.uneven_second * at.spread
+        std = np.hypot(np.sqrt(COST_UNIT / precisions) / (1 - at.mean), uneven * estimates)
+        return Counted(items, estimates, std, math.hypot(uneven, at.beyond))
+
+    def _second_round(
+        self, first: FirstRound, scale: float, power: float, budget: int, pairs: UserItemPairs, bits: Bits
+    ) -> Counted:
+        """Measure the items above the cut, at a cost of *budget*, and return those that are large enough."""
         tuning = self.tuning
         cut = self._cut(scale, first.std)
         items, rough = first.above(self._least(cut, first.std))
         sigma = scale * (rough / cut) ** power
-        wider, lost, spread, hidden = self._clipped(items, self._precisions(sigma), pairs, bits)
-        precisions = self._precisions(sigma * wider)
-        sums = pairs.clipped_sums(items, precisions, self.budget.second)
+        wider, lost, spread, hidden = self._clipped(items, self._precisions(sigma, budget), budget, pairs, bits)
+        precisions = self._precisions(sigma * wider, budget)
+        sums = pairs.clipped_sums(items, precisions, budget)
         noisy = add_noise(sums, WEIGHT_UNIT, precisions, bits, "second")
         sigma = np.sqrt(COST_UNIT / precisions)
 
@@ -334,12 +594,17 @@ class TwoRound:
         estimates = mean - std**2 / np.maximum(mean, 1e-9)
 
         threshold = WEIGHT_UNIT + np.ceil(WEIGHT_UNIT * self._evidence() * sigma).astype(np.int64)
+        counted = Counted(items, estimates, std, hidden)
         verified = noisy >= threshold
-        precise = std <= tuning.precise * float(self.relative_error) * estimates
-        released = np.flatnonzero(verified & (precise if self.k is None else True))
-        return self._outcome(items[released], estimates[released], std[released], hidden)
+        return counted.where(verified & self._precise(counted) if self.k is None else verified)
 
-    def _clipped(self, items: Ints, costs: Ints, pairs: UserItemPairs, bits: Bits) -> tuple[float, float, float, float]:
+    def _precise(self, counted: Counted) -> NDArray[np.bool_]:
+        """Return True for counts whose standard error is small enough for a release."""
+        return counted.std <= self.tuning.precise * float(self.relative_error) * counted.estimates
+
+    def _clipped(
+        self, items: Ints, costs: Ints, budget: int, pairs: UserItemPairs, bits: Bits
+    ) -> tuple[float, float, float, float]:
         """Return the factor that widens the second round's noise, and the loss by clipping.
 
         The loss is the mean and the root mean square of the share that clipping removes, and the share that it may have
@@ -347,7 +612,7 @@ class TwoRound:
         The histogram of scales shows where users fit, but not how fast their cost grows at smaller scales, so this
         one counts users by their cost at the chosen scale.
         """
-        bounds = np.array([max(1, self.budget.second * 2**b >> 16) for b in range(CLIPPING_BINS)])
+        bounds = np.array([max(1, budget * 2**b >> 16) for b in range(CLIPPING_BINS)])
         users = pairs.users_by_scale(items, np.full(len(items), CLIPPING_BINS - 1), costs, bounds)
         unseen = self.tuning.unseen * math.sqrt(COST_UNIT / self.budget.histogram)
         noisy = self._noisy_users(users, bits, "clipping")
@@ -356,17 +621,20 @@ class TwoRound:
         )
         return wider, mean, spread, math.hypot(self.tuning.uneven_second * most_spread, beyond)
 
-    def _outcome(self, items: Ints, estimates: Floats, std: Floats, lost: float) -> Outcome:
-        """Return the outcome; *lost* is the share that clipping may have removed from a count beyond the mean loss."""
-        counts = np.rint(estimates).astype(np.int64)
+    def _outcome(self, *parts: Counted, why: str | None = None) -> Outcome:
+        """Return the outcome with all *parts*, or the k largest counts of them; *why* says how they were counted."""
+        items = np.concatenate([part.items for part in parts])
+        counts = np.rint(np.concatenate([part.estimates for part in parts])).astype(np.int64)
+        std = np.concatenate([part.std for part in parts])
+        lost = np.repeat([part.lost for part in parts], [len(part.items) for part in parts])
         order = np.argsort(-counts, kind="stable")[: self.k]
-        items, counts, std = items[order], counts[order], std[order]
+        items, counts, std, lost = items[order], counts[order], std[order], lost[order]
         cost, complete = Cost(self.mu**2 / 2, self.lost), len(items) == self.k
         if not self.counts:
-            return Outcome(items, ordered=True, complete=complete, cost=cost)
+            return Outcome(items, ordered=True, complete=complete, cost=cost, why=why)
         low = np.maximum(np.floor(counts - INTERVAL * std), 0).astype(np.int64)
         high = np.ceil(counts + INTERVAL * np.hypot(std, lost * counts)).astype(np.int64)
-        return Outcome(items, counts, std, low, high, ordered=True, complete=complete, cost=cost)
+        return Outcome(items, counts, std, low, high, ordered=True, complete=complete, cost=cost, why=why)
 
     def _noisy_users(self, users: Ints, bits: Bits, label: str) -> Floats:
         """Return the histogram with noise in every bin."""
@@ -378,13 +646,12 @@ class TwoRound:
     def _continued(self, noisy: Floats, beyond: float = 1.0) -> Floats:
         return continued(noisy, math.sqrt(COST_UNIT / self.budget.histogram), self.tuning.evidence, beyond)
 
-    def _precisions(self, sigma: Floats) -> Ints:
-        """Return the costs of items with noise of standard deviation *sigma*, at most the largest cost of a user.
+    def _precisions(self, sigma: Floats, budget: int) -> Ints:
+        """Return the costs of items with noise of standard deviation *sigma*, at most *budget*, a user's largest cost.
 
         If rounding put a cost above that limit, users of one item would seem to be clipped.
         """
-        most = min(self.budget.second, MAX_ITEM_COST)
-        return np.minimum(np.ceil(COST_UNIT / sigma**2), most).astype(np.int64)
+        return np.minimum(np.ceil(COST_UNIT / sigma**2), min(budget, MAX_ITEM_COST)).astype(np.int64)
 
     def _cut(self, scale: float, first_std: float) -> float:
         """Return the size of the smallest items of the second round at *scale*; it rises with the scale."""
@@ -410,8 +677,11 @@ class TwoRound:
         return self.tuning.power * min(1.0, math.log2(sizes.typical))
 
     def _evidence(self) -> float:
-        """Return how many standard errors above one user's largest weight an item's second value must be."""
-        return normal_quantile(float_below(self.lost / MAX_BASKET))
+        """Return how many standard errors above one user's largest weight a value must be to verify its item.
+
+        Half of the lost mass is for each round.
+        """
+        return normal_quantile(float_below(self.lost / (2 * MAX_BASKET)))
 
 
 def add_noise(values: Ints, unit: int, precisions: Ints, bits: Bits, label: str) -> Ints:
@@ -480,6 +750,13 @@ def continued(noisy: Floats, std: float, evidence: float, beyond: float) -> Floa
     tail[0] = max(tail[0], noisy[last + 1])  # a bin that just fails to be visible
     result[last + 1 :] = np.where(tail < 1, 0, tail)
     return result
+
+
+def _usual_items(by_size: Floats) -> int:
+    """Return a number of items of a user such that users with more have 1 % of the pairs."""
+    most = 2.0 ** np.arange(len(by_size))
+    mass = by_size * most
+    return int(most[np.searchsorted(np.cumsum(mass), 0.99 * mass.sum())]) if mass.sum() > 0 else 1
 
 
 def _centres(bins: int) -> Floats:

@@ -203,8 +203,8 @@ def _lossless(table: pa.Table) -> tuple[str, bytes]:
     return str(table.schema.remove_metadata()), rows.getvalue()
 
 
-_PAIR_QUERIES = 7
-"""The largest number of statements about pairs: write them, the five queries of two rounds, and labels."""
+_PAIR_QUERIES = 10
+"""The largest number of statements about pairs: write them, the eight queries of two rounds, and labels."""
 
 
 class RecordedPairs:

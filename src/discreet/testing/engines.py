@@ -56,7 +56,7 @@ from discreet.head_request import (
     SumBounds,
 )
 from discreet.testing.pairs import ArrayPairs, gathered
-from discreet.values import MAX_BASKET, MAX_ITEM_COST, SHARE_UNIT
+from discreet.values import MAX_BASKET, MAX_ITEM_COST, SHARE_UNIT, WEIGHT_UNIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -394,6 +394,12 @@ def check_pair_queries(pairs: UserItemPairs, reference: ArrayPairs, seed: int = 
     for bounds in ([1, 2, 3, 5, 8], [0]):
         sizes = np.array(bounds)
         check(pairs.users_by_size(sizes), reference.users_by_size(sizes))
+    # Every user who is counted in an item is counted once among all users, also at the largest basket.
+    everything = np.arange(size)
+    ones, last = np.ones(size, dtype=np.int64), np.full(size, 17)
+    fitting = pairs.users_by_scale(everything, last, ones, np.arange(1, 19))
+    assert pairs.users_by_size(np.array([1])).sum() == fitting.sum()
+    check(pairs.clipped_sums(everything, ones, 2**53), (WEIGHT_UNIT - 1) * reference.counts)
     for limit in (0.3, math.sqrt(5), 1e9):
         check(gathered(pairs.weighted_sums(limit)), gathered(reference.weighted_sums(limit)))
     for cap in (1, 2, 8):
