@@ -291,7 +291,7 @@ def test_data_that_changes_during_a_query_is_not_released(folder):
     text = CATALOG.replace('data_version = "1"', 'data_version = { schedule = "daily", at = "04:00", zone = "UTC" }')
     (folder / "daily.toml").write_text(text)
     times = iter(
-        [datetime.datetime(2026, 11, 21, 3, 59, tzinfo=datetime.UTC)] * 2  # opening takes the first
+        [datetime.datetime(2026, 11, 21, 3, 59, tzinfo=datetime.UTC)] * 3  # current_date and opening take the first two
         + [datetime.datetime(2026, 11, 21, 4, 1, tzinfo=datetime.UTC)] * 9
     )
     budget = Budget(1.0, 1e-6)
@@ -551,10 +551,11 @@ def test_everything_else_is_the_total_minus_what_is_shown(visits):
 
 def test_made_up_rows_fit_their_catalog(visits):
     """Computed columns agree with the column that they come from, and so do periods in a rehearsed statement."""
-    made, periods = visits.sample("visits", 1000), ["day_week", "day_month", "hour_week", "hour_month"]
+    coarse = ("week", "month", "quarter", "year")
+    made, periods = visits.sample("visits", 1000), [f"{name}_{each}" for name in ("day", "hour") for each in coarse]
     assert made.column_names == ["reader", "day", "hour", "age", "city", *periods]
     types = ["string", "date32[day]", "timestamp[us]", "int64", "string"]
-    assert [str(field.type) for field in made.schema] == [*types, *["date32[day]"] * 4]
+    assert [str(field.type) for field in made.schema] == [*types, *["date32[day]"] * 8]
     rows = made.to_pylist()
     assert {row["age"] for row in rows} == {0, 20, 40}
     assert {row["day"] for row in rows} == {datetime.date(2026, 3, day) for day in range(1, 8)}

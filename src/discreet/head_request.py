@@ -31,12 +31,18 @@ ColumnType: TypeAlias = Literal["text", "integer", "decimal", "boolean", "date",
 """The types of columns by their names in catalogs and in the API."""
 
 
-def naming_error(column: str, kind: Kind, *, is_user: bool) -> str | None:
-    """Return an error message if a column of *kind* cannot name users, or items if *is_user* is False, or None."""
+def naming_error(column: str, kind: Kind, *, is_user: bool, has_cast: bool = False) -> str | None:
+    """Return an error message if a column of *kind* cannot name users, or items if *is_user* is False, or None.
+
+    Args:
+        has_cast: True for a table of `discreet.scan`, whose columns can be cast by an argument; catalogs have views.
+    """
     if kind is Kind.FLOAT:
+        types = ("integer",) if is_user else ("integer", "decimal(18,2)")
+        by = f", or for files and frames by cast= ({' or '.join(f'--cast {column}={type_}' for type_ in types)})"
         return (
             f"column {column!r} holds floating-point numbers, and engines disagree on which of those are equal; "
-            f"cast it to whole numbers, decimals or text (for files and frames by --cast {column}=integer, or cast=)"
+            f"cast it to whole numbers, decimals or text in a view{by if has_cast else ''}"
         )
     if kind is Kind.OTHER:
         return f"column {column!r} has a type that cannot name a user or an item; cast it to text"
@@ -161,7 +167,10 @@ class SumBounds:
         return tuple(reversed(found))
 
 
-Period: TypeAlias = Literal["hour", "day", "week", "month"]
+Period: TypeAlias = Literal["hour", "day", "week", "month", "quarter", "year"]
+
+MONTHS = {"month": 1, "quarter": 3, "year": 12}
+"""Periods by their numbers of months; the others have a fixed length."""
 
 MAX_BINNED = 10**15
 """The largest magnitude of a number that has a bin; larger numbers are treated as missing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import time
 import warnings
 from collections.abc import Iterable
@@ -43,7 +44,7 @@ def scan(
 
     Args:
         source: a path or glob of Parquet or CSV files, a DuckDB file or "duckdb:///file.db?table=name"; an Arrow table,
-            a pandas or Polars frame, a DuckDB relation, a reader of record batches or another object with
+            a pandas, Polars or Spark frame, a DuckDB relation, a reader of record batches or another object with
             `__arrow_c_stream__`, which is read once, whole, now; or the URL of an engine:
             "postgresql://reader@host/database", "spark://host:7077", "sc://host:15002",
             "trino://user@host:8080/catalog/schema", "clickhouse://user@host:8443/database", "pinot://broker:8099".
@@ -63,7 +64,7 @@ def scan(
     engine = open_engine(source, table=table, cast=cast)
     columns = engine.columns()
     found = find_column(user, columns, "user column")
-    wrong = naming_error(found, columns[found], is_user=True)
+    wrong = naming_error(found, columns[found], is_user=True, has_cast=True)
     if wrong is not None:
         raise InputError(wrong)
     for column, type_ in (cast or {}).items():
@@ -127,14 +128,16 @@ class Table:
 
         Args:
             text: conditions on columns with AND, OR, NOT: "country = 'IN' AND year >= 2024". The grammar is in
-                `discreet.query.sql`; other SQL is refused, and the text itself never reaches an engine.
+                `discreet.query.sql`; other SQL is refused, and the text itself never reaches an engine. current_date is
+                today in UTC, as a constant from now on.
 
         Raises:
             WhereError: the filter is outside the grammar, or has a type error.
             UnknownColumn: the table has no such column.
         """
         columns = self._engine.columns()
-        added = bind_where(parse_where(text), columns)
+        today = datetime.datetime.now(datetime.UTC).date().isoformat()
+        added = bind_where(parse_where(text, today), columns)
         check_untyped(added, columns)
         where = added if self._where is None else And((self._where, added))
         return Table(self._engine, self._user, where, self._queue)
@@ -154,8 +157,8 @@ class Table:
 
         Args:
             item: the column that names the item, or several columns that name it together. "read_at:day" is the start
-                of the hour, day, week or month, in UTC, of a column of dates or timestamps; "minutes:10" the start of
-                the bin of that width.
+                of the hour, day, week, month, quarter or year, in UTC, of a column of dates or timestamps; "minutes:10"
+                the start of the bin of that width.
             k: the largest number of items, at least 1.
             budget: the budget to charge (pay what you get); without one, the guarantee is for this query alone.
             bits: source of randomness: by default the operating system; a `KeyedBits`, or a `NoiseKey` for
@@ -238,7 +241,11 @@ class Table:
             column = find_column(summed.column, columns, "column to sum")
             if columns[column] is Kind.UNTYPED:
                 raise InputError(f"column {column!r} holds text, because CSV files do; cast it to integer or decimal")
-            self._engine.check_sum(column)
+            try:
+                self._engine.check_sum(column)
+            except InputError as error:
+                by = f"for files and frames by cast=, such as --cast {column}=decimal(18,2)"
+                raise InputError(f"{error}, or {by}") from None
             summed = replace(summed, column=column, scale=self._engine.scale(column))
             check_bounds(summed)
             query = replace(query, request=replace(query.request, summed=summed))
@@ -291,6 +298,9 @@ def table_query(
         InputError: an argument is malformed.
         UnknownColumn: there is no column that a period or bin is computed from.
     """
+    unknown = sorted(given.keys() - RowOptions.__annotations__)
+    if unknown:
+        raise InputError(f"there is no option {unknown[0]!r}; choose from {', '.join(RowOptions.__annotations__)}")
     options: dict[str, Any] = dict(given)
     bounds = Sensitivity(options.pop("groups_per_user", None), options.pop("rows_per_user_and_item", 1))
     domain, average = options.pop("domain", None), options.get("average") is not None
@@ -369,6 +379,11 @@ def _derived(item: object, user: str, columns: Mapping[str, Kind] | None) -> Der
         return None
     column, _, each = item.rpartition(":")
     if not column or (each not in get_args(Period) and not (each.isdecimal() and each.isascii())):
+        if columns is not None and any(name.casefold() == column.casefold() for name in columns):
+            raise InputError(
+                f"{each!r} in {item!r} is no period: it is {', '.join(get_args(Period))}, or the width of bins of "
+                "numbers, such as 10"
+            )
         return None
     if each.isdecimal() and not 1 <= int(each[:20]) <= MAX_BINNED:
         raise InputError(f"the width of bins is a whole number from 1 to {MAX_BINNED:,}")

@@ -61,6 +61,8 @@ def exact(value: float | str | Fraction, name: str) -> Fraction:
     Raises:
         InputError: *value* is not a finite number.
     """
+    if isinstance(value, bool):
+        raise InputError(f"{name} must be a number, not {value}")
     if isinstance(value, int | Fraction):
         return Fraction(value)
     above, _, below = str(value).partition("/")
@@ -74,7 +76,7 @@ def exact(value: float | str | Fraction, name: str) -> Fraction:
     except decimal.InvalidOperation:
         number = decimal.Decimal("nan")
     if not number.is_finite():
-        raise InputError(f"{name} must be a finite number, not {value!r}")
+        raise InputError(f"{name} must be a finite number{notation(value)}, not {value!r}")
     if abs(number.adjusted()) > MAX_EXPONENT:
         raise InputError(f"{name} must be a number of ordinary size, not {value!r}")
     return Fraction(number)
@@ -87,11 +89,22 @@ def number(value: float, name: str) -> float:
         InputError: *value* is not a number, or has hundreds of digits.
     """
     try:
-        return float(value)
+        if not isinstance(value, bool):
+            return float(value)
     except (TypeError, ValueError):
-        raise InputError(f"{name} must be a number, not {value!r}") from None
+        pass
     except OverflowError:
         raise InputError(f"{name} must be a number of ordinary size") from None
+    raise InputError(f"{name} must be a number{notation(value)}, not {value!r}")
+
+
+def notation(value: object) -> str:
+    """Return a hint how a number is written, if *value* is text with a decimal comma or a percent sign, or ''."""
+    if not isinstance(value, str):
+        return ""
+    if "," in value:
+        return " with a decimal point, such as 0.5"
+    return " without a sign for percent, such as 0.5 for 50 %" if value.strip().endswith("%") else ""
 
 
 def check_text(value: str, name: str) -> str:
@@ -113,9 +126,11 @@ def whole(value: int, name: str) -> int:
         InputError: *value* is not a whole number.
     """
     try:
-        return operator.index(value)
+        if not isinstance(value, bool):
+            return operator.index(value)
     except TypeError:
-        raise InputError(f"{name} must be a whole number, not {value!r}") from None
+        pass
+    raise InputError(f"{name} must be a whole number, not {value!r}")
 
 
 def float_above(value: Fraction) -> float:

@@ -77,7 +77,7 @@ class Warehouse:
 
     Args:
         catalog: the datasets that may be queried.
-        clock: returns the time with its zone, for data versions on a schedule.
+        clock: returns the time with its zone, for data versions on a schedule and for current_date, which is in UTC.
         environment: environment variables, for passwords of engines.
         open_: opens the engine of a dataset, like `discreet.catalog.engine_pool.open_dataset`.
     """
@@ -90,6 +90,7 @@ class Warehouse:
         open_: Callable[[Catalog, str, Mapping[str, str]], Engine] = open_dataset,
     ) -> None:
         self.catalog = catalog
+        self._clock = clock
         self._open = EnginePool(catalog, clock, environment, open_)
 
     def restricted_to(self, catalog: Catalog) -> Warehouse:
@@ -104,7 +105,7 @@ class Warehouse:
         unknown = catalog.datasets.keys() - self.catalog.datasets.keys()
         if unknown:
             raise InputError(f"there is no dataset {min(unknown)!r}")
-        return _View(catalog, self._open)
+        return _View(catalog, self._open, self._clock)
 
     def query(
         self,
@@ -144,7 +145,7 @@ class Warehouse:
             InexactHead: the engine's answer is not proven exact; the budget is charged the worst case.
         """
         start = time.perf_counter()
-        select = _read(query)
+        select = _read(query, self.today)
         plan = self.plan(select, per=per, budget=budget, force=force, **options)
         for note in plan.notes:
             warnings.warn(note, stacklevel=2)
@@ -179,7 +180,7 @@ class Warehouse:
             InputError: the query is not allowed; the message says what is allowed.
             EngineError: the engine failed to return its columns or the items of a listed domain.
         """
-        select = _read(query)
+        select = _read(query, self.today)
         name = self.catalog.find(select.dataset)
         dataset = self.catalog.datasets[name]
         if not isinstance(per, PerUnit | None):
@@ -295,6 +296,10 @@ class Warehouse:
         """
         return Warehouse(made_up_catalog(self.catalog), open_=open_made_up)
 
+    def today(self) -> str:
+        """Return the date in UTC, which current_date is in filters, as YYYY-MM-DD."""
+        return self._clock().astimezone(datetime.UTC).date().isoformat()
+
     def split(self, text: str, max_k: int | None = None, *, intervals: bool = False) -> Statement:
         """Return the queries of a statement, and the post-processing of their answers.
 
@@ -310,7 +315,7 @@ class Warehouse:
             InputError: there is no such dataset.
             EngineError: the engine failed to return the items of a listed domain.
         """
-        statement = split_statement(text, self.catalog, intervals=intervals)
+        statement = split_statement(text, self.catalog, intervals=intervals, today=self.today())
         leaves = []
         for leaf in statement.leaves:
             name = self.catalog.find(leaf.dataset)
@@ -494,18 +499,19 @@ def naming_query(leaf: Leaf, statement: Statement) -> Iterator[None]:
 class _View(Warehouse):
     """A view of some datasets of another `Warehouse`, which owns and closes the engines."""
 
-    def __init__(self, catalog: Catalog, opened: EnginePool) -> None:
+    def __init__(self, catalog: Catalog, opened: EnginePool, clock: Callable[[], datetime.datetime]) -> None:
         self.catalog = catalog
+        self._clock = clock
         self._open = opened
 
     def close(self) -> None:
         """Do nothing: another `Warehouse` owns the engines."""
 
 
-def _read(query: str | Mapping[str, Any] | Select) -> Select:
+def _read(query: str | Mapping[str, Any] | Select, today: Callable[[], str]) -> Select:
     match query:
         case str():
-            return parse_select(query)
+            return parse_select(query, today())
         case Select():
             return query
         case dict():

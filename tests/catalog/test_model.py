@@ -121,12 +121,19 @@ week = { type = "date", of = "left", each = "week", group = true }
     assert {name: (column.type, column.of, column.each) for name, column in implied.items()} == {
         "day_week": ("date", "AT", "week"),
         "day_month": ("date", "AT", "month"),
+        "day_quarter": ("date", "AT", "quarter"),
+        "day_year": ("date", "AT", "year"),
         "at_hour": ("timestamp", "at", "hour"),
         "at_week": ("date", "at", "week"),
         "at_month": ("date", "at", "month"),
+        "at_quarter": ("date", "at", "quarter"),
+        "at_year": ("date", "at", "year"),
         "paid_month": ("date", "paid", "month"),
+        "paid_quarter": ("date", "paid", "quarter"),
+        "paid_year": ("date", "paid", "year"),
     }
     assert implied["day_month"].domain == (datetime.date(2026, 1, 1), datetime.date(2026, 2, 1))
+    assert implied["day_quarter"].domain == implied["day_year"].domain == (datetime.date(2026, 1, 1),)
     assert implied["day_week"].domain == (datetime.date(2026, 1, 26), datetime.date(2026, 2, 2))
     assert [implied[name].domain for name in ("at_hour", "at_week", "paid_month")] == [None] * 3
     assert (implied["at_hour"].groups_per_user, implied["at_hour"].filter, implied["day_week"].filter) == (

@@ -225,7 +225,7 @@ def test_a_service_that_cannot_be_reached_is_code_3(run, monkeypatch):
         (["--url", "localhost", "--sql", SQL], "the URL of a service looks like"),
         (["--url", "http://localhost:9", "--sql", SQL], "or set DISCREET_KEY"),
         (["--url", "http://localhost:9", "--sql", SQL, "--key-file", "none"], "the key 'none' cannot be read"),
-        (["--url", "http://localhost:9", "--sql", SQL, "--epsilon", "much"], "'much' is not a valid float"),
+        (["--url", "http://localhost:9", "--sql", SQL, "--epsilon", "much"], "epsilon must be a number, not 'much'"),
         (["--url", "http://localhost:9", "--sql", SQL, "--format", "xml"], "'xml' is not one of"),
         (["--url", "http://localhost:9", "--sql", SQL, "--estimate", "--format", "csv"], "an estimate is printed as"),
     ],

@@ -19,7 +19,7 @@ CASES = [
     (["--epsilon", "nan"], "epsilon must be a number of at least 1e-06, not nan"),
     (["--epsilon", "inf"], "epsilon must be a number of at least 1e-06, not inf"),
     (["--epsilon", "101"], "epsilon must be at most 100"),
-    (["--epsilon", "much"], "'much' is not a valid float"),
+    (["--epsilon", "much"], "epsilon must be a number, not 'much'"),
     (["--delta", "0"], "delta must be below 1 and at least 1e-20, not 0"),
     (["--delta", "1"], "delta must be below 1 and at least 1e-20, not 1"),
     (["--delta", "-1e-8"], "delta must be below 1 and at least 1e-20, not -1e-08"),

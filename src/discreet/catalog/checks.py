@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from discreet.catalog.domains import known_labels
 from discreet.catalog.engine_pool import column_error, open_dataset, queried_version, user_error
@@ -11,6 +11,7 @@ from discreet.catalog.fields import OwnerQuery
 from discreet.catalog.loader import Finding, write_key, write_text
 from discreet.engines.base import check_private_bounds
 from discreet.errors import EngineError, InputError
+from discreet.head_request import Period
 from discreet.mechanisms import check_bounds
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from discreet.catalog.model import Catalog, Column, Dataset
     from discreet.engines.base import Engine
-    from discreet.head_request import Kind, Period
+    from discreet.head_request import Kind
 
 
 def check(catalog: Catalog, names: Iterable[str] = (), *, environment: Mapping[str, str]) -> list[Finding]:
@@ -75,7 +76,7 @@ def refused(dataset: Dataset, name: str) -> str | None:
     uses = {other: about for other, about in dataset.columns.items() if (about.of or other) == source}
     if name == next(iter(uses)) and not isinstance(column.each, int) and column.type in {"date", "timestamp"}:
         hours = any(about.type == "timestamp" for about in uses.values())
-        each: tuple[Period, ...] = ("hour", "day", "week", "month") if hours else ("day", "week", "month")
+        each: tuple[Period, ...] = get_args(Period) if hours else get_args(Period)[1:]
         lacking = [f"'{period}'" for period in each if dataset.period(name, period) is None]
         if lacking:
             found.append(f"date_trunc by {', '.join(lacking)}: declare columns with of = {write_text(source)} and each")

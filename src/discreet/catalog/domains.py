@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,6 @@ from discreet.catalog.model import MAX_DOMAIN_SIZE, LabelFile
 from discreet.errors import InputError, UnknownColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pyarrow as pa
 
     from discreet.catalog.model import Dataset
@@ -124,8 +122,9 @@ def listed_items(domain: Any, items: tuple[str, ...]) -> pa.Table:  # noqa: ANN4
     else:
         if hasattr(domain, "columns"):  # iterating a frame gives its column names
             raise InputError("the domain must be an Arrow table, not another frame; use its to_arrow()")
-        if not isinstance(domain, Iterable) or isinstance(domain, bytes):
-            raise InputError("the domain must be a list of labels, an Arrow table, or a path")
+        if not isinstance(domain, Iterable) or isinstance(domain, bytes | Mapping):
+            hint = "; use list(...) of the keys or values of the dict" if isinstance(domain, Mapping) else ""
+            raise InputError(f"the domain must be a list of labels, an Arrow table, or a path{hint}")
         rows = list(domain)
         if len(items) > 1 and not all(isinstance(row, tuple | list) and len(row) == len(items) for row in rows):
             raise InputError(f"the domain must list tuples of {len(items)} labels")

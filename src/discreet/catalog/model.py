@@ -38,7 +38,7 @@ from discreet.catalog.fields import (
     invalid_parent,
 )
 from discreet.errors import InputError
-from discreet.head_request import MAX_BINNED, ColumnType, Derived, Kind, Period, SumBounds
+from discreet.head_request import MAX_BINNED, MONTHS, ColumnType, Derived, Kind, Period, SumBounds
 
 
 class Schedule(Table):
@@ -198,9 +198,10 @@ def starts_between(first: Any, last: Any, each: Period | int) -> Iterator[Label]
         start = first.replace(minute=0, second=0, microsecond=0)
         for hours in range((last - start) // datetime.timedelta(hours=1) + 1):
             yield start + datetime.timedelta(hours=hours)
-    elif each == "month":
+    elif each in MONTHS:
         # Months are counted from January of year 0, so that month // 12 is the year.
-        for month in range(12 * first.year + first.month - 1, 12 * last.year + last.month):
+        months, start = MONTHS[each], 12 * first.year + first.month - 1
+        for month in range(start - start % months, 12 * last.year + last.month, months):
             yield datetime.date(month // 12, month % 12 + 1, 1)
     else:
         start = first.toordinal() - (first.weekday() if each == "week" else 0)
@@ -232,7 +233,7 @@ class Column(Table):
         ),
     ] = Field(
         default=None,
-        description="The computation: the start of the hour, day, week or month, in UTC, or of the bin of this width.",
+        description="The computation: the start of this period, in UTC, or of the bin of this width.",
     )
     group: bool = Field(default=False, description="True if queries may group by it.")
     filter: bool = Field(default=False, description="True if filters (WHERE) may use it.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from discreet.catalog.model import starts_between
-from discreet.head_request import Kind
+from discreet.head_request import MONTHS, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -107,7 +107,7 @@ def open_made_up(catalog: Catalog, name: str, environment: Mapping[str, str]) ->
     return open_engine(made_up_table(catalog.datasets[name], MAX_SAMPLE_ROWS))
 
 
-_WIDTHS: Mapping[Any, int] = {None: 0, "hour": 1, "day": 2, "week": 3, "month": 4}
+_WIDTHS: Mapping[Any, int] = {None: 0, "hour": 1, "day": 2, "week": 3, "month": 4, "quarter": 5, "year": 6}
 """Periods by length. Values are made up for the finest computed column of a source; coarser ones follow from it."""
 
 
@@ -122,8 +122,8 @@ def _column_values(name: str, about: Column) -> list[Any]:
     width = about.each if isinstance(about.each, int) else 1
     # days from 2026-01-01, a Thursday, to the first day of each period
     days: list[int] = [place // 7 * 7 + 4 if about.each == "week" else place for place in range(30)]
-    if about.each == "month":
-        days = [0, 31, 59] * 10
+    if about.each in MONTHS:
+        days = {"month": [0, 31, 59], "quarter": [0, 90, 181], "year": [0, 365, 730]}[about.each] * 10
     made: dict[Kind, list[Any]] = {
         Kind.INTEGER: [int(number) // width * width for number in numbers],
         Kind.DECIMAL: [round(number, 2) for number in numbers],

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 import click
 
 from discreet.errors import InputError
-from discreet.values import MechanismChoice, NoiseName
+from discreet.values import MechanismChoice, NoiseName, number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,13 +52,20 @@ epsilon_per_option = click.option(
 )
 
 
+class _Number(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    name = "float"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401, ARG002 - as in click
+        return number(value, "epsilon")
+
+
 def _price(epsilon: str | None = None, delta: str | None = None) -> Callable[[_Command], _Command]:
     """Return the options of a price with these defaults; None for those of a service."""
     shown = epsilon is not None
     return options_of(
         click.option(
             "--epsilon",
-            type=float,
+            type=_Number(),
             default=epsilon,
             show_default=shown,
             help="Epsilon of the answer; a smaller one protects more.",
@@ -173,6 +181,11 @@ quantile_option = click.option(
 k_option = click.option("-k", "k", type=int, help="Maximum number of items.  [default: 10]")
 
 
+def today() -> str:
+    """Return the date in UTC, which current_date is in filters and statements, as YYYY-MM-DD."""
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
 def given_options(options: dict[str, Any]) -> Options:
     """Return the options of a query among those of a command, without those that were not given."""
     from discreet.query.query import Options
@@ -209,19 +222,19 @@ def row_options(options: dict[str, Any], *, total: bool) -> RowOptions:
 
 def _labels_between(text: str, item: str) -> list[Any]:
     """Return the labels of --range: whole numbers, dates, or the starts of the bins or periods that *item* names."""
-    import datetime
     import itertools
 
     from discreet.catalog.model import MAX_DOMAIN_SIZE, starts_between
+    from discreet.head_request import Period
 
     each: Any = item.rpartition(":")[2]
     ends: list[Any] = text.split(",")
     try:
         if each == "hour":
             ends = [datetime.datetime.fromisoformat(end) for end in ends]
-        elif each in {"day", "week", "month"} or "-" in text[1:].replace(",-", ","):  # not the sign of a number
-            ends, each = [datetime.date.fromisoformat(end) for end in ends], each if each.isalpha() else "day"
-            each = each if each in {"day", "week", "month"} else "day"
+        elif each in get_args(Period) or "-" in text[1:].replace(",-", ","):  # not the sign of a number
+            ends = [datetime.date.fromisoformat(end) for end in ends]
+            each = each if each in get_args(Period) else "day"
         else:
             ends, each = [int(end) for end in ends], int(each) if each.isdecimal() and ":" in item else 1
         first, last = ends
@@ -280,7 +293,7 @@ def _select_from_options(method: str, options: dict[str, Any]) -> Select:
         raise InputError("give --item COL, or a statement with --sql")
     catalog = load_catalog(options["catalog"])
     user = catalog.datasets[catalog.find(options["source"])].user
-    where = None if options["where"] is None else parse_where(options["where"])
+    where = None if options["where"] is None else parse_where(options["where"], today())
     if options["sum"] is not None and options["average"] is not None:
         raise InputError("a query has a sum or an average, not both")
     measure = Measure("users", user)
@@ -305,7 +318,7 @@ def _select_from_statement(method: str, options: dict[str, Any]) -> Select:
     ):
         if options.get(name):
             raise InputError(f"the statement decides {flag}; leave it out")
-    select = parse_select(options["sql"])
+    select = parse_select(options["sql"], today())
     if select.dataset.casefold() != options["source"].casefold():
         raise InputError(f"the statement queries {select.dataset!r}, not {options['source']!r}")
     limit = "QUALIFY ... <= number" if select.each else "LIMIT"

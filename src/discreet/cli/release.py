@@ -21,6 +21,7 @@ from discreet.cli.options import (
     row_options,
     select_of,
     shared_options,
+    today,
 )
 from discreet.cli.output import Output, Progress, notes
 from discreet.errors import InputError
@@ -218,7 +219,7 @@ def _plan_source(options: dict[str, Any], per: PerUnit | None) -> Plan:
             source_fingerprint(options["source"])
         except (InputError, OSError) as error:
             click.echo(f"note: {error}; the plan does not depend on it", err=True)
-    where = None if options["where"] is None else parse_where(options["where"])
+    where = None if options["where"] is None else parse_where(options["where"], today())
     query = table_query(options["user"], options["item"], options["k"], where, **parameters)
     query = dataclasses.replace(query, options=dataclasses.replace(query.options, per=per))
     return make_plan(query, force=options["force"])

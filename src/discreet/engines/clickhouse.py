@@ -21,7 +21,7 @@ from discreet.engines.opening import parse_url
 from discreet.engines.pairs import SqlPairs, arrow_array, item_number
 from discreet.engines.sql import Column, Columns, HeadStatement, decimal_type, integer_type
 from discreet.errors import DiscreetError, EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError
-from discreet.head_request import Kind
+from discreet.head_request import MONTHS, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -235,10 +235,10 @@ class ClickHouseStatement(HeadStatement):
 
     def start_of(self, moment: str, each: Period) -> str:
         # date_trunc takes the last second of a period before 1970 for the next period, unless it has no fraction.
-        width, first = _MICROSECONDS["day" if each == "month" else each]
+        width, first = _MICROSECONDS["day" if each in MONTHS else each]
         past = f"toUnixTimestamp64Micro({moment})"
         start = f"fromUnixTimestamp64Micro({past} - positiveModulo({past} - {first}, {width}), 'UTC')"
-        return super().start_of(start, each) if each == "month" else start
+        return super().start_of(start, each) if each in MONTHS else start
 
     def moment(self, column: str) -> str:
         value, described = self.value(column), self.columns[column]

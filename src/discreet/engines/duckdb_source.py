@@ -379,7 +379,7 @@ def _load_csv(
                     names = ", ".join(f"{quoted(name)} VARCHAR" for name in columns)
                     connection.execute(f"CREATE TABLE csv_records ({names})")
                 elif expected != (columns, delimiter):
-                    raise InputError(f"the first line of {str(path)!r} does not have the columns of the first file")
+                    raise InputError(f"the first line of {str(path)!r} {_difference((columns, delimiter), expected)}")
                 _insert(connection, _records(reader, len(columns)))
             except csv.Error:
                 raise InputError(
@@ -389,6 +389,19 @@ def _load_csv(
     except (OSError, UnicodeError, pa.ArrowException):
         raise InputError(f"{path} cannot be read as the table it should be: CSV files must be UTF-8 text") from None
     return columns, delimiter
+
+
+def _difference(header: tuple[list[str], str], expected: tuple[list[str], str]) -> str:
+    """Return how the columns and the delimiter of a file differ from those of the first file."""
+    (columns, delimiter), (first, usual) = header, expected
+    lacking, more = ([repr(name) for name in a if name not in b] for a, b in ((first, columns), (columns, first)))
+    if not lacking and not more:
+        order = (
+            "the same columns in another order than" if columns != first else f"{delimiter!r} and not {usual!r} as in"
+        )
+        return f"has {order} the first file"
+    parts = [f"{verb} {', '.join(names)}" for verb, names in (("lacks", lacking), ("has also", more)) if names]
+    return f"does not have the columns of the first file: it {' and '.join(parts)}"
 
 
 def _records(reader: Iterator[list[str]], width: int) -> Iterator[list[str]]:

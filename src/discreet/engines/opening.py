@@ -66,7 +66,10 @@ def open_engine(
     kind, takes_password = _class_of(source)
     if cast:
         if takes_password:
-            raise InputError("only columns of files, DuckDB tables and frames can be cast; cast others in a view")
+            raise InputError(
+                "only columns of files, DuckDB tables and frames in memory can be cast; cast others in a view, or by "
+                "withColumn() of a Spark DataFrame"
+            )
         where["cast"] = cast
     return kind(source, **where, password=password) if takes_password else kind(source, **where)
 
@@ -93,6 +96,9 @@ def _class_of(source: Any) -> tuple[Callable[..., Engine], bool]:  # noqa: ANN40
     Raises:
         InputError: as `open_engine`.
     """
+    frame = _frame_of_spark(source)
+    if frame is not None:
+        return frame, True
     scheme = _SCHEME.match(source) if isinstance(source, str) else None
     name = scheme[1].lower() if scheme else "duckdb"
     if name in ENGINES and name != "duckdb":
@@ -103,6 +109,24 @@ def _class_of(source: Any) -> tuple[Callable[..., Engine], bool]:  # noqa: ANN40
         others = {point.name for point in entry_points(group=GROUP)}
         raise InputError(f"no engine reads {name}:// sources; there are {', '.join(sorted({*ENGINES, *others}))}")
     return _builtin("duckdb"), False
+
+
+def _frame_of_spark(source: Any) -> Callable[..., Engine] | None:  # noqa: ANN401 - as in `open_engine`
+    """Return the class of the engine that reads a data frame of Spark, or None for another source.
+
+    Raises:
+        InputError: *source* is another type of PySpark.
+    """
+    module, name = type(source).__module__, type(source).__name__
+    if not module.startswith("pyspark."):
+        return None
+    if module.startswith("pyspark.pandas.") or name != "DataFrame":
+        raise InputError(
+            f"a Spark DataFrame is a source, {name} of {module} is not; convert it, for example by to_spark()"
+        )
+    from discreet.engines.spark_frame import SparkFrameEngine
+
+    return SparkFrameEngine
 
 
 def _builtin(name: str) -> Callable[..., Engine]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from discreet.engines.pinot_cluster import column_of
 from discreet.engines.sql import NumberType, fit, quoted
 from discreet.errors import InputError
-from discreet.head_request import MAX_BINNED, And, Comparison, IsNull, Kind, Membership, Not, Or
+from discreet.head_request import MAX_BINNED, MONTHS, And, Comparison, IsNull, Kind, Membership, Not, Or
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -162,8 +162,8 @@ class PinotStatement:
             value = f"CAST({value} AS LONG)"
         elif column.kind is Kind.FLOAT:
             value = f"FLOOR({value})"
-        if derived.each == "month":
-            return f"DATETRUNC('MONTH', {value}, 'MILLISECONDS')"
+        if derived.each in MONTHS:
+            return f"DATETRUNC('{derived.each}', {value}, 'MILLISECONDS')"
         width, first = _bins(derived.each)
         shifted = value if first == 0 else f"({value} + {-first})"
         return f"CAST({value} - MOD(MOD({shifted}, {width}) + {width}, {width}) AS LONG)"
@@ -352,15 +352,19 @@ def _bins(each: Period | int) -> tuple[int, int]:
 
 def _start_of(value: Fraction, each: Period | int) -> int:
     """Return the start of the bin, or the first millisecond of the period, that contains *value*."""
-    if each == "month":
-        return int(np.datetime64(math.floor(value), "ms").astype("M8[M]").astype("M8[ms]").astype(np.int64))
+    if each in MONTHS:
+        month = int(np.datetime64(math.floor(value), "ms").astype("M8[M]").astype(np.int64))
+        first = month - month % MONTHS[each]  # counted from January 1970, which begins a quarter and a year
+        return int(np.datetime64(first, "M").astype("M8[ms]").astype(np.int64))
     width, first = _bins(each)
     return math.floor((value - first) / width) * width + first
 
 
 def _end_of(start: int, each: Period | int) -> int:
     """Return the start of the next bin or period."""
-    return _start_of(Fraction(start + 31 * _DAY), each) if each == "month" else start + _bins(each)[0]
+    if each in MONTHS:  # no period is longer, and none is shorter than half of that
+        return _start_of(Fraction(start + {1: 31, 3: 92, 12: 366}[MONTHS[each]] * _DAY), each)
+    return start + _bins(each)[0]
 
 
 def _runs(starts: Iterable[int | Fraction], each: Period | int) -> list[tuple[int, int]]:

@@ -46,7 +46,7 @@ _FILES = "source"
 _DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
 """Key of a text column's metadata that holds its declared type."""
 
-_STRICT = dict.fromkeys(("ignoreCorruptFiles", "ignoreMissingFiles", "ignoreInvalidPartitionPaths"), "false")
+STRICT = dict.fromkeys(("ignoreCorruptFiles", "ignoreMissingFiles", "ignoreInvalidPartitionPaths"), "false")
 """Options of a table override settings. With these read options, Spark refuses a table with different ones."""
 
 _OTHER_OPTIONS = "_LEGACY_ERROR_TEMP_1151"
@@ -180,7 +180,7 @@ class SparkEngine(SqlEngine["SessionRun", "SparkStatement"]):
     def _name_files(self, session: SparkSession) -> None:
         """Register the files as source, for statements of the data owner."""
         if self._path is not None:
-            session.read.options(**_STRICT).parquet(self._path).createOrReplaceTempView(_FILES)
+            session.read.options(**STRICT).parquet(self._path).createOrReplaceTempView(_FILES)
 
     def _name_rows(self, session: SparkSession) -> Any:  # noqa: ANN401 - a data frame of Spark's or of Spark Connect's
         """Register the table, the files or the view as `ROWS`, and return it as a data frame."""
@@ -189,7 +189,7 @@ class SparkEngine(SqlEngine["SessionRun", "SparkStatement"]):
             # Only a query is valid between parentheses.
             rows = session.sql(f"SELECT * FROM ({self._view}\n)")
         else:
-            rows = session.read.options(**_STRICT).table(self._table or _FILES)
+            rows = session.read.options(**STRICT).table(self._table or _FILES)
         rows.createOrReplaceTempView(ROWS)
         return rows
 
@@ -211,7 +211,7 @@ class SparkEngine(SqlEngine["SessionRun", "SparkStatement"]):
         if {condition, condition.partition(".")[0]} & _NOT_READ:
             return _NotFoundError(f"Spark cannot read it as a table, as Parquet files or as a SELECT: {self.name}")
         if condition == _OTHER_OPTIONS:
-            return InexactHead(f"options of its own leave files out of it: {self.name}; take {', '.join(_STRICT)} away")
+            return InexactHead(f"options of its own leave files out of it: {self.name}; take {', '.join(STRICT)} away")
         if condition == "UNAVAILABLE":
             return EngineError(f"no Spark Connect server answers at {self._url}; check the host and the port")
         if condition in {"UNAUTHENTICATED", "PERMISSION_DENIED"}:

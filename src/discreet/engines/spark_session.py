@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import copy
 import os
 import shutil
 import socket
@@ -102,7 +103,7 @@ class SessionRun(ABC):
         ended = self._ended = threading.Event()
 
         def answer() -> _Result:
-            with _silence():
+            with silence():
                 try:
                     if self._pinned is None:
                         opened = self._opened()
@@ -131,7 +132,7 @@ class SessionRun(ABC):
 
     def _finish(self) -> None:
         self._ended.wait()
-        with _silence():
+        with silence():
             for frame in self.frames:
                 with contextlib.suppress(*FAILURES):
                     frame.unpersist()
@@ -229,11 +230,16 @@ class DriverSession(SessionRun):
 
 
 class ServerSession(SessionRun):
-    """A session of a Spark Connect server."""
+    """A session of a Spark Connect server.
 
-    def __init__(self, url: Url) -> None:
+    Args:
+        builder: how another session of PySpark is connected, if this one is to be connected alike.
+    """
+
+    def __init__(self, url: Url, builder: Any = None) -> None:  # noqa: ANN401 - a type of Spark Connect's
         super().__init__()
         self._url = url
+        self._builder = builder
         self._session: Any = None
         self._done = 0.0
         self._is_counting = False
@@ -245,7 +251,11 @@ class ServerSession(SessionRun):
         with unwarned():
             from pyspark.sql.connect.session import SparkSession
 
-        self._session = SparkSession(connect_url(self._url))
+        connection: Any = connect_url(self._url)
+        if self._builder is not None:
+            connection = copy.deepcopy(self._builder)
+            connection._params.pop(connection.PARAM_SESSION_ID, None)
+        self._session = SparkSession(connection)
         # A lost connection is an error at once; by default Spark retries for ten minutes.
         self._session.client.set_retry_policies([])
         self._session.registerProgressHandler(self._note)
@@ -317,7 +327,7 @@ def connect_url(url: Url) -> str:
 
 
 @contextlib.contextmanager
-def _silence() -> Iterator[None]:
+def silence() -> Iterator[None]:
     """Keep Spark from printing the errors of this thread, which may hold data."""
     thread = threading.get_ident()
 

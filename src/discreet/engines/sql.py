@@ -135,8 +135,8 @@ def check_sum(name: str, column: Column) -> None:
     if number is None or digits > _SUMMED_DIGITS or digits + number.scale > _SCALED_DIGITS:
         raise InputError(
             f"column {name!r} cannot be summed: only exact numbers of at most {_SUMMED_DIGITS} digits can, and at most "
-            f"{_SCALED_DIGITS} with those after the decimal point counted twice; cast it in a view, such as to "
-            "DECIMAL(18, 2)"
+            f"{_SCALED_DIGITS} with those after the decimal point counted twice; cast it to DECIMAL(18, 2), for "
+            "example, in a view"
         )
 
 

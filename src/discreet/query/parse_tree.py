@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from discreet.errors import InputError, SQLError, WhereError
+from discreet.query.rewriting import rewritten
 from discreet.values import is_unicode
 
 if TYPE_CHECKING:
@@ -125,7 +126,12 @@ def _check_size(text: str, error: type[SQLError | WhereError]) -> None:
 
 
 def parse_statement(
-    text: str, *, prefix: str = "", error: type[SQLError | WhereError] = SQLError, arithmetic: bool = False
+    text: str,
+    *,
+    prefix: str = "",
+    error: type[SQLError | WhereError] = SQLError,
+    arithmetic: bool = False,
+    today: str | None = None,
 ) -> Node:
     """Return the tree of one SELECT as DuckDB's `json_serialize_sql` describes it, with unchecked nodes.
 
@@ -133,6 +139,7 @@ def parse_statement(
         text: at most 20,000 characters, 10,000 for a filter.
         prefix: SQL to insert before the text; positions are relative to the text.
         arithmetic: True to allow operators such as + and ||.
+        today: the date that current_date is, YYYY-MM-DD, in UTC; None to leave it as it is.
 
     Raises:
         SQLError | WhereError: the text is not one SELECT, or holds characters outside the grammar.
@@ -155,12 +162,17 @@ def parse_statement(
         message, position = str(answer.get("error_message")), answer.get("position")
         if position is None:
             raise error(TOO_DEEP if message.startswith("Max expression depth") else message)
+        if not prefix and int(position) == len(text) - len(text.lstrip()):
+            message = "a statement begins with SELECT, or WITH ... SELECT"
         message += "; put a name that is a word of SQL in double quotes" if message.startswith("syntax error") else ""
         raise error(message, character(prefix + text, int(position), len(prefix)))
     statements = answer["statements"]
     if len(statements) != 1:
         raise error("exactly one SELECT is allowed", 0)
-    return dict(statements[0])
+    try:
+        return dict(rewritten(statements[0], today))
+    except RecursionError:
+        raise error(TOO_DEEP) from None
 
 
 def write_statement(tree: Node) -> str:

@@ -62,7 +62,7 @@ def bind(query: Query, columns: Mapping[str, Kind]) -> Query:
     user = find_column(request.user, columns, "user column")
     items = tuple(find_column(item, columns, "item column") for item in request.items)
     for column in (user, *items):
-        wrong = naming_error(column, columns[column], is_user=column == user)
+        wrong = naming_error(column, columns[column], is_user=column == user, has_cast=True)
         if wrong is not None:
             raise InputError(wrong)
     _check_columns(user, items)
@@ -335,8 +335,8 @@ def _check_price(epsilon: float, delta: Fraction, force: bool) -> tuple[str, ...
         raise InputError(f"epsilon must be a number of at least {MIN_EPSILON:g}, not {epsilon:g}")
     if epsilon > MAX_EPSILON and not force:
         raise InputError(
-            f"epsilon must be at most {MAX_EPSILON:g}: above that nothing is protected; allow it with --force, or "
-            "force=True"
+            f"epsilon must be at most {MAX_EPSILON:g}, not {epsilon:g}: above that nothing is protected; allow it with "
+            "--force, or force=True"
         )
     if not LEAST_DELTA <= delta < 1:
         raise InputError(f"delta must be below 1 and at least 1e-20, not {_shown(delta)}")

@@ -24,6 +24,10 @@ MAX_DIGITS = 38
 _NUMBER = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)")
 _DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _TIMESTAMP = re.compile(r"([-0-9]{10})[ T]((?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?)")
+MOMENTS = (
+    "dates are written '2025-01-31' and timestamps '2025-01-31 12:00:00', with months 01 to 12 and the days they have"
+)
+
 _LAST = "\U0010ffff"
 _COMPARABLE = {
     Kind.TEXT: {Kind.TEXT},
@@ -222,7 +226,10 @@ def find_column(name: str, columns: Mapping[str, Kind], role: str = "column") ->
 
 def _bind_constant(constant: Constant, column: str, kind: Kind) -> Constant:
     if constant.kind is Kind.TEXT and kind in {Kind.DATE, Kind.TIMESTAMP}:
-        constant = read_timestamp(constant.text) or constant
+        moment = read_timestamp(constant.text)
+        if moment is None and constant.text:  # no text is part of LIKE, see `read_pattern`
+            raise WhereError(f"column {column!r} holds {kind.value}, and the text is none: {MOMENTS}")
+        constant = moment or constant
     if constant.kind not in _COMPARABLE.get(kind, set()):
         raise WhereError(f"column {column!r} holds {kind.value} and cannot be compared with {constant.kind.value}")
     return constant

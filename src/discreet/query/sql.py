@@ -4,7 +4,8 @@
                  [each | [ORDER BY largest DESC] [LIMIT number]] [";"]
     each       = QUALIFY row_number() OVER (PARTITION BY column {"," column} [ORDER BY largest DESC]) "<=" number
     selected   = column | aggregate [[AS] name]                      exactly one aggregate; all columns are grouped by
-    aggregate  = COUNT "(" DISTINCT column ")" | COUNT "(" "*" ")" | SUM "(" column ")" | AVG "(" column ")"
+    aggregate  = (COUNT "(" DISTINCT column ")" | COUNT "(" "*" ")" | SUM "(" column ")" | AVG "(" column ")")
+                 [FILTER "(" WHERE filter ")"]
     table      = [name "."] name [[AS] name]                         group   = column | number in the select list
     column     = [table "."] name                                    largest = the aggregate: its name, itself or number
     filter     = conditions of one column and constants, joined by AND, OR, NOT and parentheses: docs/where.md
@@ -68,16 +69,17 @@ _QUALIFY = (
 _MIRRORED: Mapping[Operator, Operator] = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-def parse_where(text: str) -> Predicate:
+def parse_where(text: str, today: str | None = None) -> Predicate:
     """Parse a filter.
 
     Args:
         text: the condition of a WHERE clause, at most 10,000 characters.
+        today: the date that current_date is, YYYY-MM-DD, in UTC; None to refuse it.
 
     Raises:
         WhereError: the text is outside the grammar of filters, with the position.
     """
-    tree = parse_statement(text, prefix=_FILTER_PREFIX, error=WhereError)
+    tree = parse_statement(text, prefix=_FILTER_PREFIX, error=WhereError, today=today)
     reader = _FilterReader(_FILTER_PREFIX + text, WhereError, len(_FILTER_PREFIX))
     select = reader.open(reader.check(tree, STATEMENT)["node"])
     for key in ("modifiers", "group_expressions", "qualify"):
@@ -187,7 +189,7 @@ class _FilterReader(TreeReader):
             constant = read_timestamp(text) if literal["kind"] == "STRING" else None
             if constant is None or constant.kind.name != name:
                 spelling = "YYYY-MM-DD" if name == "DATE" else "YYYY-MM-DD HH:MM:SS"
-                self.refuse(f"expected {name} '{spelling}'", node)
+                self.refuse(f"expected {name} '{spelling}', with a month and a day that exist", node)
             return constant
         kind, found = literal["kind"], None
         if name == "VARCHAR" and kind == "STRING":
@@ -236,18 +238,40 @@ _FUNCTIONS = {
 }
 """Reasons for refusing expressions that are function calls in DuckDB's tree, by function name."""
 
-_NOW = {"CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP", "NOW", "TODAY"}
+_NOW = {"CURRENT_TIME", "CURRENT_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP", "NOW"}
+_NO_NOW = (
+    "the current time is not a constant: compare with current_date, which changes once a day, so that the same query "
+    "is answered again free of charge"
+)
+_RELATIVE = (
+    "today is current_date, current_date - INTERVAL '30' DAY (or WEEK, MONTH, QUARTER, YEAR), or date_trunc('month', "
+    "current_date)"
+)
+_PARTS = (
+    "extract() is not allowed in filters and GROUP BY of a dataset: a view of the data owner can have the part as a "
+    "column; a period is date_trunc('month', column)"
+)
 
 
 def _is_constant(node: Json) -> bool:
     return isinstance(node, dict) and node.get("type") in {"VALUE_CONSTANT", "OPERATOR_CAST"}
 
 
-def _expression(node: Json) -> str | None:
+def _expression(node: Json) -> str | None:  # noqa: PLR0911 - one for each form
     """Return the reason for refusing an expression, or None for the general message."""
     match node:
-        case {"type": "COLUMN_REF", "column_names": [str(name)]} if name.upper() in _NOW:
-            return "the current date is not a constant: write it out, as DATE '2025-01-31'"
+        case {"type": "COLUMN_REF", "column_names": [str(name)]} | {"type": "FUNCTION", "function_name": str(name)} if (
+            name.upper() in _NOW
+        ):
+            return _NO_NOW
+        case {"type": "COLUMN_REF", "column_names": [str(name)]} if name.upper() == "CURRENT_DATE":
+            return _RELATIVE
+        case {"type": "FUNCTION", "function_name": "-" | "+", "arguments": [{"expression": first}, _]} if _expression(
+            first
+        ) in {_NO_NOW, _RELATIVE}:
+            return _expression(first)
+        case {"type": "FUNCTION", "function_name": "date_part" | "datepart"}:
+            return _PARTS
         case {"type": "COLUMN_REF"}:
             return "a column is compared with constants only, and text is put in single quotes"
         case {"type": "FUNCTION", "function_name": str(name)}:
@@ -255,11 +279,12 @@ def _expression(node: Json) -> str | None:
     return None
 
 
-def parse_select(text: str) -> Select:
+def parse_select(text: str, today: str | None = None) -> Select:
     """Parse a SELECT.
 
     Args:
         text: one SELECT, at most 20,000 characters.
+        today: the date that current_date is, YYYY-MM-DD, in UTC; None to refuse it.
 
     Returns:
         the query, with its items in the order of the select list; k is None without LIMIT.
@@ -268,16 +293,25 @@ def parse_select(text: str) -> Select:
         SQLError: the text is outside the grammar, with the position.
         WhereError: the filter is outside the grammar, with the position in the statement.
     """
-    return SelectReader(text).read(parse_statement(text))
+    return SelectReader(text).read(parse_statement(text, today=today))
 
 
 def is_select(text: str) -> bool:
     """Return True if *text* is one query in the grammar; a service handles any other text as a whole statement."""
     try:
-        parse_select(text)
+        parse_select(text, "2025-01-31")  # any date
     except InputError:
         return False
     return True
+
+
+def _filter_of(node: Json) -> Json:
+    """Return the condition of FILTER of an aggregate, or None."""
+    return node.get("filter") if isinstance(node, dict) and node.get("type") == "FUNCTION" else None
+
+
+def _without_filter(node: Json) -> Json:
+    return node if _filter_of(node) is None else {**node, "filter": None}
 
 
 class SelectReader(_FilterReader):
@@ -285,18 +319,21 @@ class SelectReader(_FilterReader):
 
     def __init__(self, text: str) -> None:
         super().__init__(text, SQLError)
+        self._filter: Predicate | None = None  # that of the aggregate
 
     def read(self, tree: Node) -> Select:
         """Return the query of a statement."""
         select = self.open(self.check(tree, STATEMENT)["node"])
         table = self.table(select["from_table"])
-        selected = [self.open(node) for node in select["select_list"]]
+        conditions = [select["where_clause"], *(_filter_of(node) for node in select["select_list"])]
+        selected = [self.open(_without_filter(node)) for node in select["select_list"]]
         columns = {place: node for place, node in enumerate(selected, 1) if node["type"] == "COLUMN_REF"}
         aggregate, measure = self._aggregate(selected)
         items = {place: self.column(node) for place, node in columns.items()}
-        where = None
-        if select["where_clause"] is not None:
-            where = _FilterReader(self._text, WhereError, 0, self._tables).predicate(select["where_clause"])
+        reader = _FilterReader(self._text, WhereError, 0, self._tables)
+        filters = [reader.predicate(condition) for condition in conditions if condition is not None]
+        where = None if not filters else filters[0] if len(filters) == 1 else And(tuple(filters))
+        self._filter = None if len(filters) < 1 or conditions[1:] == [None] * len(selected) else filters[-1]
         self._check_names(columns, items, aggregate)
         self._check_groups(columns, items, select)
         k: int | None = None
@@ -454,9 +491,12 @@ class SelectReader(_FilterReader):
                 name = ".".join(self.names(self.open(expression)))
                 fits = name.casefold() == str(aggregate["alias"]).casefold()
             case {"type": "FUNCTION", "alias": ""}:
-                ordered = self._measure(self.open(expression))
+                ordered = self._measure(self.open(_without_filter(expression)))
                 same_column = (ordered.column or "").casefold() == (measure.column or "").casefold()
-                fits = ordered.kind == measure.kind and same_column
+                condition = _filter_of(expression)
+                reader = _FilterReader(self._text, WhereError, 0, self._tables)
+                same_rows = self._filter == (None if condition is None else reader.predicate(condition))
+                fits = ordered.kind == measure.kind and same_column and same_rows
             case _:
                 fits = self._whole(expression) == place
         if not fits:

@@ -104,6 +104,12 @@ _UNKNOWN = {
     "VALUE_PARAMETER": REFUSED["PARAMETER"],
     "LAMBDA": "functions of functions are not allowed",
 }
+_GROUPED = {
+    "FUNCTION": "only columns and date_trunc('month', column) may be grouped by, not expressions, which are for a view "
+    "of the data owner",
+    "CASE_EXPR": "CASE is not allowed in GROUP BY, because a user with two of its labels would count twice: count each "
+    "group by COUNT(DISTINCT user) FILTER (WHERE column IN (...))",
+}
 _RAW = "rows are never shown: select an aggregate, such as COUNT(DISTINCT ...), and GROUP BY the columns"
 
 
@@ -159,7 +165,12 @@ class Statement:
 
 
 def split_statement(
-    text: str, catalog: Catalog | None = None, schemas: Collection[str] = SCHEMAS, *, intervals: bool = False
+    text: str,
+    catalog: Catalog | None = None,
+    schemas: Collection[str] = SCHEMAS,
+    *,
+    intervals: bool = False,
+    today: str | None = None,
 ) -> Statement:
     """Split a statement into queries and post-processing.
 
@@ -171,6 +182,7 @@ def split_statement(
         intervals: True to add columns NAME_low and NAME_high for each named column of the outermost SELECT that LOW and
             HIGH take; they cost nothing. A statement with DISTINCT, UNION or GROUP BY of answers there, or with *
             anywhere, stays as it is.
+        today: the date that current_date is, YYYY-MM-DD, in UTC; None to refuse it.
 
     Raises:
         SQLError: part of the statement is not allowed, with its position.
@@ -183,7 +195,7 @@ def split_statement(
         found = _EXPLAIN.match(text)
     if found:
         text = " " * found.end() + text[found.end() :]
-    tree = parse_statement(text, arithmetic=True)
+    tree = parse_statement(text, arithmetic=True, today=today)
     splitter = _Splitter(text, catalog, schemas)
     try:
         splitter.measure(tree["node"], {})
@@ -629,7 +641,7 @@ class _Splitter(TreeReader):
             if column["type"] == "STAR":
                 self.refuse(REFUSED["STAR"], column)
             if column["type"] != "COLUMN_REF":
-                self.refuse("only columns may be grouped by, not expressions", column)
+                self.refuse(_GROUPED.get(column["type"], _GROUPED["FUNCTION"]), column)
             found.setdefault(column["column_names"][-1].casefold(), {**column, "alias": ""})
         return list(found.values())
 
@@ -868,7 +880,8 @@ class _Wrapped:
             # The same column may be qualified or not; it is one answer.
             arguments = [argument["expression"] for argument in part.get("arguments", ())]
             columns = [argument.get("column_names", [""])[-1].casefold() for argument in arguments]
-            name = f"{part['function_name']} {part.get('distinct')} {columns}"
+            rows = _aggregate_key(part["filter"]) if part.get("filter") else ""
+            name = f"{part['function_name']} {part.get('distinct')} {columns} {rows}"
             measures.setdefault(name, list(self.aggregates).index(_aggregate_key(part)) + 1)
             return name
 

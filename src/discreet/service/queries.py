@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
@@ -381,12 +382,12 @@ def _largest_epsilon(limit: float, fits: Callable[[float], bool]) -> float | Non
     return best
 
 
-def select_of(request: QueryRequest) -> Select:
-    """Return the query of a request; raise `Malformed` if its SQL is not valid."""
+def select_of(request: QueryRequest, today: str) -> Select:
+    """Return the query of a request, whose current_date is *today*; raise `Malformed` if its SQL is not valid."""
     if request.query is not None:
         return request.query
     try:
-        return parse_select(request.sql or "")
+        return parse_select(request.sql or "", today)
     except InputError as error:
         raise Malformed(str(error), getattr(error, "position", None)) from None
 
@@ -408,6 +409,9 @@ class _Entry:
     def bytes(self, body: bytes) -> int:
         """Estimate the memory of the entry; a plan is many times larger than the text of its request."""
         return 4_000 + 40 * len(body) + sum(map(len, self.answers.values()))
+
+
+_TODAY = re.compile(rb"current_date|today", re.IGNORECASE)
 
 
 class ReplayCache:
@@ -447,7 +451,8 @@ class ReplayCache:
     ) -> None:
         """Cache the plan and the answer of a request, if the data version is known without querying an engine."""
         now = self._clock()
-        if known_version(catalog.datasets[planned.dataset], now) is None:
+        is_relative = _TODAY.search(body) is not None  # and another query tomorrow
+        if is_relative or known_version(catalog.datasets[planned.dataset], now) is None:
             return
         with self._lock:
             entry = self._entries.pop((account, body), None)

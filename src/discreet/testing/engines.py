@@ -42,6 +42,7 @@ from discreet.engines.sql import MAX_FRAMED_LENGTH
 from discreet.errors import EngineError, EngineTimeout, EngineUnreachable, InputError
 from discreet.head_request import (
     MAX_BINNED,
+    MONTHS,
     And,
     Comparison,
     Constant,
@@ -160,9 +161,10 @@ ALIKE: dict[str, tuple[pa.DataType, list[Any]]] = {
 EDGES = [
     datetime.datetime.fromisoformat(text)
     for text in (
-        *("0001-01-08", "1899-12-31", "1900-01-01", "1900-01-01 01:00", "1968-12-30", "1969-12-01", "1969-12-29"),
-        *("1969-12-31 23:00", "1970-01-01", "1970-01-01 01:00", "1970-01-05", "1970-02-01", "2000-03-01", "2024-01-01"),
-        *("2024-12-30", "2262-04-14", "2283-11-12", "2300-01-01", "9999-12-01", "9999-12-27", "9999-12-31 23:00"),
+        *("0001-01-08", "1899-12-31", "1900-01-01", "1900-01-01 01:00", "1968-12-30", "1969-10-01", "1969-12-01"),
+        *("1969-12-29", "1969-12-31 23:00", "1970-01-01", "1970-01-01 01:00", "1970-01-05", "1970-02-01", "2000-03-01"),
+        *("2000-04-01", "2024-01-01", "2024-12-30", "2262-04-14", "2283-11-12", "2300-01-01", "9999-01-01"),
+        *("9999-10-01", "9999-12-01", "9999-12-27", "9999-12-31 23:00"),
     )
 ]
 """The edges of periods: Mondays, first days of months, midnights and full hours, before and after 1970."""
@@ -358,8 +360,8 @@ def start_of(value: Any, each: Period | int) -> Any:  # noqa: ANN401 - any cell 
     if each == "hour":
         return value.replace(minute=0, second=0, microsecond=0)
     day = value.date() if isinstance(value, datetime.datetime) else value
-    if each == "month":
-        return day.replace(day=1)
+    if each in MONTHS:
+        return day.replace(month=(day.month - 1) // MONTHS[each] * MONTHS[each] + 1, day=1)
     return day - datetime.timedelta(days=day.weekday() if each == "week" else 0)
 
 

@@ -26,6 +26,7 @@ from discreet.budget.model import AdminAction
 from discreet.errors import InputError, InvariantViolated
 from discreet.service.auth.gate import read_bytes, run_in_thread
 from discreet.service.problems import Forbidden
+from discreet.values import notation
 from discreet.wire.problems import read_body
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class Parameter:
             case _:
                 allowed = self.description[0].lower() + self.description[1:].rstrip(".")
         if self.location == "form":
-            raise InputError(f"{self.name} must be {allowed}")
+            raise InputError(f"{self.name} must be {allowed}{notation(found[0]) if found else ''}")
         raise InputError(f"the parameter {self.name} must be given once: {allowed}")
 
     def _value(self, text: str) -> int | float | str | None:

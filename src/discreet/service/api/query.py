@@ -220,7 +220,7 @@ class QueryAPI:
         planned = self._cache.plan(run.account, body, catalog)
         if planned is None:
             request = read_body(QueryRequest, body)
-            planned = self._queries.plan(select_of(request), request.options, catalog, run)
+            planned = self._queries.plan(select_of(request, self._warehouse.today()), request.options, catalog, run)
         return catalog, planned
 
     def _balance_headers(self, account: str, balance: Balance) -> dict[str, str]:

@@ -13,6 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from discreet.budget.ledger import canonical
 from discreet.errors import DiscreetError, InputError
 from discreet.query.json import from_dict
+from discreet.query.planning import MAX_EPSILON, MIN_EPSILON
 from discreet.query.query import Measure, Select
 from discreet.query.sql import condition, is_select, parse_select, to_sql
 from discreet.service.api.answers import MEDIA_TYPES, charged_header, content_headers, represent
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from discreet.service.statements import AnsweredStatement
     from discreet.wire.queries import BudgetReport, DatasetDetail, Estimate, HistoryEntry
 
-_EPSILON = number_field("epsilon", "Privacy to spend.", 0.0, 1e6)
+_EPSILON = number_field("epsilon", "Privacy to spend.", MIN_EPSILON, MAX_EPSILON)
 _QUERY = (
     *fields("from", "dataset", "measure", "each", "where", "sql"),
     *fields("item", "pick", "filter", "low", "high", "preset", many=True),
@@ -127,7 +128,7 @@ class AnalystPages:
         query: Select | None = None  # None for a statement that is not a single query
         if sql:
             with contextlib.suppress(InputError):
-                query = parse_select(sql)
+                query = parse_select(sql, self._runtime.clock().date().isoformat())
         name = visit.text("dataset") if query is None else query.dataset
         detail: DatasetDetail = await run_in_thread(
             self._api.dataset, visit.call(name=name if name in names else datasets[0].name)
@@ -151,7 +152,7 @@ class AnalystPages:
                     error = error or refused
             sql = to_sql(query, clause or None)
             with contextlib.suppress(InputError):
-                query = parse_select(sql)
+                query = parse_select(sql, self._runtime.clock().date().isoformat())
         price: dict[str, Any] | None = None
         try:
             price = await self._estimate_cost(visit, sql, budget)
