@@ -338,3 +338,16 @@ def test_releases_of_a_part_of_the_budget_cost_no_more_than_the_whole():
         whole.one_of(0)
     with pytest.raises(InputError, match="price per unit"):
         make_plan(_query(per=PRESETS["linkedin"], k=5)).one_of(2)
+
+
+def test_a_plan_is_five_lines_in_a_notebook():
+    """What is asked, the guarantee, the worst cost, the error and the smallest count; no other part of the plan."""
+    lines = repr(make_plan(query_of("user", ("item",), 1.0, Fraction(1, 10**8), k=3))).splitlines()
+    assert [line.split("  ")[0].strip() or line.split("  ")[1] for line in lines] == [
+        "<Plan of a top 3 by unknown-gumbel",
+        "guarantee",
+        "worst cost",
+        "standard error",
+        "smallest count",
+    ]
+    assert "epsilon = 1, delta = 1e-08" in lines[1]

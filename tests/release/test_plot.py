@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
 from xml.etree import ElementTree
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from matplotlib.figure import Figure
 
 from discreet.errors import InputError
+from discreet.head_request import Derived
 from discreet.release.plot import svg_bars
 from tests.release.builders import release_of
 
@@ -74,6 +78,48 @@ def test_pictures_show_no_control_characters(tmp_path, label):
     figure.savefig(tmp_path / "p.png")
     assert all(tick.get_text().isprintable() for tick in figure.axes[0].get_yticklabels())
     ElementTree.parse(tmp_path / "p.svg")  # noqa: S314 - we have just written it
+
+
+def _series(each):
+    """Return a release of days or months, the largest count first, without those of May."""
+    days = [datetime.date(2025, 3, 1) + datetime.timedelta(n) for n in range(120)]
+    days = [day for day in days if day.month != 5]
+    if each == "month":
+        days = sorted({day.replace(day=1) for day in days})
+    days = days[len(days) // 2 :] + days[: len(days) // 2]
+    derived = () if each is None else (Derived("item", "at", each),)
+    return release_of(pa.table({"item": days}), k=len(days)), derived
+
+
+@pytest.mark.parametrize(("each", "lengths"), [(None, [61, 29 - 1]), ("month", [2, 1])])
+def test_times_are_a_line_in_their_order_with_a_band(tmp_path, each, lengths):
+    """The line has a gap where a period is missing, and every interval is in the band."""
+    release, derived = _series(each)
+    query = dataclasses.replace(release.query, request=dataclasses.replace(release.query.request, derived=derived))
+    release = dataclasses.replace(release, query=query)
+    (axes,) = release.plot(tmp_path / "p.png").axes
+    drawn = [line.get_xdata() for line in axes.lines]
+    assert [len(part) for part in drawn] == lengths
+    places = np.concatenate(drawn)
+    assert (np.diff(places) > np.timedelta64(0)).all()
+    counts = dict(zip(release.labels.column(0).to_pylist(), release.counts.tolist(), strict=True))
+    values = np.concatenate([line.get_ydata() for line in axes.lines]).tolist()
+    assert values == [counts[day] for day in sorted(counts)]
+    assert len(axes.collections) == len(lengths)
+    assert not axes.patches
+    assert "band: 95 % intervals" in axes.get_title(loc="left")
+
+
+def test_pairs_of_a_day_and_another_column_are_bars():
+    """A line is of one column of times."""
+    table = pa.table({"item": [datetime.date(2025, 1, 1)], "other": ["a"]})
+    (axes,) = release_of(table).plot().axes
+    assert len(axes.patches) == 1
+
+
+def test_a_fresh_notebook_shows_the_picture():
+    """Without pyplot, nothing registers how a figure is shown; the figure itself is a PNG for IPython."""
+    assert release_of(["a"]).plot()._repr_png_().startswith(b"\x89PNG")
 
 
 def test_an_empty_release_is_an_empty_picture(tmp_path):

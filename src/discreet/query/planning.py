@@ -193,7 +193,7 @@ def _check_ceilings(k: int | None, head_limit: int | None, dataset: Dataset) -> 
         raise InputError(f"the head limit of this dataset is at most {dataset.max_head_limit:,}, not {head_limit:,}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Plan:
     """The mechanism for a query, with all its parameters, its worst cost and its guarantee.
 
@@ -208,6 +208,24 @@ class Plan:
     guarantee: Guarantee
     notes: tuple[str, ...]
     missed: str | None = None
+
+    def __repr__(self) -> str:
+        """Return five lines for notebooks; `discreet plan` shows more."""
+        expected, request = self.expectation, self.query.request
+        what = "a total" if not request.items else f"a top {self.query.k:,}" if self.query.k else "a release"
+        least, most = expected.min_std_error, expected.max_std_error
+        errors = [f"{error:.3g}" for error in dict.fromkeys((least, most)) if error is not None]
+        errors += ["or more"] if most is None and errors else []
+        smallest, sure = expected.smallest_count, self.guarantee
+        return "\n".join(
+            (
+                f"<Plan of {what} by {self.mechanism.name}",
+                f"  guarantee       epsilon = {sure.epsilon:.4g}, delta = {float(sure.delta):.3g}",
+                f"  worst cost      {self.worst_cost}",
+                f"  standard error  {' to '.join(errors).replace('to or', 'or') or 'none'}",
+                f"  smallest count  {'any' if smallest is None else f'about {smallest:,}'}>",
+            )
+        )
 
     @property
     def worst_cost(self) -> Cost:

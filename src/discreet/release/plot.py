@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,16 +49,8 @@ def plot_bars(
     Raises:
         InputError: matplotlib is missing, or *path* cannot be written.
     """
-    require("matplotlib", "plotting")
-    if path is not None:
-        check_ending(path)
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     n = len(labels)
-    figure = Figure(figsize=(8, 1.2 + 0.28 * max(n, 3)), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    figure, axes = _figure(path, 1.2 + 0.28 * max(n, 3))
     places = np.arange(n)[::-1]
     errors = np.maximum(np.stack([values - low, high - values]), 0)  # intervals begin at 0, below which a value may be
     axes.barh(places, values, color=_BAR, height=0.72)
@@ -71,6 +64,68 @@ def plot_bars(
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
+    return _finished(figure, axes, title, path)
+
+
+def plot_line(
+    times: NDArray[np.datetime64],
+    values: NDArray[np.float64],
+    low: NDArray[np.float64],
+    high: NDArray[np.float64],
+    path: str | Path | None,
+    *,
+    title: str,
+    axis_label: str,
+    apart: int | None,
+) -> Any:  # noqa: ANN401 - a Figure
+    """Return a figure with a line in the order of time and a band of intervals; with *path*, also write it.
+
+    Args:
+        times: of any unit and order, shape (n,).
+        values: shape (n,), as *low* and *high*, the ends of the intervals.
+        path: as in `plot_bars`.
+        apart: units between two neighbouring times; where more are between two, the line has a gap. None for no gaps.
+
+    Raises:
+        InputError: as `plot_bars`.
+    """
+    figure, axes = _figure(path, 4)
+    order = np.argsort(times, kind="stable")
+    steps = np.diff(times[order].astype(np.int64))
+    ends = np.flatnonzero(steps > (steps.max(initial=0) if apart is None else apart)) + 1
+    for part in np.split(order, ends):
+        moments = times[part].astype("M8[us]")
+        axes.fill_between(moments, low[part], high[part], color=_BAR, alpha=0.3, linewidth=0)
+        axes.plot(moments, values[part], color=_INK, linewidth=1.4, marker="o", markersize=3)
+    axes.set_ylim(bottom=min(0, *low, *values) if len(values) else 0)
+    axes.set_ylabel(axis_label, color=_INK)
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+    axes.spines[["top", "right"]].set_visible(False)
+    for text in axes.get_xticklabels():
+        text.set_rotation(30)
+    return _finished(figure, axes, title.replace("dark lines", "band"), path)
+
+
+def _figure(path: str | Path | None, height: float) -> tuple[Any, Any]:
+    """Return a figure that notebooks show, also those that did not load pyplot, and its axes."""
+    require("matplotlib", "plotting")
+    if path is not None:
+        check_ending(path)
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    class Picture(Figure):
+        def _repr_png_(self) -> bytes:
+            content = io.BytesIO()
+            self.savefig(content, format="png", dpi=100)
+            return content.getvalue()
+
+    figure = Picture(figsize=(8, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.add_subplot()
+
+
+def _finished(figure: Any, axes: Axes, title: str, path: str | Path | None) -> Any:  # noqa: ANN401 - a Figure
     axes.set_title(title, loc="left", fontsize=10, color=_INK)
     if path is not None:
         write_atomically(path, lambda part: figure.savefig(part, dpi=120))

@@ -320,21 +320,25 @@ class Release:
         table = table.replace_schema_metadata({**(table.schema.metadata or {}), "discreet": json.dumps(about)})
         write_atomically(path, lambda part: pyarrow.parquet.write_table(table, part))
 
-    def plot(self, path: str | Path | None = None, *, most: int = 40) -> Any:  # noqa: ANN401 - a matplotlib figure
+    def plot(self, path: str | Path | None = None, *, most: int | None = None) -> Any:  # noqa: ANN401 - a matplotlib figure
         """Plot the first *most* items as bars with 95 % intervals; with *path*, also write the plot. Needs matplotlib.
+
+        Dates, timestamps and their periods are a line in the order of time, with the intervals as a band.
 
         Args:
             path: the file to write; its ending chooses the format: png, svg or pdf.
-            most: the largest number of bars, at most 1,000.
+            most: the largest number of items, at most 1,000; by default 40 bars, or 1,000 points of a line.
 
         Raises:
             InputError: there are no counts, matplotlib is missing, or *path* cannot be written.
         """
-        from discreet.release.plot import MAX_BARS, plot_bars
+        from discreet.release.plot import MAX_BARS, plot_bars, plot_line
 
         shown = self._plotted
         if shown is None:
             raise InputError("labels without counts cannot be plotted")
+        times = self._times
+        most = most or (40 if times is None else MAX_BARS)
         if most > MAX_BARS:
             raise InputError(f"a plot has at most {MAX_BARS:,} bars, not {most:,}")
         n = min(len(self), most)
@@ -348,18 +352,40 @@ class Release:
         axis = "users" if request.rows_per_group == 1 else "rows (clipped per user)"
         if request.summed is not None:
             axis = f"{shown} of {request.summed.column} (clipped per user)"
+        if times is not None:
+            unit, months = times
+            places = self.labels.column(0).slice(0, n).to_numpy().astype(f"M8[{unit}]")
+            return plot_line(places, values, low, high, path, title=title, axis_label=axis, apart=months)
         return plot_bars(texts, values, low, high, path, title=title, axis_label=axis)
 
     def __str__(self) -> str:
         if not len(self):
-            return "nothing stands out enough to be released\n"
+            return f"nothing stands out enough to be released{self._needed}\n"
         table = text_table(self._headings(), self._cells())
         return table if self.clipped is None else f"{table}({self.clipped})\n"
 
     def __repr__(self) -> str:
         return f"<Release of {len(self)} items by {self.mechanism}, {self.guarantee}>"
 
+    @property
+    def _needed(self) -> str:
+        """How many users an item needs, which the query says without any data; empty if that is not known."""
+        from discreet.query.planning import make_plan
+
+        try:
+            planned = make_plan(self.query, has_pairs=self.mechanism == "auto", shared_budget=True, force=True)
+        except InputError:
+            return ""
+        likely = {branch.name: branch.smallest_count for branch in planned.expectation.likely}
+        least = likely.get(self.chosen or "", planned.expectation.smallest_count)
+        what = "users" if self.query.request.rows_per_group == 1 else "rows"
+        help_ = "a larger epsilon, items that are less fine, or more data help"
+        price = f"epsilon = {self.guarantee.epsilon:.3g}, delta = {float(self.guarantee.delta):.2g}"
+        return "" if least is None else f": an item needs about {least:,} {what} or more at {price}; {help_}"
+
     def _repr_html_(self) -> str:
+        if not len(self):
+            return f"<p>{str(self).strip()}</p>"
         chosen = "" if self.chosen is None else f", which chose {self.chosen}"
         note = f"{len(self)} items by {self.mechanism}{chosen}; {self.guarantee}"
         note += "" if self.clipped is None else f"; {self.clipped}"
@@ -373,6 +399,22 @@ class Release:
         """The name of the column to plot, or None if there are only labels."""
         numbers = self._numbers()
         return next((name for name in ("sum", "average", "count") if name in numbers), None)
+
+    @property
+    def _times(self) -> tuple[str, int | None] | None:
+        """The unit of numpy of the one item column if it holds times, and how many of them apart two neighbours are.
+
+        None for other columns, and as the distance of times without a period; also None if a time is missing.
+        """
+        import pyarrow as pa
+
+        (type_, *others), request = self.labels.schema.types, self.query.request
+        if others or not (pa.types.is_date(type_) or pa.types.is_timestamp(type_)) or self.labels.column(0).null_count:
+            return None
+        each = next((made.each for made in request.derived if made.name == request.items[0]), None)
+        usual: tuple[str, int | None] = ("D", 1) if pa.types.is_date(type_) else ("us", None)
+        units = {"hour": ("h", 1), "week": ("D", 7), "month": ("M", 1), "quarter": ("M", 3), "year": ("M", 12)}
+        return units.get(str(each), usual)
 
     def _bars(self, shown: str) -> list[list[float]]:
         """Return the values of column *shown*, and the lower and upper ends of their intervals."""
