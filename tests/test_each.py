@@ -22,6 +22,7 @@ from discreet.query.planning import make_plan
 from discreet.query.pricing import PRESETS, UnitCost
 from discreet.query.query import Measure, Select
 from discreet.query.sql import parse_select, parse_where, to_sql
+from discreet.query.statement import split_statement
 from discreet.release.keys import DerivedKeys, NoiseKey, fingerprint
 from discreet.warehouse import connect
 from discreet.wire.document import decode, encode, question_of
@@ -432,7 +433,7 @@ def test_a_statement_asks_for_each_where_the_catalog_allows_it(warehouse):
     """The QUALIFY of a whole statement is part of its query, and what stands around it is computed from the answer."""
     text = f"SELECT upper(country) AS c, article, COUNT(DISTINCT reader) AS n FROM reads GROUP BY 1, 2 {WINDOW} <= 1"
     text = text.replace("GROUP BY 1, 2", "GROUP BY country, article") + " ORDER BY c"
-    (leaf,) = warehouse.split(text).leaves
+    (leaf,) = split_statement(text, warehouse.catalog).leaves
     assert leaf.select.each == ("country",)
     assert leaf.select.k == 1
     answers = warehouse.sql(text, epsilon=5)
@@ -453,9 +454,9 @@ def test_a_statement_asks_for_each_where_the_catalog_allows_it(warehouse):
 )
 def test_any_other_qualify_of_a_statement_filters_the_answer(warehouse, text):
     """As it did before: it is computed from the answer to a query for all items."""
-    (leaf,) = warehouse.split(text).leaves
+    (leaf,) = split_statement(text, warehouse.catalog).leaves
     assert leaf.select.each == ()
-    assert "QUALIFY" in warehouse.split(text).outer
+    assert "QUALIFY" in split_statement(text, warehouse.catalog).outer
 
 
 # ------------------------------------------------------------------------------------------------ neighbours

@@ -55,6 +55,10 @@ def _ceil_to(value: Fraction | int | float, quantum: Fraction, name: str) -> Fra
     return math.ceil(exact / quantum) * quantum
 
 
+MAX_NUMBER_LENGTH = 1_000
+"""The most characters of a number that is taken exactly: reading one takes quadratic time."""
+
+
 def exact(value: float | str | Fraction, name: str) -> Fraction:
     """Return a number exactly as written: 1e-8 means 1/100,000,000, not the nearest float.
 
@@ -66,6 +70,10 @@ def exact(value: float | str | Fraction, name: str) -> Fraction:
     if isinstance(value, int | Fraction):
         return Fraction(value)
     above, _, below = str(value).partition("/")
+    if len(above) + len(below) > MAX_NUMBER_LENGTH:
+        raise InputError(f"{name} may have {MAX_NUMBER_LENGTH:,} characters at most")
+    if "/" in below:
+        raise InputError(f"{name} must be a finite number, not {value!r}")
     if below:
         try:
             return exact(above, name) / exact(below, name)

@@ -226,7 +226,9 @@ class Warehouse:
             EngineError: as in `query`.
         """
         priced: dict[str, Any] = {"per": per, "budget": budget, "force": force, **options}
-        answered = self.answer_queries(text, check_outer, key=key, **priced)
+        answered = self.answer_queries(
+            self.limit(split_statement(text, self.catalog, today=self.today())), check_outer, key=key, **priced
+        )
         if answered.statement.explain:
             return Answers(explain(answered.statement, answered.plans).table, {})
         computed = compute_outer(answered.statement.outer, answered.tables)
@@ -237,10 +239,9 @@ class Warehouse:
 
     def answer_queries(
         self,
-        text: str,
+        statement: Statement,
         check: Callable[[str, Mapping[str, Mapping[str, str]]], None],
         *,
-        intervals: bool = False,
         budget: Budget | None = None,
         key: bytes | None = None,
         **priced: Any,
@@ -248,13 +249,12 @@ class Warehouse:
         """Answer the queries of a whole statement, from which its rows can be computed; plan them only for EXPLAIN.
 
         Args:
+            statement: as `limit` returns it.
             check: `discreet.release.postprocess.check_outer`, or a function that calls it in another process.
-            intervals: as in `split`.
             priced: options of `query`. Others, and errors, as `sql`.
         """
         if not priced.get("counts", True):
             raise InputError("statements compute with counts; leave counts out")
-        statement = self.split(text, intervals=intervals)
         leaves = {leaf.name: leaf for leaf in statement.leaves if leaf.select is not None}
         plans = {}
         for name, leaf in leaves.items():
@@ -300,22 +300,20 @@ class Warehouse:
         """Return the date in UTC, which current_date is in filters, as YYYY-MM-DD."""
         return self._clock().astimezone(datetime.UTC).date().isoformat()
 
-    def split(self, text: str, max_k: int | None = None, *, intervals: bool = False) -> Statement:
-        """Return the queries of a statement, and the post-processing of their answers.
+    def limit(self, statement: Statement, max_k: int | None = None) -> Statement:
+        """Return a statement whose queries have no k where the LIMIT is better applied to their answers.
+
+        That is where a LIMIT is above the largest k, or covers a known domain.
 
         Args:
-            max_k: the largest k of a query. If a LIMIT is above it or the dataset's largest k, or covers a known
-                domain, the query has no k and the LIMIT is applied to its answer.
-            intervals: True to add the ends of intervals to its columns, see
-                `discreet.query.statement.split_statement`.
+            statement: of `discreet.query.statement.split_statement`.
+            max_k: the largest k of a query, beside that of its dataset.
 
         Raises:
-            SQLError: part of the statement is not allowed.
-            WhereError: part of the filter of a query is not allowed.
-            InputError: there is no such dataset.
+            SQLError: the order of a sum's items is not by their users.
+            InputError: there is no such dataset, or the labels that a quantile needs are not listed.
             EngineError: the engine failed to return the items of a listed domain.
         """
-        statement = split_statement(text, self.catalog, intervals=intervals, today=self.today())
         leaves = []
         for leaf in statement.leaves:
             name = self.catalog.find(leaf.dataset)

@@ -27,11 +27,12 @@ def require_service() -> None:
         import jinja2
         import joserfc
         import prometheus_client
+        import sqlglot
         import starlette
         import uvicorn
     except ImportError as error:
         raise InputError(f"the service needs {error.name}; install it with: pip install 'discreet[service]'") from None
-    del httpx, jinja2, joserfc, prometheus_client, starlette, uvicorn
+    del httpx, jinja2, joserfc, prometheus_client, sqlglot, starlette, uvicorn
 
 
 @click.command()

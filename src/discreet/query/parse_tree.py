@@ -80,7 +80,7 @@ def _check_text(text: str, error: type[SQLError | WhereError], *, arithmetic: bo
     gigabytes for texts of the allowed length, so the depth is limited first. Comments, parameters and other forbidden
     tokens are refused here, with their position, because some of them are missing from the tree.
     """
-    _check_size(text, error)
+    check_size(text, error)
     depth = 0
     before = ""  # the previous token
     signs = ""  # operators directly before this token
@@ -110,7 +110,12 @@ def _check_text(text: str, error: type[SQLError | WhereError], *, arithmetic: bo
             raise error(f"parentheses may be nested {MAX_DEPTH} deep at most", match.start())
 
 
-def _check_size(text: str, error: type[SQLError | WhereError]) -> None:
+def check_size(text: str, error: type[SQLError | WhereError] = SQLError) -> None:
+    """Raise *error* unless a statement or filter is Unicode text of an allowed length. Takes linear time.
+
+    Args:
+        error: `SQLError` for a statement, `WhereError` for a filter.
+    """
     longest = MAX_LENGTH if error is SQLError else MAX_WHERE_LENGTH
     given: object = text
     if not isinstance(given, str):
@@ -191,6 +196,7 @@ def _connection() -> duckdb.DuckDBPyConnection:
         ":memory:",
         config={
             "threads": 1,
+            "async_threads": 0,
             "enable_external_access": "false",
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",

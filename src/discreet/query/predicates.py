@@ -21,7 +21,7 @@ MAX_TEXT_LENGTH = 10_000
 MAX_DIGITS = 38
 """The largest number of characters in a number; with more decimal digits, engines use floating point."""
 
-_NUMBER = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)")
+_NUMBER = re.compile(r"-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)")
 _DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _TIMESTAMP = re.compile(r"([-0-9]{10})[ T]((?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?)")
 MOMENTS = (

@@ -27,9 +27,17 @@ from discreet.engines.sql import quoted
 from discreet.errors import SQLError
 from discreet.head_request import Kind
 from discreet.query.intervals import MONOTONE, Mark, Output, OutputColumn, interval_sql, read_ratio
-from discreet.query.parse_tree import GROUPING_SETS, REFUSED, TOO_DEEP, TreeReader, parse_statement, write_statement
+from discreet.query.parse_tree import (
+    GROUPING_SETS,
+    REFUSED,
+    TOO_DEEP,
+    TreeReader,
+    check_size,
+    parse_statement,
+    write_statement,
+)
 from discreet.query.quantiles import QUANTILES, quantile_sql, read_quantile
-from discreet.query.sql import SelectReader
+from discreet.query.sql import MAX_LIMIT_DIGITS, SelectReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -60,7 +68,8 @@ SCHEMAS = ("tables", "columns")
 _AGGREGATES = frozenset({"count", "count_star", "sum", "avg"})
 _MEASURED = _AGGREGATES | QUANTILES
 _ENDS = {"low": LOW, "high": HIGH}
-_COMMENT = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|(?P<comment>--[^\n]*|/\*.*?\*/)""", re.DOTALL)
+# A comment that is not closed is one match too: to look for the end of each /* again takes quadratic time.
+_COMMENT = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|(?P<comment>--[^\n]*|/\*.*?\*/)|/\*.*""", re.DOTALL)
 _EXPLAIN = re.compile(r"\s*EXPLAIN\b", re.IGNORECASE)
 
 
@@ -189,10 +198,9 @@ def split_statement(
         WhereError: part of the filter of a query is not allowed, with its position.
         InputError: *catalog* has no such dataset; only for statements that need the catalog.
     """
-    found = None
-    if isinstance(text, str):
-        text = _COMMENT.sub(lambda match: " " * len(match[0]) if match["comment"] else match[0], text)
-        found = _EXPLAIN.match(text)
+    check_size(text)
+    text = _COMMENT.sub(lambda match: " " * len(match[0]) if match["comment"] else match[0], text)
+    found = _EXPLAIN.match(text)
     if found:
         text = " " * found.end() + text[found.end() :]
     tree = parse_statement(text, arithmetic=True, today=today)
@@ -648,10 +656,10 @@ class _Splitter(TreeReader):
     def _selected(self, group: Node, selected: list[Node]) -> Node:
         """Return the expression that a number or an alias in GROUP BY refers to."""
         if group["type"] == "VALUE_CONSTANT":
-            place = str(group["literal"]["text"])
-            if not place.isdigit() or not 1 <= int(place[:9]) <= len(selected):
+            place = _place(group)
+            if not 1 <= place <= len(selected):
                 self.refuse("GROUP BY takes columns, or their numbers in the select list", group)
-            return selected[int(place) - 1]
+            return selected[place - 1]
         if group["type"] != "COLUMN_REF" or len(group["column_names"]) > 1:
             return group
         name = group["column_names"][0].casefold()
@@ -912,8 +920,8 @@ class _Wrapped:
     def is_aggregate(self, expression: Node, selected: list[Node]) -> bool:
         """Return True if an expression of ORDER BY is an aggregate, its alias, or its position in the select list."""
         if expression["type"] == "VALUE_CONSTANT":
-            place = str(expression["literal"]["text"])
-            return place.isdigit() and 1 <= int(place[:9]) <= len(selected) and self._is_known(selected[int(place) - 1])
+            place = _place(expression)
+            return 1 <= place <= len(selected) and self._is_known(selected[place - 1])
         if expression["type"] == "COLUMN_REF":
             name = expression["column_names"][-1].casefold()
             return any(self._is_known(each) for each in selected if each["alias"].casefold() == name)
@@ -1016,6 +1024,12 @@ def _numbered_column(column: str, number: int) -> str:
 def _aggregate_key(node: Node) -> str:
     """Return a key of an aggregate that ignores its alias and its position in the text."""
     return json.dumps(_without_places({**node, "alias": ""}))
+
+
+def _place(constant: Node) -> int:
+    """Return the place in the select list that a constant names, counted from 1; 0 if it is no number of a place."""
+    text = str(constant["literal"]["text"])
+    return int(text) if text.isdecimal() and len(text) <= MAX_LIMIT_DIGITS else 0
 
 
 def _without_places(part: Any) -> Any:  # noqa: ANN401 - a part of the tree

@@ -1,4 +1,4 @@
-"""Workers that compute outer statements, each for one request; see `discreet.service.statement_worker`."""
+"""Workers that read statements and compute rows, each for one request; see `discreet.service.statement_worker`."""
 
 from __future__ import annotations
 
@@ -14,19 +14,36 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import pyarrow as pa
+from pydantic import Field, TypeAdapter
+from typing_extensions import TypedDict
 
-from discreet.errors import InputError, SQLError
-from discreet.service.problems import ClientDisconnected, StatementsUnavailable, TooManyRequests
-from discreet.service.statement_worker import MAX_RESULT_BYTES, MAX_SECONDS, RESPONSE
+from discreet.errors import InputError, SQLError, WhereError
+from discreet.query.parse_tree import check_size
+from discreet.query.statement import SCHEMAS
+from discreet.service.problems import ClientDisconnected, NotFound, StatementsUnavailable, TooManyRequests
+from discreet.service.statement_worker import (
+    MAX_REASON_LENGTH,
+    MAX_RESULT_BYTES,
+    MAX_SECONDS,
+    RESPONSE,
+    decode_statement,
+    outline_of,
+)
+from discreet.service.trino.commands import COMMAND
+from discreet.service.trino.errors import KINDS, TrinoError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+    from discreet.catalog.model import Catalog
     from discreet.query.intervals import Mark
+    from discreet.query.statement import Statement
     from discreet.service.api.answers import Form
+    from discreet.service.trino.commands import Command
+    from discreet.service.trino.dialect import Session
 
 Argument = TypeVar("Argument")
 Step = TypeVar("Step")
@@ -40,7 +57,8 @@ _QUICK_SECONDS = 0.2
 _TICK_SECONDS = 0.05
 _MAX_RESPONSE_BYTES = MAX_RESULT_BYTES + 2**20  # with the queries
 _ENDED = "the statement cannot be computed: its process ended early, most likely because it takes too much memory"
-_SLOW = f"the statement takes more than {MAX_SECONDS:g} seconds to compute from its answers"
+_SLOW = f"the statement takes more than {MAX_SECONDS:g} seconds to {{}}"
+_READ, _COMPUTE = "read", "compute from its answers"
 _LOADER = "import sys; sys.path[:] = {path!r}; from discreet.service.statement_worker import main; main()"
 _ENVIRONMENT = {
     # One arena of malloc and none of Arrow's: what they reserve ahead would count as used address space.
@@ -64,10 +82,10 @@ class Computed:
 
 
 class StatementPool:
-    """Computes outer statements in processes of their own. Usable from several threads.
+    """Reads statements and computes their rows in processes of their own. Usable from several threads.
 
     Args:
-        most: statements that are computed at once; half of them for one account.
+        most: statements that are read or computed at once; half of them for one account.
     """
 
     def __init__(self, most: int) -> None:
@@ -83,6 +101,63 @@ class StatementPool:
         self._closed = False
         with self._lock:
             self._start()
+
+    def read(
+        self,
+        account: str,
+        text: str,
+        session: Session,
+        prepared: Mapping[str, str],
+        catalog: Catalog,
+        disconnected: Callable[[], bool] = lambda: False,
+    ) -> Command:
+        """Return what a statement of a Trino client asks for; see `discreet.service.trino.commands.read`.
+
+        Raises:
+            TrinoError: the statement is not supported, or names something that does not exist.
+            SQLError: it is too long.
+            InputError, TooManyRequests, ClientDisconnected, StatementsUnavailable: as `check`.
+        """
+        if text.strip():
+            check_size(text)
+        job: dict[str, Any] = {"kind": "read", "text": text, "prepared": dict(prepared)}
+        job |= {"schema": session.schema, "user": session.user, "now": session.now.timestamp()}
+        content = self._run(
+            account, _request(job | {"catalog": outline_of(catalog)}, {}), disconnected, MAX_WAIT_SECONDS, _READ
+        ).content
+        try:
+            return COMMAND.validate_json(content)
+        except ValueError:
+            raise InputError(_ENDED) from None
+
+    def split(
+        self,
+        account: str,
+        text: str,
+        catalog: Catalog | None,
+        schemas: Collection[str] = SCHEMAS,
+        *,
+        intervals: bool = False,
+        today: str | None = None,
+        disconnected: Callable[[], bool] = lambda: False,
+    ) -> Statement:
+        """Return the queries of a statement; see `discreet.query.statement.split_statement`.
+
+        Raises:
+            SQLError, WhereError: part of the statement is not allowed.
+            NotFound: there is no such dataset.
+            InputError: reading takes too much memory or time.
+            TooManyRequests, ClientDisconnected, StatementsUnavailable: as `check`.
+        """
+        check_size(text)
+        outline = None if catalog is None else outline_of(catalog)
+        job: dict[str, Any] = {"kind": "split", "text": text, "catalog": outline, "schemas": sorted(schemas)}
+        job |= {"intervals": intervals, "today": today}
+        content = self._run(account, _request(job, {}), disconnected, MAX_WAIT_SECONDS, _READ).content
+        try:
+            return decode_statement(content)
+        except (ValueError, InputError):
+            raise InputError(_ENDED) from None
 
     def check(
         self,
@@ -104,12 +179,8 @@ class StatementPool:
             ClientDisconnected: *disconnected* returned True.
             StatementsUnavailable: no worker can be started.
         """
-        job = {"outer": outer, "types": {name: dict(columns) for name, columns in types.items()}, "tables": []}
-        try:
-            self._run(account, _request(job, {}), disconnected, MAX_WAIT_SECONDS)
-        except _Refused as error:
-            # The text is that of the worker's own SQLError, which begins as every SQLError does.
-            raise SQLError(str(error).removeprefix(str(SQLError("")))) from None
+        job = {"kind": "check", "outer": outer, "types": {name: dict(columns) for name, columns in types.items()}}
+        self._run(account, _request(job, {}), disconnected, MAX_WAIT_SECONDS, _COMPUTE)
 
     def compute(
         self,
@@ -133,12 +204,9 @@ class StatementPool:
             InputError: the statement fails on these answers, takes too much memory or time, or its result is too large.
             ClientDisconnected, StatementsUnavailable: as `check`.
         """
-        job: dict[str, Any] = {"outer": outer, "types": None, "tables": list(tables), "form": form}
-        job |= {"queries": queries, "max_rows": max_rows, "made_up": made_up, "marks": marks}
-        try:
-            return self._run(account, _request(job, tables), disconnected, math.inf)
-        except _Refused as error:
-            raise InputError(str(error)) from None
+        job: dict[str, Any] = {"kind": "compute", "outer": outer, "form": form, "queries": queries}
+        job |= {"max_rows": max_rows, "made_up": made_up, "marks": marks}
+        return self._run(account, _request(job, tables), disconnected, math.inf, _COMPUTE)
 
     def close(self) -> None:
         """End all workers."""
@@ -146,9 +214,11 @@ class StatementPool:
             self._closed = True
             self._stop()
 
-    def _run(self, account: str, request: bytes, disconnected: Callable[[], bool], patience: float) -> Computed:
+    def _run(
+        self, account: str, request: bytes, disconnected: Callable[[], bool], patience: float, step: str
+    ) -> Computed:
         with self._slot(account, disconnected, patience), self._worker() as (channel, process):
-            limits = _Limits(process, disconnected)
+            limits = _Limits(process, disconnected, step)
             rest = memoryview(request)
             while rest:
                 rest = rest[limits.wait(channel.send, rest) :]
@@ -163,7 +233,7 @@ class StatementPool:
         computed, rows, _ = RESPONSE.unpack_from(response)
         content = bytes(memoryview(response)[RESPONSE.size :])
         if not computed:
-            raise _Refused(content[:1_000].decode(errors="replace"))
+            raise _error(content)
         return Computed(content, rows)
 
     @contextlib.contextmanager
@@ -285,8 +355,8 @@ class StatementPool:
 class _Limits:
     """The limits of one exchange with a worker, which begins now."""
 
-    def __init__(self, process: int, disconnected: Callable[[], bool]) -> None:
-        self._process, self._disconnected = process, disconnected
+    def __init__(self, process: int, disconnected: Callable[[], bool], name: str) -> None:
+        self._process, self._disconnected, self._name = process, disconnected, name
         self._start, self._slow = time.monotonic(), False
 
     def wait(self, step: Callable[[Argument], Step], argument: Argument) -> Step:
@@ -294,7 +364,7 @@ class _Limits:
         while True:
             took = time.monotonic() - self._start
             if took > MAX_SECONDS:
-                raise InputError(_SLOW)
+                raise InputError(_SLOW.format(self._name))
             if self._disconnected():
                 raise ClientDisconnected
             if took > _QUICK_SECONDS and not self._slow:
@@ -309,13 +379,37 @@ class _Limits:
                 raise InputError(_ENDED) from None
 
 
-class _Refused(Exception):
-    """A worker refused a statement."""
+class _Refusal(TypedDict):
+    type: Literal["SQLError", "WhereError", "InputError", "NotFound", "TrinoError"]
+    name: str | None
+    reason: Annotated[str, Field(max_length=MAX_REASON_LENGTH)]
+    position: Annotated[int, Field(ge=0)] | None
+
+
+_REFUSAL: TypeAdapter[_Refusal] = TypeAdapter(_Refusal)
+
+
+def _error(content: bytes) -> InputError | NotFound | TrinoError:
+    """Return the error that a worker sent."""
+    try:
+        sent = _REFUSAL.validate_json(content)
+    except ValueError:
+        return InputError(_ENDED)
+    match sent:
+        case {"type": "SQLError", "reason": reason, "position": position}:
+            return SQLError(reason, position)
+        case {"type": "WhereError", "reason": reason, "position": position}:
+            return WhereError(reason, position)
+        case {"type": "NotFound", "reason": reason}:
+            return NotFound(reason)
+        case {"type": "TrinoError", "name": str(name), "reason": reason, "position": position} if name in KINDS:
+            return TrinoError(name, reason, position)
+    return InputError(sent["reason"])
 
 
 def _request(job: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> bytes:
     """Return a request, as `discreet.service.statement_worker` describes it."""
-    parts = [json.dumps(job).encode()]
+    parts = [json.dumps({**job, "tables": list(tables)}).encode()]
     for table in tables.values():
         stream = pa.BufferOutputStream()
         with pa.ipc.new_stream(stream, table.schema) as writer:

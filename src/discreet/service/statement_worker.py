@@ -1,4 +1,4 @@
-"""Compute outer statements of analysts in a process that has no keys, connections, environment or open files.
+"""Read statements of analysts, and compute their rows, in a process without keys, connections, environment and files.
 
 `python -c "from discreet.service.statement_worker import main; main()"` is the process that workers are forked from. It
 imports the libraries, has a single connection, to `discreet.service.statement_pool`, and never sees a statement. Each
@@ -8,7 +8,8 @@ an empty database and gives up, for good, what it needs no more: descriptors, fi
 CPU time beyond `MAX_SECONDS`.
 
 A request is a length in eight bytes, JSON, and an Arrow stream for each table. A response is `RESPONSE`, then as many
-bytes as it says. The pool parses nothing else that a worker sends.
+bytes as it says: a result, or the JSON of an error. Results of `compute` are sent to the client as they are; the pool
+checks all others, because a bug of DuckDB may let a statement write them.
 """
 
 from __future__ import annotations
@@ -23,11 +24,19 @@ import signal
 import socket
 import struct
 import sys
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
 
-from discreet.errors import InputError
+from discreet.catalog.fields import OwnerQuery
+from discreet.catalog.model import Catalog, Column, Dataset
+from discreet.errors import InputError, SQLError, WhereError
+from discreet.query.json import from_dict
+from discreet.query.statement import Leaf, Statement, split_statement
 from discreet.release.postprocess import (
     TOO_MUCH_MEMORY,
     Result,
@@ -38,6 +47,10 @@ from discreet.release.postprocess import (
     with_no_interval,
 )
 from discreet.release.result import plain_value, python_values
+from discreet.service.problems import NotFound
+from discreet.service.trino.commands import COMMAND, read
+from discreet.service.trino.dialect import Session
+from discreet.service.trino.errors import TrinoError
 from discreet.wire.document import write_table
 
 if TYPE_CHECKING:
@@ -58,7 +71,10 @@ MAX_RESULT_BYTES = 16 * 2**20
 """The largest result in bytes, in the representation that is sent."""
 
 RESPONSE = struct.Struct("!?QQ")
-"""The head of a response: whether the rest is a result or a message, the rows that were computed, the rest's bytes."""
+"""The head of a response: whether the rest is a result or an error, the rows that were computed, the rest's bytes."""
+
+MAX_REASON_LENGTH = 1_000
+"""The most characters of the sentence of an error."""
 
 _PARENT_DEATH_SIGNAL = 1  # prctl(2)
 
@@ -132,6 +148,81 @@ def with_made_up(result: Result) -> Result:
     return Result(result.table.append_column("made_up", made_up), (*result.types, "BOOLEAN"))
 
 
+class _Leaf(TypedDict):
+    name: str
+    sql: str
+    dataset: str
+    items: tuple[str, ...]
+    select: dict[str, Any] | None
+    ranked_by: str | None
+    complete: bool
+
+
+class _Statement(TypedDict):
+    outer: str
+    leaves: list[_Leaf]
+    schemas: frozenset[str]
+    explain: bool
+    marks: tuple[tuple[int, int] | Literal["none"] | None, ...] | None
+
+
+_STATEMENT: TypeAdapter[_Statement] = TypeAdapter(_Statement)
+
+
+def encode_statement(statement: Statement) -> bytes:
+    """Return a statement as JSON, which `decode_statement` reads."""
+    described: Any = {field.name: getattr(statement, field.name) for field in fields(statement)}
+    described["leaves"] = [
+        {field.name: getattr(leaf, field.name) for field in fields(leaf)}
+        | {"select": None if leaf.select is None else leaf.select.to_dict()}
+        for leaf in statement.leaves
+    ]
+    return _STATEMENT.dump_json(described)
+
+
+def decode_statement(content: bytes) -> Statement:
+    """Return the statement that `encode_statement` wrote.
+
+    Raises:
+        ValueError, InputError: *content* is something else.
+    """
+    described: Any = _STATEMENT.validate_json(content)
+    leaves = [
+        Leaf(**{**leaf, "select": None if leaf["select"] is None else from_dict(leaf["select"])})
+        for leaf in described["leaves"]
+    ]
+    return Statement(**{**described, "leaves": tuple(leaves)})
+
+
+def outline_of(catalog: Catalog) -> dict[str, Any]:
+    """Return what reading a statement needs of a catalog as JSON values: no engine, source, label or bound."""
+    return {
+        name: {"user": dataset.user, "columns": {column: _column(about) for column, about in dataset.columns.items()}}
+        for name, dataset in catalog.datasets.items()
+    }
+
+
+def _column(about: Column) -> dict[str, Any]:
+    labels = "query" if isinstance(about.domain, OwnerQuery) else None if about.domain is None else "listed"
+    return {name: getattr(about, name) for name in _READ} | {"domain": labels}
+
+
+_READ = ("type", "of", "each", "group", "groups_per_user")
+_DOMAINS = {"query": OwnerQuery.model_construct(query=""), "listed": (), None: None}
+
+
+def _catalog(outline: Mapping[str, Any]) -> Catalog:
+    """Return the catalog of an outline; what that left out is missing."""
+    datasets = {}
+    for name, dataset in outline.items():
+        columns = {
+            column: Column.model_construct(**{**about, "domain": _DOMAINS[about["domain"]]})
+            for column, about in dataset["columns"].items()
+        }
+        datasets[name] = Dataset.model_construct(user=dataset["user"], columns=columns)
+    return Catalog.model_construct(datasets=datasets)
+
+
 def main() -> None:
     """Fork workers on request, and end them, until the connection to the pool is closed.
 
@@ -177,10 +268,26 @@ def _warm_up() -> None:
         "DATE '2026-01-01' AS d, TIMESTAMP '2026-01-01' AS t, TIMESTAMPTZ '2026-01-01' AS z, TIME '12:00:00' AS c, "
         "1.5 AS x, 'a' AS a, TRUE AS b, 1::HUGEINT AS h, NULL AS n"
     )
+    # Workers use a copy of this connection to DuckDB's parser: it cannot be opened under their limits.
+    split_statement("SELECT LOW(COUNT(*)) FROM t", None, intervals=True)
+    read("SELECT 1", Session("main", "", datetime.fromtimestamp(0, UTC)), {}, Catalog.model_construct(datasets={}))
     for form in ("json", "csv", "arrow", "parquet"):
         check_outer(f"SELECT {values}", {"q1": {"a": "VARCHAR"}})
         result = compute_outer(f"SELECT {values} UNION ALL SELECT {values}", {"q1": pa.table({"x": [1]})})
         encode_result(result, form, "[]")
+
+
+def _encode_error(error: InputError | NotFound | TrinoError) -> bytes:
+    """Return an error as JSON, which `discreet.service.statement_pool` raises again."""
+    reason = error.reason if isinstance(error, SQLError | WhereError) else str(error)
+    kinds = (SQLError, WhereError, NotFound, TrinoError, InputError)
+    described = {
+        "type": next(kind.__name__ for kind in kinds if isinstance(error, kind)),
+        "name": error.name if isinstance(error, TrinoError) else None,
+        "reason": reason[:MAX_REASON_LENGTH],
+        "position": getattr(error, "position", None),
+    }
+    return json.dumps(described).encode()
 
 
 def _serve(channel: socket.socket) -> None:
@@ -192,7 +299,7 @@ def _serve(channel: socket.socket) -> None:
         with open_database() as database:
             _limit()
             channel.sendall(os.getpid().to_bytes(8, "big"))
-            content, rows = b"", 0
+            rows = 0
             try:
                 with channel.makefile("rb") as stream:
                     job = json.loads(stream.read(int.from_bytes(stream.read(8), "big")))
@@ -202,10 +309,10 @@ def _serve(channel: socket.socket) -> None:
                             tables[name] = reader.read_all()
                 content, rows = _run(database, job, tables)
                 kind = True
-            except InputError as error:
-                kind, content = False, str(error).encode(errors="replace")
+            except (InputError, NotFound, TrinoError) as error:
+                kind, content = False, _encode_error(error)
             except MemoryError:
-                kind, content = False, TOO_MUCH_MEMORY.encode()
+                kind, content = False, _encode_error(InputError(TOO_MUCH_MEMORY))
             channel.sendall(RESPONSE.pack(kind, rows, len(content)))
             channel.sendall(content)
             code = 0
@@ -231,9 +338,15 @@ def _run(
     database: duckdb.DuckDBPyConnection, job: Mapping[str, Any], tables: Mapping[str, pa.Table]
 ) -> tuple[bytes, int]:
     """Return the content of the response to a request, and the number of rows before any are left out."""
-    if job["types"] is not None:
-        check_outer(job["outer"], job["types"], database)
-        return b"", 0
+    match job["kind"]:
+        case "read":
+            session = Session(job["schema"], job["user"], datetime.fromtimestamp(job["now"], UTC))
+            return COMMAND.dump_json(read(job["text"], session, job["prepared"], _catalog(job["catalog"]))), 0
+        case "split":
+            return _split(job), 0
+        case "check":
+            check_outer(job["outer"], job["types"], database)
+            return b"", 0
     result = compute_outer(job["outer"], tables, database)
     if job["made_up"]:
         result = with_made_up(result)
@@ -246,3 +359,18 @@ def _run(
         raise InputError(TOO_MUCH_MEMORY) from None
     except (pa.ArrowException, ArithmeticError, LookupError, OSError, TypeError, ValueError):
         raise InputError(f"the rows of the statement cannot be represented as {job['form']}") from None
+
+
+def _split(job: Mapping[str, Any]) -> bytes:
+    catalog = None if job["catalog"] is None else _catalog(job["catalog"])
+    try:
+        statement = split_statement(
+            job["text"], catalog, job["schemas"], intervals=job["intervals"], today=job["today"]
+        )
+    except OverflowError:
+        raise SQLError("a number in it is too large") from None
+    except (SQLError, WhereError):
+        raise
+    except InputError as error:
+        raise NotFound(str(error)) from None
+    return encode_statement(statement)

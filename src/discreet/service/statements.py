@@ -104,7 +104,7 @@ class Statements:
             Malformed: the statement is not supported, or does not fit the columns of its answers.
         """
         viewed = self._warehouse.restricted_to(catalog)
-        statement, public = self._split(request.sql, viewed, intervals=request.intervals)
+        statement, public = self._split(request.sql, viewed, run, intervals=request.intervals)
         planned = {}
         for leaf in statement.leaves:
             if leaf.select is not None:
@@ -183,7 +183,7 @@ class Statements:
             NotFound: a dataset or a release does not exist for the account.
             InputError: the rows cannot be computed from these releases.
         """
-        statement, tables = self._split(sql, self._warehouse.restricted_to(catalog))
+        statement, tables = self._split(sql, self._warehouse.restricted_to(catalog), run)
         releases = dict(zip(dict.fromkeys(leaf.sql for leaf in statement.leaves if leaf.select), ids, strict=False))
         queries: list[StatementQuery] = []
         for leaf in statement.leaves:
@@ -210,12 +210,11 @@ class Statements:
         """
         options = planning_options(request.options, None, self._defaults, self._limits)
         with self._warehouse.restricted_to(catalog).rehearsal() as made:
-            statement, _ = self._split(request.sql, made, intervals=request.intervals)
+            statement, _ = self._split(request.sql, made, run, intervals=request.intervals)
             try:
                 answered = made.answer_queries(
-                    request.sql,
+                    statement,
                     lambda outer, types: self._pool.check(run.account, outer, types, run.disconnected),
-                    intervals=request.intervals,
                     budget=Budget.of_cost(_AMPLE),
                     key=bytes(32),
                     **options,
@@ -270,15 +269,28 @@ class Statements:
         )
         return AnsweredStatement(computed.content, computed.rows, Cost())
 
-    def _split(self, sql: str, viewed: Warehouse, *, intervals: bool = False) -> tuple[Statement, dict[str, pa.Table]]:
+    def _split(
+        self, sql: str, viewed: Warehouse, run: Run, *, intervals: bool = False
+    ) -> tuple[Statement, dict[str, pa.Table]]:
         """Split a statement into its queries; return it with its public tables, which cost nothing."""
         try:
-            statement = viewed.split(sql, self._limits.max_k, intervals=intervals)
-            return statement, viewed.public_tables(statement)
+            statement = self._pool.split(
+                run.account,
+                sql,
+                viewed.catalog,
+                intervals=intervals,
+                today=viewed.today(),
+                disconnected=run.disconnected,
+            )
+            try:
+                statement = viewed.limit(statement, self._limits.max_k)
+                return statement, viewed.public_tables(statement)
+            except (SQLError, WhereError):
+                raise
+            except InputError as error:
+                raise NotFound(str(error)) from None
         except (SQLError, WhereError) as error:
             raise Malformed(str(error), error.position) from None
-        except InputError as error:
-            raise NotFound(str(error)) from None
 
     def _refusal(self, account: str, total: Cost) -> Refusal | None:
         """Return the refusal by the account or parent that cannot pay *total* now, or None if all can."""

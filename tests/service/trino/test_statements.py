@@ -7,55 +7,90 @@ from datetime import UTC, datetime
 import pytest
 
 from discreet.service.trino.dialect import Session, rewrite
+from discreet.service.trino.errors import TrinoError
 from discreet.values import Cost
 from tests.service.deployment import KNOWN
 from tests.service.trino.client import error, last, post, rows, run
 
 SESSION = Session("main", "ann@sales", datetime(2026, 11, 20, 12, 30, tzinfo=UTC))
+NOW = "CAST('2026-11-20 12:30:00' AS TIMESTAMP)"
 TOP = "SELECT article, COUNT(DISTINCT reader) AS n FROM reads GROUP BY article ORDER BY n DESC LIMIT 2"
 
 
 @pytest.mark.parametrize(
     ("sent", "meant"),
     [
-        ("SELECT 1 FROM discreet.main.reads", "SELECT 1 FROM main.reads"),
+        ("SELECT 1 FROM discreet.main.reads", 'SELECT 1 FROM "main"."reads"'),
         ('SELECT 1 FROM "discreet"."main"."reads"', 'SELECT 1 FROM "main"."reads"'),
-        ("SELECT main.reads.day FROM reads", "SELECT reads.day FROM reads"),
-        ("SELECT 1 FROM system.jdbc.tables", "SELECT 1 FROM information_schema.jdbc_tables"),
-        ("WHERE at >= 1 AND reads.at < 2", 'WHERE "at" >= 1 AND reads.at < 2'),
-        ("date_trunc('DAY', CAST(day AS TIMESTAMP))", "date_trunc('DAY', day)"),
-        ("date_trunc('DAY', CAST(reads.\"at\" AS timestamp(3)))", "date_trunc('DAY', reads.\"at\")"),
-        ("x = DOUBLE '3.5' AND y = BIGINT '-7' AND z = VARCHAR 'a'", "x = 3.5 AND y = -7 AND z = 'a'"),
-        ("3.0E0 + 15e-1", "3.0 + 1.5"),
-        ("FROM reads WHERE 1 = 1 AND x = 1", "FROM reads WHERE x = 1"),
-        ("FROM reads WHERE 1 = 1 GROUP BY x", "FROM reads  GROUP BY x"),
-        ("FROM reads WHERE 1 = 1 OR x = 1", "FROM reads WHERE 1 = 1 OR x = 1"),
-        ("from_iso8601_timestamp('2026-01-01T02:00:00+02:00')", "TIMESTAMP '2026-01-01 00:00:00'"),
-        ("now() - current_date", "TIMESTAMP '2026-11-20 12:30:00' - DATE '2026-11-20'"),
-        ("current_user || version()", "'ann@sales' || '477-discreet'"),
-        ("date_format(at, '%Y %i')", "strftime(\"at\", '%Y %M')"),
-        ("approx_percentile(day, 0.5)", "approx_quantile(day, 0.5)"),
-        ("SELECT 'FROM main.x WHERE 1 = 1 AND at', \"now()\"", "SELECT 'FROM main.x WHERE 1 = 1 AND at', \"now()\""),
+        ("SELECT main.reads.day FROM reads", 'SELECT "reads"."day" FROM "reads"'),
+        ("SELECT 1 FROM system.jdbc.tables", 'SELECT 1 FROM "information_schema"."jdbc_tables"'),
+        ("SELECT 1 WHERE at >= 1 AND reads.at < 2", 'SELECT 1 WHERE "at" >= 1 AND "reads"."at" < 2'),
+        ("SELECT anti, glob FROM asof returning", 'SELECT "anti", "glob" FROM "asof" AS "returning"'),
+        ("SELECT date_trunc('DAY', CAST(day AS TIMESTAMP))", "SELECT DATE_TRUNC('DAY', \"day\")"),
+        (
+            "SELECT date_trunc('DAY', CAST(reads.\"at\" AS timestamp(3)))",
+            'SELECT DATE_TRUNC(\'DAY\', "reads"."at")',
+        ),
+        (
+            "SELECT x = DOUBLE '3.5' AND y = BIGINT '-7' AND z = VARCHAR 'a'",
+            'SELECT "x" = 3.5 AND "y" = -7 AND "z" = \'a\'',
+        ),
+        ("SELECT BIGINT '3.7'", "SELECT CAST('3.7' AS BIGINT)"),
+        ("SELECT CAST(x AS VARCHAR), CAST(x AS INTEGER)", 'SELECT CAST("x" AS VARCHAR), CAST("x" AS INT)'),
+        ("SELECT 3.0E0 + 15e-1", "SELECT 3.0 + 1.5"),
+        ("SELECT 1 FROM reads WHERE 1 = 1 AND x = now()", f'SELECT 1 FROM "reads" WHERE "x" = {NOW}'),
+        ("SELECT 1 FROM reads WHERE 1 = 1 GROUP BY x", 'SELECT 1 FROM "reads" GROUP BY "x"'),
+        ("SELECT 1 FROM reads WHERE 1 = 1 OR x = 1", 'SELECT 1 FROM "reads" WHERE 1 = 1 OR "x" = 1'),
+        (
+            "SELECT from_iso8601_timestamp('2026-01-01T02:00:00+02:00')",
+            "SELECT CAST('2026-01-01 00:00:00' AS TIMESTAMP)",
+        ),
+        ("SELECT now() - current_date", f"SELECT {NOW} - CAST('2026-11-20' AS DATE)"),
+        ("SELECT current_user || version()", "SELECT 'ann@sales' || '477-discreet'"),
+        ("SELECT date_format(at, '%Y %i')", "SELECT STRFTIME(\"at\", '%Y %M')"),
+        ("SELECT approx_percentile(day, 0.5)", 'SELECT APPROX_QUANTILE("day", 0.5)'),
+        ("SELECT a FROM t OFFSET 1 FETCH FIRST 3 ROWS ONLY", 'SELECT "a" FROM "t" LIMIT 3 OFFSET 1'),
+        ("SELECT 'FROM main.x WHERE 1 = 1', \"now()\"", "SELECT 'FROM main.x WHERE 1 = 1', \"now()\""),
     ],
 )
 def test_names_literals_and_functions_are_rewritten(sent, meant):
     """Never inside of literals and of quoted names."""
-    assert rewrite(sent, SESSION, ()).text == meant
+    assert rewrite(sent, SESSION, ()).sql == meant
+
+
+@pytest.mark.parametrize(
+    ("sent", "position"),
+    [
+        ("SELECT a..b FROM t", 9),
+        ("SELECT 1; SELECT 2", None),
+        ("SELECT 'a", None),
+        ("SELECT 1 /* a", None),
+        ("SELECT a FROM t FETCH FIRST 3 ROWS WITH TIES", None),
+        (f"SELECT {'(' * 5_000}", None),
+    ],
+)
+def test_what_cannot_be_rewritten_is_a_sentence(sent, position):
+    """With the position of the error if it has one; nothing is left out."""
+    with pytest.raises(TrinoError) as caught:
+        rewrite(sent, SESSION, ())
+    assert caught.value.position == position
 
 
 def test_a_table_is_looked_for_in_the_schema_of_the_session():
     """Other names are left alone, such as those of WITH."""
     session = Session("web", "ann", SESSION.now)
-    assert rewrite("FROM reads JOIN other", session, {"web.reads"}).text == 'FROM "web".reads JOIN other'
+    sent = "WITH x AS (SELECT 1) SELECT 1 FROM reads, other, x"
+    meant = 'WITH "x" AS (SELECT 1) SELECT 1 FROM "web"."reads", "other", "x"'
+    assert rewrite(sent, session, {"web.reads", "web.x"}).sql == meant
 
 
-def test_every_character_keeps_its_place():
+def test_words_keep_their_place():
     """The positions of errors are those of the text that was sent."""
-    text = "SELECT approx_distinct(x) FROM discreet.main.reads WHERE 1 = 1 AND now() > y"
+    text = "SELECT approx_distinct(x) /* FROM */ FROM discreet.main.reads WHERE 1 = 1 AND now() > y"
     made = rewrite(text, SESSION, ())
-    assert [made.place(made.text.index(name)) for name in ("SELECT", "FROM", "reads", "> y")] == [
-        text.index(name) for name in ("SELECT", "FROM", "reads", "> y")
-    ]
+    for written, sent in (("SELECT", "SELECT"), ("FROM", "FROM discreet"), ('"reads"', "reads"), ('"y"', "y")):
+        assert made.place(made.sql.index(written)) == text.index(sent)
+    assert made.place(made.sql.index("CAST")) is None
 
 
 def test_metadata_shows_what_is_granted_and_nothing_else(service):

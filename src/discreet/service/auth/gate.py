@@ -210,7 +210,7 @@ async def read_bytes(request: Request, media_type: str, most: int) -> bytes:
 async def read_stream(request: Request, most: int) -> bytes:
     """Return the body of a request of any media type; errors as in `read_bytes`."""
     announced = request.headers.get("content-length", "0")
-    if announced.isdecimal() and int(announced) > most:
+    if announced.isdecimal() and (len(announced) > len(str(most)) or int(announced) > most):
         raise TooLarge(most)
     body = bytearray()
     try:

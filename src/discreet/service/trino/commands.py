@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Mapping  # noqa: TC003 - pydantic reads the types of commands
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import quote
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
+from sqlglot import TokenType
 
 from discreet.engines.sql import text_literal
 from discreet.head_request import Kind
-from discreet.service.trino.dialect import CATALOG, Rewriting, Session, masked, rewrite, without_comments
+from discreet.query.parse_tree import MAX_LENGTH
+from discreet.service.trino.dialect import CATALOG, Rewriting, Session, rewrite, tokenize, without_comments
 from discreet.service.trino.errors import TrinoError
 from discreet.service.trino.tables import MAX_RUN_TIME, PROPERTIES
 from discreet.wire.problems import message_of
 from discreet.wire.queries import StatementRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from discreet.catalog.model import Catalog
 
@@ -50,12 +53,10 @@ class Question:
 
     Args:
         rewriting: its SQL for the service.
-        metadata: True if it reads tables of metadata, which is free.
         typed: True if the client typed the statement, so that positions of errors are meant for its text.
     """
 
     rewriting: Rewriting
-    metadata: bool
     form: Form = "rows"
     typed: bool = True
 
@@ -70,14 +71,26 @@ class Rows:
 
 Command: TypeAlias = Change | Question | Rows
 
+COMMAND: TypeAdapter[Command] = TypeAdapter(Command)
+"""Writes and reads commands as JSON, in which they leave the process that reads statements."""
+
 _NAME = r'("(?:[^"]|"")+"|[^\W\d]\w*)'
 _PATH = rf"{_NAME}(?:\s*\.\s*{_NAME})?(?:\s*\.\s*{_NAME})?"
 _LIKE = re.compile(r"\bLIKE\s+('(?:[^']|'')*')(?:\s+ESCAPE\s+('(?:[^']|'')*'))?", re.IGNORECASE)
 _SELECT = re.compile(r"\s*(?:SELECT|WITH|VALUES|TABLE|\()", re.IGNORECASE)
-_EXPLAIN = re.compile(r"(\s*EXPLAIN)(\s*\([^()]*\))?\s", re.IGNORECASE)
-_COMPARED = re.compile(
-    r'("[^"]+"|[^\W\d]\w*)\s*(?:=|<>|!=|<=?|>=?|(?:NOT\s+)?(?:IN\s*\(|BETWEEN\b|LIKE\b))[^=<>]*$', re.I
-)
+_EXPLAIN = re.compile(r"(\s*EXPLAIN)(\s*\([^()]*\))?\s(\s*ANALYZE\b)?", re.IGNORECASE)
+_COMPARISONS = {
+    TokenType.EQ,
+    TokenType.NEQ,
+    TokenType.LT,
+    TokenType.LTE,
+    TokenType.GT,
+    TokenType.GTE,
+    TokenType.NOT,
+    TokenType.IN,
+    TokenType.BETWEEN,
+    TokenType.LIKE,
+}
 
 # The table that each SHOW reads and the columns that it shows; its LIKE applies to the first.
 _SHOW: Mapping[str, tuple[str, str]] = {
@@ -110,7 +123,7 @@ def read(  # noqa: C901, PLR0911, PLR0912 - a case for each kind of statement
     """
     if nested > MAX_NESTED:
         raise TrinoError("NOT_SUPPORTED", f"EXECUTE may be nested {MAX_NESTED} deep at most")
-    text = without_comments(text)
+    text = without_comments(text)  # the places of all else stay
     explained = _EXPLAIN.match(text)
     if _SELECT.match(text) or explained:
         return _question(text, session, catalog, typed=typed, explained=explained)
@@ -128,7 +141,7 @@ def read(  # noqa: C901, PLR0911, PLR0912 - a case for each kind of statement
     if found := _matches(rf"DEALLOCATE\s+PREPARE\s+{_NAME}", text):
         return Change("DEALLOCATE", {"Deallocated-Prepare": quote(_plain(found[1]), safe="")})
     if found := _matches(rf"DESCRIBE\s+INPUT\s+{_NAME}", text):
-        count = masked(_prepared(found[1], prepared)).count("?")
+        count = len(_parameters(_prepared(found[1], prepared)))
         return Rows((("Position", "bigint"), ("Type", "varchar")), [[n, "unknown"] for n in range(count)])
     if found := _matches(rf"DESCRIBE\s+OUTPUT\s+{_NAME}", text):
         inner = _prepared(found[1], prepared)
@@ -166,8 +179,7 @@ def read(  # noqa: C901, PLR0911, PLR0912 - a case for each kind of statement
             if word
             else "the statement is empty; send a SELECT",
         )
-    made = rewrite(shown, replace(session, schema="main"), ())
-    return Question(made, metadata=True, typed=False)
+    return Question(rewrite(shown, replace(session, schema="main"), ()), typed=False)
 
 
 def _question(
@@ -178,15 +190,20 @@ def _question(
     if explained is not None:
         given = (explained[2] or "").upper()
         form = "valid" if "VALIDATE" in given else "io" if re.search(r"\bIO\b", given) else "plan"
-        # Spaces in place of the options keep all positions.
-        text = " " * (explained.end(1) - 7) + "EXPLAIN" + " " * len(explained[2] or "") + text[explained.end() - 1 :]
-        if re.match(r"\s*EXPLAIN\s+ANALYZE\b", text, re.IGNORECASE):
+        if explained[3]:
             raise TrinoError(
                 "NOT_SUPPORTED", "EXPLAIN ANALYZE is not supported: EXPLAIN shows the price, free of charge"
             )
-    made = rewrite(text, session, {name.lower() for name in catalog.datasets})
-    metadata = re.search(r"\binformation_schema\W*\.", masked(made.text), re.IGNORECASE) is not None
-    return Question(made, metadata, form, typed)
+        text = " " * explained.end() + text[explained.end() :]
+    try:
+        rewriting = rewrite(text, session, {name.lower() for name in catalog.datasets})
+    except TrinoError as error:
+        raise error if typed else TrinoError(error.name, str(error)) from None
+    if explained is not None:
+        shift = len("EXPLAIN ")
+        places = tuple((start + shift, original) for start, original in rewriting.places)
+        rewriting = replace(rewriting, sql=f"EXPLAIN {rewriting.sql}", places=places)
+    return Question(rewriting, form, typed)
 
 
 def _shown(text: str, session: Session, catalog: Catalog) -> str | None:
@@ -292,24 +309,31 @@ def max_seconds(properties: Mapping[str, str]) -> float:
 
 def bind(text: str, values: list[str]) -> str:
     """Return a prepared statement with its parameters replaced; raise `TrinoError` if their numbers differ."""
-    count, rest = masked(text).count("?"), iter(values)
-    if count != len(values):
-        sentence = f"the statement has {count} parameters, and {len(values)} values were given"
+    places = _parameters(text)
+    if len(places) != len(values):
+        sentence = f"the statement has {len(places)} parameters, and {len(values)} values were given"
         raise TrinoError("INVALID_PARAMETER_USAGE", sentence)
-    made = Rewriting(text)
-    made.replace(re.compile(r"\?"), lambda _: next(rest))
-    return made.text
+    if sum(map(len, values)) + len(text) > MAX_LENGTH:
+        raise TrinoError("QUERY_TEXT_TOO_LARGE", f"a statement has {MAX_LENGTH:,} characters at most, with its values")
+    starts = [0, *(place + 1 for place in places)]
+    pieces = [text[start:end] for start, end in zip(starts, [*places, len(text)], strict=True)]
+    return "".join(piece + value for piece, value in zip(pieces, [*values, ""], strict=True))
+
+
+def _parameters(text: str) -> list[int]:
+    """Return the places of the parameters of a prepared statement."""
+    return [token.start for token in tokenize(text) if token.token_type == TokenType.PLACEHOLDER]
 
 
 def _arguments(text: str) -> list[str]:
     """Return the values behind USING."""
     if not text.strip():
         return []
-    plain, depth, cuts = masked(text), 0, [-1]
-    for place, sign in enumerate(plain):
-        depth += (sign == "(") - (sign == ")")
-        if sign == "," and not depth:
-            cuts.append(place)
+    depth, cuts = 0, [-1]
+    for token in tokenize(text):
+        depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
+        if token.token_type == TokenType.COMMA and not depth:
+            cuts.append(token.start)
     cuts.append(len(text))
     return [text[start + 1 : end].strip() for start, end in pairwise(cuts)]
 
@@ -321,7 +345,11 @@ def _examples(text: str, catalog: Catalog) -> list[str]:
     datasets = catalog.datasets.values()
     known = {name.lower(): literals.get(its.kind) for about in datasets for name, its in about.columns.items()}
     values = []
-    for match in re.finditer(r"\?", masked(text)):
-        compared = _COMPARED.search(text[: match.start()])
-        values.append((known.get(_plain(compared[1]).lower()) if compared else None) or "1")
+    column = None  # the last name that was compared with something
+    tokens = tokenize(text)
+    for before, token in zip([None, *tokens], tokens, strict=False):
+        if token.token_type in _COMPARISONS and before is not None:
+            column = before.text.lower()
+        elif token.token_type == TokenType.PLACEHOLDER:
+            values.append(known.get(column or "") or "1")
     return values

@@ -1,23 +1,34 @@
-"""Rewrite SELECTs of Trino clients in the SQL of the service: names, literals and a few functions.
+"""Rewrite SELECTs of Trino clients in the SQL of the service, with SQLGlot.
 
 A client spells a statement for Trino: `discreet.main.reads`, `date_trunc('DAY', CAST(day AS TIMESTAMP))`, `DOUBLE '3'`,
-names such as `at` that DuckDB's parser, which reads the statements of the service, takes for words of SQL. Every
-rewriting keeps the meaning, and the place of each character in the original is kept for the positions of errors.
+names such as `at` that DuckDB's parser, which reads the statements of the service, takes for words of SQL. SQLGlot
+parses Trino's SQL and writes DuckDB's, which keeps the meaning; what DuckDB cannot express is refused. Its parser takes
+exponential time for some texts, so statements are rewritten in a worker process of `discreet.service.statement_pool`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
+from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from discreet.engines.sql import text_literal
+from sqlglot import TokenType, exp
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.dialects.trino import Trino
+from sqlglot.errors import ErrorLevel, ParseError, TokenError, UnsupportedError
+from sqlglot.generators.duckdb import DuckDBGenerator
+from sqlglot.parsers.trino import TrinoParser
+
+from discreet.service.trino.errors import TrinoError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
+
+    from sqlglot import Token
 
 CATALOG, SCHEMA = "discreet", "main"
 """The catalog of all datasets, and the schema of those without one in their name."""
@@ -25,17 +36,40 @@ CATALOG, SCHEMA = "discreet", "main"
 VERSION = "477-discreet"
 """The version of Trino that clients see: they parse the number, and choose the syntax that it knows."""
 
-_QUOTED = re.compile(
-    r"""(?P<text>'(?:[^']|'')*')|(?P<name>"(?:[^"]|"")*")|(?P<comment>--[^\n]*|/\*.*?\*/)""", re.DOTALL
-)
+_ONE = "exactly one SELECT is allowed"
+# Words of SQLGlot's dialect that Trino does not reserve.
+_NAMES = {"ANTI", "ASOF", "GLOB", "ISNULL", "NOTNULL", "RETURNING", "SEMI"}
+# Functions of the service that are others in Trino, or that Trino lacks, stay as they are written.
+_FUNCTIONS = {"CONTAINS", "DATEDIFF", "STRING_AGG"}
 
-# Words that DuckDB reserves, Trino does not, and the SQL of the service does not use.
-_RESERVED = (
-    "analyse|analyze|anti|array|asof|asymmetric|at|authorization|binary|check|collation|column|columns|concurrently|"
-    "constraint|default|deferrable|do|foreign|freeze|generated|glob|initially|isnull|lambda|map|notnull|pivot|"
-    "pivot_longer|pivot_wider|placing|positional|primary|references|returning|semi|show|similar|struct|summarize|"
-    "symmetric|tuple|unique|unpack|unpivot|variadic|verbose"
-)
+
+class _Trino(Trino):
+    """Trino's dialect, with QUALIFY, and without words that would not be names."""
+
+    class Tokenizer(Trino.Tokenizer):
+        NESTED_COMMENTS = False
+        COMMANDS: ClassVar = set()  # tokens after which SQLGlot reads the rest as one text
+        KEYWORDS: ClassVar = {
+            **{word: kind for word, kind in Trino.Tokenizer.KEYWORDS.items() if word not in _NAMES},
+            "QUALIFY": TokenType.QUALIFY,
+        }
+
+    class Parser(TrinoParser):
+        FUNCTIONS: ClassVar = {name: read for name, read in TrinoParser.FUNCTIONS.items() if name not in _FUNCTIONS}
+        FUNCTION_PARSERS: ClassVar = {
+            name: read for name, read in TrinoParser.FUNCTION_PARSERS.items() if name not in _FUNCTIONS
+        }
+
+
+class _DuckDB(DuckDB):
+    """DuckDB's dialect, with the names of types that statements may cast to."""
+
+    class Generator(DuckDBGenerator):
+        TYPE_MAPPING: ClassVar = {
+            **DuckDBGenerator.TYPE_MAPPING,
+            exp.DataType.Type.VARCHAR: "VARCHAR",
+            exp.DataType.Type.TIMESTAMPTZ: "TIMESTAMP WITH TIME ZONE",
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,155 +87,213 @@ class Session:
     now: datetime
 
 
+@dataclass(frozen=True, slots=True)
 class Rewriting:
-    """A statement that is rewritten step by step.
+    """A SELECT in the SQL of the service.
 
-    Attributes:
-        text: the statement now.
+    Args:
+        sql: its text.
+        metadata: True if it reads tables of metadata.
         warnings: sentences about functions whose results differ from Trino's.
+        places: the starts of its tokens, and of the same tokens in the original; sorted.
     """
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.warnings: list[str] = []
-        self._places = list(range(len(text) + 1))  # of each character, in the original
+    sql: str
+    metadata: bool = False
+    warnings: tuple[str, ...] = ()
+    places: tuple[tuple[int, int], ...] = ()
 
-    def place(self, position: int) -> int:
-        """Return the position in the original of a position in the text."""
-        return self._places[min(position, len(self._places) - 1)]
-
-    def replace(self, pattern: re.Pattern[str], change: Callable[[list[str]], str]) -> bool:
-        """Replace every match outside of literals by the text that *change* returns; return True if there is one.
-
-        Args:
-            pattern: sees spaces for the content of literals, and for comments.
-            change: its argument is the text of the groups, from group 0; empty for a group that did not match.
-        """
-        pieces, places, end = list[str](), list[int](), 0
-        for match in pattern.finditer(masked(self.text)):
-            start = match.start()
-            new = change([self.text[slice(*match.span(group))] for group in range(pattern.groups + 1)])
-            pieces += [self.text[end:start], new]
-            places += self._places[end:start] + [self._places[start]] * len(new)
-            end = match.end()
-        self.text = "".join([*pieces, self.text[end:]])
-        self._places = places + self._places[end:]
-        return end > 0
+    def place(self, position: int) -> int | None:
+        """Return the position in the original of a token that starts at *position*, or None if it is not known."""
+        return dict(self.places).get(position)
 
 
-def masked(text: str) -> str:
-    """Return *text* with spaces for the content of literals and for comments, and `_` for signs in quoted names."""
+def tokenize(text: str) -> list[Token]:
+    """Return the tokens of a text, without comments and without semicolons at its end.
 
-    def mask(match: re.Match[str]) -> str:
-        if match["comment"]:
-            return " " * len(match[0])
-        if match["text"]:
-            return "'" + " " * (len(match[0]) - 2) + "'"
-        return '"' + re.sub(r"\W", "_", match[0][1:-1]) + '"'
-
-    return _QUOTED.sub(mask, text)
+    Raises:
+        TrinoError: a quote or a comment is not closed.
+    """
+    try:
+        tokens = _Trino().tokenize(text)
+    except TokenError as error:
+        found = re.search(r"Missing (\S{1,2}) from (\d{1,6}):(\d{1,6})", str(error))
+        sentence = "a text, a name or a comment is not closed"
+        raise TrinoError("SYNTAX_ERROR", f"{sentence}: {found[1]} is missing" if found else sentence) from None
+    while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
+        tokens.pop()
+    return tokens
 
 
 def without_comments(text: str) -> str:
-    """Return *text* with spaces instead of comments, and without semicolons at its end."""
-    blank = _QUOTED.sub(lambda match: " " * len(match[0]) if match["comment"] else match[0], text)
-    return blank.rstrip().rstrip(";").rstrip()
-
-
-def _in_schema(group: list[str], session: Session, datasets: Collection[str]) -> str:
-    """Return FROM or JOIN with a table, in the schema of the session if it has the table."""
-    schema, table = session.schema, group[2].strip('"').lower()
-    known = schema == "information_schema" or f"{schema}.{table}" in datasets
-    return f'{group[1]} "{schema}".{group[2]}' if schema != SCHEMA and known else group[0]
-
-
-def _iso(group: list[str], *_: object) -> str:
-    """Return the literal of an ISO 8601 date or time, which has no zone: timestamps of datasets are in UTC."""
-    kind, text = group[1].upper(), group[2]
-    with contextlib.suppress(ValueError):  # which is refused with the message for such a literal
-        found = datetime.fromisoformat(text)
-        found = found if found.tzinfo is None else found.astimezone(UTC).replace(tzinfo=None)
-        text = str(found.date() if kind == "DATE" else found)
-    return f"{kind} {text_literal(text)}"
-
-
-def _now(group: list[str], session: Session, *_: object) -> str:
-    utc = session.now.astimezone(UTC)
-    is_date = group[1].lower() == "current_date"
-    return f"DATE '{utc:%Y-%m-%d}'" if is_date else f"TIMESTAMP '{utc:%Y-%m-%d %H:%M:%S}'"
-
-
-# The specifiers of `date_format` that are others in `strftime`.
-_SPECIFIERS = {"%i": "%M", "%s": "%S", "%M": "%B", "%W": "%A", "%c": "%-m", "%e": "%-d", "%k": "%-H", "%h": "%I"}
-_SPECIFIERS |= {"%l": "%-I", "%T": "%H:%M:%S", "%r": "%I:%M:%S %p", "%v": "%V", "%x": "%G"}
-_NUMBER = re.compile(r"\s*(-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?)\s*")
-
-
-# Patterns, in which IDENTIFIER and START stand for an identifier and for the place before one, and their replacements.
-_RULES: tuple[tuple[str, Callable[[list[str], Session, Collection[str]], str]], ...] = (
-    (rf'START(?:"{CATALOG}"|{CATALOG})\s*\.\s*(?=IDENTIFIER\s*\.)', lambda *_: ""),
-    (
-        r'START"?system"?\s*\.\s*"?(jdbc|metadata|runtime)"?\s*\.\s*"?(\w+)"?',
-        lambda group, *_: f"information_schema.{group[1].lower()}_{group[2].lower()}",
-    ),
-    (rf'START(?:"{SCHEMA}"|{SCHEMA})\s*\.\s*(?=IDENTIFIER\s*\.)', lambda *_: ""),
-    (r'\b(FROM|JOIN)\s+(IDENTIFIER)(?![\w"])(?!\s*[.(])', _in_schema),
-    (r"\bTIMESTAMP\s*\(\s*\d+\s*\)", lambda *_: "TIMESTAMP"),
-    (r"\bfrom_iso8601_(timestamp|date)\s*\(\s*'(\s*)'\s*\)", _iso),
-    (
-        r"\bdate_trunc\s*\(\s*('\s*')\s*,\s*CAST\s*\(\s*(IDENTIFIER(?:\s*\.\s*IDENTIFIER)?)\s+AS\s+(?:TIMESTAMP|DATE)\s*\)\s*\)",
-        lambda group, *_: f"date_trunc({group[1]}, {group[2]})",
-    ),
-    (
-        r"\b(?:DOUBLE|REAL|DECIMAL|NUMERIC|BIGINT|INTEGER|SMALLINT|TINYINT)\s+'(\s*)'",
-        lambda group, *_: group[1].strip() if _NUMBER.fullmatch(group[1]) else group[0],
-    ),
-    (r"\b(?:VARCHAR|CHAR)\s+(?=')", lambda *_: ""),
-    (
-        r"(?<![\w.])((?:\d+\.?\d*|\.\d+)E[-+]?\d{1,3})(?!\w)",
-        lambda group, *_: f"{Decimal(group[1]):f}" if len(group[1]) < 40 else group[0],
-    ),
-    (r"\bWHERE\s+(?:1\s*=\s*1|TRUE)\s+AND\b", lambda *_: "WHERE"),
-    (
-        r"\bWHERE\s+(?:1\s*=\s*1|TRUE)(?=\s*(?:$|\)|(?:GROUP|HAVING|ORDER|LIMIT|OFFSET|FETCH|UNION|INTERSECT|EXCEPT)\b))",
-        lambda *_: "",
-    ),
-    (rf'START({_RESERVED})(?![\w"])(?!\s*\()(?!\s+TIME\s+ZONE\b)', lambda group, *_: f'"{group[1]}"'),
-    (r"START(?:now\s*\(\s*\)|(current_timestamp|localtimestamp|current_date)(?!\w|\s*\())", _now),
-    (
-        r'START(?:(version)\s*\(\s*\)|(current_user|current_catalog|current_schema)(?![\w"]|\s*\())',
-        lambda group, session, _: text_literal(
-            {"version": VERSION, "current_user": session.user, "current_catalog": CATALOG}.get(
-                (group[1] or group[2]).lower(), session.schema
-            )
-        ),
-    ),
-    (
-        r"\bdate_format\s*(\((?:[^()]|\([^()]*\))*,\s*)('\s*')\s*\)",
-        lambda group, *_: (
-            f"strftime{group[1]}{re.sub('%.', lambda match: _SPECIFIERS.get(match[0], match[0]), group[2])})"
-        ),
-    ),
-    (r"\bapprox_percentile\s*\(", lambda *_: "approx_quantile("),
-)
-_SPELLED = {"IDENTIFIER": r'(?:"[^"]+"|[^\W\d]\w*)', "START": r'(?<![\w".])'}
-_COMPILED = [
-    (re.compile(re.sub("IDENTIFIER|START", lambda match: _SPELLED[match[0]], pattern), re.IGNORECASE), change)
-    for pattern, change in _RULES
-]
-_DISTINCT = re.compile(r"\bapprox_distinct\s*\(", re.IGNORECASE)
+    """Return *text* with spaces instead of comments and of semicolons at its end; errors as in `tokenize`."""
+    blank = [" "] * len(text)
+    for token in tokenize(text):
+        blank[token.start : token.end + 1] = text[token.start : token.end + 1]
+    return "".join(blank)
 
 
 def rewrite(text: str, session: Session, datasets: Collection[str]) -> Rewriting:
-    """Return a SELECT of a Trino client, rewritten for the service.
+    """Return a SELECT of a Trino client in the SQL of the service.
 
     Args:
-        text: without comments.
         datasets: the names of the datasets of the account, in lower case.
+
+    Raises:
+        TrinoError: the text is not one SELECT, or DuckDB cannot express it.
     """
-    made = Rewriting(text)
-    for pattern, change in _COMPILED:
-        made.replace(pattern, lambda group, change=change: change(group, session, datasets))  # type: ignore[misc]
-    if made.replace(_DISTINCT, lambda _: "count(DISTINCT "):
-        made.warnings.append("approx_distinct was answered as COUNT(DISTINCT ...), with noise instead of a sketch")
-    return made
+    tokens = tokenize(text)
+    try:
+        statements = _Trino().parser().parse(tokens, text)
+    except ParseError as error:
+        raise _syntax_error(error, tokens) from None
+    except RecursionError:
+        raise TrinoError("SYNTAX_ERROR", "the statement is nested too deep") from None
+    if len(statements) != 1 or statements[0] is None:
+        raise TrinoError("SYNTAX_ERROR", _ONE)
+    tree = statements[0]
+    if any(options.args.get("percent") or options.args.get("with_ties") for options in tree.find_all(exp.LimitOptions)):
+        raise TrinoError("NOT_SUPPORTED", "FETCH FIRST takes a number of rows: WITH TIES and PERCENT are not supported")
+    sketches = list(tree.find_all(exp.ApproxDistinct))
+    for sketch in sketches:
+        sketch.replace(exp.Count(this=exp.Distinct(expressions=[sketch.this])))
+    try:
+        tree = cast("exp.Expr", tree.transform(_Adaption(session, datasets, tree).adapt, copy=False))
+        sql = _DuckDB().generate(tree, copy=False, identify=True, comments=False, unsupported_level=ErrorLevel.RAISE)
+    except UnsupportedError as error:
+        raise TrinoError("NOT_SUPPORTED", f"the statement is not supported: {str(error)[:300]}") from None
+    except RecursionError:
+        raise TrinoError("SYNTAX_ERROR", "the statement is nested too deep") from None
+    tables = tree.find_all(exp.Table)
+    metadata = any(table.db.lower() == "information_schema" for table in tables)
+    warning = "approx_distinct was answered as COUNT(DISTINCT ...), with noise instead of a sketch"
+    return Rewriting(sql, metadata, (warning,) if sketches else (), _places(_DuckDB().tokenize(sql), tokens))
+
+
+def _syntax_error(error: ParseError, tokens: list[Token]) -> TrinoError:
+    first = error.errors[0] if error.errors else {}
+    token = next((at for at in tokens if (at.line, at.col) == (first.get("line"), first.get("col"))), None)
+    if token is None:
+        return TrinoError("SYNTAX_ERROR", "the statement cannot be parsed")
+    hint = "put a name that is a word of SQL in double quotes"
+    return TrinoError("SYNTAX_ERROR", f'syntax error at or near "{token.text[:100]}"; {hint}', token.start)
+
+
+def _places(written: list[Token], original: list[Token]) -> tuple[tuple[int, int], ...]:
+    """Return the starts of the tokens that occur as often in both texts, in the first and in the second."""
+    counts = Counter(token.text.casefold() for token in written)
+    counts.subtract(token.text.casefold() for token in original)
+    by_text: list[dict[str, list[int]]] = [{}, {}]
+    for starts, tokens in zip(by_text, (written, original), strict=True):
+        for token in tokens:
+            text = token.text.casefold()
+            if not counts[text] and (text == "*" or text[:1].isalnum()):  # parentheses may be as many by chance
+                starts.setdefault(text, []).append(token.start)
+    first, second = by_text
+    return tuple(sorted(pair for text, starts in first.items() for pair in zip(starts, second[text], strict=True)))
+
+
+_TYPES = exp.DataType.Type
+_WHOLE = {_TYPES.BIGINT, _TYPES.INT, _TYPES.SMALLINT, _TYPES.TINYINT}
+_NUMBERS = _WHOLE | {_TYPES.DOUBLE, _TYPES.FLOAT, _TYPES.DECIMAL}
+_TIMES = {_TYPES.TIMESTAMP, _TYPES.TIMESTAMPTZ, _TYPES.TIME}
+_NUMBER = re.compile(r"\s*(-?)((?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][-+]?\d{1,3})?)\s*", re.ASCII)
+
+
+class _Adaption:
+    """What the names, literals and functions of a statement are in the SQL of the service."""
+
+    def __init__(self, session: Session, datasets: Collection[str], tree: exp.Expr) -> None:
+        self._session = session
+        self._datasets = datasets
+        self._ctes = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+
+    def adapt(self, node: exp.Expr) -> exp.Expr | None:  # noqa: C901, PLR0911, PLR0912 - a case for each kind of node
+        """Return what a node becomes; its children follow."""
+        match node:
+            case exp.Table():
+                self._adapt_table(node)
+            case exp.Column():
+                if not node.table and isinstance(node.this, exp.Identifier) and not node.this.quoted:
+                    return self._value(node.name.lower()) or node
+                if node.args.get("catalog") is not None and node.catalog.lower() == CATALOG:
+                    node.set("catalog", None)
+                if node.args.get("catalog") is None and node.db.lower() == SCHEMA:
+                    node.set("db", None)
+            case exp.DataType() if node.this in _TIMES:
+                node.set("expressions", [])
+            case exp.DateTrunc() | exp.TimestampTrunc():
+                inner = node.this
+                is_cast = isinstance(inner, exp.Cast) and isinstance(inner.this, exp.Column)
+                if is_cast and inner.to.this in {_TYPES.TIMESTAMP, _TYPES.DATE}:
+                    node.set("this", inner.this)
+            case exp.Cast() if type(node) is exp.Cast and node.this.is_string and not node.to.expressions:
+                return _literal(node.this.this, node.to.this) or node
+            case exp.Literal() if not node.is_string:
+                return _literal(node.this, _TYPES.DOUBLE) or node
+            case exp.Where():
+                return _without_true(node)
+            case exp.FromISO8601Timestamp() if node.this.is_string:
+                return _iso(node.this.this, "TIMESTAMP")
+            case exp.Anonymous() if node.name.lower() == "from_iso8601_date" and node.expressions[0].is_string:
+                return _iso(node.expressions[0].this, "DATE")
+            case exp.Func():
+                name = node.name if isinstance(node, exp.Anonymous) else node.sql_name()
+                return self._value(name.lower()) or node
+        return node
+
+    def _adapt_table(self, table: exp.Table) -> None:
+        catalog, schema, name = table.catalog.lower(), table.db.lower(), table.name.lower()
+        if catalog == "system" and schema in {"jdbc", "metadata", "runtime"}:
+            table.set("catalog", None)
+            table.set("db", exp.to_identifier("information_schema"))
+            table.set("this", exp.to_identifier(f"{schema}_{name}"))
+        elif catalog == CATALOG:
+            table.set("catalog", None)
+        elif not schema and name not in self._ctes and isinstance(table.this, exp.Identifier):
+            schema = self._session.schema
+            known = schema == "information_schema" or f"{schema}.{name}" in self._datasets
+            if schema != SCHEMA and known:
+                table.set("db", exp.to_identifier(schema))
+
+    def _value(self, name: str) -> exp.Expr | None:
+        """Return the value of a function of the session; None for other names."""
+        now = self._session.now.astimezone(UTC)
+        if name == "current_date":
+            return exp.cast(exp.Literal.string(f"{now:%Y-%m-%d}"), "DATE")
+        if name in {"now", "current_timestamp", "localtimestamp"}:
+            return exp.cast(exp.Literal.string(f"{now:%Y-%m-%d %H:%M:%S}"), "TIMESTAMP")
+        session = self._session
+        texts = {"current_user": session.user, "current_catalog": CATALOG, "current_schema": session.schema}
+        texts |= dict.fromkeys(("version", "current_version"), VERSION)
+        return exp.Literal.string(texts[name]) if name in texts else None
+
+
+def _literal(text: str, type_: Any) -> exp.Expr | None:  # noqa: ANN401 - a type of SQLGlot
+    """Return the literal of a text of a type, as DOUBLE '3': digits for a number; None for all others."""
+    if type_ in {_TYPES.VARCHAR, _TYPES.CHAR}:
+        return exp.Literal.string(text)
+    found = _NUMBER.fullmatch(text) if type_ in _NUMBERS else None
+    if found is None or (type_ in _WHOLE and not found[2].isdecimal()):
+        return None
+    digits = exp.Literal.number(f"{Decimal(found[2]):f}" if "e" in found[2].lower() else found[2])
+    return exp.Neg(this=digits) if found[1] else digits
+
+
+def _iso(text: str, kind: str) -> exp.Expr:
+    """Return the literal of an ISO 8601 date or time, which has no zone: timestamps of datasets are in UTC."""
+    with contextlib.suppress(ValueError):  # which is refused with the message for such a literal
+        moment = datetime.fromisoformat(text)
+        moment = moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
+        text = str(moment.date() if kind == "DATE" else moment)
+    return exp.cast(exp.Literal.string(text), kind)
+
+
+def _without_true(where: exp.Where) -> exp.Where | None:
+    """Return a WHERE without conditions such as 1 = 1, which clients begin it with; None if nothing is left."""
+    true = (exp.true(), exp.EQ(this=exp.Literal.number(1), expression=exp.Literal.number(1)))
+    parts = list(where.this.flatten()) if isinstance(where.this, exp.And) else [where.this]
+    rest = [part for part in parts if part not in true]
+    if len(rest) < len(parts) and rest:
+        where.set("this", exp.and_(*rest, copy=False))
+    return where if rest else None

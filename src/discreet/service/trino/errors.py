@@ -15,7 +15,7 @@ _USER, _INTERNAL = "USER_ERROR", "INTERNAL_ERROR"
 _RESOURCES, _EXTERNAL = "INSUFFICIENT_RESOURCES", "EXTERNAL"
 
 # Numbers of io.trino.spi.StandardErrorCode; those of our own are in the ranges that Trino leaves to connectors.
-_KINDS: Mapping[str, tuple[int, str]] = {
+KINDS: Mapping[str, tuple[int, str]] = {
     "GENERIC_USER_ERROR": (0, _USER),
     "SYNTAX_ERROR": (1, _USER),
     "USER_CANCELED": (3, _USER),
@@ -64,7 +64,7 @@ class TrinoError(Exception):
 
     def to_json(self, text: str) -> dict[str, Any]:
         """Return the error as the protocol has it, for the statement *text*."""
-        (code, kind), message = _KINDS[self.name], str(self)
+        (code, kind), message = KINDS[self.name], str(self)
         found: dict[str, Any] = {
             "message": message,
             "errorCode": code,

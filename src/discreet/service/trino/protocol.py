@@ -30,8 +30,7 @@ from cryptography.fernet import Fernet, InvalidToken
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from discreet.errors import InvariantViolated, SQLError, WhereError
-from discreet.query.statement import split_statement
+from discreet.errors import InputError, InvariantViolated, SQLError, WhereError
 from discreet.secrets import is_local
 from discreet.service.auth.gate import check_role, read_stream, run_in_thread
 from discreet.service.middleware import context_of, is_failure, problem_of_request
@@ -48,8 +47,8 @@ from discreet.service.problems import (
 from discreet.service.queries import Run
 from discreet.service.statements import Shape
 from discreet.service.trino import tables
-from discreet.service.trino.commands import Change, Question, Rows, max_seconds, options, read
-from discreet.service.trino.dialect import CATALOG, SCHEMA, VERSION, Session, without_comments
+from discreet.service.trino.commands import Change, Question, Rows, max_seconds, options
+from discreet.service.trino.dialect import CATALOG, SCHEMA, VERSION, Session
 from discreet.service.trino.errors import TrinoError, trino_error
 from discreet.wire.problems import Malformed, spend_above, spend_below
 from discreet.wire.queries import StatementRequest
@@ -91,7 +90,8 @@ _NEEDS_KEY = (
     "machine only, as the extra credential key"
 )
 _OF_PROXIES = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
-_PATH = "/v1/statement/executing/{sealed}/{page:int}"
+_PATH = "/v1/statement/executing/{sealed}/{page}"
+_MAX_PAGE_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +226,7 @@ class TrinoProtocol:
         except UnicodeDecodeError:
             raise Malformed("the statement is not UTF-8") from None
         prepared = _pairs(request, "prepared-statement")
-        named = re.match(r"\s*(?:EXECUTE|DESCRIBE)\b", without_comments(sql), re.IGNORECASE)
+        may_name = any(word in sql.upper() for word in ("EXECUTE", "DESCRIBE"))
         state = Sealed(
             id=self._runtime.random(16).hex(),
             account=account,
@@ -234,12 +234,12 @@ class TrinoProtocol:
             schema=unquote_plus(request.headers.get("x-trino-schema") or SCHEMA),
             began=self._runtime.clock().timestamp(),
             properties={name.rpartition(".")[2]: text for name, text in _pairs(request, "session").items()},
-            prepared=prepared if named else {},
+            prepared=prepared if may_name else {},
             credential=header if sent_once else None,
         )
 
         def work() -> Change | str:
-            command = read(sql, state.session, prepared, self._grants.catalog_for(account))
+            command = self._pool.read(account, sql, state.session, prepared, self._grants.catalog_for(account))
             options(state.properties)
             if isinstance(command, Change):
                 return command
@@ -250,7 +250,7 @@ class TrinoProtocol:
 
         try:
             found = await run_in_thread(work)
-        except TrinoError as error:
+        except (TrinoError, InputError) as error:
             return self._failed(request, state, error)
         if isinstance(found, str):
             return JSONResponse(self._body(request, state, "QUEUED", (found, 0)))
@@ -259,13 +259,21 @@ class TrinoProtocol:
         content |= {"columns": [tables.column("result", "boolean")], "data": [[True]]}
         return JSONResponse(content, headers={f"X-Trino-{name}": text for name, text in found.headers.items()})
 
-    async def page(self, request: Request) -> Response:
-        """Return a page of an answer, or cancel the statement."""
-        sealed, page = request.path_params["sealed"], request.path_params["page"]
+    def _opened(self, request: Request) -> tuple[Sealed, int]:
+        """Return what the address of a page holds, and its number."""
+        number = request.path_params["page"]
+        if not number.isdecimal() or len(number) > _MAX_PAGE_DIGITS:  # a route's own int() raises beyond 4,300 digits
+            raise NotFound
         try:
-            state = Sealed(**json.loads(zlib.decompress(self._fernet.decrypt(sealed))))
+            state = Sealed(**json.loads(zlib.decompress(self._fernet.decrypt(request.path_params["sealed"]))))
         except (InvalidToken, ValueError, TypeError):  # no ASCII, or written by another version
             raise NotFound from None
+        return state, int(number)
+
+    async def page(self, request: Request) -> Response:
+        """Return a page of an answer, or cancel the statement."""
+        state, page = self._opened(request)
+        sealed = request.path_params["sealed"]
         self._check_host(request)
         header, _ = self._credential(request)
         if header is None and self._is_direct(request):
@@ -383,7 +391,9 @@ class TrinoProtocol:
         def work() -> Answer:
             run.waits = False
             catalog = self._grants.catalog_for(state.account)
-            command = read(state.sql, state.session, state.prepared, catalog)
+            command = self._pool.read(
+                state.account, state.sql, state.session, state.prepared, catalog, run.cancelled.is_set
+            )
             try:
                 return self._compute(command, state, catalog, request_id, run, answers)
             except (Malformed, SQLError, WhereError) as error:
@@ -427,9 +437,11 @@ class TrinoProtocol:
             return _table(command.columns, command.rows)
         if isinstance(command, Change):
             raise InvariantViolated("changes of the session are answered at once")
-        text, given = command.rewriting.text, options(state.properties)
-        if command.metadata:
-            statement = split_statement(text, schemas=tables.COLUMNS.keys())
+        text, given = command.rewriting.sql, options(state.properties)
+        if command.rewriting.metadata:
+            statement = self._pool.split(
+                state.account, text, None, tables.COLUMNS.keys(), disconnected=run.cancelled.is_set
+            )
             if statement.leaves:
                 raise TrinoError("NOT_SUPPORTED", "a statement reads either datasets or tables of metadata")
             budget = self._api.budget_of(state.account)

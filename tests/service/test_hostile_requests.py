@@ -1,0 +1,210 @@
+"""Free requests that are written to take long: none takes a second of the service's own process, or fails in it."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import re
+import time
+
+import pytest
+
+import discreet
+from tests.service.deployment import Service, fake_runtime
+from tests.service.pages.conftest import Browser
+from tests.service.trino.client import last, post
+
+MAX_CPU_SECONDS = 1.0
+RATIO = "HIGH((COUNT(DISTINCT reader) - {0}.5 * COUNT(*)) / (COUNT(*) + {0}.25 * SUM(minutes)))"
+TEXTS = {
+    "open comments": "SELECT 1 " + "/* " * 6_500,
+    "open comments, long": "SELECT 1 " + "/* " * 19_000,
+    "comments": "SELECT 1 " + "/**/ " * 12_000,
+    "a number of Trino's that is none": f"SELECT DOUBLE '{'1' * 19_000}x'",
+    "a long number of Trino's that is none": f"SELECT DOUBLE '{'1' * 60_000}x'",
+    "a long number": f"SELECT COUNT(DISTINCT reader) FROM reads WHERE minutes = {'1' * 19_000}",
+    "an exponent": "SELECT LOW(COUNT(DISTINCT reader) * 1e999999999) FROM reads",
+    "a place in the select list": f"SELECT article, COUNT(*) FROM reads GROUP BY 000000001{'0' * 9_000}",
+    "a place in ORDER BY": f"SELECT article, COUNT(*) FROM reads GROUP BY 1 ORDER BY {'0' * 9_000}2 DESC LIMIT 3",
+    "intervals": f"SELECT {', '.join(RATIO.format(n) for n in range(150))} FROM reads",
+    "parentheses": f"SELECT {'(' * 9_000}1{')' * 9_000}",
+    "ROW": f"SELECT {'ROW(' * 49}1{')' * 49}",
+    "NOT": f"SELECT COUNT(DISTINCT reader) FROM reads WHERE {'NOT ' * 4_500} article = 'a'",
+    "CASE": f"SELECT {'CASE WHEN 1 THEN ' * 800}1{' END' * 800} FROM reads",
+    "AND": f"SELECT COUNT(DISTINCT reader) FROM reads WHERE {' AND '.join(['minutes = 1'] * 1_200)}",
+    "IN": f"SELECT COUNT(DISTINCT reader) FROM reads WHERE minutes IN ({','.join(['1'] * 9_900)})",
+    "columns": f"SELECT {', '.join(['article'] * 2_000)}, COUNT(DISTINCT reader) FROM reads GROUP BY 1",
+    "quotes": f"SELECT {chr(39) * 19_000}",
+    "names of WITH": f"WITH {', '.join(f'a{n} AS (SELECT 1)' for n in range(900))} SELECT 1",
+    "an open name": 'SELECT "' + "a." * 9_000,
+    "spaces": f"EXPLAIN{' ' * 60_000}(",
+    "spaces of SHOW": f"SHOW TABLES FROM a{' ' * 19_000}.",
+    "EXECUTE": f"EXECUTE IMMEDIATE '{chr(39) * 2 * 9_000}' USING {'(,' * 500}",
+}
+
+
+@pytest.fixture
+def measured(deployment):
+    """Return a service, and a function that sends a request and checks what it took."""
+    with Service(deployment, runtime=fake_runtime(deployment.clock)) as service:
+        service.no_engine()
+
+        def check(name, work):
+            began = time.process_time()
+            reply = work()
+            took = time.process_time() - began
+            assert took < MAX_CPU_SECONDS, f"{name} takes {took:.2f} s of the service's CPU"
+            assert reply is None or reply.status_code < 500, f"{name} is {reply.status_code}: {reply.text[:300]}"
+
+        yield service, check
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("path", ["/v1/query", "/v1/estimate", "/v1/sql", "/v1/sql/estimate"])
+def test_no_statement_freezes_the_service(measured, path):
+    """Statements are read in another process; filters of one query are read in linear time."""
+    service, check = measured
+    for name, text in TEXTS.items():
+        body = {"sql": text, **({"intervals": True, "rehearse": True} if "sql" in path else {})}
+        check(f"{name} on {path}", lambda body=body: service.send("POST", path, json=body))
+
+
+@pytest.mark.timeout(300)
+def test_no_statement_of_a_trino_client_freezes_the_service(measured):
+    """Neither when it is read, nor when its pages are asked for."""
+    service, check = measured
+    for name, text in TEXTS.items():
+        for sql in (text, f"EXPLAIN {text}"):
+            check(f"{name} of Trino", lambda sql=sql: _sent(service, sql))
+
+
+def _sent(service, sql):
+    reply = post(service, sql)
+    if reply.status_code == 200:
+        last(service, reply)
+    return reply
+
+
+@pytest.mark.timeout(300)
+def test_no_page_freezes_the_service(measured):
+    """The form estimates what it shows."""
+    service, check = measured
+    browser = Browser(service)
+    assert browser.log_in(service.keys["ann"]).status_code == 303
+    browser.get("/ask")
+    for name, text in TEXTS.items():
+        check(f"{name} on a page", lambda text=text: browser.post("/ask", sql=text))
+        check(f"{name} in an address", lambda text=text: browser.get("/ask", params={"sql": text[:9_000]}))
+
+
+DIGITS = "1" * 5_000
+BODIES = [
+    {"delta": "1/" * 20_000 + "1"},
+    {"delta": "1." + "1" * 60_000},
+    {"delta": "1e-999999999"},
+    {"epsilon": 10**4_000},
+    {"relative_error": "1e999999999"},
+]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "request_"),
+    [
+        ("GET", f"/v1/statement/executing/x/{DIGITS}", {}),
+        ("DELETE", f"/v1/statement/executing/x/{DIGITS}", {}),
+        ("GET", f"/v1/releases?limit={DIGITS}", {}),
+        ("GET", f"/v1/datasets/reads/sample?rows={DIGITS}", {}),
+        (
+            "POST",
+            "/v1/sql",
+            {"content": b"{}", "headers": {"Content-Length": DIGITS, "Content-Type": "application/json"}},
+        ),
+        ("POST", "/v1/sql", {"content": b'{"sql": "SELECT 1", "epsilon": ' + DIGITS.encode() + b"}"}),
+        ("POST", "/v1/query", {"content": b"[" * 60_000}),
+        *[
+            ("POST", "/v1/query", {"json": {"sql": "SELECT COUNT(DISTINCT reader) FROM reads", **body}})
+            for body in BODIES
+        ],
+        *[
+            ("POST", "/v1/sql", {"json": {"sql": "SELECT COUNT(DISTINCT reader) FROM reads", **body}})
+            for body in BODIES
+        ],
+        *[
+            ("POST", "/v1/statement", {"content": b"SELECT 1", "headers": {"X-Trino-Session": f"{name}={text}"}})
+            for name in ("epsilon", "delta", "head_limit", "query_max_run_time")
+            for text in (DIGITS, "1e999999999", "1%2F" * 9_000)
+        ],
+    ],
+)
+def test_no_number_freezes_the_service(measured, method, path, request_):
+    """Python converts numbers in quadratic time, and raises beyond 4,300 digits; fractions grow with the exponent."""
+    service, check = measured
+    headers = {"Content-Type": "application/json", **request_.get("headers", {})}
+    check(path[:60], lambda: service.send(method, path, **{**request_, "headers": headers}))
+
+
+# -------------------------------------------------------------------------------------------------------- patterns
+
+
+METHODS = {"match", "fullmatch", "search", "sub", "finditer", "split"}
+FOREIGN = ("discreet.query", "discreet.service", "discreet.values", "discreet.wire")
+"""The packages that read text of analysts; the others read text of the data owner."""
+
+
+def patterns():
+    """Yield each regular expression with its place and each way in which it is used."""
+    for found in pkgutil.walk_packages(discreet.__path__, "discreet."):
+        if not found.name.startswith(FOREIGN) or found.name.startswith("discreet.service.agents"):
+            continue
+        module = importlib.import_module(found.name)
+        tree = ast.parse(inspect.getsource(module))
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
+        for call in calls:
+            match call.func:
+                case ast.Attribute(value=ast.Name(id="re"), attr=method) if method in METHODS:
+                    flags = re.VERBOSE | re.IGNORECASE if "re.VERBOSE" in ast.unparse(call) else re.IGNORECASE
+                    text = call.args[0]
+                case ast.Attribute(value=ast.Name(id=name), attr=method) if method in METHODS:
+                    if isinstance(getattr(module, name, None), re.Pattern):
+                        yield f"{found.name}:{call.lineno}", getattr(module, name), method
+                    continue
+                case ast.Name(id="_matches"):
+                    text, method, flags = call.args[0], "fullmatch", re.IGNORECASE | re.DOTALL
+                case _:
+                    continue
+            if isinstance(text, ast.Constant | ast.JoinedStr):
+                pattern = eval(compile(ast.Expression(text), "pattern", "eval"), vars(module))  # noqa: S307
+                yield f"{found.name}:{call.lineno}", re.compile(pattern, flags), method
+
+
+PIECES = (
+    "/* ", "/**/", "--", "'", '"', "''", '""', "'a' ", '"a" ', "a", "1", "1.", ".1", "1e", "-", " ", "\n", "(", ")",
+    "a.", " . a", "a ", "LIKE '", "LIKE ", "EXPLAIN ", "EXECUTE ", ",", "=", "%", "a,b\t", "a:", "(1,", "e-0",
+)  # fmt: skip
+PREFIXES = (
+    "", "'", '"', "/*", "EXPLAIN ", "EXPLAIN (", "LIKE '", "a", "1", "-", "decimal(", "timestamp(",
+    "PREPARE a FROM ", "EXECUTE IMMEDIATE '", "EXECUTE a USING ", "SET SESSION a", "SET SESSION a = '", "USE a",
+    "DESCRIBE a", "SHOW TABLES FROM a",
+)  # fmt: skip
+
+
+@pytest.mark.timeout(300)
+def test_every_pattern_takes_linear_time():
+    """As it is used, on 8,000 characters of a repeated piece: a quadratic one takes a second."""
+    assert len(list(patterns())) > 40
+    slow = []
+    for place, pattern, method in patterns():
+        for prefix in PREFIXES:
+            for piece in PIECES:
+                text = prefix + piece * (8_000 // len(piece)) + "\0"
+                arguments = ("", text) if method == "sub" else (text,)
+                began = time.process_time()
+                found = getattr(pattern, method)(*arguments)
+                if method == "finditer":
+                    list(found)
+                if time.process_time() - began > 0.15:
+                    slow.append((place, method, prefix, piece, round(time.process_time() - began, 2)))
+                    break
+    assert not slow
