@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import heapq
 import io
 import json
 import os
@@ -87,15 +88,16 @@ def show(account: str | None, last: int, **where: str | None) -> None:
 
     Lines of all chains, by time. A change is the amount charged, held or released, in rho and delta.
     """
+
+    def concerns(line: LedgerLine) -> bool:
+        described = line.detail.get("account")
+        named = described.get("id") if isinstance(described, dict) else described
+        return account is None or account == named or account in {change.account for change in line.changes}
+
     with _open_store(**where) as (store, _):
-        lines = []
-        for chain, line in _all_lines(store):
-            described = line.detail.get("account")
-            named = described.get("id") if isinstance(described, dict) else described
-            changed = {change.account for change in line.changes}
-            if account is None or account == named or account in changed:
-                lines.append((chain, line))
-    for chain, line in sorted(lines, key=lambda found: found[1].time)[-last:]:
+        found = (item for item in _all_lines(store, account) if concerns(item[1]))
+        lines = heapq.nlargest(last, found, key=lambda item: (item[1].time, item[0], item[1].seq))
+    for chain, line in reversed(lines):
         act = " ".join(str(line.detail[name]) for name in ("actor", "reason") if name in line.detail)
         changes = "; ".join(f"{c.account} {c.part} {c.rho:+.4g} {c.delta:+.4g}" for c in line.changes)
         fields = (line.time[:19], f"{f'{chain}:{line.seq}':>8}", f"{line.kind:<8}", act, changes)
@@ -208,9 +210,13 @@ def _open_store(
         yield opened, checkpointer
 
 
-def _all_lines(store: BudgetStore | LedgerFile) -> Iterator[tuple[int, LedgerLine]]:
+def _all_lines(store: BudgetStore | LedgerFile, text: str | None = None) -> Iterator[tuple[int, LedgerLine]]:
+    """Yield the lines of all chains, only those that contain *text* if it is given."""
+    escaped = "" if text is None else json.dumps(text)[1:-1]
     for head in store.heads():
-        yield from map(_with_chain, store.lines(head.chain, 0, head.seq))
+        for line in store.lines(head.chain, 0, head.seq):
+            if text is None or text in line.body or escaped in line.body:
+                yield _with_chain(line)
 
 
 def _with_chain(line: Line) -> tuple[int, LedgerLine]:

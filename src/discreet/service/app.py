@@ -24,6 +24,7 @@ from discreet.errors import InputError
 from discreet.release.keys import DerivedKeys
 from discreet.secrets import read_variable
 from discreet.service.agents import AgentDoor
+from discreet.service.api.activity import Activity
 from discreet.service.api.admin import AdminAPI
 from discreet.service.api.health import HealthAPI
 from discreet.service.api.openapi import OpenAPI
@@ -77,6 +78,7 @@ class Service:
     maintenance: Maintenance
     peers: Peers | None
     manager: BudgetManager
+    admin_api: AdminAPI
     warehouse: Warehouse
     authenticator: Authenticator
     grants: Grants
@@ -159,6 +161,7 @@ def open_service(  # noqa: PLR0915 - the composition root connects everything
             clock,
             runtime.monotonic,
             has_checkpoints=checkpointer is not None,
+            update_index=Activity(store, {}).update,
         )
         maintenance.refresh_sources()  # before any request: from now on only maintenance opens sources
         grants = Grants(catalog, records, manager.store)
@@ -211,7 +214,7 @@ def open_service(  # noqa: PLR0915 - the composition root connects everything
         routes += [] if door is None else [door.route]
         lifespan = None if door is None else door.lifespan
         app = create_app(routes, runtime, tracer, log, settings.service.release_grid_ms, lifespan)
-        yield Service(app, maintenance, peers, manager, warehouse, authenticator, grants, log, metrics)
+        yield Service(app, maintenance, peers, manager, admin_api, warehouse, authenticator, grants, log, metrics)
 
 
 def create_app(

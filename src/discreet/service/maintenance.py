@@ -33,6 +33,7 @@ class Maintenance:
     Args:
         warehouse: the datasets; only maintenance opens and checks their sources, never a request.
         has_checkpoints: True if the manager writes checkpoints.
+        update_index: brings the index of the ledger up to date.
 
     Attributes:
         clocks_agree: False if the clock of the store differs from that of the service by more than `CLOCK_TOLERANCE`.
@@ -49,9 +50,10 @@ class Maintenance:
         monotonic: Callable[[], float],
         *,
         has_checkpoints: bool,
+        update_index: Callable[[], None],
     ) -> None:
         self._manager, self._keys, self._metrics, self._log = manager, keys, metrics, log
-        self._warehouse = warehouse
+        self._warehouse, self._update_index = warehouse, update_index
         self._clock, self._monotonic = clock, monotonic
         self.has_checkpoints, self.clocks_agree = has_checkpoints, True
         self._done: float | None = None  # the time of the last success, and of the last checkpoint
@@ -88,10 +90,11 @@ class Maintenance:
         self._done = self._monotonic()
         if ended:
             self._log.event(LeasesExpired(ended))
-        try:
-            self._keys.import_key_file()
-        except Exception as error:  # noqa: BLE001 - as above
-            self._log.event(Failed.of(error, "maintenance"))
+        for work in (self._keys.import_key_file, self._update_index):
+            try:
+                work()
+            except Exception as error:  # noqa: BLE001 - as above
+                self._log.event(Failed.of(error, "maintenance"))
 
     def refresh_sources(self) -> None:
         """Open and check sources that are new, have changed or failed; queries switch to those that passed."""

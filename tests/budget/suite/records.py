@@ -5,12 +5,16 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 from discreet.budget.errors import KeyReused, UnknownAccount
-from discreet.budget.model import AdminAction, Reservation
+from discreet.budget.manager import BudgetManager
+from discreet.budget.model import NOTHING, AdminAction, Amount, Reservation
+from discreet.budget.periods import DAY_US
+from discreet.budget.stores.ledger_index import Description, Filter, LedgerIndex
 from discreet.errors import InputError
 from discreet.values import Cost
 from tests.budget.suite.base import ACT, UNIT, Suite, account, claim, key_of, spend, units
@@ -18,6 +22,7 @@ from tests.budget.suite.base import ACT, UNIT, Suite, account, claim, key_of, sp
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from discreet.budget.stores.ledger_index import EventLines
     from discreet.budget.stores.store import BudgetStore
 
 
@@ -206,3 +211,57 @@ class Records(Suite):
             for most in (0, -1, 1_001):
                 with pytest.raises(InputError):
                     store.history("ann", None, most)
+
+    def test_the_index_of_the_ledger_has_every_event_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Events by account, time and subject, with exact sums, however the lines were read; pruning removes them."""
+        monkeypatch.setattr("discreet.budget.stores.ledger_index.LINES_AT_ONCE", 2)
+
+        def describe(lines: EventLines) -> Description:
+            entry, kinds = lines[0][1], {each.kind for _, each in lines}
+            detail = json.loads(entry.detail)
+            if entry.reservation is None:
+                return Description("action", "ann", subject=detail.get("account", {}).get("id"))
+            used = sum((tally.used for _, each in lines for name, _, tally in each.changes if name == "ann"), NOTHING)
+            question = '{"n":1}' if "settle" in kinds else None
+            return Description(max(kinds), detail["by"], "reads", question=question, charged=used)
+
+        with self.accounts(limit=100) as (store, clock):
+            index = LedgerIndex(store, describe)
+            for n in range(3):
+                spend(store, claim(f"r{n}"))
+            store.reserve(claim("open"))
+            index.update()
+            store.start("open")
+            index.update()
+            store.settle("open", UNIT, b"late")
+            for _ in range(2):
+                index.update()
+                settled = Filter(("start", "settle", "reserve"), account="org")
+                (total,) = index.totals(settled)
+                assert (total.account, total.events, total.question) == ("ann", 4, '{"n":1}')
+                assert total.charged == Amount.of(store.balance("ann").used)
+                pages, before = [], None
+                while page := index.events(dataclasses.replace(settled, before=before), 3):
+                    pages += page
+                    first, entry = page[-1][0]
+                    before = entry.time_us, first.chain, first.seq
+                assert sorted(lines[0][1].reservation for lines in pages) == ["open", "r0", "r1", "r2"]
+                assert [[entry.kind for _, entry in lines] for lines in pages] == [["reserve", "start", "settle"]] * 4
+                assert not index.events(dataclasses.replace(settled, account="bob"), 9)
+                assert not index.events(dataclasses.replace(settled, until_us=clock()), 9)
+                assert not index.events(dataclasses.replace(settled, dataset="other"), 9)
+                assert [len(lines) for lines in index.events(Filter(("action",), subject="ann"), 9)] == [1]
+                spent = index.spending(0)
+                day = clock() // DAY_US
+                assert spent["ann"] == spent["org"] == {day: total.charged}
+                assert index.complete_from_us() == 0
+                index.rebuild()
+                assert not index.events(settled, 9)
+            index.update()
+            clock.advance(days=2)
+            store.heartbeat()
+            BudgetManager(store, str).prune(clock() - DAY_US, ACT, list)
+            index.update()
+            assert not index.events(settled, 9)
+            assert index.spending(0) == {}
+            assert 0 < index.complete_from_us() <= clock()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
+from types import SimpleNamespace
 
 import pytest
 
 from discreet.accounting.convert import epsilon_tight
+from discreet.budget.periods import DAY_US, microseconds
 from discreet.errors import EngineError
+from tests.budget.suite import ACT
 from tests.service.deployment import KNOWN
 
-ACTIVITY = "/v1/admin/activity"
+ACTIVITY, SPENDING = "/v1/admin/activity", "/v1/admin/spending"
 
 
 def activity(service, **filters):
@@ -130,3 +133,51 @@ def test_a_filter_that_is_wrong_is_refused(service, wrong):
     """With a sentence."""
     reply = service.send("GET", ACTIVITY, "officer", params=wrong)
     assert (reply.status_code, reply.json()["type"]) == (422, "/problems/out-of-range")
+
+
+def test_the_index_is_the_same_however_the_ledger_was_read(service, monkeypatch):
+    """Line by line, with events that begin in one part and end in another, at once, and made again by verify."""
+    monkeypatch.setattr("discreet.budget.stores.ledger_index.LINES_AT_ONCE", 1)
+    for epsilon in (0.1, 0.2):
+        assert service.ask(KNOWN, mechanism="laplace", epsilon=epsilon).status_code == 200
+        pieces = activity(service, kind="all", limit=1_000), service.send("GET", SPENDING, "officer").json()
+    monkeypatch.undo()
+    assert service.act("POST", "/v1/admin/ledger/verify").json()["sound"]
+    assert (activity(service, kind="all", limit=1_000), service.send("GET", SPENDING, "officer").json()) == pieces
+    assert [len(each["lines"]) for each in pieces[0]["activity"] if each["kind"] == "answered"] == [3, 3]
+    spent = {each["account"]: sum(each["rho"]) for each in pieces[1]["accounts"]}
+    assert spent["ann@sales"] == pytest.approx(float(service.balance().used.rho))
+
+
+def test_old_ranges_of_a_long_ledger_are_exported_whole(service, monkeypatch):
+    """However many later lines there are, and in pages that are smaller than the range."""
+    monkeypatch.setattr("discreet.service.api.admin._EXPORTED_AT_ONCE", 2)
+    for n in range(5):
+        assert service.ask(KNOWN, mechanism="laplace", epsilon=0.1 + n / 100).status_code == 200
+    first = service.clock().date()
+    service.clock.pass_(days=10)
+    service.act("POST", "/v1/admin/clock")
+    for n in range(5):
+        assert service.ask(KNOWN, mechanism="laplace", epsilon=0.2 + n / 100).status_code == 200
+    range_ = {"since": str(first), "until": str(first), "kind": "queries"}
+    parameters = dict.fromkeys(("account", "dataset")) | range_
+    complete_from, entries = service.opened.admin_api.export_activity(SimpleNamespace(parameters=parameters))
+    exported = [each.model_dump(mode="json") for each in entries]
+    assert complete_from is None
+    assert exported == activity(service, **range_)["activity"]
+    assert len(exported) == 5
+
+
+def test_pages_say_from_when_on_nothing_was_removed(service):
+    """Lines that prune removed are in no list; a later rebuild changes nothing."""
+    assert service.ask(KNOWN, mechanism="laplace", epsilon=0.1).status_code == 200
+    first = service.clock().date()
+    service.clock.pass_(days=10)
+    service.act("POST", "/v1/admin/clock")
+    assert service.ask(KNOWN, mechanism="laplace", epsilon=0.2).status_code == 200
+    assert activity(service, since=str(first), kind="queries")["count"] == 2
+    service.manager.prune(microseconds(service.clock()) - 5 * DAY_US, ACT, list)
+    page = activity(service, since=str(first), kind="queries")
+    assert (page["count"], page["since"][:10]) == (1, str(service.clock().date()))
+    service.act("POST", "/v1/admin/ledger/verify")
+    assert activity(service, since=str(first), kind="queries") == page

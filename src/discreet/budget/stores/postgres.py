@@ -111,6 +111,11 @@ class PostgresConnection:
         parts = [f"w{n} AS ({for_postgres(statement)})" for n, (statement, _) in enumerate(writes)]
         self._db.execute(f"WITH {', '.join(parts)} SELECT", [value for _, values in writes for value in values])
 
+    def write_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        if rows:
+            with self._db.cursor() as cursor:
+                cursor.executemany(for_postgres(statement), rows)
+
 
 class PostgresStore(BudgetStore):
     """A `BudgetStore` in a PostgreSQL database.

@@ -209,6 +209,9 @@ class SQLiteConnection:
             if self._step is not no_step:
                 self._step(_TABLE.search(statement)[1])  # type: ignore[index]  # every statement names its table
 
+    def write_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        self._db.executemany(for_sqlite(statement), rows)
+
 
 class SQLiteStore(BudgetStore):
     """A `BudgetStore` in a file.
@@ -369,9 +372,10 @@ class LedgerFile:
 
     def lines(self, chain: int = 0, after: int = 0, most: int | None = None) -> Iterator[Line]:
         """Yield the lines of a chain in order, as `BudgetStore.lines` does."""
+        values = chain, after, LAST if most is None else most
         with _translate_errors():
-            (rows,) = self._connection.query((statements.LINES, (chain, after, LAST if most is None else most)))
-        return iter([Line(*row) for row in rows])
+            for row in self._db.execute(for_sqlite(statements.LINES), values):
+                yield Line(*row)
 
     def verify(self, archived: Sequence[Iterable[Line]] = ()) -> LedgerTotals:
         """Check the whole ledger and all tables against it, as `BudgetStore.verify` does."""

@@ -18,7 +18,29 @@ import functools
 VERSION = 8
 """The version of the schema. A store of the version before is upgraded when it is opened; others are refused."""
 
-CREATE = """
+_INDEX = """
+-- an index of the ledger, see ledger_index: events by the time, the chain and the number of their first line.
+-- lines: the numbers of all. reservation: NULL once it has ended.
+-- rho and delta are in two parts each, so that sums fit 64 bits
+CREATE TABLE budget_events (
+    time_us bigint NOT NULL, chain bigint NOT NULL, seq bigint NOT NULL, kind {text} NOT NULL, account {text},
+    dataset {text}, subject {text}, reservation {text}, lines text NOT NULL, question bigint,
+    rho_high bigint NOT NULL, rho_low bigint NOT NULL, delta_high bigint NOT NULL, delta_low bigint NOT NULL,
+    PRIMARY KEY (time_us, chain, seq)
+) {by_key};
+CREATE INDEX budget_events_of ON budget_events (account, time_us, chain, seq);
+CREATE INDEX budget_events_about ON budget_events (subject, time_us) WHERE subject IS NOT NULL;
+CREATE INDEX budget_events_open ON budget_events (chain) WHERE reservation IS NOT NULL;
+CREATE TABLE budget_questions (id bigint PRIMARY KEY, text text NOT NULL);
+CREATE TABLE budget_spending (
+    account {text} NOT NULL, day bigint NOT NULL, amount text NOT NULL, PRIMARY KEY (day, account)
+) {by_key};
+-- the last line of each chain that is indexed
+CREATE TABLE budget_indexed (chain bigint PRIMARY KEY, seq bigint NOT NULL);
+"""
+
+CREATE = (
+    """
 {functions}
 
 -- one row. seen_us: the latest time that a transaction took for right. seq, hash: the head of the ledger's chain 0.
@@ -112,9 +134,12 @@ CREATE TABLE budget_shares (
 ) {by_key};
 CREATE INDEX budget_shares_pending ON budget_shares (peer) WHERE pending IS NOT NULL;
 """
+    + _INDEX
+)
 
-UPGRADE = """
-ALTER TABLE budget_releases ADD COLUMN digest {bytes};
+UPGRADE = f"""
+{_INDEX}
+ALTER TABLE budget_releases ADD COLUMN digest {{bytes}};
 UPDATE budget_releases SET digest = sha256(result);
 UPDATE budget_meta SET version = 8;
 """
@@ -157,6 +182,8 @@ SQLITE = {
     "greatest": "max",
     "settings_json": "a.settings",
     "without_timeout": "NULL",
+    "any_text": "(SELECT value FROM json_each(?))",
+    "any_number": "(SELECT value FROM json_each(?))",
 }
 
 POSTGRES = {
@@ -187,6 +214,8 @@ CREATE SEQUENCE budget_paid;
     )""",
     "greatest": "greatest",
     "settings_json": "a.settings::json",
+    "any_text": "(SELECT json_array_elements_text(CAST(%s AS json)))",
+    "any_number": "(SELECT CAST(json_array_elements_text(CAST(%s AS json)) AS bigint))",
     "without_timeout": "set_config('statement_timeout', '0', true)",
 }
 
@@ -406,6 +435,57 @@ ORDER BY l.chain"""
 """Read the last line of each chain from the ledger."""
 
 LINES = "SELECT chain, seq, body, hash FROM budget_ledger WHERE chain = ? AND seq > ? ORDER BY seq LIMIT ?"
+
+LINES_AT = "SELECT chain, seq, body, hash FROM budget_ledger WHERE chain = ? AND seq IN {any_number}"
+
+# ------------------------------------------------------------------------------------------------------ index
+
+EVENTS = """
+SELECT time_us, chain, lines FROM budget_events WHERE TRUE ORDER BY time_us DESC, chain DESC, seq DESC LIMIT ?"""
+
+TOTALS = """
+SELECT account, kind, question, count(*), sum(rho_high), sum(rho_low), sum(delta_high), sum(delta_low)
+FROM budget_events WHERE TRUE GROUP BY account, kind, question"""
+
+QUESTIONS = "SELECT id, text FROM budget_questions"
+
+SPENDING = "SELECT account, day, amount FROM budget_spending WHERE day >= ?"
+
+INDEXED = "SELECT chain, seq FROM budget_indexed"
+
+OPEN_EVENTS = "SELECT reservation, lines FROM budget_events WHERE chain = ? AND reservation IS NOT NULL"
+
+FIRST_LINES = f"""
+SELECT l.body FROM ({_HEADS}) AS h JOIN budget_ledger l ON l.chain = h.chain
+    AND l.seq = (SELECT min(f.seq) FROM budget_ledger f WHERE f.chain = h.chain)
+WHERE l.seq > 1"""
+
+SAVE_EVENT = """
+INSERT INTO budget_events (time_us, chain, seq, kind, account, dataset, subject, reservation, lines, question,
+    rho_high, rho_low, delta_high, delta_low)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (time_us, chain, seq) DO UPDATE SET kind = excluded.kind, account = excluded.account,
+    dataset = excluded.dataset, reservation = excluded.reservation, lines = excluded.lines,
+    question = excluded.question, rho_high = excluded.rho_high, rho_low = excluded.rho_low,
+    delta_high = excluded.delta_high, delta_low = excluded.delta_low"""
+
+ADD_QUESTION = "INSERT INTO budget_questions (id, text) VALUES (?, ?) ON CONFLICT (id) DO NOTHING"
+
+SAVE_SPENDING = """
+INSERT INTO budget_spending (account, day, amount) VALUES (?, ?, ?)
+ON CONFLICT (day, account) DO UPDATE SET amount = excluded.amount"""
+
+SAVE_INDEXED = """
+INSERT INTO budget_indexed (chain, seq) VALUES (?, ?) ON CONFLICT (chain) DO UPDATE SET seq = excluded.seq"""
+
+EMPTY_INDEX = tuple(f"DELETE FROM budget_{table}" for table in ("events", "questions", "spending", "indexed"))
+
+DROP_EVENTS = """
+DELETE FROM budget_events WHERE time_us < ? AND NOT EXISTS (
+    SELECT 1 FROM budget_ledger l WHERE l.chain = budget_events.chain AND l.seq = budget_events.seq
+)"""
+
+DROP_SPENDING = "DELETE FROM budget_spending WHERE day < ?"
 
 # ------------------------------------------------------------------------------------------------------ pruning
 

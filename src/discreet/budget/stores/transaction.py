@@ -77,6 +77,10 @@ class Connection(Protocol):
         """Execute *writes*, of which no two change the same row; the caller commits."""
         ...
 
+    def write_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Execute *statement* with the values of each row; the caller commits."""
+        ...
+
 
 class Database(Protocol):
     """Runs work on a database: a `BudgetStore`, or an object that uses one."""

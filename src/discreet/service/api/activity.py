@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from discreet.budget.errors import ReleaseDamaged
-from discreet.budget.ledger import ACCOUNT_KINDS, account_of, canonical, entry_of
+from discreet.budget.ledger import ACCOUNT_KINDS, account_of, canonical
 from discreet.budget.model import NOTHING, Amount
+from discreet.budget.stores.ledger_index import Description, Filter, LedgerIndex
 from discreet.errors import InputError
 from discreet.query.json import from_dict
 from discreet.query.sql import condition
@@ -24,16 +25,13 @@ from discreet.wire import document
 from discreet.wire.problems import iso_time, spend_above
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from discreet.budget.ledger import Entry, Line
     from discreet.budget.model import Account
+    from discreet.budget.stores.ledger_index import Total
     from discreet.budget.stores.store import BudgetStore
 
-MAX_LINES = 50_000
-"""The most lines that are read from the end of each chain."""
-
-_PAGE = 1_000
 _OUTCOMES: Mapping[str, wire.ActivityKind] = {
     "settle": "answered",
     "replay": "repeated",
@@ -46,6 +44,7 @@ _ACTIONS: Mapping[str, wire.ActivityKind] = {
     **dict.fromkeys(("clock", "prune", "note"), "store"),
 }
 _RECORDS: Mapping[str, wire.ActivityKind] = {GRANT: "grant", KEY: "key"}
+_ACTION_KINDS = (*dict.fromkeys([*_ACTIONS.values(), *_RECORDS.values()]), "upkeep")
 
 
 @dataclass(slots=True)
@@ -68,11 +67,6 @@ class Event:
     charged: dict[str, Amount] = field(default_factory=dict)
     held: dict[str, Amount] = field(default_factory=dict)
 
-    @property
-    def place(self) -> tuple[int, int, int]:
-        """The time, the chain and the number of its first line, which order events."""
-        return self.time_us, self.lines[0][0].chain, self.lines[0][0].seq
-
 
 class Activity:
     """Reads events from the ledger of a store.
@@ -86,44 +80,43 @@ class Activity:
         self._store, self._labels = store, labels
         self._accounts = {account.id: account for account in store.accounts()}
         self._questions = functools.lru_cache(maxsize=4096)(self._stored)
+        self._index = LedgerIndex(store, self._described)
 
-    def events(self, since_us: int, until_us: int) -> tuple[list[Event], int]:
-        """Return all events that began in a time, latest first, and the time from which on none is missing.
+    def update(self) -> None:
+        """Bring the index of the ledger up to date."""
+        self._index.update()
 
-        That is later than *since_us* if a chain has more than `MAX_LINES` later lines, or lines were removed.
-        """
-        groups: dict[tuple[int, str], list[tuple[Line, Entry]]] = defaultdict(list)
-        from_us = since_us
-        for head in self._store.heads():
-            lines: list[tuple[Line, Entry]] = []  # the latest of the chain in order, back to one before *since_us*
-            after, full = head.seq, True
-            while after > 0 and full and len(lines) < MAX_LINES and not (lines and lines[0][1].time_us < since_us):
-                before, after = after, max(0, after - _PAGE)
-                page = [(line, entry_of(line)) for line in self._store.lines(head.chain, after, before - after)]
-                lines[:0] = page
-                full = len(page) == before - after  # unless earlier lines were removed
-            if lines and lines[0][0].seq > 1:  # earlier lines were not read, or were removed
-                from_us = max(from_us, lines[0][1].time_us)
-            for line, entry in lines:
-                groups[line.chain, entry.reservation or f"line {line.seq}"].append((line, entry))
-        found = [self._event(group) for group in groups.values() if since_us <= group[0][1].time_us < until_us]
-        return sorted(found, key=lambda event: event.place, reverse=True), from_us
+    def rebuild(self) -> None:
+        """Make the index of the ledger again."""
+        self._index.rebuild()
+        self._index.update()
 
-    def concerns(self, event: Event, account: str) -> bool:
-        """Return True if an event is of *account* or of one below it."""
-        return any(account in self._path(name) for name in event.accounts)
+    def complete_from_us(self, since_us: int) -> int:
+        """Return the time from *since_us* on from which no event is missing, because its lines were removed."""
+        return max(since_us, self._index.complete_from_us())
 
-    def spent(self, events: Iterable[Event]) -> list[wire.Spent]:
+    def events(self, wanted: Filter, most: int) -> list[Event]:
+        """Return at most *most* events, the latest first."""
+        return [self._event(lines) for lines in self._index.events(wanted, most)]
+
+    def totals(self, wanted: Filter) -> list[Total]:
+        """Return the number of events and the charges by account, kind and question."""
+        return self._index.totals(wanted)
+
+    def spending(self, first_day: int) -> Mapping[str, Mapping[int, Amount]]:
+        """Return what accounts used or forfeited, by account and by day since 1970 UTC, from *first_day* on."""
+        return self._index.spending(first_day)
+
+    def spent(self, of_queries: Iterable[Total]) -> list[wire.Spent]:
         """Return the amounts that accounts were charged for queries, the largest share of a limit first."""
         totals: defaultdict[str, Amount] = defaultdict(lambda: NOTHING)
         queries: defaultdict[str, int] = defaultdict(int)
         parts: defaultdict[str, defaultdict[str, Amount]] = defaultdict(lambda: defaultdict(lambda: NOTHING))
-        for event in events:
-            charged = NOTHING if event.account is None else event.charged.get(event.account, NOTHING)
-            if event.account in self._accounts and event.kind in {"answered", "repeated", "failed"}:
-                totals[event.account] += charged
-                queries[event.account] += 1
-                parts[event.account][canonical(event.question or {})] += charged
+        for part in of_queries:
+            if part.account in self._accounts and part.kind in {"answered", "repeated", "failed"}:
+                totals[part.account] += part.charged
+                queries[part.account] += part.events
+                parts[part.account][part.question or "{}"] += part.charged
         found = []
         for name, total in totals.items():
             # Of several questions with equal shares the first in the order of their texts, for equal pages.
@@ -174,11 +167,24 @@ class Activity:
             actor=actor,
             name=detail.get("name") or self._labels.get(actor or "") or None,
             reason=detail.get("reason"),
-            changes=self._changes(*event.lines[0], detail),
+            changes=self._changes(event, detail),
             lines=[f"{line.chain}:{line.seq}" for line, _ in event.lines],
         )
 
     # ---------------------------------------------------------------------------------------------- reading
+
+    def _described(self, lines: list[tuple[Line, Entry]]) -> Description:
+        """Return what the index holds of an event."""
+        event = self._event(lines)
+        charged = event.charged.get(event.account or "", NOTHING) if lines[0][1].reservation else NOTHING
+        return Description(
+            event.kind,
+            event.account,
+            event.dataset,
+            None if lines[0][1].reservation else _subject(lines[0][1]),
+            canonical(event.question) if event.question is not None else None,
+            charged,
+        )
 
     def _event(self, lines: list[tuple[Line, Entry]]) -> Event:
         """Return the event of *lines*, which are of one reservation, or one line."""
@@ -214,22 +220,14 @@ class Activity:
         """Return the question, the mechanism and the filter of a stored answer; None without one that can be read."""
         try:
             found = self._store.release(bytes.fromhex(release)) if release else None
-            about = None if found is None else document.read(found.result)
-        except (InputError, ReleaseDamaged):
+            if found is None:
+                return None
+            about = document.read(found.result)
+            filtered = None if about["question"].get("where") is None else from_dict(about["question"]).where
+            where = None if filtered is None else condition(filtered)
+            return {**about["question"], "where": []}, about["chosen"] or about["mechanism"], where
+        except (InputError, KeyError, ReleaseDamaged):
             return None
-        if about is None:
-            return None
-        select = from_dict(about["question"])
-        where = None if select.where is None else condition(select.where)
-        return {**about["question"], "where": []}, about["chosen"] or about["mechanism"], where
-
-    def _path(self, account: str) -> Collection[str]:
-        path: list[str] = []
-        name: str | None = account
-        while name is not None:
-            path.append(name)
-            name = self._accounts[name].parent if name in self._accounts else None
-        return path
 
     # ---------------------------------------------------------------------------------------------- amounts and changes
 
@@ -247,17 +245,14 @@ class Activity:
             charged=spend_above(least.cost),
         )
 
-    def _changes(self, line: Line, entry: Entry, detail: Mapping[str, Any]) -> list[wire.SettingChange]:
-        """Return the settings that a line changed, with their old and new values."""
+    def _changes(self, event: Event, detail: Mapping[str, Any]) -> list[wire.SettingChange]:
+        """Return the settings that an action changed, with their old and new values."""
+        entry = event.lines[0][1]
         old: Mapping[str, str | None] = {}
         if entry.kind in {"create", "alter"}:
             new = _settings(account_of(canonical(detail["account"])))
-            name = detail["account"]["id"]
-            for before in self._before(line, f'"id":{json.dumps(name)}') if entry.kind == "alter" else ():
-                settings = json.loads(before.detail).get("account")
-                if before.kind in ACCOUNT_KINDS and settings["id"] == name:
-                    old = _settings(account_of(canonical(settings)))
-                    break
+            if entry.kind == "alter" and (before := self._before(event)) is not None:
+                old = _settings(account_of(canonical(before["account"])))
         elif entry.kind == "lift":
             new = {"failed queries": "forgotten"}
         elif entry.kind in {"charge", "refund"}:
@@ -265,12 +260,8 @@ class Activity:
         elif "record" in detail and detail["record"]["kind"] in _RECORDS:
             record = detail["record"]
             new = _record(record, detail.get("shown"))
-            for before in self._before(line, f'"name":{json.dumps(record["name"])}'):
-                earlier = json.loads(before.detail)
-                known = earlier.get("record", {})
-                if (known.get("kind"), known.get("name")) == (record["kind"], record["name"]):
-                    old = _record(known, earlier.get("shown"))
-                    break
+            if (before := self._before(event)) is not None:
+                old = _record(before["record"], before.get("shown"))
         else:
             new = {key: value for key, value in detail.items() if key in {"what", "seen_us"}}
         return [
@@ -279,14 +270,21 @@ class Activity:
             if new.get(name) != old.get(name) and not (name not in old and new[name] in {"no", None})
         ]
 
-    def _before(self, line: Line, text: str) -> Iterator[Entry]:
-        """Yield the entries before a line in its chain whose body has *text*, latest first."""
-        before = line.seq - 1
-        while before > max(0, line.seq - 1 - MAX_LINES):
-            after = max(0, before - _PAGE)
-            page = list(self._store.lines(line.chain, after, before - after))
-            yield from (entry_of(each) for each in reversed(page) if text in each.body and each.seq <= before)
-            before = after if page else 0
+    def _before(self, event: Event) -> dict[str, Any] | None:
+        """Return the detail of the action before an event on the same subject, or None."""
+        line, entry = event.lines[0]
+        wanted = Filter(_ACTION_KINDS, subject=_subject(entry), before=(entry.time_us, line.chain, line.seq))
+        earlier = self._index.events(wanted, 1)
+        return json.loads(earlier[0][0][1].detail) if earlier else None
+
+
+def _subject(entry: Entry) -> str | None:
+    """Return what an action changed: an account, or a record."""
+    detail = json.loads(entry.detail)
+    if entry.kind in ACCOUNT_KINDS:
+        return f"account {detail['account']['id']}"
+    record = detail.get("record")
+    return None if record is None else f"{record['kind']} {record['name']}"
 
 
 def _kind_of(entries: Sequence[Entry], detail: Mapping[str, Any]) -> wire.ActivityKind:

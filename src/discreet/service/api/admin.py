@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, get_args
 from discreet._version import __version__
 from discreet.budget.errors import AccountChanged, LedgerBroken, StoreBehind
 from discreet.budget.ledger import entry_of
-from discreet.budget.ledger_replay import days_until, preview, spent_by_day
+from discreet.budget.ledger_replay import days_until, preview
 from discreet.budget.model import DELTA_UNITS, RHO_UNITS, Account, Amount
 from discreet.budget.periods import DAY_US, microseconds
+from discreet.budget.stores.ledger_index import Filter
+from discreet.budget.stores.rows import LAST
 from discreet.errors import InputError
 from discreet.service.api.accounts import (
     account_detail,
@@ -24,7 +26,7 @@ from discreet.service.api.accounts import (
     read_limit,
     read_period,
 )
-from discreet.service.api.activity import MAX_LINES, Activity
+from discreet.service.api.activity import Activity
 from discreet.service.api.operation import IDEMPOTENCY_KEY, Call, Operation, Parameter, in_path, integer, text
 from discreet.service.auth.grants import GRANT, KEY, account_and_dataset, grant_name, grant_text, granted_columns
 from discreet.service.middleware import context_of
@@ -73,6 +75,11 @@ ACTIVITY = (
     Parameter("until", "query", _DATE, "The last day in UTC, such as 2026-11-26; without it, today."),
 )
 """The filters of activity."""
+
+MAX_PREVIEW_LINES = 50_000
+"""The most lines of each chain that a preview of limits reads."""
+
+_EXPORTED_AT_ONCE = 1_000
 
 REACHED_PERCENT = (25, 50, 75, 90)
 
@@ -190,10 +197,12 @@ class AdminAPI:
         Includes the fraction of analysts that used up 25, 50, 75 and 90 percent of their limits, by days since their
         first charge (Figure 5 of Rogers et al. 2021).
         """
-        since_us, entries = self._recent_entries(call.parameters["days"])
-        by_account = {name: spent for name, spent in spent_by_day(entries, since_us).items() if any(spent.values())}
         last = microseconds(self._clock()) // DAY_US
         days = range(last - call.parameters["days"] + 1, last + 1)
+        reader = Activity(self._store, {})
+        reader.update()
+        since_us = reader.complete_from_us(days[0] * DAY_US)
+        by_account = {name: spent for name, spent in reader.spending(days[0]).items() if any(spent.values())}
         accounts = self._store.accounts()
         parents = {account.parent for account in accounts}
         limits = {account.id: Amount.of(account.limit) for account in accounts}
@@ -366,39 +375,59 @@ class AdminAPI:
 
         Each has all of its ledger lines together. No answer is shown.
         """
-        account, dataset, kind, since, until = (call.parameters[each.name] for each in ACTIVITY)
-        since_us, until_us = _day(since), _day(until)
-        keys = {f"key:{name}": json.loads(text)["label"] for name, text in self._store.records(KEY)}
-        reader = Activity(self._store, keys)
-        now_us = microseconds(self._clock())
-        if since_us is None:
-            since_us = (now_us // DAY_US - 6) * DAY_US
-        found, from_us = reader.events(since_us, 2**62 if until_us is None else until_us + DAY_US)
-        kinds = _KINDS.get(kind, {kind})
-        matching = [
-            event
-            for event in found
-            if event.kind in kinds
-            and (account is None or reader.concerns(event, account))
-            and (dataset is None or event.dataset == dataset)
-        ]
+        reader, wanted = self._activity(call)
         after, most = call.parameters["after"], call.parameters["limit"]
         if after is not None and not re.fullmatch(r"[0-9]{1,18}(:[0-9]{1,18}){2}", after):
             raise InputError("after is the next of the previous page")
-        place = None if after is None else tuple(map(int, after.split(":")))  # in the ledger, as `Activity.id` has it
-        behind = [event for event in matching if place is None or event.place < place]
-        page = [reader.shown(event) for event in behind[:most]]
+        totals = reader.totals(wanted)
+        if after is not None:
+            time_us, chain, seq = map(int, after.split(":"))  # its place in the ledger, as `Activity.id` has it
+            wanted = dataclasses.replace(wanted, before=(time_us, chain, seq))
+        found = reader.events(wanted, most + 1)
+        page = [reader.shown(event) for event in found[:most]]
         return wire.ActivityPage(
-            since=iso_time(from_us),
-            count=len(matching),
-            spent=reader.spent(matching),
+            since=iso_time(reader.complete_from_us(wanted.since_us)),
+            count=sum(part.events for part in totals),
+            spent=reader.spent(totals),
             activity=page,
-            next=page[-1].id if len(behind) > most else None,
+            next=page[-1].id if len(found) > most else None,
         )
+
+    def export_activity(self, call: Call) -> tuple[str | None, Iterator[wire.Activity]]:
+        """Return all queries and actions that fit the filters, in pages, latest first.
+
+        Returns:
+            the time from which on none is missing, None if that is the first one asked for; and an iterator over them.
+        """
+        reader, wanted = self._activity(call)
+        from_us = reader.complete_from_us(wanted.since_us)
+
+        def entries(wanted: Filter) -> Iterator[wire.Activity]:
+            while found := reader.events(wanted, _EXPORTED_AT_ONCE):
+                yield from map(reader.shown, found)
+                first, last = found[-1].lines[0][0], found[-1].time_us
+                wanted = dataclasses.replace(wanted, before=(last, first.chain, first.seq))
+
+        return (iso_time(from_us) if from_us > wanted.since_us else None), entries(wanted)
+
+    def _activity(self, call: Call) -> tuple[Activity, Filter]:
+        """Return a reader of an index that is up to date, and the filter of a request."""
+        account, dataset, kind, since, until = (call.parameters[each.name] for each in ACTIVITY)
+        since_us, until_us = _day(since), _day(until)
+        if since_us is None:
+            since_us = (microseconds(self._clock()) // DAY_US - 6) * DAY_US
+        if until_us is not None:
+            until_us += DAY_US
+        reader = Activity(
+            self._store, {f"key:{name}": json.loads(text)["label"] for name, text in self._store.records(KEY)}
+        )
+        reader.update()
+        kinds = tuple(sorted(_KINDS.get(kind, {kind})))
+        return reader, Filter(kinds, since_us, LAST if until_us is None else until_us, account, dataset)
 
     @_officer("POST", "/v1/admin/ledger/verify", answer=wire.Verification)
     def verify(self, _: Call) -> wire.Verification:
-        """Verify the whole ledger, and every balance against the ledger."""
+        """Verify the whole ledger, and every balance against the ledger; make the index of its lists again."""
         checkpointed = self._settings.checkpoints is not None
         try:
             verified = self._manager.verify()
@@ -406,6 +435,7 @@ class AdminAPI:
             return wire.Verification(
                 sound=False, mistake=str(error), lines=None, chains=None, checkpointed=checkpointed
             )
+        Activity(self._store, {}).rebuild()
         return wire.Verification(
             sound=True, mistake=None, lines=verified.lines, chains=len(verified.heads), checkpointed=checkpointed
         )
@@ -447,12 +477,12 @@ class AdminAPI:
     def _recent_entries(self, days: int) -> tuple[int, Iterator[Entry]]:
         """Return the start of the last *days* days, or of the lines that are read if later, and entries by time.
 
-        Only the last `MAX_LINES` lines of each chain are read; entries may begin before the start.
+        Only the last `MAX_PREVIEW_LINES` lines of each chain are read; entries may begin before the start.
         """
         since_us = (microseconds(self._clock()) // DAY_US - days + 1) * DAY_US
         chains = []
         for head in self._store.heads():
-            after = max(0, head.seq - MAX_LINES)
+            after = max(0, head.seq - MAX_PREVIEW_LINES)
             (first,) = self._store.lines(head.chain, after, 1)
             if first.seq > 1:  # earlier lines are not read, or were removed
                 since_us = max(since_us, entry_of(first).time_us)

@@ -1,0 +1,259 @@
+"""An index of the ledger by account and time, for lists of what was asked and changed.
+
+It is derived from the lines, behind which it may lag, and is never read for a budget: `update` reads the lines that
+were added since, `rebuild` starts again. An event is all lines of one reservation, or one other line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from discreet.budget.ledger import Line, entry_of
+from discreet.budget.ledger_replay import spent_by_day
+from discreet.budget.model import NOTHING, Amount
+from discreet.budget.stores import statements
+from discreet.budget.stores.rows import LAST, amount_of, amount_text
+from discreet.budget.stores.transaction import reads, writes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from discreet.budget.ledger import Entry
+    from discreet.budget.stores.store import BudgetStore
+    from discreet.budget.stores.transaction import Answer, Connection, Transaction
+
+LINES_AT_ONCE = 2_000
+"""Lines that one transaction indexes."""
+
+_OPEN = frozenset({"reserve", "start"})
+_LOW_BITS = 36  # sums of the low and of the high part of an amount fit 64 bits
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What the index holds of an event.
+
+    Args:
+        account: the account that asked or was changed.
+        subject: what an action changed, the same text for all actions on it; None if it is no action.
+        question: what was asked, as canonical JSON.
+        charged: what the account was charged, for queries.
+    """
+
+    kind: str
+    account: str | None = None
+    dataset: str | None = None
+    subject: str | None = None
+    question: str | None = None
+    charged: Amount = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which events are meant: of these kinds, begun in a time, in microseconds since 1970, and so on.
+
+    Args:
+        account: of this account and of those below it.
+        before: only events before this place, which is the time, the chain and the number of the first line.
+    """
+
+    kinds: tuple[str, ...]
+    since_us: int = 0
+    until_us: int = LAST
+    account: str | None = None
+    dataset: str | None = None
+    subject: str | None = None
+    before: tuple[int, int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """The number of events of an account with one kind and question, and what it was charged for them."""
+
+    account: str | None
+    kind: str
+    question: str | None
+    events: int
+    charged: Amount
+
+
+EventLines = list[tuple["Line", "Entry"]]
+
+
+class LedgerIndex:
+    """The index of a store.
+
+    Args:
+        describe: returns the description of an event from its lines.
+    """
+
+    def __init__(self, store: BudgetStore, describe: Callable[[EventLines], Description]) -> None:
+        self._store, self._describe = store, describe
+
+    def write(self, work: Callable[[Transaction], Answer], operation: str) -> Answer:
+        """Run *work* in a transaction of the store."""
+        return self._store.write(work, operation)
+
+    def read(self, work: Callable[[Connection], Answer], operation: str) -> Answer:
+        """Run *work* on the committed state of the store."""
+        return self._store.read(work, operation)
+
+    def update(self) -> None:
+        """Index the lines that were added since."""
+        while True:
+            indexed, complete = self._indexed(), True
+            for head in self._store.heads():
+                after = indexed.get(head.chain, 0)
+                if head.seq > after:
+                    complete = head.seq - after <= LINES_AT_ONCE and complete
+                    self._index(head.chain, after)
+            if complete:
+                return
+
+    @writes
+    def rebuild(self, transaction: Transaction) -> None:
+        """Empty the index, so that the next `update` reads the whole ledger."""
+        transaction.begin_store()
+        transaction.db.write([(statement, ()) for statement in statements.EMPTY_INDEX])
+
+    @reads
+    def events(self, db: Connection, wanted: Filter, most: int) -> list[EventLines]:
+        """Return the lines of at most *most* events, the latest first."""
+        where, values = _where(wanted)
+        (rows,) = db.query((statements.EVENTS.replace("WHERE TRUE", where), (*values, most)))
+        places: defaultdict[int, list[int]] = defaultdict(list)
+        for _, chain, numbers in rows:
+            places[chain] += map(int, numbers.split(" "))
+        lines = {}
+        for chain, place in places.items():
+            for line in _lines_at(db, chain, place):
+                lines[chain, line.seq] = line, entry_of(line)
+        found = ([lines.get((chain, int(number))) for number in numbers.split(" ")] for _, chain, numbers in rows)
+        return [kept for event in found if (kept := [line for line in event if line is not None])]
+
+    @reads
+    def totals(self, db: Connection, wanted: Filter) -> list[Total]:
+        """Return the number of events and the charges by account, kind and question."""
+        where, values = _where(wanted)
+        (rows,) = db.query((statements.TOTALS.replace("WHERE TRUE", where), values))
+        texts = dict(db.query((statements.QUESTIONS, ()))[0])
+        return [
+            Total(account, kind, texts.get(question), events, Amount(_joined(*parts[:2]), _joined(*parts[2:])))
+            for account, kind, question, events, *parts in rows
+        ]
+
+    @reads
+    def spending(self, db: Connection, first_day: int) -> dict[str, dict[int, Amount]]:
+        """Return what accounts used or forfeited, by account and by day since 1970 UTC, from *first_day* on."""
+        found: defaultdict[str, dict[int, Amount]] = defaultdict(dict)
+        for account, day, amount in db.query((statements.SPENDING, (first_day,)))[0]:
+            found[account][day] = amount_of(amount)
+        return found
+
+    @reads
+    def complete_from_us(self, db: Connection) -> int:
+        """Return the time from which on no line was removed; 0 if none was."""
+        base, lines = db.query((statements.BASE_BEGIN, ()), (statements.FIRST_LINES, ()))
+        return max((int(body.split("\t", 3)[2]) for (body,) in lines), default=0) if base else 0
+
+    # ---------------------------------------------------------------------------------------------- updating
+
+    @reads
+    def _indexed(self, db: Connection) -> dict[int, int]:
+        return dict(db.query((statements.INDEXED, ()))[0])
+
+    @reads
+    def _open_events(self, db: Connection, chain: int) -> dict[str, list[int]]:
+        """Return the numbers of the lines of open reservations whose events may go on."""
+        rows = db.query((statements.OPEN_EVENTS, (chain,)))[0]
+        return {reservation: list(map(int, numbers.split(" "))) for reservation, numbers in rows}
+
+    @reads
+    def _lines(self, db: Connection, chain: int, numbers: Sequence[int]) -> list[Line]:
+        return _lines_at(db, chain, numbers)
+
+    def _index(self, chain: int, after: int) -> None:
+        """Index the next lines of a chain."""
+        lines = list(self._store.lines(chain, after, LINES_AT_ONCE))
+        groups: defaultdict[str, EventLines] = defaultdict(list)
+        entries = [entry_of(line) for line in lines]
+        for line, entry in zip(lines, entries, strict=True):
+            groups[entry.reservation or f"line {line.seq}"].append((line, entry))
+        begun = {name: numbers for name, numbers in self._open_events(chain).items() if name in groups}
+        earlier = {line.seq: line for line in self._lines(chain, list(itertools.chain(*begun.values())))}
+        for name, before in begun.items():
+            groups[name][:0] = [(earlier[seq], entry_of(earlier[seq])) for seq in before if seq in earlier]
+        rows, questions = [], {}
+        for event in groups.values():
+            about, (first, entry) = self._describe(event), event[0]
+            question = None
+            if about.question is not None:
+                question = int.from_bytes(hashlib.sha256(about.question.encode()).digest()[:7])
+                questions[question] = about.question
+            reservation = entry.reservation if event[-1][1].kind in _OPEN else None
+            numbers = " ".join(str(line.seq) for line, _ in event)
+            amounts = (*_split(about.charged.rho), *_split(about.charged.delta))
+            names = about.kind, about.account, about.dataset, about.subject, reservation, numbers, question
+            rows.append((entry.time_us, chain, first.seq, *names, *amounts))
+        self._save(chain, after, lines[-1].seq, rows, questions, spent_by_day(entries, 0))
+
+    @writes
+    def _save(
+        self,
+        transaction: Transaction,
+        chain: int,
+        after: int,
+        last: int,
+        rows: Sequence[Sequence[Any]],
+        questions: Mapping[int, str],
+        spent: Mapping[str, Mapping[int, Amount]],
+    ) -> None:
+        """Write rows, unless another process did."""
+        transaction.begin_store()
+        db = transaction.db
+        first_day = min((day for days in spent.values() for day in days), default=0)
+        indexed, known = db.query((statements.INDEXED, ()), (statements.SPENDING, (first_day,)))
+        if dict(indexed).get(chain, 0) != after:
+            return
+        sums = {(account, day): amount_of(amount) for account, day, amount in known}
+        days = [
+            (account, day, amount_text(sums.get((account, day), NOTHING) + part))
+            for account, by_day in spent.items()
+            for day, part in by_day.items()
+        ]
+        db.write_many(statements.SAVE_EVENT, rows)
+        db.write_many(statements.ADD_QUESTION, list(questions.items()))
+        db.write_many(statements.SAVE_SPENDING, days)
+        db.write_many(statements.SAVE_INDEXED, [(chain, last)])
+
+
+def _where(wanted: Filter) -> tuple[str, list[Any]]:
+    """Return the conditions of a filter in SQL, and their values."""
+    until = (wanted.until_us, 0, 0) if wanted.before is None else min((wanted.until_us, 0, 0), wanted.before)
+    conditions = ["time_us >= ? AND (time_us, chain, seq) < (?, ?, ?)", "kind IN {any_text}"]
+    values: list[Any] = [wanted.since_us, *until, json.dumps(wanted.kinds)]
+    for name in ("dataset", "subject"):
+        if (value := getattr(wanted, name)) is not None:
+            conditions.append(f"{name} = ?")
+            values.append(value)
+    if wanted.account is not None:
+        conditions.append("account IN (SELECT account FROM budget_paths WHERE member = ?)")
+        values.append(wanted.account)
+    return f"WHERE {' AND '.join(conditions)}", values
+
+
+def _lines_at(db: Connection, chain: int, numbers: Iterable[int]) -> list[Line]:
+    return [Line(*row) for row in db.query((statements.LINES_AT, (chain, json.dumps(list(numbers)))))[0]]
+
+
+def _split(quanta: int) -> tuple[int, int]:
+    return quanta >> _LOW_BITS, quanta & (1 << _LOW_BITS) - 1
+
+
+def _joined(high: int, low: int) -> int:
+    return (int(high) << _LOW_BITS) + int(low)
