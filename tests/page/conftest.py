@@ -60,19 +60,19 @@ country = { type = "text", group = true, domain = ["BR", "DE"] }
 """A dataset whose view takes minutes to count."""
 
 LARGE = """
-[datasets.large]
+[datasets.wide]
 source = "slow.db"
-table = "large"
+table = "wide"
 user = "reader"
 data_version = "1"
 retention_days = 30
 
-[datasets.large.columns]
+[datasets.wide.columns]
 title = { type = "text", group = true, filter = true }
 day = { type = "date", group = true, domain = { first = 2026-01-01, last = 2026-01-09 } }
 cents = { type = "integer", sum = { low = 0, high = 100000 } }
 
-[datasets.large.columns.country]
+[datasets.wide.columns.country]
 type = "text"
 group = true
 filter = true
@@ -106,7 +106,7 @@ class Served:
                 "FROM range(1000000) AS a(n), range(100000) AS b(m)"
             )
             database.execute(
-                "CREATE TABLE large AS SELECT n AS reader, 'A long heading of the article ' || t AS title, "
+                "CREATE TABLE wide AS SELECT n AS reader, 'A long heading of the article ' || t AS title, "
                 "['Brazil', 'Germany', 'India', 'Kenya', 'United Kingdom'][1 + n % 5] AS country, "
                 "DATE '2026-01-01' + (n % 9)::INTEGER AS day, 90000 AS cents "
                 "FROM range(400000) AS a(n), range(12) AS b(t) WHERE n % 13 >= t"
@@ -120,7 +120,7 @@ class Served:
         self.url = re.search(r"http://\S+", line)[0]
         grant = {"columns": None, "reason": "made after the first grants"}
         headers = {"Authorization": f"Bearer {self.keys['officer']}"}
-        for name in ("slow", "large"):
+        for name in ("slow", "wide"):
             httpx.put(f"{self.url}/v1/admin/grants/example/{name}", headers=headers, json=grant).raise_for_status()
 
     def cpu_seconds(self) -> float:

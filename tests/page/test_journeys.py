@@ -21,7 +21,7 @@ def test_a_new_analyst_gets_a_private_top_ten(visit):
     """Log in, see the price, query, see the answer with its intervals, and repeat the query for free."""
     ann = visit("analyst")
     page = ann.page
-    page.wait_for_selector("text=of what is left, at most")
+    page.wait_for_selector("text=of the budget, at most")
     page.wait_for_selector("text=such queries")
     ann.check("ask")
     page.click("#go")
@@ -79,7 +79,7 @@ def test_a_query_is_built_typed_completed_and_priced_while_it_changes(visit):
     page.fill("#epsilon", "many")
     page.wait_for_selector("#cost >> text=Epsilon must be a number")
     page.fill("#epsilon", "0.25")
-    page.wait_for_selector("#cost >> text=of what is left")
+    page.wait_for_selector("#cost >> text=of the budget")
     page.reload()
     assert page.input_value("#sql") == LINES
     assert page.input_value("#epsilon") == "0.25"
@@ -204,7 +204,7 @@ def test_an_answer_is_named_found_and_shared(visit, served):
     bob = visit(None)
     bob.log_in(made["key"], link.removeprefix(served.url))
     bob.page.wait_for_selector("text=Asked as it is, you get the same answer for the price below.")
-    bob.page.wait_for_selector("#cost >> text=of what is left, at most")
+    bob.page.wait_for_selector("#cost >> text=of the budget, at most")
     bob.check("shared")
     bob.page.click("#go")
     bob.page.wait_for_url(link)
@@ -233,7 +233,7 @@ def test_a_long_query_shows_its_time_and_can_be_cancelled(visit):
     assert page.is_enabled("#go")
     assert page.input_value("#sql") == SLOW
     page.fill("#sql", LINES)
-    page.wait_for_selector("#cost >> text=of what is left")
+    page.wait_for_selector("#cost >> text=of the budget")
 
 
 def test_a_login_at_the_issuer_leads_back_to_the_page(visit):
@@ -369,7 +369,7 @@ def test_a_stranger_finds_who_spent_most_cuts_that_budget_and_sees_the_refusal(v
     ann = visit(
         "analyst", f"/ask?{urlencode({'sql': 'SELECT country, SUM(minutes) FROM reads GROUP BY 1', 'epsilon': 3})}"
     )
-    ann.page.wait_for_selector("text=of what is left")
+    ann.page.wait_for_selector("text=of the budget")
     ann.page.click("#go")
     ann.page.wait_for_url("**/answers/*")
 

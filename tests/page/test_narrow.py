@@ -45,18 +45,18 @@ HIDDEN = """
 """
 USERS = "COUNT(DISTINCT reader)"
 QUESTIONS = {
-    "bars": f"SELECT title, {USERS} FROM large GROUP BY title LIMIT 10",
-    "sums": "SELECT title, SUM(cents) FROM large GROUP BY title LIMIT 10",
-    "line": f"SELECT day, {USERS} FROM large GROUP BY day",
-    "crossed": f"SELECT country, title, {USERS} FROM large GROUP BY country, title",
-    "dates": f"SELECT day, country, {USERS} FROM large GROUP BY day, country",
-    "total": f"SELECT {USERS} FROM large",
-    "each": f"SELECT country, title, {USERS} AS n FROM large GROUP BY country, title "
+    "bars": f"SELECT title, {USERS} FROM wide GROUP BY title LIMIT 10",
+    "sums": "SELECT title, SUM(cents) FROM wide GROUP BY title LIMIT 10",
+    "line": f"SELECT day, {USERS} FROM wide GROUP BY day",
+    "crossed": f"SELECT country, title, {USERS} FROM wide GROUP BY country, title",
+    "dates": f"SELECT day, country, {USERS} FROM wide GROUP BY day, country",
+    "total": f"SELECT {USERS} FROM wide",
+    "each": f"SELECT country, title, {USERS} AS n FROM wide GROUP BY country, title "
     "QUALIFY row_number() OVER (PARTITION BY country ORDER BY n DESC) <= 3",
 }
 STATEMENT = (
     "SELECT upper(title) AS heading, n, n * 1000 AS thousands, n / 7 AS seventh "
-    f"FROM (SELECT title, {USERS} AS n FROM large GROUP BY title LIMIT 10)"
+    f"FROM (SELECT title, {USERS} AS n FROM wide GROUP BY title LIMIT 10)"
 )
 
 

@@ -192,7 +192,7 @@ def test_a_refusal_is_shown_in_the_form_and_a_field_changed_meanwhile_is_kept(pa
     assert "epsilon=20" in late.release().post_data
     page.wait_for_url("**epsilon=0.1**")
     assert page.input_value("#epsilon") == "0.1"
-    page.wait_for_selector("#cost >> text=of what is left, at most")
+    page.wait_for_selector("#cost >> text=of the budget, at most")
 
 
 def test_without_scripts_every_step_is_a_page(visit, served):

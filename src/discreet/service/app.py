@@ -214,6 +214,7 @@ def open_service(  # noqa: PLR0915 - the composition root connects everything
         routes += [] if door is None else [door.route]
         lifespan = None if door is None else door.lifespan
         app = create_app(routes, runtime, tracer, log, settings.service.release_grid_ms, lifespan)
+        app.router.default = site.missing
         yield Service(app, maintenance, peers, manager, admin_api, warehouse, authenticator, grants, log, metrics)
 
 

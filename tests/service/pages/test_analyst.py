@@ -21,15 +21,15 @@ def test_an_answer_is_shown_with_its_price_and_its_files(ann):
     path = ann.post("/ask", sql=TOP, epsilon="0.5").headers["location"]
     shown = ann.get(path).text
     assert "article 3" in shown
-    assert '<p class="hint">Answered by unknown-gumbel.</p>' in shown
+    assert "<summary>How it was answered</summary><p>Answered by unknown-gumbel.</p>" in shown
     for form in ("csv", "parquet", "arrow", "json"):
         assert ann.get(f"{path}.{form}").status_code == 200
     assert ann.get(f"{path}.exe").status_code == 404
     assert "article 3" in ann.get(f"{path}.csv").text
     assert "Users by article, top 5" in ann.get("/answers").text
-    charged = re.search(r"was charged (ε|&epsilon;) ([\d.]+), ([\d.]+ %) of its budget", shown)
-    assert 0 < float(charged[2]) < 0.5  # a race that ends early, at the delta of the account
-    assert re.search(rf"(ε|&epsilon;) {charged[2]} <small>{charged[3]} of the budget", ann.get("/answers").text)
+    charged = re.search(r"was charged ([\d.]+ %) of its budget \((ε|&epsilon;) ([\d.]+)", shown)
+    assert 0 < float(charged[3]) < 0.5  # a race that ends early, at the delta of the account
+    assert re.search(rf"{charged[1]} <small>of the budget, (ε|&epsilon;) {charged[3]}", ann.get("/answers").text)
     assert "From this answer alone, an attacker" in shown
     assert "From all answers" not in shown
     assert '<a href="/budget">' in re.search(r"From this answer alone.*?</ul>", shown, re.DOTALL)[0]
@@ -46,7 +46,7 @@ def test_a_whole_statement_is_priced_answered_and_free_the_second_time(service, 
     )
     before = ann.get("/ask", params={"sql": sql, "epsilon": "0.5"}).text
     assert "It asks 1 query of the data; what is computed around it is free." in before
-    assert "of what is left, at most" in before
+    assert "of the budget, at most" in before
     assert service.balance().used.rho == 0
     link = ann.post("/ask", sql=sql, epsilon="0.5").headers["location"]
     shown = ann.get(link)
@@ -107,7 +107,7 @@ def test_a_colleague_with_the_same_grants_sees_the_price_of_a_shared_answer_firs
     link = bob.get(path).headers["location"]
     before = bob.get(link).text
     assert "Asked as it is, you get the same answer for the price below." in before
-    assert "of what is left, at most" in before
+    assert "of the budget, at most" in before
     assert service.balance("bob@sales").used.rho == 0
     assert bob.get(f"{path}.json").status_code == 404
     assert bob.post("/ask", sql=TOP, epsilon="0.5").headers["location"] == path  # not free
@@ -155,7 +155,7 @@ def test_answers_have_names_and_are_found_by_their_words(service, ann):
 def test_a_price_is_shown_before_the_query_runs(service, ann):
     """The first page has a complete query, its cost as a part of the budget and its expected error."""
     shown = ann.get("/ask?dataset=reads").text
-    assert "of what is left, at most" in shown
+    assert "of the budget, at most" in shown
     assert "such queries" in shown
     assert "95 % of the counts" in shown
     assert service.balance().used.rho == 0
@@ -264,7 +264,7 @@ def test_an_observed_account_over_its_limit_is_told_one_thing(service, ann):
     before = ann.get("/ask", params={"sql": TOP, "epsilon": "0.5"}).text
     assert "Over the limit" in before
     assert "This account refuses nothing; the accounts above it have enough for" in before
-    assert "of what is left" not in before
+    assert "of the budget" not in before
     assert "Enough for about" not in before
     officer = Browser(service)
     officer.log_in(service.keys["officer"])
@@ -312,5 +312,8 @@ def test_the_choice_of_a_plan_is_no_warning(ann):
     path = ann.post("/ask", sql="SELECT article, COUNT(DISTINCT reader) FROM reads GROUP BY article", epsilon="2")
     shown = ann.get(path.headers["location"]).text
     assert "which chose" in shown
-    assert re.search(r'<p class="hint">[^<]*counted[^<]*<small>Answered by auto, which chose', shown)
+    assert re.search(
+        r'<p class="hint">[^<]*counted[^<]*</p>(.|\n)*<summary>How it was answered</summary><p>Answered by auto, which',
+        shown,
+    )
     assert 'class="note"' not in shown

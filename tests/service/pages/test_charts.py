@@ -56,7 +56,7 @@ def test_dates_and_labels_are_a_line_for_each_label():
     )
     assert charts.time_of(items, ["text", "date"]) == 1
     chart = charts.line_chart(items, 1)
-    assert ([series.name for series in chart.series], chart.left_out) == (list("cdefgh"), 2)
+    assert ([series.name for series in chart.series], chart.left_out) == (list("hgfedc"), 2)
     assert [len(series.points) for series in chart.series] == [3] * 6
     assert charts.time_of(items, ["text", "text"]) is None
     assert charts.time_of(items, ["date", "timestamp[us]"]) is None

@@ -259,3 +259,13 @@ def test_a_link_on_another_site_opens_the_page(service):
     answer = other.get("/answers", headers={"Sec-Fetch-Site": "cross-site"})
     assert 'http-equiv="refresh"' in answer.text
     assert other.get("/answers", headers={"Sec-Fetch-Site": "same-origin"}).status_code == 303
+
+
+def test_an_address_that_does_not_exist_is_a_page_in_a_browser(service):
+    """Other clients get problem details."""
+    accepted = {"Accept": "text/html,application/xhtml+xml"}
+    page = Browser(service).get("/nope", headers=accepted)
+    assert page.status_code == 404
+    assert page.headers["content-type"].startswith("text/html")
+    assert "Back to the first page" in page.text
+    assert Browser(service).get("/nope").headers["content-type"] == "application/problem+json"

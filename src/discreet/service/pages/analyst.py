@@ -21,7 +21,7 @@ from discreet.service.api.operation import Operation
 from discreet.service.api.operation import text as text_of
 from discreet.service.api.query import BEFORE, RELEASE_ID
 from discreet.service.auth.gate import run_in_thread
-from discreet.service.pages import charts, filters, text
+from discreet.service.pages import charts, filters, periods, text
 from discreet.service.pages.site import HEADERS, KEY, Site, Visit, fields, number_field
 from discreet.service.problems import NotFound
 from discreet.service.statements import paid_release
@@ -31,9 +31,10 @@ from discreet.wire.problems import Spend, read_body
 from discreet.wire.queries import StatementAnswer, StatementRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from discreet.budget.stores.store import BudgetStore
+    from discreet.catalog.model import Catalog
     from discreet.service.api.answers import Form
     from discreet.service.api.query import QueryAPI
     from discreet.service.runtime import Runtime
@@ -196,14 +197,11 @@ class AnalystPages:
             whole = await self._api.estimate_statement(visit.call(), statement)
             queries = [(query.sql, query.estimate) for query in whole.queries]
             cost, fits, left, runs_out = whole.worst_cost, whole.fits, None, None
-        accounts = next((estimate.accounts for _, estimate in queries if estimate), [])
-        modes = {budget.account: budget.mode} | {parent.account: parent.mode for parent in budget.parents}
-        shares = [cost.share_of(account.left) for account in accounts if modes[account.account] == "enforce"]
         return {
             "statement": not single_query,
             "free": all(estimate is None or estimate.paid for _, estimate in queries),
             "cost": cost,
-            "share": max(shares, default=0.0),
+            "share": cost.share_of(budget.limit),
             "over": cost.share_of(budget.left) == 1,
             "fits": fits,
             "left": left,
@@ -375,8 +373,11 @@ class AnalystPages:
             name=self._names(visit).get(name),
             key=self._runtime.random(16).hex(),
             condition=None if query.where is None else condition(query.where),
-            shown=_drawn(items[:_MAX_SHOWN], types, measured, len(query.each)),
+            shown=_drawn(
+                items[:_MAX_SHOWN], types, measured, len(query.each), self._covered(query), ranked=query.k is not None
+            ),
             left_out=len(items) - _MAX_SHOWN,
+            bites=release["clipped"] is not None and _can_bite(query, release["query"], self._site.catalog),
             chosen=text.chosen_for_you(release),
             mechanism=text.mechanism_of(release),
             fewer=text.why_fewer_items(release),
@@ -386,6 +387,14 @@ class AnalystPages:
             ),
             snippets=text.snippets(sql, price, url, "query"),
             again=f"/ask?{urlencode({'sql': sql, 'epsilon': price['epsilon']})}",
+        )
+
+    def _covered(self, query: Select) -> list[periods.Covered | None]:
+        dataset = self._site.catalog.datasets.get(query.dataset)
+        return (
+            []
+            if dataset is None
+            else [periods.covered(dataset.columns, item, query.where, self._runtime.clock()) for item in query.items]
         )
 
     # ---------------------------------------------------------------------------------------------- budget
@@ -422,35 +431,59 @@ def _built_query(visit: Visit, dataset: DatasetDetail) -> Select:
     return Select(dataset.name, items, measure, None, visit["k"] if items else None, each)
 
 
-def _drawn(items: list[charts.Item], types: Mapping[str, str], measured: str, segmented: int = 0) -> dict[str, Any]:
+def _drawn(
+    items: list[charts.Item],
+    types: Mapping[str, str],
+    measured: str,
+    segmented: int = 0,
+    covered: Sequence[periods.Covered | None] = (),
+    *,
+    ranked: bool = False,
+) -> dict[str, Any]:
     """Return items as the templates show them: a total, lines, a table of two columns, bars, or bars of each segment.
 
     Args:
         types: the types of the label columns, by name.
         measured: the unit of the values.
         segmented: how many of the label columns, from the first, name the segment of an item.
+        covered: the time that the rows of each label column are from, where it is one of periods.
+        ranked: True if a mechanism ranked the items.
     """
     if segmented:
         segments = charts.multiples(items, segmented)
         label = " · ".join(types)
-        return {"items": items, "multiples": segments, "label": label, "measured": measured}
+        return {"items": items, "multiples": segments, "label": label, "measured": measured, "sorted": None}
     time = charts.time_of(items, list(types.values()))
     table = None
     if len(types) == 2 and len(items) > 1 and items[0].bar and len({item.labels for item in items}) == len(items):
         ordered = [not type_.lower().startswith(("text", "varchar", "bool")) for type_ in types.values()]
         table = charts.pivot(items, list(types), ordered)
+    incomplete = (False, False)
     if time is not None:
         items = sorted(items, key=lambda item: (item.labels[time], item.label))
+        if time < len(covered) and (about := covered[time]) is not None:
+            incomplete = about.cuts([item.labels[time] for item in items])
     return {
         "items": items,
         "multiples": None,
-        "line": None if time is None else charts.line_chart(items, time),
+        "line": None if time is None else charts.line_chart(items, time, table, incomplete),
+        "sorted": charts.order_of(items, " · ".join(types), measured, ranked=ranked),
         "time": None if time is None else list(types)[time],
         "table": table,
         "total": items[0] if not types and len(items) == 1 and items[0].bar else None,
         "label": " · ".join(types) or "total",
         "measured": measured,
     }
+
+
+def _can_bite(query: Select, parameters: Mapping[str, Any], catalog: Catalog) -> bool:
+    """Return False if the only bound on a user is a number of groups that the known labels do not exceed."""
+    bound, dataset = parameters["groups_per_user"], catalog.datasets.get(query.dataset)
+    if query.measure.kind != "users" or query.each or bound is None or dataset is None:
+        return True
+    domains = [getattr(dataset.columns.get(item), "domain", None) for item in query.items]
+    sizes = [len(domain) for domain in domains if isinstance(domain, tuple)]
+    return len(sizes) < len(domains) or math.prod(sizes) > bound
 
 
 def _file(content: bytes, name: str, form: Form) -> Response:

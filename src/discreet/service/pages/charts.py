@@ -80,12 +80,16 @@ class LineChart:
         across: ticks of the horizontal axis: position and two lines of text. The last is the last time.
         up: ticks of the vertical axis: position and text.
         left_out: the number of lines that are not shown.
+        hatched: beginnings and widths of the first or last period, where it is incomplete.
+        incomplete: True for the first and the last period if it is incomplete.
     """
 
     series: list[Series]
     across: list[tuple[float, str, str]]
     up: list[tuple[float, str]]
     left_out: int = 0
+    hatched: Sequence[tuple[float, float]] = ()
+    incomplete: tuple[bool, bool] = (False, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,18 +201,25 @@ def bars(items: Iterable[tuple[str, float | str, float | str, float | str]]) -> 
     return found
 
 
-def line_chart(items: Sequence[Item], time: int = 0) -> LineChart:
+def line_chart(
+    items: Sequence[Item], time: int = 0, table: Pivot | None = None, incomplete: tuple[bool, bool] = (False, False)
+) -> LineChart:
     """Return the line of items with values over their only label, or a line for each label of the other column.
 
     Args:
         time: which of the labels is a date or time.
+        table: has the lines in the order that their legend gets, too.
+        incomplete: True for the first and the last period if it is incomplete.
     """
     by_name: dict[str, list[Item]] = {}
     for item in items:
         if item.labels[time] != "(missing)":
             by_name.setdefault(label([each for n, each in enumerate(item.labels) if n != time]), []).append(item)
     largest = sorted(by_name, key=lambda name: -sum(float(item.value or 0) for item in by_name[name]))
-    names = sorted(largest[:MAX_SERIES])
+    names = largest[:MAX_SERIES]
+    if table is not None:
+        order = [*table.columns, *(name for name, _ in table.rows)]
+        names.sort(key=order.index)
     shown = [sorted(by_name[name], key=lambda item: item.labels[time]) for name in names]
     every = [item for each in shown for item in each]
     moments = {item.labels[time]: datetime.fromisoformat(item.labels[time]).replace(tzinfo=None) for item in every}
@@ -228,8 +239,37 @@ def line_chart(items: Sequence[Item], time: int = 0) -> LineChart:
         below = [f"{x},{y(item.low)}" for (x, _), item in zip(points, each, strict=True)]
         line, band = " ".join(f"{x},{height}" for x, height in points), " ".join([*above, *reversed(below)])
         series.append(Series(name, line, band, points if len(points) <= _MAX_POINTS else []))
+    places = sorted(set(xs.values()))
+    hatched = [(0.0, places[1] / 2)] if incomplete[0] else []
+    if incomplete[1]:
+        begin = (places[-2] + 100) / 2
+        hatched.append((begin, 100 - begin))
     across = _time_ticks(times, [round(100 * (moment - times[0]).total_seconds() / seconds, 2) for moment in times])
-    return LineChart(series, across, [(y(tick), _short(tick, most)) for tick in ticks], len(largest) - len(names))
+    return LineChart(
+        series,
+        across,
+        [(y(tick), _short(tick, most)) for tick in ticks],
+        len(largest) - len(names),
+        hatched,
+        incomplete,
+    )
+
+
+def order_of(items: Sequence[Item], label: str, measured: str, *, ranked: bool = False) -> str | None:
+    """Return the order of items in a sentence, or None if they have none.
+
+    Args:
+        ranked: True if a mechanism ranked them.
+    """
+    if len(items) < 2:
+        return None
+    if ranked:
+        return f"Ranked by {measured}, largest first; the order has noise, as the counts have."
+    values = [float(item.value) for item in items if item.value is not None]
+    if values and values == sorted(values, reverse=True):
+        return f"Sorted by {measured}, largest first."
+    labels = [tuple((_number_in(text), text) for text in item.labels) for item in items]
+    return f"Sorted by {label}." if labels == sorted(labels) else None
 
 
 def _short(value: float, most: float) -> str:
@@ -301,9 +341,9 @@ def columns(values: Sequence[float]) -> list[tuple[float, float]]:
     return [(round(100 * n / len(values), 2), round(100 * x / most, 1)) for n, x in enumerate(values) if x > 0]
 
 
-def steps(shares: Sequence[float]) -> str:
-    """Return a step line of daily shares as an SVG `points` attribute, in an area of 100 by 100."""
-    ends = [(100 * end / len(shares), share) for day, share in enumerate(shares) for end in (day, day + 1)]
+def steps(shares: Sequence[float], days: int) -> str:
+    """Return a step line of the first daily shares of *days* as an SVG `points` attribute, in an area of 100 by 100."""
+    ends = [(100 * end / days, share) for day, share in enumerate(shares) for end in (day, day + 1)]
     return " ".join(f"{x:.2f},{100 - 100 * share:.2f}" for x, share in ends)
 
 

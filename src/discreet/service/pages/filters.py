@@ -140,7 +140,7 @@ def filters_of(
         if column.filter and column.period_of is None
     }
     rest: list[Predicate] = []
-    for part in _conjuncts(where):
+    for part in conjuncts(where):
         name = part.column.casefold() if isinstance(part, Comparison | Membership) else ""
         fuller = found[name].with_part(part) if name in found else None
         if fuller is None:
@@ -244,10 +244,11 @@ def _labels(column: ColumnDetail) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _conjuncts(where: Predicate | None) -> Iterator[Predicate]:
+def conjuncts(where: Predicate | None) -> Iterator[Predicate]:
+    """Yield the conditions of a filter that all rows fulfil."""
     if isinstance(where, And):
         for part in where.predicates:
-            yield from _conjuncts(part)
+            yield from conjuncts(part)
     elif where is not None:
         yield where
 

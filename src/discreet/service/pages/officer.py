@@ -149,6 +149,8 @@ class OfficerPages:
             days=DAYS,
             unavailable=list(self._warehouse.unavailable()),
             week=week.spent[:5],
+            labels=self._labels(visit),
+            elapsed=_elapsed(spending),
             ledger=lambda account: f"/officer/ledger?{urlencode({'account': account})}",
         )
 
@@ -209,7 +211,8 @@ class OfficerPages:
             tight=tight,
             words=None if tight is None else text.guarantee_in_words(tight.epsilon, tight.delta),
             published=self._manager.get(name).published,
-            grants=self._api.grants(visit.call(account=name, after=None, limit=1_000)).grants,
+            grants=self._grants(visit, name),
+            inherited=[grant for above in self._above(detail.parent) for grant in self._grants(visit, above)],
             datasets=list(self._warehouse.catalog.datasets),
             preview=preview,
             days=DAYS,
@@ -231,6 +234,22 @@ class OfficerPages:
         if visit.text("mode"):
             changes["mode"] = visit.text("mode")
         return changes
+
+    def _grants(self, visit: Visit, name: str) -> list[wire.Grant]:
+        return self._api.grants(visit.call(account=name, after=None, limit=1_000)).grants
+
+    def _above(self, name: str | None) -> Iterator[str]:
+        while name is not None:
+            yield name
+            name = self._manager.store.account(name).parent
+
+    def _labels(self, visit: Visit) -> dict[str, str]:
+        """Return the labels of the API keys of each account, with commas between them."""
+        labels: dict[str, list[str]] = {}
+        for key in self._api.keys(visit.call(after=None, limit=1_000)).keys:
+            if key.account is not None and key.label:
+                labels.setdefault(key.account, []).append(key.label)
+        return {account: ", ".join(dict.fromkeys(texts)) for account, texts in labels.items()}
 
     def _detail(self, visit: Visit, name: str) -> wire.AccountDetail:
         return self._api.account(visit.call(account=name))
@@ -294,6 +313,7 @@ class OfficerPages:
             accounts=[account.id for account in self._manager.store.accounts()],
             datasets=list(self._warehouse.catalog.datasets),
             verification=verification,
+            labels=self._labels(visit),
         )
 
     @Operation("GET", "/officer/ledger.csv", role="officer", parameters=ACTIVITY)
@@ -449,6 +469,14 @@ def _read(kind: type[Any], fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - 
 
 def _period(visit: Visit) -> dict[str, Any]:
     return {"kind": "forever"} if visit["days"] is None else {"kind": "sliding", "days": visit["days"]}
+
+
+def _elapsed(spending: wire.Spending) -> int:
+    """Return the number of days from the first charge to today, at least 1."""
+    begins = (
+        n for each in spending.accounts for n, parts in enumerate(zip(each.rho, each.delta, strict=True)) if any(parts)
+    )
+    return max(1, len(spending.days) - min(begins, default=len(spending.days)))
 
 
 def _address(account: str) -> str:

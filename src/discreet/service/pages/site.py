@@ -26,6 +26,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 from cryptography.fernet import Fernet, InvalidToken
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -286,7 +287,7 @@ class Site:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self.named = text.names_in(catalog)
+        self.catalog, self.named = catalog, text.names_in(catalog)
         titles = {
             name: partial(made, named=self.named) for name, made in (("title_of", text.title_of), ("asked", text.asked))
         }
@@ -303,6 +304,14 @@ class Site:
             caller=visit.caller, csrf=visit.session.csrf, path=visit.request.url.path, **values
         )
         return HTMLResponse(html, status, dict(HEADERS))
+
+    async def missing(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as ASGI
+        """Raise HTTPException for a path that no route has; a browser gets a page, other clients JSON."""
+        request = Request(scope)
+        if "text/html" in request.headers.get("accept", ""):
+            visit = Visit(request, {}, self._sessions.start())
+            context_of(scope).page = lambda problem: self.render(visit, "problem.html", problem.status, problem=problem)
+        raise HTTPException(404)
 
     def problem(self, visit: Visit, error: Exception) -> Problem:
         """Return the problem of *error*, to be shown in the form that caused it.

@@ -183,10 +183,15 @@ def guarantee_in_words(epsilon: float, delta: float, answers: str = "all answers
     Args:
         answers: the answers that epsilon and delta are of.
     """
-    sure = 1 / (1 + math.exp(-min(epsilon, 700.0)))
+    sure = math.ceil(1_000 / (1 + math.exp(-min(epsilon, 700.0)))) / 10  # rounded up
+    if sure > 99.9:
+        return (
+            f"From {answers}, an attacker who is 50 % sure that a person is in the data could become certain: so large "
+            "an epsilon promises next to nothing."
+        )
     return (
-        f"From {answers}, an attacker who is 50 % sure that a person is in the data can become at most "
-        f"{percent(sure)} sure, except with probability {number(delta)}."
+        f"From {answers}, an attacker who is 50 % sure that a person is in the data can become at most {sure:g} % "
+        f"sure, except with probability {number(delta)}."
     )
 
 
