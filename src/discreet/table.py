@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast, get_args
 
-from discreet.catalog.domains import combined, listed_items
 from discreet.engines.base import RequestQueue, has_all_pair_queries
 from discreet.engines.opening import open_engine
 from discreet.errors import InputError
@@ -319,10 +318,13 @@ def table_query(
     if not items and domain is not None:
         raise InputError("a domain lists items, and a total has none")
     derived = tuple(filter(None, (_derived(named, user, columns) for named in (*each, *items))))
-    listed = None if domain is None else listed_items(domain, items)
-    if segments is not None:
-        segments = listed_items(segments, each)
-        listed = None if listed is None else combined(segments, listed)
+    listed = None
+    if domain is not None or segments is not None:
+        from discreet.catalog.domains import combined, listed_items  # only here, because it imports pydantic
+
+        listed = None if domain is None else listed_items(domain, items)
+        segments = None if segments is None else listed_items(segments, each)
+        listed = listed if listed is None or segments is None else combined(segments, listed)
     summed = _summed(options, bounds)
     if summed is not None:
         options["counts"] = average

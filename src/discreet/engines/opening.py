@@ -6,7 +6,6 @@ import importlib
 import re
 import typing
 from dataclasses import dataclass, field, replace
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -106,6 +105,8 @@ def _class_of(source: Any) -> tuple[Callable[..., Engine], bool]:  # noqa: ANN40
     if (found := _installed(name)) is not None:
         return found, True
     if name != "duckdb" and scheme and scheme[0].endswith("//"):
+        from importlib.metadata import entry_points
+
         others = {point.name for point in entry_points(group=GROUP)}
         raise InputError(f"no engine reads {name}:// sources; there are {', '.join(sorted({*ENGINES, *others}))}")
     return _builtin("duckdb"), False
@@ -152,7 +153,11 @@ def _installed(name: str) -> Callable[..., Engine] | None:
     Raises:
         InputError: several packages register the scheme, or the engine cannot be imported.
     """
-    points = [] if name in ENGINES else list(entry_points(group=GROUP, name=name))
+    if name in ENGINES:
+        return None
+    from importlib.metadata import entry_points
+
+    points = list(entry_points(group=GROUP, name=name))
     if len(points) > 1:
         packages = ", ".join(sorted(point.dist.name for point in points if point.dist))
         raise InputError(f"several packages provide an engine for {name}:// sources: {packages}; keep one")

@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypedDict, get_args
 
-from pydantic import Field
-
 from discreet.errors import InputError
 from discreet.head_request import And, Comparison, IsNull, Membership, Not, Or, Predicate
 from discreet.query.pricing import unit_price
@@ -127,33 +125,34 @@ Exact: TypeAlias = float | str | Fraction
 
 
 class Options(TypedDict, total=False):
-    """The options of a query as callers give them; a missing one, or None, is the default of the library or service."""
+    """The options of a query as callers give them; a missing one, or None, is the default of the library or service.
+
+    Beside its type, each has the arguments of `pydantic.Field` for its field in JSON, which only services import.
+    """
 
     epsilon: Annotated[
-        float | None, Field(description="The largest epsilon of the release, with delta; not with epsilon_per.")
+        float | None, {"description": "The largest epsilon of the release, with delta; not with epsilon_per."}
     ]
-    delta: Annotated[Exact | None, Field(description="Delta of the release; not with epsilon_per.")]
+    delta: Annotated[Exact | None, {"description": "Delta of the release; not with epsilon_per."}]
     epsilon_per: Annotated[
         Exact | None,
-        Field(
-            description="Epsilon of one unit of information: every item and every count costs one. Not with epsilon."
-        ),
+        {"description": "Epsilon of one unit of information: every item and every count costs one. Not with epsilon."},
     ]
     information: Annotated[
         int | None,
-        Field(ge=1, description="Maximum number of units of information; with epsilon_per, for queries without k."),
+        {"ge": 1, "description": "Maximum number of units of information; with epsilon_per, for queries without k."},
     ]
     relative_error: Annotated[
-        Exact | None, Field(description="Relative error that most counts stay within, for queries without k.")
+        Exact | None, {"description": "Relative error that most counts stay within, for queries without k."}
     ]
-    counts: Annotated[bool, Field(description="False to release labels without counts.")]
+    counts: Annotated[bool, {"description": "False to release labels without counts."}]
     mechanism: Annotated[
-        MechanismChoice | None, Field(description="Name of the mechanism; by default the best for the query.")
+        MechanismChoice | None, {"description": "Name of the mechanism; by default the best for the query."}
     ]
     noise: Annotated[
-        NoiseName | None, Field(description="Kind of noise; by default the one with the smaller standard error.")
+        NoiseName | None, {"description": "Kind of noise; by default the one with the smaller standard error."}
     ]
-    head_limit: Annotated[int | None, Field(ge=1, description="Number of items to read from the engine.")]
+    head_limit: Annotated[int | None, {"ge": 1, "description": "Number of items to read from the engine."}]
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,10 @@ else:
         "_OptionFields",
         __base__=Request,
         **{
-            name: (Annotated[_JSON.get(hint.__origin__, hint.__origin__), *hint.__metadata__], name == "counts" or None)
+            name: (
+                Annotated[_JSON.get(hint.__origin__, hint.__origin__), Field(**hint.__metadata__[0])],
+                name == "counts" or None,
+            )
             for name, hint in get_type_hints(Options, include_extras=True).items()
         },
     )

@@ -1,0 +1,67 @@
+"""The command line starts quickly: a query of a file imports nothing that only other sources and services need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+NEEDLESS = (
+    "discreet.catalog",
+    "discreet.client",
+    "discreet.service",
+    "discreet.warehouse",
+    "discreet.wire",
+    "matplotlib",
+    "pandas",
+    "polars",
+    "pyarrow.acero",
+    "pyarrow.dataset",
+    "pydantic",
+    "starlette",
+)
+"""Packages that `discreet top` on a Parquet file must not import; the slowest take a third of a second."""
+
+
+def _imported(*arguments):
+    """Return the modules that a Python process imports, and its exit code."""
+    command = [sys.executable, "-X", "importtime", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
+    return {line.rpartition("|")[2].strip() for line in lines}, done.returncode
+
+
+def _needless(modules):
+    return sorted(name for name in modules if any(name == each or name.startswith(f"{each}.") for each in NEEDLESS))
+
+
+@pytest.mark.parametrize("method", ["top", "release"])
+def test_a_query_of_a_parquet_file_imports_what_it_needs(tmp_path, method):
+    """The query is answered, with none of the modules of `NEEDLESS`."""
+    rows = {"user": [str(n) for n in range(3000)], "item": ["a", "b", "c"] * 1000}
+    pq.write_table(pa.table(rows), tmp_path / "t.parquet")
+    source = (str(tmp_path / "t.parquet"), "--user", "user", "--item", "item")
+    modules, code = _imported("-m", "discreet", method, *source, "--where", "item <> 'd'")
+    assert code == 0
+    assert {"discreet.table", "duckdb"} <= modules
+    assert _needless(modules) == []
+
+
+def test_scanning_needs_no_compute_functions(tmp_path):
+    """`scan` of a file opens and checks it without the documentation of all of Arrow's functions."""
+    pq.write_table(pa.table({"user": ["a"], "item": ["b"]}), tmp_path / "t.parquet")
+    modules, code = _imported("-c", f"import discreet; discreet.scan({str(tmp_path / 't.parquet')!r}, user='user')")
+    assert code == 0
+    assert "pyarrow.compute" not in modules
+    assert _needless(modules) == []
+
+
+def test_help_needs_no_engine():
+    """Nothing that reads data is imported for a text."""
+    modules, code = _imported("-m", "discreet", "top", "--help")
+    assert code == 0
+    assert not modules & {"duckdb", "numpy", "pyarrow"}
+    assert _needless(modules) == []
