@@ -72,6 +72,10 @@ WHEN_NAMED = {
 """Benchmarks that take long, or start servers that `make test-engines` installs."""
 
 
+QUIET_LOAD = 0.3
+"""The largest load, in processes that run or wait, at which seconds of wall time are worth reading."""
+
+
 def main() -> None:
     """Run benchmarks and print a table for each, headed by the first line of the benchmark's docstring."""
     wanted = sys.argv[1:] or [name for name in BENCHMARKS if name not in WHEN_NAMED]
@@ -79,6 +83,9 @@ def main() -> None:
     if unknown:
         sys.exit(f"there is no benchmark {unknown[0]!r}; choose from {', '.join(BENCHMARKS)}")
     print(f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}")
+    load = os.getloadavg()[0]  # of the last minute, before anything is measured
+    if load > QUIET_LOAD:
+        print(f"warning: the machine is not quiet, with a load of {load:.1f}: read ratios and CPU, not seconds")
     for name in wanted:
         print(f"\n{name}: {BENCHMARKS[name].__doc__.splitlines()[0]}\n", flush=True)
         print("\n".join(BENCHMARKS[name]()), flush=True)

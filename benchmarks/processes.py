@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.timing import process_runs, processes_in_turns, table
+from benchmarks.timing import Process, process_runs, processes_in_turns, table
 from discreet.engines.opening import open_engine
 from discreet.errors import InvariantViolated
 from discreet.head_request import HeadRequest
@@ -127,29 +127,47 @@ def _head(made: Path) -> str:
 
 
 def run() -> list[str]:
-    """Whole processes in turns, on generated rows: `discreet release` against DuckDB's exact head alone."""
+    """Whole processes in turns, wall and CPU, on generated rows: `discreet` against DuckDB's exact head alone."""
     python, rows = sys.executable, []
     # Tables are generated in another process, because timed processes inherit the peak memory of this one.
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as maker:
         small, large = maker.submit(made_table, 2_000_000).result(), maker.submit(made_table).result()
         baskets = maker.submit(made_baskets).result()
+    asked = {
+        "DuckDB's exact head alone": [],
+        "discreet top": ["top"],
+        "discreet release --mechanism pcr": ["release", "--mechanism", "pcr"],
+        "discreet release": ["release"],
+    }
     for made, users in ((small, 400_000), (large, 2_000_000), (baskets, 500_000)):
         size = f"{pq.read_metadata(made).num_rows:,} rows, {users:,} users"
         floor = [python, "-c", f'import duckdb; duckdb.sql("{_head(made)}").to_arrow_table()']
-        release = [python, "-m", "discreet", "release", str(made), "--user", "user_id", "--item", "item"]
-        release += ["--epsilon", "1"]
-        ours, engine = processes_in_turns([release, floor], 5)
-        rows += [
-            [f"discreet release, {size}", f"{ours.seconds:.2f} s", f"{ours.mib:.0f} MiB"],
-            [f"DuckDB's exact head alone, {size}", f"{engine.seconds:.2f} s", f"{engine.mib:.0f} MiB"],
-            ["ratio", f"{ours.seconds / engine.seconds:.2f}x", f"{ours.mib / engine.mib:.2f}x"],
+        source = [str(made), "--user", "user_id", "--item", "item"]
+        commands = [
+            [python, "-m", "discreet", method[0], *source, *method[1:]] if method else floor
+            for method in asked.values()
         ]
-    bare, imported, helped = processes_in_turns(
-        [[python, "-c", "pass"], [python, "-c", "import discreet"], [python, "-m", "discreet", "--help"]], 11
-    )
-    rows += [
-        ["python -c pass", f"{1e3 * bare.seconds:.0f} ms", ""],
-        ["import discreet, beyond that", f"{1e3 * (imported.seconds - bare.seconds):.0f} ms", ""],
-        ["discreet --help", f"{1e3 * helped.seconds:.0f} ms", ""],
+        taken = processes_in_turns(commands, 5)
+        for name, process in zip(asked, taken, strict=True):
+            rows.append(_compared(f"{name}, {size}", process, taken[0]))
+    started = {
+        "python -c pass": ["-c", "pass"],
+        "import duckdb, pyarrow": ["-c", "import duckdb, pyarrow"],
+        "import discreet": ["-c", "import discreet"],
+        "import discreet.table": ["-c", "import discreet.table"],
+        "discreet --help": ["-m", "discreet", "--help"],
+    }
+    taken = processes_in_turns([[python, *command] for command in started.values()], 11)
+    rows += [_compared(name, process, taken[1]) for name, process in zip(started, taken, strict=True)]
+    return table(["process", "wall", "of the floor", "CPU", "of the floor", "peak memory"], rows)
+
+
+def _compared(name: str, process: Process, floor: Process) -> list[str]:
+    return [
+        name,
+        f"{process.seconds:.2f} s",
+        f"{process.seconds / floor.seconds:.2f}x",
+        f"{process.cpu:.2f} s",
+        f"{process.cpu / floor.cpu:.2f}x",
+        f"{process.mib:.0f} MiB",
     ]
-    return table(["process", "time", "peak memory"], rows)
