@@ -210,3 +210,10 @@ def test_the_places_that_the_page_about_the_code_names_exist(place):
     """The page is how a newcomer finds the room of a feature."""
     package = DOCS.parent / "src" / "discreet"
     assert (package / place).exists() or (DOCS.parent / place).exists()
+
+
+def test_nothing_says_to_install_the_project_by_its_name():
+    """No index has it, so the name would install a package of others; RELEASING.md says what changes that."""
+    root = DOCS.parent
+    for path in [root / "README.md", *DOCS.rglob("*.md"), *root.glob("src/**/*.py"), *root.glob("src/**/*.html")]:
+        assert not re.search(r"pip install '?discreet\[", path.read_text()), path

@@ -192,7 +192,7 @@ def test_the_package_is_typed():
 
 
 def test_all_extras_are_in_the_extra_all():
-    """`pip install 'discreet[all]'` installs every extra."""
+    """The extra `all` installs every extra."""
     extras = _pyproject()["project"]["optional-dependencies"]
     (everything,) = extras.pop("all")
     assert everything == f"discreet[{','.join(extras)}]"

@@ -79,6 +79,14 @@ class InputError(DiscreetError, ValueError):
     problem = ProblemKind("out-of-range", 422, "Something in the request is not allowed")
 
 
+def how_to_install(extra: str) -> str:
+    """Return how to install an optional part, as the end of a sentence.
+
+    No package index has this project, so a name without a path could install a package of others.
+    """
+    return f"install it in a checkout with: pip install '.[{extra}]', or from a wheel: pip install 'WHEEL[{extra}]'"
+
+
 def file_error(path: object, what: Literal["read", "written"], error: OSError) -> InputError:
     """Return the error of a file that cannot be read or written, with the reason of the operating system."""
     return InputError(f"{str(path)!r} cannot be {what}: {(error.strerror or 'no access').lower()}")

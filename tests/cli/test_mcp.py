@@ -115,7 +115,7 @@ def test_a_missing_sdk_is_reported_with_the_command_that_installs_it(service, ru
     monkeypatch.delitem(sys.modules, "discreet.mcp.server", raising=False)
     ran = run("mcp", "--url", service.url)
     assert ran.code == 2
-    assert "pip install 'discreet[mcp]'" in ran.err
+    assert "pip install '.[mcp]'" in ran.err
 
 
 def test_a_service_that_cannot_be_reached_is_reported_by_each_call(service):

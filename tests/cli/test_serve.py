@@ -76,5 +76,5 @@ def test_missing_libraries_of_the_service_are_reported_with_the_command_that_ins
     monkeypatch.setattr(builtins, "__import__", missing)
     ran = run(*command)
     assert ran.code == 2
-    assert "pip install 'discreet[service]'" in ran.err
+    assert "pip install '.[service]'" in ran.err
     assert list(tmp_path.iterdir()) == []

@@ -15,7 +15,7 @@ from discreet import __version__
 from discreet.client import Client, ServiceError
 from discreet.client.errors import Busy
 from discreet.client.retries import Runtime
-from discreet.errors import EngineError, InputError
+from discreet.errors import EngineError, InputError, how_to_install
 
 from .conftest import KEY
 from .scripted_server import DROP, FakeRuntime, problem, reply
@@ -292,4 +292,4 @@ def test_without_httpx_the_error_names_what_to_install():
         "try: discreet.client.Client('https://x', 'k')\nexcept ValueError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "the client needs httpx; install it with: pip install 'discreet[client]'\n"
+    assert done.stdout == f"the client needs httpx; {how_to_install('client')}\n"

@@ -217,7 +217,9 @@ def test_a_missing_library_is_reported_with_the_command_that_installs_it(monkeyp
     monkeypatch.setitem(sys.modules, library, None)
     release = release_of(["a"])
     extra = "plots" if library == "matplotlib" else library
-    with pytest.raises(InputError, match=rf"needs {library}; install it with: pip install 'discreet\[{extra}\]'$"):
+    with pytest.raises(
+        InputError, match=rf"needs {library}; install it in a checkout with: pip install '.\[{extra}\]', or"
+    ):
         use(release)
     assert release.to_json()
     assert release.to_csv()

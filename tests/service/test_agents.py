@@ -188,5 +188,5 @@ def test_without_the_setting_there_is_no_door(service):
 def test_a_missing_sdk_is_reported_with_the_command_that_installs_it(made, tmp_path, monkeypatch):
     """The extra service alone does not install it."""
     monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
-    with pytest.raises(InputError, match=r"pip install 'discreet\[mcp\]'"), Service(made.copy_to(tmp_path / "service")):
+    with pytest.raises(InputError, match=r"pip install '.\[mcp\]'"), Service(made.copy_to(tmp_path / "service")):
         pass

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from discreet.cli.query import service_options
-from discreet.errors import InputError
+from discreet.errors import InputError, how_to_install
 
 if TYPE_CHECKING:
     from discreet.client.retries import Reply, Request
@@ -42,7 +42,7 @@ def mcp(*, url: str, key_file: str | None, timeout: float, max_unasked_share: fl
 
         from discreet.mcp.server import AgentServer
     except ImportError:
-        raise InputError("discreet mcp needs the SDK of MCP; install it with: pip install 'discreet[mcp]'") from None
+        raise InputError(f"discreet mcp needs the SDK of MCP; {how_to_install('mcp')}") from None
     from discreet.client import Client, ServiceError
     from discreet.client.client import find_key
     from discreet.client.retries import Runtime

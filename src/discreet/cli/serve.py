@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from discreet.cli.options import config_option, reason_option
-from discreet.errors import InputError
+from discreet.errors import InputError, how_to_install
 
 if TYPE_CHECKING:
     from discreet.service.settings import Store
@@ -31,7 +31,7 @@ def require_service() -> None:
         import starlette
         import uvicorn
     except ImportError as error:
-        raise InputError(f"the service needs {error.name}; install it with: pip install 'discreet[service]'") from None
+        raise InputError(f"the service needs {error.name}; {how_to_install('service')}") from None
     del httpx, jinja2, joserfc, prometheus_client, sqlglot, starlette, uvicorn
 
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from discreet.client.errors import ServiceError, cost_of
 from discreet.client.retries import Request, Runtime
-from discreet.errors import InputError
+from discreet.errors import InputError, how_to_install
 from discreet.query.query import Select
 from discreet.release.files import require
 from discreet.secrets import read_secret
@@ -147,7 +147,7 @@ class Client:
         try:
             from discreet.client.transport import Transport, check_url
         except ImportError:
-            raise InputError("the client needs httpx; install it with: pip install 'discreet[client]'") from None
+            raise InputError(f"the client needs httpx; {how_to_install('client')}") from None
         check_url(url)
         self._runtime = runtime or Runtime()
         self._transport = Transport(

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from discreet.engines.duckdb import DuckDBEngine
 from discreet.engines.opening import parse_url
-from discreet.errors import EngineUnreachable, InputError
+from discreet.errors import EngineUnreachable, InputError, how_to_install
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -57,9 +57,7 @@ class SnapshotEngine(DuckDBEngine, Generic[_Table]):
             found = self._newest(url)
             snapshot, rows = self._snapshot(found), self._rows(found)
         except ModuleNotFoundError:
-            raise InputError(
-                f"{url.scheme}:// sources need libraries; install them with: pip install 'discreet[{url.scheme}]'"
-            ) from None
+            raise InputError(f"{url.scheme}:// sources need libraries; {how_to_install(url.scheme)}") from None
         except InputError:
             raise
         except self._failures() as error:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from discreet.errors import InputError
+from discreet.errors import InputError, how_to_install
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -142,9 +142,7 @@ def _builtin(name: str) -> Callable[..., Engine]:
             "Callable[..., Engine]", getattr(importlib.import_module(f"discreet.engines.{module}"), kind)
         )
     except ImportError:
-        raise InputError(
-            f"{name}:// sources need libraries; install them with: pip install 'discreet[{extra}]'"
-        ) from None
+        raise InputError(f"{name}:// sources need libraries; {how_to_install(extra or name)}") from None
 
 
 def _installed(name: str) -> Callable[..., Engine] | None:

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from discreet.errors import InputError, file_error
+from discreet.errors import InputError, file_error, how_to_install
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ def require(library: str, wanted: str) -> ModuleType:
         return importlib.import_module(library)
     except ImportError:
         extra = "plots" if library == "matplotlib" else library
-        raise InputError(f"{wanted} needs {library}; install it with: pip install 'discreet[{extra}]'") from None
+        raise InputError(f"{wanted} needs {library}; {how_to_install(extra)}") from None
 
 
 def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:

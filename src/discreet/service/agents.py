@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from discreet.client.errors import error_of
 from discreet.client.retries import Reply
-from discreet.errors import InputError, InvariantViolated
+from discreet.errors import InputError, InvariantViolated, how_to_install
 from discreet.service.middleware import context_of
 
 if TYPE_CHECKING:
@@ -51,9 +51,7 @@ class AgentDoor:
 
             from discreet.mcp.server import AgentServer
         except ImportError:
-            raise InputError(
-                "the section mcp needs the SDK of the protocol; install it with: pip install 'discreet[mcp]'"
-            ) from None
+            raise InputError(f"the section mcp needs the SDK of the protocol; {how_to_install('mcp')}") from None
         self._gate = gate
 
         def actor(context: ServerRequestContext[Any, HTTPRequest]) -> str | None:

@@ -253,7 +253,7 @@ max_delta = 1e-8
 #roles = {{ analysts = "analyst", privacy-office = "officer" }}
 #client_id = "discreet"       # for logins on the web page; redirect URI: https://YOUR-SERVICE/login/callback
 
-#[mcp]                        # tools for agents at /mcp; needs pip install 'discreet[mcp]'
+#[mcp]                        # tools for agents at /mcp; needs the extra mcp
 #max_unasked_share = 0.25     # a query that could take more of what is left needs the consent of a person
 
 [logs]

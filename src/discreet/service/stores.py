@@ -13,7 +13,7 @@ from discreet.budget.ledger import canonical
 from discreet.budget.model import AdminAction
 from discreet.budget.periods import clock_us
 from discreet.budget.stores.sqlite import LedgerFile, SQLiteStore
-from discreet.errors import InputError
+from discreet.errors import InputError, how_to_install
 from discreet.noise.bits import MIN_SECRET_BYTES
 from discreet.secrets import read_secret, read_variable
 
@@ -73,9 +73,7 @@ def _open_postgres(store: Store, environment: Mapping[str, str]) -> BudgetStore:
     try:
         from discreet.budget.stores.postgres import PostgresStore
     except ImportError:
-        raise InputError(
-            "a PostgreSQL store needs psycopg; install it with: pip install 'discreet[postgres]'"
-        ) from None
+        raise InputError(f"a PostgreSQL store needs psycopg; {how_to_install('postgres')}") from None
     return PostgresStore(store_url(store, environment))
 
 

@@ -14,7 +14,7 @@ import contextlib
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from discreet._version import __version__
-from discreet.errors import InputError
+from discreet.errors import InputError, how_to_install
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,5 +118,5 @@ def open_tracer(endpoint: str | None) -> Tracer:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
-        raise InputError("traces need OpenTelemetry; install it with: pip install 'discreet[traces]'") from None
+        raise InputError(f"traces need OpenTelemetry; {how_to_install('traces')}") from None
     return OpenTelemetryTracer(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
