@@ -128,7 +128,7 @@ def _two_rounds(engine: SqlEngine[Any, Any], clock: Callable[[], float]) -> dict
 
 
 _STEPS = ("writing pairs", "users_by_size", "weighted_sums", "users_by_scale", "clipping", "clipped_sums", "labels")
-"""Steps of two rounds: clipping is the second users_by_scale, at one scale."""
+"""Steps of two rounds: clipping is users_by_scale from the second time on, at one scale."""
 
 
 class _Timed:
@@ -139,14 +139,14 @@ class _Timed:
         self._pairs, self._clock = pairs, clock
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        step = "clipping" if name in self.taken else name
+        step = "clipping" if name == "users_by_scale" and name in self.taken else name
 
         def query(*arguments: Any) -> Any:
             start = self._clock()
             result = getattr(self._pairs, name)(*arguments)
             if name == "weighted_sums":  # which come in batches
                 result = list(result)
-            self.taken[step] = self._clock() - start
+            self.taken[step] = self.taken.get(step, 0.0) + self._clock() - start
             return result
 
         return query
