@@ -212,9 +212,8 @@ class Records(Suite):
                 with pytest.raises(InputError):
                     store.history("ann", None, most)
 
-    def test_the_index_of_the_ledger_has_every_event_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_index_of_the_ledger_has_every_event_once(self) -> None:
         """Events by account, time and subject, with exact sums, however the lines were read; pruning removes them."""
-        monkeypatch.setattr("discreet.budget.stores.ledger_index.LINES_AT_ONCE", 2)
 
         def describe(lines: EventLines) -> Description:
             entry, kinds = lines[0][1], {each.kind for _, each in lines}
@@ -225,7 +224,8 @@ class Records(Suite):
             question = '{"n":1}' if "settle" in kinds else None
             return Description(max(kinds), detail["by"], "reads", question=question, charged=used)
 
-        with self.accounts(limit=100) as (store, clock):
+        with pytest.MonkeyPatch.context() as patch, self.accounts(limit=100) as (store, clock):
+            patch.setattr("discreet.budget.stores.ledger_index.LINES_AT_ONCE", 2)
             index = LedgerIndex(store, describe)
             for n in range(3):
                 spend(store, claim(f"r{n}"))
