@@ -425,3 +425,13 @@ def test_the_query_is_kept_with_the_release(table):
     assert (release.query.request.user, release.query.request.items, release.query.k) == ("user", ("item",), 2)
     assert (release.query.sensitivity.groups_per_user, release.query.sensitivity.rows_per_group) == (3, 2)
     assert release.to_dict()["query"]["filtered"] is True
+
+
+def test_leaving_a_table_closes_its_engine(tmp_path):
+    """Temporary files and views go when the `with` block ends, not when the table is garbage."""
+    log = tmp_path / "reads.csv"
+    log.write_text("user,item\n" + "".join(f"{user},news\n" for user in range(500)))
+    with discreet.scan(log, user="user") as table:
+        assert len(table.top("item", k=1)) == 1
+    with pytest.raises(discreet.EngineError, match="was closed; open it again"):
+        table.top("item", k=1)

@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast, get_args
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack, cast, get_args
 
 from discreet.engines.base import RequestQueue, has_all_pair_queries
 from discreet.engines.opening import open_engine
@@ -25,6 +25,7 @@ from discreet.values import Sensitivity, check_text, exact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from types import TracebackType
 
     from discreet.budget import Budget
     from discreet.engines.base import Engine
@@ -110,6 +111,21 @@ class Table:
         where = "" if self._where is None else f" where {condition(self._where)}"
         name = self._engine.name.replace("\n", ", ")  # of several files, or with columns that were cast
         return f"<Table of {name}, with users in {self._user!r}{where}>"
+
+    def close(self) -> None:
+        """Close the connections to the engine, and delete what was left there; also done when the table is garbage.
+
+        Tables made of this one by `where` cannot be queried afterwards.
+        """
+        self._engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     @property
     def data_version(self) -> str | None:

@@ -200,7 +200,10 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
             raise kind(CHANGED.format(self._source.name))
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
-        connection = self._database.cursor()
+        try:
+            connection = self._database.cursor()
+        except duckdb.ConnectionException:
+            raise EngineError(f"{self._source.name} was closed; open it again") from None
         try:
             _configure(connection)
             prepare(connection, self._source)
