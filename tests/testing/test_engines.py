@@ -31,6 +31,7 @@ class TestPlainEngine(EngineSuite):
     test_times_beside_the_edges_of_periods_are_in_their_periods = None
     test_private_bounds_are_chosen_from_exact_sums_and_shares = None
     test_pair_queries_return_the_integers_that_numpy_gives = None
+    test_one_user_moves_each_count_by_no_more_than_the_bounds = None
     # It counts at once, in this process.
     test_a_count_ends_when_its_progress_raises = None
     test_a_count_ends_at_its_time_limit = None

@@ -144,15 +144,24 @@ class DerivedKeys:
         pages: 32 bytes that encrypt the addresses of pages of answers.
         agents: 32 bytes that encrypt the state of an agent's query while a person is asked about its price.
         identity: 32 bytes that differ for another secret and reveal nothing of it.
+        versions: 32 bytes with which the versions of files are digested.
     """
 
     def __init__(self, secret: bytes) -> None:
         if len(secret) < MIN_SECRET_BYTES:
             raise InputError(f"the secret of a service has at least {MIN_SECRET_BYTES} bytes")
-        purposes = ("release key", "noise", "fingerprint", "sessions", "pages", "agents", "identity")
-        self._names, self._noise, self._fingerprints, self.sessions, self.pages, self.agents, self.identity = (
-            _derived(secret, ("discreet-key-1", purpose)) for purpose in purposes
-        )
+
+        def key(purpose: str) -> bytes:
+            return _derived(secret, ("discreet-key-1", purpose))
+
+        self._names = key("release key")
+        self._noise = key("noise")
+        self._fingerprints = key("fingerprint")
+        self.sessions = key("sessions")
+        self.pages = key("pages")
+        self.agents = key("agents")
+        self.identity = key("identity")
+        self.versions = key("versions")
 
     def __repr__(self) -> str:
         return "DerivedKeys(...)"

@@ -23,6 +23,7 @@ import functools
 import hashlib
 import math
 import operator
+import random
 import threading
 import time
 from collections import Counter
@@ -56,6 +57,7 @@ from discreet.head_request import (
     Period,
     SumBounds,
 )
+from discreet.testing.outcomes import check_outcomes
 from discreet.testing.pairs import ArrayPairs, gathered
 from discreet.values import MAX_BASKET, MAX_ITEM_COST, SHARE_UNIT, WEIGHT_UNIT
 
@@ -570,6 +572,17 @@ class EngineSuite:
                 )
                 seed = data.draw(st.sampled_from([b"", b"s" * 32]))
                 assert rows_of(engine, request, seed) == reference_head(table, request, seed)
+
+    @_SETTINGS
+    @given(table=tables(), seed=st.integers(0, 2**32))
+    def test_one_user_moves_each_count_by_no_more_than_the_bounds(self, table: pa.Table, seed: int) -> None:
+        """The answers for the table and for the table without one user are neighbours, whatever is asked."""
+        rng = random.Random(seed)  # noqa: S311 - of test data
+        users = table["who"].to_pylist()
+        user = rng.choice([*users, None])
+        without = table.filter(pa.array([who is None or who != user for who in users], pa.bool_()))
+        with self.opened(table) as whole, self.opened(without) as rest:
+            check_outcomes(whole, rest, rng, 8)
 
     def test_removing_a_user_changes_the_head_of_one_segment_at_most(self) -> None:
         """Of users with rows in up to four segments, and others in none; a user is removed by a filter."""

@@ -1,7 +1,8 @@
-"""A check that no row of a table decides whether there is an answer, or which error. Needs no test framework.
+"""A check that no user decides whether there is an answer, or moves a count by more than one. Needs no test framework.
 
-An engine on a table with one more user, whose rows hold the extreme values of every type, must answer the same requests
-as the engine on the table without them. Errors would reveal that user, at any epsilon.
+An engine on a table with one more user, whose rows may hold the extreme values of every type, must answer the same
+requests as the engine on the table without them: an error would reveal that user at any epsilon. Its answers must be
+neighbours, because noise is scaled to what one user can change.
 
 ```python
 cases = {"SMALLINT": ["7", "-32768", "32767"], "DATE": ["DATE '2024-02-29'", "DATE '0001-01-01'", "NULL"]}
@@ -13,12 +14,14 @@ check_outcomes(with_user, without_user, random.Random(1), 100)
 from __future__ import annotations
 
 import dataclasses
+import math
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pyarrow as pa
 
+from discreet.engines.base import has_all_pair_queries
 from discreet.errors import DiscreetError, InputError
 from discreet.head_request import (
     And,
@@ -35,6 +38,8 @@ from discreet.head_request import (
     SumBounds,
     naming_error,
 )
+from discreet.testing.pairs import gathered
+from discreet.values import WEIGHT_UNIT
 
 if TYPE_CHECKING:
     import random
@@ -76,6 +81,22 @@ _SEGMENTS: dict[Kind, list[str]] = {
 }
 """Listed labels of segments, by the kind of their column."""
 _MOST = (0, 1, 2**31, 2**62)
+_LIMIT, _CAP = 1.5, 2
+_SIZES = np.array([1, 2, 3, 4, 8, 2**20])
+
+_Head = dict[tuple[Any, ...], tuple[int, int]]
+"""Counts and sums by label, in Python values."""
+
+
+@dataclasses.dataclass(slots=True)
+class _Outcome:
+    """The class of an error, or the answers to a request; weighted and capped sums by label."""
+
+    error: str | None = None
+    head: _Head = dataclasses.field(default_factory=dict)
+    users_by_size: list[int] = dataclasses.field(default_factory=lambda: [0] * len(_SIZES))
+    weighted: dict[tuple[Any, ...], int] = dataclasses.field(default_factory=dict)
+    capped: dict[tuple[Any, ...], int] = dataclasses.field(default_factory=dict)
 
 
 def select(cases: Mapping[str, Sequence[str]], extremes: bool) -> str:
@@ -99,45 +120,67 @@ def select(cases: Mapping[str, Sequence[str]], extremes: bool) -> str:
 
 
 def check_outcomes(with_user: Engine, without_user: Engine, rng: random.Random, number: int) -> None:
-    """Send *number* random requests to both engines.
+    """Send *number* random requests to both engines, whose tables differ by the rows of one user of the column who.
 
     Raises:
-        AssertionError: only one engine raises, or they raise different errors, or one user moves a count by more than
-            rows_per_group or a sum by more than the bounds.
+        AssertionError: only one engine raises, or they raise different errors; or the request's users are in who, and
+            one user moves a count by more than rows_per_group, or a sum by more than its bounds, or more items than
+            groups_per_user, or several segments; or a sum of the pair queries by more than the user's weight.
     """
     for _ in range(number):
         request = random_request(rng, without_user)
         seed = rng.randbytes(32)
-        (error, head), (error_without, head_without) = (
-            _outcome(engine, request, seed) for engine in (with_user, without_user)
-        )
-        assert error == error_without, f"with the user {error}, without {error_without}: {request}"
-        if request.user != USER:  # the values of another column are many users, whose counts may differ by more
-            continue
-        summed = request.summed
-        most = 0 if summed is None else max(map(abs, summed.units))
-        for labels in {*head, *head_without}:
-            count, total = (
-                a - b for a, b in zip(head.get(labels, (0, 0)), head_without.get(labels, (0, 0)), strict=True)
-            )
-            assert 0 <= count <= request.rows_per_group, request
-            assert abs(total) <= most, request
+        with_pairs = rng.random() < 0.3  # they take longer
+        found = _outcome(with_user, request, seed, with_pairs)
+        without = _outcome(without_user, request, seed, with_pairs)
+        assert found.error == without.error, f"with the user {found.error}, without {without.error}: {request}"
+        if request.user == USER:  # the values of another column are many users
+            _check_head(found.head, without.head, request)
+            _check_pairs(found, without, request)
+
+
+def _check_head(found: _Head, without: _Head, request: HeadRequest) -> None:
+    moved = {
+        labels: tuple(a - b for a, b in zip(found.get(labels, (0, 0)), without.get(labels, (0, 0)), strict=True))
+        for labels in {*found, *without}
+    }
+    moved = {labels: change for labels, change in moved.items() if any(change)}
+    summed = request.summed
+    most = 0 if summed is None else max(map(abs, summed.units))
+    for count, total in moved.values():
+        assert 0 <= count <= request.rows_per_group, request
+        assert abs(total) <= most, request
+    assert request.groups_per_user is None or len(moved) <= request.groups_per_user, request
+    assert not request.each or len({labels[: len(request.each)] for labels in moved}) <= 1, request
+
+
+def _check_pairs(found: _Outcome, without: _Outcome, request: HeadRequest) -> None:
+    sizes = [a - b for a, b in zip(found.users_by_size, without.users_by_size, strict=True)]
+    assert min(sizes, default=0) >= 0, request
+    assert sum(sizes) <= 1, request
+    for query, share in (("weighted", lambda size: _LIMIT / math.sqrt(size)), ("capped", lambda size: _CAP / size)):
+        sums, sums_without = getattr(found, query), getattr(without, query)
+        moved = [sums.get(labels, 0) - sums_without.get(labels, 0) for labels in {*sums, *sums_without}]
+        moved = [change for change in moved if change]
+        weight = math.floor(WEIGHT_UNIT * min(1.0, share(max(len(moved), 1)))) - 1
+        assert set(moved) <= {weight}, request
 
 
 def random_request(rng: random.Random, engine: Engine) -> HeadRequest:
     """Return a random request over the columns of *engine*: user, items, filter, bounds and sum."""
     columns = dict(engine.columns())
     derived: tuple[Derived, ...] = ()
-    if rng.random() < 0.3:
-        every = [Derived("start", name, each) for name in columns for each in (*get_args(Period), 1, 10**15)]
-        derived = (rng.choice([made for made in every if made.type_error(columns[made.column]) is None]),)
+    every = [Derived("start", name, each) for name in columns for each in (*get_args(Period), 1, 10**15)]
+    every = [made for made in every if made.type_error(columns[made.column]) is None]
+    if every and rng.random() < 0.3:
+        derived = (rng.choice(every),)
     columns |= {made.name: made.kind for made in derived}
     anything = rng.random() < 0.05  # columns of any type, most of which are refused
     users, others = (
         [name for name, kind in columns.items() if anything or naming_error(name, kind, is_user=is_user) is None]
         for is_user in (True, False)
     )
-    user = rng.choice([USER, USER, USER, *(name for name in users if name != "start")])
+    user = USER if rng.random() < 0.7 else rng.choice([name for name in users if name != "start"])
     others = [name for name in others if name not in {user, USER}]
     items = rng.sample(others, min(rng.choice([0, 1, 1, 2]), len(others)))
     summed = None
@@ -158,15 +201,19 @@ def random_request(rng: random.Random, engine: Engine) -> HeadRequest:
     listed = _SEGMENTS.get(columns[items[0]]) if items else None
     if listed is not None and not (summed is not None and summed.private) and rng.random() < 0.3:
         each, segments = (items[0],), pa.table({items[0]: listed})
+    domain = None
+    if listed is not None and not each and len(items) == 1 and rng.random() < 0.2:
+        domain = pa.table({items[0]: listed})
     return HeadRequest(
         user,
         tuple(items),
-        10_000,
+        10_000 if domain is None else len(domain),
         _predicate(rng, columns, 3) if rng.random() < 0.7 else None,
         rng.choice([1, 1, 2, 2**31]),
         rng.choice([None, None, 1, 2]),
         keep_missing=rng.random() < 0.3,
         summed=summed,
+        domain=domain,
         derived=derived,
         each=each,
         segments=segments,
@@ -188,17 +235,26 @@ def _predicate(rng: random.Random, columns: Mapping[str, Kind], depth: int) -> P
     return Comparison(name, rng.choice(operators), rng.choice(constants))
 
 
-def _outcome(engine: Engine, request: HeadRequest, seed: bytes) -> tuple[str | None, dict[tuple[Any, ...], Any]]:
-    """Return the class of the error or None, and the head as counts and sums by label, in Python values."""
+def _outcome(engine: Engine, request: HeadRequest, seed: bytes, with_pairs: bool) -> _Outcome:
+    """Return the answers of *engine*; those of pair queries only if *with_pairs*, and where they are possible."""
+    outcome = _Outcome()
     try:
         head = engine.head(request, seed=seed)
-        if engine.has_pairs and request.items and not request.each and request.summed is None:
+        if with_pairs and engine.has_pairs and request.items and request.listed is None and request.summed is None:
             plain = dataclasses.replace(request, rows_per_group=1, groups_per_user=None)
             with engine.pairs(plain) as pairs:
-                pairs.users_by_size(np.array([1, 2]))
-                pairs.labels(np.arange(sum(map(len, pairs.weighted_sums(1.0)))))
+                outcome.users_by_size = pairs.users_by_size(_SIZES).tolist()
+                weighted = gathered(pairs.weighted_sums(_LIMIT)).tolist()
+                capped = gathered(pairs.capped_sums(_CAP)).tolist() if has_all_pair_queries(engine) else []
+                items = _rows(pairs.labels(np.arange(len(weighted))))
+            outcome.weighted = dict(zip(items, weighted, strict=True))
+            outcome.capped = dict(zip(items, capped, strict=False))
     except DiscreetError as error:
-        return type(error).__name__, {}
-    labels = zip(*(column.to_pylist() for column in head.labels.columns), strict=True)
+        return _Outcome(type(error).__name__)
     sums = [0] * len(head.counts) if head.sums is None else head.sums.tolist()
-    return None, dict(zip(labels, zip(head.counts.tolist(), sums, strict=True), strict=True))
+    outcome.head = dict(zip(_rows(head.labels), zip(head.counts.tolist(), sums, strict=True), strict=True))
+    return outcome
+
+
+def _rows(labels: Any) -> list[tuple[Any, ...]]:  # noqa: ANN401 - an Arrow table
+    return list(zip(*(column.to_pylist() for column in labels.columns), strict=True))

@@ -1,0 +1,64 @@
+"""The check of outcomes passes for neighbours, and notices more than one user in every kind of answer."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+
+import pyarrow as pa
+import pytest
+
+from discreet.engines.duckdb import DuckDBEngine
+from discreet.errors import EngineError
+from discreet.testing.outcomes import check_outcomes
+
+
+class OnlyHeads(DuckDBEngine):
+    """Has no pair queries."""
+
+    has_pairs = False
+
+
+class SameHeads(DuckDBEngine):
+    """Answers every head for the table without the last two users."""
+
+    def head(self, request, **parts):
+        """See `Engine.head`."""
+        with contextlib.closing(DuckDBEngine(table_of(0))) as engine:
+            return engine.head(request, **parts)
+
+
+class Fails(DuckDBEngine):
+    """Fails."""
+
+    def head(self, request, **parts):
+        """See `Engine.head`."""
+        del request, parts
+        raise EngineError
+
+
+def table_of(more):
+    """Make a table of users with an item, and of so many more with three items each."""
+    pairs = [(f"u{n}", f"i{n % 4}") for n in range(20)] + [(f"z{n}", item) for n in range(more) for item in "abc"]
+    return pa.table({"who": [user for user, _ in pairs], "item": [item for _, item in pairs], "n": [7] * len(pairs)})
+
+
+def compare(kind, more):
+    """Compare an engine on a table of more users with one on the table without them."""
+    with contextlib.closing(kind(table_of(more))) as one, contextlib.closing(OnlyHeads(table_of(0))) as other:
+        if kind is SameHeads:
+            other.has_pairs = True
+        check_outcomes(one, other, random.Random(1), 60)  # noqa: S311 - of test data
+
+
+def test_one_user_more_is_accepted():
+    """Counts and sums of neighbours differ by what one user may change."""
+    compare(OnlyHeads, 1)
+    compare(SameHeads, 1)
+
+
+@pytest.mark.parametrize(("kind", "more"), [(OnlyHeads, 2), (SameHeads, 2), (Fails, 1)])
+def test_what_one_user_cannot_change_is_noticed(kind, more):
+    """Counts of two more users, sums of pairs of two more users though heads are equal, and an error."""
+    with pytest.raises(AssertionError):
+        compare(kind, more)
