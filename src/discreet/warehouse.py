@@ -80,8 +80,6 @@ class Warehouse:
         clock: returns the time with its zone, for data versions on a schedule and for current_date, which is in UTC.
         environment: environment variables, for passwords of engines.
         open_: opens the engine of a dataset, like `discreet.catalog.engine_pool.open_dataset`.
-        version_key: a secret with which the version of files is digested, so that its readers cannot guess sizes and
-            times of the files; empty where they may be known.
     """
 
     def __init__(
@@ -90,11 +88,10 @@ class Warehouse:
         clock: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
         environment: Mapping[str, str] = os.environ,
         open_: Callable[[Catalog, str, Mapping[str, str]], Engine] = open_dataset,
-        version_key: bytes = b"",
     ) -> None:
         self.catalog = catalog
         self._clock = clock
-        self._open = EnginePool(catalog, clock, environment, open_, version_key)
+        self._open = EnginePool(catalog, clock, environment, open_)
 
     def restricted_to(self, catalog: Catalog) -> Warehouse:
         """Return the same datasets restricted to *catalog*, over the same open engines.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import hashlib
-import hmac
 import queue
 import threading
 import zoneinfo
@@ -166,7 +165,6 @@ class EnginePool:
         clock: returns the time with its zone, for data versions on a schedule.
         environment: environment variables, for passwords of engines.
         open_: opens the engine of a dataset, like `open_dataset`.
-        version_key: a secret with which versions of engines are digested, or empty.
     """
 
     def __init__(
@@ -175,11 +173,9 @@ class EnginePool:
         clock: Callable[[], datetime.datetime],
         environment: Mapping[str, str],
         open_: Callable[[Catalog, str, Mapping[str, str]], Engine] = open_dataset,
-        version_key: bytes = b"",
     ) -> None:
         self.catalog = catalog
         self._open_dataset = open_
-        self._version_key = version_key
         self._clock = clock
         self._environment = environment
         self._locks = {name: threading.Lock() for name in catalog.datasets}  # a slow engine does not delay the others
@@ -271,9 +267,9 @@ class EnginePool:
         """
         opened, dataset = self._unchanged(name), self.catalog.datasets[name]
         if dataset.data_version is None and opened.fingerprint is not None:
-            return _digest(opened.version, self._version_key)
+            return _digest(opened.version)
         with _hide_cause(name):
-            return current_version(dataset, opened.engine, self._clock(), self._version_key)
+            return current_version(dataset, opened.engine, self._clock())
 
     def reader(self, name: str, version: str | None) -> VersionedReader:
         """Return a reader of a dataset that refuses its result if the data no longer has *version*.
@@ -286,15 +282,13 @@ class EnginePool:
         """
         opened, dataset = self._unchanged(name), self.catalog.datasets[name]
         if dataset.data_version is None and opened.fingerprint is not None:  # the engine refuses a source that changed
-            if version not in {None, _digest(opened.version, self._version_key)}:
+            if version not in {None, _digest(opened.version)}:
                 raise EngineUnreachable(f"the data of {name!r} changed its version; send the query again")
             return VersionedReader(opened.engine, name, lambda: True)
 
         def is_unchanged() -> bool:
             with _hide_cause(name):
-                if version is None:
-                    return True
-                return current_version(dataset, opened.engine, self._clock(), self._version_key) == version
+                return version is None or current_version(dataset, opened.engine, self._clock()) == version
 
         return VersionedReader(opened.engine, name, is_unchanged)
 
@@ -470,12 +464,11 @@ MAX_LENGTH = 200
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
 
-def current_version(dataset: Dataset, engine: Engine, now: datetime.datetime, key: bytes = b"") -> str | None:
+def current_version(dataset: Dataset, engine: Engine, now: datetime.datetime) -> str | None:
     """Return the version of a dataset's data; None if neither the catalog nor the engine states one.
 
     Args:
         now: the time, with a time zone.
-        key: for the digest of the engine's version, see `EnginePool`.
 
     Raises:
         InputError: the owner's query does not return one text, number, date or timestamp.
@@ -487,16 +480,14 @@ def current_version(dataset: Dataset, engine: Engine, now: datetime.datetime, ke
         case OwnerQuery(query=statement):
             return queried_version(engine.fetch(statement))
         case None:
-            return _digest(engine.data_version(), key)
+            return _digest(engine.data_version())
         case text:
             return text
 
 
-def _digest(version: str | None, key: bytes) -> str | None:
-    """Return a digest of an engine's version, which may be long and hold paths, and sizes that could be guessed."""
-    if version is None:
-        return None
-    return hmac.digest(key, version.encode(errors="surrogateescape"), hashlib.sha256).hex()[:32]
+def _digest(version: str | None) -> str | None:
+    """Return a digest of an engine's version, which may be long and contain paths."""
+    return None if version is None else hashlib.sha256(version.encode(errors="surrogateescape")).hexdigest()[:32]
 
 
 def scheduled_version(schedule: Schedule, now: datetime.datetime) -> str:

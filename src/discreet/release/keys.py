@@ -144,7 +144,6 @@ class DerivedKeys:
         pages: 32 bytes that encrypt the addresses of pages of answers.
         agents: 32 bytes that encrypt the state of an agent's query while a person is asked about its price.
         identity: 32 bytes that differ for another secret and reveal nothing of it.
-        versions: 32 bytes with which the versions of files are digested.
     """
 
     def __init__(self, secret: bytes) -> None:
@@ -161,7 +160,7 @@ class DerivedKeys:
         self.pages = key("pages")
         self.agents = key("agents")
         self.identity = key("identity")
-        self.versions = key("versions")
+        self._versions = key("versions")
 
     def __repr__(self) -> str:
         return "DerivedKeys(...)"
@@ -185,6 +184,10 @@ class DerivedKeys:
     def bits(self, plan: Plan, table: str, data_version: str) -> KeyedBits:
         """Return the randomness of the answer to *plan*; arguments as in `release_key`."""
         return NoiseKey(self._noise, data_version).bits(plan, table)
+
+    def shown_version(self, data_version: str) -> str:
+        """Return a text that changes with a version of data, and from which the version cannot be guessed."""
+        return _derived(self._versions, data_version).hex()[:32]
 
     def fingerprint_key(self, table: str, data_version: str) -> bytes:
         """Return the key for fingerprints of one version of a table's data."""

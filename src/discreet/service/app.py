@@ -151,7 +151,7 @@ def open_service(  # noqa: PLR0915 - the composition root connects everything
             runtime.random,
             None if settings.store.file is None else key_file_of(settings.store.file),
         )
-        warehouse = stack.enter_context(Warehouse(catalog, clock, environment, version_key=keys.versions))
+        warehouse = stack.enter_context(Warehouse(catalog, clock, environment))
         maintenance = Maintenance(
             manager,
             warehouse,

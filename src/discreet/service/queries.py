@@ -176,8 +176,10 @@ class Queries:
         reserve = partial(self._manager.reserve, account, name, key=run.key, digest=run.digest, question=asked)
         budget = StoredBudget(self._manager.store, reserve)
 
+        shown = self.shown_version(planned.dataset, version)
+
         def document(release: Release) -> bytes:
-            return encode(release, id=name.hex(), dataset=planned.dataset, question=question, data_version=version)
+            return encode(release, id=name.hex(), dataset=planned.dataset, question=question, data_version=shown)
 
         def check_connected(share: float) -> None:
             run.progress(share)
@@ -228,6 +230,15 @@ class Queries:
         )
         return answered
 
+    def shown_version(self, dataset: str, version: str | None) -> str | None:
+        """Return a version of a dataset's data as analysts see it.
+
+        The version of files is a digest of their paths, sizes and times, which could be guessed; so it is keyed.
+        """
+        if version is None or self._warehouse.catalog.datasets[dataset].data_version is not None:
+            return version
+        return self._keys.shown_version(version)
+
     def has_paid(self, planned: PlannedQuery, run: Run) -> bool:
         """Return True if the account has paid for the answer to *planned*; without a version, look for its key only."""
         name = planned.release_key
@@ -246,7 +257,8 @@ class Queries:
         request, columns = planned.plan.query.request, self._warehouse.catalog.datasets[planned.dataset].columns
         grouped = [columns[name] for name in (*request.each, *request.items)]
         by_day = any((about.each or about.type) in ("day", "date") for about in grouped)
-        return estimate_of(planned.plan, planned.dataset, planned.data_version, path, paid=paid, by_day=by_day)
+        version = self.shown_version(planned.dataset, planned.data_version)
+        return estimate_of(planned.plan, planned.dataset, version, path, paid=paid, by_day=by_day)
 
     def default_cost(self) -> Cost | None:
         """Return the worst-case cost of a query at the default price, or None where prices are per unit."""

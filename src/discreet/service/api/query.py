@@ -440,7 +440,7 @@ class QueryAPI:
             raise NotFound(str(error)) from None
         version: str | None = None
         with contextlib.suppress(EngineError):  # the description does not depend on the engine; only the version does
-            version, _ = self._warehouse.key_context(name)
+            version = self._queries.shown_version(name, self._warehouse.key_context(name)[0])
         limits, dataset = self._settings.limits, catalog.datasets[name]
         return DatasetDetail.of(name, dataset, version, max_k=limits.max_k, max_head_limit=limits.max_head_limit)
 
