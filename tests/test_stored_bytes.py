@@ -86,6 +86,7 @@ user = "reader"
 data_version = "7"
 groups_per_user = 2
 missing_labels = "keep"
+rows_per_group = 3
 
 [datasets.bounded.columns.article]
 type = "text"
@@ -120,7 +121,6 @@ QUERIES = {
     "sum, laplace": ("SELECT country, SUM(delta) FROM reads GROUP BY country", {"noise": "laplace"}),
     "average": ("SELECT article, AVG(size) FROM reads GROUP BY article LIMIT 3", {"epsilon": 3.0}),
     "private bound": ("SELECT country, SUM(price) FROM reads GROUP BY country", {"epsilon": 3.0}),
-    "private average": ("SELECT country, AVG(price) FROM reads GROUP BY country", {"epsilon": 3.0}),
     "total of sums": ("SELECT SUM(price) FROM reads", {}),
     "per unit": (_TOP, {"per": PRESETS["linkedin"]}),
     "bounded": ("SELECT article, COUNT(DISTINCT reader) FROM bounded GROUP BY article", {}),

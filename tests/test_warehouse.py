@@ -156,11 +156,40 @@ def test_a_private_bound_replaces_a_generous_one(warehouse):
     assert total.mechanism == "listed+sum"
 
 
-def test_averages_are_of_users(warehouse):
-    """The average of each user's clipped sum, with the number of users."""
+def test_averages_are_of_rows(warehouse):
+    """Rows of 20 and 100, clipped to 60; two of 60 are more than the bound for a user, and count as one row."""
     release = warehouse.query(SUMS.replace("SUM", "AVG"), epsilon=20)
-    assert [value for (value,) in shown(release, "average")] == pytest.approx([50, 50, 50], abs=1)
-    assert [round(count, -3) for count in release.counts.tolist()] == [3000, 2000, 1000]
+    assert [value for (value,) in shown(release, "average")] == pytest.approx([100 / 3] * 3, abs=1)
+    assert [round(count, -2) for count in release.counts.tolist()] == [4500, 3000, 1500]
+    price = warehouse.query(SUMS.replace("SUM(minutes)", "AVG(price)"), epsilon=20)
+    assert [value for (value,) in shown(price, "average")] == pytest.approx([1.25] * 3, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("SELECT AVG(seconds) FROM reads", r"without private_bound, or write SUM\(seconds\) / COUNT\(\*\)"),
+        (
+            "SELECT AVG(minutes) FROM rare",
+            r"declare rows_per_group, or write SUM\(minutes\) / COUNT\(DISTINCT reader\)",
+        ),
+        ("SELECT MEDIAN(age) FROM rare", r"declare rows_per_group, or count users by age"),
+    ],
+)
+def test_averages_and_quantiles_of_rows_need_declared_bounds(folder, sql, message):
+    """The sentence has the two forms that work."""
+    (folder / "rare.toml").write_text(
+        CATALOG
+        + """
+[datasets.rare]
+source = "reads.parquet"
+user = "reader"
+columns.minutes = { type = "integer", sum = { low = 0, high = 60 } }
+columns.age = { type = "integer", group = true, domain = [1, 2] }
+"""
+    )
+    with connect(folder / "rare.toml") as made, pytest.raises(InputError, match=message):
+        made.sql(sql)
 
 
 def test_decimal_sums_keep_their_digits(warehouse):
@@ -439,6 +468,7 @@ def visits(tmp_path):
 source = "visits.parquet"
 user = "reader"
 data_version = "1"
+rows_per_group = 3
 
 [datasets.visits.columns]
 day = { type = "date", of = "at", each = "day", group = true, filter = true, \
@@ -482,7 +512,7 @@ def test_the_column_of_a_period_is_found_by_either_column(visits):
 
 def test_a_quantile_is_computed_from_the_histogram_of_its_column(visits):
     """Its price is the histogram's, whatever else is computed from it; two of one column are one query."""
-    key, histogram = b"k" * 32, "SELECT age, COUNT(DISTINCT reader) AS n FROM visits GROUP BY age"
+    key, histogram = b"k" * 32, "SELECT age, COUNT(*) AS n FROM visits GROUP BY age"
     both = "SELECT MEDIAN(age) AS median, LOW(MEDIAN(age)) AS low, QUANTILE(age, 0.9) AS p90 FROM visits"
     found = visits.sql(both, epsilon=5, key=key)
     assert found.table.to_pylist() == [{"median": 0, "low": 0, "p90": 20}]

@@ -124,9 +124,17 @@ MAX_CHOICES = 20
 """The largest number of upper bounds to choose from privately; the smallest is then 2^-19 of the largest."""
 
 
+ROW_UNIT = 2**8
+"""The weight of a user's rows in an average is a whole multiple of 1 / ROW_UNIT."""
+
+
 @dataclass(frozen=True, slots=True)
 class SumBounds:
     """The bounds of one user's sum of a column for one item; users' sums are clipped to them and then added up.
+
+    With *rows*, it is for the average of the rows of an item: each value is clipped to the bounds, and the rows of a
+    user and an item that are more than *rows*, or whose sum is out of bounds, count with less weight: their sum and
+    their number are multiplied by the largest multiple of 1 / `ROW_UNIT` with which both are in bounds.
 
     Args:
         low: smaller sums are raised to it. A multiple of 10^-scale.
@@ -134,6 +142,7 @@ class SumBounds:
         scale: digits after the decimal point of the column; sums are whole multiples of 10^-scale, the unit.
         private: True to choose the upper bound privately from `choices`; *low* is 0 then.
         column: the column to sum, whose missing values add 0; mechanisms do not read it.
+        rows: tau, the most rows of a user and an item that an average counts, at least 1; None for a sum.
     """
 
     low: Fraction | int
@@ -141,6 +150,7 @@ class SumBounds:
     scale: int = 0
     private: bool = False
     column: str = ""
+    rows: int | None = None
 
     @property
     def units(self) -> tuple[int, int]:
@@ -149,9 +159,19 @@ class SumBounds:
 
     @property
     def most(self) -> int:
-        """C: the most by which adding or removing one user moves a sum, in units of the column's last digit."""
+        """C: the most by which adding or removing one user moves a sum, in parts of the column's last digit."""
         low, high = self.units
-        return max(-low, high)
+        return self.parts * max(-low, high)
+
+    @property
+    def parts(self) -> int:
+        """The parts of the last digit, and of a row, that are added up: `ROW_UNIT` for averages, otherwise 1."""
+        return 1 if self.rows is None else ROW_UNIT
+
+    @property
+    def most_rows(self) -> int:
+        """The most by which one user moves the number of rows of an average, in parts of a row; 0 for sums."""
+        return 0 if self.rows is None else ROW_UNIT * self.rows
 
     @property
     def choices(self) -> tuple[int, ...]:

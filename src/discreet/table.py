@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, Unpack, cast, get_args
 
 from discreet.engines.base import RequestQueue, has_all_pair_queries
 from discreet.engines.opening import open_engine
@@ -21,10 +21,12 @@ from discreet.query.query import Exact, Options, Query, QueryOptions
 from discreet.query.sql import condition, parse_where
 from discreet.release import NoiseKey, Release, answer
 from discreet.release.answer import default_delta
+from discreet.release.result import check_quantile
 from discreet.values import Sensitivity, check_text, exact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from fractions import Fraction
     from types import TracebackType
 
     from discreet.budget import Budget
@@ -78,7 +80,7 @@ class RowOptions(Options, total=False):
     """The options of a query of a `Table`: those of `Options`, and what counts of each user."""
 
     groups_per_user: int | None
-    rows_per_user_and_item: int
+    rows_per_user_and_item: int | None
     domain: Any
     each: str | Sequence[str]
     segments: Any
@@ -193,9 +195,11 @@ class Table:
                 each: a column, or several, whose labels are segments: the k items of every segment, all together for
                 the price of one. A user with rows in several segments counts in one of them, chosen at random.
                 segments: all possible segments, listed in advance, in the forms of domain; needed with each.
-                sum, or average: a column of whole or decimal numbers to sum, or to average, for each item.
+                sum, or average: a column of whole or decimal numbers to sum, or to average over rows, for each item.
                 bound: goes with them: each user's sum for an item is clipped to 0 and this number, or to a pair of
-                numbers. Choose it without looking at the rows. The items are those with the most users.
+                numbers. Choose it without looking at the rows. The items are those with the most users. An average
+                also needs rows_per_user_and_item: of more rows of a user and an item, or of a larger sum, all count
+                with less weight (docs/mechanisms/sums.md).
                 counts=False for labels only, which leaves more of epsilon for finding them. mechanism: "gumbel",
                 "laplace", "head", "two-round" or "stable" (a set, without counts); "auto" or None to choose by k and
                 the other arguments. noise: "gaussian" or "laplace" counts; by default the one with the smaller standard
@@ -231,6 +235,45 @@ class Table:
         Other arguments, and errors, are those of `top`.
         """
         return self._answer(self.plan(item, budget=budget, force=force, **options), budget, bits, progress)
+
+    def quantile(
+        self,
+        item: str,
+        share: float | str | Fraction,
+        *,
+        per: Literal["row", "user"] = "row",
+        budget: Budget | None = None,
+        bits: Bits | NoiseKey | None = None,
+        force: bool = False,
+        **options: Unpack[RowOptions],
+    ) -> tuple[Any, Any, Any]:
+        """Return a quantile of a column, and the first and the last label of its 95 % interval.
+
+        It is computed by `Release.quantile` from the counts of all bins, a single release; several quantiles of one
+        release have one price.
+
+        Args:
+            item: a column of numbers or dates, usually in bins: "minutes:10".
+            share: above 0 and below 1; 0.5 for the median.
+            per: "row" for the quantile of rows, as in SQL, which needs rows_per_user_and_item; "user" for that of
+                users, who count once in each bin in which they have a row.
+            **options: as in `release`; domain, all possible labels of *item*, is needed: bins by their start.
+
+        Other arguments, and errors, are those of `release`.
+        """
+        if per not in {"row", "user"}:
+            raise InputError(f"a quantile is per row or per user, not per {per!r}")
+        rows = options.get("rows_per_user_and_item")
+        if per == "row" and rows is None:
+            raise InputError(
+                "a quantile of rows needs rows_per_user_and_item: the most rows of a user in a bin that count; "
+                "per='user' counts users instead"
+            )
+        if per == "user" and rows not in (None, 1):
+            raise InputError("a quantile per user counts users, not rows: leave out rows_per_user_and_item")
+        plan = self.plan(item, budget=budget, force=force, **options)
+        check_quantile(plan.query, plan.mechanism.name, self._engine.columns().get(item))
+        return self._answer(plan, budget, bits, None).quantile(share)
 
     def plan(
         self,
@@ -317,7 +360,8 @@ def table_query(
     if unknown:
         raise InputError(f"there is no option {unknown[0]!r}; choose from {', '.join(RowOptions.__annotations__)}")
     options: dict[str, Any] = dict(given)
-    bounds = Sensitivity(options.pop("groups_per_user", None), options.pop("rows_per_user_and_item", 1))
+    rows = options.pop("rows_per_user_and_item", None)
+    bounds = Sensitivity(options.pop("groups_per_user", None), 1 if rows is None else rows)
     domain, average = options.pop("domain", None), options.get("average") is not None
     named: list[tuple[str, ...]] = []
     for wanted, what in ((item, "an item column"), (options.pop("each", ()), "a column of 'each'")):
@@ -341,9 +385,10 @@ def table_query(
         listed = None if domain is None else listed_items(domain, items)
         segments = None if segments is None else listed_items(segments, each)
         listed = listed if listed is None or segments is None else combined(segments, listed)
-    summed = _summed(options, bounds)
+    summed = _summed(options, rows)
     if summed is not None:
         options["counts"] = average
+        bounds = replace(bounds, rows_per_group=1)
     request = HeadRequest(
         user,
         (*each, *items),
@@ -360,7 +405,7 @@ def table_query(
     return Query(request, QueryOptions.of(cast("Options", options), delta=default_delta), k, average)
 
 
-def _summed(options: dict[str, Any], bounds: Sensitivity) -> SumBounds | None:
+def _summed(options: dict[str, Any], rows: int | None) -> SumBounds | None:
     """Remove sum, average and bound from *options*; return the column to sum with its bounds, or None.
 
     Raises:
@@ -373,17 +418,24 @@ def _summed(options: dict[str, Any], bounds: Sensitivity) -> SumBounds | None:
         if bound is not None:
             raise InputError("a bound goes with a sum or an average")
         return None
-    if len(columns) > 1 or bounds.rows_per_group != 1:
+    average = measures["average"] is not None
+    if len(columns) > 1 or (rows not in (None, 1) and not average):
         raise InputError("a query has a sum, an average or a count of rows, not several of them")
+    if average and rows is None:
+        raise InputError(
+            f"an average of rows needs rows_per_user_and_item: the most rows of a user and an item that count; for the "
+            f"average per user, divide sum={columns[0]!r} by the counts of users"
+        )
     if bound is None:
         raise InputError(f"a sum needs a bound: each user's sum of {columns[0]!r} for an item is clipped to it")
     ends = bound if isinstance(bound, tuple) else (0, bound)
     if len(ends) != 2:
         raise InputError("the bound of a sum is a number, or a pair of a lower and an upper bound")
-    if measures["average"] is not None and options.get("counts") is False:
-        raise InputError("an average is a sum divided by a count, so it needs counts")
+    if average and options.get("counts") is False:
+        raise InputError("an average has no labels without numbers: leave out counts=False")
     low, high = (exact(end, "the bound of a sum") for end in ends)
-    return SumBounds(low, high, column=check_text(columns[0], "the name of a column to sum"))
+    column = check_text(columns[0], "the name of a column to sum")
+    return SumBounds(low, high, column=column, rows=rows if average else None)
 
 
 def _derived(item: object, user: str, columns: Mapping[str, Kind] | None) -> Derived | None:

@@ -250,6 +250,7 @@ class ExactHead:
         shares: int64 of shape (m + 1,) in units of 1 / `SHARE_UNIT`: the share of a user's items whose sums are above
             bound i - 1 and at most bound i, added up over the users of all rows that the query selects. The last entry
             is for sums above all bounds. One user moves it by at most 1 in the 1-norm. None unless a bound is chosen.
+        rows: int64 numbers of the rows that the sums are of, shape (n,), in parts of a row; None without averages.
         ends: for a head of several segments, the row after the last one of each, in the order of the request; None for
             the head of all rows, which is a single segment.
     """
@@ -261,6 +262,7 @@ class ExactHead:
     bounded: NDArray[np.int64] | None = None
     shares: NDArray[np.int64] | None = None
     ends: tuple[int, ...] | None = None
+    rows: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:  # noqa: C901 - one check after the other
         counts = self.counts
@@ -273,6 +275,8 @@ class ExactHead:
             raise InvariantViolated("a head is one row of int64 counts")
         if self.sums is not None and (self.sums.shape != counts.shape or self.sums.dtype.str[1:] != "i8"):
             raise InvariantViolated("a head has one int64 sum for each count")
+        if self.rows is not None and (self.rows.shape != counts.shape or self.rows.dtype.str[1:] != "i8"):
+            raise InvariantViolated("a head has one int64 number of rows for each count")
         if (self.bounded is None) != (self.shares is None):
             raise InvariantViolated("a head has sums at several bounds and shares above them, or neither")
         bounds = 0 if self.shares is None else len(self.shares) - 1
@@ -296,8 +300,15 @@ class ExactHead:
         if self.ends is None:
             return (self,)
         rows = [slice(start, end) for start, end in zip((0, *self.ends), self.ends, strict=False)]
-        sums = [None if self.sums is None else self.sums[part] for part in rows]
-        return tuple(ExactHead(self.counts[part], self.limit, None, s) for part, s in zip(rows, sums, strict=True))
+        return tuple(
+            ExactHead(
+                self.counts[part],
+                self.limit,
+                sums=None if self.sums is None else self.sums[part],
+                rows=None if self.rows is None else self.rows[part],
+            )
+            for part in rows
+        )
 
     def count_at(self, rank: int) -> int:
         """Return the count at 1-based *rank*, 0 past the end; *rank* may be limit + 1 at most."""
@@ -451,7 +462,8 @@ class Measured:
     """Released sums or averages of the released items, in units of the column's last digit.
 
     Args:
-        name: "sum", or "average" for the sum of an item divided by the number of its users.
+        name: "sum", or "average" for the sum of an item divided by the number of its rows (of its users, in releases
+            that were stored before averages were of rows).
         values: shape (m,): int64 sums, unbiased, or float64 averages.
         std_errors: standard deviation of the noise in each sum, or approximately of the error of each average; shape
             (m,).

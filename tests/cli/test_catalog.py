@@ -39,7 +39,7 @@ def test_check_prints_a_line_for_everything(run):
     ran = run(GOOD, "check", "catalog.toml")
     assert ran.output.splitlines() == [
         "ok       datasets.reads",
-        "note     datasets.reads: these will be refused: COUNT(*): declare rows_per_group",
+        "note     datasets.reads: these will be refused: COUNT(*), AVG and quantiles: declare rows_per_group",
         "ok       datasets.reads.user",
         "ok       datasets.reads.columns.a",
     ]
@@ -93,7 +93,9 @@ def test_check_prints_json(run, text, found):
             "place": f"datasets.reads{place}",
             "ok": mistake is None,
             "mistake": mistake,
-            "note": None if place or mistake else "these will be refused: COUNT(*): declare rows_per_group",
+            "note": None
+            if place or mistake
+            else "these will be refused: COUNT(*), AVG and quantiles: declare rows_per_group",
         }
         for place, mistake in found
     ]

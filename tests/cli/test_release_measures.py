@@ -9,6 +9,7 @@ import json
 import pytest
 
 USERS = 2000
+ONE = ("--rows-per-user-and-item", 1)
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def test_sums_and_averages(asked):
     """The mean is 19.5 minutes and 2.50; a bound clips, and a pair of bounds has a lower one."""
     (row,) = asked("top", "--item", "item", "-k", 1, "--sum", "minutes", "--bound", 40, "--cast", "minutes=integer")
     assert round(int(row["sum"]), -3) == 39_000
-    (row,) = asked("release", "--average", "minutes", "--bound", "0,40", "--cast", "minutes=integer")
+    (row,) = asked("release", "--average", "minutes", "--bound", "0,40", *ONE, "--cast", "minutes=integer")
     assert abs(float(row["average"]) - 19.5) < 0.5
     cast = ["--cast", "price=decimal(9,2)"]
     (row,) = asked("release", "--sum", "price", "--bound=-2.5,2.5", *cast)
@@ -61,18 +62,20 @@ def test_periods_of_a_range(asked):
 
 def test_quantiles_of_bins(asked):
     """A user is in one bin: the median of 0 to 39 is in the bin of 10 and 9 in 10 are up to that of 30."""
-    rows = asked("release", "--item", "minutes:10", "--range", "0,30", "--quantile", "0.45", "--quantile", "0.9")
+    rows = asked("release", "--item", "minutes:10", "--range", "0,30", "--quantile", "0.45", "--quantile", "0.9", *ONE)
     assert [(row["quantile"], row["minutes:10"], row["low"], row["high"]) for row in rows] == [
         ("0.45", "10", "10", "10"),
         ("0.9", "30", "30", "30"),
     ]
-    rows = asked("release", "--item", "minutes", "--range", "0,39", "--cast", "minutes=integer", "--quantile", "0.5")
+    rows = asked(
+        "release", "--item", "minutes", "--range", "0,39", "--cast", "minutes=integer", "--quantile", "0.5", *ONE
+    )
     assert 18 <= int(rows[0]["minutes"]) <= 21
 
 
 def test_a_plan_of_a_sum_opens_the_file(run, visits):
     """Its error is in the unit of the column, and the type of the column is checked."""
-    arguments = [visits, "--user", "user", "--average", "price", "--bound", 5]
+    arguments = [visits, "--user", "user", "--average", "price", "--bound", 5, "--rows-per-user-and-item", 2]
     ran = run("plan", *arguments, "--cast", "price=decimal(9,2)", "--format", "json")
     assert 0 < json.loads(ran.out)["sum_std_error"] < 50
     ran = run("plan", *arguments)
@@ -97,7 +100,14 @@ def test_a_plan_of_a_sum_opens_the_file(run, visits):
         (["--item", "minutes:10", "--range", "0,99999999999"], "--range lists from 1 to 1,000,000 items"),
         (["--range", "0,30"], "--range lists the items of one --item"),
         (["--item", "minutes:10", "--quantile", "0.5"], "--quantile goes with --range"),
-        (["--item", "minutes:10", "--range", "0,9", "--quantile", "2"], "the share of a quantile is above 0"),
+        (
+            ["--item", "minutes:10", "--range", "0,9", "--quantile", "0.5"],
+            "--quantile is of rows: give --rows-per-user",
+        ),
+        (
+            ["--item", "minutes:10", "--range", "0,9", "--rows-per-user-and-item", "1", "--quantile", "2"],
+            "the share of a quantile is above 0",
+        ),
         (["--where", "price > 'abc'"], "takes a number without quotes"),
     ],
 )

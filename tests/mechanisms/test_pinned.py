@@ -48,7 +48,9 @@ def summed(mechanism):
     if mechanism.summed.private:
         bounded = np.minimum.outer(4 * counts, counts.max() * np.array(mechanism.summed.choices))
         shares = np.append([200, 400, 900, 300, 40][: len(mechanism.summed.choices)], 3) * SHARE_UNIT
-    head = ExactHead(counts, mechanism.head_limit, None, 4 * counts, bounded, shares)
+    parts, average = mechanism.summed.parts, mechanism.summed.rows is not None
+    rows = parts * counts if average else None
+    head = ExactHead(counts, mechanism.head_limit, None, 4 * parts * counts, bounded, shares, rows=rows)
     outcome = mechanism.release(head, KeyedBits(bytes(range(32)), "pinned"))
     found = outcome.measured
     lists = [outcome.positions, *(np.round(v, 3) for v in (found.values, found.std_errors, found.low, found.high))]
@@ -131,13 +133,13 @@ SUMS = {
         ],
     ),
     "unknown-gumbel+average": (
-        UnknownGumbelSums(UnknownGumbel(4, 8, F(1, 4), DELTA), SumBounds(0, 5), 4, average=True),
+        UnknownGumbelSums(UnknownGumbel(4, 8, F(1, 4), DELTA), SumBounds(0, 5, rows=2), 4),
         [
             [0, 2, 1, 3],
-            [4.079, 4.122, 3.99, 3.972],
-            [0.058, 0.076, 0.073, 0.103],
-            [3.9, 3.887, 3.766, 3.656],
-            [4.265, 4.37, 4.226, 4.311],
+            [3.945, 4.08, 3.985, 3.889],
+            [0.081, 0.111, 0.107, 0.146],
+            [3.792, 3.87, 3.783, 3.616],
+            [4.108, 4.307, 4.203, 4.192],
             "average",
             None,
         ],
@@ -181,13 +183,13 @@ SUMS = {
         ],
     ),
     "known-laplace+average": (
-        KnownLaplaceSums(KnownLaplace(None, 9, 2, F(3)), SumBounds(-3, 5), 2, average=True),
+        KnownLaplaceSums(KnownLaplace(None, 9, 2, F(3)), SumBounds(-3, 5, rows=2), 2),
         [
             [0, 2, 1, 3, 4, 5, 6, 8, 7],
-            [4.033, 3.997, 4.054, 3.994, 3.783, 3.915, 0.923, 5.0, 5.0],
-            [0.021, 0.027, 0.028, 0.039, 0.314, 0.405, 1.173, 8.0, 8.0],
-            [3.965, 3.91, 3.964, 3.871, 2.881, 2.778, -3.0, -3.0, -3.0],
-            [4.103, 4.086, 4.145, 4.12, 4.925, 5.0, 5.0, 5.0, 5.0],
+            [3.979, 4.03, 3.994, 3.958, 3.528, 3.548, 1.371, 5.0, 5.0],
+            [0.031, 0.041, 0.04, 0.056, 0.401, 0.5, 1.785, 8.0, 8.0],
+            [3.919, 3.951, 3.917, 3.85, 2.84, 2.715, -3.0, -3.0, -3.0],
+            [4.041, 4.111, 4.075, 4.07, 4.457, 4.763, 5.0, 5.0, 5.0],
             "average",
             None,
         ],

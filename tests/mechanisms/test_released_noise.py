@@ -15,7 +15,7 @@ import pytest
 from scipy import stats
 
 import discreet
-from discreet.head_request import SumBounds
+from discreet.head_request import ROW_UNIT, SumBounds
 from discreet.mechanisms import (
     CountRelease,
     KnownGumbel,
@@ -117,8 +117,11 @@ def test_sums_have_the_stated_error_and_the_one_that_is_charged(kind, noise):
 
 def test_averages_have_the_error_of_a_quotient():
     """The noise of sum and count together, to the first order."""
-    request_ = Request(M, M, summed=SumBounds(0, 7), average=True)
-    outcome = UnknownGumbelSums.within_cost(LIMIT, request_).release(ExactHead(TRUE, M, None, 5 * TRUE), bits())
+    request_ = Request(M, M, counts=False, summed=SumBounds(0, 7, rows=1))
+    rows = ROW_UNIT * TRUE
+    outcome = UnknownGumbelSums.within_cost(LIMIT, request_).release(
+        ExactHead(TRUE, M, None, 5 * rows, rows=rows), bits()
+    )
     assert_distributed((outcome.measured.values - 5) / outcome.measured.std_errors)
 
 

@@ -173,7 +173,7 @@ class TestKnownLaplaceAverages(MechanismSuite):
     """Averages of the items with the largest counts; Laplace noise."""
 
     mechanism, limit = KnownLaplaceSums, LOSSLESS
-    request = Request(3, 6, noise="laplace", known_domain=True, summed=SumBounds(-5, 2), average=True)
+    request = Request(3, 6, counts=False, noise="laplace", known_domain=True, summed=SumBounds(-5, 2, rows=3))
 
 
 class TestKnownGumbelSums(MechanismSuite):
@@ -201,7 +201,7 @@ class TestUnknownGumbelAverages(MechanismSuite):
     """Averages; every user adds about the same."""
 
     mechanism = UnknownGumbelSums
-    request = Request(4, 4, noise="laplace", summed=SumBounds(99, 101), average=True)
+    request = Request(4, 4, counts=False, noise="laplace", summed=SumBounds(99, 101, rows=1))
 
 
 class TestListedSums(MechanismSuite):
@@ -209,6 +209,13 @@ class TestListedSums(MechanismSuite):
 
     mechanism, limit = ListedSums, LOSSLESS
     request = Request(None, 6, counts=False, known_domain=True, summed=SumBounds(-3, 40))
+
+
+class TestListedAverages(MechanismSuite):
+    """The averages of a whole domain."""
+
+    mechanism, limit = ListedSums, LOSSLESS
+    request = Request(None, 6, counts=False, known_domain=True, summed=SumBounds(-3, 40, rows=5))
 
 
 class TestOneTotal(MechanismSuite):

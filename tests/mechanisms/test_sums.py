@@ -103,7 +103,7 @@ def test_other_sums_are_charged_whole():
     [
         (UnknownGumbelSums, asked(1000, 3000), 3000, 1000),
         (UnknownGumbelSums, asked(1500, 3000, counts=False), 3000, 1500),
-        (UnknownGumbelSums, asked(1000, 3000, summed=SumBounds(1, 9), average=True), 3000, 1000),
+        (UnknownGumbelSums, asked(1000, 3000, counts=False, summed=SumBounds(1, 9, rows=4)), 3000, 1000),
         (UnknownGumbelSums, asked(1000, 3000, groups=7, tau=3, optimise_cutoff=True), 2008, 7),
         (KnownGumbelSums, asked(100, 40, known_domain=True), 240, 40),
         (KnownGumbelSums, asked(30, 40, counts=False, known_domain=True), 60, 30),
@@ -275,16 +275,11 @@ def test_a_head_with_sums_beyond_the_range_is_refused(sums):
     assert ExactHead(np.array([3, 3]), 1, None, np.array([MAX_COUNT, -MAX_COUNT])).limit == 1
 
 
-AVERAGE = {"summed": SumBounds(0, 9), "average": True}
-
-
 @pytest.mark.parametrize(
     ("mechanism", "request_", "message"),
     [
         (UnknownGumbelSums, asked(summed=None), "bounds for what one user adds"),
         (ListedSums, asked(None, counts=False, known_domain=True, summed=None), "bounds for what one user adds"),
-        (UnknownGumbelSums, asked(**AVERAGE, counts=False), "it needs counts"),
-        (KnownLaplaceSums, asked(None, known_domain=True, tau=2, **AVERAGE), "users must be counted, not rows"),
         (UnknownGumbelSums, asked(None), "how many items"),
         (UnknownLaplaceSums, asked(), "groups_per_user"),
         (KnownGumbelSums, asked(), "needs the domain"),
@@ -334,13 +329,13 @@ def test_mechanisms_without_a_ranking_at_a_fixed_price_have_no_sums(kind):
 
 
 def test_sums_that_the_engine_did_not_return_are_a_bug():
-    """An average without counts is a bug too; no noise is drawn before it is detected."""
-    ranking, bits = UnknownGumbel(2, 3, HALF, DELTA, counts=None), CountingBits()
-    for mechanism in (UnknownGumbelSums(ranking, SUMMED, 2), ListedSums(3, SUMMED, 1, HALF)):
-        with pytest.raises(InvariantViolated, match="no sums"):
-            mechanism.release(ExactHead(np.array([2, 1]), 3), bits)
+    """An average without numbers of rows is a bug too; no noise is drawn before it is detected."""
+    ranking, bits, averaged = UnknownGumbel(2, 3, HALF, DELTA, counts=None), CountingBits(), SumBounds(0, 9, rows=2)
+    for summed, head, message in (
+        (SUMMED, ExactHead(np.array([2, 1]), 3), "no sums"),
+        (averaged, ExactHead(np.array([2, 1]), 3, None, np.array([2, 1])), "no numbers of rows"),
+    ):
+        for mechanism in (UnknownGumbelSums(ranking, summed, 2), ListedSums(3, summed, 1, HALF)):
+            with pytest.raises(InvariantViolated, match=message):
+                mechanism.release(head, bits)
     assert bits.drawn == {}
-    with pytest.raises(InvariantViolated, match="without a count"):
-        UnknownGumbelSums(ranking, SUMMED, 2, average=True).release(
-            ExactHead(np.array([2, 1]), 3, None, np.array([2, 1])), bits
-        )

@@ -11,7 +11,7 @@ import pytest
 
 from discreet.errors import InvariantViolated
 from discreet.head_request import SumBounds
-from discreet.mechanisms import KnownGumbel, Request, UnknownGumbel, check_bounds, sums
+from discreet.mechanisms import Request, UnknownGumbel, check_bounds, sums
 from discreet.mechanisms.sums import CHOICE_PRICE, BoundChoice, KnownGumbelSums, ListedSums, UnknownGumbelSums
 from discreet.noise import KeyedBits
 from discreet.values import SHARE_UNIT, Cost, ExactHead, Outcome, Sensitivity
@@ -225,15 +225,12 @@ def test_a_generous_bound_is_made_tight_and_the_share_above_it_is_reported():
     assert within >= 285
 
 
-def test_averages_stay_within_the_chosen_bound():
-    """Values and intervals of averages are those of the clipped mean."""
-    choices = tuple(2**n for n in range(18))
-    head = _head(_population(np.random.default_rng(4)), choices)
-    summed = SumBounds(0, 2**17, private=True)
-    mechanism = KnownGumbelSums(KnownGumbel(3, 5, Fraction(1, 10), 1, "gaussian"), summed, 3, average=True)
-    measured = mechanism.release(head, KeyedBits(b"k" * 32, "test")).measured
-    assert measured.name == "average"
-    assert (measured.high <= measured.clipping.bound).all()
+def test_averages_have_declared_bounds_only():
+    """Planning refuses the others, which no mechanism takes."""
+    with pytest.raises(InvariantViolated, match="for sums only"):
+        KnownGumbelSums.within_cost(
+            Cost(Fraction(1)), Request(3, 5, known_domain=True, summed=SumBounds(0, 9, private=True, rows=2))
+        )
 
 
 def test_a_head_without_sums_at_several_bounds_is_refused():

@@ -161,10 +161,11 @@ RANKINGS = {
 def test_by_step_sums_cost_as_much_as_the_counts_of_the_ranking(kind, average):
     """The ranking is that of the same step, and so are the sums of what one user moves."""
     ranking, request = RANKINGS[kind]
-    request = replace(request, summed=SumBounds(-3, 8), average=average, noise="laplace")
+    summed = SumBounds(-3, 8, rows=5 if average else None)
+    request = replace(request, summed=summed, noise="laplace")
     made = kind.by_step(Fraction(1, 3), DELTA, request)
-    assert made == kind(ranking.by_step(Fraction(1, 3), DELTA, request), SumBounds(-3, 8), 2, "laplace", average)
-    whole = made.ranking.worst_cost() + Cost(2 * Fraction(1, 9) / 8)
+    assert made == kind(ranking.by_step(Fraction(1, 3), DELTA, request), summed, 2, "laplace")
+    whole = made.ranking.worst_cost() + Cost((4 if average else 2) * Fraction(1, 9) / 8)
     assert abs(made.worst_cost().rho - whole.rho) < Fraction(1, 10**12) or kind is UnknownLaplaceSums
 
 
@@ -182,9 +183,10 @@ def test_a_theorem_gives_exactly_the_epsilon_that_was_asked_for(epsilon):
     kinds = {kind: replace(request, noise="laplace") for kind, (_, request) in RANKINGS.items()}
     kinds[ListedSums] = Request(None, 8, Sensitivity(2), counts=False, noise="laplace", known_domain=True)
     for kind, request in kinds.items():
-        made = kind.at_epsilon(epsilon, DELTA, replace(request, summed=SumBounds(-3, 8)))
-        assert made.direct_epsilon() == epsilon
-        assert made.noise == "laplace"
+        for rows in (None, 3):
+            made = kind.at_epsilon(epsilon, DELTA, replace(request, summed=SumBounds(-3, 8, rows=rows)))
+            assert made.direct_epsilon() == epsilon
+            assert made.noise == "laplace"
 
 
 def test_equal_sums_come_in_the_order_of_the_shuffle():
@@ -214,12 +216,11 @@ def test_a_listed_domain_chooses_by_the_same_rule(noise):
 
 def test_bounds_are_in_units_of_the_last_digit():
     """A column of tenths up to 2.5 has the sums of one of whole numbers up to 25."""
-    for average in (False, True):
-        one, other = (
-            release(KnownGumbelSums(KnownGumbel(3, 4, Fraction(1)), summed, 3, average=average), head(VOTES[0]))[0]
-            for summed in (SUMMED, SumBounds(0, Fraction(5, 2), scale=1, private=True))
-        )
-        for name in ("values", "std_errors", "low", "high"):
-            assert getattr(one.measured, name).tolist() == getattr(other.measured, name).tolist()
-        assert one.measured.clipping == other.measured.clipping
-        assert one.cost == other.cost
+    one, other = (
+        release(KnownGumbelSums(KnownGumbel(3, 4, Fraction(1)), summed, 3), head(VOTES[0]))[0]
+        for summed in (SUMMED, SumBounds(0, Fraction(5, 2), scale=1, private=True))
+    )
+    for name in ("values", "std_errors", "low", "high"):
+        assert getattr(one.measured, name).tolist() == getattr(other.measured, name).tolist()
+    assert one.measured.clipping == other.measured.clipping
+    assert one.cost == other.cost

@@ -89,7 +89,7 @@ def _release(column: str, *items: str, sums: str = "", **fixed: Any) -> Callable
     def ask(table: Any, made: Ordinary, **options: Any) -> dict[Any, Value]:
         if sums:
             options |= {column: sums, "bound": made.most_sum}
-        if "rows" in fixed:
+        if "rows" in fixed or column == "average":
             options |= {"rows_per_user_and_item": made.most_rows}
         if "bins" in fixed:
             options |= {"domain": range(0, 10 * made.width, made.width)}
@@ -101,9 +101,8 @@ def _release(column: str, *items: str, sums: str = "", **fixed: Any) -> Callable
 
 
 def _median(table: Any, made: Ordinary, **options: Any) -> dict[Any, Value]:
-    item = f"amount:{made.width}"
-    histogram = table.release(item, domain=range(0, 10 * made.width + 1, made.width), **options)
-    return {(): Value(*histogram.quantile(0.5))}
+    options |= {"domain": range(0, 10 * made.width + 1, made.width), "rows_per_user_and_item": made.most_rows}
+    return {(): Value(*table.quantile(f"amount:{made.width}", 0.5, **options))}
 
 
 QUESTIONS: Mapping[str, Question] = {

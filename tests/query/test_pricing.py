@@ -53,6 +53,9 @@ def planned(per=PER, **parts):
     return make_plan(query_of(delta=Fraction(1, 2), per=per, **parts))
 
 
+AVERAGE = {"average": True, "summed": replace(SUMMED, rows=3)}
+
+
 def rows(**parts):
     """Return a query for the sum of all rows of each item."""
     return {"summed": SUMMED, "counts": False, **parts}
@@ -82,9 +85,9 @@ def rows(**parts):
         ({}, "head", 100, 1),
         # A sum costs what a count costs, where a user moves it.
         (rows(domain=listed(40), k=9), "known-gumbel+sum", 18, 0),
-        (rows(domain=listed(40), k=9, counts=True, average=True), "known-gumbel+sum", 27, 0),
+        (rows(domain=listed(40), k=9, counts=True, **AVERAGE), "known-gumbel+sum", 27, 0),
         (rows(k=9), "unknown-gumbel+sum", 19, 1),
-        (rows(k=9, counts=True, average=True), "unknown-gumbel+sum", 28, 1),
+        (rows(k=9, counts=True, **AVERAGE), "unknown-gumbel+sum", 28, 1),
         (rows(sensitivity=BOUNDED, k=9), "unknown-laplace+sum", 2, 1),
         (rows(domain=listed(40)), "listed+sum", 40, 0),
         (rows(domain=listed(400)), "listed+sum", 100, 0),

@@ -28,7 +28,10 @@ from discreet.head_request import (
     SumBounds,
 )
 from discreet.query.json import from_dict
+from discreet.query.query import Measure, Select
 from discreet.release import Release
+from discreet.release.keys import encodable
+from discreet.service.pages.text import title_of
 from discreet.values import Clipping, Cost, Measured, Sensitivity
 from discreet.wire.document import decode, encode, question_of, write_table
 from tests.queries import changed, query_of
@@ -87,6 +90,7 @@ def releases(draw):
     counted, scale = shown in {"counts", "average"}, draw(st.integers(0, 6))
     clipped = draw(st.booleans())
     made = floats if shown == "average" else ints
+    kept = st.sampled_from([None, 7]) if shown == "average" else st.none()  # those of earlier versions have no rows
     return Release(
         labels=labels,
         counts=ints() if counted else None,
@@ -110,7 +114,7 @@ def releases(draw):
             relative_error=Fraction(1, 7),
             domain=draw(st.sampled_from([None, labels])),
             keep_missing=draw(st.booleans()),
-            summed=SumBounds(Fraction(0), Fraction(5, 2), scale, clipped, "price")
+            summed=SumBounds(Fraction(0), Fraction(5, 2), scale, clipped, "price", draw(kept))
             if shown in {"sum", "average"}
             else None,
             average=shown == "average",
@@ -197,6 +201,24 @@ def test_a_canonical_filter_can_be_sent_again():
             assert question["where"] == {"or": []}
         else:
             assert from_dict(question).where == where
+
+
+def test_an_average_of_an_earlier_version_is_still_one_of_users():
+    """It says how it was clipped, and the page how it was counted; those of rows have another sentence and name."""
+    old, new = (SumBounds(0, 60, column="minutes", rows=rows) for rows in (None, 5))
+    numbers = np.array([4.0, 3.0])
+    measured = Measured("average", numbers, numbers, numbers, numbers)
+    stored = [
+        dataclasses.replace(made(), measured=measured, query=query_of("user", ("item",), summed=summed, average=True))
+        for summed in (old, new)
+    ]
+    sentences = [decode(document_of(release)).clipped for release in stored]
+    assert sentences[0].startswith("each user's sum of minutes for an item is clipped to 0 to 60")
+    assert sentences[1].startswith("values of minutes are clipped to 0 to 60; the rows of a user and an item have less")
+    select = Select("reads", (), Measure("average", "minutes"))
+    assert title_of(select, per_user=True) == "minutes per user in total"
+    assert title_of(select) == "Average of minutes in total"
+    assert encodable(old) != encodable(new)
 
 
 @pytest.mark.parametrize(

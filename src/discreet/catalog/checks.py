@@ -48,7 +48,7 @@ def _check_dataset(catalog: Catalog, name: str, environment: Mapping[str, str]) 
         engine = open_dataset(catalog, name, environment)
         with closing(engine):
             held = engine.columns()
-            rows = None if dataset.rows_per_group else "these will be refused: COUNT(*): declare rows_per_group"
+            rows = None if dataset.rows_per_group else f"these will be refused: {_OF_ROWS}: declare rows_per_group"
             yield _finding(*place, note=rows)
             yield _finding(*place, "user", mistake=user_error(dataset.user, held))
             for column in dataset.declared:
@@ -69,6 +69,9 @@ def _finding(*place: str, mistake: str | None = None, note: str | None = None) -
     return Finding(write_key(*place), mistake, None if mistake else note)
 
 
+_OF_ROWS = "COUNT(*), AVG and quantiles"
+
+
 def refused(dataset: Dataset, name: str) -> str | None:
     """Return a sentence about the queries of a column that tools write and *dataset* does not allow, or None."""
     column, found = dataset.columns[name], []
@@ -83,6 +86,8 @@ def refused(dataset: Dataset, name: str) -> str | None:
     if column.type in {"integer", "decimal", "float"} and column.of is None and column.sum is None:
         how = "cast it to a decimal in a view, and declare its sum" if column.type == "float" else "declare its sum"
         found.append(f"SUM({name}) and AVG({name}): {how}")
+    if column.sum is not None and column.sum.private_bound:
+        found.append(f"AVG({name}): declare sum without private_bound")
     if column.sum is not None:
         items = [item for item in dataset.groupable if item != name and dataset.columns[item].domain is None]
         unbounded = [item for item in items if dataset.groups_of((item,)) is None]

@@ -27,7 +27,7 @@ _HEAD = """\
 """
 _DATASET = """\
 #groups_per_user = 50     # at most 50 random groups of a user count: less noise
-#rows_per_group = 5       # allows COUNT(*): at most 5 rows of a user count in a group
+#rows_per_group = 5       # allows COUNT(*), AVG and quantiles: at most 5 rows of a user count in a group
 #missing_labels = "keep"  # rows without a label are a group of their own; otherwise they are left out
 #data_version = "1"       # which state of the data it is: change it whenever the data changes
 #retention_days = 30      # after how many days rows are gone

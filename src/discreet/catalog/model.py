@@ -238,7 +238,9 @@ class Column(Table):
     group: bool = Field(default=False, description="True if queries may group by it.")
     filter: bool = Field(default=False, description="True if filters (WHERE) may use it.")
     sum: Clip | None = Field(
-        default=None, description="Allows SUM and AVG: each user's sum for an item is clipped to these bounds."
+        default=None,
+        description="Allows SUM, and AVG where rows_per_group is declared: each user's sum for an item is clipped to "
+        "these bounds, and each value of an average.",
     )
     domain: Domain | None = Field(default=None, description="All possible items, if they are known in advance.")
     groups_per_user: int | None = Field(
@@ -411,7 +413,7 @@ class Dataset(Table):
         default=None,
         ge=1,
         le=2**31,
-        description="Allows COUNT(*): the largest number of rows of one user that are counted in a group.",
+        description="Allows COUNT(*), AVG and quantiles: the largest number of rows of one user that count in a group.",
     )
     missing_labels: Literal["drop", "keep"] = Field(
         default="drop", description="Rows without a label are left out (drop) or are a group of their own (keep)."

@@ -138,16 +138,19 @@ shared_options = options_of(
     click.option(
         "--rows-per-user-and-item",
         type=int,
-        default=1,
         metavar="T",
-        help="Count rows, at most T per user and item, instead of distinct users.",
+        help="Count rows, at most T per user and item, instead of distinct users.  [default: 1]",
     ),
     click.option("--domain", metavar="FILE", help="All possible items: CSV or Parquet with the item columns."),
     click.option(
         "--range", "between", metavar="FIRST,LAST", help="All possible items: numbers, bins, dates or periods from..to."
     ),
     click.option("--sum", metavar="COL", help="Release the sum of a column for each item. Needs --bound."),
-    click.option("--average", metavar="COL", help="Release the average of a column for each item. Needs --bound."),
+    click.option(
+        "--average",
+        metavar="COL",
+        help="Release the average of a column over rows for each item. Needs --bound and --rows-per-user-and-item.",
+    ),
     click.option(
         "--bound",
         metavar="[LOW,]HIGH",
@@ -279,7 +282,7 @@ def select_of(method: str, options: dict[str, Any]) -> Select:
     for name in _DECLARED:
         if options["between" if name == "range" else name]:
             raise InputError(f"the catalog decides --{name.replace('_', '-')}; leave it out")
-    if options["rows_per_user_and_item"] != 1:
+    if options["rows_per_user_and_item"] is not None:
         raise InputError("the catalog decides --rows-per-user-and-item; count rows with --sql and COUNT(*)")
     return _select_from_options(method, options) if options["sql"] is None else _select_from_statement(method, options)
 

@@ -468,8 +468,9 @@ def exact_head(table: pa.Table, request: HeadRequest) -> ExactHead:
     if len(counts) != len(labels) or max(sizes) > request.limit + 1:
         raise InexactHead("the engine answered with more rows than were requested")
     choices = () if request.summed is None else request.summed.choices
+    rows = None if request.summed is None or request.summed.rows is None else int64_array(table.column("r"))
     if not choices:
-        return ExactHead(counts, request.limit, labels, sums, ends=ends)
+        return ExactHead(counts, request.limit, labels, sums, ends=ends, rows=rows)
     lower = [int64_array(table.column(f"t{n}")) for n in range(len(choices) - 1)]
     bounded = np.column_stack([*lower, int64_array(table.column("t"))])
     shares = np.zeros(len(choices) + 1, dtype=np.int64)

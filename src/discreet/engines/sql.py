@@ -22,13 +22,13 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
 
 from discreet.errors import InputError, UnknownColumn
-from discreet.head_request import MAX_BINNED, And, Comparison, IsNull, Kind, Membership, Not, Or
+from discreet.head_request import MAX_BINNED, ROW_UNIT, And, Comparison, IsNull, Kind, Membership, Not, Or
 from discreet.values import MAX_COUNT, SHARE_UNIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from discreet.head_request import Constant, Derived, HeadRequest, Period, Predicate
+    from discreet.head_request import Constant, Derived, HeadRequest, Period, Predicate, SumBounds
 
 _SUMMED_DIGITS = 20
 """Digits of numbers that can be summed: the sum of 10^18 of them fits the decimals of every engine."""
@@ -144,11 +144,12 @@ def number_columns(request: HeadRequest) -> list[str]:
     """Return the numeric columns that the statement for a head selects after the labels.
 
     Returns:
-        n (counts); t (sums), if a column is summed; and if its bound is chosen privately, t0, t1, ... (sums with the
-        lower bounds) and v0, v1, ... (`ExactHead.shares`, the same in every row).
+        n (counts); t (sums), if a column is summed; r (rows), if it is averaged; and if its bound is chosen privately,
+        t0, t1, ... (sums with the lower bounds) and v0, v1, ... (`ExactHead.shares`, the same in every row).
     """
     choices = () if request.summed is None else request.summed.choices
     names = ["n"] if request.summed is None else ["n", "t"]
+    names += [] if request.summed is None or request.summed.rows is None else ["r"]
     names += [f"t{n}" for n in range(len(choices) - 1)]
     return names + [f"v{n}" for n in range(len(choices) + 1)] if choices else names
 
@@ -450,9 +451,16 @@ class HeadStatement:
         return f"SELECT {', '.join(parts)} FROM ({added}) AS c"
 
     def _pairs(self, rows: str) -> str:
-        """Return a SELECT of the pairs of an item and a user: c (rows) and, if a column is summed, s (its sum)."""
-        request = self.request
-        value = "" if request.summed is None else ", sum(x) AS s"
+        """Return a SELECT of the pairs of an item and a user: c (rows) and, if a column is summed, s (its sum).
+
+        For an average, s is the sum of the clipped values, and there is m, the number of rows that have a value.
+        """
+        request, summed = self.request, self.request.summed
+        value = "" if summed is None else ", sum(x) AS s"
+        if summed is not None and summed.rows is not None:
+            low, high = summed.units
+            clipped = f"CASE WHEN x > {high} THEN {high} WHEN x < {low} THEN {low} ELSE x END"
+            value = f", coalesce(sum(CAST({clipped} AS DECIMAL(38, 0))), 0) AS s, count(x) AS m"
         pairs = f"SELECT {self._leading}u, count(*) AS c{value} FROM ({rows}) AS r GROUP BY {self._leading}u"
         if request.groups_per_user is not None and request.items:
             pairs = self._bounded(pairs, request.groups_per_user, self._items)
@@ -461,7 +469,12 @@ class HeadStatement:
     def _counts_of_pairs(self, pairs: str) -> str:
         request, summed = self.request, self.request.summed
         counts = f"CAST(coalesce(sum(least(c, {request.rows_per_group})), 0) AS BIGINT) AS n"
-        if summed is not None:
+        if summed is not None and summed.rows is not None:
+            pairs = f"({self._weighted(f'SELECT * FROM {pairs}', summed)}) AS g"
+            for value, name in (("s", "t"), ("m", "r")):
+                total = f"coalesce(sum(CAST(w * {value} AS DECIMAL(38, 0))), 0)"
+                counts += f", CAST(greatest(least({total}, {MAX_COUNT}), {-MAX_COUNT}) AS BIGINT) AS {name}"
+        elif summed is not None:
             low, high = summed.units
             for n, bound in enumerate((high, *summed.choices[:-1])):
                 total = f"coalesce(sum(greatest(least(coalesce(s, 0), {bound}), {low})), 0)"
@@ -469,6 +482,23 @@ class HeadStatement:
                 saturated = f"CAST(greatest(least({total}, {MAX_COUNT}), {-MAX_COUNT}) AS BIGINT)"
                 counts += f", {saturated} AS {'t' if n == 0 else f't{n - 1}'}"
         return f"SELECT {self._leading}{counts} FROM {pairs}{self._grouped}"
+
+    def _weighted(self, pairs: str, summed: SumBounds) -> str:
+        """Return a SELECT of the pairs with w, the weight in parts of a row, so that w s and w m are in bounds.
+
+        Quotients of whole numbers below 2^53 are floored exactly: others are >= 1 / divisor from a whole number, which
+        is more than floats are rounded by. A sum above 2^53 gets the weight 0.
+        """
+        low, high = summed.units
+        rows = f"CAST(floor({summed.most_rows}e0 / CAST(greatest(m, 1) AS {self.double})) AS BIGINT)"
+        above, below = (
+            f"CAST(floor({ROW_UNIT * bound}e0 / CAST({end} AS {self.double})) AS BIGINT)"
+            for bound, end in ((high, "greatest(s, 1)"), (low, "least(s, -1)"))
+        )
+        sums = f"CASE WHEN s > {high} THEN {above} WHEN s < {low} THEN {below} ELSE {ROW_UNIT} END"
+        # If the weight is not 0, the sum is within most, and clipping it makes its cast total.
+        whole = f"CAST(greatest(least(s, {summed.most}), {-summed.most}) AS BIGINT)"
+        return f"SELECT {self._leading}c, least({ROW_UNIT}, {rows}, {sums}) AS w, {whole} AS s, m FROM ({pairs}) AS q"
 
     def _framed(self, text: str) -> str:
         size = self.size(text)

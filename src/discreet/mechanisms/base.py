@@ -40,7 +40,7 @@ def check_bounds(bounds: SumBounds) -> None:
         raise InputError("the lower bound of a sum must not be above its upper bound")
     if low == high == 0:
         raise InputError("the bounds of a sum must not both be 0")
-    if bounds.most > MAX_BOUND:
+    if max(-low, high) > MAX_BOUND:
         raise InputError(
             "the bounds of a sum must be from -2,147,483,648 to 2,147,483,648 in units of the column's last digit"
         )
@@ -61,7 +61,6 @@ class Request:
         relative_error: target relative error of a count, above 0 and below 1.
         optimise_cutoff: True to choose the cut-off privately below the head limit (UnkGumb).
         summed: the bounds of a user's contribution to a requested sum, or None for no sums.
-        average: True for the sums divided by the numbers of users.
     """
 
     k: int | None
@@ -73,7 +72,11 @@ class Request:
     relative_error: Fraction = Fraction(1, 10)
     optimise_cutoff: bool = False
     summed: SumBounds | None = None
-    average: bool = False
+
+    @property
+    def average(self) -> bool:
+        """True for the sums divided by the numbers of rows."""
+        return self.summed is not None and self.summed.rows is not None
 
     @property
     def count_noise(self) -> NoiseName | None:
@@ -205,10 +208,6 @@ class Ranking(Mechanism, Protocol):
 
     def value_scale(self, moved: int) -> Fraction:
         """Return the noise scale at which a value that one user moves by *moved* costs as much as a count."""
-        ...
-
-    def plain_miss(self, released: int, miss: float) -> float:
-        """Return the failure probability of plain intervals at which those of *released* counts fail with *miss*."""
         ...
 
 

@@ -92,9 +92,6 @@ class KnownGumbel:
     def value_scale(self, moved: int) -> Fraction:
         return 2 * moved / self.epsilon
 
-    def plain_miss(self, released: int, miss: float) -> float:  # noqa: ARG002 - fresh noise did not affect the selection
-        return miss
-
     def race(self, head: ExactHead) -> Race:
         """Return the race that `release` runs; audits compute its exact distribution."""
         return Race(head.counts, self.epsilon / self.rows_per_group)

@@ -103,10 +103,6 @@ class KnownLaplace:
     def value_scale(self, moved: int) -> Fraction:
         return self.scale * moved / self.rows_per_group
 
-    def plain_miss(self, released: int, miss: float) -> float:
-        # The counts were selected by their noisy values: see `discreet.mechanisms.base`.
-        return miss * max(released, 1) / self.head_limit
-
 
 def _groups(request: Request) -> int:
     """Return Delta: the declared bound, or the size of the domain, which no user can exceed."""

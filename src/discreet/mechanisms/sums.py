@@ -67,21 +67,18 @@ class RankedSums:
 
     PAY WHAT YOU GET: the cost of the ranking's outcome, and of a sum for each item returned, of *moved* sums at most.
 
-    An average is the noisy sum divided by the noisy count of distinct users: an average of users' clipped sums, not of
-    rows. It costs as much as a sum and a count.
+    An average is the noisy sum divided by the noisy number of the same rows. Each of the two costs as much as a count.
 
     Args:
-        ranking: the mechanism that finds the items; it releases counts if averages are requested.
+        ranking: the mechanism that finds the items.
         summed: the bounds of a user's contribution to a sum.
         moved: largest number of returned sums that one user moves: that of returned items, or Delta if less.
-        average: True to divide the sums by the counts.
     """
 
     ranking: Ranking
     summed: SumBounds
     moved: int
     noise: NoiseName = "gaussian"
-    average: bool = False
 
     kind: ClassVar[type[Ranking]]
     name: ClassVar[str]
@@ -117,7 +114,7 @@ class RankedSums:
 
     @classmethod
     def _make(cls, ranking: Ranking, request: Request) -> Self:
-        return cls(ranking, _bounds(request), _moved_sums(request), request.noise, request.average)
+        return cls(ranking, _bounds(request), _moved_sums(request), request.noise)
 
     @property
     def head_limit(self) -> int:
@@ -131,11 +128,17 @@ class RankedSums:
         ranking = self.ranking.direct_epsilon()
         if ranking is None or self.noise == "gaussian" or self.summed.private:
             return None
-        return ranking + self.moved * self.summed.most / self.ranking.value_scale(self.summed.most)
+        sums = self.moved * self.summed.most / self.ranking.value_scale(self.summed.most)
+        return ranking + (2 if self.average else 1) * sums
 
     def expectation(self) -> Expectation:
         """Return the expectation of the ranking, with the standard error of a sum."""
-        return replace(self.ranking.expectation(), sum_std_error=self.sum_noise().std)
+        return replace(self.ranking.expectation(), sum_std_error=self.sum_noise().std / self.summed.parts)
+
+    @property
+    def average(self) -> bool:
+        """True if the sums are divided by the numbers of their rows."""
+        return self.summed.rows is not None
 
     def sum_noise(self, most: int | None = None) -> Noise:
         """Return the noise of each sum that a user moves by at most *most*, by default the declared bound."""
@@ -143,29 +146,30 @@ class RankedSums:
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
         _sums_of(head)  # fails before any noise is drawn
+        exact_rows = _rows_of(head) if self.average else None
         found = self.ranking.release(head, bits)
-        released = len(found.positions)
         exact, summed, clipping = _clipped(head, found.positions, self._choice(), self.summed, bits)
         noise = self.sum_noise(summed.most)
         noisy = with_noise(exact, noise, bits, "sums")
-        if not self.average:
-            measured = measured_sums(noisy, noise, summed)
-        elif found.counts is None:
-            raise InvariantViolated("an average without a count")
-        else:  # each of the two intervals gets half the failure probability of the average's
-            sums = Estimates.of(noisy, noise, MISS / 2)
-            count_noise = noise_of(self.noise, self.ranking.value_scale(1))
-            counts = Estimates.of(found.counts, count_noise, self.ranking.plain_miss(released, MISS / 2))
-            measured = averages(sums, counts, summed)
-        measured = replace(measured, clipping=clipping)
-        return replace(found, cost=found.cost + self._price(released), measured=measured)
+        cost = found.cost + self._price(len(found.positions))
+        if exact_rows is not None:
+            rows = with_noise(exact_rows[found.positions], self.row_noise(), bits, "rows")
+            return replace(averages(noisy, noise, rows, self.row_noise(), found, summed), cost=cost)
+        measured = replace(measured_sums(noisy, noise, summed), clipping=clipping)
+        return replace(found, cost=cost, measured=measured)
+
+    def row_noise(self) -> Noise:
+        """Return the noise of the number of rows of an average, which costs as much as that of the sum."""
+        return noise_of(self.noise, self.ranking.value_scale(self.summed.most_rows))
 
     def _choice(self) -> BoundChoice | None:
         return _choice(self.summed, self.moved, self.ranking.value_scale(1), self.noise)
 
     def _price(self, released: int) -> Cost:
         choice = self._choice() if released else None
-        sums = Cost(min(released, self.moved) * self.sum_noise().rho(self.summed.most))
+        rho = self.sum_noise().rho(self.summed.most)
+        rho += self.row_noise().rho(self.summed.most_rows) if self.average else 0
+        sums = Cost(min(released, self.moved) * rho)
         return sums if choice is None else sums + choice.cost()
 
 
@@ -207,9 +211,10 @@ class UnknownGumbelSums(RankedSums):
 
 @dataclass(frozen=True, slots=True)
 class ListedSums:
-    """The noisy sums of all items of a listed domain, the largest first; a total is a domain of one item.
+    """The noisy sums, or averages, of all items of a listed domain; a total is a domain of one item.
 
-    The items are known and all are returned, so none have to be found and the whole budget is spent on sums.
+    The items are known and all are returned, so none have to be found and the whole budget is spent on sums, and on the
+    numbers of rows of averages. The largest sums come first; of averages, those of the most rows.
 
     Args:
         summed: the bounds of a user's contribution to a sum.
@@ -226,7 +231,6 @@ class ListedSums:
 
     name: ClassVar[str] = "listed+sum"
     lossless: ClassVar[bool] = True
-    average: ClassVar[bool] = False
 
     @classmethod
     def within_cost(cls, limit: Cost, request: Request) -> Self:
@@ -237,7 +241,7 @@ class ListedSums:
         """Return the instance with Laplace noise of scale Delta C / epsilon: epsilon-DP (Dwork et al. 2006)."""
         if request.noise == "gaussian" or _bounds(request).private:
             return None
-        return cls._make(_moved_sums(request) * _bounds(request).most / epsilon, request)
+        return cls._make(_moved_values(request) * _bounds(request).most / epsilon, request)
 
     @classmethod
     def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - delta is 0
@@ -256,16 +260,27 @@ class ListedSums:
 
     def worst_cost(self) -> Cost:
         choice = self._choice()
-        sums = Cost(self.moved * self.sum_noise().rho(self.summed.most))
+        rho = self.sum_noise().rho(self.summed.most)
+        rho += self.row_noise().rho(self.summed.most_rows) if self.average else 0
+        sums = Cost(self.moved * rho)
         return sums if choice is None else sums + choice.cost()
 
     def direct_epsilon(self) -> Fraction | None:
         if self.noise == "gaussian" or self.summed.private:
             return None
-        return self.moved * self.summed.most / self.scale
+        return (2 if self.average else 1) * self.moved * self.summed.most / self.scale
 
     def expectation(self) -> Expectation:
-        return Expectation(sum_std_error=self.sum_noise().std)
+        return Expectation(sum_std_error=self.sum_noise().std / self.summed.parts)
+
+    @property
+    def average(self) -> bool:
+        """True if the sums are divided by the numbers of their rows."""
+        return self.summed.rows is not None
+
+    def row_noise(self) -> Noise:
+        """Return the noise of the number of rows of an average, which costs as much as that of the sum."""
+        return noise_of(self.noise, self.scale * self.summed.most_rows / self.summed.most)
 
     def sum_noise(self, most: int | None = None) -> Noise:
         """Return the noise of each sum that a user moves by at most *most*, by default the declared bound."""
@@ -273,11 +288,16 @@ class ListedSums:
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
         every = np.arange(len(_sums_of(head)))
+        exact_rows = _rows_of(head) if self.average else None
         exact, summed, clipping = _clipped(head, every, self._choice(), self.summed, bits)
         noise = self.sum_noise(summed.most)
         noisy = with_noise(exact, noise, bits, "sums")
+        rows = noisy if exact_rows is None else with_noise(exact_rows, self.row_noise(), bits, "rows")
         order = shuffled(len(noisy), bits, "ties")
-        order = order[np.argsort(-noisy[order], kind="stable")]
+        order = order[np.argsort(-rows[order], kind="stable")]
+        if self.average:
+            found = Outcome(order, ordered=True, complete=True, cost=self.worst_cost())
+            return averages(noisy[order], noise, rows[order], self.row_noise(), found, summed)
         measured = replace(measured_sums(noisy[order], noise, summed), clipping=clipping)
         return Outcome(order, ordered=True, complete=True, cost=self.worst_cost(), measured=measured)
 
@@ -310,6 +330,12 @@ def _sums_of(head: ExactHead) -> NDArray[np.int64]:
     return head.sums
 
 
+def _rows_of(head: ExactHead) -> NDArray[np.int64]:
+    if head.rows is None:
+        raise InvariantViolated("the engine returned no numbers of rows")
+    return head.rows
+
+
 def _choice(summed: SumBounds, moved: int, scale: Fraction, noise: NoiseName) -> BoundChoice | None:
     return BoundChoice(summed, moved, scale, noise) if summed.private else None
 
@@ -326,18 +352,17 @@ def _clipped(
 
 
 def _moved_values(request: Request) -> Fraction:
-    """Return the largest number of noisy values that one user moves: the sums, and the choice of their bound."""
-    return _moved_sums(request) + (CHOICE_PRICE if _bounds(request).private else Fraction(0))
+    """Return the largest number of noisy values that one user moves: sums, their rows, the choice of their bound."""
+    values = _moved_sums(request) * (2 if request.average else 1)
+    return values + (CHOICE_PRICE if _bounds(request).private else Fraction(0))
 
 
 def _bounds(request: Request) -> SumBounds:
     summed = request.summed
     if summed is None:
         raise InputError("a sum needs a column with bounds for what one user adds")
-    if request.average and not request.counts:
-        raise InputError("an average is a sum divided by a count, so it needs counts")
-    if request.average and request.sensitivity.rows_per_group > 1:
-        raise InputError("an average is over users, so users must be counted, not rows (rows_per_user_and_item = 1)")
+    if summed.rows is not None and summed.private:
+        raise InvariantViolated("a bound is chosen for sums only")
     return summed
 
 
@@ -346,26 +371,6 @@ def _moved_sums(request: Request) -> int:
     returned = request.head_limit if request.k is None else min(request.k, request.head_limit)
     declared = request.sensitivity.groups_per_user
     return returned if declared is None else min(declared, returned)
-
-
-@dataclass(frozen=True, slots=True)
-class Estimates:
-    """Noisy values with their standard error and intervals.
-
-    Args:
-        values: int64, shape (m,).
-        std: standard deviation of the noise in each.
-        width: half the width of an interval around each.
-    """
-
-    values: NDArray[np.int64]
-    std: float
-    width: int
-
-    @classmethod
-    def of(cls, values: NDArray[np.int64], noise: Noise, miss: float) -> Self:
-        """Return estimates of values that contain *noise*, with intervals that fail with probability at most *miss*."""
-        return cls(values, noise.std, noise.half_width(miss))
 
 
 def measured_sums(noisy: NDArray[np.int64], noise: Noise, summed: SumBounds) -> Measured:
@@ -386,30 +391,59 @@ def measured_sums(noisy: NDArray[np.int64], noise: Noise, summed: SumBounds) -> 
     return Measured("sum", noisy, np.full(len(noisy), noise.std), low, high)
 
 
-def averages(sums: Estimates, counts: Estimates, summed: SumBounds) -> Measured:
-    """Return noisy sums divided by noisy counts.
+def averages(
+    sums: NDArray[np.int64],
+    sum_noise: Noise,
+    rows: NDArray[np.int64],
+    row_noise: Noise,
+    found: Outcome,
+    summed: SumBounds,
+) -> Outcome:
+    """Return *found* with noisy sums divided by noisy numbers of rows, and with these numbers as its counts.
 
-    A count below 1 is replaced by 1, since an item without users has no average. Averages are clipped to [low, high],
-    which contains every user's sum. An interval reaches from the least to the greatest quotient of a sum and a count
-    within their intervals, so it fails only if one of these does.
+    The interval is Fieller's (1954): all r with |sum - r rows| at most the half width of that difference, which is the
+    root of the sum of squares of the half widths of sum and r rows. Where rows are not above their own half width, it
+    is [low, high], which contains the average of values that are clipped to it.
 
     Args:
-        sums: the sums of users' clipped sums.
-        summed: the bounds of each user's sum.
+        sums: noisy sums in parts of the last digit, shape (m,).
+        rows: noisy numbers of rows in parts of a row, shape (m,).
+        summed: the bounds of the values and of each user's contribution.
 
     Returns:
         the averages; standard errors are first-order errors of a quotient, at most high - low.
     """
     lowest, highest = summed.units
-    least, most = sums.values - sums.width, sums.values + sums.width
-    few, users, many = (np.maximum(counts.values + shift, 1) for shift in (-counts.width, 0, counts.width))
-    centre = np.clip(sums.values / users, lowest, highest)
-    return Measured(
+    values, number = sums.astype(np.float64), rows.astype(np.float64)
+    # A number below one row is replaced by one row: an item without rows has no average.
+    least = np.maximum(number, summed.parts)
+    centre = np.clip(values / least, lowest, highest)
+    sum_width, row_width = sum_noise.half_width(MISS), row_noise.half_width(MISS)
+    known = number > row_width
+    divisor = np.where(known, number**2 - float(row_width) ** 2, 1)
+    # This is b^2 - a c of the quadratic equation for the ends, without cancellation.
+    root = np.sqrt(
+        np.maximum((number * sum_width) ** 2 + (values * row_width) ** 2 - (float(row_width) * sum_width) ** 2, 0)
+    )
+    low = np.where(known, (values * number - root) / divisor, lowest)
+    high = np.where(known, (values * number + root) / divisor, highest)
+    error = np.sqrt(sum_noise.std**2 + (centre * row_noise.std) ** 2) / least
+    measured = Measured(
         "average",
         centre,
-        np.minimum(np.sqrt(sums.std**2 + (centre * counts.std) ** 2) / users, highest - lowest),
-        np.clip(least / np.where(least < 0, few, many), lowest, highest),
-        np.clip(most / np.where(most < 0, many, few), lowest, highest),
+        np.minimum(error, highest - lowest),
+        np.minimum(np.clip(low, lowest, highest), centre),
+        np.maximum(np.clip(high, lowest, highest), centre),
+    )
+    width = -(-row_width // summed.parts)
+    counts = np.rint(number / summed.parts).astype(np.int64)
+    return replace(
+        found,
+        counts=counts,
+        std_errors=np.full(len(rows), row_noise.std / summed.parts),
+        low=np.maximum(counts - width, 0),
+        high=np.maximum(counts + width, 0),
+        measured=measured,
     )
 
 

@@ -118,9 +118,6 @@ class UnknownGumbel:
     def value_scale(self, moved: int) -> Fraction:
         return 2 * moved / self.epsilon
 
-    def plain_miss(self, released: int, miss: float) -> float:  # noqa: ARG002 - fresh noise did not affect the selection
-        return miss
-
     def race(self, head: ExactHead, cutoff: int) -> Race:
         """Return the race for *cutoff*, by the strict rule: items tied with the cut do not compete."""
         below = head.count_at(cutoff + 1)

@@ -114,10 +114,6 @@ class UnknownLaplace:
     def value_scale(self, moved: int) -> Fraction:
         return self.scale * moved / self.rows_per_group
 
-    def plain_miss(self, released: int, miss: float) -> float:
-        # The counts were selected by their noisy values: see `discreet.mechanisms.base`.
-        return miss * max(released, 1) / self.head_limit
-
 
 def _groups(request: Request) -> int:
     groups = request.sensitivity.groups_per_user

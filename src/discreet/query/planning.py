@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from discreet.catalog.model import Dataset
+    from discreet.head_request import SumBounds
     from discreet.mechanisms import Expectation
     from discreet.query.pricing import PerUnit, UnitCost
     from discreet.query.query import Measure, QueryOptions, Select
@@ -114,12 +115,9 @@ def resolve(
             raise InputError(wrong)
     if each and segments is None:
         raise InputError(_too_many_segments("these labels have", f"{MAX_SEGMENT_ROWS:,} or more combinations"))
-    summed, average = None, select.measure.kind == "average"
-    if select.measure.kind in {"sum", "average"}:
-        column = _find(select.measure.column or "", dataset.summable, "column to sum")
-        summed = dataset.summed(column, scales.get(column, 0))
+    summed, average = _summed(select.measure, dataset, scales), select.measure.kind == "average"
     if not options.counts and average:
-        raise InputError("an average is a sum divided by a count, so it needs counts")
+        raise InputError("an average has no labels without numbers: leave out counts=False")
     head_limit = options.head_limit
     _check_ceilings(select.k, head_limit, dataset)
     if head_limit is None and dataset.max_head_limit is not None:
@@ -184,6 +182,27 @@ def _rows_per_group(measure: Measure, dataset: Dataset) -> int:
     if dataset.rows_per_group is None:
         raise InputError(f"rows of this dataset are not counted; count users, as COUNT(DISTINCT {dataset.user})")
     return dataset.rows_per_group
+
+
+def _summed(measure: Measure, dataset: Dataset, scales: Mapping[str, int]) -> SumBounds | None:
+    """Return the column to sum or to average with its bounds, or None for counts."""
+    if measure.kind not in {"sum", "average"}:
+        return None
+    column = _find(measure.column or "", dataset.summable, "column to sum")
+    summed = dataset.summed(column, scales.get(column, 0))
+    if measure.kind == "sum":
+        return summed
+    if dataset.rows_per_group is None:
+        raise InputError(
+            f"AVG({column}) is the average of rows, and the catalog does not declare how many rows of a user count: "
+            f"declare rows_per_group, or write SUM({column}) / COUNT(DISTINCT {dataset.user}) for the average per user"
+        )
+    if summed.private:
+        raise InputError(
+            f"AVG({column}) needs declared bounds, and those of {column!r} are chosen privately for each sum; declare "
+            f"sum without private_bound, or write SUM({column}) / COUNT(*)"
+        )
+    return replace(summed, rows=dataset.rows_per_group)
 
 
 def _check_ceilings(k: int | None, head_limit: int | None, dataset: Dataset) -> None:
@@ -412,12 +431,11 @@ def _request(query: Query) -> Request:
         head_limit,
         # All rows are one item, so no user contributes to more than one.
         query.sensitivity if rows.items else replace(query.sensitivity, groups_per_user=1),
-        options.counts,
+        options.counts and rows.summed is None,
         options.noise or "gaussian",
         known_domain=query.known_domain,
         relative_error=options.relative_error,
         summed=rows.summed,
-        average=query.average,
     )
 
 

@@ -37,7 +37,8 @@ class Measure:
     """The measure of each item: a count, a sum or an average.
 
     Args:
-        kind: "users" for COUNT(DISTINCT column), "rows" for COUNT(*), "sum" for SUM(column), "average" for AVG(column).
+        kind: "users" for COUNT(DISTINCT column), "rows" for COUNT(*), "sum" for SUM(column), "average" for AVG(column),
+            which is of rows.
         column: as written in the statement; None for rows.
 
     Raises:
@@ -219,7 +220,8 @@ class Query:
         request: the request to the engine. Its limit is set to dbar: the size of a known domain, or the head limit.
         options: the price and the mechanism.
         k: number of items, of each segment if there are any, or None for as many accurate counts as possible.
-        average: True for sums divided by counts; sums are released without counts.
+        average: True for sums divided by the numbers of their rows; by those of users in releases that were stored
+            before averages were of rows, which have no `SumBounds.rows`.
 
     Raises:
         InputError: k is not a whole number, or a column has no name.

@@ -588,7 +588,7 @@ class _Splitter(TreeReader):
         return None if self._catalog is None else self._catalog.datasets[self._catalog.find(name)]
 
     def _quantile(self, aggregate: Node, leaf: Node, groups: list[Node]) -> str:
-        """Add a query for a histogram of users; return the SQL of a subquery that computes a quantile from it."""
+        """Add a query for a histogram of rows; return the SQL of a subquery that computes a quantile from it."""
         reader, found = SelectReader(self._text), read_quantile(aggregate)
         if found is None:
             self.refuse("a quantile takes a column and a number above 0 and below 1: QUANTILE(column, 0.9)", aggregate)
@@ -601,9 +601,15 @@ class _Splitter(TreeReader):
             self.refuse(
                 f"quantiles are not declared for {name!r}: they need a column of bins that may be grouped", aggregate
             )
-        users = parse_statement(f"SELECT count(DISTINCT {quoted(about.user)})")["node"]["select_list"]
+        if about.rows_per_group is None:
+            self.refuse(
+                "a quantile is of rows, and the catalog does not declare how many rows of a user count: declare "
+                f"rows_per_group, or count users by {name}, as SELECT {name}, COUNT(DISTINCT {about.user})",
+                aggregate,
+            )
+        rows = parse_statement("SELECT count(*)")["node"]["select_list"]
         columns = [*groups, found.column]
-        tree = {**leaf, "modifiers": [], "select_list": columns + users, "group_expressions": columns}
+        tree = {**leaf, "modifiers": [], "select_list": columns + rows, "group_expressions": columns}
         tree["group_sets"] = [list(range(len(columns)))]
         select = reader.read({"node": tree, "named_param_map": []})
         unordered = {name.casefold() for name, its in about.columns.items() if its.kind in {Kind.TEXT, Kind.BOOLEAN}}

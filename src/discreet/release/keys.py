@@ -116,7 +116,8 @@ def encodable(value: Any) -> Encodable:  # noqa: ANN401, PLR0911 - a frozen data
         # Bounds of sums keep the names under which releases were stored when they had four types.
         case SumBounds():
             name = "PrivatelyBounded" if value.private else "Summed"
-            return (name, *((field, encodable(getattr(value, field))) for field in ("column", "low", "high", "scale")))
+            fields = ("column", "low", "high", "scale", *(() if value.rows is None else ("rows",)))
+            return (name, *((field, encodable(getattr(value, field))) for field in fields))
         case RankedSums() | ListedSums():
             low, high = value.summed.units
             bounds: dict[str, Encodable] = {"low": low, "high": high, "average": value.average}
@@ -125,7 +126,7 @@ def encodable(value: Any) -> Encodable:  # noqa: ANN401, PLR0911 - a frozen data
             name = "PrivateMagnitude" if value.summed.private else "Magnitude"
             own = {field.name: encodable(getattr(value, field.name)) for field in dataclasses.fields(value)}
             own |= {"summed": (name, *bounds.items())}
-            return (type(value).__name__, *(part for part in own.items() if part[0] != "average"))
+            return (type(value).__name__, *own.items())
         case _ if dataclasses.is_dataclass(value):
             fields = dataclasses.fields(value)
             return (type(value).__name__, *((field.name, encodable(getattr(value, field.name))) for field in fields))
@@ -207,7 +208,7 @@ def fingerprint(head: ExactHead, request: HeadRequest, seed: bytes, key: bytes) 
     """
     listed = None if request.domain is None else _lossless(request.domain)
     sent = encodable(dataclasses.replace(request, domain=None)), listed, seed
-    sums = None if head.sums is None else head.sums.tobytes()
+    sums = None if head.sums is None else head.sums.tobytes() + (b"" if head.rows is None else head.rows.tobytes())
     bounds = () if head.bounded is None or head.shares is None else (head.bounded.tobytes(), head.shares.tobytes())
     returned = _lossless(head.labels), head.counts.tobytes(), sums, *bounds
     return Fingerprint(*(hmac.digest(key, encode(part), hashlib.sha256) for part in (sent, returned)))

@@ -16,6 +16,7 @@ import numpy as np
 from discreet.accounting.convert import epsilon_tight
 from discreet.engines.sql import quoted
 from discreet.errors import InputError
+from discreet.head_request import Kind
 from discreet.release.files import require, write_atomically, write_text
 from discreet.release.tables import html_table, text_table
 from discreet.values import exact, float_above, float_below
@@ -104,6 +105,19 @@ _OURS = ("rank", "count", "sum", "average", "std_error", "low", "high")
 """Names of the columns of `Release.to_arrow` other than the item columns."""
 
 
+def check_quantile(query: Query, mechanism: str, kind: Kind | None = None) -> None:
+    """Raise `InputError` unless quantiles can be computed from the answer to *query* by *mechanism*.
+
+    Args:
+        kind: the kind of the item column, or None if it is that of its labels.
+    """
+    domain = query.request.domain
+    ordered = len(query.request.items) == 1 and kind not in {Kind.TEXT, Kind.UNTYPED, Kind.BOOLEAN}
+    ordered = ordered and domain is not None and str(domain.schema.types[0]) not in {"string", "large_string", "bool"}
+    if not ordered or query.k is not None or mechanism != "known-laplace" or query.request.summed is not None:
+        raise InputError("quantiles are of releases of one column of bins, numbers or dates, all listed as the domain")
+
+
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Release:
     """Private counts. All attributes are safe to publish except the duration, which depends on the data.
@@ -185,7 +199,12 @@ class Release:
         if summed is not None:
             low, high = (f"{decimal.Decimal(x.numerator) / x.denominator:f}" for x in (summed.low, summed.high))
             clipping = self.clipping
-            if clipping is None:
+            if summed.rows is not None:
+                bounds.append(
+                    f"values of {summed.column} are clipped to {low} to {high}; the rows of a user and an item have "
+                    f"less weight if they are more than {summed.rows:,}, or their sum is out of {low} to {high}"
+                )
+            elif clipping is None:
                 bounds.append(f"each user's sum of {summed.column} for an item is clipped to {low} to {high}")
             else:
                 share, least, most = (f"{100 * clipping[name]:.3g}" for name in ("share", "low", "high"))
@@ -219,8 +238,9 @@ class Release:
     def quantile(self, share: float | str | Fraction) -> tuple[Any, Any, Any]:
         """Return a quantile of a histogram, and the first and last label of its 95 % interval. Costs nothing more.
 
-        The result is a label, for bins their start: that share of what is counted is in the bins up to it. A user
-        counts once in each bin in which the user has a row. All three are None if the noisy total is not above 0.
+        The result is a label, for bins their start: that share of what is counted is in the bins up to it. It is the
+        quantile of rows if rows were counted (rows_per_user_and_item), otherwise that of users, who count once in each
+        bin in which they have a row. All three are None if the noisy total is not above 0.
 
         Args:
             share: above 0 and below 1; 0.5 for the median.
@@ -228,8 +248,6 @@ class Release:
         Raises:
             InputError: this is not a release with the counts of all listed labels of one column that has an order.
         """
-        import pyarrow as pa
-
         from discreet.query.quantiles import quantile_sql
         from discreet.query.statement import HIGH, LOW, VALUE
         from discreet.release.postprocess import answer_table, compute_outer
@@ -237,12 +255,7 @@ class Release:
         part, items = exact(share, "the share of a quantile"), self.query.request.items
         if not 0 < part < 1 or part.denominator > 10**9:
             raise InputError("the share of a quantile is above 0 and below 1, with at most 9 digits")
-        ordered = len(items) == 1 and not pa.types.is_string(self.labels.schema.types[0])
-        listed = self.query.request.domain is not None and self.query.k is None
-        if not (ordered and listed and self.mechanism == "known-laplace" and self.measured is None):
-            raise InputError(
-                "quantiles are of releases of one column of bins, numbers or dates, all listed as the domain"
-            )
+        check_quantile(self.query, self.mechanism)
         columns = [quoted(column) for column in (VALUE, LOW, HIGH)]
         sql = quantile_sql("answers.q1", [], quoted(items[0]), part, columns)
         (row,) = compute_outer(sql, {"q1": answer_table(self)}).table.to_pylist()

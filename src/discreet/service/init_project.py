@@ -175,6 +175,7 @@ CATALOG = """\
 description = "Which reader read which article; made up."
 source = "reads.parquet"
 user = "reader"
+rows_per_group = 20  # of a reader's rows in a group: allows COUNT(*), AVG and quantiles
 data_version = "1"  # change it whenever the data changes
 retention_days = 30
 max_k = 100

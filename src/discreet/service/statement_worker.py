@@ -195,9 +195,13 @@ def decode_statement(content: bytes) -> Statement:
 
 
 def outline_of(catalog: Catalog) -> dict[str, Any]:
-    """Return what reading a statement needs of a catalog as JSON values: no engine, source, label or bound."""
+    """Return what reading a statement needs of a catalog as JSON values: no engine, source or label."""
     return {
-        name: {"user": dataset.user, "columns": {column: _column(about) for column, about in dataset.columns.items()}}
+        name: {
+            "user": dataset.user,
+            "rows_per_group": dataset.rows_per_group,
+            "columns": {column: _column(about) for column, about in dataset.columns.items()},
+        }
         for name, dataset in catalog.datasets.items()
     }
 
@@ -219,7 +223,8 @@ def _catalog(outline: Mapping[str, Any]) -> Catalog:
             column: Column.model_construct(**{**about, "domain": _DOMAINS[about["domain"]]})
             for column, about in dataset["columns"].items()
         }
-        datasets[name] = Dataset.model_construct(user=dataset["user"], columns=columns)
+        kept = {key: dataset[key] for key in ("user", "rows_per_group")}
+        datasets[name] = Dataset.model_construct(**kept, columns=columns)
     return Catalog.model_construct(datasets=datasets)
 
 

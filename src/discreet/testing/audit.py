@@ -88,7 +88,12 @@ def renyi(one: Distribution, other: Distribution, alpha: float) -> float:
 
 
 def head_of(
-    counts: Mapping[str, int], limit: int, *, known_domain: bool = False, sums: Mapping[str, int] | None = None
+    counts: Mapping[str, int],
+    limit: int,
+    *,
+    known_domain: bool = False,
+    sums: Mapping[str, int] | None = None,
+    rows: Mapping[str, int] | None = None,
 ) -> ExactHead:
     """Return the head of a histogram, as from an engine: descending counts, ties by label, at most limit + 1 items.
 
@@ -97,11 +102,13 @@ def head_of(
         limit: dbar.
         known_domain: True to keep items of count 0.
         sums: sums by label, or None.
+        rows: numbers of rows of averages by label, or None.
     """
     items = sorted((-count, label) for label, count in counts.items() if count > 0 or known_domain)[: limit + 1]
     labels = tuple(label for _, label in items)
     values = None if sums is None else np.array([sums[label] for label in labels], dtype=np.int64)
-    return ExactHead(np.array([-count for count, _ in items], dtype=np.int64), limit, labels, values)
+    sizes = None if rows is None else np.array([rows[label] for label in labels], dtype=np.int64)
+    return ExactHead(np.array([-count for count, _ in items], dtype=np.int64), limit, labels, values, rows=sizes)
 
 
 def race_distribution(race: Race, limit: int) -> dict[tuple[tuple[int, ...], bool], float]:

@@ -44,6 +44,7 @@ from discreet.errors import EngineError, EngineTimeout, EngineUnreachable, Input
 from discreet.head_request import (
     MAX_BINNED,
     MONTHS,
+    ROW_UNIT,
     And,
     Comparison,
     Constant,
@@ -73,7 +74,7 @@ if TYPE_CHECKING:
 
 _WIDE = Context(prec=38)
 Row: TypeAlias = "tuple[Any, ...]"
-"""An item's labels, its count, and its sum if requested."""
+"""An item's labels, its count, and if requested its sum, or the sum and the number of rows of its average."""
 
 OPERATORS: dict[Operator, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
@@ -196,6 +197,9 @@ _SUMS = [
     SumBounds(Fraction(0), Fraction(7), column="size"),
     SumBounds(Fraction(-3), Fraction(2**31), column="size"),
     SumBounds(Fraction(1, 2), Fraction(701, 100), 2, column="price"),
+    SumBounds(Fraction(-3), Fraction(5), column="size", rows=2),
+    SumBounds(Fraction(0), Fraction(701, 100), 2, column="price", rows=1),
+    SumBounds(Fraction(-(2**31)), Fraction(2**31), column="size", rows=2**31),
 ]
 _SETTINGS = settings(
     max_examples=20,
@@ -290,23 +294,39 @@ _exact = functools.lru_cache(10_000)(Fraction)  # cached: a filter compares the 
 
 def reference_head(table: pa.Table, request: HeadRequest, seed: bytes = b"") -> list[Row]:
     """Return the head of *table* by counting in plain Python."""
-    head: dict[tuple[Any, ...], list[int]] = {} if request.items else {("all",): [0, 0]}
+    head: dict[tuple[Any, ...], list[int]] = {} if request.items else {("all",): [0, 0, 0]}
     if request.domain is not None:
-        head = {tuple(row[item] for item in request.items): [0, 0] for row in request.domain.to_pylist()}
+        head = {tuple(row[item] for item in request.items): [0, 0, 0] for row in request.domain.to_pylist()}
     for items in _users(table, request, seed):
         for labels, rows in items.items():
-            totals = head.setdefault(labels, [0, 0])
+            totals = head.setdefault(labels, [0, 0, 0])
             totals[0] += min(len(rows), request.rows_per_group)
-            if request.summed is not None:  # clipped, in units of the last digit
-                total = min(_total(rows, request.summed.column), request.summed.high)
-                totals[1] += int(max(total, request.summed.low) * 10**request.summed.scale)
+            if request.summed is not None:
+                for n, value in enumerate(_contribution(rows, request.summed), 1):
+                    totals[n] += value
     ranked = sorted(head.items(), key=lambda item: (-item[1][0], *map(_sorted_by, item[0])))
     shown = ranked[: request.limit + 1]
     if request.each:
         segments = [tuple(row.values()) for row in request.segments.to_pylist()]
         within = ([item for item in ranked if item[0][: len(segment)] == segment] for segment in segments)
         shown = [item for part in within for item in part[: request.limit + 1]]
-    return [(labels, count) if request.summed is None else (labels, count, total) for labels, (count, total) in shown]
+    columns = 1 if request.summed is None else 2 if request.summed.rows is None else 3
+    return [(labels, *totals[:columns]) for labels, totals in shown]
+
+
+def _contribution(rows: list[dict[str, Any]], summed: SumBounds) -> tuple[int, ...]:
+    """Return what a user's rows of an item add to its sum, in parts of the last digit, and to an average's rows."""
+    low, high = summed.units
+    values = [int(Fraction(row[summed.column]) * 10**summed.scale) for row in rows if row[summed.column] is not None]
+    if summed.rows is None:
+        return (min(max(sum(values), low), high),)
+    total, number = sum(min(max(value, low), high) for value in values), len(values)
+    if not number:
+        return 0, 0
+    weights = [ROW_UNIT, ROW_UNIT * summed.rows // number]
+    weights += [ROW_UNIT * high // total] if total > high else []
+    weights += [ROW_UNIT * low // total] if total < low else []
+    return min(weights) * total, min(weights) * number
 
 
 def _users(table: pa.Table, request: HeadRequest, seed: bytes) -> list[dict[tuple[Any, ...], list[dict[str, Any]]]]:
@@ -468,7 +488,8 @@ def rows_of(engine: Engine, request: HeadRequest, seed: bytes = b"") -> list[Row
             assert all(label[: len(segment)] == tuple(segment.values()) for label in labels[start:end])
     if head.sums is None:
         return list(zip(labels, head.counts.tolist(), strict=True))
-    return list(zip(labels, head.counts.tolist(), head.sums.tolist(), strict=True))
+    columns = [values.tolist() for values in (head.counts, head.sums, head.rows) if values is not None]
+    return list(zip(labels, *columns, strict=True))
 
 
 class EngineSuite:

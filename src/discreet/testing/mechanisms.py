@@ -114,9 +114,16 @@ class MechanismSuite:
         """Return a head; if the request has sums, every user contributes the largest allowed value."""
         sums, summed = None, self.request.summed
         if summed is not None:
-            bound = summed.high if summed.most == summed.high else summed.low
+            bound = summed.parts * (summed.high if summed.most == summed.parts * summed.high else summed.low)
             sums = self._frozen((np.minimum(counts, MAX_COUNT // summed.most) * bound).tolist())
-        return ExactHead(counts, self.make().head_limit, labels, sums)
+        return ExactHead(counts, self.make().head_limit, labels, sums, rows=self._rows(counts))
+
+    def _rows(self, counts: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """Return the numbers of rows if the request is for averages: one row of every user."""
+        summed = self.request.summed
+        if summed is None or summed.rows is None:
+            return None
+        return self._frozen((np.minimum(counts, MAX_COUNT // summed.parts) * summed.parts).tolist())
 
     @staticmethod
     def _frozen(counts: list[int]) -> NDArray[np.int64]:
@@ -224,11 +231,11 @@ class MechanismSuite:
 
     @on_every_head
     def test_counts_come_if_and_only_if_they_were_requested(self, head: str) -> None:
-        """Counts, errors and intervals are all there, one for each position, or none of them is."""
+        """Counts, errors and intervals are all there, one for each position, or none of them is; averages have them."""
         outcome = self.released(head, 0)
         parts = (outcome.counts, outcome.std_errors, outcome.low, outcome.high)
         for part, kind in zip(parts, (np.int64, np.float64, np.int64, np.int64), strict=True):
-            assert (part is not None) == self.request.counts
+            assert (part is not None) == (self.request.counts or self.request.average)
             assert part is None or (part.shape == outcome.positions.shape and part.dtype == kind)
 
     @on_every_head
@@ -297,7 +304,7 @@ class MechanismSuite:
         made, counts = self.make(), self.counts(head)
         sums = None if self.request.summed is None else self._frozen([(-7) ** i for i in range(len(counts))])
         one = made.release(self._head(counts), self._bits(0))
-        other = made.release(ExactHead(counts, made.head_limit, None, sums), self._bits(0))
+        other = made.release(ExactHead(counts, made.head_limit, None, sums, rows=self._rows(counts)), self._bits(0))
         assert sorted(one.positions.tolist()) == sorted(other.positions.tolist())
         assert one.cost == other.cost
         if one.counts is not None and other.counts is not None:

@@ -123,6 +123,11 @@ class Bounds(Reply):
     high: str
     scale: int
     private: bool = False
+    rows: int | None = Field(
+        default=None,
+        description="The most rows of a user and an item that an average counts; null for sums, and for averages per "
+        "user, which AVG meant in earlier versions.",
+    )
 
 
 class Parameters(Reply):
@@ -193,6 +198,7 @@ def encode(
     if request.summed is not None:
         bounds = {"low": str(request.summed.low), "high": str(request.summed.high), "scale": request.summed.scale}
         bounds |= {"private": True} if request.summed.private else {}
+        bounds |= {} if request.summed.rows is None else {"rows": request.summed.rows}
     parts = release.to_dict() | {"id": id, "dataset": dataset, "question": question, "data_version": data_version}
     parts |= {
         "ordered": release.ordered,
@@ -281,7 +287,7 @@ def _query(found: Parameters, where: Predicate | None) -> Query:
     summed = None
     if found.bounds is not None and found.summed is not None:
         low, high = exact(found.bounds.low, "low"), exact(found.bounds.high, "high")
-        summed = SumBounds(low, high, found.bounds.scale, found.bounds.private, found.summed)
+        summed = SumBounds(low, high, found.bounds.scale, found.bounds.private, found.summed, found.bounds.rows)
     request = HeadRequest(
         found.user,
         (*found.each, *found.items),

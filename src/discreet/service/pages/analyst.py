@@ -360,6 +360,8 @@ class AnalystPages:
         types = {
             self._site.named(query.dataset, column["name"]): column["type"] for column in release["columns"][begin:end]
         }
+        # In answers of earlier versions, averages were of users.
+        per_user = query.measure.kind == "average" and (release["query"]["bounds"] or {}).get("rows") is None
         measured = _MEASURES[query.measure.kind]
         if query.measure.kind in {"sum", "average"}:
             measured += f" {query.measure.column}"
@@ -369,7 +371,7 @@ class AnalystPages:
             release=release,
             charged=Spend(**release["charged"]),
             budget=self._api.budget(visit.call()),
-            title=text.title_of(query, self._site.named),
+            title=text.title_of(query, self._site.named, per_user=per_user),
             name=self._names(visit).get(name),
             key=self._runtime.random(16).hex(),
             condition=None if query.where is None else condition(query.where),

@@ -65,15 +65,19 @@ def names_in(catalog: Catalog) -> Callable[[str, str], str]:
     return named
 
 
-def title_of(query: Select, named: Callable[[str, str], str] = lambda _, column: column) -> str:
+def title_of(
+    query: Select, named: Callable[[str, str], str] = lambda _, column: column, *, per_user: bool = False
+) -> str:
     """Return the title of a query in words.
 
     Args:
         named: names columns for people, see `names_in`.
+        per_user: True for an average over users, as AVG was in earlier versions.
     """
     column, items = query.measure.column, [named(query.dataset, item) for item in query.items]
     counted = {"users": "Users", "rows": "Rows", "sum": f"Sum of {column}", "average": f"Average of {column}"}
-    title = counted[query.measure.kind] + (f" by {' and '.join(items)}" if items else " in total")
+    average = f"{column} per user" if per_user else None
+    title = (average or counted[query.measure.kind]) + (f" by {' and '.join(items)}" if items else " in total")
     title = f"{title}, top {query.k:,}" if query.k else title
     segments = " and ".join(named(query.dataset, each) for each in query.each)
     return f"{title}, for each {segments}" if segments else title

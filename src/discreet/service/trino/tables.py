@@ -94,7 +94,7 @@ COLUMNS: Mapping[str, str] = {
 _FUNCTIONS = (
     ("count", "bigint", "", "The number of rows; distinct users as COUNT(DISTINCT column)."),
     ("sum", "decimal(38,6)", "decimal", "A sum, clipped to the bounds in the catalog."),
-    ("avg", "double", "decimal", "An average, clipped to the bounds in the catalog."),
+    ("avg", "double", "decimal", "The average of rows, clipped to the bounds in the catalog."),
     ("low", "double", "aggregate", "The lower end of the 95 % interval of an aggregate."),
     ("high", "double", "aggregate", "The upper end of the 95 % interval of an aggregate."),
     ("quantile", "double", "column, share", "A quantile, from the histogram of a column with bins."),
