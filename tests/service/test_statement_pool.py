@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import resource
 import signal
 import socket
 import threading
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
@@ -165,7 +167,7 @@ def test_a_worker_that_answers_nonsense_is_not_believed(own_pool, monkeypatch, r
             yield ours, os.getpid()
 
     monkeypatch.setattr(own_pool, "_worker", replaced)
-    monkeypatch.setattr(statement_pool, "_QUICK_SECONDS", 60)  # or this process would get the lowest priority
+    monkeypatch.setattr(statement_pool, "QUICK_SECONDS", math.inf)  # or it would be sent again
     with pytest.raises(InputError, match="its process ended early"):
         computed(own_pool)
 
@@ -297,10 +299,68 @@ def test_an_account_has_half_of_the_workers(monkeypatch):
 def test_the_next_worker_is_for_the_account_with_the_fewest():
     """An account that sends many statements does not delay the first one of another."""
     with contextlib.closing(StatementPool(4)) as pool, pool._free:
-        pool._waiting.update({7: "ann", 8: "bob", 9: "bob"})
+        pool._waiting.update({7: ("ann", False), 8: ("bob", False), 9: ("bob", False)})
         for taken, following in (({}, 7), ({"ann": 1}, 8), ({"ann": 2, "cat": 1}, 8), ({"ann": 2, "cat": 2}, None)):
+            pool._taken = Counter({(account, False): slots for account, slots in taken.items()})
+            assert pool._next() == following
+
+
+def test_slow_statements_never_occupy_the_slots_of_quick_ones():
+    """However many accounts send them: half of the slots are kept, and quick steps come first."""
+    with contextlib.closing(StatementPool(4)) as pool, pool._free:
+        pool._waiting.update({number: (f"eve{number}", True) for number in range(8)})
+        slow = Counter({("eve8", True): 1, ("eve9", True): 1})
+        for taken, following in ((Counter(), 0), (slow, None), (Counter({("eve8", True): 2}), None)):
             pool._taken = taken
-            assert [number for number in (7, 8, 9) if pool._is_next(number)] == [following] * (following is not None)
+            assert pool._next() == following
+        pool._waiting[8] = ("ann", False)
+        pool._waiting[9] = ("bob", False)
+        pool._used["bob"] = pool._used["cat"] = 1.0, pool._clock()
+        pool._waiting[7] = ("cat", False)
+        for taken in (Counter(), slow, slow + Counter({("bob", False): 1})):
+            pool._taken = taken
+            assert pool._next() == 8
+        pool._taken = Counter()
+    with contextlib.closing(StatementPool(1)) as pool, pool._free:
+        pool._waiting[0] = ("ann", True)
+        assert pool._next() == 0, "a single slot is for all"
+
+
+def test_an_account_has_quick_slots_for_some_seconds_of_a_minute():
+    """Beyond them its statements are slow, and quick again after a while; others are not affected."""
+    now = [0.0]
+    with contextlib.closing(StatementPool(2, lambda: now[0])) as pool:
+        seen = []
+        exchange = pool._exchange
+
+        def watched(*arguments, slow):
+            seen.append((arguments[0], slow))
+            return exchange(*arguments, slow=slow)
+
+        pool._exchange = watched
+        for _ in range(2):
+            pool._use("ann", 4.0)
+        assert computed(pool).rows == computed(pool, account="bob").rows == 1
+        now[0] += 60.0
+        assert computed(pool).rows == 1
+        for _ in range(100):
+            pool._use("ann", 4.0)
+        now[0] += 61.0
+        assert computed(pool).rows == 1
+    assert seen == [("ann", True), ("bob", False), ("ann", False), ("ann", False)]
+
+
+def test_a_statement_that_is_not_quick_begins_again_at_the_lowest_priority(own_pool, monkeypatch):
+    """It gets the same answer, and its worker's CPU time counts."""
+    priorities = []
+    monkeypatch.setattr("os.setpriority", lambda _, process, priority: priorities.append((process, priority)))
+    monkeypatch.setattr(statement_pool, "MAX_SECONDS", 60.0)
+    used = own_pool._used_now("cat")
+    digits = ", ".join(f"{DIGITS} {name}(e)" for name in "yzw")
+    found = computed(own_pool, f"SELECT MAX(x.d % 7 + y.e * z.e * w.e) AS n FROM ({MANY}) x, {digits}", "cat")
+    assert b'"rows":[[735]]' in found.content
+    assert [priority for _, priority in priorities] == [19]
+    assert own_pool._used_now("cat") > used + statement_pool.QUICK_SECONDS
 
 
 def _ignoring_disconnects(compute, pool, outer, account, gone):

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -51,10 +51,18 @@ Step = TypeVar("Step")
 MAX_WAIT_SECONDS = 10.0
 """How long a statement waits for a worker before anything is paid; a paid one waits until there is one."""
 
-_QUICK_SECONDS = 0.2
-"""Statements that take longer get the lowest priority, so that they slow down nothing else."""
+QUICK_SECONDS = 0.1
+"""CPU seconds after which a step of a statement is slow: it begins again, at the lowest priority, in one of the slots
+that slow ones may have, which are half of all."""
+
+MAX_QUICK_SECONDS = 5.0
+"""CPU seconds of workers that an account may use within about a minute; beyond it, all its statements count as slow."""
+
+MAX_ACCOUNTS = 10_000
+"""Accounts whose use of workers is known; the one that used them longest ago is forgotten first."""
 
 _TICK_SECONDS = 0.05
+_PROCESS_CLOCK = 2  # CPUCLOCK_SCHED: clock_getcpuclockid(3), which Python lacks
 _MAX_RESPONSE_BYTES = MAX_RESULT_BYTES + 2**20  # with the queries
 _ENDED = "the statement cannot be computed: its process ended early, most likely because it takes too much memory"
 _SLOW = f"the statement takes more than {MAX_SECONDS:g} seconds to {{}}"
@@ -86,12 +94,15 @@ class StatementPool:
 
     Args:
         most: statements that are read or computed at once; half of them for one account.
+        clock: returns monotonic seconds.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._max, self._share = most, max(most // 2, 1)
-        self._taken: dict[str, int] = {}
-        self._waiting: dict[int, str] = {}  # accounts by their number in the order of arrival
+        self._clock = clock
+        self._used: dict[str, tuple[float, float]] = {}  # by account: CPU seconds of workers at a time, and that time
+        self._taken: Counter[tuple[str, bool]] = Counter()  # slots by account and by whether they are for slow steps
+        self._waiting: dict[int, tuple[str, bool]] = {}  # the same, by their number in the order of arrival
         self._numbers = itertools.count()
         self._free = threading.Condition()  # guards the slots
         self._lock = threading.Lock()  # guards what follows
@@ -217,42 +228,76 @@ class StatementPool:
     def _run(
         self, account: str, request: bytes, disconnected: Callable[[], bool], patience: float, step: str
     ) -> Computed:
-        with self._slot(account, disconnected, patience), self._worker() as (channel, process):
-            limits = _Limits(process, disconnected, step)
-            rest = memoryview(request)
-            while rest:
-                rest = rest[limits.wait(channel.send, rest) :]
-            response, size = bytearray(), RESPONSE.size
-            while len(response) < size:
-                part = limits.wait(channel.recv, 2**20)
-                response += part
-                if len(response) >= RESPONSE.size:
-                    size = RESPONSE.size + RESPONSE.unpack_from(response)[2]
-                if not part or size > _MAX_RESPONSE_BYTES:
-                    raise InputError(_ENDED)
+        response = None
+        if self._used_now(account) <= MAX_QUICK_SECONDS:
+            with contextlib.suppress(_Slow):
+                response = self._exchange(account, request, disconnected, patience, step, slow=False)
+        if response is None:
+            response = self._exchange(account, request, disconnected, patience, step, slow=True)
         computed, rows, _ = RESPONSE.unpack_from(response)
         content = bytes(memoryview(response)[RESPONSE.size :])
         if not computed:
             raise _error(content)
         return Computed(content, rows)
 
-    @contextlib.contextmanager
-    def _slot(self, account: str, disconnected: Callable[[], bool], patience: float) -> Iterator[None]:
-        """Wait for a slot of *account*, and occupy it until the context ends.
+    def _exchange(
+        self,
+        account: str,
+        request: bytes,
+        disconnected: Callable[[], bool],
+        patience: float,
+        step: str,
+        *,
+        slow: bool,
+    ) -> bytearray:
+        """Send a request to a worker and return its response; raise `_Slow` if it takes long in a quick slot."""
+        with self._slot(account, disconnected, patience, slow=slow), self._worker() as (channel, process):
+            limits = _Limits(process, disconnected, step, slow=slow)
+            try:
+                rest = memoryview(request)
+                while rest:
+                    rest = rest[limits.wait(channel.send, rest) :]
+                response, size = bytearray(), RESPONSE.size
+                while len(response) < size:
+                    part = limits.wait(channel.recv, 2**20)
+                    response += part
+                    if len(response) >= RESPONSE.size:
+                        size = RESPONSE.size + RESPONSE.unpack_from(response)[2]
+                    if not part or size > _MAX_RESPONSE_BYTES:
+                        raise InputError(_ENDED)
+                return response
+            finally:
+                self._use(account, limits.cpu_seconds())
 
-        The next slot is for the account that occupies the fewest, and among equals for the first that came.
-        """
+    def _used_now(self, account: str) -> float:
+        """Return the CPU seconds that an account has used; what it used is forgotten at an even rate."""
+        with self._free:
+            seconds, at = self._used.get(account, (0.0, 0.0))
+            return max(seconds - (self._clock() - at) * MAX_QUICK_SECONDS / 60, 0.0)
+
+    def _use(self, account: str, seconds: float) -> None:
+        """Add CPU seconds to those of an account, up to twice the limit: it waits a minute at most for quick slots."""
+        used = min(self._used_now(account) + seconds, 2 * MAX_QUICK_SECONDS)
+        with self._free:
+            self._used[account] = used, self._clock()
+            if len(self._used) > MAX_ACCOUNTS:
+                del self._used[min(self._used, key=lambda name: self._used[name][1])]
+
+    @contextlib.contextmanager
+    def _slot(self, account: str, disconnected: Callable[[], bool], patience: float, *, slow: bool) -> Iterator[None]:
+        """Wait for a slot of *account*, and occupy it until the context ends; see `_next`."""
+        place = (account, slow)
         until, number = time.monotonic() + patience, next(self._numbers)
         with self._free:
-            self._waiting[number] = account
+            self._waiting[number] = place
             try:
-                while not self._is_next(number):
+                while self._next() != number:
                     if disconnected():
                         raise ClientDisconnected
                     if time.monotonic() > until:
                         raise TooManyRequests(MAX_SECONDS)
                     self._free.wait(_TICK_SECONDS)
-                self._taken[account] = self._taken.get(account, 0) + 1
+                self._taken[place] += 1
             finally:
                 del self._waiting[number]
                 self._free.notify_all()
@@ -260,15 +305,26 @@ class StatementPool:
             yield
         finally:
             with self._free:
-                self._taken[account] -= 1
-                if not self._taken[account]:
-                    del self._taken[account]
+                self._taken[place] -= 1
+                if not self._taken[place]:
+                    del self._taken[place]
                 self._free.notify_all()
 
-    def _is_next(self, number: int) -> bool:
-        occupied = ((self._taken.get(account, 0), each) for each, account in self._waiting.items())
-        able = [(slots, each) for slots, each in occupied if slots < self._share]
-        return sum(self._taken.values()) < self._max and min(able, default=(0, -1))[1] == number
+    def _next(self) -> int | None:
+        """Return the number of the step that gets the next slot, or None if none is free for those that wait.
+
+        Quick steps are first, then accounts that occupy the fewest slots, then those that used workers the least, then
+        the first that came. Half of the slots are never occupied by slow steps.
+        """
+        if self._taken.total() >= self._max:
+            return None
+        full = sum(count for (_, slow), count in self._taken.items() if slow) >= max(self._max // 2, 1)
+        able = []
+        for number, (account, slow) in self._waiting.items():
+            slots = self._taken[account, False] + self._taken[account, True]
+            if slots < self._share and not (slow and full):
+                able.append((slow, slots, self._used_now(account), number))
+        return min(able)[3] if able else None
 
     @contextlib.contextmanager
     def _worker(self) -> Iterator[tuple[socket.socket, int]]:
@@ -352,12 +408,29 @@ class StatementPool:
             self._parent = None
 
 
+class _Slow(Exception):
+    """A step takes too long for a quick slot."""
+
+
 class _Limits:
     """The limits of one exchange with a worker, which begins now."""
 
-    def __init__(self, process: int, disconnected: Callable[[], bool], name: str) -> None:
+    def __init__(self, process: int, disconnected: Callable[[], bool], name: str, *, slow: bool) -> None:
         self._process, self._disconnected, self._name = process, disconnected, name
-        self._start, self._slow = time.monotonic(), False
+        self._start = time.monotonic()
+        self._before = 0.0
+        self._before = self.cpu_seconds()
+        self._slow = slow
+        if slow:
+            with contextlib.suppress(OSError):  # it has ended
+                os.setpriority(os.PRIO_PROCESS, process, 19)
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU seconds of this exchange; where there is no clock of another process, those of the clock."""
+        try:
+            return time.clock_gettime((~self._process << 3) | _PROCESS_CLOCK) - self._before
+        except OSError:
+            return time.monotonic() - self._start
 
     def wait(self, step: Callable[[Argument], Step], argument: Argument) -> Step:
         """Repeat *step* until it does not time out, and return its result; raises the errors of `StatementPool`."""
@@ -367,10 +440,8 @@ class _Limits:
                 raise InputError(_SLOW.format(self._name))
             if self._disconnected():
                 raise ClientDisconnected
-            if took > _QUICK_SECONDS and not self._slow:
-                self._slow = True
-                with contextlib.suppress(OSError):  # it has ended
-                    os.setpriority(os.PRIO_PROCESS, self._process, 19)
+            if not self._slow and self.cpu_seconds() > QUICK_SECONDS:
+                raise _Slow
             try:
                 return step(argument)
             except TimeoutError:

@@ -238,9 +238,12 @@ def main() -> None:
     os.close(0)
     _warm_up()
     workers: set[int] = set()
+    killed: set[int] = set()
     try:
         while True:
             message, descriptors, *_ = socket.recv_fds(control, 8, 1)
+            # At the lowest priority a process takes long to die, and new workers do not wait for that.
+            killed -= {process for process in killed if os.waitpid(process, os.WNOHANG)[0]}
             if not message:
                 return
             process = int.from_bytes(message, "big")
@@ -248,7 +251,7 @@ def main() -> None:
                 if process in workers:
                     workers.remove(process)
                     os.kill(process, signal.SIGKILL)
-                    os.waitpid(process, 0)
+                    killed.add(process)
                 continue
             with socket.socket(fileno=descriptors[0]) as channel:
                 try:
@@ -262,6 +265,7 @@ def main() -> None:
     finally:
         for process in workers:
             os.kill(process, signal.SIGKILL)
+        for process in workers | killed:
             os.waitpid(process, 0)
 
 
