@@ -136,7 +136,7 @@ def test_the_analyst_may_query_and_every_account_on_the_path_pays(make, folder):
         assert {account.period for account in path} == {Sliding(30)}
         assert all(account.enforced for account in path)
         seen = parts.grants.catalog_for("ann@example")
-        columns = ["article", "country", "day", "minutes", "day_week", "day_month"]
+        columns = ["article", "country", "day", "minutes", "day_week", "day_month", "day_quarter", "day_year"]
         assert list(seen.datasets["reads"].columns) == columns
         plan = parts.warehouse.plan(QUESTION, epsilon=1.0, delta="1e-8")
         assert plan.worst_cost.within(path[0].limit)
