@@ -19,7 +19,6 @@ from tests.ordinary.tables import SHAPES
 
 PRECISE = "issue 33, point 2: few items, and the largest of many, could be counted more precisely"
 COVERED = "issue 33, point 4: the counts of few items with a tail of heavy users are too low for their intervals"
-STATISTICS = "DuckDB skips row groups by the statistics of Parquet files, which leave NaN out"
 
 MEANING: dict[tuple[str, str], str] = {}
 """Why an answer does not mean what SQL says, by table and question."""
@@ -36,7 +35,6 @@ PRECISION = {(name, *rest): PRECISE for rest, names in _NOT_NEAR.items() for nam
 
 COVERAGE = {("heavy users",): COVERED}
 FALLING = {(name,): PRECISE for name in ("states", "text dates")}
-MOVED = {("nan",): STATISTICS}
 
 SLACK = 1e-3
 """The probability with which a few runs of a release that just passes would fail, if its noise was drawn again."""
@@ -124,7 +122,7 @@ def test_the_price_holds(measured, name):
             assert (release.std_errors <= 1.001 * most).all()
 
 
-@pytest.mark.parametrize("name", cases(MOVED, *((name,) for name in SHAPES)))
+@pytest.mark.parametrize("name", SHAPES)
 def test_one_person_moves_no_count_by_more_than_one(measured, name):
     """Exact heads with and without the rows of one person: one with few rows, and the one with the most."""
     made = measured.table(name)
