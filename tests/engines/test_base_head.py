@@ -40,7 +40,6 @@ def _check(columns):
         [pa.chunked_array(SPLIT)],
         [pa.chunked_array(SPLIT), pa.chunked_array([[1], [1, 2, 1]])],
     ],
-    ids=repr,
 )
 def test_an_item_that_is_twice_is_refused(columns):
     """Its counts would be two for one item."""
@@ -58,7 +57,6 @@ def test_an_item_that_is_twice_is_refused(columns):
         [["a", "b", "a"], [1, 1, 2], [True, True, True]],
         [pa.chunked_array(SPLIT), pa.chunked_array([[1], [1, 2, 3]])],
     ],
-    ids=repr,
 )
 def test_items_that_differ_in_a_label_are_a_head(columns):
     """A missing label is one of its own, and the other columns may be equal."""
