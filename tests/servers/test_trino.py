@@ -14,7 +14,7 @@ import pytest
 
 from discreet.engines.trino import TrinoEngine
 from discreet.errors import EngineError, InexactHead
-from discreet.head_request import Comparison, Constant, HeadRequest, IsNull, Kind, Membership, Not, SumBounds
+from discreet.head_request import Comparison, Constant, Derived, HeadRequest, IsNull, Kind, Membership, Not, SumBounds
 from discreet.testing.engines import EngineSuite, reference_head, rows_of
 from tests.servers import trino as trino_server
 from tests.servers.proxies import Proxy
@@ -58,6 +58,16 @@ def engine(url):
             return stack.enter_context(contextlib.closing(opened))
 
         yield make
+
+
+def test_bins_of_decimals_with_38_places_need_no_floor(server):
+    """Trino 476 fails at floor of any such decimal but 0, so that one value would decide whether it answers."""
+    values = ["0", f"0.{'9' * 38}", f"-0.{'9' * 38}", f"0.{'0' * 37}1"]
+    rows = ", ".join(f"({who}, CAST('{value}' AS DECIMAL(38, 38)))" for who, value in enumerate(values))
+    view = f"SELECT who, x FROM (VALUES {rows}, (9, NULL)) AS t(who, x)"
+    with contextlib.closing(TrinoEngine(server("trino"), view=view)) as engine:
+        request = HeadRequest("who", ("start",), 9, derived=(Derived("start", "x", 1),))
+        assert rows_of(engine, request) == [((0,), 3), ((-1,), 1)]
 
 
 class TestTrino(EngineSuite):

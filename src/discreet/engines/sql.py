@@ -253,13 +253,17 @@ class HeadStatement:
         each, source = self._derived[column].each, self._derived[column].column
         if isinstance(each, int):
             # The value is bounded first, so that the cast cannot fail and products do not overflow.
-            whole = f"CAST(floor({self.compared(source, Kind.INTEGER)}) AS BIGINT)"
+            whole = f"CAST({self.floor(source)} AS BIGINT)"
             whole = f"CASE WHEN {self._has_bin(source)} THEN {whole} END"
             return f"({whole} - mod(mod({whole}, {each}) + {each}, {each}))"
         moment, held = self.compared(source, Kind.TIMESTAMP), self.columns[source].kind
         in_years = self._in_years(moment, held if held in _MOMENTS else Kind.TIMESTAMP)
         start = self.start_of(f"CAST({moment} AS {self.types[Kind.TIMESTAMP]})", each)
         return f"CASE WHEN {in_years} THEN CAST({start} AS {self.columns[column].type}) END"
+
+    def floor(self, column: str) -> str:
+        """Return the largest whole number that is not above a number; no value of the column may make it fail."""
+        return f"floor({self.compared(column, Kind.INTEGER)})"
 
     def start_of(self, moment: str, each: Period) -> str:
         """Return the start of the period that contains a timestamp of `types`."""

@@ -234,6 +234,9 @@ class _AnyCase(Columns):
         return super().__missing__(name) if name == name.lower() else self[name.lower()]
 
 
+_MOST_PLACES = 38
+
+
 class TrinoStatement(HeadStatement):
     """The statement for a head in Trino's SQL, where text has no collations and is compared by bytes.
 
@@ -265,6 +268,13 @@ class TrinoStatement(HeadStatement):
     def constant(self, text: str, type_: str | None) -> str:
         literal = text_literal(text)  # only the quote needs an escape
         return literal if type_ is None else f"CAST({literal} AS {type_})"
+
+    def floor(self, column: str) -> str:
+        number = self.columns[column].number
+        if number is None or number.scale < _MOST_PLACES:
+            return super().floor(column)
+        value = self.compared(column, Kind.INTEGER)  # between -1 and 1: floor of Trino 476 fails unless it is 0
+        return f"CASE WHEN {value} < 0 THEN -1 WHEN {value} >= 0 THEN 0 END"
 
     def moment(self, column: str) -> str:
         described = self.columns[column]
