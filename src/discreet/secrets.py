@@ -30,7 +30,8 @@ def read_secret(path: Path, what: str) -> bytes:
     """
     try:
         with path.open("rb") as file:
-            mode, secret = stat.S_IMODE(os.fstat(file.fileno()).st_mode), file.read(_MAX_BYTES)
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            secret = file.read(_MAX_BYTES)
     except OSError as error:
         raise InputError(
             f"the {what} {path.name or str(path)!r} cannot be read: {(error.strerror or 'no access').lower()}"

@@ -362,7 +362,8 @@ def table_query(
     options: dict[str, Any] = dict(given)
     rows = options.pop("rows_per_user_and_item", None)
     bounds = Sensitivity(options.pop("groups_per_user", None), 1 if rows is None else rows)
-    domain, average = options.pop("domain", None), options.get("average") is not None
+    domain = options.pop("domain", None)
+    average = options.get("average") is not None
     named: list[tuple[str, ...]] = []
     for wanted, what in ((item, "an item column"), (options.pop("each", ()), "a column of 'each'")):
         if not isinstance(wanted, str | Iterable):

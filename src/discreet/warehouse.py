@@ -185,7 +185,8 @@ class Warehouse:
         dataset = self.catalog.datasets[name]
         if not isinstance(per, PerUnit | None):
             raise InputError("a price per unit is a discreet.query.pricing.PerUnit")
-        each, items = columns_named(select.each, dataset), columns_named(select.items, dataset)
+        each = columns_named(select.each, dataset)
+        items = columns_named(select.items, dataset)
         scales: dict[str, int] = {}
         if select.measure.kind in {"sum", "average"}:
             column = (select.measure.column or "").casefold()
@@ -317,7 +318,9 @@ class Warehouse:
         leaves = []
         for leaf in statement.leaves:
             name = self.catalog.find(leaf.dataset)
-            about, select, size = self.catalog.datasets[name], leaf.select, math.inf
+            about = self.catalog.datasets[name]
+            select = leaf.select
+            size = math.inf
             if leaf.ranked_by is not None and leaf.ranked_by.casefold() != about.user.casefold():
                 by = f"ORDER BY COUNT(DISTINCT {about.user})"
                 raise SQLError(f"the items of a sum are those with the most users: {by}")

@@ -119,7 +119,8 @@ class _Grid:
 
     def values(self, k: int, floor: float) -> _Array:
         """Return V_k, at least *floor* > 0, at a = 0, h, 2h, ...; all further points have the value *floor*."""
-        values, front = np.full(2 * self.resolution + 1, floor), 0
+        values = np.full(2 * self.resolution + 1, floor)
+        front = 0
         for j in range(1, k + 1):
             values, front = self.step(values, front, floor * (1 + j * _RISE))
         return values[self.resolution :]
@@ -149,7 +150,8 @@ class _Grid:
         values[:m] = self.mirror_offset + self.mirror_factor * values[2 * m : m : -1]
         cells = front + m  # further cells are flat
         rises = np.diff(values[: cells + m + 1])
-        left, gap = values[:cells], values[:cells] - values[m : m + cells]
+        left = values[:cells]
+        gap = values[:cells] - values[m : m + cells]
         bend = rises[m:] - rises[:cells]
         # P >= 0 and Q >= 0 by convexity, up to rounding
         scale = 1 / (self.growth * self.spread)
@@ -159,13 +161,15 @@ class _Grid:
         a = left + b
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = p / q  # NaN where all chords of a cell coincide
-        root_p, root_q = np.sqrt(p), np.sqrt(q)
+        root_p = np.sqrt(p)
+        root_q = np.sqrt(q)
         end = front + m
         higher = np.full(end + 2 * m + 1, floor)
         np.maximum(values[: end + m], floor, out=higher[: end + m])  # t = 0
         for start, stop in _bands(end, m):
             for d in self._offsets(ratio[start : stop + m]):
-                first, last = start - d + m, min(stop - d + m, cells)
+                first = start - d + m
+                last = min(stop - d + m, cells)
                 s = math.exp(d * self.h / 2)
                 gain = s * root_q[first:last]
                 gain -= root_p[first:last]
@@ -178,7 +182,8 @@ class _Grid:
 
     def _offsets(self, ratio: _Array) -> range:
         """Return the values of d that can be optimal for cells with these P / Q."""
-        low, high = float(np.fmin.reduce(ratio)), float(np.fmax.reduce(ratio))
+        low = float(np.fmin.reduce(ratio))
+        high = float(np.fmax.reduce(ratio))
         if math.isnan(low):
             return range(0)
         low, high = (min(max(r, 1.0), 1 / self.shrink) for r in (low, high))
@@ -203,7 +208,8 @@ class _Grid:
 
 def _bands(end: int, resolution: int) -> list[tuple[int, int]]:
     """Split 0..end into bands, narrowest near the end, where the best t changes fastest."""
-    cuts, distance = [end], 2 * resolution
+    cuts = [end]
+    distance = 2 * resolution
     while end - distance > resolution:
         cuts.append(end - distance)
         distance *= 3

@@ -48,11 +48,13 @@ def averaging(epsilon_per: float, answers: int, tolerance: float = 0.5, noise: C
     if noise == "gaussian":
         return math.erf(tolerance * epsilon_per * math.sqrt(answers / 8))
     z = tolerance * answers * epsilon_per / 2
-    above, log_mass = [-math.expm1(-z)], -z  # Pr[Poisson(z) >= r], r = 1..answers
+    above = [-math.expm1(-z)]  # Pr[Poisson(z) >= r], r = 1..answers
+    log_mass = -z
     for r in range(1, answers):
         log_mass += math.log(z / r)
         above.append(max(above[-1] - math.exp(log_mass), 0.0))
-    found, log_weight = 0.0, (1 - answers) * math.log(2)
+    found = 0.0
+    log_weight = (1 - answers) * math.log(2)
     for j, likely in enumerate(reversed(above)):
         found += math.exp(log_weight) * likely
         log_weight += math.log((answers + j) / (2 * (j + 1)))
@@ -143,13 +145,15 @@ def advise(use: Workload) -> Advice:
     Raises:
         InputError: a value outside its range, or a tolerance so wide that all useful noise is within it.
     """
-    days, results = use.period_days, use.results_per_query
+    days = use.period_days
+    results = use.results_per_query
     demand(1 <= days <= MAX_ANSWERS, "period_days", f"from 1 to {MAX_ANSWERS:,}", days)
     demand(use.queries_per_day >= 1, "queries_per_day", "at least 1", use.queries_per_day)
     demand(results >= 1, "results_per_query", "at least 1", results)
     demand(0 < use.averaging_chance < 1, "averaging_chance", "above 0 and below 1", use.averaging_chance)
     demand(1e-20 <= use.leak_chance < 1, "leak_chance", "at least 1e-20 and below 1", use.leak_chance)
-    low, high = 0.0, MAX_EPSILON  # the largest epsilon_per at which averaging over the period succeeds rarely enough
+    low = 0.0  # the largest epsilon_per at which averaging over the period succeeds rarely enough
+    high = MAX_EPSILON
     for _ in range(40):
         middle = (low + high) / 2
         likely = averaging(middle, days, use.tolerance, use.noise) > use.averaging_chance
@@ -192,7 +196,8 @@ def advise(use: Workload) -> Advice:
 
 def _round_down(value: float, digits: int) -> Fraction:
     """Return *value* > 0, rounded down to *digits* significant decimal digits."""
-    exact, magnitude = Fraction(value), math.floor(math.log10(value))
+    exact = Fraction(value)
+    magnitude = math.floor(math.log10(value))
     if exact < Fraction(10) ** magnitude:  # round-off: the float 1e-6 has the logarithm -6
         magnitude -= 1
     unit = Fraction(10) ** (magnitude - digits + 1)

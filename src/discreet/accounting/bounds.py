@@ -203,7 +203,8 @@ def nonadaptive_br_delta(k: int, epsilon: float, total: float) -> float:
     demand(0 <= total < math.inf, "total", "at least 0 and finite", total)
     lows = np.arange(float(k))  # l: the most steps that may have the low loss
     loss = (total + (lows + 1) * epsilon) / (k + 1)
-    lows, loss = lows[loss < epsilon], loss[loss < epsilon]
+    lows = lows[loss < epsilon]
+    loss = loss[loss < epsilon]
     if len(lows) == 0:
         return 0.0
     high = np.expm1(loss - epsilon) / math.expm1(-epsilon)  # probability of the loss t
@@ -258,7 +259,8 @@ def _min_epsilon(delta_of: Callable[[float], float], delta: float, most: float) 
         return most * (1 + _SLACK)
     if delta_of(0.0) <= delta:
         return 0.0
-    low, high = 0.0, most
+    low = 0.0
+    high = most
     while high - low > 1e-10 * high:
         middle = (low + high) / 2
         low, high = (low, middle) if delta_of(middle) <= delta else (middle, high)

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 _SLACK = 1e-12
 # ln(alpha - 1) of the optimum is near ln(ln(1/delta) / rho) / 2: this covers rho from 1e-30 to 1e8.
-_LEAST, _MOST = -12.0, 45.0
+_LEAST = -12.0
+_MOST = 45.0
 _REMEMBERED = 1024  # a minimum takes 200 times as long as a cache hit, and queries have few different costs
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
@@ -123,16 +124,23 @@ def _minimise(function: Callable[[float], float]) -> float:
     width = (_MOST - _LEAST) / steps
     values = [function(_LEAST + i * width) for i in range(steps + 1)]
     best = min(range(steps + 1), key=values.__getitem__)
-    low, high = _LEAST + max(best - 1, 0) * width, _LEAST + min(best + 1, steps) * width
-    left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-    at_left, at_right = function(left), function(right)
+    low = _LEAST + max(best - 1, 0) * width
+    high = _LEAST + min(best + 1, steps) * width
+    left = high - _GOLDEN * (high - low)
+    right = low + _GOLDEN * (high - low)
+    at_left = function(left)
+    at_right = function(right)
     for _ in range(48):
         if at_left < at_right:
-            high, right, at_right = right, left, at_left
+            high = right
+            right = left
+            at_right = at_left
             left = high - _GOLDEN * (high - low)
             at_left = function(left)
         else:
-            low, left, at_left = left, right, at_right
+            low = left
+            left = right
+            at_left = at_right
             right = low + _GOLDEN * (high - low)
             at_right = function(right)
     return min(values[best], at_left, at_right)
@@ -298,11 +306,13 @@ def guarantee_of(
         InvariantViolated: the mechanism alone may lose *delta* or more.
     """
     conversion = delta - cost.delta
-    epsilon, stated = math.inf, delta
+    epsilon = math.inf
+    stated = delta
     if conversion > 0:
         epsilon = epsilon_tight(float_above(cost.rho), float_below(conversion))
     if direct_epsilon is not None and direct_epsilon < epsilon and cost.delta <= delta:
-        epsilon, stated = float_above(direct_epsilon), cost.delta
+        epsilon = float_above(direct_epsilon)
+        stated = cost.delta
     if epsilon == math.inf:
         raise InvariantViolated("no delta is left for the conversion")
     return Guarantee(epsilon, float_above(stated), float_above(cost.rho), computational=computational)

@@ -55,7 +55,8 @@ def delta_gaussian(mu: float, epsilon: float) -> float:
         mu: above 0.
         epsilon: at least 0, finite.
     """
-    first, second = normal_tail(epsilon / mu - mu / 2), normal_tail(epsilon / mu + mu / 2)
+    first = normal_tail(epsilon / mu - mu / 2)
+    second = normal_tail(epsilon / mu + mu / 2)
     if second > 0:  # e^epsilon alone could overflow; the product is at most 1
         second = math.exp(epsilon + math.log(second))
     # Rounding the arguments changes the tails by a relative x^2 ulps, and the exponential by epsilon ulps.
@@ -78,9 +79,11 @@ def mu_gaussian(epsilon: float, delta: float) -> float:
         raise InputError(f"epsilon must be above 0 and finite, not {epsilon}")
     if not 0 < delta < 1:
         raise InputError(f"delta must be above 0 and below 1, not {delta}")
-    low, high = 0.0, 1.0
+    low = 0.0
+    high = 1.0
     while delta_gaussian(high, epsilon) <= delta:
-        low, high = high, 2 * high
+        low = high
+        high = 2 * high
     while high - low > 1e-13 * high:
         middle = (low + high) / 2
         if delta_gaussian(middle, epsilon) <= delta:
@@ -113,7 +116,8 @@ def rho_of_branch(epsilon: float, delta: float, mu: float, test: float, lost: fl
     """
     level, mass = _after_test(epsilon, test)
     first = _gaussian_branch(mu, test, level) + lost
-    low, high = 0.0, mu**2
+    low = 0.0
+    high = mu**2
     if _expected(mass, first, _zcdp_branch(low, level) + lost_other) > delta:
         return 0.0
     while high - low > 1e-12 * high:
@@ -140,7 +144,8 @@ def epsilon_of_branch(
     """
     level, mass = _after_test(epsilon, test)
     others = np.maximum(_gaussian_branch(mu, test, level) + lost, _zcdp_branch(rho, level) + lost_other)
-    low, high = 0.0, epsilon
+    low = 0.0
+    high = epsilon
     if _expected(mass, others, _pure_branch(low, level) + lost_pure) > delta:
         return 0.0
     while high - low > 1e-12 * high:

@@ -26,7 +26,8 @@ def rho_laplace(epsilon: Fraction, moved: int) -> Fraction:
 
 def epsilon_of_laplace(rho: Fraction, moved: int) -> Fraction:
     """Return the largest epsilon, rounded down, whose `rho_laplace` is at most *rho*."""
-    low, high = 0.0, 2 * (1 + float(rho)) + 2 * math.sqrt(float(rho))
+    low = 0.0
+    high = 2 * (1 + float(rho)) + 2 * math.sqrt(float(rho))
     while high - low > 1e-12 * high:
         middle = (low + high) / 2
         if rho_laplace(Fraction(middle), moved) <= rho:

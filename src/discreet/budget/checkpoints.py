@@ -206,10 +206,12 @@ def _content(store: str, heads: Sequence[Head]) -> str:
 
 def _last_line(file: BinaryIO) -> str | None:
     """Return the last line that is not empty, reading backwards; None if there is none, or it has no line break."""
-    end, size = file.seek(0, os.SEEK_END), _READ_BYTES
+    end = file.seek(0, os.SEEK_END)
+    size = _READ_BYTES
     begin = end
     while begin > 0:
-        begin, size = max(0, end - size), 2 * size
+        begin = max(0, end - size)
+        size = 2 * size
         file.seek(begin)
         *lines, cut_off = file.read(end - begin).split(b"\n")
         if cut_off:

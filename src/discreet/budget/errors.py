@@ -82,7 +82,8 @@ class Suspended(DiscreetError):
     problem = ProblemKind("suspended", 403, "The account is suspended")
 
     def __init__(self, account: str, until_us: int | None) -> None:
-        self.account, self.until_us = account, until_us
+        self.account = account
+        self.until_us = until_us
         why = "for up to a day, because too many of its queries failed;" if until_us else "by a privacy officer, and"
         super().__init__(f"account {account!r} is suspended {why} an officer can lift that")
 
@@ -167,7 +168,8 @@ class LedgerBroken(DiscreetError):
     problem = StoreUnavailable.problem
 
     def __init__(self, message: str, chain: int | None = None, seq: int | None = None) -> None:
-        self.chain, self.seq = chain, seq
+        self.chain = chain
+        self.seq = seq
         where = "" if seq is None else f" at line {seq} of chain {chain}"
         super().__init__(f"the ledger cannot be trusted{where}: {message}")
 

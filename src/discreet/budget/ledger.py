@@ -156,7 +156,9 @@ def canonical(value: Mapping[str, Any]) -> str:
 
 def settings_text(account: Account) -> str:
     """Return the settings of *account* as canonical JSON; numbers are text, so that they are never read as floats."""
-    limit, units, split = Amount.of(account.limit), account.units, account.share
+    limit = Amount.of(account.limit)
+    units = account.units
+    split = account.share
     share = {}  # for accounts that are not split over data centres
     if split is not None:
         total = Amount.of(split.total)
@@ -190,7 +192,8 @@ def settings_text(account: Account) -> str:
 def account_of(text: str) -> Account:
     """Parse an account that `settings_text` wrote."""
     read = json.loads(text)
-    units, share = read["units"], read.get("share")
+    units = read["units"]
+    share = read.get("share")
     return Account(
         read["id"],
         Amount(int(read["rho"]), int(read["delta"])).cost,

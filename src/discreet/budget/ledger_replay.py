@@ -71,7 +71,8 @@ def apply_settings(
     """
     settings = canonical(detail["account"])
     account = account_of(settings)
-    bucket, end_us = int(detail["bucket"]), int(detail["end_us"])
+    bucket = int(detail["bucket"])
+    end_us = int(detail["end_us"])
     before = accounts.get(account.id)
     if (before is None) != (kind == "create"):
         raise ValueError
@@ -106,7 +107,8 @@ class Transfers:
             ValueError: the line contradicts earlier lines.
         """
         transfer = detail["transfer"]
-        number, amount = int(transfer["number"]), Amount(int(transfer["rho"]), int(transfer["delta"]))
+        number = int(transfer["number"])
+        amount = Amount(int(transfer["rho"]), int(transfer["delta"]))
         account = detail["account"]
         where = (account if isinstance(account, str) else account["id"]), transfer["peer"]
         if kind in {"take", "decline"}:
@@ -182,7 +184,8 @@ class LedgerTotals:
 
     def path(self, account: str) -> list[str]:
         """Return the account and its parents."""
-        names, parent = [account], account_of(self.accounts[account].settings).parent
+        names = [account]
+        parent = account_of(self.accounts[account].settings).parent
         while parent is not None:
             names.append(parent)
             parent = account_of(self.accounts[parent].settings).parent
@@ -232,9 +235,12 @@ class LedgerReader:
         Raises:
             LedgerBroken: a line was changed, moved, removed or added.
         """
-        sha256, sums, by_kind = hashlib.sha256, self.sums, self.by_kind
+        sha256 = hashlib.sha256
+        sums = self.sums
+        by_kind = self.by_kind
         head = self.heads.get(chain) or Head.empty(chain)
-        seq, last = head.seq, head.hash
+        seq = head.seq
+        last = head.hash
         for line in lines:
             seq += 1
             body = line.body
@@ -245,7 +251,8 @@ class LedgerReader:
             if line.seq != seq or line.chain != chain or fields[1] != str(seq) or fields[0] != str(chain):
                 raise LedgerBroken("lines are missing or were moved", chain, seq)
             try:
-                kind, name = fields[3], fields[4]
+                kind = fields[3]
+                name = fields[4]
                 after = self._state_after(kind, name)
                 has_forfeits = False
                 for n in range(6, len(fields), 5):
@@ -292,7 +299,9 @@ class LedgerReader:
     def _add_release(self, fields: list[str], _: State | None) -> None:
         """Add a release and its cost."""
         detail = json.loads(fields[5])
-        account, release, result = _set_of_accounts(detail["by"]), detail["release"], detail.get("result")
+        account = _set_of_accounts(detail["by"])
+        release = detail["release"]
+        result = detail.get("result")
         known = self.totals.releases.get(release)
         if known is None:
             known = self.totals.releases[release] = ReplayedRelease(result, NOTHING, account)
@@ -318,9 +327,11 @@ class LedgerReader:
         for n in range(6, len(fields), 5):
             if fields[n + 2] == "f":
                 where = fields[n], int(fields[n + 1]), release
-                amount, sign = Amount(int(fields[n + 3]), int(fields[n + 4])), 1
+                amount = Amount(int(fields[n + 3]), int(fields[n + 4]))
+                sign = 1
                 if amount.rho < 0 or amount.delta < 0:
-                    amount, sign = -amount, -1
+                    amount = -amount
+                    sign = -1
                 amounts = self.totals.forfeits.setdefault(where, Counter())
                 amounts[amount] += sign
                 if not amounts[amount]:
@@ -330,7 +341,9 @@ class LedgerReader:
 
     def _add_action(self, fields: list[str], _: State | None) -> None:
         """Add an administrative action, a transfer, or a bucket that opens."""
-        kind, detail, totals = fields[3], json.loads(fields[5]), self.totals
+        kind = fields[3]
+        detail = json.loads(fields[5])
+        totals = self.totals
         if isinstance(detail.get("action"), dict):
             action = detail["action"]["id"]
             if action in totals.actions:
@@ -383,9 +396,11 @@ def replay(chains: Iterable[tuple[int, Iterable[Line]]], reader: LedgerReader | 
 
 def check_holdings(store: str, holdings: Iterable[Holding], transfers: Transfers) -> None:
     """Raise `LedgerBroken` unless a store's shares equal the sums of its ledger's transfers."""
-    outgoing, incoming = {}, {}
+    outgoing = {}
+    incoming = {}
     for holding in holdings:
-        account, limit = holding.account, NOTHING
+        account = holding.account
+        limit = NOTHING
         for peer, out in holding.outgoing.items():
             outgoing[account.id, peer] = Outgoing(out.number, out.given, out.pending, out.sent_us)
             limit -= out.given
@@ -415,7 +430,8 @@ def chunks_of(reader: LedgerReader) -> Iterator[str]:
 
 def digest_of(chunks: Iterable[str]) -> str | None:
     """Return the SHA-256 of a base in hexadecimal; None if there is no base."""
-    found, digest = False, hashlib.sha256()
+    found = False
+    digest = hashlib.sha256()
     for chunk in chunks:
         found = True
         digest.update(f"{chunk}\n".encode())
@@ -535,7 +551,9 @@ def preview(entries: Iterable[Entry], account: Account, since_us: int) -> Previe
     bucket_of: dict[str, int] = {}  # end of the bucket, by reservation
     spent: defaultdict[int, Amount] = defaultdict(lambda: NOTHING)  # by end of the bucket
     refused: set[str] = set()
-    queries, lost, first = 0, 0, None
+    queries = 0
+    lost = 0
+    first = None
     for number, entry in enumerate(entries):
         changes = [tally.used + tally.held + tally.forfeited for name, _, tally in entry.changes if name == account.id]
         query = entry.reservation or f"action {number}"
@@ -551,7 +569,8 @@ def preview(entries: Iterable[Entry], account: Account, since_us: int) -> Previe
             if isinstance(admit([AccountState(account.id, limit, True, 0, counted)], change), Shortfall):
                 refused.add(query)
                 if entry.time_us >= since_us:
-                    lost, first = lost + 1, first or entry.time_us
+                    lost = lost + 1
+                    first = first or entry.time_us
                 continue
         spent[bucket_of.setdefault(query, bucket_end(account.period, entry.time_us))] += change
     return Preview(queries, lost, first)
@@ -575,7 +594,8 @@ def days_until(spent: Mapping[int, Amount], limit: Amount, percent: int) -> int 
         spent: the amounts that it spent, by day.
         percent: percent of the limit, by rho or delta, whichever is reached first.
     """
-    total, days = NOTHING, sorted(day for day, amount in spent.items() if amount != NOTHING)
+    total = NOTHING
+    days = sorted(day for day, amount in spent.items() if amount != NOTHING)
     for day in days:
         total += spent[day]
         parts = ((total.rho, limit.rho), (total.delta, limit.delta))

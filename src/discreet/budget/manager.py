@@ -64,8 +64,11 @@ class BudgetManager:
             checkpointer.check(store)
             if checkpointer.file.latest() is None:
                 checkpointer.begin(store)  # while the ledger is empty, so that later a missing file is noticed
-        self.store, self._ids, self._lease_ms = store, ids, lease_ms
-        self._checkpointer, self._computational = checkpointer, computational
+        self.store = store
+        self._ids = ids
+        self._lease_ms = lease_ms
+        self._checkpointer = checkpointer
+        self._computational = computational
 
     def reserve(
         self,
@@ -190,7 +193,8 @@ class StoredBudget:
     """
 
     def __init__(self, store: BudgetStore, reserve: Callable[[Cost], Reservation | Replay | InFlight]) -> None:
-        self._store, self._reserve = store, reserve
+        self._store = store
+        self._reserve = reserve
         self.reservation: str | None = None
         self.forfeited = self.lost = False
         self._uncertain = False  # True if `start` raised, and may have been committed
@@ -257,7 +261,8 @@ def report(balance: Balance, computational: bool = False) -> Report:
     Args:
         computational: True if noise is keyed, so that the guarantee rests on cryptography.
     """
-    account, spent = balance.account, balance.spent
+    account = balance.account
+    spent = balance.spent
     left = epsilon_tight(float_below(balance.remaining.rho), float_above(account.conversion))
     return Report(
         balance,
@@ -294,8 +299,10 @@ def published(account: Account, spent: Cost) -> SystemBound | None:
         return None
     if units.information == 0:
         return None
-    times, epsilon_per = limits_per_window(account.period), float_above(units.epsilon_per)
-    information, calls = times * units.information, times * units.calls
+    times = limits_per_window(account.period)
+    epsilon_per = float_above(units.epsilon_per)
+    information = times * units.information
+    calls = times * units.calls
     found = linkedin_system(information, calls, epsilon_per, units.delta_per, account.conversion)
     rho = float_above(information * units.epsilon_per**2 / 8)
     return replace(found, epsilon=epsilon_simple(rho, float_below(account.conversion)))

@@ -59,7 +59,8 @@ class Budget:
     def of_cost(cls, limit: Cost) -> Budget:
         """Return a budget for one query whose worst case is *limit*."""
         budget = cls.__new__(cls)
-        budget.delta, budget.limit = limit.delta, limit
+        budget.delta = limit.delta
+        budget.limit = limit
         budget._clear()
         return budget
 

@@ -39,7 +39,8 @@ class Amount:
     @classmethod
     def of(cls, cost: Cost) -> Amount:
         """Return *cost*, a multiple of the quanta, as an amount."""
-        rho, delta = cost.rho, cost.delta
+        rho = cost.rho
+        delta = cost.delta
         return cls(rho.numerator * (RHO_UNITS // rho.denominator), delta.numerator * (DELTA_UNITS // delta.denominator))
 
     @property
@@ -428,7 +429,8 @@ class Balance:
     @property
     def remaining(self) -> Cost:
         """The amount that a claim can still hold; zero if more is spent than the limit."""
-        limit, spent = self.account.limit, self.spent
+        limit = self.account.limit
+        spent = self.spent
         return Cost(max(limit.rho - spent.rho, Fraction(0)), max(limit.delta - spent.delta, Fraction(0)))
 
     def admits(self, worst: Cost) -> bool:

@@ -175,7 +175,8 @@ def _calendar(period: Calendar, now_us: int) -> tuple[int, int]:
             first = today - timedelta(days=today.weekday())
             following = first + timedelta(days=7)
         case _:
-            first, following = today, today + timedelta(days=1)
+            first = today
+            following = today + timedelta(days=1)
     # Where the clock is put back at midnight, midnight occurs twice: the day begins at the first one.
     midnights = (datetime(day.year, day.month, day.day, tzinfo=zone) for day in (first, following))
     begin, end = map(microseconds, midnights)

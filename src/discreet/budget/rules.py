@@ -137,7 +137,8 @@ def admit(path: Iterable[AccountState], worst: Amount) -> tuple[AccountHold, ...
     """
     holds = []
     for account in path:
-        amount, funded = NOTHING, NOTHING
+        amount = NOTHING
+        funded = NOTHING
         if not account.paid:
             funded = account.forfeit
             amount = worst.most(funded)

@@ -43,7 +43,8 @@ def check(catalog: Catalog, names: Iterable[str] = (), *, environment: Mapping[s
 
 
 def _check_dataset(catalog: Catalog, name: str, environment: Mapping[str, str]) -> Iterator[Finding]:
-    dataset, place = catalog.datasets[name], ("datasets", name)
+    dataset = catalog.datasets[name]
+    place = ("datasets", name)
     try:
         engine = open_dataset(catalog, name, environment)
         with closing(engine):
@@ -74,7 +75,8 @@ _OF_ROWS = "COUNT(*), AVG and quantiles"
 
 def refused(dataset: Dataset, name: str) -> str | None:
     """Return a sentence about the queries of a column that tools write and *dataset* does not allow, or None."""
-    column, found = dataset.columns[name], []
+    column = dataset.columns[name]
+    found = []
     source = column.of or name
     uses = {other: about for other, about in dataset.columns.items() if (about.of or other) == source}
     if name == next(iter(uses)) and not isinstance(column.each, int) and column.type in {"date", "timestamp"}:
@@ -104,7 +106,8 @@ def refused(dataset: Dataset, name: str) -> str | None:
 
 def _column_error(dataset: Dataset, name: str, engine: Engine, held: Mapping[str, Kind]) -> str | None:
     """Return an error message if the type, the bounds of sums or the domain of a column do not fit, or None."""
-    column, wrong = dataset.columns[name], column_error(dataset, name, held)
+    column = dataset.columns[name]
+    wrong = column_error(dataset, name, held)
     if wrong is not None:
         return wrong
     try:

@@ -36,7 +36,8 @@ def known_domain(items: tuple[str, ...], labels: Mapping[str, pa.Array]) -> pa.T
     if total > MAX_DOMAIN_SIZE:
         return None
     # As the digits of a number: the labels of the last column change with every row, those of the first most slowly.
-    columns, repeated = {}, total
+    columns = {}
+    repeated = total
     for item in items:
         known = labels[item]
         repeated //= len(known)

@@ -219,8 +219,10 @@ class EnginePool:
         from discreet.engines.opening import source_fingerprint
 
         with self._locks[name]:
-            began, found = self._clock(), None
-            opened, failure = self._opened.get(name), self._failed.get(name)
+            began = self._clock()
+            found = None
+            opened = self._opened.get(name)
+            failure = self._failed.get(name)
             try:
                 dataset = self.catalog.datasets[name]
                 in_engine = None if dataset.engine is None else self.catalog.engines[dataset.engine]
@@ -265,7 +267,8 @@ class EnginePool:
         Raises:
             EngineError: the dataset is unavailable, or the owner's statement does not return a version.
         """
-        opened, dataset = self._unchanged(name), self.catalog.datasets[name]
+        opened = self._unchanged(name)
+        dataset = self.catalog.datasets[name]
         if dataset.data_version is None and opened.fingerprint is not None:
             return _digest(opened.version)
         with _hide_cause(name):
@@ -280,7 +283,8 @@ class EnginePool:
         Raises:
             EngineError: the dataset is unavailable, or queries switched to other data since *version* was returned.
         """
-        opened, dataset = self._unchanged(name), self.catalog.datasets[name]
+        opened = self._unchanged(name)
+        dataset = self.catalog.datasets[name]
         if dataset.data_version is None and opened.fingerprint is not None:  # the engine refuses a source that changed
             if version not in {None, _digest(opened.version)}:
                 raise EngineUnreachable(f"the data of {name!r} changed its version; send the query again")
@@ -377,7 +381,8 @@ class EnginePool:
 
     def _with_labels(self, name: str, opened: _Opened) -> _Opened:
         """Return an open dataset with its labels read again, if they are old and not written in the catalog."""
-        dataset, now = self.catalog.datasets[name], self._clock()
+        dataset = self.catalog.datasets[name]
+        now = self._clock()
         listed = [
             column for column in opened.labels if isinstance(dataset.columns[column].domain, OwnerQuery | LabelFile)
         ]
@@ -503,7 +508,8 @@ def scheduled_version(schedule: Schedule, now: datetime.datetime) -> str:
     if now.tzinfo is None:
         raise InvariantViolated("a version needs a time with a time zone")
     zone = zoneinfo.ZoneInfo(schedule.zone)
-    local, (hour, minute) = now.astimezone(zone), schedule.at.split(":")
+    local = now.astimezone(zone)
+    (hour, minute) = schedule.at.split(":")
     changes = []  # around that time: at least one before it, and perhaps later ones
     if schedule.schedule == "hourly":
         this = local.replace(minute=int(minute), second=0, microsecond=0, tzinfo=None)

@@ -200,7 +200,8 @@ def starts_between(first: Any, last: Any, each: Period | int) -> Iterator[Label]
             yield start + datetime.timedelta(hours=hours)
     elif each in MONTHS:
         # Months are counted from January of year 0, so that month // 12 is the year.
-        months, start = MONTHS[each], 12 * first.year + first.month - 1
+        months = MONTHS[each]
+        start = 12 * first.year + first.month - 1
         for month in range(start - start % months, 12 * last.year + last.month, months):
             yield datetime.date(month // 12, month % 12 + 1, 1)
     else:
@@ -283,7 +284,8 @@ class Column(Table):
     def _check_domain(cls, domain: Domain | None, info: ValidationInfo) -> Domain | None:
         if domain is not None and info.data.get("group") is False:
             raise invalid("is for columns that may be grouped: set group = true")
-        type_, each = info.data.get("type", ""), info.data.get("each")
+        type_ = info.data.get("type", "")
+        each = info.data.get("each")
         if type_ in _LABELS and isinstance(domain, LabelRange):
             return _labels_between(domain, type_, each)
         if not isinstance(domain, tuple) or type_ not in _LABELS:

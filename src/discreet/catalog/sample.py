@@ -71,7 +71,8 @@ def made_up_table(dataset: Dataset, rows: int) -> pa.Table:
         kind = uses[source].kind if source in uses else Kind.TIMESTAMP if Kind.TIMESTAMP in kinds else about.kind
         values = _column_values(name, about)  # of the computed column, as values of the one that it comes from
         if kind is Kind.TIMESTAMP:
-            midnight, moments = datetime.time(), datetime.datetime
+            midnight = datetime.time()
+            moments = datetime.datetime
             values = [value if isinstance(value, moments) else moments.combine(value, midnight) for value in values]
         elif kind is Kind.DATE:
             values = [value.date() if isinstance(value, datetime.datetime) else value for value in values]
@@ -115,7 +116,8 @@ def _column_values(name: str, about: Column) -> list[Any]:
     """Return the values of a column, the most frequent first."""
     if isinstance(about.domain, tuple):
         return list(about.domain)
-    low, high = Decimal(0), Decimal(VALUES)
+    low = Decimal(0)
+    high = Decimal(VALUES)
     if about.sum is not None:
         low, high = (Decimal(of.numerator) / of.denominator for of in (about.sum.low, about.sum.high))
     numbers = [low + (high - low) * place / VALUES for place in range(VALUES)]

@@ -23,7 +23,9 @@ from discreet.cli.release import plan, release, top
 from discreet.cli.serve import init, key, serve
 from discreet.errors import BudgetExceeded, DiscreetError, InputError
 
-INPUT, ENGINE, INTERRUPTED = 2, 3, 130
+INPUT = 2
+ENGINE = 3
+INTERRUPTED = 130
 
 
 class _InOrder(click.Group):

@@ -147,7 +147,8 @@ def convert(
             found = {"rho": known, "epsilon_simple": epsilon_simple(known, lost)}
             found |= {"epsilon": epsilon_tight(known, lost), "delta": lost}
     elif epsilon is not None and given["delta"] is not None and rho is None:
-        lost, per = float(given["delta"]), given["epsilon-per"]
+        lost = float(given["delta"])
+        per = given["epsilon-per"]
         known = rho_tight(epsilon, lost)
         found = {"epsilon": epsilon, "delta": lost, "rho_simple": rho_simple(epsilon, lost), "rho": known}
         if per is not None and per <= 0:
@@ -167,7 +168,8 @@ def _from_units(
     from discreet.accounting.convert import cost_of_units, epsilon_simple, epsilon_tight
     from discreet.values import float_above, float_below
 
-    per, delta = given["epsilon-per"], given["delta"]
+    per = given["epsilon-per"]
+    delta = given["delta"]
     if rho is not None or epsilon is not None:
         raise InputError("units determine rho and epsilon; leave --rho and --epsilon out")
     if per is None or delta is None:
@@ -175,7 +177,8 @@ def _from_units(
     if calls and given["delta-per"] is None:
         raise InputError("calls need --delta-per")
     cost = cost_of_units(information, calls, per, given["delta-per"] or delta * 0)
-    exact_rho, spent = float_above(cost.rho), float_below(delta)
+    exact_rho = float_above(cost.rho)
+    spent = float_below(delta)
     return {
         "rho": exact_rho,
         "epsilon_simple": epsilon_simple(exact_rho, spent),

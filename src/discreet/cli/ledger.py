@@ -202,10 +202,12 @@ def _open_store(
     if store is not None and config is not None:
         raise InputError("give either --config or --store, not both")
     if store is not None:
-        named, checkpointer = parse_store(store, password_env), None
+        named = parse_store(store, password_env)
+        checkpointer = None
     else:
         settings = load_settings(config or "discreet.toml")
-        named, checkpointer = settings.store, checkpointer_of(settings.checkpoints)
+        named = settings.store
+        checkpointer = checkpointer_of(settings.checkpoints)
     with contextlib.closing(open_ledger(named, os.environ)) as opened:
         yield opened, checkpointer
 

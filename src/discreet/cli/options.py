@@ -239,7 +239,8 @@ def _labels_between(text: str, item: str) -> list[Any]:
             ends = [datetime.date.fromisoformat(end) for end in ends]
             each = each if each in get_args(Period) else "day"
         else:
-            ends, each = [int(end) for end in ends], int(each) if each.isdecimal() and ":" in item else 1
+            ends = [int(end) for end in ends]
+            each = int(each) if each.isdecimal() and ":" in item else 1
         first, last = ends
     except ValueError:
         raise InputError("--range takes a first and a last item: 0,600 or 2026-01-01,2026-01-31") from None

@@ -162,11 +162,14 @@ def check_writable(path: Path, *, force: bool) -> None:
 
 def notes(release: Release) -> list[str]:
     """Return the notes below a release; the last says what was promised, and what of it was spent."""
-    guarantee, wanted = release.guarantee, release.query.k
-    share, each = f"{len(release)}" if wanted is None else f"{len(release)} of {wanted}", release.query.request.each
+    guarantee = release.guarantee
+    wanted = release.query.k
+    share = f"{len(release)}" if wanted is None else f"{len(release)} of {wanted}"
+    each = release.query.request.each
     items = "item" if share == "1" else "items"
     if each and wanted is not None:
-        share, items = f"{len(release)}", f"items, at most {wanted} of each {' and '.join(each)},"
+        share = f"{len(release)}"
+        items = f"items, at most {wanted} of each {' and '.join(each)},"
     lines = [f"{share} {items} by {release.mechanism} in {release.seconds:.2f} s"]
     if release.why is not None:
         chose = "" if release.chosen is None else f"{release.mechanism} chose {release.chosen}: "

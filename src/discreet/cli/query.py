@@ -207,7 +207,9 @@ def expected_lines(expected: Expected) -> dict[str, str]:
 
 def estimate_as_text(estimate: Estimate) -> str:
     """Return an estimate as text, with the names of `discreet plan`."""
-    cost, privacy, expected = estimate.worst_cost, estimate.privacy, estimate.expected
+    cost = estimate.worst_cost
+    privacy = estimate.privacy
+    expected = estimate.expected
     units = "" if estimate.information is None else f" ({estimate.information:,} units, {estimate.calls or 0:,} calls)"
     lines = {
         "mechanism": estimate.mechanism,
@@ -278,7 +280,8 @@ def budget_as_text(report: BudgetReport) -> str:
     for parent in report.parents:
         lines += ["", f"{parent.account}  shared with others"]
         for name in ("rho", "delta"):
-            limit, left = getattr(parent.limit, name), getattr(parent.left, name)
+            limit = getattr(parent.limit, name)
+            left = getattr(parent.left, name)
             lines.append(_line(name, bar(limit - left, 0, limit), _left(parent, name)))
         lines += _closing(parent.mode, parent.resets_at)
     return "\n".join(lines)

@@ -113,7 +113,8 @@ def _query_source(method: str, options: dict[str, Any]) -> Callable[[Progress], 
         table = scan(options["source"], user=options["user"], table=options["table"], cast=cast)
         if options["where"] is not None:
             table = table.where(options["where"])
-        bits, force = None, options["force"]
+        bits = None
+        force = options["force"]
         if options["key"] is not None:
             secret = read_secret(Path(options["key"]), "noise key")
             version = table.data_version if options["data_version"] is None else options["data_version"]
@@ -214,7 +215,8 @@ def _plan_source(options: dict[str, Any], per: PerUnit | None) -> Plan:
     from discreet.query.sql import parse_where
     from discreet.table import scan, table_query
 
-    parameters, cast = row_options(options, total=options["k"] is None), cast_option(options)
+    parameters = row_options(options, total=options["k"] is None)
+    cast = cast_option(options)
     if per is None and (options["sum"] is not None or options["average"] is not None):
         table = scan(options["source"], user=options["user"], table=options["table"], cast=cast)
         table = table if options["where"] is None else table.where(options["where"])
@@ -238,7 +240,8 @@ def plan_as_dict(plan: Plan) -> dict[str, Any]:
     from discreet.release.result import privacy_to_dict, query_to_dict
     from discreet.values import float_above
 
-    expected, units = plan.expectation, plan.worst_units
+    expected = plan.expectation
+    units = plan.worst_units
     return {
         "mechanism": plan.mechanism.name,
         "privacy": privacy_to_dict(plan.guarantee),
@@ -258,7 +261,8 @@ def plan_as_text(plan: Plan) -> str:
     from discreet.cli.query import expected_lines
     from discreet.wire.queries import Expected
 
-    expected, cost = expected_lines(Expected.of(plan)), plan.worst_cost
+    expected = expected_lines(Expected.of(plan))
+    cost = plan.worst_cost
     lines = {
         "mechanism": plan.mechanism.name,
         "guarantee": str(plan.guarantee),
@@ -271,7 +275,8 @@ def plan_as_text(plan: Plan) -> str:
         "segments": "",
     }
     if plan.request.segments is not None:
-        number, each = len(plan.request.segments), " and ".join(plan.request.each)
+        number = len(plan.request.segments)
+        each = " and ".join(plan.request.each)
         lines["reads"] = f"the {plan.request.limit + 1:,} largest counts of each segment, no others"
         lines["segments"] = f"{number:,} of {each}, all for the price of one; each user counts in one of them"
     if plan.reads_pairs:
@@ -289,5 +294,6 @@ def plan_as_text(plan: Plan) -> str:
 
 def _sum_error(plan: Plan) -> float | None:
     """Return the standard error of a sum in units of the column, or None without sums."""
-    error, summed = plan.expectation.sum_std_error, plan.query.request.summed
+    error = plan.expectation.sum_std_error
+    summed = plan.query.request.summed
     return None if error is None or summed is None else error / 10**summed.scale

@@ -181,7 +181,8 @@ class Client:
         reply = self._post("/v1/query", query, options, {"Idempotency-Key": self._runtime.ids()})
         # "rho=0.0125, delta=5e-09"; nothing was charged if the header is absent
         written = reply.headers.get("discreet-charged", "")
-        parts, charged = dict(part.strip().partition("=")[::2] for part in written.split(",") if "=" in part), Cost()
+        parts = dict(part.strip().partition("=")[::2] for part in written.split(",") if "=" in part)
+        charged = Cost()
         with contextlib.suppress(KeyError, InputError):
             charged = Cost(exact(parts["rho"], "rho"), exact(parts["delta"], "delta"))
         return Answer(

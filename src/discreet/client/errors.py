@@ -110,8 +110,12 @@ class BudgetShort(BudgetExceeded):
         fits: Mapping[str, float],
         each: str | None = None,
     ) -> None:
-        self.account, self.needed, self.left = account, needed, left
-        self.resets_at, self.fits, self.each = resets_at, dict(fits), each
+        self.account = account
+        self.needed = needed
+        self.left = left
+        self.resets_at = resets_at
+        self.fits = dict(fits)
+        self.each = each
         super().__init__(message)
 
 
@@ -177,7 +181,9 @@ def _budget_short(problem: Problem) -> DiscreetError:
     if problem.account is None or problem.needed is None or problem.left is None:
         return BudgetExceeded(problem.detail)
     fits = {} if problem.fits is None else problem.fits.model_dump(exclude_none=True)
-    needed, left, resets_at = cost_of(problem.needed), cost_of(problem.left), _moment(problem.resets_at)
+    needed = cost_of(problem.needed)
+    left = cost_of(problem.left)
+    resets_at = _moment(problem.resets_at)
     parts = {"rho": (needed.rho, left.rho), "delta": (needed.delta, left.delta)}
     short = {name: part for name, part in parts.items() if part[0] > part[1]} or parts
     costs = " and ".join(f"{name} = {float(cost):.3g}" for name, (cost, _) in short.items())

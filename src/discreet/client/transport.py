@@ -58,7 +58,9 @@ class Transport:
         if parts.scheme == "http" and not is_local(parts.host):
             warnings.warn(f"the key is sent unencrypted to {parts.host}; use https", stacklevel=4)
         self.url = url.rstrip("/")
-        self._timeout, self._retries, self._runtime = timeout, retries, runtime
+        self._timeout = timeout
+        self._retries = retries
+        self._runtime = runtime
         self._http = httpx.Client(
             base_url=self.url,
             headers={"Authorization": f"Bearer {key}", "User-Agent": USER_AGENT},
@@ -79,7 +81,8 @@ class Transport:
         failures = waits = 0
         while True:
             reply = self._attempt(request, deadline)
-            failures, waits = failures + reply.failed, waits + reply.waits
+            failures = failures + reply.failed
+            waits = waits + reply.waits
             pause = pause_before_next(reply, failures, waits, self._retries, runtime.chance())
             if pause is None or runtime.clock() + pause >= deadline:
                 break

@@ -439,7 +439,8 @@ def run(
                 thread.join(max(latest - time.monotonic(), 0))
 
 
-_FIRST, _LAST = "'0001-01-01'", "'9999-12-31 23:59:59.999999'"
+_FIRST = "'0001-01-01'"
+_LAST = "'9999-12-31 23:59:59.999999'"
 
 _WRONG_LABEL = "the domain lists a label that is missing or not of the type of its column"
 
@@ -502,7 +503,8 @@ def _check_order(table: pa.Table, request: HeadRequest) -> None:
     import pyarrow.compute as pc
 
     names = [f"i{n}" for n in range(len(request.items))]
-    ranked, keys = table, [(name, "ascending") for name in names[: len(request.each)]]
+    ranked = table
+    keys = [(name, "ascending") for name in names[: len(request.each)]]
     keys.append(("n", "descending"))
     for name in names:
         if table.column(name).null_count:  # missing labels come first: False sorts before True
@@ -591,7 +593,8 @@ def _cast_domain(connection: duckdb.DuckDBPyConnection, domain: pa.Table, types:
     connection.register("domain", domain)
     connection.register("labels", labels)
     given, wanted = (dict(_column_types(connection, name)) for name in ("domain", "labels"))
-    casts, wrong = [], []
+    casts = []
+    wrong = []
     for n, (column, type_) in enumerate(types.items()):
         cast = f"TRY_CAST({quoted(column)} AS {wanted[column]})"
         casts.append(f"{cast} AS i{n}")

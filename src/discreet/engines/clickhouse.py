@@ -85,7 +85,8 @@ _KINDS = {
     "Decimal": Kind.DECIMAL,
 }
 _WRAPPED = re.compile(r"(?:LowCardinality|Nullable)\((.*)\)")
-_MAX_DIGITS, _FINEST = 38, 6  # digits of a decimal, and of fractional seconds, in the Arrow types used
+_MAX_DIGITS = 38  # digits of a decimal, and of fractional seconds, in the Arrow types used
+_FINEST = 6
 _HOUR = 3_600_000_000
 _MICROSECONDS = {"hour": (_HOUR, 0), "day": (24 * _HOUR, 0), "week": (7 * 24 * _HOUR, -3 * 24 * _HOUR)}
 """Length of each period of fixed length, and the start of one: 1969-12-29 was a Monday."""
@@ -133,7 +134,8 @@ class ClickHouseEngine(SqlEngine["ClickHouseClient", "ClickHouseStatement"]):
             )
         table = url.table(table, view)
         url.check_tls("ClickHouse")
-        self._where, self._seconds = url, timeout_seconds
+        self._where = url
+        self._seconds = timeout_seconds
         super().__init__(f"{url}, a view" if table is None else f"{url}, table {table}")
         if view is None and table is None:
             raise InputError(f"name a table; the tables of {url} are {self._tables()}")
@@ -241,7 +243,8 @@ class ClickHouseStatement(HeadStatement):
         return super().start_of(start, each) if each in MONTHS else start
 
     def moment(self, column: str) -> str:
-        value, described = self.value(column), self.columns[column]
+        value = self.value(column)
+        described = self.columns[column]
         type_ = self.types[described.kind]
         digits = _digits(described.type)
         if digits == _FINEST:
@@ -288,7 +291,8 @@ class ClickHouseStatement(HeadStatement):
     def _listed_items(self) -> str:
         kinds = {item: self.columns[item] for item in self.request.listed.column_names}
         listed = typed_domain(self.request.listed, {item: label_type(column) for item, column in kinds.items()})
-        arrays, labels = [], []
+        arrays = []
+        labels = []
         for n, (column, values) in enumerate(zip(kinds.values(), listed.columns, strict=True), 1):
             texts = values.cast(pa.string()) if column.kind is Kind.BOOLEAN else values
             arrays.append(f"[{', '.join(_literal(str(text)) for text in texts.to_pylist())}]")
@@ -334,14 +338,16 @@ class ClickHousePairs(SqlPairs):
                 self._client.execute(f"DROP TEMPORARY TABLE IF EXISTS {name}")
 
     def _sized(self) -> dict[str, str]:
-        items, rows = ", ".join(self._items), self._words.rows()
+        items = ", ".join(self._items)
+        rows = self._words.rows()
         return {
             self._distinct: f"SELECT {items}, groupUniqArray(u) AS us FROM ({rows}) AS r GROUP BY {items}",
             self._users: f"SELECT u, count(*) AS n FROM {self._distinct} ARRAY JOIN us AS u GROUP BY u",
         }
 
     def _numbering(self, *, has_large: bool) -> dict[str, str]:
-        items, source = ", ".join(self._items), self._distinct
+        items = ", ".join(self._items)
+        source = self._distinct
         if has_large:
             few = f"SELECT {items}, u FROM {self._distinct} ARRAY JOIN us AS u WHERE u NOT IN ({self._large})"
             source = f"(SELECT {items}, groupUniqArray(u) AS us FROM ({few}) AS r GROUP BY {items}) AS d"
@@ -457,7 +463,8 @@ class ClickHouseClient:
 
         Behind a load balancer, another server has no such session, and refuses.
         """
-        name, before = f"discreet_{uuid.uuid4().hex}", self._query
+        name = f"discreet_{uuid.uuid4().hex}"
+        before = self._query
         self._query = before | {"session_id": name, "session_timeout": str(_SESSION_SECONDS)}
         try:
             self.execute("SELECT 1")

@@ -223,7 +223,8 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         except duckdb.Error:
             raise InputError(f"{self._source.name} cannot be read as the table it should be") from None
         check_names(original_names(connection, self._source), self._source.name)
-        untyped, cast = self._source.untyped, self._source.cast
+        untyped = self._source.untyped
+        cast = self._source.cast
         return Columns((name, _column(type_, untyped and name not in cast)) for name, type_, *_ in rows)
 
     def _statement(
@@ -250,7 +251,8 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         statement: DuckDBStatement,
         progress: Callable[[float], None] | None,
     ) -> pa.Table:
-        sql, parameters = statement.write(), statement.parameters
+        sql = statement.write()
+        parameters = statement.parameters
         return self._guarded(connection, lambda: connection.sql(sql, params=parameters).to_arrow_table(), progress)
 
     @contextlib.contextmanager
@@ -325,7 +327,8 @@ class DuckDBStatement(HeadStatement):
         self._database = source.database
 
     def moment(self, column: str) -> str:
-        value, type_ = self.value(column), self.columns[column].type
+        value = self.value(column)
+        type_ = self.columns[column].type
         if type_.endswith("_NS"):  # a cast would round the last nanoseconds of a period up, into the next one
             nanoseconds = f"epoch_ns({value})"  # NULL if infinite
             return f"make_timestamp({nanoseconds} // 1000 - CAST({nanoseconds} % 1000 < 0 AS BIGINT))"

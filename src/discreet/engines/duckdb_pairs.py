@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 _BATCH = 2**20
-_LEAST_RANGE, _MOST_RANGE = 2**21, 2**23
+_LEAST_RANGE = 2**21
+_MOST_RANGE = 2**23
 """The least and the most pairs that are sorted in memory at a time, about: more take more memory, fewer more scans."""
 
 _SAMPLED = 1_000
@@ -70,7 +71,8 @@ class DuckDBPairs:
 
     def create(self) -> None:
         """Write the pairs, and count users by item and by size."""
-        words, labels = self._words, self._labels
+        words = self._words
+        labels = self._labels
         rows = f"SELECT {labels}, {_HASH.format(labels)} AS h, u FROM ({words.rows()}) AS r"
         self._write(_ROWS, rows, words.parameters)
         numbered = numbered_items(words, _ROWS)
@@ -106,10 +108,12 @@ class DuckDBPairs:
         users = 2**_KEY_BITS
         if self._has_integer_users():
             least, most = self._numbers_of(f"SELECT coalesce(min(u), 0), coalesce(max(u), 0) FROM {_ROWS}")
-            owner, users = f"(d.u - CAST('{least}' AS BIGINT))", most - least + 1
+            owner = f"(d.u - CAST('{least}' AS BIGINT))"
+            users = most - least + 1
         if users.bit_length() + self._item_bits > _KEY_BITS:
             self._write(_OWNERS, f"SELECT u, row_number() OVER () AS owner FROM (SELECT DISTINCT u FROM {_ROWS})")
-            owner, users = "owner", self._numbers_of(f"SELECT count(*) FROM {_OWNERS}")[0]
+            owner = "owner"
+            users = self._numbers_of(f"SELECT count(*) FROM {_OWNERS}")[0]
             pairs = f"{pairs} JOIN {_OWNERS} AS o ON d.u = o.u"
         if users.bit_length() + self._item_bits > _KEY_BITS:
             raise EngineError("DuckDB cannot number so many users and items")
@@ -175,7 +179,8 @@ class DuckDBPairs:
 
     def users_by_scale(self, items: Ints, last_scale: Ints, costs: Ints, bounds: Ints) -> Ints:
         """Count users by the first scale at which their items fit."""
-        cost_of, scale_of = self._by_item(items, costs), self._by_item(items, last_scale)
+        cost_of = self._by_item(items, costs)
+        scale_of = self._by_item(items, last_scale)
         last = last_scale.max(initial=0)
         is_one_scale = (last_scale == last).all()
         users = np.zeros(len(bounds), dtype=np.int64)
@@ -186,12 +191,15 @@ class DuckDBPairs:
                 users += np.bincount(_bins(spent[spent > 0], bounds[: last + 2]), minlength=len(bounds))
                 continue
             users[0] -= np.count_nonzero(spent == 0)
-            scale, left = scale_of[held], sizes
+            scale = scale_of[held]
+            left = sizes
             for k, bound in enumerate(bounds):
                 above = spent > bound
                 users[k] += len(above) - np.count_nonzero(above)
                 kept = np.repeat(above, left)
-                cost, scale, left = cost[kept], scale[kept], left[above]
+                cost = cost[kept]
+                scale = scale[kept]
+                left = left[above]
                 spent = _by_user(np.where(scale > k, cost, 0), left)
             users[-1] += len(left)
         return users
@@ -240,7 +248,8 @@ class DuckDBPairs:
             whole = len(pairs) if is_last else int(starts[-1]) if len(starts) else 0
             sizes = np.diff(starts[starts < whole], prepend=0, append=whole)
             if whole:
-                items, few = pairs[:whole] & 2**self._item_bits - 1, sizes <= MAX_BASKET
+                items = pairs[:whole] & 2**self._item_bits - 1
+                few = sizes <= MAX_BASKET
                 yield (items, sizes) if few.all() else (items[np.repeat(few, sizes)], sizes[few])
             # The rest is one user's. More pairs than MAX_BASKET + 1 would only take memory: the user is left out.
             pairs = pairs[whole:][: MAX_BASKET + 1]
@@ -251,7 +260,8 @@ class DuckDBPairs:
         Raises:
             InexactHead: a pair is missing.
         """
-        rows, read = self._count(_PAIRS), 0
+        rows = self._count(_PAIRS)
+        read = 0
         # One scan: a filter by rowid would read the whole table for each batch, without DuckDB's filter pushdown.
         statement = f"SELECT pair FROM {_PAIRS}"
         with self._run(lambda: self._connection.sql(statement).to_arrow_reader(_BATCH)) as reader:

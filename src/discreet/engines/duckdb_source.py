@@ -86,7 +86,8 @@ class Source:
 
 def _resolved(path: Path) -> str:
     """Return the canonical form of a path: relative if it is in the working directory, so that projects can move."""
-    real, here = path.resolve(), Path.cwd()
+    real = path.resolve()
+    here = Path.cwd()
     return str(real.relative_to(here) if real.is_relative_to(here) else real)
 
 
@@ -226,7 +227,8 @@ def cast_columns(connection: duckdb.DuckDBPyConnection, source: Source, cast: Ma
     described = connection.sql(f"SELECT * FROM {source.relation} LIMIT 0")
     held = dict(zip(described.columns, map(str, described.types), strict=True))
     folded = {name.casefold(): name for name in held}
-    found, replaced = {}, []
+    found = {}
+    replaced = []
     for given, type_ in cast.items():
         name = folded.get(str(given).casefold())
         if name is None:
@@ -238,8 +240,11 @@ def cast_columns(connection: duckdb.DuckDBPyConnection, source: Source, cast: Ma
                 "a column is cast to text, integer, decimal(18,2) with its digits and decimal places, boolean, date or "
                 f"timestamp, not to {str(type_)!r}"
             )
-        new, old, column = _TYPES.get(type_, f"DECIMAL({digits},{places})"), held[name], quoted(name)
-        value, same = f"TRY_CAST({column} AS {new})", "FALSE"
+        new = _TYPES.get(type_, f"DECIMAL({digits},{places})")
+        old = held[name]
+        column = quoted(name)
+        value = f"TRY_CAST({column} AS {new})"
+        same = "FALSE"
         if old == "VARCHAR":
             fraction = rf"(\.[0-9]{{1,{places}}})?" if places else ""
             written = _WRITTEN.get(type_, f"-?[0-9]+{fraction}")
@@ -280,7 +285,8 @@ def original_names(connection: duckdb.DuckDBPyConnection, source: Source) -> lis
 
 def _top_level(schema: list[tuple[str, int]]) -> list[str]:
     """Return the columns of a Parquet schema, which is a tree in pre-order, the root first."""
-    names, inside = [], 0
+    names = []
+    inside = 0
     for name, children in schema[1:]:
         if inside == 0:
             names.append(name)
@@ -476,5 +482,6 @@ def _attached(connection: duckdb.DuckDBPyConnection, path: Path, table: str | No
         wanted = "name one" if table is None else f"there is no table {table!r}"
         raise InputError(f"{wanted}; the tables of {str(path)!r} are {', '.join(map(repr, known)) or 'none'}")
     schema, name, kind = rows[known.index(table)]
-    relation, named = f"source.{quoted(schema)}.{quoted(name)}", f"{_resolved(path)}, table {table}"
+    relation = f"source.{quoted(schema)}.{quoted(name)}"
+    named = f"{_resolved(path)}, table {table}"
     return Source(relation, named, database=True, is_view=kind != "BASE TABLE", setup=_USE)

@@ -55,7 +55,8 @@ class SnapshotEngine(DuckDBEngine, Generic[_Table]):
         url.check_options(())
         try:
             found = self._newest(url)
-            snapshot, rows = self._snapshot(found), self._rows(found)
+            snapshot = self._snapshot(found)
+            rows = self._rows(found)
         except ModuleNotFoundError:
             raise InputError(f"{url.scheme}:// sources need libraries; {how_to_install(url.scheme)}") from None
         except InputError:
@@ -67,7 +68,8 @@ class SnapshotEngine(DuckDBEngine, Generic[_Table]):
         narrow = (pa.int8(), pa.uint8(), pa.int16(), pa.uint16())
         names = frozenset(field.name for field in rows.schema if field.type in narrow)
         self._source = replace(self._source, name=self._name, narrow=names)
-        self._place, self.checked_fingerprint = source_url, snapshot
+        self._place = source_url
+        self.checked_fingerprint = snapshot
 
     @classmethod
     def fingerprint(cls, source: Any) -> str | None:  # noqa: ANN401 - as in `DuckDBEngine`

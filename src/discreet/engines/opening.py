@@ -118,7 +118,8 @@ def _frame_of_spark(source: Any) -> Callable[..., Engine] | None:  # noqa: ANN40
     Raises:
         InputError: *source* is another type of PySpark.
     """
-    module, name = type(source).__module__, type(source).__name__
+    module = type(source).__module__
+    name = type(source).__name__
     if not module.startswith("pyspark."):
         return None
     if module.startswith("pyspark.pandas.") or name != "DataFrame":

@@ -161,7 +161,8 @@ class SqlPairs(ABC):
         """
         weighted = self._weighted(weight)
         statement = f"SELECT item AS a, CAST(sum(w) AS BIGINT) AS b FROM {weighted} GROUP BY item"
-        count, first = self.count_items(), 0
+        count = self.count_items()
+        first = 0
         for table in self._batches(statement):
             items = _int64(table, "a")
             if not np.array_equal(items, np.arange(first, first + len(items))):

@@ -151,7 +151,8 @@ class PinotEngine(PooledEngine[PinotClient]):
         del seed  # Pinot cannot bound the items of a user
         with self._connection() as client:
             for _ in range(2):
-                known, settings = self._known, client.broker.constant(_SETTINGS)
+                known = self._known
+                settings = client.broker.constant(_SETTINGS)
                 with ThreadPoolExecutor(1) as pool:
                     reading = pool.submit(self._attested, client, settings)
                     try:
@@ -198,7 +199,8 @@ class PinotEngine(PooledEngine[PinotClient]):
 
     def _reattested(self, client: PinotClient, settings: Mapping[str, Any], reading: Future[Attested]) -> Attested:
         """Return and store the checks after a statement: *reading*, or new ones if the broker's settings changed."""
-        held, now = reading.result(), client.broker.constant(_SETTINGS)
+        held = reading.result()
+        now = client.broker.constant(_SETTINGS)
         self._known = held if now == settings else self._attested(client, now)
         return self._known
 
@@ -358,7 +360,8 @@ def _fetched(answer: dict[str, Any]) -> pa.Table:
         EngineError: the response has no table, or a column of an unsupported type.
     """
     try:
-        schema, rows = answer["resultTable"]["dataSchema"], answer["resultTable"]["rows"]
+        schema = answer["resultTable"]["dataSchema"]
+        rows = answer["resultTable"]["rows"]
         types = [_FETCHED[type_] for type_ in schema["columnDataTypes"]]
         columns = [pa.array([row[n] for row in rows], type_) for n, type_ in enumerate(types)]
         return pa.table(columns, schema["columnNames"])

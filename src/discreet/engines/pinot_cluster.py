@@ -111,7 +111,8 @@ class PinotProcess:
 
     def __init__(self, url: str, account: tuple[str, str] | None, tls: ssl.SSLContext) -> None:
         self.url = url
-        self._account, self._tls = account, tls
+        self._account = account
+        self._tls = tls
         parts = urlsplit(url)
         self._prefix = parts.path
         self._http = HttpConnection(parts.hostname or "", parts.port, tls if parts.scheme == "https" else None)
@@ -268,7 +269,8 @@ def columns_of(schema: Mapping[str, Any], table: str) -> dict[str, PinotColumn]:
     """
     columns = {}
     for field, stored in _fields(schema):
-        name, type_ = field["name"], field["dataType"]
+        name = field["name"]
+        type_ = field["dataType"]
         # Pinot parses table.column as the column of the table.
         readable = field.get("singleValueField", True) is True and not name.startswith((f"{table}.", "$"))
         kind = _KINDS.get(type_, Kind.OTHER) if readable else Kind.OTHER

@@ -50,12 +50,14 @@ _NUMBERS = {
     "TIMESTAMP": NumberType("TIMESTAMP", Fraction(-(2**63)), Fraction(2**63 - 1)),
 }
 _LEAST = {"FLOAT": "-3.4028235E38", "DOUBLE": "-1.7976931348623157E308"}
-_HOUR, _DAY = 3_600_000, 86_400_000
+_HOUR = 3_600_000
+_DAY = 86_400_000
 _PERIODS = {"hour": (_HOUR, 0), "day": (_DAY, 0), "week": (7 * _DAY, -3 * _DAY)}
 """Length of each period of fixed length, and the start of one, in milliseconds: 1969-12-29 was a Monday."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FIRST_MILLISECOND, _LAST_MILLISECOND = -62_135_596_800_000, 253_402_300_799_999  # years 1 and 9999
+_FIRST_MILLISECOND = -62_135_596_800_000  # years 1 and 9999
+_LAST_MILLISECOND = 253_402_300_799_999
 _FIRST_SURROGATE = "\ud800"
 """From this character on, the order of UTF-16, by which Pinot compares text, differs from that of code points."""
 
@@ -157,7 +159,8 @@ class PinotStatement:
 
     def _computed(self, derived: Derived) -> str:
         """Return the SQL of a derived label, used only for rows that have one; doubles represent its values exactly."""
-        column, value = self._columns[derived.column], quoted(derived.column)
+        column = self._columns[derived.column]
+        value = quoted(derived.column)
         if column.kind is Kind.TIMESTAMP:
             value = f"CAST({value} AS LONG)"
         elif column.kind is Kind.FLOAT:
@@ -298,7 +301,8 @@ class PinotStatement:
 
     def _starts(self, derived: Derived, operator: Operator, constant: Constant) -> Condition:
         """Return the comparison of a derived column with a constant, for rows where it is not missing."""
-        value, each = _exact(constant), derived.each
+        value = _exact(constant)
+        each = derived.each
         start = _start_of(value, each)
         if start != value and operator in {"=", "<>"}:
             return operator == "<>"
@@ -316,7 +320,8 @@ class PinotStatement:
         return _every([self._source(derived, ">=", start), self._source(derived, "<", end)])
 
     def _source(self, derived: Derived, operator: str, value: int) -> Condition:
-        column, name = self._columns[derived.column], quoted(derived.column)
+        column = self._columns[derived.column]
+        name = quoted(derived.column)
         if column.kind is Kind.FLOAT:
             return _float_compared(name, operator, float(value), column.type)
         return _number_compared(name, operator, Fraction(value), column.type)

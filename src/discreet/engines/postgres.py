@@ -87,7 +87,8 @@ _MAX_DIGITS = 38
 _FIRST_OF_OTHERS = 16_384  # the object ids of types that are not built in begin here
 
 _COUNTED = [("a", pa.int64()), ("b", pa.int64())]
-_CHOSEN, _SUMS = "discreet_chosen", "discreet_sums"
+_CHOSEN = "discreet_chosen"
+_SUMS = "discreet_sums"
 """The table of the items that a pair query chooses, and the cursor of the sums that are fetched in batches."""
 
 _FIELD = [("size", ">i4"), ("value", ">i8")]
@@ -166,7 +167,8 @@ class PostgresEngine(SqlEngine["Session", "PostgresStatement"]):
     def _run(
         self, connection: Session, statement: PostgresStatement, progress: Callable[[float], None] | None
     ) -> pa.Table:
-        sql, schema = statement.write(), statement.schema()
+        sql = statement.write()
+        schema = statement.schema()
         return connection.run(lambda cursor: table_of(cursor, sql, statement.bound, schema), progress)
 
     @contextlib.contextmanager
@@ -518,7 +520,8 @@ class Session:
         Args:
             writable: True if it can create temporary tables until SET TRANSACTION READ ONLY.
         """
-        self._kept, self._writable = True, writable
+        self._kept = True
+        self._writable = writable
         try:
             yield
             if self._connection is not None:
@@ -546,7 +549,8 @@ class Session:
 
     def close(self) -> None:
         """Close the connection; the next request opens another one."""
-        connection, self._connection = self._connection, None
+        connection = self._connection
+        self._connection = None
         if connection is not None:
             connection.close()
 
@@ -716,8 +720,10 @@ def _column_of_type(oid: int, modifier: int, others: dict[int, Column]) -> Colum
 
 def _decimal(modifier: int) -> Column:
     """Return numeric(p, s) as a wider type with 0 <= s <= p; PostgreSQL allows s outside that range."""
-    precision, scale = modifier >> 16, ((modifier & 0x7FF) ^ 0x400) - 0x400
-    digits, behind = max(precision - scale, 0) + max(scale, 0), max(scale, 0)
+    precision = modifier >> 16
+    scale = ((modifier & 0x7FF) ^ 0x400) - 0x400
+    digits = max(precision - scale, 0) + max(scale, 0)
+    behind = max(scale, 0)
     if digits > _MAX_DIGITS:
         return Column(Kind.OTHER, "numeric")
     name = f"numeric({digits},{behind})"

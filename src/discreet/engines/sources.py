@@ -111,7 +111,8 @@ def as_arrow(frame: Any) -> tuple[pa.Table, str]:  # noqa: ANN401 - frames of an
     columns: list[Any] = []
     for label, column in frame.items() if kind[0] == "pandas" else ((series.name, series) for series in frame):
         # The type of objects would follow from their values, so that one of them could change it for all.
-        objects, arrow = str(column.dtype) in {"object", "Object"}, None
+        objects = str(column.dtype) in {"object", "Object"}
+        arrow = None
         with contextlib.suppress(pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError):
             if kind[0] == "polars":
                 arrow = None if objects else column.to_arrow()

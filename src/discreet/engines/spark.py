@@ -29,10 +29,13 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
-ROWS, LISTED, CHOSEN = "__discreet_rows", "__discreet_listed", "__discreet_chosen"
+ROWS = "__discreet_rows"
+LISTED = "__discreet_listed"
+CHOSEN = "__discreet_chosen"
 """Names in a request's session: of the rows, of the listed items, and of the items that a pair query chooses."""
 
-SORTED, SUMS = "__discreet_sorted", "__discreet_sums"
+SORTED = "__discreet_sorted"
+SUMS = "__discreet_sums"
 """Names in a request's session: of the sorted labels, and of the sums of a pair query that are fetched in batches."""
 
 _ITEMS_AT_ONCE = 2**20

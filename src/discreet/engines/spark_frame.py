@@ -109,7 +109,8 @@ class SparkFrameEngine(SparkEngine):
         """
         text: str = self.fetch(f"EXPLAIN EXTENDED SELECT * FROM {view}").column(0)[0].as_py()
         plan, optimized, _ = text.partition(_ANALYZED)[2].partition(_OPTIMIZED)
-        step, random = _STEP.search(plan), _RANDOM.search(plan)
+        step = _STEP.search(plan)
+        random = _RANDOM.search(plan)
         if step or random or not optimized:  # the texts of long plans end early
             what = _REFUSED_STEPS[step[1]] if step else f"{random[1]}()" if random else "a plan that is too long"
             raise InputError(

@@ -63,7 +63,8 @@ _PLANNING_SECONDS = 30.0
 """Seconds that an interrupt waits for the first stage of a job; servers report stages every two seconds."""
 
 _CONNECT_SECONDS = 10
-_MASTER_PORT, _CONNECT_PORT = 7077, 15002
+_MASTER_PORT = 7077
+_CONNECT_PORT = 15002
 _DRIVER_MEMORY = "2g"
 _starting = threading.Lock()  # a process has at most one Spark context
 _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")

@@ -41,7 +41,8 @@ MAX_FRAMED_LENGTH = 10_000
 
 _MOMENTS = (Kind.DATE, Kind.TIMESTAMP)
 _LAST = {Kind.DATE: "9999-12-31", Kind.TIMESTAMP: "9999-12-31 23:59:59.999999"}
-_NEVER, _ALWAYS = "<>", "="  # a column compared with itself: NULL stays NULL
+_NEVER = "<>"  # a column compared with itself: NULL stays NULL
+_ALWAYS = "="
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +196,8 @@ class HeadStatement:
 
     def write(self) -> str:
         """Return the statement. It selects i0, i1, ... (labels) and the columns of `number_columns`."""
-        counts, request = self._counts(self.rows()), self.request
+        counts = self._counts(self.rows())
+        request = self.request
         if not self._names:
             return counts
         if not request.each:
@@ -237,7 +239,8 @@ class HeadStatement:
         rows = f"SELECT {', '.join(selected)} FROM {self._relation} WHERE {' AND '.join(kept)}"
         if not self.names_listed:
             return rows
-        value, names = "" if request.summed is None else ", x", ", ".join(self.names_listed)
+        value = "" if request.summed is None else ", x"
+        names = ", ".join(self.names_listed)
         return f"SELECT {self._items}, u{value} FROM ({rows}) AS r JOIN {self.listed()} USING ({names})"
 
     # Parts that engines write differently.
@@ -250,13 +253,15 @@ class HeadStatement:
         """Return the value of a column: its name, or the expression that computes a derived column."""
         if column not in self._derived:
             return self.quoted(column)
-        each, source = self._derived[column].each, self._derived[column].column
+        each = self._derived[column].each
+        source = self._derived[column].column
         if isinstance(each, int):
             # The value is bounded first, so that the cast cannot fail and products do not overflow.
             whole = f"CAST({self.floor(source)} AS BIGINT)"
             whole = f"CASE WHEN {self._has_bin(source)} THEN {whole} END"
             return f"({whole} - mod(mod({whole}, {each}) + {each}, {each}))"
-        moment, held = self.compared(source, Kind.TIMESTAMP), self.columns[source].kind
+        moment = self.compared(source, Kind.TIMESTAMP)
+        held = self.columns[source].kind
         in_years = self._in_years(moment, held if held in _MOMENTS else Kind.TIMESTAMP)
         start = self.start_of(f"CAST({moment} AS {self.types[Kind.TIMESTAMP]})", each)
         return f"CASE WHEN {in_years} THEN CAST({start} AS {self.columns[column].type}) END"
@@ -365,7 +370,8 @@ class HeadStatement:
 
     def _has_bin(self, column: str) -> str:
         """Return the condition that a number is within the range of bins."""
-        value, number = self.compared(column, Kind.INTEGER), self.columns[column].number
+        value = self.compared(column, Kind.INTEGER)
+        number = self.columns[column].number
         if number is None:
             return f"{value} BETWEEN -{MAX_BINNED}e0 AND {MAX_BINNED}e0"
         conditions = []
@@ -459,7 +465,8 @@ class HeadStatement:
 
         For an average, s is the sum of the clipped values, and there is m, the number of rows that have a value.
         """
-        request, summed = self.request, self.request.summed
+        request = self.request
+        summed = self.request.summed
         value = "" if summed is None else ", sum(x) AS s"
         if summed is not None and summed.rows is not None:
             low, high = summed.units
@@ -471,7 +478,8 @@ class HeadStatement:
         return pairs
 
     def _counts_of_pairs(self, pairs: str) -> str:
-        request, summed = self.request, self.request.summed
+        request = self.request
+        summed = self.request.summed
         counts = f"CAST(coalesce(sum(least(c, {request.rows_per_group})), 0) AS BIGINT) AS n"
         if summed is not None and summed.rows is not None:
             pairs = f"({self._weighted(f'SELECT * FROM {pairs}', summed)}) AS g"

@@ -313,7 +313,8 @@ class TrinoStatement(HeadStatement):
         """Return the listed items as one JSON literal per column, which Trino plans much faster than one per label."""
         types = {item: label_type(self.columns[item]) for item in self.request.listed.column_names}
         listed = typed_domain(self.request.listed, types)
-        arrays, labels = [], []
+        arrays = []
+        labels = []
         for n, (item, column) in enumerate(zip(types, listed.columns, strict=True)):
             literal = text_literal(json.dumps(list(map(str, column.to_pylist())), ensure_ascii=False))
             arrays.append(f"CAST(json_parse({literal}) AS ARRAY(VARCHAR))")

@@ -51,7 +51,8 @@ class Outcome(BaseModel):
         found = cls(wrong=str(error))
         match error:
             case BudgetShort():
-                found.stop, found.fits = "budget", error.fits.get("epsilon")
+                found.stop = "budget"
+                found.fits = error.fits.get("epsilon")
             case BudgetExceeded():
                 found.stop = "budget"
             case Suspended():

@@ -122,7 +122,8 @@ class AgentServer(MCPServer[Any]):
         )
         root.handlers[:], root.level = before  # the library configures the logs of the whole process
         self.middleware[:] = self.middleware[1:]  # without its spans: a service has its own
-        self.send, self.max_unasked_share = send, max_unasked_share
+        self.send = send
+        self.max_unasked_share = max_unasked_share
         for tool in (list_datasets, describe_dataset, budget, rehearse, price):
             self.add_tool(tool, annotations=_FREE)
         self.add_tool(query, annotations=_SPENDS)
@@ -202,7 +203,8 @@ async def price(context: Call, sql: Sql, epsilon: Epsilon = None, again: Again =
     except DiscreetError as error:
         return Prices.refusal(error)
     found = Prices() if considered.error is None else Prices.refusal(considered.error)
-    found.share, found.asks_person = considered.share, considered.asks
+    found.share = considered.share
+    found.asks_person = considered.asks
     found.budget_left = BudgetLeft.of(considered.report)
     for each in considered.estimate.queries:
         estimate = each.estimate
@@ -259,7 +261,8 @@ async def considered(context: Call, sql: str, epsilon: float | None, again: str 
         found = await _consider(context, sql, epsilon, again)
         if found.error is not None:
             return Answer.refusal(found.error)
-        capabilities, version = context.client_capabilities, context.protocol_version
+        capabilities = context.client_capabilities
+        version = context.protocol_version
         elicitation = None if capabilities is None else capabilities.elicitation
         shows_forms = elicitation is not None and (elicitation.form is not None or elicitation.url is None)
         # Before that version a form is a request to the client, which has no way in over HTTP without sessions.
@@ -326,7 +329,9 @@ async def _consider(context: Call, sql: str, epsilon: float | None, again: str |
     key = hashlib.sha256(json.dumps(["discreet-mcp-1", body.decode(), again]).encode()).hexdigest()
     estimate = await _post(context, "/v1/sql/estimate", body, StatementEstimate, {"Idempotency-Key": key})
     report = await _report(context)
-    cost, share, error = estimate.worst_cost, report.share_of_left(estimate.worst_cost), None
+    cost = estimate.worst_cost
+    share = report.share_of_left(estimate.worst_cost)
+    error = None
     if not estimate.fits:
         # It is not sent: what is held for other queries may be free by then, and no person has agreed.
         path = report.enforced

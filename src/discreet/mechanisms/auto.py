@@ -120,7 +120,8 @@ class Auto:
 
     def worst_cost(self) -> Cost:
         """Return the largest cost of a branch, with the histogram and the gap."""
-        two_round, others = self.two_round.worst_cost(), (self.head.worst_cost(), self.light.worst_cost())
+        two_round = self.two_round.worst_cost()
+        others = (self.head.worst_cost(), self.light.worst_cost())
         rest = max(branch.rho for branch in others) + _tests(self.two_round)
         delta = max(two_round.delta, self.delta, *(branch.delta for branch in others))
         return Cost(max(two_round.rho + _gap_rho(self.two_round), rest), delta)
@@ -142,7 +143,8 @@ class Auto:
         likely = [branch.likely[0] for branch in branches]
         if self.race is not None:
             raced = self.race.expectation()
-            error, smallest = raced.max_std_error, raced.smallest_count or 0
+            error = raced.max_std_error
+            smallest = raced.smallest_count or 0
             race = Likely(self.race.name, error, error, None, smallest, smallest)
             likely.insert(0 if smallest * self.race.k <= TYPICAL_COUNTS else len(likely), race)
             branches.append(raced)
@@ -202,13 +204,16 @@ class Auto:
 
 def _largest_counts(pairs: UserItemPairs, limit: int) -> tuple[Ints, Ints]:
     """Return the items with the *limit* largest counts of users, and these counts, descending; ties by number."""
-    items, counts, number = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), 0
+    items = np.zeros(0, dtype=np.int64)
+    counts = np.zeros(0, dtype=np.int64)
+    number = 0
     for sums in pairs.weighted_sums(float(MAX_BASKET)):  # a limit that no user reaches
         items = np.append(items, np.arange(number, number + len(sums)))
         counts = np.append(counts, sums // (WEIGHT_UNIT - 1))
         number += len(sums)
         order = np.argsort(-counts, kind="stable")[:limit]
-        items, counts = items[order], counts[order]
+        items = items[order]
+        counts = counts[order]
     return items, counts
 
 

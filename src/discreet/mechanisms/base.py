@@ -296,5 +296,6 @@ def largest(
     released = values[order]
     width = noise.half_width(0.05 * max(len(order), 1) / considered)
     errors = np.full(len(order), noise.std)
-    low, high = np.maximum(released - width, 0), np.maximum(released + width, 0)
+    low = np.maximum(released - width, 0)
+    high = np.maximum(released + width, 0)
     return Outcome(order, released, errors, low, high, ordered=True, complete=complete, cost=cost)

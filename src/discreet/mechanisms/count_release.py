@@ -95,14 +95,16 @@ class CountRelease:
         first = last = epsilon = self._max_epsilon() / LADDER
         spent = Cost()
         while ((peeled := spent + self._peel_cost(epsilon)) + self._count_cost(epsilon)).within(self.limit):
-            last, spent = epsilon, peeled
+            last = epsilon
+            spent = peeled
             epsilon *= 2
         least, most = (self._count_noise(last).std, self._count_noise(first).std) if self.counts else (None, None)
         return Expectation(least, most, math.ceil(self._smallest_count(last)))
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
         run = _Run(PrivacyFilter(self.limit), alive=np.arange(min(len(head.counts), self.head_limit)))
-        epsilon, level = self._max_epsilon() / LADDER, 0
+        epsilon = self._max_epsilon() / LADDER
+        level = 0
         while run.released < self.head_limit and run.budget.admits(self._peel_cost(epsilon)):
             order, reached = self._race(head, run, epsilon).run(bits, f"race/{level}", MAX_CALLS)
             paid = self._pay(run, epsilon, len(order), reached)
@@ -115,7 +117,8 @@ class CountRelease:
             if paid < len(order) or not reached:
                 break
             run.alive = np.delete(run.alive, order)
-            epsilon, level = 2 * epsilon, level + 1
+            epsilon = 2 * epsilon
+            level = level + 1
         return self._outcome(run)
 
     def _pay(self, run: _Run, epsilon: Fraction, found: int, reached: bool) -> int:
@@ -143,12 +146,16 @@ class CountRelease:
     def _outcome(self, run: _Run) -> Outcome:
         nothing = np.zeros(0, dtype=np.int64)
         positions = np.concatenate([nothing, *run.positions])
-        counts, stds, low, high = None, None, None, None
+        counts = None
+        stds = None
+        low = None
+        high = None
         if self.counts:
             counts = np.concatenate([nothing, *run.counts])
             stds = np.array([noise.std for noise in run.noises])
             widths = np.array([noise.half_width() for noise in run.noises], dtype=np.int64)
-            low, high = np.maximum(counts - widths, 0), np.maximum(counts + widths, 0)
+            low = np.maximum(counts - widths, 0)
+            high = np.maximum(counts + widths, 0)
         return Outcome(positions, counts, stds, low, high, ordered=True, complete=False, cost=run.budget.spent)
 
     def _max_epsilon(self) -> Fraction:

@@ -128,14 +128,18 @@ class Light:
 
     def release(self, cap: Cap, pairs: UserItemPairs, bits: Bits) -> Outcome:
         """Release; the outcome's positions are item numbers."""
-        noise, threshold = self._noise(cap.items), self._threshold(cap.items)
-        items, noisy, number = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), 0
+        noise = self._noise(cap.items)
+        threshold = self._threshold(cap.items)
+        items = np.zeros(0, dtype=np.int64)
+        noisy = np.zeros(0, dtype=np.int64)
+        number = 0
         for sums in pairs.capped_sums(cap.items):
             values = sums + noise.draw(bits, "capped", len(sums), number)
             # An item whose users all have the weight 0 is left out: one user may have more of them than the threshold
             # allows for.
             passed = np.flatnonzero((values >= threshold) & (sums > 0))
-            items, noisy = np.append(items, number + passed), np.append(noisy, values[passed])
+            items = np.append(items, number + passed)
+            noisy = np.append(noisy, values[passed])
             number += len(sums)
         estimates = noisy / (WEIGHT_UNIT * cap.kept)
         std = np.hypot(noise.std / (WEIGHT_UNIT * cap.kept), UNEVEN * cap.spread * estimates)
@@ -146,8 +150,11 @@ class Light:
         counts = np.rint(estimates).astype(np.int64)
         order = np.flatnonzero(released)
         order = order[np.argsort(-counts[order], kind="stable")[: self.k]]
-        items, counts, std = items[order], counts[order], std[order]
-        cost, complete = self.worst_cost(), len(items) == self.k
+        items = items[order]
+        counts = counts[order]
+        std = std[order]
+        cost = self.worst_cost()
+        complete = len(items) == self.k
         if not self.counts:
             return Outcome(items, ordered=True, complete=complete, cost=cost)
         low = np.maximum(np.floor(counts - INTERVAL * std), 0).astype(np.int64)

@@ -125,14 +125,16 @@ class SelectVerify:
 
     def expectation(self) -> Expectation:
         """Return the largest error, of a first count in the first race, and the least, of a single item found last."""
-        budget, epsilon = self._start(), self._first_epsilon()
+        budget = self._start()
+        epsilon = self._first_epsilon()
         first = last = self._level(epsilon)
         rho = budget.remaining.rho * (1 - self._kept(first, 0, 0))
         for _ in range(RACES):
             level = self._level(epsilon)
             if (rho := rho - level.step.rho) < 0:
                 break
-            last, epsilon = level, _grown(epsilon, 0, 0)
+            last = level
+            epsilon = _grown(epsilon, 0, 0)
         threshold = self.rows_per_group + math.ceil(last.above)
         if not self.counts:
             return Expectation(None, None, threshold, likely=(self._likely(threshold),))
@@ -166,7 +168,9 @@ class SelectVerify:
         alive = np.flatnonzero(counts > tail)
         blanks = self.head_limit - len(alive)
         total = budget.remaining.rho
-        epsilon, found, lost = self._first_epsilon(), _Found.nothing(float(self._anchor()) / 4), self._lost()
+        epsilon = self._first_epsilon()
+        found = _Found.nothing(float(self._anchor()) / 4)
+        lost = self._lost()
         for number in range(RACES):
             level = self._level(epsilon)
             affordable = int(
@@ -277,7 +281,8 @@ class SelectVerify:
     def _outcome(self, found: _Found, cost: Cost) -> Outcome:
         estimates = found.estimates(self._log_factor())
         largest = np.argsort(-estimates, kind="stable")[: self.k]
-        positions, estimates = found.positions[largest], estimates[largest]
+        positions = found.positions[largest]
+        estimates = estimates[largest]
         stds = np.sqrt(found.variances + found.common)[largest]
         complete = len(positions) == self.k
         if not self.counts:
@@ -415,9 +420,13 @@ def falling_pools(values: NDArray[np.float64], weights: NDArray[np.float64]) -> 
     """
     pools: list[tuple[float, float, int]] = []
     for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
-        mean, total, size = value, weight, 1
+        mean = value
+        total = weight
+        size = 1
         while pools and pools[-1][0] < mean:
             other, more, n = pools.pop()
-            mean, total, size = (mean * total + other * more) / (total + more), total + more, size + n
+            mean = (mean * total + other * more) / (total + more)
+            total = total + more
+            size = size + n
         pools.append((mean, total, size))
     return pools

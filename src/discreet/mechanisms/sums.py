@@ -383,11 +383,14 @@ def measured_sums(noisy: NDArray[np.int64], noise: Noise, summed: SumBounds) -> 
         summed: the bounds of each user's sum.
     """
     width = noise.half_width(MISS)
-    low, high = noisy - width, noisy + width
+    low = noisy - width
+    high = noisy + width
     if summed.low >= 0:
-        low, high = np.maximum(low, 0), np.maximum(high, 0)
+        low = np.maximum(low, 0)
+        high = np.maximum(high, 0)
     elif summed.high <= 0:
-        low, high = np.minimum(low, 0), np.minimum(high, 0)
+        low = np.minimum(low, 0)
+        high = np.minimum(high, 0)
     return Measured("sum", noisy, np.full(len(noisy), noise.std), low, high)
 
 
@@ -414,11 +417,13 @@ def averages(
         the averages; standard errors are first-order errors of a quotient, at most high - low.
     """
     lowest, highest = summed.units
-    values, number = sums.astype(np.float64), rows.astype(np.float64)
+    values = sums.astype(np.float64)
+    number = rows.astype(np.float64)
     # A number below one row is replaced by one row: an item without rows has no average.
     least = np.maximum(number, summed.parts)
     centre = np.clip(values / least, lowest, highest)
-    sum_width, row_width = sum_noise.half_width(MISS), row_noise.half_width(MISS)
+    sum_width = sum_noise.half_width(MISS)
+    row_width = row_noise.half_width(MISS)
     known = number > row_width
     divisor = np.where(known, number**2 - float(row_width) ** 2, 1)
     # This is b^2 - a c of the quadratic equation for the ends, without cancellation.
@@ -517,9 +522,11 @@ def _denoised(shares: NDArray[np.float64], std: float) -> NDArray[np.float64]:
 def _clipping(bound: int, shares: NDArray[np.float64], chosen: int, noise: Noise) -> Clipping:
     """Return a clipping estimate; its interval is valid for all bounds at once, because the noisy shares chose one."""
     width = noise.half_width(MISS / len(shares)) / SHARE_UNIT
-    above, all_ = float(shares[chosen + 1 :].sum()), float(shares.sum())
+    above = float(shares[chosen + 1 :].sum())
+    all_ = float(shares.sum())
     above_width, all_width = (width * math.sqrt(n) for n in (len(shares) - chosen - 1, len(shares)))
-    most, least = all_ + all_width, all_ - all_width
+    most = all_ + all_width
+    least = all_ - all_width
     low = min(max(above - above_width, 0) / most, 1.0) if most > 0 else 0.0
     high = min(max(above + above_width, 0) / least, 1.0) if least > 0 else 1.0
     share = above / all_ if all_ > 0 else 0.0

@@ -113,5 +113,6 @@ class TopStable:
 
     def threshold(self) -> int:
         """Return T, the least integer that (gap noise - threshold noise) exceeds with probability at most delta / k."""
-        gap, bar = self.gap_noise().scale, self.threshold_noise().scale
+        gap = self.gap_noise().scale
+        bar = self.threshold_noise().scale
         return smallest_margin(lambda m: laplace_difference_tail(gap, bar, m + 1), self.delta / self.k)

@@ -335,11 +335,14 @@ class TwoRound:
     def measure_sizes(self, pairs: UserItemPairs, bits: Bits) -> Sizes:
         """Count users by their number of items, with noise, and choose the scale of the first round's noise."""
         noisy = self._noisy_users(pairs.users_by_size(2 ** np.arange(SCALES)), bits, "sizes")
-        by_size, tail, probable = self._believable(noisy), self._continued(noisy), self._continued(noisy, 0.0)
+        by_size = self._believable(noisy)
+        tail = self._continued(noisy)
+        probable = self._continued(noisy, 0.0)
         least = math.sqrt(COST_UNIT / self.budget.first)
         scale, kept = self._first_scale(by_size)
         beyond, _ = self._first_scale(probable)
-        users, users_beyond = float(by_size.sum()), float(probable.sum())
+        users = float(by_size.sum())
+        users_beyond = float(probable.sum())
         return Sizes(
             by_size, tail, least * scale, kept, scale**2, users / (least * scale), users_beyond / (least * beyond)
         )
@@ -368,7 +371,8 @@ class TwoRound:
             return self._count_alone(first.items[places[:alone]], values[:alone], noise, pairs, bits)
         second = (scale * (values / cut) ** power) ** 2 + (tuning.uneven_second * spread * values) ** 2
         costs = self._head_costs(values, noise, second, alone + rest)
-        head, spent = Counted(np.zeros(0, np.int64), np.zeros(0), np.zeros(0)), 0
+        head = Counted(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
+        spent = 0
         if costs is not None:
             head = self._count_anchored(first.items[places[: len(costs[0])]], *costs, pairs, bits)
             spent = int(costs[0].sum()) + costs[1]
@@ -386,7 +390,10 @@ class TwoRound:
         std = math.sqrt(COST_UNIT / precision) / sizes.kept
         # The scale of the second round is not known yet: this is its cut at the least scale, the lowest one.
         least = self._least(self._cut(math.sqrt(COST_UNIT / self.budget.second), std), std)
-        items, values, verified, number = [], [], [], 0
+        items = []
+        values = []
+        verified = []
+        number = 0
         # A weight is at most 2^20 - 1, so a single user's items pass only if their noise exceeds the evidence.
         threshold = WEIGHT_UNIT + math.ceil(WEIGHT_UNIT * self._evidence() * math.sqrt(COST_UNIT / precision))
         sums = pairs.weighted_sums(limit)
@@ -496,7 +503,8 @@ class TwoRound:
             bits: source of randomness.
         """
         order = np.argsort(items)
-        items, costs = items[order], costs[order]
+        items = items[order]
+        costs = costs[order]
         users = int(pairs.users_by_size(np.array([MAX_BASKET]))[0])
         counts = pairs.clipped_sums(items, np.ones_like(items), UNCLIPPED) // (WEIGHT_UNIT - 1)
         apart = add_noise((2 * counts - users) * WEIGHT_UNIT, WEIGHT_UNIT, costs, bits, "large")
@@ -513,8 +521,10 @@ class TwoRound:
             pairs: the pairs.
             bits: source of randomness.
         """
-        m, budget = len(items), self.budget.second
-        weights, order = noise.weights[:m], np.argsort(items)
+        m = len(items)
+        budget = self.budget.second
+        weights = noise.weights[:m]
+        order = np.argsort(items)
         best, bound = self._least_clipping(items[order], values[order], weights[order], pairs, bits)
         costs = noise.costs(m, budget)
         if costs is not None and np.mean(noise.variances(m, budget / COST_UNIT) / values**2) <= best:
@@ -542,9 +552,11 @@ class TwoRound:
         users = pairs.users_by_scale(items, np.full(len(items), CLIPPING_BINS - 1), costs, bounds)
         noisy = self._noisy_users(users, bits, "clipping")
         size = np.minimum(_centres(CLIPPING_BINS), bounds / 2**20)
-        mass, heavy = self._believable(noisy) * size, self._continued(noisy) * size
+        mass = self._believable(noisy) * size
+        heavy = self._continued(noisy) * size
         error = float(np.mean(weights / weights.min() / values**2)) * COST_UNIT / self.budget.second
-        best, chosen = math.inf, ClippedAt(total / 2**20)
+        best = math.inf
+        chosen = ClippedAt(total / 2**20)
         for allowed in np.unique(bounds).tolist():
             at = ClippedAt(allowed / 2**20)
             if mass.sum() > 0:
@@ -556,7 +568,8 @@ class TwoRound:
                 continue
             loss = self.tuning.alone_clipping * math.hypot(at.spread, at.beyond)
             if (square := at.limit * error / (1 - at.mean) ** 2 + loss**2) < best:
-                best, chosen = square, at
+                best = square
+                chosen = at
         return best, chosen
 
     def _count_clipped(self, items: Ints, weights: Floats, at: ClippedAt, pairs: UserItemPairs, bits: Bits) -> Counted:
@@ -628,8 +641,12 @@ class TwoRound:
         std = np.concatenate([part.std for part in parts])
         lost = np.repeat([part.lost for part in parts], [len(part.items) for part in parts])
         order = np.argsort(-counts, kind="stable")[: self.k]
-        items, counts, std, lost = items[order], counts[order], std[order], lost[order]
-        cost, complete = Cost(self.mu**2 / 2, self.lost), len(items) == self.k
+        items = items[order]
+        counts = counts[order]
+        std = std[order]
+        lost = lost[order]
+        cost = Cost(self.mu**2 / 2, self.lost)
+        complete = len(items) == self.k
         if not self.counts:
             return Outcome(items, ordered=True, complete=complete, cost=cost, why=why)
         low = np.maximum(np.floor(counts - INTERVAL * std), 0).astype(np.int64)
@@ -787,13 +804,15 @@ def _clipping_loss(
         return 1.0, 0.0, 0.0, 2 * allowed, 0.0
     wider = GRID[GRID <= 2]
     lost = np.maximum(0, 1 - wider[:, None] / size)
-    mean, spread = lost @ mass / mass.sum(), np.sqrt(lost**2 @ mass / mass.sum())
+    mean = lost @ mass / mass.sum()
+    spread = np.sqrt(lost**2 @ mass / mass.sum())
     chosen = min(int((spread > allowed).sum()), len(wider) - 1)
     above = size[17]
     most_spread = math.sqrt(spread[chosen] ** 2 + unseen * (above - 1) ** 2 / mass.sum())
     heavy = tail * size**2
     mean_with_tail = float(lost[chosen] @ heavy / heavy.sum())
-    most, beyond = min(float(mean[chosen]), 0.7), max(mean_with_tail - float(mean[chosen]), 0.0)
+    most = min(float(mean[chosen]), 0.7)
+    beyond = max(mean_with_tail - float(mean[chosen]), 0.0)
     return float(wider[chosen]), most, float(spread[chosen]), most_spread, beyond
 
 

@@ -58,19 +58,26 @@ def encode(value: Encodable) -> bytes:
     """
     match value:
         case None:
-            tag, payload = b"n", b""
+            tag = b"n"
+            payload = b""
         case bool():
-            tag, payload = b"b", b"1" if value else b"0"
+            tag = b"b"
+            payload = b"1" if value else b"0"
         case int():
-            tag, payload = b"i", str(value).encode()
+            tag = b"i"
+            payload = str(value).encode()
         case Fraction():
-            tag, payload = b"q", f"{value.numerator}/{value.denominator}".encode()
+            tag = b"q"
+            payload = f"{value.numerator}/{value.denominator}".encode()
         case str():
-            tag, payload = b"s", value.encode(errors="surrogatepass")
+            tag = b"s"
+            payload = value.encode(errors="surrogatepass")
         case bytes():
-            tag, payload = b"y", value
+            tag = b"y"
+            payload = value
         case tuple():
-            tag, payload = b"t", b"".join(encode(part) for part in value)
+            tag = b"t"
+            payload = b"".join(encode(part) for part in value)
         case _:
             raise TypeError(f"a context holds text, bytes, whole numbers, fractions, not {type(value).__name__}")
     return tag + len(payload).to_bytes(8, "big") + payload
@@ -97,7 +104,8 @@ class PrefixedBits:
     """
 
     def __init__(self, bits: Bits, number: int) -> None:
-        self._bits, self._number = bits, number
+        self._bits = bits
+        self._number = number
 
     def uint64(self, label: str, n: int, start: int = 0) -> NDArray[np.uint64]:
         return self._bits.uint64(f"{self._number}: {label}", n, start)

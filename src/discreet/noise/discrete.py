@@ -122,7 +122,8 @@ class DiscreteGaussian:
         """Draw batches of proposals until *n* are accepted."""
         scale = Fraction(math.isqrt(math.floor(self.variance)) + 1)
         found: list[NDArray[np.int64]] = []
-        missing, batch = n, 0
+        missing = n
+        batch = 0
         while missing > 0:
             size = missing + missing // 2 + 16
             proposals = _laplace(bits, f"{label}/{batch}/proposal", size, scale)
@@ -183,7 +184,8 @@ def _accepted(
     proposals: NDArray[np.int64], tests: Exponentials, variance: Fraction, scale: Fraction
 ) -> NDArray[np.bool_]:
     """Return a mask of the proposals with E > (|Y| - sigma^2 / t)^2 / (2 sigma^2), decided exactly."""
-    centre, spread = float(variance / scale), 2 * float(variance)
+    centre = float(variance / scale)
+    spread = 2 * float(variance)
     size = np.abs(proposals).astype(np.float64)
     # With r = | |Y| - sigma^2/t | / sigma, sizes are below (r + 2) sigma: rounding moves the hurdle, r^2 / 2, by less
     # than (3 r^2 + 2 r) 2^-53.
@@ -214,9 +216,15 @@ def laplace_difference_tail(scale: Fraction, other: Fraction, n: int) -> float:
     With p = e^(-1/scale) and r = e^(-1/other) the convolution of p^|x| and r^|y| has a closed form (docs/noise.md),
     written here without differences of nearly equal numbers. Rounded up by far more than its floating-point error.
     """
-    wide, narrow = max(scale, other), min(scale, other)
-    a, b, apart = float(1 / wide), float(1 / narrow), float(1 / narrow - 1 / wide)
-    p, r, one_p, one_r = math.exp(-a), math.exp(-b), -math.expm1(-a), -math.expm1(-b)
+    wide = max(scale, other)
+    narrow = min(scale, other)
+    a = float(1 / wide)
+    b = float(1 / narrow)
+    apart = float(1 / narrow - 1 / wide)
+    p = math.exp(-a)
+    r = math.exp(-b)
+    one_p = -math.expm1(-a)
+    one_r = -math.expm1(-b)
     both = p * r / -math.expm1(-a - b)
     steps = math.expm1(-n * apart) / math.expm1(-apart) if apart else n
     beside = both * (math.exp(-b * n) / one_r + math.exp(-a * n) / one_p)

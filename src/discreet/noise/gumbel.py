@@ -37,10 +37,12 @@ def log_bounds(value: Fraction, digits: int) -> tuple[Fraction, Fraction]:
         value: above 0.
         digits: significant decimal digits of the computation.
     """
-    down, up = decimal.Context(digits, decimal.ROUND_FLOOR), decimal.Context(digits, decimal.ROUND_CEILING)
+    down = decimal.Context(digits, decimal.ROUND_FLOOR)
+    up = decimal.Context(digits, decimal.ROUND_CEILING)
     # Next to 1 the logarithm may round to 0: a larger Emin keeps its neighbours from having a billion digits.
     beside = decimal.Context(digits, Emin=-8 * digits)
-    numerator, denominator = decimal.Decimal(value.numerator), decimal.Decimal(value.denominator)
+    numerator = decimal.Decimal(value.numerator)
+    denominator = decimal.Decimal(value.denominator)
     low = down.divide(numerator, denominator).ln(beside).next_minus(beside)
     high = up.divide(numerator, denominator).ln(beside).next_plus(beside)
     return Fraction(low), Fraction(high)
@@ -128,7 +130,8 @@ class Exponentials:
                 -np.log1p(-((complement - step).astype(np.float64) * 2.0**-64)),
                 -np.log((words.astype(np.float64) + self._step) * 2.0**-64),
             )
-            low, high = -np.log(most), -np.log(np.maximum(least, 0.0))
+            low = -np.log(most)
+            high = -np.log(np.maximum(least, 0.0))
             margin = 4 * _ULPS
             low -= margin * (1 + np.abs(low))
             high += margin * (1 + np.abs(high))
@@ -202,7 +205,8 @@ class Race:
 
         Differences of scores are exact, so the error is at most 2^-50 of the absolute value and of ln(factor).
         """
-        rival, best = self.rival, int(self.scores.max())
+        rival = self.rival
+        best = int(self.scores.max())
         base = (self.scores - best).astype(np.float64)
         base *= float(self.scale)
         if self.divisors is not None:
@@ -214,7 +218,8 @@ class Race:
     def exact_exponent(self, i: int, digits: int) -> tuple[Fraction, Fraction]:
         """Enclose scale * score + ln(factor) of competitor *i*, the rival having the last index."""
         if self.rival is not None and i == len(self.scores):
-            score, factor = self.rival.score, self.rival.factor
+            score = self.rival.score
+            factor = self.rival.factor
         else:
             score = int(self.scores[i])
             factor = Fraction(1) if self.divisors is None else Fraction(1, int(self.divisors[i]))
@@ -240,7 +245,9 @@ def _first_places(race: Race, noise: Exponentials, limit: int) -> NDArray[np.int
 
     # Any initial order is correct: places are fixed only where the intervals make the order certain.
     start = np.argsort(-np.where(np.isfinite(high), np.maximum(low, -1e300) + high, np.inf), kind="stable")
-    contenders, low, high = contenders[start], low[start], high[start]
+    contenders = contenders[start]
+    low = low[start]
+    high = high[start]
     behind = np.maximum.accumulate(high[::-1])[::-1]
     certain = np.flatnonzero(np.minimum.accumulate(low)[:-1] > behind[1:]) + 1
     edges = np.concatenate(([0], certain, [len(contenders)]))
@@ -289,7 +296,8 @@ def _exact_order(race: Race, noise: Exponentials) -> Callable[[int, int], int]:
     def compare(i: int, j: int) -> int:
         depth = 1
         while True:
-            one, other = key(i, depth), key(j, depth)
+            one = key(i, depth)
+            other = key(j, depth)
             if one and other and one[0] > other[1]:
                 return -1
             if one and other and other[0] > one[1]:

@@ -58,11 +58,17 @@ class RoundedGaussians:
     """
 
     def __init__(self, bits: Bits, label: str, numerator: int, n: int, known_bits: int = 64) -> None:
-        self._bits, self._label, self._numerator, self._known = bits, label, numerator, known_bits
+        self._bits = bits
+        self._label = label
+        self._numerator = numerator
+        self._known = known_bits
         self._missing = n
-        self._batch, self._size, self._tried = -1, 0, 0
+        self._batch = -1
+        self._size = 0
+        self._tried = 0
         self._accepted = np.zeros(0, dtype=np.intp)  # of the block, without those that were returned
-        self._left, self._sign_words = np.zeros(0, dtype=np.uint8), 0
+        self._left = np.zeros(0, dtype=np.uint8)
+        self._sign_words = 0
 
     def draw(self, precisions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the next draws, one for each of *precisions*.
@@ -81,7 +87,8 @@ class RoundedGaussians:
         while done < m:
             if not len(self._accepted):
                 self._propose()
-            taken, self._accepted = self._accepted[: m - done], self._accepted[m - done :]
+            taken = self._accepted[: m - done]
+            self._accepted = self._accepted[m - done :]
             values = self._values[taken]
             drawn[done : done + len(taken)] = _scaled(self._sizes, values, taken, self._numerator, precisions[done:])
             done += len(taken)
@@ -92,7 +99,8 @@ class RoundedGaussians:
         """Draw the next block of proposals; at the end of a batch, begin one for the draws that are still missing."""
         if self._tried == self._size:
             self._batch += 1
-            self._size, self._tried = self._missing + self._missing // 2 + 16, 0
+            self._size = self._missing + self._missing // 2 + 16
+            self._tried = 0
         n = min(_BLOCK, self._size - self._tried)
         self._sizes, tests = (
             Exponentials(self._bits, f"{self._label}/{self._batch}/{name}", n, self._known, self._tried)
@@ -107,13 +115,15 @@ class RoundedGaussians:
             more = self._bits.uint64(f"{self._label}/sign", words, self._sign_words)
             self._sign_words += words
             self._left = np.concatenate([self._left, np.unpackbits(more.view(np.uint8), bitorder="little")])
-        signs, self._left = self._left[:m], self._left[m:]
+        signs = self._left[:m]
+        self._left = self._left[m:]
         return signs
 
 
 def _accepted(sizes: Exponentials, tests: Exponentials) -> NDArray[np.bool_]:
     """Return a mask of the variates with E > (Y - 1)^2 / 2, decided exactly."""
-    size, test = sizes.values(), tests.values()
+    size = sizes.values()
+    test = tests.values()
     error = sizes.radius(size)
     distance = np.abs(size - 1)
     hurdle = distance**2 / 2

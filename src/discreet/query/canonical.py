@@ -186,7 +186,8 @@ def _compare(column: str, kind: Kind, operator: Operator, constant: Constant, wa
     first = (operator in {"<>", "<", "<="}) is wanted
     low, high = _ENDS.get(kind, (None, None))
     if cuts and cuts[0] == low:
-        cuts, first = cuts[1:], not first
+        cuts = cuts[1:]
+        first = not first
     if cuts and cuts[-1] == high:
         cuts = cuts[:-1]
     return _Values(column, kind, tuple(cuts), first)
@@ -299,7 +300,8 @@ _SOME_VALUE: Mapping[Kind, Any] = {
 
 def _write_values(form: _Values) -> Predicate:
     """Convert the present values of a set to a predicate: ranges, a list of other values, and a list of exceptions."""
-    column, kind = form.column, form.kind
+    column = form.column
+    kind = form.kind
     start, end = _ENDS.get(kind, (None, None))
     segments = list(pairwise([start, *form.cuts, end]))[0 if form.first else 1 :: 2]
     runs = [[segments[0]]]  # segments with few values between them
@@ -344,12 +346,14 @@ def _bounds(column: str, kind: Kind, low: Cut | None, high: Cut | None) -> list[
     if low is not None and low != end:
         operator: Operator = ">" if low[1] else ">="
         if kind is Kind.INTEGER and low[0] > _MAX_INTEGER:
-            operator, low = ">", (_MAX_INTEGER, 0)
+            operator = ">"
+            low = (_MAX_INTEGER, 0)
         bounds.append(Comparison(column, operator, constant_of(kind, low[0])))
     if high is not None:
         operator = "<=" if high[1] else "<"
         if kind is Kind.INTEGER and high[0] > -_MAX_INTEGER:
-            operator, high = "<=", (high[0] - 1, 0)
+            operator = "<="
+            high = (high[0] - 1, 0)
         bounds.append(Comparison(column, operator, constant_of(kind, high[0])))
     return bounds
 

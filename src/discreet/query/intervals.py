@@ -118,7 +118,8 @@ def interval_sql(ratio: Ratio, columns: Mapping[str, tuple[str, str, str]]) -> t
         (name,) = ratio.above.keys() - {""}
         if ratio.above == {name: 1}:
             return columns[name][1:]
-        factor, shift = _float(ratio.above[name]), _float(ratio.above.get("", Fraction(0)))
+        factor = _float(ratio.above[name])
+        shift = _float(ratio.above.get("", Fraction(0)))
         ends = [f"({factor} * {end} + {shift})" for end in columns[name][1:]]
         return (ends[0], ends[1]) if ratio.above[name] > 0 else (ends[1], ends[0])
     half = {name: f"greatest({high} - {value}, {value} - {low})" for name, (value, low, high) in columns.items()}
@@ -219,7 +220,8 @@ class Output:
         """
         if self.select is None or self.columns is None:
             return
-        known, selected = {(column.key, column.end) for column in self.columns}, self.select["select_list"]
+        known = {(column.key, column.end) for column in self.columns}
+        selected = self.select["select_list"]
         taken = {*named, *(column.name for column in self.columns)}
         for column, node in list(zip(self.columns, selected, strict=True)):
             if column.ends is None or not column.name:
@@ -238,7 +240,8 @@ class Output:
         ends = {(column.key, column.end): place for place, column in enumerate(self.columns) if column.end}
         found: list[Mark] = []
         for column in self.columns:
-            low, high = ends.get((column.key, "low")), ends.get((column.key, "high"))
+            low = ends.get((column.key, "low"))
+            high = ends.get((column.key, "high"))
             if column.end or not column.noisy:
                 found.append(None)
             else:

@@ -170,7 +170,8 @@ def from_dict(mapping: Mapping[str, Any]) -> Select:
         first = error.errors(include_url=False)[0]
         cause = first.get("ctx", {}).get("error")
         raise cause if isinstance(cause, InputError) else InputError(_sentence(first)) from None
-    where, each = found.get("where"), tuple(found.get("each", ()))
+    where = found.get("where")
+    each = tuple(found.get("each", ()))
     select = Select(found["dataset"], tuple(found["items"]), found["measure"], where, found.get("k"), each)
     parts: list[Any] = [] if select.where is None else [select.where]
     size = 0
@@ -188,9 +189,11 @@ def from_dict(mapping: Mapping[str, Any]) -> Select:
 def _sentence(error: ErrorDetails) -> str:
     """Return an error of pydantic as a sentence that names the key, such as 'where.or[1].not'."""
     keys = [part for part in error["loc"] if not str(part).startswith("~")]
-    type_, names = error["type"], [f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys]
+    type_ = error["type"]
+    names = [f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys]
     if type_ in {"too_short", "too_long", "literal_error"} and {"constant", "in"} & set(keys) and names[-1] != ".in":
-        sentence, names = _ONE_KEY, names[:-2] if names[-1] == ".[key]" else names
+        sentence = _ONE_KEY
+        names = names[:-2] if names[-1] == ".[key]" else names
     elif type_ == "too_short":
         sentence = "{place} must be a list of at least {min_length}"
     elif type_.startswith("union_tag") and isinstance(error["input"], dict):
@@ -198,7 +201,8 @@ def _sentence(error: ErrorDetails) -> str:
         sentence += ", ".join(" and ".join(sorted(keys)) for keys in _SHAPES.values())
     else:
         sentence = _SENTENCES.get(type_, "{place} must be an object")
-    path, parent = "".join(names)[1:], "".join(names[:-1])[1:]
+    path = "".join(names)[1:]
+    parent = "".join(names[:-1])[1:]
     return sentence.format(
         path=path,
         place=repr(path) if path else "the query",

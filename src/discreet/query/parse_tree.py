@@ -87,7 +87,8 @@ def _check_text(text: str, error: type[SQLError | WhereError], *, arithmetic: bo
     before = ""  # the previous token
     signs = ""  # operators directly before this token
     for match in _TOKENS.finditer(text):
-        kind, found = match.lastgroup, match[0]
+        kind = match.lastgroup
+        found = match[0]
         if kind == "space":
             continue
         if kind == "word" and found.upper() == "WINDOW":
@@ -166,7 +167,8 @@ def parse_statement(
     if answer.get("error") is not False:
         if answer.get("error_type") != "parser":
             raise error("exactly one SELECT is allowed", 0)
-        message, position = str(answer.get("error_message")), answer.get("position")
+        message = str(answer.get("error_message"))
+        position = answer.get("position")
         if position is None:
             raise error(TOO_DEEP if message.startswith("Max expression depth") else message)
         if not prefix and int(position) == len(text) - len(text.lstrip()):
@@ -421,7 +423,8 @@ def _locations(part: Json) -> list[int]:
 
 _TODAY = {"current_date", "today"}
 _DAYS = {"day": 1, "week": 7}
-_FIRST, _LAST = np.datetime64("0001-01-01"), np.datetime64("9999-12-31")
+_FIRST = np.datetime64("0001-01-01")
+_LAST = np.datetime64("9999-12-31")
 _INTERVAL = re.compile(r"([0-9]{1,6}) (day|week|month|quarter|year)s?", re.IGNORECASE)
 
 
@@ -485,13 +488,15 @@ def _date(node: Json, today: np.datetime64) -> np.datetime64 | None:  # noqa: PL
         case {"type": "OPERATOR_CAST", "child": inner, "type_expr": {"type_name": str(name)}}:
             return _date(inner, today) if name.upper() in {"DATE", "TIMESTAMP"} else None
         case {"type": "FUNCTION", "function_name": "+" | "-" as sign, "arguments": [first, second]}:
-            date, interval = _date(first["expression"], today), _interval(second["expression"])
+            date = _date(first["expression"], today)
+            interval = _interval(second["expression"])
             if date is None or interval is None:
                 return None
             number, unit = interval
             return _moved(date, -number if sign == "-" else number, unit)
         case {"type": "FUNCTION", "function_name": str(name), "arguments": [unit, inner]}:
-            date, period = _date(inner["expression"], today), _text(unit["expression"]).casefold()
+            date = _date(inner["expression"], today)
+            period = _text(unit["expression"]).casefold()
             if name.casefold() in {"date_trunc", "datetrunc"} and date is not None and period in get_args(Period)[1:]:
                 return _start_of(date, period)
     return None

@@ -106,7 +106,8 @@ def resolve(
         InputError: the catalog does not allow the query.
         WhereError: the filter does not fit the columns.
     """
-    each, items = columns_named(select.each, dataset), columns_named(select.items, dataset)
+    each = columns_named(select.each, dataset)
+    items = columns_named(select.items, dataset)
     if len({*each, *items}) < len(each) + len(items):
         raise InputError("an item column is named twice")
     for column in each:
@@ -115,7 +116,8 @@ def resolve(
             raise InputError(wrong)
     if each and segments is None:
         raise InputError(_too_many_segments("these labels have", f"{MAX_SEGMENT_ROWS:,} or more combinations"))
-    summed, average = _summed(select.measure, dataset, scales), select.measure.kind == "average"
+    summed = _summed(select.measure, dataset, scales)
+    average = select.measure.kind == "average"
     if not options.counts and average:
         raise InputError("an average has no labels without numbers: leave out counts=False")
     head_limit = options.head_limit
@@ -230,12 +232,15 @@ class Plan:
 
     def __repr__(self) -> str:
         """Return five lines for notebooks; `discreet plan` shows more."""
-        expected, request = self.expectation, self.query.request
+        expected = self.expectation
+        request = self.query.request
         what = "a total" if not request.items else f"a top {self.query.k:,}" if self.query.k else "a release"
-        least, most = expected.min_std_error, expected.max_std_error
+        least = expected.min_std_error
+        most = expected.max_std_error
         errors = [f"{error:.3g}" for error in dict.fromkeys((least, most)) if error is not None]
         errors += ["or more"] if most is None and errors else []
-        smallest, sure = expected.smallest_count, self.guarantee
+        smallest = expected.smallest_count
+        sure = self.guarantee
         return "\n".join(
             (
                 f"<Plan of {what} by {self.mechanism.name}",
@@ -319,7 +324,9 @@ def make_plan(
     Raises:
         InputError: a parameter is outside its range, or the mechanism cannot answer the query.
     """
-    request, options, per = _request(query), query.options, query.options.per
+    request = _request(query)
+    options = query.options
+    per = query.options.per
     segments = query.request.segments
     has_pairs = has_pairs and segments is None
     default = choose(request, has_pairs=has_pairs, per_unit=per is not None)
@@ -403,7 +410,9 @@ def _check_columns(user: str, items: tuple[str, ...]) -> None:
 
 def _request(query: Query) -> Request:
     """Return the request to a mechanism; raise if a parameter other than epsilon and delta is out of range."""
-    rows, options, head_limit = query.request, query.options, query.request.limit
+    rows = query.request
+    options = query.options
+    head_limit = query.request.limit
     if query.k is not None and query.k < 1:
         raise InputError(f"k must be at least 1, not {query.k}")
     if not 0 < options.relative_error < 1:

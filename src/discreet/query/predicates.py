@@ -95,7 +95,8 @@ def read_number(text: str) -> Constant | None:
 def number_of(digits: str, *, negative: bool) -> Constant:
     """Return a numeric constant; *digits* have no sign and at most one decimal point."""
     whole, _, fraction = digits.partition(".")
-    whole, fraction = whole.lstrip("0") or "0", fraction.rstrip("0")
+    whole = whole.lstrip("0") or "0"
+    fraction = fraction.rstrip("0")
     sign = "-" if negative and (whole, fraction) != ("0", "") else ""
     if fraction:
         return Constant(Kind.DECIMAL, f"{sign}{whole}.{fraction}")

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from discreet.mechanisms import Each, Mechanism, Request
     from discreet.values import Cost
 
-MIN_EPSILON_PER, MAX_EPSILON_PER = Fraction(1, 10**6), Fraction(100)
+MIN_EPSILON_PER = Fraction(1, 10**6)
+MAX_EPSILON_PER = Fraction(100)
 MIN_DELTA_PER = Fraction(1, 10**20)
 
 
@@ -61,7 +62,8 @@ class PerUnit:
     information: int
 
     def __post_init__(self) -> None:
-        epsilon, delta = exact(self.epsilon_per, "epsilon per unit"), exact(self.delta_per, "delta per call")
+        epsilon = exact(self.epsilon_per, "epsilon per unit")
+        delta = exact(self.delta_per, "delta per call")
         if not MIN_EPSILON_PER <= epsilon <= MAX_EPSILON_PER:
             raise InputError("epsilon per unit must be from 1e-6 to 100")
         if not MIN_DELTA_PER <= delta < 1:

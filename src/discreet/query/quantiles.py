@@ -67,15 +67,18 @@ def quantile_sql(histogram: str, labels: Sequence[str], column: str, share: Frac
         columns: three columns of the histogram and of the result, quoted: the count, and the ends of its 95 % interval.
     """
     count, low, high = columns
-    part, whole = share.numerator, share.denominator
+    part = share.numerator
+    whole = share.denominator
     by = f"PARTITION BY {', '.join(labels)}" if labels else ""
-    every, up_to = f"OVER ({by})", f"OVER ({by} ORDER BY {column})"
+    every = f"OVER ({by})"
+    up_to = f"OVER ({by} ORDER BY {column})"
     # Intervals are clipped at 0, so for counts near or below 0 the upper end is further away than the noise's width.
     counted = f"""SELECT *, min({high} - {count}) OVER () AS "$miss", sum({count}) {every} AS "$total",
         {whole} * sum({count}) {up_to} - {part} * sum({count}) {every} AS "$to",
         1e0 * count(*) {every} AS "$bins", 1e0 * count(*) {up_to} AS "$place"
         FROM {histogram}"""  # noqa: S608 - quoted names and numbers, over answers
-    left, right = (whole - part) ** 2, part**2
+    left = (whole - part) ** 2
+    right = part**2
     tested = f"""SELECT *, "$to" - {whole} * {count} AS "$before",
         "$miss" * sqrt({left} * "$place" + {right} * ("$bins" - "$place")) AS "$miss_to",
         "$miss" * sqrt({left} * ("$place" - 1) + {right} * ("$bins" - "$place" + 1)) AS "$miss_before"

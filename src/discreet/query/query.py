@@ -194,8 +194,11 @@ class QueryOptions:
         unknown = given.keys() - Options.__annotations__
         if unknown:
             raise InputError(f"there is no option {min(unknown)!r}; choose from {', '.join(Options.__annotations__)}")
-        epsilon, share, limit = given.get("epsilon"), given.get("relative_error"), given.get("head_limit")
-        known, counts = given.get("delta"), given.get("counts")
+        epsilon = given.get("epsilon")
+        share = given.get("relative_error")
+        limit = given.get("head_limit")
+        known = given.get("delta")
+        counts = given.get("counts")
         units = (given.get("epsilon_per"), given.get("information"))
         prices = ((epsilon, known), (per,), units)
         if sum(any(part is not None for part in price) for price in prices) > 1:

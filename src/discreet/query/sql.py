@@ -133,11 +133,14 @@ class _FilterReader(TreeReader):
             return Membership(self.column(column), tuple(map(self._constant, constants)))
         if kind == "COMPARE_BETWEEN":
             column = self.column(node["input"])
-            low, high = self._constant(node["lower"]), self._constant(node["upper"])
+            low = self._constant(node["lower"])
+            high = self._constant(node["upper"])
             return And((Comparison(column, ">=", low), Comparison(column, "<=", high)))
         if kind not in _OPERATORS:
             self.refuse("expected a condition", node)
-        left, right, operator = node["left"], node["right"], _OPERATORS[str(kind)]
+        left = node["left"]
+        right = node["right"]
+        operator = _OPERATORS[str(kind)]
         if _is_constant(left) and not _is_constant(right):
             left, right, operator = right, left, _MIRRORED[operator]
         return Comparison(self.column(left), operator, self._constant(right))
@@ -182,7 +185,8 @@ class _FilterReader(TreeReader):
         cast = self.open(node)
         literal = self.check(self.open(cast["child"])["literal"], LITERAL)
         type_ = self.open(cast["type_expr"])
-        name, text = str(type_["type_name"]).upper(), str(literal["text"])
+        name = str(type_["type_name"]).upper()
+        text = str(literal["text"])
         if type_["qualified_name"] != {"path": [type_["type_name"]]}:
             self.refuse(REFUSED["CAST"], node)
         if name in {"DATE", "TIMESTAMP"}:
@@ -191,7 +195,8 @@ class _FilterReader(TreeReader):
                 spelling = "YYYY-MM-DD" if name == "DATE" else "YYYY-MM-DD HH:MM:SS"
                 self.refuse(f"expected {name} '{spelling}', with a month and a day that exist", node)
             return constant
-        kind, found = literal["kind"], None
+        kind = literal["kind"]
+        found = None
         if name == "VARCHAR" and kind == "STRING":
             found = read_text(text)
         elif name in {"INTEGER", "BIGINT"} and kind in {"INTEGER", "STRING"}:
@@ -385,7 +390,8 @@ class SelectReader(_FilterReader):
     def table(self, node: Json) -> str:
         """Return the table's name, and store the names that may qualify columns."""
         table = self.open(node)
-        schema, name = table["schema_name"], table["table_name"]
+        schema = table["schema_name"]
+        name = table["table_name"]
         path = [part for part in (schema, name) if part]
         if table["qualified_name"] != {"path": path}:
             self.refuse("expected the name of a table", table)
@@ -405,7 +411,8 @@ class SelectReader(_FilterReader):
         return aggregates[0], measures[0]
 
     def _measure(self, node: Node) -> Measure:
-        function, distinct = node["function_name"], node["distinct"]
+        function = node["function_name"]
+        distinct = node["distinct"]
         if node["is_operator"]:
             self.refuse(_expression(node), node)
         match function, distinct:

@@ -59,7 +59,9 @@ MAX_COLUMNS = 200
 MAX_SELECTS_EXPANDED = 1_000
 """The largest number of SELECTs after each name of WITH is replaced by its SELECT wherever it is used."""
 
-VALUE, LOW, HIGH = "$value", "$low", "$high"
+VALUE = "$value"
+LOW = "$low"
+HIGH = "$high"
 """Columns of the answers: the aggregate and the ends of its 95 % interval."""
 
 SCHEMAS = ("tables", "columns")
@@ -246,10 +248,12 @@ class _Splitter(TreeReader):
 
     def __init__(self, text: str, catalog: Catalog | None, schemas: Collection[str]) -> None:
         super().__init__(text, SQLError)
-        self._catalog, self._schemas = catalog, schemas
+        self._catalog = catalog
+        self._schemas = schemas
         self.leaves: dict[object, Leaf] = {}
         self.schemas: set[str] = set()
-        self.has_star, self.uses_hidden = False, False
+        self.has_star = False
+        self.uses_hidden = False
         self._selects = 0
         self._relations: Mapping[str, Output] = {}
         self._outputs: dict[int, Output] = {}
@@ -286,7 +290,8 @@ class _Splitter(TreeReader):
                 columns = len(part["select_list"]) - stars.total()
                 unnamed = stars.pop("", 0)  # * and COLUMNS(*); a.* and b.* together are one of them, unless repeated
                 columns += source * (unnamed + max(stars.values(), default=0))
-                largest, selects = max(columns, source, len(part["group_expressions"])), selects + 1
+                largest = max(columns, source, len(part["group_expressions"]))
+                selects = selects + 1
         if largest > MAX_COLUMNS:
             self.refuse(f"there may be {MAX_COLUMNS} columns at most, with those that * stands for", part)
         if selects > MAX_SELECTS_EXPANDED:
@@ -324,10 +329,12 @@ class _Splitter(TreeReader):
             self.refuse(REFUSED["sample"], node)
         table = node["from_table"]
         if table["type"] == "BASE_TABLE":
-            schema, name = table["schema_name"].casefold(), table["table_name"].casefold()
+            schema = table["schema_name"].casefold()
+            name = table["table_name"].casefold()
             if schema != "information_schema" and (schema or name not in ctes):
                 return self._over_dataset(node, ctes)
-        outside, source = self._relations, self._rewrite(node["from_table"], ctes)
+        outside = self._relations
+        source = self._rewrite(node["from_table"], ctes)
         self._relations = self._named(source, ctes)
         rest = {key: value for key, value in node.items() if key not in {"cte_map", "from_table"}}
         made = {**node, "from_table": source, **{key: self._rewrite(value, ctes) for key, value in rest.items()}}
@@ -454,7 +461,8 @@ class _Splitter(TreeReader):
         """Return True unless an expression is known to have no noise."""
         if not isinstance(part, dict):
             return any(map(self._is_noisy, _children(part)))
-        kind, function = part.get("type"), str(part.get("function_name")).casefold()
+        kind = part.get("type")
+        function = str(part.get("function_name")).casefold()
         if kind == "COLUMN_REF":
             found = self._column(part)
             alike = [] if found is None else [found[2]]
@@ -468,10 +476,11 @@ class _Splitter(TreeReader):
 
     # -------------------------------------------------------------------------------------- SELECT over a dataset
 
-    def _over_dataset(self, node: Node, ctes: Mapping[str, Output]) -> Node:
+    def _over_dataset(self, node: Node, ctes: Mapping[str, Output]) -> Node:  # noqa: PLR0915
         """Return *node* rewritten to read the answers of its queries."""
         node = self._with_periods(node)
-        table, selected = node["from_table"], node["select_list"]
+        table = node["from_table"]
+        selected = node["select_list"]
         distinct = any(modifier["type"] == "DISTINCT_MODIFIER" for modifier in node["modifiers"])
         wrapped = _Wrapped(self, ctes)
         parts = {"select_list": wrapped.rewrite(selected)}
@@ -578,7 +587,8 @@ class _Splitter(TreeReader):
         return {**node, **rewritten, "where_clause": where, "from_table": table}
 
     def _column_of(self, dataset: str, unit: str, column: Node, place: Node) -> Node:
-        name, about = column["column_names"][-1], self._dataset(dataset)
+        name = column["column_names"][-1]
+        about = self._dataset(dataset)
         found = None if about is None else about.period(name, cast("Period", unit))
         if found is None:
             self.refuse(f"the catalog declares no column with the {unit} of {name!r}, so it cannot be used here", place)
@@ -589,7 +599,8 @@ class _Splitter(TreeReader):
 
     def _quantile(self, aggregate: Node, leaf: Node, groups: list[Node]) -> str:
         """Add a query for a histogram of rows; return the SQL of a subquery that computes a quantile from it."""
-        reader, found = SelectReader(self._text), read_quantile(aggregate)
+        reader = SelectReader(self._text)
+        found = read_quantile(aggregate)
         if found is None:
             self.refuse("a quantile takes a column and a number above 0 and below 1: QUANTILE(column, 0.9)", aggregate)
         about = self._dataset(reader.table(leaf["from_table"]))
@@ -644,7 +655,8 @@ class _Splitter(TreeReader):
 
     def _groups(self, node: Node, distinct: bool) -> list[Node]:
         """Return the columns of GROUP BY, or of SELECT DISTINCT, without duplicates."""
-        selected, groups = node["select_list"], node["group_expressions"]
+        selected = node["select_list"]
+        groups = node["group_expressions"]
         if node["aggregate_handling"] != "STANDARD_HANDLING":
             self.refuse(REFUSED["aggregate_handling"], node)
         if node["group_sets"] != ([list(range(len(groups)))] if groups else []):
@@ -710,7 +722,8 @@ class _Splitter(TreeReader):
                 dataset = SelectReader(self._text).table(node["from_table"])
             case _:
                 return None
-        about, by = self._dataset(dataset), order["expression"]
+        about = self._dataset(dataset)
+        by = order["expression"]
         names = {name.casefold(): name for name in (() if about is None else about.groupable)}
         each = [names.get(column["column_names"][-1].casefold()) for column in columns if "column_names" in column]
         if about is None or len(each) < len(columns) or any(c is None or about.segment_error(c) for c in each):
@@ -756,7 +769,8 @@ class _Splitter(TreeReader):
         return {key: self._rewrite(value, ctes) for key, value in part.items()}
 
     def _table(self, table: Node, ctes: Mapping[str, Output]) -> Node:
-        schema, name = table["schema_name"].casefold(), table["table_name"].casefold()
+        schema = table["schema_name"].casefold()
+        name = table["table_name"].casefold()
         if table["sample"] is not None or table["at_clause"] is not None or table["catalog_name"]:
             self.refuse("expected the name of a table", table)
         if not schema and name in ctes:
@@ -842,7 +856,8 @@ class _Wrapped:
     """
 
     def __init__(self, splitter: _Splitter, ctes: Mapping[str, Output]) -> None:
-        self._splitter, self._ctes = splitter, ctes
+        self._splitter = splitter
+        self._ctes = ctes
         self.aggregates: dict[str, Node] = {}
         self.columns: list[Node] = []
 
@@ -1008,7 +1023,8 @@ def _answers(answers: list[str], groups: list[Node]) -> Node:
         groups: the columns to group by.
     """
     labels = [quoted(group["column_names"][-1]) for group in groups]
-    branches, columns = [], []
+    branches = []
+    columns = []
     for number, answer in enumerate(answers, start=1):
         numbered = {column: quoted(_numbered_column(column, number)) for column in (VALUE, LOW, HIGH)}
         branch = labels + [f"{quoted(column)} AS {alias}" for column, alias in numbered.items()]

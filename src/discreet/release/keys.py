@@ -241,8 +241,12 @@ class RecordedPairs:
     def __init__(
         self, engine: Reader, request: HeadRequest, *, progress: Callable[[float], None] | None = None
     ) -> None:
-        self._engine, self._request, self._progress = engine, request, progress
-        self._begin, self._part, self._shown = 0.0, 0.0, 0.0  # of the query that runs
+        self._engine = engine
+        self._request = request
+        self._progress = progress
+        self._begin = 0.0  # of the query that runs
+        self._part = 0.0
+        self._shown = 0.0
         self._head: ExactHead | None = None
         self._pairs: UserItemPairs | None = None
         self._items: int | None = None

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from discreet.accounting.advice import Advice
 
-_INK, _BAR = "#22303c", "#4c8dae"
+_INK = "#22303c"
+_BAR = "#4c8dae"
 _MAX_LABEL_LENGTH = 44
 MAX_BARS = 1_000
 _SVG_WIDTH = 180
@@ -140,7 +141,8 @@ def check_ending(path: str | Path) -> None:
 
 def svg_bars(values: Sequence[float], low: Sequence[float], high: Sequence[float]) -> list[str]:
     """Return a small SVG image for each value: a bar with its interval, all on one scale that includes 0."""
-    least, most = min([0.0, *low]), max([0.0, *high])
+    least = min([0.0, *low])
+    most = max([0.0, *high])
     scale = _SVG_WIDTH / (most - least or 1.0)
     images = []
     for ends in zip(values, low, high, strict=True):
@@ -200,7 +202,8 @@ def draw_advice(advice: Advice, path: Path, progress: Callable[[float], None] | 
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    epsilon, delta = float(advice.epsilon_per), float(advice.calls * advice.delta_per)
+    epsilon = float(advice.epsilon_per)
+    delta = float(advice.calls * advice.delta_per)
     most = min(advice.information + advice.information // 5 + 2, bounds.MAX_STEPS)
     # Denser at the start, where the curves bend.
     steps = sorted({max(1, round(most * (n / 12) ** 2)) for n in range(1, 13)})

@@ -113,7 +113,8 @@ def compute_outer(
                 database.from_arrow(table).create(f"answers.{quoted(name)}")
             _lock(database)
             relation = database.sql(outer)
-            batches, rows = [], 0
+            batches = []
+            rows = 0
             reader = relation.to_arrow_reader(10_000)
             for batch in reader:
                 rows += batch.num_rows
@@ -174,7 +175,8 @@ def _with_integers(result: Result) -> Result:
     """Convert HUGEINT columns, DuckDB's sums of integers, to BIGINT if they fit; Arrow would have them as decimals."""
     import pyarrow as pa
 
-    table, types = result.table, list(result.types)
+    table = result.table
+    types = list(result.types)
     for place, type_ in enumerate(types):
         if type_ == "HUGEINT":
             with contextlib.suppress(pa.ArrowInvalid):
@@ -200,7 +202,8 @@ def answer_table(release: Release) -> pa.Table:
     Raises:
         InputError: the release has labels only.
     """
-    table, query = release.to_arrow(), release.query
+    table = release.to_arrow()
+    query = release.query
     measure = "average" if query.average else "count" if query.request.summed is None else "sum"
     columns = {item: release.labels.column(item) for item in query.request.items}
     if measure not in table.column_names:
@@ -272,7 +275,8 @@ def explain(statement: Statement, plans: Mapping[str, Plan]) -> Result:
         }
         plan = plans.get(leaf.name)
         if plan is not None:
-            cost, expected = plan.worst_cost, plan.expectation
+            cost = plan.worst_cost
+            expected = plan.expectation
             row |= {
                 "mechanism": plan.mechanism.name,
                 "epsilon": plan.guarantee.epsilon,

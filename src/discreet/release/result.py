@@ -194,7 +194,8 @@ class Release:
     @property
     def clipped(self) -> str | None:
         """A sentence about the bounds on each user's contribution, or None if there are none."""
-        request, summed = self.query.request, self.query.request.summed
+        request = self.query.request
+        summed = self.query.request.summed
         bounds = []
         if summed is not None:
             low, high = (f"{decimal.Decimal(x.numerator) / x.denominator:f}" for x in (summed.low, summed.high))
@@ -229,7 +230,8 @@ class Release:
             bound; share: the share of a user's sums above it, from 0 to 1, averaged over users; low and high: a 95 %
             interval for the share. None if no bound was chosen privately.
         """
-        found, summed = None if self.measured is None else self.measured.clipping, self.query.request.summed
+        found = None if self.measured is None else self.measured.clipping
+        summed = self.query.request.summed
         if found is None or summed is None:
             return None
         bound = decimal.Decimal(found.bound).scaleb(-summed.scale) if summed.scale else found.bound
@@ -252,7 +254,8 @@ class Release:
         from discreet.query.statement import HIGH, LOW, VALUE
         from discreet.release.postprocess import answer_table, compute_outer
 
-        part, items = exact(share, "the share of a quantile"), self.query.request.items
+        part = exact(share, "the share of a quantile")
+        items = self.query.request.items
         if not 0 < part < 1 or part.denominator > 10**9:
             raise InputError("the share of a quantile is above 0 and below 1, with at most 9 digits")
         check_quantile(self.query, self.mechanism)
@@ -459,7 +462,8 @@ class Release:
         return [*(name for name in names if name not in {"low", "high"}), *interval]
 
     def _cells(self) -> list[list[str]]:
-        numbers, table = self._numbers(), []
+        numbers = self._numbers()
+        table = []
         for row in self._rows():
             cells = []
             for name, value in row.items():

@@ -109,7 +109,8 @@ def open_service(  # noqa: PLR0915 - the composition root connects everything
         StoreBehind: the store is older than its last checkpoint, or has lines and no checkpoint.
         LedgerBroken: the store contradicts its checkpoints.
     """
-    clock, metrics = runtime.clock, Metrics(runtime.monotonic)
+    clock = runtime.clock
+    metrics = Metrics(runtime.monotonic)
     log = CombinedLog(StructuredLog(stream, settings.logs.format, clock), metrics)
     keys = DerivedKeys(noise_secret(settings.noise, environment))
     checkpointer = checkpointer_of(settings.checkpoints)
@@ -131,7 +132,9 @@ def open_service(  # noqa: PLR0915 - the composition root connects everything
         )
         check_noise_key(store, keys)
         store.recover()
-        records, issuer, login = RecordCache(manager.store, clock), None, None
+        records = RecordCache(manager.store, clock)
+        issuer = None
+        login = None
         if settings.oidc is not None:
             issuer = Issuer(settings.oidc, stack.enter_context(httpx.Client()), clock, log)
             if settings.oidc.client_id is not None:

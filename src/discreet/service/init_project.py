@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from discreet.wire.administration import Role
 
 
-DATA, ORGANISATION, ANALYST = "data", "example", "ann@example"
+DATA = "data"
+ORGANISATION = "example"
+ANALYST = "ann@example"
 """The first accounts: all data, an organisation, and one of its analysts."""
 
 RETENTION_DAYS = 30
@@ -117,7 +119,8 @@ def make_key(
     role: Role, account: str | None, now_us: int, random: Callable[[int], bytes]
 ) -> tuple[IssuedKey, KeyRecord]:
     """Return a new API key and its record. Callers can write the store anyway, so there is no authentication."""
-    made, expires_us = new_key(random), None if role == "admin" else now_us + _YEAR_US
+    made = new_key(random)
+    expires_us = None if role == "admin" else now_us + _YEAR_US
     return made, KeyRecord(digest_of(made.text).hex(), account, (role,), now_us, expires_us, f"first {role}")
 
 
@@ -187,7 +190,8 @@ day = { type = "date", group = true, filter = true, domain = { first = 2026-01-0
 minutes = { type = "integer", sum = { low = 0, high = 500 } }  # of all that a reader reads; beyond, it is clipped
 """
 
-_READERS, _ROWS = 6_000, 60_000
+_READERS = 6_000
+_ROWS = 60_000
 _COUNTRIES = ("BR", "DE", "IN", "KE", "US")
 
 

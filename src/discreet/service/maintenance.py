@@ -52,10 +52,16 @@ class Maintenance:
         has_checkpoints: bool,
         update_index: Callable[[], None],
     ) -> None:
-        self._manager, self._keys, self._metrics, self._log = manager, keys, metrics, log
-        self._warehouse, self._update_index = warehouse, update_index
-        self._clock, self._monotonic = clock, monotonic
-        self.has_checkpoints, self.clocks_agree = has_checkpoints, True
+        self._manager = manager
+        self._keys = keys
+        self._metrics = metrics
+        self._log = log
+        self._warehouse = warehouse
+        self._update_index = update_index
+        self._clock = clock
+        self._monotonic = monotonic
+        self.has_checkpoints = has_checkpoints
+        self.clocks_agree = True
         self._done: float | None = None  # the time of the last success, and of the last checkpoint
         self._checkpoint: float | None = None
         self._account: str | None = None

@@ -79,8 +79,12 @@ class RequestMiddleware:
         log: Log,
         grid_ms: int,
     ) -> None:
-        self._app, self._new_id, self._monotonic = app, new_id, monotonic
-        self._tracer, self._log, self._grid_ms = tracer, log, grid_ms
+        self._app = app
+        self._new_id = new_id
+        self._monotonic = monotonic
+        self._tracer = tracer
+        self._log = log
+        self._grid_ms = grid_ms
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -140,7 +144,8 @@ def is_failure(error: Exception, problem: str | None) -> bool:
 
 def problem_response(scope: Scope, error: Exception) -> Response:
     """Return the response to a request that raised *error*."""
-    context, found = context_of(scope), problem_of_request(scope, error)
+    context = context_of(scope)
+    found = problem_of_request(scope, error)
     headers = problem_of(error).headers
     if context.page is None:
         return Response(found.to_bytes(), found.status, dict(headers), PROBLEM_TYPE)
@@ -151,7 +156,8 @@ def problem_response(scope: Scope, error: Exception) -> Response:
 
 def problem_of_request(scope: Scope, error: Exception) -> Problem:
     """Return the problem of a request that raised *error*, and record its kind in the context for the log."""
-    context, answer = context_of(scope), problem_of(error)
+    context = context_of(scope)
+    answer = problem_of(error)
     context.problem = answer.slug
     return problem(answer.slug, answer.detail, context.request_id, **answer.more)
 

@@ -153,7 +153,10 @@ class Peers:
     def __init__(
         self, name: str, store: BudgetStore, urls: Mapping[str, str], keys: PeerKeys, client: httpx.Client, log: Log
     ) -> None:
-        self._name, self._urls, self.keys, self._log = name, dict(urls), keys, log
+        self._name = name
+        self._urls = dict(urls)
+        self.keys = keys
+        self._log = log
         self._client = client
         self._shares: ShareStore = store.shares
         self._requests = ShareRequests(store)
@@ -287,7 +290,8 @@ class Peers:
                 transfers=[TransferSent.of(transfer) for transfer in pending],
                 receipts=[ReceiptSent.of(receipt) for receipt in receipts],
             )
-            reply, receipts = self._post(f"{url}/v1/peer/transfers", message, Transferred), []
+            reply = self._post(f"{url}/v1/peer/transfers", message, Transferred)
+            receipts = []
             if not self._acknowledge(name, store, _receipts(reply.receipts)):
                 break  # no transfer was decided, so further messages would not help
 
@@ -412,7 +416,8 @@ class ShareRequests:
     """Decide which accounts request shares, and how much."""
 
     def __init__(self, store: BudgetStore) -> None:
-        self._store, self._lock = store, threading.Lock()
+        self._store = store
+        self._lock = threading.Lock()
         self._needs: dict[str, Amount] = {}  # refused since the last round
         self._requested: dict[str, Amount] = {}  # requested in the last round
         self._backoff: dict[str, _Backoff] = {}
@@ -434,7 +439,8 @@ class ShareRequests:
     def round(self) -> Iterator[Round]:
         """Return the requests of a round; an account that receives no share waits twice as many rounds each time."""
         with self._lock:
-            needs, self._needs = self._needs, {}
+            needs = self._needs
+            self._needs = {}
             self._requested = needs
         found = Round({request.account: request for request in self._short(needs)})
         yield found
@@ -443,7 +449,8 @@ class ShareRequests:
                 self._backoff.pop(account, None)
             else:
                 backoff = self._backoff.setdefault(account, _Backoff())
-                backoff.left, backoff.next = backoff.next, min(2 * backoff.next, MAX_BACKOFF)
+                backoff.left = backoff.next
+                backoff.next = min(2 * backoff.next, MAX_BACKOFF)
 
     def _short(self, needs: dict[str, Amount]) -> Iterator[ShareRequest]:
         """Yield requests of accounts that are short: first after refused queries, then if nearly spent."""
@@ -451,7 +458,8 @@ class ShareRequests:
         for name in names[:MAX_ENTRIES]:
             with contextlib.suppress(UnknownAccount):
                 balance = self._store.balance(name)  # at the current time, as for the next query
-                account, need = balance.account, needs.get(name, NOTHING)
+                account = balance.account
+                need = needs.get(name, NOTHING)
                 limit = Amount.of(account.limit)
                 left = limit - Amount.of(balance.spent)
                 if account.share is not None and is_short(left, limit, Amount.of(account.total_limit), need):
@@ -461,9 +469,11 @@ class ShareRequests:
         """Yield the nearly spent accounts among the next `ACCOUNTS_AT_ONCE` accounts."""
         holdings = self._store.shares.holdings(self._after, ACCOUNTS_AT_ONCE)
         self._after = holdings[-1].account.id if len(holdings) == ACCOUNTS_AT_ONCE else ""
-        found, before = 0, ""
+        found = 0
+        before = ""
         for holding in holdings:
-            name, backoff = holding.account.id, self._backoff.get(holding.account.id)
+            name = holding.account.id
+            backoff = self._backoff.get(holding.account.id)
             if backoff is not None and backoff.left:
                 backoff.left -= 1
             elif holding.account.share is not None and is_short(holding.left, holding.limit, holding.total):

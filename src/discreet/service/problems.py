@@ -44,7 +44,8 @@ class Unauthorized(DiscreetError):
     problem = KINDS["unauthorized"]
 
     def __init__(self, reason: DenialReason, key_id: str | None = None) -> None:
-        self.reason, self.key_id = reason, key_id
+        self.reason = reason
+        self.key_id = key_id
         super().__init__("this needs a valid key: send the header Authorization: Bearer KEY")
 
 
@@ -147,7 +148,8 @@ class BudgetShort(BudgetRefused):
     """
 
     def __init__(self, refusal: Refusal, fits: Fitting | None, each: Together | None = None) -> None:
-        self.fits, self.each = fits, each
+        self.fits = fits
+        self.each = each
         super().__init__(refusal)
 
 
@@ -199,7 +201,8 @@ def problem_of(error: Exception) -> ProblemAnswer:
             return problem_of(NotFound())
         kind = KINDS["method-not-allowed"] if error.status_code == 405 else Malformed.problem
         return ProblemAnswer(kind.slug, kind.detail or "the request cannot be read", headers=dict(error.headers or {}))
-    kind, detail = _kind_of(error), str(error)
+    kind = _kind_of(error)
+    detail = str(error)
     more: dict[str, Any] = {}
     headers = {} if kind.retry_after is None else {"Retry-After": str(kind.retry_after)}
     match error:
@@ -214,7 +217,8 @@ def problem_of(error: Exception) -> ProblemAnswer:
         case Suspended():
             more = {"account": error.account, "until": None if error.until_us is None else iso_time(error.until_us)}
         case BudgetRefused():
-            refusal, resets_at_us = error.refusal, error.refusal.resets_at_us
+            refusal = error.refusal
+            resets_at_us = error.refusal.resets_at_us
             detail = f"{error}; see needed, left and fits"
             each = error.each if isinstance(error, BudgetShort) else None
             detail += "" if each is None else each.hint

@@ -130,8 +130,13 @@ class Queries:
         random: Callable[[int], bytes],
         refused: Callable[[Refusal], None],
     ) -> None:
-        self._manager, self._warehouse, self._settings = manager, warehouse, settings
-        self._keys, self._log, self._tracer, self._random = keys, log, tracer, random
+        self._manager = manager
+        self._warehouse = warehouse
+        self._settings = settings
+        self._keys = keys
+        self._log = log
+        self._tracer = tracer
+        self._random = random
         self._refused = refused
 
     def plan(self, select: Select, requested: Options, catalog: Catalog, run: Run) -> PlannedQuery:
@@ -167,7 +172,10 @@ class Queries:
             RunFailed: the run failed after the data was queried; its worst case is forfeited.
             DiscreetError: as `discreet.release.answer.answer`.
         """
-        plan, version, account, request_id = planned.plan, planned.data_version, run.account, run.request_id
+        plan = planned.plan
+        version = planned.data_version
+        account = run.account
+        request_id = run.request_id
         key = run.key or self._random(32).hex()
         name = planned.release_key or self._keys.release_key_once(account, key, run.digest)
         question = question_of(plan.query, planned.dataset)
@@ -254,7 +262,8 @@ class Queries:
         """
         paid = self.has_paid(planned, run)
         path = self._manager.path(run.account)
-        request, columns = planned.plan.query.request, self._warehouse.catalog.datasets[planned.dataset].columns
+        request = planned.plan.query.request
+        columns = self._warehouse.catalog.datasets[planned.dataset].columns
         grouped = [columns[name] for name in (*request.each, *request.items)]
         by_day = any((about.each or about.type) in ("day", "date") for about in grouped)
         version = self.shown_version(planned.dataset, planned.data_version)
@@ -287,7 +296,8 @@ class Queries:
 
     def _together(self, planned: PlannedQuery) -> Together | None:
         """Return one query for all labels of a column in place of *planned*, whose filter takes some of its labels."""
-        query, dataset = planned.plan.query, self._warehouse.catalog.datasets[planned.dataset]
+        query = planned.plan.query
+        dataset = self._warehouse.catalog.datasets[planned.dataset]
         where = query.request.where
         parts = where.predicates if isinstance(where, And) else () if where is None else (where,)
         for part in parts:
@@ -361,7 +371,8 @@ def most_that_fits(plan: Plan, left: Cost) -> Fitting | None:
         except InputError:  # the parameter is below its range
             return False
 
-    query, per = plan.query, plan.query.options.per
+    query = plan.query
+    per = plan.query.options.per
     if per is None:
         epsilon = _largest_epsilon(query.options.epsilon, lambda e: fits(epsilon=e))
         return None if epsilon is None else Fitting(epsilon=epsilon)
@@ -374,7 +385,8 @@ def most_that_fits(plan: Plan, left: Cost) -> Fitting | None:
 
 def _largest(limit: int, fits: Callable[[int], bool]) -> int | None:
     """Return the largest integer from 1 to *limit* - 1 that fits, or None; *fits* is monotone."""
-    low, high = 0, limit
+    low = 0
+    high = limit
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
@@ -383,12 +395,15 @@ def _largest(limit: int, fits: Callable[[int], bool]) -> int | None:
 
 def _largest_epsilon(limit: float, fits: Callable[[float], bool]) -> float | None:
     """Return about the largest epsilon below *limit* that fits, to two digits, or None."""
-    low, high, best = MIN_EPSILON, limit, None
+    low = MIN_EPSILON
+    high = limit
+    best = None
     for _ in range(_BISECTIONS):
         middle = (low * high) ** 0.5
         epsilon = float(f"{middle:.1e}")
         if epsilon < limit and fits(epsilon):
-            low, best = middle, epsilon
+            low = middle
+            best = epsilon
         else:
             high = middle
     return best
@@ -441,7 +456,9 @@ class ReplayCache:
         unavailable: Callable[[], Container[str]],
         max_bytes: int = 64 * 2**20,
     ) -> None:
-        self._clock, self._unavailable, self._max_bytes = clock, unavailable, max_bytes
+        self._clock = clock
+        self._unavailable = unavailable
+        self._max_bytes = max_bytes
         self._entries: OrderedDict[tuple[str, bytes], _Entry] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()

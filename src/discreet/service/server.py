@@ -93,7 +93,8 @@ def listen(settings: Settings) -> socket.socket:
     Raises:
         InputError: the machine does not have the address, or the port is in use.
     """
-    host, port = settings.service.host, settings.service.port
+    host = settings.service.host
+    port = settings.service.port
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address[:2], family=family, backlog=2_048)

@@ -66,7 +66,8 @@ _PROCESS_CLOCK = 2  # CPUCLOCK_SCHED: clock_getcpuclockid(3), which Python lacks
 _MAX_RESPONSE_BYTES = MAX_RESULT_BYTES + 2**20  # with the queries
 _ENDED = "the statement cannot be computed: its process ended early, most likely because it takes too much memory"
 _SLOW = f"the statement takes more than {MAX_SECONDS:g} seconds to {{}}"
-_READ, _COMPUTE = "read", "compute from its answers"
+_READ = "read"
+_COMPUTE = "compute from its answers"
 _LOADER = "import sys; sys.path[:] = {path!r}; from discreet.service.statement_worker import main; main()"
 _ENVIRONMENT = {
     # One arena of malloc and none of Arrow's: what they reserve ahead would count as used address space.
@@ -98,7 +99,8 @@ class StatementPool:
     """
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._max, self._share = most, max(most // 2, 1)
+        self._max = most
+        self._share = max(most // 2, 1)
         self._clock = clock
         self._used: dict[str, tuple[float, float]] = {}  # by account: CPU seconds of workers at a time, and that time
         self._taken: Counter[tuple[str, bool]] = Counter()  # slots by account and by whether they are for slow steps
@@ -257,7 +259,8 @@ class StatementPool:
                 rest = memoryview(request)
                 while rest:
                     rest = rest[limits.wait(channel.send, rest) :]
-                response, size = bytearray(), RESPONSE.size
+                response = bytearray()
+                size = RESPONSE.size
                 while len(response) < size:
                     part = limits.wait(channel.recv, 2**20)
                     response += part
@@ -287,7 +290,8 @@ class StatementPool:
     def _slot(self, account: str, disconnected: Callable[[], bool], patience: float, *, slow: bool) -> Iterator[None]:
         """Wait for a slot of *account*, and occupy it until the context ends; see `_next`."""
         place = (account, slow)
-        until, number = time.monotonic() + patience, next(self._numbers)
+        until = time.monotonic() + patience
+        number = next(self._numbers)
         with self._free:
             self._waiting[number] = place
             try:
@@ -416,7 +420,9 @@ class _Limits:
     """The limits of one exchange with a worker, which begins now."""
 
     def __init__(self, process: int, disconnected: Callable[[], bool], name: str, *, slow: bool) -> None:
-        self._process, self._disconnected, self._name = process, disconnected, name
+        self._process = process
+        self._disconnected = disconnected
+        self._name = name
         self._start = time.monotonic()
         self._before = 0.0
         self._before = self.cpu_seconds()

@@ -319,9 +319,11 @@ def _serve(channel: socket.socket) -> None:
                 content, rows = _run(database, job, tables)
                 kind = True
             except (InputError, NotFound, TrinoError) as error:
-                kind, content = False, _encode_error(error)
+                kind = False
+                content = _encode_error(error)
             except MemoryError:
-                kind, content = False, _encode_error(InputError(TOO_MUCH_MEMORY))
+                kind = False
+                content = _encode_error(InputError(TOO_MUCH_MEMORY))
             channel.sendall(RESPONSE.pack(kind, rows, len(content)))
             channel.sendall(content)
             code = 0

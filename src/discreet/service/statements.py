@@ -91,8 +91,12 @@ class Statements:
     def __init__(
         self, queries: Queries, manager: BudgetManager, warehouse: Warehouse, settings: Settings, pool: StatementPool
     ) -> None:
-        self._queries, self._manager, self._warehouse, self._pool = queries, manager, warehouse, pool
-        self._limits, self._defaults = settings.limits, settings.defaults
+        self._queries = queries
+        self._manager = manager
+        self._warehouse = warehouse
+        self._pool = pool
+        self._limits = settings.limits
+        self._defaults = settings.defaults
 
     def plan(self, request: StatementRequest, catalog: Catalog, run: Run) -> PlannedStatement:
         """Plan all queries of a statement; other errors as in `Queries.plan` and `StatementPool.check`.
@@ -142,7 +146,9 @@ class Statements:
             refusal = self._refusal(run.account, _total(unpaid))
             if refusal is not None:
                 raise BudgetShort(refusal, None)
-        tables, queries, charged = dict(planned.public), [], Cost()
+        tables = dict(planned.public)
+        queries = []
+        charged = Cost()
         for leaf in statement.leaves:
             query = planned.queries.get(leaf.name)
             if query is None:

@@ -42,7 +42,8 @@ Distribution: TypeAlias = "Mapping[Hashable, float]"
 ROUNDING = 1e-12
 """An upper bound of the floating-point errors of a divergence."""
 
-_TAIL_LAPLACE, _TAIL_GAUSSIAN = 37, 9  # in scales: less than 1e-16 of the noise's mass is outside
+_TAIL_LAPLACE = 37  # in scales: less than 1e-16 of the noise's mass is outside
+_TAIL_GAUSSIAN = 9
 
 
 def hockey_stick(one: Distribution, other: Distribution, epsilon: float) -> float:
@@ -230,7 +231,8 @@ def moved_noise(noise: Noise, moved: int) -> tuple[NDArray[np.float64], NDArray[
     """Return the distributions of *noise* around 0 and around *moved*; runs of equal likelihood ratios are merged."""
     reach = radius(noise)
     values = np.arange(min(moved, 0) - reach, max(moved, 0) + reach + 1)
-    one, other = pmf(noise, values), pmf(noise, values - moved)
+    one = pmf(noise, values)
+    other = pmf(noise, values - moved)
     return merge_equal_ratios(one, other)
 
 
@@ -271,7 +273,8 @@ def values_divergence(
         sums: noise of the sums of the items above the threshold, which are also released; None for no sums.
     """
     noise = noise_of(mechanism.noise, mechanism.scale)
-    here, there = _stored(mechanism, head), _stored(mechanism, neighbour)
+    here = _stored(mechanism, head)
+    there = _stored(mechanism, neighbour)
     centres = [count for count, _ in (*here.values(), *there.values())]
     if isinstance(mechanism, UnknownLaplace):
         lift = mechanism.rows_per_group + mechanism.margin()
@@ -403,7 +406,8 @@ def binomial_bounds(successes: int, trials: int, miss: float) -> tuple[float, fl
         if n == 0:
             return 0.0
         x = np.arange(n, trials + 1)
-        low, high = 0.0, 1.0
+        low = 0.0
+        high = 1.0
         for _ in range(50):
             p = (low + high) / 2
             tail = np.exp(choose[n:] + x * math.log(p) + (trials - x) * math.log1p(-p)).sum()

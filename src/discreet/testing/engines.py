@@ -320,7 +320,8 @@ def _contribution(rows: list[dict[str, Any]], summed: SumBounds) -> tuple[int, .
     values = [int(Fraction(row[summed.column]) * 10**summed.scale) for row in rows if row[summed.column] is not None]
     if summed.rows is None:
         return (min(max(sum(values), low), high),)
-    total, number = sum(min(max(value, low), high) for value in values), len(values)
+    total = sum(min(max(value, low), high) for value in values)
+    number = len(values)
     if not number:
         return 0, 0
     weights = [ROW_UNIT, ROW_UNIT * summed.rows // number]
@@ -420,7 +421,8 @@ def check_pair_queries(pairs: UserItemPairs, reference: ArrayPairs, seed: int = 
         check(pairs.users_by_size(sizes), reference.users_by_size(sizes))
     # Every user who is counted in an item is counted once among all users, also at the largest basket.
     everything = np.arange(size)
-    ones, last = np.ones(size, dtype=np.int64), np.full(size, 17)
+    ones = np.ones(size, dtype=np.int64)
+    last = np.full(size, 17)
     fitting = pairs.users_by_scale(everything, last, ones, np.arange(1, 19))
     assert pairs.users_by_size(np.array([1])).sum() == fitting.sum()
     check(pairs.clipped_sums(everything, ones, 2**53), (WEIGHT_UNIT - 1) * reference.counts)
@@ -661,7 +663,8 @@ class EngineSuite:
             ]
             for name, kind in KINDS.items()
         }
-        blocks, height = max(map(len, compared.values())), 1 + max(len(values) for *_, values in _POOLS.values())
+        blocks = max(map(len, compared.values()))
+        height = 1 + max(len(values) for *_, values in _POOLS.values())
         rows = range(blocks * height)
         cells = {name: [None, *values, *[None] * (height - 1 - len(values))] for name, (*_, values) in _POOLS.items()}
         table = pa.table(
@@ -767,7 +770,8 @@ class EngineSuite:
         table = pa.table({"who": [1, 1, 1, 2], "item": [*labels, labels[2]]})
         assert self.head(table, "item") == [((labels[n],), count) for n, count in ((2, 2), (1, 1), (0, 1))]
         table = pa.table({"who": [1] * 4, "item": ["x" * size for size in (9_999, 10_000, 10_001, 1_200_000)]})
-        request, seeds = HeadRequest("who", ("item",), 9, groups_per_user=2), (b"", b"s" * 32)
+        request = HeadRequest("who", ("item",), 9, groups_per_user=2)
+        seeds = (b"", b"s" * 32)
         each = [{"seed": seed, "limit": 9, "groups_per_user": 2} for seed in seeds]
         assert self.heads(table, "item", each=each) == [reference_head(table, request, seed) for seed in seeds]
 

@@ -64,7 +64,8 @@ def on_every_head(test: Callable[[MechanismSuite, str], None]) -> Callable[[Mech
                 error.add_note(f"with the head {head!r}")
                 raise
 
-    run.__name__, run.__doc__ = test.__name__, test.__doc__
+    run.__name__ = test.__name__
+    run.__doc__ = test.__doc__
     return run
 
 
@@ -112,7 +113,8 @@ class MechanismSuite:
 
     def _head(self, counts: NDArray[np.int64], labels: object = None) -> ExactHead:
         """Return a head; if the request has sums, every user contributes the largest allowed value."""
-        sums, summed = None, self.request.summed
+        sums = None
+        summed = self.request.summed
         if summed is not None:
             bound = summed.parts * (summed.high if summed.most == summed.parts * summed.high else summed.low)
             sums = self._frozen((np.minimum(counts, MAX_COUNT // summed.most) * bound).tolist())
@@ -188,13 +190,16 @@ class MechanismSuite:
     @on_every_head
     def test_labels_are_never_looked_at(self, head: str) -> None:
         """Nothing depends on labels: a head without labels gives the same outcome."""
-        made, counts = self.make(), self.counts(head)
+        made = self.make()
+        counts = self.counts(head)
         bare = made.release(self._head(counts), self._bits(0))
         assert self._comparable(self.released(head, 0)) == self._comparable(bare)
 
     def test_no_bits_are_drawn_twice(self) -> None:
         """A second release from the same bits is refused, so no noise is used twice."""
-        made, counts, bits = self.make(), self._tied()[0], self._bits(0)
+        made = self.make()
+        counts = self._tied()[0]
+        bits = self._bits(0)
         made.release(self._head(counts), bits)
         with pytest.raises(InvariantViolated):
             made.release(self._head(counts), bits)
@@ -222,7 +227,8 @@ class MechanismSuite:
         """At most k items are returned; an outcome is complete with k items or, without a k, only with all items."""
         counts = self.counts(head)
         for run in RUNS:
-            outcome, k = self.released(head, run), self.request.k
+            outcome = self.released(head, run)
+            k = self.request.k
             if k is None:
                 assert not outcome.complete or len(outcome.positions) == len(counts)
             else:
@@ -253,7 +259,8 @@ class MechanismSuite:
     def test_standard_errors_are_as_expected(self, head: str) -> None:
         """Every standard error is within the range that `expectation` returned before any data was read."""
         expected = self.make().expectation()
-        least, most = expected.min_std_error, expected.max_std_error
+        least = expected.min_std_error
+        most = expected.max_std_error
         assert (least is None) == (most is None) == (not self.request.counts)
         errors = self.released(head, 0).std_errors
         if errors is not None and least is not None and most is not None:
@@ -263,10 +270,12 @@ class MechanismSuite:
     @on_every_head
     def test_sums_come_if_and_only_if_they_were_requested(self, head: str) -> None:
         """Sums or averages, errors and intervals are all there, one for each position, or none of them is."""
-        summed, outcome = self.request.summed, self.released(head, 0)
+        summed = self.request.summed
+        outcome = self.released(head, 0)
         assert (outcome.measured is not None) == (summed is not None)
         if outcome.measured is not None and summed is not None:
-            measured, kind = outcome.measured, np.float64 if self.request.average else np.int64
+            measured = outcome.measured
+            kind = np.float64 if self.request.average else np.int64
             assert measured.name == ("average" if self.request.average else "sum")
             parts = (measured.values, measured.std_errors, measured.low, measured.high)
             for part, of in zip(parts, (kind, np.float64, kind, kind), strict=True):
@@ -276,7 +285,8 @@ class MechanismSuite:
     @on_every_head
     def test_intervals_of_sums_are_sane(self, head: str) -> None:
         """Averages and interval ends are within the bounds of users' contributions; unbiased sums need not be."""
-        summed, measured = self.request.summed, self.released(head, 1).measured
+        summed = self.request.summed
+        measured = self.released(head, 1).measured
         if summed is None or measured is None:
             return
         (low, high), average = summed.units, self.request.average
@@ -289,7 +299,8 @@ class MechanismSuite:
     @on_every_head
     def test_standard_errors_of_sums_are_as_expected(self, head: str) -> None:
         """They equal `expectation`'s; an average's is at most the width of the bounds of one user's contribution."""
-        summed, expected = self.request.summed, self.make().expectation().sum_std_error
+        summed = self.request.summed
+        expected = self.make().expectation().sum_std_error
         assert (expected is None) == (summed is None)
         measured = self.released(head, 0).measured
         if summed is not None and measured is not None and expected is not None:
@@ -301,7 +312,8 @@ class MechanismSuite:
     @on_every_head
     def test_sums_find_nothing(self, head: str) -> None:
         """Which items are returned, with which counts and at what cost, does not depend on their sums."""
-        made, counts = self.make(), self.counts(head)
+        made = self.make()
+        counts = self.counts(head)
         sums = None if self.request.summed is None else self._frozen([(-7) ** i for i in range(len(counts))])
         one = made.release(self._head(counts), self._bits(0))
         other = made.release(ExactHead(counts, made.head_limit, None, sums, rows=self._rows(counts)), self._bits(0))
@@ -395,7 +407,8 @@ def _divergence(
                     before, after = moved_noise(noise, shift)
                     around, moved = merge_equal_ratios(np.outer(around, before), np.outer(moved, after))
             beside[labels] = around, moved
-        p, q = one.get(outcome, 0.0) * beside[labels][0], other.get(outcome, 0.0) * beside[labels][1]
+        p = one.get(outcome, 0.0) * beside[labels][0]
+        q = other.get(outcome, 0.0) * beside[labels][1]
         here += float(np.maximum(p - factor * q, 0).sum())
         there += float(np.maximum(q - factor * p, 0).sum())
     return max(here, there)

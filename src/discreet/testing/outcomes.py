@@ -81,7 +81,8 @@ _SEGMENTS: dict[Kind, list[str]] = {
 }
 """Listed labels of segments, by the kind of their column."""
 _MOST = (0, 1, 2**31, 2**62)
-_LIMIT, _CAP = 1.5, 2
+_LIMIT = 1.5
+_CAP = 2
 _SIZES = np.array([1, 2, 3, 4, 8, 2**20])
 
 _Head = dict[tuple[Any, ...], tuple[int, int]]
@@ -159,7 +160,8 @@ def _check_pairs(found: _Outcome, without: _Outcome, request: HeadRequest) -> No
     assert min(sizes, default=0) >= 0, request
     assert sum(sizes) <= 1, request
     for query, share in (("weighted", lambda size: _LIMIT / math.sqrt(size)), ("capped", lambda size: _CAP / size)):
-        sums, sums_without = getattr(found, query), getattr(without, query)
+        sums = getattr(found, query)
+        sums_without = getattr(without, query)
         moved = [sums.get(labels, 0) - sums_without.get(labels, 0) for labels in {*sums, *sums_without}]
         moved = [change for change in moved if change]
         weight = math.floor(WEIGHT_UNIT * min(1.0, share(max(len(moved), 1)))) - 1
@@ -200,7 +202,8 @@ def random_request(rng: random.Random, engine: Engine) -> HeadRequest:
     segments = None
     listed = _SEGMENTS.get(columns[items[0]]) if items else None
     if listed is not None and not (summed is not None and summed.private) and rng.random() < 0.3:
-        each, segments = (items[0],), pa.table({items[0]: listed})
+        each = (items[0],)
+        segments = pa.table({items[0]: listed})
     domain = None
     if listed is not None and not each and len(items) == 1 and rng.random() < 0.2:
         domain = pa.table({items[0]: listed})

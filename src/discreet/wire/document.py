@@ -47,7 +47,8 @@ def question_of(query: Query, dataset: str) -> dict[str, Any]:
         measure = Measure("rows")
     else:
         measure = Measure("users", request.user)
-    items, k = request.items[len(request.each) :], query.k if request.items else None
+    items = request.items[len(request.each) :]
+    k = query.k if request.items else None
     return Select(dataset, items, measure, request.where, k, request.each).to_dict()
 
 
@@ -194,7 +195,8 @@ def encode(
     Args:
         release: its duration is left out.
     """
-    request, bounds = release.query.request, None
+    request = release.query.request
+    bounds = None
     if request.summed is not None:
         bounds = {"low": str(request.summed.low), "high": str(request.summed.high), "scale": request.summed.scale}
         bounds |= {"private": True} if request.summed.private else {}
@@ -286,7 +288,8 @@ class _StoredQuery(Query):
 def _query(found: Parameters, where: Predicate | None) -> Query:
     summed = None
     if found.bounds is not None and found.summed is not None:
-        low, high = exact(found.bounds.low, "low"), exact(found.bounds.high, "high")
+        low = exact(found.bounds.low, "low")
+        high = exact(found.bounds.high, "high")
         summed = SumBounds(low, high, found.bounds.scale, found.bounds.private, found.summed, found.bounds.rows)
     request = HeadRequest(
         found.user,

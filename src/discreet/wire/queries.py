@@ -196,7 +196,8 @@ class Expected(Reply):
     @classmethod
     def of(cls, plan: Plan) -> Self:
         """Return the expected accuracy of a plan, sums in units of the column."""
-        expected, summed = plan.expectation, plan.query.request.summed
+        expected = plan.expectation
+        summed = plan.query.request.summed
         sums = expected.sum_std_error
         return cls(
             min_std_error=expected.min_std_error,
@@ -236,7 +237,8 @@ class Expected(Reply):
             return [f"{self.smallest_count:,}"]
         found = []
         for part in filter(None, (self.likely[:1], self.likely[1:])):
-            least, most = min(each.smallest_count for each in part), max(each.max_smallest_count for each in part)
+            least = min(each.smallest_count for each in part)
+            most = max(each.max_smallest_count for each in part)
             found.append(f"{least:,}" if least == most else f"{least:,} to {most:,}")
         return found
 
@@ -476,7 +478,9 @@ class ColumnDetail(Reply):
         """Return the description of a column of a catalog."""
         from discreet.catalog.model import ImpliedColumn  # which clients do not need
 
-        labels, bounds, clip = None, None, column.sum
+        labels = None
+        bounds = None
+        clip = column.sum
         if clip is not None:
             bounds = SumBounds(low=float(clip.low), high=float(clip.high), private_bound=clip.private_bound)
         if isinstance(column.domain, tuple) and len(column.domain) <= MAX_LABELS:  # in the JSON form of releases

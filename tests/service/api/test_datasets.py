@@ -43,7 +43,7 @@ def test_a_dataset_lists_what_may_be_queried(service):
         "retention_days": None,
         "data_version": "2026-11",
     }
-    assert list(columns) == ["article", "country", "minutes", "day", "day_week", "day_month"]
+    assert list(columns) == ["article", "country", "minutes", "day", "day_week", "day_month", "day_quarter", "day_year"]
     assert (columns["day_week"]["each"], columns["day_week"]["period_of"]) == ("week", "day")
     assert (columns["day"]["each"], columns["day"]["period_of"]) == (None, None)
     assert columns["country"]["labels"] == ["IN", "US", "XX"]

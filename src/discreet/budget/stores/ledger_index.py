@@ -93,7 +93,8 @@ class LedgerIndex:
     """
 
     def __init__(self, store: BudgetStore, describe: Callable[[EventLines], Description]) -> None:
-        self._store, self._describe = store, describe
+        self._store = store
+        self._describe = describe
 
     def write(self, work: Callable[[Transaction], Answer], operation: str) -> Answer:
         """Run *work* in a transaction of the store."""
@@ -106,7 +107,8 @@ class LedgerIndex:
     def update(self) -> None:
         """Index the lines that were added since."""
         while True:
-            indexed, complete = self._indexed(), True
+            indexed = self._indexed()
+            complete = True
             for head in self._store.heads():
                 after = indexed.get(head.chain, 0)
                 if head.seq > after:
@@ -188,9 +190,11 @@ class LedgerIndex:
         earlier = {line.seq: line for line in self._lines(chain, list(itertools.chain(*begun.values())))}
         for name, before in begun.items():
             groups[name][:0] = [(earlier[seq], entry_of(earlier[seq])) for seq in before if seq in earlier]
-        rows, questions = [], {}
+        rows = []
+        questions = {}
         for event in groups.values():
-            about, (first, entry) = self._describe(event), event[0]
+            about = self._describe(event)
+            (first, entry) = event[0]
             question = None
             if about.question is not None:
                 question = int.from_bytes(hashlib.sha256(about.question.encode()).digest()[:7])

@@ -87,7 +87,9 @@ class PostgresConnection:
     serial = False
 
     def __init__(self, db: psycopg.Connection[Any], pipeline: psycopg.Pipeline | None = None) -> None:
-        self._db, self._pipeline, self._begun = db, pipeline, False
+        self._db = db
+        self._pipeline = pipeline
+        self._begun = False
 
     def query(self, *queries: tuple[str, Sequence[Any]]) -> list[list[Any]]:
         if self._pipeline is not None and not self._begun:
@@ -147,7 +149,8 @@ class PostgresStore(BudgetStore):
             if db.info.parameter_status("server_encoding") != "UTF8":
                 raise StoreUnavailable("the database of the budget store does not keep text as UTF8")
             self._id = _prepare(db)
-        self._url, self._session = url, secrets.randbits(31)
+        self._url = url
+        self._session = secrets.randbits(31)
         self._alive: list[psycopg.Connection[Any]] = []
         weakref.finalize(self, _close_all, self._alive)
         self._hold_session()
@@ -186,7 +189,8 @@ class PostgresStore(BudgetStore):
 
     def _configure(self, db: psycopg.Connection[Any]) -> None:
         """Configure a connection so that commits are durable whatever the server's defaults are."""
-        db.isolation_level, db.read_only = psycopg.IsolationLevel.READ_COMMITTED, False
+        db.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+        db.read_only = False
         db.adapters.register_dumper(int, Int8Dumper)  # one type, one prepared statement
         for name, value in (_SETTINGS | {"discreet.session": f"{_SESSION_LOCK} {self._session}"}).items():
             db.execute("SELECT set_config(%s, %s, false)", (name, value))

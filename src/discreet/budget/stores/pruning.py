@@ -99,7 +99,8 @@ def prune(transaction: Transaction, removed: Cut, action: AdminAction) -> None:
         InputError: lines were removed since the cut.
     """
     transaction.repeatable = False
-    db, digest = transaction.db, hashlib.sha256()
+    db = transaction.db
+    digest = hashlib.sha256()
     found, _ = db.query((statements.BASE_BEGIN, ()), (statements.WITHOUT_TIMEOUT, ()))
     if (found[0][0] if found else None) != removed.replaces:
         raise InputError("other lines were removed from the ledger at the same time; try again")

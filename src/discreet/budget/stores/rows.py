@@ -42,7 +42,10 @@ def amount_of(text: str) -> Amount:
 
 def tally_text(tally: Tally) -> str:
     """Return *tally* as it is stored: its four amounts, as text."""
-    used, held, forfeited, refunded = tally.used, tally.held, tally.forfeited, tally.refunded
+    used = tally.used
+    held = tally.held
+    forfeited = tally.forfeited
+    refunded = tally.refunded
     return (
         f"{used.rho} {used.delta} {held.rho} {held.delta} "
         f"{forfeited.rho} {forfeited.delta} {refunded.rho} {refunded.delta}"

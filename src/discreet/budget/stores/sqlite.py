@@ -68,9 +68,12 @@ class Writer:
     """
 
     def __init__(self, db: apsw.Connection, begin: Callable[[], Transaction], step: Callable[[str], None]) -> None:
-        self._db, self._begin, self._step = db, begin, step
+        self._db = db
+        self._begin = begin
+        self._step = step
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._open, self.failed = True, False
+        self._open = True
+        self.failed = False
         self._gate = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="budget writer", daemon=True)
         self._thread.start()
@@ -155,7 +158,8 @@ class Writer:
     def _stop(self) -> None:
         """Refuse all operations until the store is opened again, because the state of the file is uncertain."""
         with self._gate:
-            self._open, self.failed = False, True
+            self._open = False
+            self.failed = True
         while True:
             try:
                 job = self._jobs.get_nowait()
@@ -192,7 +196,8 @@ class SQLiteConnection:
     serial = True
 
     def __init__(self, db: apsw.Connection, step: Callable[[str], None] = no_step) -> None:
-        self._db, self._step = db, step
+        self._db = db
+        self._step = step
 
     def query(self, *queries: tuple[str, Sequence[Any]]) -> list[list[Any]]:
         return [self._db.execute(for_sqlite(statement), values).fetchall() for statement, values in queries]
@@ -240,7 +245,8 @@ class SQLiteStore(BudgetStore):
     ) -> None:
         super().__init__(guard_us)
         check_library(apsw.sqlite_lib_version())
-        self._clock, self._step = clock, step
+        self._clock = clock
+        self._step = step
         self._path = None if path is None else Path(path)
         self._reading = threading.Lock()
         self._reader: apsw.Connection | None = None

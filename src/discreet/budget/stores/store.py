@@ -117,7 +117,8 @@ class BudgetStore(ABC):
     def __init__(self, guard_us: int = GUARD_US) -> None:
         self._guard_us = guard_us
         self._seen_us = 0  # the latest time that this process has seen
-        self.writable, self.behind = True, False
+        self.writable = True
+        self.behind = False
         self.timed: Callable[[str], AbstractContextManager[None]] = lambda _: contextlib.nullcontext()
 
     @property
@@ -263,8 +264,11 @@ class BudgetStore(ABC):
         # If two transactions store the same release at once, the insert of the second one fails; it is repeated, and
         # finds the release of the first one.
         self._check_not_behind()
-        facts, amount = transaction.begin_settle(reservation, fingerprint), Amount.of(actual)
-        row, path, release = _require(facts.row), facts.path, facts.release
+        facts = transaction.begin_settle(reservation, fingerprint)
+        amount = Amount.of(actual)
+        row = _require(facts.row)
+        path = facts.path
+        release = facts.release
         if requested(row.state, Event.SETTLE) is row.state:
             return Settled(_require_release(release), cost_of(row.charged or NOTHING))
         if not amount.within(row.worst):
@@ -274,7 +278,8 @@ class BudgetStore(ABC):
         if release is None:
             release = StoredRelease(row.release_key, result, cost_of(amount), transaction.clock.now_us)
             transaction.add_release(release)
-        cost, changes = Amount.of(release.cost), list[tuple[str, int, Tally]]()
+        cost = Amount.of(release.cost)
+        changes = list[tuple[str, int, Tally]]()
         for account, hold in zip(path, row.holds, strict=True):
             transaction.change(account, hold.bucket, rules.settled(hold, cost, account.paid), changes)
         charged = changes[0][2].used
@@ -329,7 +334,8 @@ class BudgetStore(ABC):
         Returns:
             the number of reservations that ended.
         """
-        ended, found = 0, 1
+        ended = 0
+        found = 1
         while found:
             names = self.write(lambda transaction: transaction.expired(), "expired")
             found = sum(map(self._expire_one, names))
@@ -393,7 +399,8 @@ class BudgetStore(ABC):
             InputError: the parent differs, or the account is split over data centres and cannot be altered like this.
             AccountChanged: the account differs from *before*; nothing changed.
         """
-        row, settings = transaction.begin_account(account.id), settings_text(account)
+        row = transaction.begin_account(account.id)
+        settings = settings_text(account)
         detail = _record_action(transaction, action, "alter", settings)
         if detail is None:
             return
@@ -409,7 +416,8 @@ class BudgetStore(ABC):
     @writes
     def charge(self, transaction: Transaction, account: str, cost: Cost, action: AdminAction) -> None:
         """Charge an account by hand, in its open bucket, whatever its limit."""
-        row, amount = transaction.begin_account(account), Amount.of(cost)
+        row = transaction.begin_account(account)
+        amount = Amount.of(cost)
         detail = _record_action(transaction, action, "charge", account, f"{amount.rho} {amount.delta}")
         if detail is None:
             return
@@ -426,7 +434,8 @@ class BudgetStore(ABC):
             InputError: more than is used, or, with earlier refunds in buckets that still count, more than
                 `rules.REFUND_SHARE` of the limit.
         """
-        row, amount = transaction.begin_account(account), Amount.of(cost)
+        row = transaction.begin_account(account)
+        amount = Amount.of(cost)
         detail = _record_action(transaction, action, "refund", account, f"{amount.rho} {amount.delta}")
         if detail is None:
             return
@@ -451,7 +460,8 @@ class BudgetStore(ABC):
         detail = _record_action(transaction, action, "lift", account)
         if detail is None:
             return
-        row.failures, row.changed = (), True
+        row.failures = ()
+        row.changed = True
         transaction.append(row, "lift", detail=canonical(detail | {"account": account}))
         now = row.terms.account
         if now.suspended:  # a line of its own, without the id of the action, which is in the ledger once
@@ -669,7 +679,8 @@ class BudgetStore(ABC):
             yield from page
             if len(page) < LINES_AT_ONCE:
                 return
-            after, left = page[-1].seq, left - len(page)
+            after = page[-1].seq
+            left = left - len(page)
 
     @reads
     def _page(self, db: Connection, chain: int, after: int, most: int) -> list[Line]:
@@ -741,7 +752,8 @@ def _admit(transaction: Transaction, claim: Claim, facts: ClaimFacts) -> Admissi
     forfeits = _newest_forfeits(transaction, path, claim.release_key) if facts.forfeits else {}
     states = []
     for account in path:
-        terms, forfeit = account.terms, forfeits.get(account.id)
+        terms = account.terms
+        forfeit = forfeits.get(account.id)
         funded = NOTHING if forfeit is None else forfeit.amount
         states.append(
             rules.AccountState(
@@ -762,7 +774,8 @@ def _admit(transaction: Transaction, claim: Claim, facts: ClaimFacts) -> Admissi
             transaction.change(account, forfeit.bucket, Tally(forfeited=-forfeit.amount), changes)
     transaction.remember_key(claim)
     if facts.release is not None:
-        cost, taken = Amount.of(facts.release.cost), len(changes)
+        cost = Amount.of(facts.release.cost)
+        taken = len(changes)
         for account, hold in zip(path, holds, strict=True):
             charge = rules.held(hold) + rules.settled(hold, cost, account.paid)
             transaction.change(account, hold.bucket, charge, changes)
@@ -906,9 +919,13 @@ def _open_bucket(row: AccountRow, closed: list[Bucket], clock: Clock) -> None:
         return
     if not due:
         return
-    period, now_us = row.terms.period, clock.now_us
+    period = row.terms.period
+    now_us = clock.now_us
     closed.append(Bucket(row.bucket, row.end_us, True, row.tally))
     closed[:] = [bucket for bucket in closed if still_counts(period, bucket.end_us, now_us)]
-    row.bucket, row.end_us, row.tally, row.older = row.bucket + 1, bucket_end(period, now_us), EMPTY, EMPTY
+    row.bucket = row.bucket + 1
+    row.end_us = bucket_end(period, now_us)
+    row.tally = EMPTY
+    row.older = EMPTY
     for bucket in closed:
         row.older += bucket.tally

@@ -50,7 +50,10 @@ Arguments = ParamSpec("Arguments")
 
 _SEEN_EVERY_US = SECOND_US  # written rarely: transactions would wait for each other at the one row that holds it
 
-_META, _ACCOUNT, _RESERVATION, _RELEASE = 4, 10, 9, 5  # numbers of columns, see `statements`
+_META = 4  # numbers of columns, see `statements`
+_ACCOUNT = 10
+_RESERVATION = 9
+_RELEASE = 5
 
 
 class Connection(Protocol):
@@ -179,7 +182,9 @@ class Transaction:
         self.db = db
         self.clock = Clock(seen_us, seen_us, guard_us)
         self.repeatable = True
-        self._seen_us, self._guard_us, self._step = seen_us, guard_us, step
+        self._seen_us = seen_us
+        self._guard_us = guard_us
+        self._step = step
         self._recorded_us = seen_us  # the last time seen that the database has stored
         self._accounts: list[AccountRow] = []
         self._head: Head | None = None  # of chain 0, if it may be extended
@@ -196,14 +201,16 @@ class Transaction:
         wanted = claim.account, claim.release_key
         values: tuple[Any, ...] = (*wanted, claim.release_key, claim.reservation, *wanted)
         if claim.key is not None:
-            statement, values = statements.CLAIM_WITH_KEY, (*values, claim.account, claim.key, claim.release_key)
+            statement = statements.CLAIM_WITH_KEY
+            values = (*values, claim.account, claim.key, claim.release_key)
         locked, (facts,) = self.db.query((statements.LOCK_PATH, (claim.account,)), (statement, values))
         path = self._load(locked)
         meta, (forfeits,), release_columns, known, same, key = _split(facts, _META, 1, _RELEASE, _RESERVATION, 2)
         self._read_meta(meta)
         release = release_row(release_columns)
         self._mark_paid(path, release)
-        keyed, under_way = None, [same]
+        keyed = None
+        under_way = [same]
         if key and key[0] is not None:
             digest, *with_key = key
             under_way.append(with_key[:2])
@@ -324,7 +331,9 @@ class Transaction:
 
     def open_bucket(self, account: AccountRow, closed_at_us: int, kind: str, detail: dict[str, Any]) -> None:
         """Close the open bucket and open the next, with a ledger line; update which closed buckets still count."""
-        now_us, period, closed = self.clock.now_us, account.terms.period, self.closed_buckets(account)
+        now_us = self.clock.now_us
+        period = account.terms.period
+        closed = self.closed_buckets(account)
         last = Bucket(account.bucket, closed_at_us, True, account.tally)
         account.touched[last.number] = last
         closed.append(last)
@@ -336,7 +345,9 @@ class Transaction:
             if counting != bucket.counting:
                 bucket.counting = counting
                 account.touched[bucket.number] = bucket
-        account.bucket, account.end_us, account.tally = account.bucket + 1, bucket_end(period, now_us), EMPTY
+        account.bucket = account.bucket + 1
+        account.end_us = bucket_end(period, now_us)
+        account.tally = EMPTY
         account.changed = True
         self.append(account, kind, detail=buckets_detail(account, detail))
 
@@ -357,17 +368,21 @@ class Transaction:
         line = next_line(head, Entry(self.clock.now_us, kind, reservation, detail, changes))
         self._lines.append(line)
         if account is not None and account.head is not None:
-            account.head, account.changed = head_of(line), True
+            account.head = head_of(line)
+            account.changed = True
         else:
-            self._head, self._store_changed = head_of(line), True
+            self._head = head_of(line)
+            self._store_changed = True
 
     def add_account(self, account: Account, chain: int, detail: dict[str, Any]) -> None:
         """Write a new account, and the line that creates it."""
         check_period(account.period)
-        end_us, empty = bucket_end(account.period, self.clock.now_us), Head.empty(chain) if chain else None
+        end_us = bucket_end(account.period, self.clock.now_us)
+        empty = Head.empty(chain) if chain else None
         row = AccountRow(account.id, settings_text(account), 0, end_us, EMPTY, EMPTY, head=empty)
         self.append(row, "create", detail=buckets_detail(row, detail))
-        head, tallies = row.head or Head(0, 0, b""), (tally_text(row.tally), tally_text(row.older))
+        head = row.head or Head(0, 0, b"")
+        tallies = (tally_text(row.tally), tally_text(row.older))
         values = (row.id, row.settings, row.bucket, row.end_us, *tallies, "")
         self._writes.append((statements.ADD_ACCOUNT, (*values, head.chain, head.seq, head.hash)))
         self._writes.append((statements.ADD_PATH, (row.id, row.id, row.id, account.parent)))
@@ -380,7 +395,8 @@ class Transaction:
         """
         before = row.terms.account
         check_period(account.period)
-        row.settings, row.changed = settings_text(account), True
+        row.settings = settings_text(account)
+        row.changed = True
         if account.period != before.period:
             if self.clock.ahead:
                 raise ClockError
@@ -409,7 +425,8 @@ class Transaction:
 
     def add_release(self, release: StoredRelease) -> None:
         """Write a stored release."""
-        cost, digest = amount_text(Amount.of(release.cost)), hashlib.sha256(release.result).digest()
+        cost = amount_text(Amount.of(release.cost))
+        digest = hashlib.sha256(release.result).digest()
         values = (release.release_key, release.result, cost, release.time_us, digest)
         self._writes.append((statements.ADD_RELEASE, values))
 
@@ -463,7 +480,8 @@ class Transaction:
         for account in self._accounts:
             if not account.changed:
                 continue
-            head, tally = account.head or Head(0, 0, b""), tally_text(account.tally)
+            head = account.head or Head(0, 0, b"")
+            tally = tally_text(account.tally)
             if account.only_tally:
                 self._writes.append((statements.SAVE_TALLY, (head.seq, head.hash, tally, account.id)))
             else:

@@ -39,7 +39,8 @@ class ShareStore:
     """
 
     def __init__(self, store: Database, id: str) -> None:  # noqa: A002 - as in `BudgetStore`
-        self._store, self.id = store, id
+        self._store = store
+        self.id = id
 
     def write(self, work: Callable[[Transaction], Answer], operation: str) -> Answer:
         """Run *work* in a transaction of the store."""
@@ -210,7 +211,8 @@ def _send(
 
 
 def _resize(row: AccountRow, change: Amount) -> None:
-    row.settings, row.changed = settings_text(escrow.resized(row.terms.account, change)), True
+    row.settings = settings_text(escrow.resized(row.terms.account, change))
+    row.changed = True
 
 
 def _version(account: Account) -> int:

@@ -40,7 +40,8 @@ def holdings(db: Connection, after: str = "", most: int | None = None) -> list[H
         if name not in found:
             found[name] = Holding(terms_of(settings).account, (tally_of(tally) + tally_of(older)).total, {}, {})
         if peer is not None:
-            outgoing, incoming = outgoing_of(columns[:5]), incoming_of(columns[5:])
+            outgoing = outgoing_of(columns[:5])
+            incoming = incoming_of(columns[5:])
             if outgoing.number:
                 found[name].outgoing[peer] = outgoing
             if incoming.number:
@@ -118,7 +119,8 @@ def _check_accounts(db: Connection, ledger: LedgerTotals) -> dict[tuple[str, int
 
 def _check_reservations(db: Connection, ledger: LedgerTotals, tallies: dict[tuple[str, int], Tally]) -> None:
     """Check that open reservations are those of the ledger, and that their holds add up to the amounts held."""
-    states, held = {}, dict.fromkeys(tallies, EMPTY)
+    states = {}
+    held = dict.fromkeys(tallies, EMPTY)
     for name, state, holds in db.stream(statements.OPEN_RESERVATIONS):
         states[name] = state
         for hold in holds_of(holds):

@@ -54,10 +54,12 @@ def budget_report(report: Report, parents: Sequence[Report], default_cost: Cost 
     Args:
         default_cost: the worst-case cost of a query at the default price; None to omit the number of queries left.
     """
-    balance, units = report.balance, None
+    balance = report.balance
+    units = None
     price = balance.account.units
     if price is not None:
-        limit, left = price.rounded_down(balance.account.limit), price.rounded_down(balance.remaining)
+        limit = price.rounded_down(balance.account.limit)
+        left = price.rounded_down(balance.remaining)
         spent = price.rounded_up(balance.spent)
         units = Units(
             epsilon_per=_decimal(price.epsilon_per),
@@ -118,7 +120,8 @@ def estimate_of(
             daily = Daily(
                 releases=_DAILY, epsilon=options.epsilon, delta=float_above(options.delta), expected=Expected.of(one)
             )
-    worst, units = plan.worst_cost, path[0].balance.account.units
+    worst = plan.worst_cost
+    units = path[0].balance.account.units
     information, calls = (None, None) if units is None else units.rounded_up(worst)
     fits = []
     for balance in (report.balance for report in path):
@@ -258,7 +261,8 @@ def read_amount(account: model.Account, body: Payment) -> tuple[Fraction, Fracti
         return exact(body.rho, "rho"), exact(body.delta, "delta")
     if account.units is None:
         raise InputError("the account has no units; say the amount in rho and delta")
-    information, calls = body.information or 0, body.calls or 0
+    information = body.information or 0
+    calls = body.calls or 0
     return information * account.units.epsilon_per**2 / 8, calls * account.units.delta_per
 
 
@@ -288,7 +292,8 @@ def limit_unit(account: model.Account) -> Literal["epsilon", "units", "rho"]:
 
 def limit_in_words(account: model.Account) -> str:
     """Return the limit in the unit in which it was set."""
-    total, units = account.total_limit, account.units
+    total = account.total_limit
+    units = account.units
     match limit_unit(account):
         case "units" if units is not None:
             return f"{units.information:,} units of information and {units.calls:,} calls"

@@ -77,7 +77,8 @@ class Activity:
     """
 
     def __init__(self, store: BudgetStore, labels: Mapping[str, str]) -> None:
-        self._store, self._labels = store, labels
+        self._store = store
+        self._labels = labels
         self._accounts = {account.id: account for account in store.accounts()}
         self._questions = functools.lru_cache(maxsize=4096)(self._stored)
         self._index = LedgerIndex(store, self._described)
@@ -121,7 +122,8 @@ class Activity:
         for name, total in totals.items():
             # Of several questions with equal shares the first in the order of their texts, for equal pages.
             most = max(sorted(parts[name]), key=lambda question: parts[name][question].rho)
-            whole, question = self._charge(name, NOTHING, total), json.loads(most)
+            whole = self._charge(name, NOTHING, total)
+            question = json.loads(most)
             found.append(
                 wire.Spent(
                     account=name,
@@ -138,15 +140,18 @@ class Activity:
 
     def shown(self, event: Event) -> wire.Activity:
         """Return an event with everything that is known of it."""
-        first, detail = event.lines[0][0], json.loads(event.lines[0][1].detail)
+        first = event.lines[0][0]
+        detail = json.loads(event.lines[0][1].detail)
         actor = detail.get("actor")
         accounts = [name for name in dict.fromkeys([*event.held, *event.charged]) if name in self._accounts]
-        mechanism, where = None, None
+        mechanism = None
+        where = None
         if event.question is not None:
             where = ", ".join(event.question.get("where") or []) or None
             stored = self._questions(self._release(event)) if event.kind in {"answered", "repeated"} else None
             if stored is not None:
-                mechanism, where = stored[1], stored[2]
+                mechanism = stored[1]
+                where = stored[2]
         needed = event.kind == "refused" and "short" in detail
         return wire.Activity(
             id=f"{event.time_us}:{first.chain}:{first.seq}",
@@ -288,7 +293,8 @@ def _subject(entry: Entry) -> str | None:
 
 
 def _kind_of(entries: Sequence[Entry], detail: Mapping[str, Any]) -> wire.ActivityKind:
-    last, kinds = entries[-1].kind, {entry.kind for entry in entries}
+    last = entries[-1].kind
+    kinds = {entry.kind for entry in entries}
     if entries[0].reservation is None:
         record = detail.get("record", {}).get("kind")
         return (

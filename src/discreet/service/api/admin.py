@@ -83,8 +83,10 @@ _EXPORTED_AT_ONCE = 1_000
 
 REACHED_PERCENT = (25, 50, 75, 90)
 
-_ACCOUNTS, _ONE_ACCOUNT = "/v1/admin/accounts", "/v1/admin/accounts/{account:path}"
-_GRANTS, _ONE_GRANT = "/v1/admin/grants", "/v1/admin/grants/{account:path}/{dataset}"
+_ACCOUNTS = "/v1/admin/accounts"
+_ONE_ACCOUNT = "/v1/admin/accounts/{account:path}"
+_GRANTS = "/v1/admin/grants"
+_ONE_GRANT = "/v1/admin/grants/{account:path}/{dataset}"
 _KEYS = "/v1/admin/keys"
 
 _officer = partial(Operation, role="officer")
@@ -108,15 +110,22 @@ class AdminAPI:
         log: Log,
         clock: Callable[[], datetime],
     ) -> None:
-        self._manager, self._store, self._records, self._keys = manager, manager.store, records, keys
-        self._catalog, self._settings, self._log, self._clock = catalog, settings, log, clock
+        self._manager = manager
+        self._store = manager.store
+        self._records = records
+        self._keys = keys
+        self._catalog = catalog
+        self._settings = settings
+        self._log = log
+        self._clock = clock
 
     # ---------------------------------------------------------------------------------------------- accounts
 
     @_officer("GET", _ACCOUNTS, answer=wire.AccountPage, parameters=(AFTER, _LIMIT))
     def accounts(self, call: Call) -> wire.AccountPage:
         """List accounts by name."""
-        after, most = call.parameters["after"], call.parameters["limit"]
+        after = call.parameters["after"]
+        most = call.parameters["limit"]
         behind = [account for account in self._store.accounts() if after is None or account.id > after]
         page = [account_summary(account) for account in behind[:most]]
         return wire.AccountPage(accounts=page, next=page[-1].account if len(behind) > most else None)
@@ -275,7 +284,8 @@ class AdminAPI:
 
         Replaces an earlier grant of the dataset to the account.
         """
-        account, dataset = call.parameters["account"], call.parameters["dataset"]
+        account = call.parameters["account"]
+        dataset = call.parameters["dataset"]
         self._store.account(account)
         name = self._catalog.find(dataset)
         known = {column.casefold(): column for column in self._catalog.datasets[name].columns}
@@ -296,7 +306,8 @@ class AdminAPI:
 
         Within a second, requests of the account get not-found for the dataset.
         """
-        account, dataset = call.parameters["account"], call.parameters["dataset"]
+        account = call.parameters["account"]
+        dataset = call.parameters["dataset"]
         if self._store.record(GRANT, grant_name(account, dataset)) is None:
             raise NotFound
         self._store.put_record(GRANT, grant_name(account, dataset), None, call.action(call.parameters["reason"]))
@@ -376,7 +387,8 @@ class AdminAPI:
         Each has all of its ledger lines together. No answer is shown.
         """
         reader, wanted = self._activity(call)
-        after, most = call.parameters["after"], call.parameters["limit"]
+        after = call.parameters["after"]
+        most = call.parameters["limit"]
         if after is not None and not re.fullmatch(r"[0-9]{1,18}(:[0-9]{1,18}){2}", after):
             raise InputError("after is the next of the previous page")
         totals = reader.totals(wanted)
@@ -405,7 +417,8 @@ class AdminAPI:
         def entries(wanted: Filter) -> Iterator[wire.Activity]:
             while found := reader.events(wanted, _EXPORTED_AT_ONCE):
                 yield from map(reader.shown, found)
-                first, last = found[-1].lines[0][0], found[-1].time_us
+                first = found[-1].lines[0][0]
+                last = found[-1].time_us
                 wanted = dataclasses.replace(wanted, before=(last, first.chain, first.seq))
 
         return (iso_time(from_us) if from_us > wanted.since_us else None), entries(wanted)
@@ -413,7 +426,8 @@ class AdminAPI:
     def _activity(self, call: Call) -> tuple[Activity, Filter]:
         """Return a reader of an index that is up to date, and the filter of a request."""
         account, dataset, kind, since, until = (call.parameters[each.name] for each in ACTIVITY)
-        since_us, until_us = _day(since), _day(until)
+        since_us = _day(since)
+        until_us = _day(until)
         if since_us is None:
             since_us = (microseconds(self._clock()) // DAY_US - 6) * DAY_US
         if until_us is not None:
@@ -449,7 +463,9 @@ class AdminAPI:
     @_officer("GET", "/v1/admin/settings", answer=wire.RunningSettings)
     def settings(self, _: Call) -> wire.RunningSettings:
         """Return the current settings of the service, without secrets and paths."""
-        service, limits, oidc = self._settings.service, self._settings.limits, self._settings.oidc
+        service = self._settings.service
+        limits = self._settings.limits
+        oidc = self._settings.oidc
         return wire.RunningSettings(
             version=__version__,
             store=self._settings.store.kind,

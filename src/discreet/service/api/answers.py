@@ -85,7 +85,10 @@ def budget_headers(balance: Balance) -> tuple[tuple[str, str], ...]:
     of an account that has units, otherwise thousandths of rho and 1e-12 of delta; limits and remaining budgets are
     rounded down.
     """
-    account, now_us, limit, rest = balance.account, balance.time_us, balance.account.limit, balance.remaining
+    account = balance.account
+    now_us = balance.time_us
+    limit = balance.account.limit
+    rest = balance.remaining
     window = None
     match account.period:
         case Sliding(days):
@@ -99,9 +102,11 @@ def budget_headers(balance: Balance) -> tuple[tuple[str, str], ...]:
             ("delta", math.floor(limit.delta * 10**12), math.floor(rest.delta * 10**12)),
         ]
     else:
-        most, remaining = account.units.rounded_down(limit), account.units.rounded_down(rest)
+        most = account.units.rounded_down(limit)
+        remaining = account.units.rounded_down(rest)
         quotas = [("information", most[0], remaining[0]), ("calls", most[1], remaining[1])]
-    every, until = "" if window is None else f";w={window}", "" if reset is None else f";t={reset}"
+    every = "" if window is None else f";w={window}"
+    until = "" if reset is None else f";t={reset}"
     policies = ", ".join(f'"{name}";q={quota}{every}' for name, quota, _ in quotas)
     limits = ", ".join(f'"{name}";r={left}{until}' for name, _, left in quotas)
     return ("Discreet-Mode", account.mode), ("RateLimit-Policy", policies), ("RateLimit", limits)

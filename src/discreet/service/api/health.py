@@ -30,7 +30,10 @@ class HealthAPI:
     """Liveness and readiness."""
 
     def __init__(self, catalog: Catalog, store: BudgetStore, maintenance: Maintenance, peers: Peers | None) -> None:
-        self._catalog, self._store, self._maintenance, self._peers = catalog, store, maintenance, peers
+        self._catalog = catalog
+        self._store = store
+        self._maintenance = maintenance
+        self._peers = peers
 
     @Operation("GET", "/healthz", role=None, answer=Alive)
     async def alive(self) -> Alive:
@@ -47,7 +50,8 @@ class HealthAPI:
 
     def checks(self) -> dict[str, Word]:
         """Return the outcome of each check by name, each after those it depends on; may wait for the store."""
-        maintenance, peers = self._maintenance, self._peers
+        maintenance = self._maintenance
+        peers = self._peers
         checkpoints: Word = "none"
         if maintenance.has_checkpoints:
             checkpoints = "ok" if maintenance.checkpoint_seconds <= MAINTENANCE_SECONDS else "stale"

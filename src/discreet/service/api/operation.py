@@ -89,7 +89,8 @@ class Parameter:
         values = [self._value(text) for text in found]
         if None not in values and (self.many or len(values) == 1):
             return values if self.many else values[0]
-        least, most = self.schema.get("minimum"), self.schema.get("maximum")
+        least = self.schema.get("minimum")
+        most = self.schema.get("maximum")
         match self.schema["type"]:
             case "integer":
                 allowed = f"a whole number from {least} to {most:,}"
@@ -248,7 +249,8 @@ class _Route(Route):
     """A route whose fixed last segment must follow a literal slash in the URL: accounts/x%2Fcharge is an account."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        last, written = self.path.rpartition("/")[2], scope.get("raw_path")
+        last = self.path.rpartition("/")[2]
+        written = scope.get("raw_path")
         if "{" not in last and written is not None and not written.endswith(f"/{last}".encode()):
             return Match.NONE, {}
         return super().matches(scope)

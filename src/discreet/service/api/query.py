@@ -130,10 +130,16 @@ class QueryAPI:
         monotonic: Callable[[], float],
         pause: Callable[[float], Awaitable[None]],
     ) -> None:
-        self._gate, self._queries, self._statements, self._cache = gate, queries, statements, cache
-        self._manager, self._grants, self._warehouse = manager, grants, warehouse
+        self._gate = gate
+        self._queries = queries
+        self._statements = statements
+        self._cache = cache
+        self._manager = manager
+        self._grants = grants
+        self._warehouse = warehouse
         self._settings = settings
-        self._monotonic, self._pause = monotonic, pause
+        self._monotonic = monotonic
+        self._pause = pause
         self._balances: dict[str, tuple[float, dict[str, str]]] = {}  # headers by account, and when they were read
 
     # ---------------------------------------------------------------------------------------------- queries
@@ -155,8 +161,10 @@ class QueryAPI:
         Reserves the worst-case cost, queries the data, adds noise, charges the actual cost and returns the answer.
         The same query of the same version of the data gets the same bytes, free of charge.
         """
-        request, account = call.request, call.account
-        form, key = negotiate(request.headers.get("accept")), call.parameters["Idempotency-Key"]
+        request = call.request
+        account = call.account
+        form = negotiate(request.headers.get("accept"))
+        key = call.parameters["Idempotency-Key"]
         # Only the store knows the answers to idempotency keys, so a request with a key bypasses the cache.
         catalog = self._grants.cached(account) if key is None else None
         cached = None if catalog is None else self._cache.answer(account, body, catalog, form)
@@ -164,7 +172,8 @@ class QueryAPI:
         if cached is not None:
             known, content = cached
             release_key = known.release_key or b""
-            context.release, context.mechanism = release_key.hex(), known.plan.mechanism.name
+            context.release = release_key.hex()
+            context.mechanism = known.plan.mechanism.name
             read, headers = self._balances.get(account, (-math.inf, {}))
             if self._monotonic() - read > FRESH_SECONDS:
                 headers = self._balance_headers(account, await run_in_thread(self._manager.store.balance, account))
@@ -212,7 +221,8 @@ class QueryAPI:
                         raise ClientDisconnected
         finally:
             # A request takes a multiple of the time grid, so that its time says less about the data.
-            grid_ms, took = self._settings.service.release_grid_ms, self._monotonic() - context_of(request.scope).began
+            grid_ms = self._settings.service.release_grid_ms
+            took = self._monotonic() - context_of(request.scope).began
             await self._pause(on_grid(took, grid_ms) / 1000 - took if grid_ms else 0.0)
 
     def _plan(self, body: bytes, run: Run) -> tuple[Catalog, PlannedQuery]:
@@ -287,8 +297,10 @@ class QueryAPI:
         Args:
             max_rows: the number of rows to return, if not all.
         """
-        request, account = call.request, call.account
-        key, digest = call.parameters["Idempotency-Key"], hashlib.sha256(body).digest()
+        request = call.request
+        account = call.account
+        key = call.parameters["Idempotency-Key"]
+        digest = hashlib.sha256(body).digest()
         run = Run(account, context_of(request.scope).request_id, key, digest)
         work = self.statement_work(read_body(StatementRequest, body), run, Shape(form, max_rows), {})
         answered, balance = await self._run_in_slot(request, account, work)
@@ -308,7 +320,8 @@ class QueryAPI:
         """
 
         def work(disconnected: Callable[[], bool]) -> tuple[AnsweredStatement, Balance]:
-            catalog, watched = self._grants.catalog_for(run.account), replace(run, disconnected=disconnected)
+            catalog = self._grants.catalog_for(run.account)
+            watched = replace(run, disconnected=disconnected)
             if statement.rehearse:
                 answered = self._statements.rehearse(statement, catalog, watched, shape)
             else:
@@ -334,7 +347,8 @@ class QueryAPI:
         Plans all its queries and compares their worst-case costs with the budget. No data is queried. With the body and
         the Idempotency-Key of an answered statement, its queries are free.
         """
-        key, digest = call.parameters["Idempotency-Key"], hashlib.sha256(body).digest()
+        key = call.parameters["Idempotency-Key"]
+        digest = hashlib.sha256(body).digest()
         return await self.estimate_statement(call, read_body(StatementRequest, body), key, digest)
 
     async def estimate_statement(
@@ -349,7 +363,8 @@ class QueryAPI:
         run = Run(call.account, context_of(call.request.scope).request_id, key, digest)
 
         def work(disconnected: Callable[[], bool]) -> StatementEstimate:
-            watched, catalog = replace(run, disconnected=disconnected), self._grants.catalog_for(run.account)
+            watched = replace(run, disconnected=disconnected)
+            catalog = self._grants.catalog_for(run.account)
             return self._statements.estimate(self._statements.plan(statement, catalog, watched), watched)
 
         with self._gate.slots.slot(run.account):
@@ -362,7 +377,8 @@ class QueryAPI:
         run = Run(call.account, context_of(call.request.scope).request_id)
 
         def work(disconnected: Callable[[], bool]) -> AnsweredStatement:
-            watched, catalog = replace(run, disconnected=disconnected), self._grants.catalog_for(run.account)
+            watched = replace(run, disconnected=disconnected)
+            catalog = self._grants.catalog_for(run.account)
             return self._statements.recompute(sql, catalog, ids, watched, Shape(form, max_rows))
 
         with self._gate.slots.slot(run.account):
@@ -441,7 +457,8 @@ class QueryAPI:
         version: str | None = None
         with contextlib.suppress(EngineError):  # the description does not depend on the engine; only the version does
             version = self._queries.shown_version(name, self._warehouse.key_context(name)[0])
-        limits, dataset = self._settings.limits, catalog.datasets[name]
+        limits = self._settings.limits
+        dataset = catalog.datasets[name]
         return DatasetDetail.of(name, dataset, version, max_k=limits.max_k, max_head_limit=limits.max_head_limit)
 
     @Operation(
@@ -462,10 +479,8 @@ class QueryAPI:
         The rows follow the catalog (types, listed labels, bounds of sums), for testing programs and charts; no data is
         queried and nothing is charged.
         """
-        form, viewed = (
-            negotiate(call.request.headers.get("accept")),
-            self._warehouse.restricted_to(self._grants.catalog_for(call.account)),
-        )
+        form = negotiate(call.request.headers.get("accept"))
+        viewed = self._warehouse.restricted_to(self._grants.catalog_for(call.account))
         try:
             table = viewed.sample(call.parameters["name"], call.parameters["rows"])
         except InputError as error:
@@ -485,11 +500,13 @@ class QueryAPI:
     )
     def releases(self, call: Call) -> HistoryPage:
         """List the releases that the account has paid for, newest first."""
-        before, most = call.parameters["before"], call.parameters["limit"]
+        before = call.parameters["before"]
+        most = call.parameters["limit"]
         paid = self._manager.store.history(call.account, before, most + 1)
         page = paid[:most]
         following = page[-1].number if len(paid) > len(page) else None
-        entries, damaged = [], []
+        entries = []
+        damaged = []
         for one in page:
             try:
                 entries.append(history_entry(one))
@@ -511,7 +528,8 @@ class QueryAPI:
 
         Returns the stored bytes, free of charge.
         """
-        form, id_ = negotiate(call.request.headers.get("accept")), call.parameters["id"]
+        form = negotiate(call.request.headers.get("accept"))
+        id_ = call.parameters["id"]
         stored = paid_release(self._manager.store, call.account, id_)
         return Response(represent(stored.result, form), headers={"Discreet-Release": id_, **content_headers(form)})
 

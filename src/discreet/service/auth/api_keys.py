@@ -149,7 +149,9 @@ class Authenticator:
     """
 
     def __init__(self, records: RecordCache, clock: Callable[[], datetime], issuer: Issuer | None = None) -> None:
-        self._records, self._clock, self._issuer = records, clock, issuer
+        self._records = records
+        self._clock = clock
+        self._issuer = issuer
         self._parsed: tuple[int, dict[str, tuple[KeyRecord, Identity]]] = -1, {}  # by id, for one version of records
         self._used: dict[str, int] = {}
 
@@ -254,9 +256,12 @@ class ApiKeys:
         random: Callable[[int], bytes],
         key_file: Path | None = None,
     ) -> None:
-        self._store, self._records, self._authenticator = store, records, authenticator
+        self._store = store
+        self._records = records
+        self._authenticator = authenticator
         self._key_file = key_file
-        self._clock, self._random = clock, random
+        self._clock = clock
+        self._random = random
         self._saved_us = microseconds(clock())
 
     def create(self, body: NewKey, action: AdminAction) -> CreatedKey:
@@ -318,7 +323,8 @@ class ApiKeys:
         used = self._last_used()
         keys = []
         for name, text in behind[:most]:
-            record, used_us = KeyRecord.of_text(text), used.get(name)
+            record = KeyRecord.of_text(text)
+            used_us = used.get(name)
             keys.append(
                 KeySummary(
                     id=name,
@@ -342,7 +348,8 @@ class ApiKeys:
         if not at_once and now_us - self._saved_us < _HOUR_US:
             return
         self._saved_us = now_us
-        saved, used = self._saved_last_used(), self._last_used()
+        saved = self._saved_last_used()
+        used = self._last_used()
         if used == saved:
             return
         latest = sorted(used, key=lambda key: used[key])[-_MAX_USED:]
@@ -360,7 +367,8 @@ class ApiKeys:
         return KeyRecord.of_text(text)
 
     def _create(self, like: KeyRecord, days: int | None, action: AdminAction) -> CreatedKey:
-        made, now_us = new_key(self._random), self._now_us
+        made = new_key(self._random)
+        now_us = self._now_us
         if self._store.record(KEY, made.id) is not None:
             raise InvariantViolated("the random source repeats itself")
         expires_us = None if days is None else now_us + timedelta(days=days) // timedelta(microseconds=1)
@@ -378,6 +386,7 @@ class ApiKeys:
 
     def _last_used(self) -> dict[str, int]:
         """Return the last use of all existing keys, in this process or another."""
-        saved, here = self._saved_last_used(), self._authenticator.used
+        saved = self._saved_last_used()
+        here = self._authenticator.used
         names = [name for name, _ in self._store.records(KEY) if name in saved or name in here]
         return {name: max(saved.get(name, 0), here.get(name, 0)) for name in names}

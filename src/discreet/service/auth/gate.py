@@ -47,7 +47,8 @@ class RateLimiter:
     """
 
     def __init__(self, per_minute: int, clock: Callable[[], float]) -> None:
-        self._max, self._clock = float(per_minute), clock
+        self._max = float(per_minute)
+        self._clock = clock
         self._buckets: dict[str, tuple[float, float]] = {}  # tokens at a time, and that time
 
     def take(self, name: str) -> None:
@@ -81,7 +82,8 @@ class ConcurrencyLimit:
     """
 
     def __init__(self, most: int) -> None:
-        self._max, self._share = most, max(most // 2, 1)
+        self._max = most
+        self._share = max(most // 2, 1)
         self._taken: dict[str, int] = {}
         self.threads = anyio.CapacityLimiter(most)
 
@@ -106,7 +108,8 @@ class Gate:
     def __init__(
         self, authenticator: Authenticator, settings: Service, monotonic: Callable[[], float], log: Log
     ) -> None:
-        self._authenticator, self._log = authenticator, log
+        self._authenticator = authenticator
+        self._log = log
         self._rates = RateLimiter(settings.requests_per_minute, monotonic)
         self.slots = ConcurrencyLimit(settings.max_concurrent_queries)
         self.max_body_bytes = settings.max_body_bytes
@@ -138,7 +141,8 @@ class Gate:
     def admit(self, request: Request, caller: Identity) -> Identity:
         """Return *caller*, the sender of *request*; raise `TooManyRequests` if its rate exceeds the limit."""
         context = context_of(request.scope)
-        context.actor, context.account = caller.actor, caller.account
+        context.actor = caller.actor
+        context.account = caller.account
         self._rates.take(caller.actor)
         return caller
 

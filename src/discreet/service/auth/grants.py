@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 FRESH = timedelta(seconds=1)
 """How long records are cached, and so how long a key that another process revoked is still accepted."""
 
-KEY, GRANT, USED, LOGOUT = "key", "grant", "used", "logout"
+KEY = "key"
+GRANT = "grant"
+USED = "used"
+LOGOUT = "logout"
 """Kinds of records: API keys by id, grants by account and dataset, the last use of keys, logouts by caller."""
 
 
@@ -46,7 +49,8 @@ class RecordCache:
     """A cache of the records that is at most a second old. Usable from several threads."""
 
     def __init__(self, store: BudgetStore, clock: Callable[[], datetime]) -> None:
-        self._store, self._clock = store, clock
+        self._store = store
+        self._clock = clock
         self._lock = threading.Lock()
         self._last: tuple[datetime, Snapshot] | None = None
 
@@ -72,7 +76,8 @@ class RecordCache:
 
     def _read(self) -> Snapshot:
         # Read the version first: if the records change in between, the next read sees a new version.
-        now, version = self._clock(), self._store.records_version()
+        now = self._clock()
+        version = self._store.records_version()
         if self._last is None or self._last[1].version != version:
             snapshot = Snapshot(version, *(dict(self._store.records(kind)) for kind in (KEY, GRANT, LOGOUT)))
         else:
@@ -114,7 +119,9 @@ class Grants:
     """
 
     def __init__(self, catalog: Catalog, records: RecordCache, store: BudgetStore) -> None:
-        self._catalog, self._records, self._store = catalog, records, store
+        self._catalog = catalog
+        self._records = records
+        self._store = store
         self._lock = threading.Lock()
         self._paths: dict[str, tuple[str, ...]] = {}  # never invalidated: parents do not change
         self._seen: tuple[int, dict[str, Catalog]] = -1, {}
@@ -154,13 +161,15 @@ def _granted_catalog(catalog: Catalog, snapshot: Snapshot, accounts: frozenset[s
     for name, text in snapshot.grants.items():
         account, dataset = account_and_dataset(name)
         if account in accounts:
-            more, before = granted_columns(text), granted.get(dataset, frozenset())
+            more = granted_columns(text)
+            before = granted.get(dataset, frozenset())
             granted[dataset] = None if more is None or before is None else before | more
     datasets = {}
     for name, about in catalog.datasets.items():
         if name not in granted:
             continue
-        columns, update = granted[name], {}
+        columns = granted[name]
+        update = {}
         if columns is not None:
             kept = {
                 column: uses

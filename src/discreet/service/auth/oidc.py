@@ -83,7 +83,10 @@ class Issuer:
     """
 
     def __init__(self, settings: Oidc, client: httpx.Client, clock: Callable[[], datetime], log: Log) -> None:
-        self._settings, self._client, self._clock, self._log = settings, client, clock, log
+        self._settings = settings
+        self._client = client
+        self._clock = clock
+        self._log = log
         self._lock = threading.Lock()
         self._keys: _Keys | None = None
         self._failed: datetime | None = None
@@ -140,7 +143,8 @@ class Issuer:
             IssuerUnavailable: the issuer cannot be reached.
         """
         answer = self._fetch_document("token", self.endpoint("token_endpoint"), form, client)
-        token, client_id = answer.get("id_token"), self._settings.client_id
+        token = answer.get("id_token")
+        client_id = self._settings.client_id
         if not isinstance(token, str) or client_id is None:
             raise Unauthorized("token")
         claims = self._validated_claims(token, client_id)
@@ -202,7 +206,8 @@ class Issuer:
         except IssuerUnavailable:
             self._failed = now
             raise
-        self._keys, self._failed = _Keys(now, found, about), None
+        self._keys = _Keys(now, found, about)
+        self._failed = None
         self._known.clear()  # tokens signed by a key that was removed are invalid
         return self._keys
 
@@ -215,7 +220,8 @@ class Issuer:
             Unauthorized: the issuer refuses the form.
             IssuerUnavailable: the issuer cannot be reached, or its response is not a JSON object.
         """
-        method, body = "GET" if form is None else "POST", b""
+        method = "GET" if form is None else "POST"
+        body = b""
         try:
             with self._client.stream(
                 method, place, data=form, auth=client, timeout=_WAIT_SECONDS, follow_redirects=False
@@ -304,8 +310,12 @@ class OidcLogin:
     """
 
     def __init__(self, issuer: Issuer, settings: Oidc, secret: str | None, random: Callable[[int], bytes]) -> None:
-        self._issuer, self._secret, self._random = issuer, secret, random
-        self._url, self._client_id, self._scope = settings.issuer, settings.client_id or "", settings.scope
+        self._issuer = issuer
+        self._secret = secret
+        self._random = random
+        self._url = settings.issuer
+        self._client_id = settings.client_id or ""
+        self._scope = settings.scope
         self.host = urlsplit(settings.issuer).hostname or ""
 
     def begin(self, redirect_uri: str, next_: str) -> tuple[str, PendingLogin]:

@@ -330,10 +330,13 @@ class StructuredLog:
     """
 
     def __init__(self, stream: TextIO, form: Literal["json", "console"], clock: Callable[[], datetime]) -> None:
-        self._stream, self._clock, self._form = stream, clock, form
+        self._stream = stream
+        self._clock = clock
+        self._form = form
 
     def event(self, event: Event) -> None:
-        fields, moment = fields_of(event), self._clock().isoformat(timespec="milliseconds")
+        fields = fields_of(event)
+        moment = self._clock().isoformat(timespec="milliseconds")
         level = event.level if type(event) is LibraryLogged else _LEVELS.get(type(event), "info")
         name = EVENT_NAMES[type(event)]
         if self._form == "json":
@@ -387,7 +390,8 @@ class _EventHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         raised = record.exc_info[1] if record.exc_info else None
         error, frames = (None, ()) if raised is None else describe_exception(raised)
-        level, place = _PYTHON_LEVELS.get(record.levelno, "warning"), f"{record.filename}:{record.lineno}"
+        level = _PYTHON_LEVELS.get(record.levelno, "warning")
+        place = f"{record.filename}:{record.lineno}"
         self._log.event(LibraryLogged(record.name, level, place, error, frames))
 
 
@@ -399,12 +403,14 @@ def capture_library_logs(log: Log) -> Iterator[None]:
     message of an engine with data. Existing handlers are removed, so that nothing is written twice. This affects the
     whole process, so it is the outermost context of a serving process.
     """
-    root, handler = logging.getLogger(), _EventHandler(log)
+    root = logging.getLogger()
+    handler = _EventHandler(log)
     loggers = [root, *(found for found in root.manager.loggerDict.values() if isinstance(found, logging.Logger))]
     before = [(logger, logger.handlers[:], logger.propagate) for logger in loggers]
     hooks = sys.excepthook, threading.excepthook, sys.unraisablehook, warnings.showwarning
     for logger in loggers:
-        logger.handlers, logger.propagate = [], True
+        logger.handlers = []
+        logger.propagate = True
     root.addHandler(handler)
 
     def failed(error: BaseException | None, where: str) -> None:
@@ -422,6 +428,7 @@ def capture_library_logs(log: Log) -> Iterator[None]:
         yield
     finally:
         for logger, handlers, propagate in before:
-            logger.handlers, logger.propagate = handlers, propagate
+            logger.handlers = handlers
+            logger.propagate = propagate
         root.removeHandler(handler)
         sys.excepthook, threading.excepthook, sys.unraisablehook, warnings.showwarning = hooks

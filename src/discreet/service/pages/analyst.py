@@ -79,8 +79,11 @@ class AnalystPages:
     """Pages of analysts."""
 
     def __init__(self, site: Site, api: QueryAPI, store: BudgetStore, settings: Settings, runtime: Runtime) -> None:
-        self._site, self._api, self._store = site, api, store
-        self._settings, self._runtime = settings, runtime
+        self._site = site
+        self._api = api
+        self._store = store
+        self._settings = settings
+        self._runtime = runtime
 
     # ---------------------------------------------------------------------------------------------- ask
 
@@ -88,7 +91,8 @@ class AnalystPages:
     async def ask(self, visit: Visit) -> Response:
         """Submit the query or statement of the form, and redirect to its answer."""
         if visit.text("from"):  # without scripts, a button rebuilds the statement from the fields
-            one, many = ("from", "dataset", "measure", "each", "where", "k", "epsilon"), ("item", *_FILTERS)
+            one = ("from", "dataset", "measure", "each", "where", "k", "epsilon")
+            many = ("item", *_FILTERS)
             typed = {name: visit.text(name) for name in one} | {name: visit.texts(name) for name in many}
             return RedirectResponse(f"/ask?{urlencode(typed, doseq=True)}", 303)
         try:
@@ -125,7 +129,8 @@ class AnalystPages:
         budget: BudgetReport = await run_in_thread(self._api.budget, visit.call())
         if not datasets:
             return self._site.render(visit, "no_datasets.html", budget=budget)
-        sql, names = "" if visit.text("from") else visit.text("sql"), {each.name for each in datasets}
+        sql = "" if visit.text("from") else visit.text("sql")
+        names = {each.name for each in datasets}
         query: Select | None = None  # None for a statement that is not a single query
         if sql:
             with contextlib.suppress(InputError):
@@ -141,7 +146,8 @@ class AnalystPages:
             columns = sorted((each for each in detail.columns if each.group), key=lambda each: each.known_domain)
             items = tuple(each.name for each in columns[:1])
             k = min(10, detail.max_k or 10) if items else None
-            query, clause = Select(detail.name, items, Measure("users", detail.user), None, k), ""
+            query = Select(detail.name, items, Measure("users", detail.user), None, k)
+            clause = ""
             if visit.text("from") and name in names:
                 where = visit.text("where")
                 ranges = zip(*map(visit.texts, ("filter", "low", "high")), strict=False)
@@ -160,7 +166,8 @@ class AnalystPages:
         except DiscreetError as refused:
             error = error or refused
         problem = None if error is None else self._site.problem(visit, error)
-        cost, usual = None if price is None or price["free"] else price["cost"], self._settings.defaults.epsilon
+        cost = None if price is None or price["free"] else price["cost"]
+        usual = self._settings.defaults.epsilon
         return self._site.render(
             visit,
             "ask.html",
@@ -190,13 +197,19 @@ class AnalystPages:
         single_query = is_select(sql)
         if single_query:
             single = await self._api.estimate(visit.call(), body)
-            queries, cost, fits, left = [("", single)], single.worst_cost, single.fits, single.queries_left
+            queries = [("", single)]
+            cost = single.worst_cost
+            fits = single.fits
+            left = single.queries_left
             runs_out = single.runs_out
         else:
             statement = read_body(StatementRequest, body)
             whole = await self._api.estimate_statement(visit.call(), statement)
             queries = [(query.sql, query.estimate) for query in whole.queries]
-            cost, fits, left, runs_out = whole.worst_cost, whole.fits, None, None
+            cost = whole.worst_cost
+            fits = whole.fits
+            left = None
+            runs_out = None
         return {
             "statement": not single_query,
             "free": all(estimate is None or estimate.paid for _, estimate in queries),
@@ -230,7 +243,8 @@ class AnalystPages:
         """Show the answer of a statement, computed from the releases in its link, or return it as a file."""
         form = next((known for known in MEDIA_TYPES if visit.text("as") == known), None)
         max_rows = _MAX_SHOWN if form is None else None
-        sql, releases = visit.text("sql"), visit["release"]
+        sql = visit.text("sql")
+        releases = visit["release"]
         try:
             answered = await self._api.recompute(visit.call(), sql, releases, form or "json", max_rows)
         except NotFound:
@@ -245,10 +259,12 @@ class AnalystPages:
 
     def _show_rows(self, visit: Visit, answer: StatementAnswer, count: int, link: str | None) -> Response:
         """Show the first of *count* rows of a statement, with *link* as the permanent link unless it is None."""
-        sql, url = visit.text("sql").replace("\r\n", "\n"), str(visit.request.base_url).rstrip("/")
+        sql = visit.text("sql").replace("\r\n", "\n")
+        url = str(visit.request.base_url).rstrip("/")
         epsilon = visit["epsilon"]
         price = {} if epsilon is None else {"epsilon": epsilon}
-        rows, places = answer.rows, charts.interval_columns(answer.columns)
+        rows = answer.rows
+        places = charts.interval_columns(answer.columns)
         labels = [column for place, column in enumerate(answer.columns) if place not in (places or ())]
         items = [] if places is None else charts.statement_items(rows, places)
         types = {column.name: column.type for column in labels}
@@ -276,19 +292,19 @@ class AnalystPages:
     @Operation("GET", "/answers", role="analyst", parameters=(BEFORE, text_of("q", "Words to find.")))
     def history(self, visit: Visit) -> Response:
         """List the answers that the account has paid for, or those with all words of a search."""
-        words, names = visit.text("q").casefold().split(), self._names(visit)
+        words = visit.text("q").casefold().split()
+        names = self._names(visit)
         found: list[HistoryEntry] = []
         damaged: list[str] = []
-        before, page = visit["before"], None
+        before = visit["before"]
+        page = None
         for _ in range(_MAX_PAGES if words else 1):
             page = self._api.releases(visit.call(limit=100 if words else 20, before=before))
             damaged += page.damaged
             for entry in page.releases:
                 query = from_dict(entry.question)
-                where, title = (
-                    "" if query.where is None else condition(query.where),
-                    text.title_of(query, self._site.named),
-                )
+                where = "" if query.where is None else condition(query.where)
+                title = text.title_of(query, self._site.named)
                 shown = (names.get(entry.id, ""), title, *query.items, entry.dataset, where, text.when(entry.time))
                 if all(word in " ".join(shown).casefold() for word in words):
                     found.append(entry)
@@ -310,7 +326,8 @@ class AnalystPages:
     @Operation("POST", "/answers/{id}", role="analyst", parameters=(RELEASE_ID, KEY, *fields("title")))
     def rename(self, visit: Visit) -> Response:
         """Give an answer a name, or take it away; it is for all who use the account."""
-        call, title = visit.call(), visit.text("title")
+        call = visit.call()
+        title = visit.text("title")
         paid_release(self._store, call.account, visit["id"])
         if len(title) > _MAX_NAME_LENGTH or not title.isprintable():
             raise InputError(f"a name has up to {_MAX_NAME_LENGTH} printable characters")
@@ -352,8 +369,10 @@ class AnalystPages:
         if form:
             raise NotFound
         release = document.read(content)
-        items, query = charts.items_of(release), from_dict(release["question"])
-        sql, price = to_sql(query), {name: release["query"][name] for name in ("epsilon", "delta")}
+        items = charts.items_of(release)
+        query = from_dict(release["question"])
+        sql = to_sql(query)
+        price = {name: release["query"][name] for name in ("epsilon", "delta")}
         url = str(visit.request.base_url).rstrip("/")
         begin = 1 if query.k is not None else 0
         end = begin + len(query.each) + len(query.items)
@@ -480,7 +499,8 @@ def _drawn(
 
 def _can_bite(query: Select, parameters: Mapping[str, Any], catalog: Catalog) -> bool:
     """Return False if the only bound on a user is a number of groups that the known labels do not exceed."""
-    bound, dataset = parameters["groups_per_user"], catalog.datasets.get(query.dataset)
+    bound = parameters["groups_per_user"]
+    dataset = catalog.datasets.get(query.dataset)
     if query.measure.kind != "users" or query.each or bound is None or dataset is None:
         return True
     domains = [getattr(dataset.columns.get(item), "domain", None) for item in query.items]

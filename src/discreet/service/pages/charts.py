@@ -167,7 +167,8 @@ def statement_items(rows: Sequence[Sequence[Any]], places: tuple[int, int, int])
     Args:
         places: positions of the value and its interval, from `interval_columns`; all other columns are labels.
     """
-    found, labels = [], []
+    found = []
+    labels = []
     for row in rows:
         value, low, high = (row[place] for place in places)
         if value is None or low is None or high is None:
@@ -227,7 +228,8 @@ def line_chart(
     seconds = (times[-1] - times[0]).total_seconds() or 1
     xs = {text: round(100 * (moment - times[0]).total_seconds() / seconds, 2) for text, moment in moments.items()}
     ticks = nice_ticks(min(0.0, *(float(i.low or 0) for i in every)), max(1.0, *(float(i.high or 0) for i in every)))
-    least, most = ticks[0], ticks[-1]
+    least = ticks[0]
+    most = ticks[-1]
 
     def y(value: float | str | None) -> float:
         return round(100 - 100 * (float(value or 0) - least) / (most - least), 2)
@@ -237,7 +239,8 @@ def line_chart(
         points = [(xs[item.labels[time]], y(item.value)) for item in each]
         above = [f"{x},{y(item.high)}" for (x, _), item in zip(points, each, strict=True)]
         below = [f"{x},{y(item.low)}" for (x, _), item in zip(points, each, strict=True)]
-        line, band = " ".join(f"{x},{height}" for x, height in points), " ".join([*above, *reversed(below)])
+        line = " ".join(f"{x},{height}" for x, height in points)
+        band = " ".join([*above, *reversed(below)])
         series.append(Series(name, line, band, points if len(points) <= _MAX_POINTS else []))
     places = sorted(set(xs.values()))
     hatched = [(0.0, places[1] / 2)] if incomplete[0] else []
@@ -285,12 +288,15 @@ def _time_ticks(times: Sequence[datetime], xs: Sequence[float]) -> list[tuple[fl
     fine, coarse = ("%H:%M", "%-d %b") if any(time.hour or time.minute for time in times) else ("%-d %b", "%Y")
     if coarse == "%Y" and all(time.day == 1 for time in times):
         fine = "%b"  # months
-    found, before, room = [], "", 0.0
+    found = []
+    before = ""
+    room = 0.0
     for time, x in zip(times, xs, strict=True):
         if x == xs[-1] or (x >= room and x <= xs[-1] - 15):
             above = f"{time:{coarse}}"
             found.append((x, f"{time:{fine}}", above if above != before else ""))
-            before, room = above, x + 20
+            before = above
+            room = x + 20
     return found
 
 
@@ -352,5 +358,6 @@ def nice_ticks(least: float, most: float, wanted: int = 4) -> list[float]:
     raw = max(most - least, 1e-9) / wanted
     power = 10 ** math.floor(math.log10(raw))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * (1 - 1e-9))
-    first, last = math.floor(least / step), math.ceil(most / step)
+    first = math.floor(least / step)
+    last = math.ceil(most / step)
     return [n * step for n in range(first, last + 1)]

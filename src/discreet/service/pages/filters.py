@@ -104,12 +104,14 @@ class Filter:
         """Return the fields with one more condition, or None if they cannot show it."""
         match part:
             case Membership(_, constants) if self.kind == "choice":
-                values, operator = [constant.text for constant in constants], "="
+                values = [constant.text for constant in constants]
+                operator = "="
             case Comparison(_, operator, constant) if self.kind == "choice" or self._fits(constant):
                 values = [constant.text]
             case _:
                 return None
-        value, fuller = values[0] if values else "", None
+        value = values[0] if values else ""
+        fuller = None
         match self.kind, operator:
             case "choice", "=" if not self.picked and {*values} <= {*self.labels}:
                 fuller = replace(self, picked=tuple(values))

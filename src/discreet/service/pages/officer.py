@@ -94,7 +94,10 @@ class OfficerPages:
     def __init__(
         self, site: Site, api: AdminAPI, manager: BudgetManager, warehouse: Warehouse, runtime: Runtime
     ) -> None:
-        self._site, self._api, self._manager, self._warehouse = site, api, manager, warehouse
+        self._site = site
+        self._api = api
+        self._manager = manager
+        self._warehouse = warehouse
         self._runtime = runtime
 
     # ---------------------------------------------------------------------------------------------- accounts
@@ -157,7 +160,8 @@ class OfficerPages:
     @Operation("POST", "/officer/accounts/{account:path}", role="officer", parameters=_CHANGE)
     def change_account(self, visit: Visit) -> Response:
         """Process a posted form: preview or apply settings, suspend or lift that, grant or revoke."""
-        name, act = visit["account"], visit.text("act")
+        name = visit["account"]
+        act = visit.text("act")
         reason = {"reason": visit.text("reason")}
         call = visit.call(account=name, dataset=visit.text("dataset"), reason=visit.text("reason"))
         try:
@@ -195,7 +199,8 @@ class OfficerPages:
         detail = self._detail(visit, name)
         if preview is None and detail.mode == "observe":
             preview = self._api.preview(visit.call(account=name, days=DAYS), wire.AccountChanges(mode="enforce"))
-        tight, parts = detail.guarantee, ("limit", "used", "forfeited", "held", "left")
+        tight = detail.guarantee
+        parts = ("limit", "used", "forfeited", "held", "left")
         balance = self._manager.get(name).balance
         return self._show(
             visit,
@@ -259,7 +264,8 @@ class OfficerPages:
     @Operation("GET", "/officer/catalog", role="officer")
     def catalog(self, visit: Visit) -> Response:
         """Show the datasets and columns of the catalog, with warnings, and why datasets are unavailable."""
-        datasets, unavailable = self._warehouse.catalog.datasets, self._warehouse.unavailable()
+        datasets = self._warehouse.catalog.datasets
+        unavailable = self._warehouse.unavailable()
         most = self._api.settings(visit.call())  # those of the service apply, too
         limits = {
             name: {
@@ -278,7 +284,8 @@ class OfficerPages:
     @Operation("GET", "/officer/ledger", role="officer", parameters=(*ACTIVITY, AFTER))
     def ledger(self, visit: Visit, verification: wire.Verification | None = None) -> Response:
         """Show queries and actions: who asked or changed what, and for how much."""
-        found, problem = None, None
+        found = None
+        problem = None
         shown = {each.name: visit.text(each.name) for each in (*ACTIVITY, AFTER) if visit.text(each.name)}
         try:
             filters = {each.name: visit[each.name] for each in (*ACTIVITY, AFTER)}
@@ -396,7 +403,8 @@ class OfficerPages:
         units = "steps" if visit.text("units") == "steps" else "epsilon"
         shown = (*_SIMULATED[units], *_SHAPE)
         values = {each.name: visit.text(each.name) or f"{each.schema['default']:g}" for each in shown}
-        found, problem = None, None
+        found = None
+        problem = None
         try:
             tried = {each.name: visit[each.name] for each in shown}
             exact = {name: Fraction(str(tried[name])) for name in tried if "delta" in name or name == "epsilon_per"}

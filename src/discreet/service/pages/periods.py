@@ -51,7 +51,8 @@ def covered(columns: Mapping[str, Column], item: str, where: Predicate | None, n
     if about is None or about.each not in get_args(Period):
         return None
     source = about.source if isinstance(about, ImpliedColumn) else about.of or item
-    begins, ends = [], [now.astimezone(UTC).replace(tzinfo=None)]
+    begins = []
+    ends = [now.astimezone(UTC).replace(tzinfo=None)]
     declared = columns.get(source)
     if declared is not None and declared.each is None and isinstance(declared.domain, tuple):
         days = sorted(str(label) for label in declared.domain)

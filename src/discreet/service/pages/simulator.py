@@ -72,7 +72,8 @@ def parameters_for(
     Raises:
         InputError: the limit does not allow a single query.
     """
-    query, limit = limit_for(epsilon, delta), limit_for(limit_epsilon, limit_delta)
+    query = limit_for(epsilon, delta)
+    limit = limit_for(limit_epsilon, limit_delta)
     per = epsilon_per_unit(query.rho, 2 * k + 1)  # k items, k counts and a cut-off
     calls = int(limit.delta / query.delta)
     if not query.within(limit):

@@ -109,7 +109,8 @@ class Sessions:
 
     def __init__(self, key: bytes, clock: Callable[[], datetime], random: Callable[[int], bytes]) -> None:
         self._fernet = Fernet(base64.urlsafe_b64encode(key))
-        self._clock, self._random = clock, random
+        self._clock = clock
+        self._random = random
 
     def start(self, token: str = "", logouts: int = 0, caller: Identity | None = None) -> Session:
         """Return a new session."""
@@ -271,8 +272,12 @@ class Site:
         *,
         has_issuer: bool,
     ) -> None:
-        self._gate, self._sessions, self._store, self._records = gate, sessions, store, records
-        self._login, self._has_issuer = login, has_issuer
+        self._gate = gate
+        self._sessions = sessions
+        self._store = store
+        self._records = records
+        self._login = login
+        self._has_issuer = has_issuer
         self._assets: dict[str, _Asset] = {}
         types = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
         for path in sorted((_HERE / "assets").iterdir()):
@@ -287,7 +292,8 @@ class Site:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self.catalog, self.named = catalog, text.names_in(catalog)
+        self.catalog = catalog
+        self.named = text.names_in(catalog)
         titles = {
             name: partial(made, named=self.named) for name, made in (("title_of", text.title_of), ("asked", text.asked))
         }
@@ -434,7 +440,8 @@ class Site:
             context_of(scope).page = lambda problem: self.render(visit, "problem.html", problem.status, problem=problem)
             response = await self._respond(visit, declared, handler, in_loop=in_loop, has_session=session is not None)
             # Renewed on every page, which extends its idle timeout.
-            cookie, secure = self._sessions.write(visit.session), visit.request.url.scheme == "https"
+            cookie = self._sessions.write(visit.session)
+            secure = visit.request.url.scheme == "https"
             response.set_cookie(COOKIE, cookie, httponly=True, samesite="strict", secure=secure)
             await response(scope, receive, send)
 

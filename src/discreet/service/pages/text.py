@@ -74,7 +74,8 @@ def title_of(
         named: names columns for people, see `names_in`.
         per_user: True for an average over users, as AVG was in earlier versions.
     """
-    column, items = query.measure.column, [named(query.dataset, item) for item in query.items]
+    column = query.measure.column
+    items = [named(query.dataset, item) for item in query.items]
     counted = {"users": "Users", "rows": "Rows", "sum": f"Sum of {column}", "average": f"Average of {column}"}
     average = f"{column} per user" if per_user else None
     title = (average or counted[query.measure.kind]) + (f" by {' and '.join(items)}" if items else " in total")
@@ -88,7 +89,8 @@ def asked(of: Activity | Spent, named: Callable[[str, str], str] = lambda _, col
     if of.question is None:
         return "A query that the ledger does not describe"
     query = from_dict({**of.question, "where": None})
-    columns, title = [named(query.dataset, each) for each in of.question.get("where") or []], title_of(query, named)
+    columns = [named(query.dataset, each) for each in of.question.get("where") or []]
+    title = title_of(query, named)
     return f"{title}, filtered by {' and '.join(columns)}" if columns else title
 
 
@@ -104,7 +106,8 @@ def acted(of: Activity) -> str:
 
 def why_fewer_items(release: Mapping[str, Any]) -> str | None:
     """Return an explanation if a release has fewer items than its query asked for, otherwise None."""
-    k, shown = release["question"].get("k"), len(release["items"])
+    k = release["question"].get("k")
+    shown = len(release["items"])
     if k is not None and release["question"].get("each") and shown:
         if release["complete"]:
             return None
@@ -153,7 +156,8 @@ def expected_error(expected: Expected, kind: str) -> list[str]:
     Args:
         kind: the kind of its measure.
     """
-    of, found = "rows" if kind == "rows" else "users", []
+    of = "rows" if kind == "rows" else "users"
+    found = []
     if errors := expected.error_ranges(1.96):
         least, *other = (
             f"{error} {of}" if "%" not in error else error.replace(" up to ", f" {of} to ") for error in errors
@@ -245,7 +249,8 @@ def budget_bar(budget: BudgetReport, cost: Spend | None = None) -> list[tuple[st
         shares = {part: -_share(getattr(cost, part), getattr(budget.left, part)) for part in shares}
     part = min(shares, key=lambda name: shares[name])
     limit = getattr(budget.limit, part)
-    parts, begin = [], 0.0
+    parts = []
+    begin = 0.0
     for name, spend in (("used", budget.used), ("failed", budget.forfeited), ("held", budget.held), ("cost", cost)):
         width = 0.0 if spend is None else min(100 * _share(getattr(spend, part), limit), 100 - begin)
         if width:

@@ -157,7 +157,8 @@ def read(  # noqa: C901, PLR0911, PLR0912 - a case for each kind of statement
             "USE", {"Set-Catalog": catalogs[0] if catalogs else CATALOG, "Set-Schema": quote(schema, safe="")}
         )
     if found := _matches(rf"SET\s+SESSION\s+{_PATH}\s*=\s*(.*)", text):
-        name, value = _names(found)[-1], found[4]
+        name = _names(found)[-1]
+        value = found[4]
         if quoted := _matches(r"(?:[^\W\d]\w*\s+)?'((?:[^']|'')*)'", value):  # perhaps with its type, as DOUBLE '3'
             value = quoted[1].replace("''", "'")
         options({name: value})
@@ -223,7 +224,8 @@ def _shown(text: str, session: Session, catalog: Catalog) -> str | None:
             )
         where = f"lower(table_schema) = {text_literal(schema.lower())}"
         where += f" AND lower(table_name) = {text_literal(table.lower())}"
-        kind, order = "COLUMNS", "ordinal_position"
+        kind = "COLUMNS"
+        order = "ordinal_position"
     else:
         found = _matches(
             rf"SHOW\s+(CATALOGS|SCHEMAS|TABLES|SESSION|FUNCTIONS|(?:CURRENT\s+)?ROLES|ROLE\s+GRANTS|GRANTS)\b"
@@ -232,7 +234,9 @@ def _shown(text: str, session: Session, catalog: Catalog) -> str | None:
         )
         if not found:
             return None
-        kind, where, order = found[1].upper(), "true", "1"
+        kind = found[1].upper()
+        where = "true"
+        order = "1"
         kind = kind if kind in _SHOW else "ROLES"
         if kind == "TABLES":
             schema = _plain(found[4] or found[3] or found[2] or session.schema)
@@ -329,7 +333,8 @@ def _arguments(text: str) -> list[str]:
     """Return the values behind USING."""
     if not text.strip():
         return []
-    depth, cuts = 0, [-1]
+    depth = 0
+    cuts = [-1]
     for token in tokenize(text):
         depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
         if token.token_type == TokenType.COMMA and not depth:

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from sqlglot import Token
 
-CATALOG, SCHEMA = "discreet", "main"
+CATALOG = "discreet"
+SCHEMA = "main"
 """The catalog of all datasets, and the schema of those without one in their name."""
 
 VERSION = "477-discreet"
@@ -243,7 +244,9 @@ class _Adaption:
         return node
 
     def _adapt_table(self, table: exp.Table) -> None:
-        catalog, schema, name = table.catalog.lower(), table.db.lower(), table.name.lower()
+        catalog = table.catalog.lower()
+        schema = table.db.lower()
+        name = table.name.lower()
         if catalog == "system" and schema in {"jdbc", "metadata", "runtime"}:
             table.set("catalog", None)
             table.set("db", exp.to_identifier("information_schema"))

@@ -11,8 +11,10 @@ if TYPE_CHECKING:
 
     from discreet.wire.problems import Slug
 
-_USER, _INTERNAL = "USER_ERROR", "INTERNAL_ERROR"
-_RESOURCES, _EXTERNAL = "INSUFFICIENT_RESOURCES", "EXTERNAL"
+_USER = "USER_ERROR"
+_INTERNAL = "INTERNAL_ERROR"
+_RESOURCES = "INSUFFICIENT_RESOURCES"
+_EXTERNAL = "EXTERNAL"
 
 # Numbers of io.trino.spi.StandardErrorCode; those of our own are in the ranges that Trino leaves to connectors.
 KINDS: Mapping[str, tuple[int, str]] = {
@@ -60,7 +62,8 @@ class TrinoError(Exception):
 
     def __init__(self, name: str, message: str, position: int | None = None) -> None:
         super().__init__(message)
-        self.name, self.position = name, position
+        self.name = name
+        self.position = position
 
     def to_json(self, text: str) -> dict[str, Any]:
         """Return the error as the protocol has it, for the statement *text*."""
@@ -85,9 +88,12 @@ def trino_error(error: Exception) -> TrinoError:
     if isinstance(error, TrinoError):
         return error
     answer = problem_of(error)
-    detail, more = answer.detail, answer.more
+    detail = answer.detail
+    more = answer.more
     if answer.slug == "budget-short":
-        needed, left, fits = more["needed"], more["left"], more["fits"]
+        needed = more["needed"]
+        left = more["left"]
+        fits = more["fits"]
         short, _, together = detail.partition("; see needed, left and fits")
         detail = (
             f"{short}: needed rho={needed.rho!r}, delta={needed.delta!r}; left rho={left.rho!r}, delta={left.delta!r}"

@@ -170,12 +170,16 @@ class TrinoProtocol:
         runtime: Runtime,
         log: Log,
     ) -> None:
-        self._gate, self._api, self._grants, self._pool = gate, query_api, grants, pool
+        self._gate = gate
+        self._api = query_api
+        self._grants = grants
+        self._pool = pool
         self._fernet = Fernet(base64.urlsafe_b64encode(key))
         self._grid_ms = settings.service.release_grid_ms
         self._hosts = {settings.service.host.lower(), *(name.lower() for name in settings.service.hosts)}
         self._behind_proxy = bool(settings.service.trusted_proxies)
-        self._runtime, self._log = runtime, log
+        self._runtime = runtime
+        self._log = log
         self._runs: dict[tuple[str, int], _Polled] = {}
 
     def routes(self) -> list[Route]:
@@ -286,7 +290,8 @@ class TrinoProtocol:
                 if id_ == state.id:
                     run.cancelled.set()
             return Response(status_code=204)
-        name, now = (state.id, page), self._runtime.monotonic()
+        name = (state.id, page)
+        now = self._runtime.monotonic()
         if name not in self._runs:
             self._drop_finished(now)
             run = self._runs[name] = _Polled(now)
@@ -437,7 +442,8 @@ class TrinoProtocol:
             return _table(command.columns, command.rows)
         if isinstance(command, Change):
             raise InvariantViolated("changes of the session are answered at once")
-        text, given = command.rewriting.sql, options(state.properties)
+        text = command.rewriting.sql
+        given = options(state.properties)
         if command.rewriting.metadata:
             statement = self._pool.split(
                 state.account, text, None, tables.COLUMNS.keys(), disconnected=run.cancelled.is_set
@@ -472,7 +478,8 @@ class TrinoProtocol:
             return _of_form(command.form, json.loads(answered.content))
         warnings = [("APPROXIMATE_FUNCTION", sentence) for sentence in command.rewriting.warnings]
         if any(query["status"] in {"released", "replayed"} for query in json.loads(answered.content)["queries"]):
-            charged, left = spend_above(answered.charged), spend_below(balance.remaining)
+            charged = spend_above(answered.charged)
+            left = spend_below(balance.remaining)
             paid = f"charged rho={charged.rho!r}, delta={charged.delta!r} to {state.account}"
             warnings.append(("PRIVACY_CHARGE", f"{paid}; left rho={left.rho!r}, delta={left.delta!r}"))
         return Answer(answered.content, tuple(warnings))
@@ -483,7 +490,8 @@ class TrinoProtocol:
         """Return the response with the rows of a page, and the address of the next."""
         found = json.loads(answer.content)
         types = [tables.trino_type(column["type"]) for column in found["columns"]]
-        first, end = page * MAX_PAGE_ROWS, (page + 1) * MAX_PAGE_ROWS
+        first = page * MAX_PAGE_ROWS
+        end = (page + 1) * MAX_PAGE_ROWS
         rows = tables.cells(found["rows"][first:end], types)
         following = (request.path_params["sealed"], page + 1) if end < len(found["rows"]) else None
         body = self._body(request, state, "FINISHED" if following is None else "RUNNING", following, 1.0)
