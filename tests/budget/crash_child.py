@@ -35,6 +35,8 @@ PRUNE_STEPS = (
     "decided",
     "base",
     "ledger",
+    "events",
+    "spending",
     "keys",
     "reservations",
     "meta",

@@ -38,7 +38,7 @@ CHANGES = {
     "an answer": "UPDATE budget_releases SET result = sha256(result)",
     "a price": "UPDATE budget_releases SET cost = '1 1'",
     "an answer that vanishes": "DELETE FROM budget_releases",
-    "an answer from nowhere": "INSERT INTO budget_releases SELECT sha256(release_key), result, cost, time_us "
+    "an answer from nowhere": "INSERT INTO budget_releases SELECT sha256(release_key), result, cost, time_us, digest "
     "FROM budget_releases",
     "who may see an answer": "INSERT INTO budget_entitlements SELECT 'bob', release_key, number, time_us "
     "FROM budget_entitlements WHERE account = 'ann'",

@@ -35,7 +35,10 @@ def old(tmp_path):
 
 
 def test_every_answer_of_the_version_before_is_replayed_free_of_charge(old, monkeypatch):
-    """I2, I3: also with another order of drawing, over every door; the old lines are as they were, and verify."""
+    """I2, I3: also with another order of drawing, over every door; the old lines are as they were, and verify.
+
+    An average keeps its id, its bytes and its meaning, that of users, but is not what AVG asks for now.
+    """
     monkeypatch.setattr(keys, "DRAWING", "another order")
     path = old.folder / "budget.db"
     with sqlite3.connect(path) as database:
@@ -47,11 +50,13 @@ def test_every_answer_of_the_version_before_is_replayed_free_of_charge(old, monk
         before = service.balance().spent
         old.keys["ann"] = service.make_key("ann@sales")
         for answered in ANSWERED:
+            id_ = json.loads(answered["answer"])["id"]
+            assert service.get(f"/v1/releases/{id_}").text == answered["answer"]
+            if "AVG(" in answered["body"]["sql"]:
+                continue  # the average of users then; the same text is another query now, for the average of rows
             reply = service.send("POST", "/v1/query", json=answered["body"])
             assert (reply.status_code, reply.text) == (200, answered["answer"]), answered["body"]
             assert reply.headers["discreet-replayed"] == "?1"
-            id_ = json.loads(answered["answer"])["id"]
-            assert service.get(f"/v1/releases/{id_}").text == answered["answer"]
             session = {name: value for name, value in answered["body"].items() if name not in {"sql", "counts"}}
             if "counts" not in answered["body"]:
                 assert "data" in run(service, answered["body"]["sql"], session=session)
