@@ -387,6 +387,9 @@ class TrinoPairs(SqlPairs):
         sized = f"SELECT items, cardinality(items) AS n FROM {self._pairs}"
         return f"(SELECT items, {weight} AS w FROM ({sized}) AS s) AS v CROSS JOIN UNNEST(items) AS t(item)"
 
+    def _pairs_of(self, chosen: str) -> str:
+        return f"{self._pairs} CROSS JOIN UNNEST(items) AS t(item) JOIN {chosen} USING (item)"
+
     def _costs(self, chosen: str, scales: list[int]) -> str:
         by_item = f"SELECT map_agg(item, CAST(ROW(k, c) AS ROW(k BIGINT, c BIGINT))) AS m FROM {chosen}"
         found = "filter(transform(items, i -> element_at(m, i)), x -> x IS NOT NULL)"
