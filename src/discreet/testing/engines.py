@@ -605,7 +605,7 @@ class EngineSuite:
         user = rng.choice([*users, None])
         without = table.filter(pa.array([who is None or who != user for who in users], pa.bool_()))
         with self.opened(table) as whole, self.opened(without) as rest:
-            check_outcomes(whole, rest, rng, 8)
+            check_outcomes(whole, rest, rng, 3)
 
     def test_removing_a_user_changes_the_head_of_one_segment_at_most(self) -> None:
         """Of users with rows in up to four segments, and others in none; a user is removed by a filter."""
