@@ -21,7 +21,7 @@ from discreet.budget.escrow import (
     Transfer,
 )
 from discreet.budget.ledger import account_of, settings_text, transfer_detail
-from discreet.budget.ledger_replay import Transfers, check_holdings
+from discreet.budget.ledger_replay import StoreTransfers, check_holdings
 from discreet.budget.model import NOTHING, Account, Amount, Calendar, Share, Sliding
 from discreet.budget.periods import DAY_US, bucket_end, still_counts
 from discreet.errors import InputError, InvariantViolated
@@ -281,7 +281,7 @@ def test_a_data_centre_that_gets_all_queries_can_spend_the_whole_total(parts):
 
 
 def _read(*lines):
-    moves = Transfers()
+    moves = StoreTransfers()
     for kind, number, amount in lines:
         detail = transfer_detail("there", number, amount)
         moves.read(kind, 5, detail | {"account": {"id": "ann"} if kind in {"send", "take", "return"} else "ann"})

@@ -8,7 +8,7 @@ import pytest
 
 from discreet.service.app import open_service
 from discreet.service.problems import Unauthorized
-from discreet.service.settings import Noise, load_settings
+from discreet.service.settings import NoiseSettings, load_settings
 from discreet.service.stores import noise_secret, signing_key
 from tests.cli.test_serve_init import keys_in
 
@@ -18,7 +18,7 @@ def test_a_new_key_has_32_random_bytes_that_only_its_owner_can_read(run, tmp_pat
     for name in ("a.key", "b.key"):
         assert run("key", "new", tmp_path / name).code == 0
     assert (tmp_path / "a.key").stat().st_mode & 0o777 == 0o600
-    assert len(noise_secret(Noise(key_file=tmp_path / "a.key"), {})) == 32
+    assert len(noise_secret(NoiseSettings(key_file=tmp_path / "a.key"), {})) == 32
     assert signing_key(tmp_path / "b.key")
     assert (tmp_path / "a.key").read_bytes() != (tmp_path / "b.key").read_bytes()
 

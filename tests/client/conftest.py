@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from discreet.client import Client
-from discreet.client.retries import Runtime
+from discreet.client.retries import RetryRuntime
 
 from .scripted_server import FakeRuntime, ScriptedServer
 
@@ -23,7 +23,7 @@ def make_client():
             server = ScriptedServer(script)
             stack.callback(server.close)
             fake = FakeRuntime()
-            runtime = Runtime(fake.clock, fake.sleep, fake.random, fake.ids)
+            runtime = RetryRuntime(fake.clock, fake.sleep, fake.random, fake.ids)
             client = stack.enter_context(Client(server.url, KEY, runtime=runtime, **settings))
             return client, server, fake
 

@@ -19,7 +19,7 @@ import pytest
 
 import discreet
 from discreet.client import BudgetShort, Busy, Client, NotFound, ServiceError, Suspended, Unauthorized
-from discreet.client.retries import Runtime
+from discreet.client.retries import RetryRuntime
 from discreet.errors import EngineError, EngineUnreachable, InputError, SQLError
 from discreet.service.stores import utc_now
 from discreet.values import Cost, float_above
@@ -93,7 +93,7 @@ def client_of(service):
 
     def client_of(url, name="ann", **settings):
         fake = FakeRuntime()
-        runtime = Runtime(fake.clock, fake.sleep, fake.random, Runtime().ids)
+        runtime = RetryRuntime(fake.clock, fake.sleep, fake.random, RetryRuntime().ids)
         clients.append(Client(url, keys[name], runtime=runtime, **settings))
         return clients[-1]
 
@@ -212,7 +212,7 @@ def test_a_retry_waits_for_a_query_that_still_runs(service):
         pauses.append(started.gate.arrived.acquire(timeout=60))
         started.gate.open.set()
 
-    runtime = Runtime(fake.clock, sleep, fake.random, fake.ids)
+    runtime = RetryRuntime(fake.clock, sleep, fake.random, fake.ids)
     with Client(proxy.url, keys["ann"], timeout=60, runtime=runtime) as client:
         answer = client.answer(TOP, epsilon=4.0)
     proxy.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from discreet.client.retries import MAX_SECONDS, NoReply, Reply, pause_before_next, read_retry_after
+from discreet.client.retries import MAX_SECONDS, HttpReply, NoReply, pause_before_next, read_retry_after
 from discreet.wire.problems import KINDS, PROBLEM_TYPE, problem
 
 AGAIN = {"in-flight", "too-many-requests", "engine-unavailable", "store-unavailable"}
@@ -16,7 +16,7 @@ BROKEN = NoReply("the connection broke", final=False)
 def reply_with(slug, **headers):
     """Return a reply with a problem."""
     body = problem(slug, "a sentence", "r").to_bytes()
-    return Reply(KINDS[slug].status, {"content-type": PROBLEM_TYPE, **headers}, body)
+    return HttpReply(KINDS[slug].status, {"content-type": PROBLEM_TYPE, **headers}, body)
 
 
 @pytest.mark.parametrize("slug", sorted(KINDS))
@@ -33,7 +33,7 @@ def test_only_problems_that_cost_nothing_are_retried(slug):
 )
 def test_errors_of_gateways_are_retried(status, again):
     """A proxy's 502, 503 and 504, and a broken connection; no other response without a problem document."""
-    reply = BROKEN if status is None else Reply(status, {}, b"")
+    reply = BROKEN if status is None else HttpReply(status, {}, b"")
     assert (pause_before_next(reply, 1, 1, 3, 0.5) is not None) == again
 
 

@@ -14,7 +14,7 @@ import pytest
 from discreet import __version__
 from discreet.client import Client, ServiceError
 from discreet.client.errors import Busy
-from discreet.client.retries import Runtime
+from discreet.client.retries import RetryRuntime
 from discreet.errors import EngineError, InputError, how_to_install
 
 from .conftest import KEY
@@ -143,7 +143,7 @@ def test_a_slow_response_is_abandoned_at_the_deadline():
     thread.start()
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"
     with (
-        Client(url, KEY, timeout=60, runtime=Runtime(clock, fake.sleep, fake.random, fake.ids)) as client,
+        Client(url, KEY, timeout=60, runtime=RetryRuntime(clock, fake.sleep, fake.random, fake.ids)) as client,
         pytest.raises(ServiceError, match=r"no reply came from .* within 60 seconds"),
     ):
         client.budget()
@@ -155,7 +155,7 @@ def test_an_unreachable_service_is_reported(make_client):
     """The error is raised after the usual number of attempts."""
     _, server, fake = make_client([GOOD])
     server.close()
-    runtime = Runtime(fake.clock, fake.sleep, fake.random, fake.ids)
+    runtime = RetryRuntime(fake.clock, fake.sleep, fake.random, fake.ids)
     with Client(server.url, KEY, runtime=runtime) as client, pytest.raises(ServiceError) as caught:
         client.budget()
     assert str(caught.value) == f"{server.url} cannot be reached"
@@ -258,7 +258,7 @@ def secure(certificate):
 def test_an_untrusted_certificate_is_refused_and_the_key_not_sent(secure):
     """T20: verification cannot be turned off; there is no retry."""
     (url, requests), fake = secure, FakeRuntime()
-    runtime = Runtime(fake.clock, fake.sleep, fake.random, fake.ids)
+    runtime = RetryRuntime(fake.clock, fake.sleep, fake.random, fake.ids)
     with Client(url, KEY, runtime=runtime) as client, pytest.raises(ServiceError) as caught:
         client.budget()
     assert str(caught.value) == f"the certificate of {url} is not trusted on this machine"

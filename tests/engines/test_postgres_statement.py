@@ -11,21 +11,21 @@ import pytest
 pytest.importorskip("psycopg")
 
 from discreet.engines.postgres import PostgresEngine, PostgresStatement, arrow_type
-from discreet.engines.sql import Column, NumberType
+from discreet.engines.sql import EngineColumn, NumberType
 from discreet.errors import InputError
 from discreet.head_request import And, Comparison, Constant, HeadRequest, IsNull, Kind, Membership, Not, Or, SumBounds
 
 _CENTS = NumberType("numeric(9,2)", Fraction(-999999999, 100), Fraction(999999999, 100), 2)
 _COLUMNS = {
-    "who": Column(Kind.TEXT, "uuid"),
-    "word": Column(Kind.TEXT, "text"),
-    "size": Column(Kind.INTEGER, "integer", NumberType("integer", Fraction(-(2**31)), Fraction(2**31 - 1))),
-    "price": Column(Kind.DECIMAL, "numeric(9,2)", _CENTS),
-    "day": Column(Kind.DATE, "date"),
-    "at": Column(Kind.TIMESTAMP, "timestamp with time zone"),
-    "open": Column(Kind.BOOLEAN, "boolean"),
-    "share": Column(Kind.FLOAT, "real"),
-    'x" OR $1 --': Column(Kind.TEXT, "text"),
+    "who": EngineColumn(Kind.TEXT, "uuid"),
+    "word": EngineColumn(Kind.TEXT, "text"),
+    "size": EngineColumn(Kind.INTEGER, "integer", NumberType("integer", Fraction(-(2**31)), Fraction(2**31 - 1))),
+    "price": EngineColumn(Kind.DECIMAL, "numeric(9,2)", _CENTS),
+    "day": EngineColumn(Kind.DATE, "date"),
+    "at": EngineColumn(Kind.TIMESTAMP, "timestamp with time zone"),
+    "open": EngineColumn(Kind.BOOLEAN, "boolean"),
+    "share": EngineColumn(Kind.FLOAT, "real"),
+    'x" OR $1 --': EngineColumn(Kind.TEXT, "text"),
 }
 _WORD = 'CAST("word" AS text) COLLATE "C"'
 _WHO = 'CAST("who" AS text) COLLATE "C"'

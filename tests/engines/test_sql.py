@@ -13,7 +13,7 @@ import pytest
 
 from discreet.engines.duckdb import DuckDBEngine
 from discreet.engines.sql import (
-    Column,
+    EngineColumn,
     HeadStatement,
     NumberType,
     check_sum,
@@ -39,13 +39,13 @@ from discreet.head_request import (
 from discreet.testing.engines import OPERATORS, reference_bounds, reference_head, rows_of
 
 _COLUMNS = {
-    "who": Column(Kind.TEXT, "VARCHAR"),
-    "word": Column(Kind.TEXT, "VARCHAR"),
-    "size": Column(Kind.INTEGER, "INTEGER", integer_type("INTEGER", 32)),
-    "price": Column(Kind.DECIMAL, "DECIMAL(9, 2)", decimal_type("DECIMAL(9, 2)", 9, 2)),
-    "day": Column(Kind.DATE, "DATE"),
-    "at": Column(Kind.TIMESTAMP, "TIMESTAMP"),
-    "share": Column(Kind.FLOAT, "DOUBLE"),
+    "who": EngineColumn(Kind.TEXT, "VARCHAR"),
+    "word": EngineColumn(Kind.TEXT, "VARCHAR"),
+    "size": EngineColumn(Kind.INTEGER, "INTEGER", integer_type("INTEGER", 32)),
+    "price": EngineColumn(Kind.DECIMAL, "DECIMAL(9, 2)", decimal_type("DECIMAL(9, 2)", 9, 2)),
+    "day": EngineColumn(Kind.DATE, "DATE"),
+    "at": EngineColumn(Kind.TIMESTAMP, "TIMESTAMP"),
+    "share": EngineColumn(Kind.FLOAT, "DOUBLE"),
 }
 _PRICE = SumBounds(Fraction(0), Fraction(7), 2, column="price")
 _CHOSEN = SumBounds(Fraction(0), Fraction(7), 2, private=True, column="price")
@@ -95,14 +95,14 @@ def test_numbers_have_the_range_of_their_digits():
 @pytest.mark.parametrize(("digits", "scale"), [(1, 0), (20, 0), (20, 16), (19, 17), (18, 18)])
 def test_numbers_of_few_digits_can_be_summed(digits, scale):
     """10^18 of them, in units of the last digit, have 38 digits; and so many has a value times 10^scale."""
-    check_sum("x", Column(Kind.DECIMAL, "", decimal_type("", digits, scale)))
+    check_sum("x", EngineColumn(Kind.DECIMAL, "", decimal_type("", digits, scale)))
 
 
 @pytest.mark.parametrize("number", [None, *(decimal_type("", *d) for d in ((21, 0), (38, 2), (20, 17), (19, 18)))])
 def test_other_numbers_cannot_be_summed(number):
     """The error names the column."""
     with pytest.raises(InputError, match="column 'x' cannot be summed"):
-        check_sum("x", Column(Kind.FLOAT if number is None else Kind.DECIMAL, "", number))
+        check_sum("x", EngineColumn(Kind.FLOAT if number is None else Kind.DECIMAL, "", number))
 
 
 def test_the_numeric_columns_of_a_head_are_named_by_what_they_hold():
@@ -122,11 +122,11 @@ def test_derived_columns_have_types_like_others():
     derived = (Derived("bin", "share", 7), Derived("hour", "at", "hour"), Derived("week", "day", "week"))
     made = statement(HeadRequest("who", (), 1, derived=derived))
     columns = made.columns
-    assert columns["bin"] == Column(
+    assert columns["bin"] == EngineColumn(
         Kind.INTEGER, "BIGINT", NumberType("BIGINT", Fraction(-(2**63)), Fraction(2**63 - 1))
     )
-    assert columns["hour"] == Column(Kind.TIMESTAMP, "TIMESTAMP")
-    assert columns["week"] == Column(Kind.DATE, "DATE")
+    assert columns["hour"] == EngineColumn(Kind.TIMESTAMP, "TIMESTAMP")
+    assert columns["week"] == EngineColumn(Kind.DATE, "DATE")
     assert columns["word"] == _COLUMNS["word"]
     years = "(\"day\" BETWEEN CAST('0001-01-01' AS DATE) AND CAST('9999-12-31' AS DATE))"
     assert years in made.value("week")  # as timestamps, later days could fail

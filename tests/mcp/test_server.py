@@ -7,7 +7,7 @@ import pytest
 from mcp import Client
 
 from discreet.client.errors import error_of
-from discreet.client.retries import Reply
+from discreet.client.retries import HttpReply
 from discreet.mcp.server import AgentServer
 from discreet.values import Cost
 
@@ -27,7 +27,7 @@ def with_agent(service):
             found = await service.sending(
                 request.method, request.path, who, headers=dict(request.headers), content=request.body
             )
-            reply = Reply(found.status_code, dict(found.headers), found.content)
+            reply = HttpReply(found.status_code, dict(found.headers), found.content)
             if reply.problem is not None:
                 raise error_of(reply.problem, reply.retry_after)
             return reply

@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from discreet.engines.postgres import Session
+from discreet.engines.postgres import PostgresSession
 from discreet.errors import EngineError, InexactHead, InputError
 from discreet.head_request import HeadRequest
 from discreet.testing.engines import rows_of
@@ -47,7 +47,7 @@ def test_a_timeout_ends_the_query_on_the_server(reader, running):
 
 def test_the_server_enforces_the_timeout_itself(reader, running, monkeypatch):
     """The server enforces the timeout when no cancel request reaches it."""
-    monkeypatch.setattr(Session, "_cancel", lambda *_: None)
+    monkeypatch.setattr(PostgresSession, "_cancel", lambda *_: None)
     with pytest.raises(EngineError, match=r"did not answer within 0.3 seconds"):
         reader(view=_ENDLESS, timeout_seconds=0.3).head(_REQUEST)
     assert running() == 0

@@ -20,9 +20,9 @@ DOCS = Path(__file__).resolve().parents[2] / "docs" / "service"
 PAGE = DOCS / "running.md"
 CASES = read_cases(str(Path(__file__).with_name("broken.txt")), {"@noise": 'noise.key_file = "noise.key"'})
 WORDS_OF_PYDANTIC = re.compile(r"pydantic|validation|Input|Field|Extra|should|valid |instance", re.ASCII)
-TABLES = {table for table in vars(model).values() if isinstance(table, type) and issubclass(table, model.Table)} - {
-    model.Table
-}
+TABLES = {
+    table for table in vars(model).values() if isinstance(table, type) and issubclass(table, model.SettingsTable)
+} - {model.SettingsTable}
 SETTINGS = sorted({setting for table in TABLES for setting in table.model_fields})
 
 

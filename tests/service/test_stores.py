@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from discreet.errors import InputError
-from discreet.service.settings import Noise
+from discreet.service.settings import NoiseSettings
 from discreet.service.stores import noise_secret, signing_key
 
 
@@ -18,10 +18,10 @@ def test_a_secret_file_accessible_to_others_is_refused(tmp_path, mode, fine):
     path.write_bytes(bytes(range(32)))
     path.chmod(mode)
     if fine:
-        assert noise_secret(Noise(key_file=path), {}) == bytes(range(32))
+        assert noise_secret(NoiseSettings(key_file=path), {}) == bytes(range(32))
     else:
         with pytest.raises(InputError, match="others can") as caught:
-            noise_secret(Noise(key_file=path), {})
+            noise_secret(NoiseSettings(key_file=path), {})
         assert str(tmp_path) not in str(caught.value)
 
 
@@ -31,14 +31,14 @@ def test_a_secret_that_is_too_short_is_refused(tmp_path):
     path.write_bytes(bytes(31))
     path.chmod(0o600)
     with pytest.raises(InputError, match="at least 32 bytes"):
-        noise_secret(Noise(key_file=path), {})
+        noise_secret(NoiseSettings(key_file=path), {})
     with pytest.raises(InputError, match="must have 32 bytes"):
         signing_key(path)
 
 
 def test_a_secret_can_come_from_the_environment():
     """In hexadecimal digits: the same 32 bytes as in a file."""
-    noise = Noise(key_env="NOISE")
+    noise = NoiseSettings(key_env="NOISE")
     assert noise_secret(noise, {"NOISE": bytes(range(32)).hex()}) == bytes(range(32))
     for environment, sentence in [
         ({}, "is not set"),

@@ -90,7 +90,7 @@ def apply_settings(
 
 
 @dataclass(slots=True)
-class Transfers:
+class StoreTransfers:
     """The transfers of a store, without the versions of the settings in other stores.
 
     Attributes:
@@ -172,7 +172,7 @@ class LedgerTotals:
     actions: dict[str, str] = field(default_factory=dict)
     records: dict[tuple[str, str], str] = field(default_factory=dict)
     records_version: int = 0
-    transfers: Transfers = field(default_factory=Transfers)
+    transfers: StoreTransfers = field(default_factory=StoreTransfers)
     base: str | None = None
 
     def counting_tally(self, account: str) -> Tally:
@@ -394,7 +394,7 @@ def replay(chains: Iterable[tuple[int, Iterable[Line]]], reader: LedgerReader | 
     return totals
 
 
-def check_holdings(store: str, holdings: Iterable[Holding], transfers: Transfers) -> None:
+def check_holdings(store: str, holdings: Iterable[Holding], transfers: StoreTransfers) -> None:
     """Raise `LedgerBroken` unless a store's shares equal the sums of its ledger's transfers."""
     outgoing = {}
     incoming = {}
@@ -523,7 +523,7 @@ def _pair(amount: Amount) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
+class PastRefusals:
     """The effect that an account's limit would have had on past queries.
 
     Args:
@@ -537,7 +537,7 @@ class Preview:
     first_us: int | None
 
 
-def preview(entries: Iterable[Entry], account: Account, since_us: int) -> Preview:
+def preview(entries: Iterable[Entry], account: Account, since_us: int) -> PastRefusals:
     """Count the past queries that *account* would have refused, had it always enforced its limit and period.
 
     Refused queries are charged nothing, as in practice. The limits of its parents and children are ignored.
@@ -573,7 +573,7 @@ def preview(entries: Iterable[Entry], account: Account, since_us: int) -> Previe
                     first = first or entry.time_us
                 continue
         spent[bucket_of.setdefault(query, bucket_end(account.period, entry.time_us))] += change
-    return Preview(queries, lost, first)
+    return PastRefusals(queries, lost, first)
 
 
 def spent_by_day(entries: Iterable[Entry], since_us: int) -> Mapping[str, Mapping[int, Amount]]:

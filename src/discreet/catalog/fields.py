@@ -50,7 +50,7 @@ class LoadContext:
     engines: frozenset[str]
 
 
-class Table(BaseModel):
+class SettingsTable(BaseModel):
     """Base of all tables of settings: frozen, without unknown keys, without type conversions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
@@ -140,7 +140,7 @@ Place = Annotated[Text, refuse(secret_in, "must be a path, or a URL without a pa
 Number = Annotated[Fraction, BeforeValidator(_exact), WithJsonSchema({"type": "number"})]
 
 
-class OwnerQuery(Table):
+class OwnerQuery(SettingsTable):
     """A query that the data owner wrote for the dataset's engine."""
 
     query: Statement = Field(description="One SELECT. It must not depend on the rows that are protected.")

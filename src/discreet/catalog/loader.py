@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
     from pydantic_core import core_schema
 
-    from discreet.catalog.fields import Table
+    from discreet.catalog.fields import SettingsTable
 
-    Placed: TypeAlias = Callable[[tuple[int | str, ...]], tuple[type[Table], list[str]]]
+    Placed: TypeAlias = Callable[[tuple[int | str, ...]], tuple[type[SettingsTable], list[str]]]
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _DUCKDB = "duckdb:///"
@@ -112,7 +112,7 @@ class _Schema(GenerateJsonSchema):
         return super().default_schema(schema)
 
 
-def schema_of(table: type[Table]) -> dict[str, Any]:
+def schema_of(table: type[SettingsTable]) -> dict[str, Any]:
     """Return the JSON schema (2020-12) for editors of TOML files with the settings of *table*."""
     return {"$schema": _Schema.schema_dialect, **table.model_json_schema(schema_generator=_Schema)}
 
@@ -166,7 +166,7 @@ _SENTENCES = {
 }
 """Messages by pydantic's error type; pydantic's own messages are written for programmers."""
 
-_FORMS: Mapping[str, type[Table]] = {
+_FORMS: Mapping[str, type[SettingsTable]] = {
     "~text": Dataset,
     "~list": Column,
     "~schedule": Schedule,
@@ -195,14 +195,14 @@ class Finding:
         return ": ".join(part for part in (self.place, self.mistake) if part)
 
 
-def placed_in_catalog(location: tuple[int | str, ...]) -> tuple[type[Table], list[str]]:
+def placed_in_catalog(location: tuple[int | str, ...]) -> tuple[type[SettingsTable], list[str]]:
     """Return the model of the table that contains a setting, and the setting's keys in the file.
 
     Args:
         location: pydantic's location, in which keys are marked and the tags of `forms` occur.
     """
     place = [str(part) for part in location]
-    table: type[Table] = Catalog
+    table: type[SettingsTable] = Catalog
     match place:
         case [_, _, "[key]"] | [_, _, "columns", _, "[key]"]:
             place.pop()

@@ -27,8 +27,8 @@ from discreet.catalog.fields import (
     Number,
     OwnerQuery,
     Place,
+    SettingsTable,
     Statement,
-    Table,
     Text,
     Url,
     Variable,
@@ -41,7 +41,7 @@ from discreet.errors import InputError
 from discreet.head_request import MAX_BINNED, MONTHS, ColumnType, Derived, Kind, Period, SumBounds
 
 
-class Schedule(Table):
+class Schedule(SettingsTable):
     """The times at which the data changes; the data version is the time of the last change."""
 
     schedule: Literal["hourly", "daily", "weekly", "monthly"] = Field(
@@ -131,7 +131,7 @@ def _is_label(value: object, type_: str) -> bool:
     return not (isinstance(value, datetime.datetime) and value.tzinfo)
 
 
-class Clip(Table):
+class Clip(SettingsTable):
     """The bounds that one user's sum for one item is clipped to."""
 
     low: Number = Field(description="The smallest sum of one user for one item; a smaller one counts as this.")
@@ -156,14 +156,14 @@ class Clip(Table):
         return private
 
 
-class LabelRange(Table):
+class LabelRange(SettingsTable):
     """Labels from a first to a last one: days, integers, or the starts of periods or bins."""
 
     first: Any = Field(description="The first label: a date, a timestamp or a whole number.")
     last: Any = Field(description="The last label.")
 
 
-class LabelFile(Table):
+class LabelFile(SettingsTable):
     """Labels in a file."""
 
     file: Place = Field(description="A CSV or Parquet file that has a column of the same name.")
@@ -221,7 +221,7 @@ def _labels_between(between: LabelRange, type_: ColumnType, each: Period | int |
     return _check_count(list(itertools.islice(starts_between(between.first, between.last, each), MAX_DOMAIN_SIZE + 1)))
 
 
-class Column(Table):
+class Column(SettingsTable):
     """The permitted uses of a column; all others are refused."""
 
     type: ColumnType = Field(description="The type of its values. A float column can only be filtered.")
@@ -368,7 +368,7 @@ def _check_column_name(column: str, info: ValidationInfo) -> str:
     return column
 
 
-class EngineSettings(Table):
+class EngineSettings(SettingsTable):
     """The settings of an engine, which several datasets may use."""
 
     url: Url = Field(description="The URL, such as postgresql://reader@db:5432/warehouse, without a password.")
@@ -386,7 +386,7 @@ class EngineSettings(Table):
     )
 
 
-class Dataset(Table):
+class Dataset(SettingsTable):
     """A table whose rows belong to users, and the permitted queries of it."""
 
     description: Text | None = Field(default=None, description="A description for analysts.")
@@ -559,7 +559,7 @@ class Dataset(Table):
         return SumBounds(clip.low, clip.high, scale, clip.private_bound, column)
 
 
-class Catalog(Table):
+class Catalog(SettingsTable):
     """The datasets that may be queried, as declared by the data owner."""
 
     engines: Annotated[Mapping[Name, EngineSettings], AfterValidator(frozen)] = Field(

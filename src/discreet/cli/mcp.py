@@ -14,7 +14,7 @@ from discreet.cli.query import service_options
 from discreet.errors import InputError, how_to_install
 
 if TYPE_CHECKING:
-    from discreet.client.retries import Reply, Request
+    from discreet.client.retries import HttpReply, HttpRequest
     from discreet.mcp.server import Call
 
 _START_SECONDS = 10.0
@@ -45,16 +45,16 @@ def mcp(*, url: str, key_file: str | None, timeout: float, max_unasked_share: fl
         raise InputError(f"discreet mcp needs the SDK of MCP; {how_to_install('mcp')}") from None
     from discreet.client import Client, ServiceError
     from discreet.client.client import find_key
-    from discreet.client.retries import Runtime
+    from discreet.client.retries import RetryRuntime
     from discreet.client.transport import Transport
 
     client = Client(url, key_file=key_file, timeout=min(timeout, _START_SECONDS), retries=0)
     # A wrong key is reported at once. A service that is not there may be there at the first call.
     with client, contextlib.suppress(ServiceError):
         client.budget()
-    transport = Transport(url, find_key(None, key_file, os.environ), timeout=timeout, retries=3, runtime=Runtime())
+    transport = Transport(url, find_key(None, key_file, os.environ), timeout=timeout, retries=3, runtime=RetryRuntime())
 
-    async def send(_: Call, request: Request) -> Reply:
+    async def send(_: Call, request: HttpRequest) -> HttpReply:
         return await anyio.to_thread.run_sync(transport.send, request)
 
     server = AgentServer(send, max_unasked_share)

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ValidationError
 
 from discreet.client.errors import ServiceError, cost_of
-from discreet.client.retries import Request, Runtime
+from discreet.client.retries import HttpRequest, RetryRuntime
 from discreet.errors import InputError, how_to_install
 from discreet.query.query import Select
 from discreet.release.files import require
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from discreet.budget.model import Mode
-    from discreet.client.retries import Reply
+    from discreet.client.retries import HttpReply
     from discreet.query.query import Options
     from discreet.release import Release
 
@@ -141,7 +141,7 @@ class Client:
         key_file: str | Path | None = None,
         timeout: float = 300.0,
         retries: int = 3,
-        runtime: Runtime | None = None,
+        runtime: RetryRuntime | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         try:
@@ -149,7 +149,7 @@ class Client:
         except ImportError:
             raise InputError(f"the client needs httpx; {how_to_install('client')}") from None
         check_url(url)
-        self._runtime = runtime or Runtime()
+        self._runtime = runtime or RetryRuntime()
         self._transport = Transport(
             url,
             find_key(key, key_file, os.environ),
@@ -209,13 +209,13 @@ class Client:
         """
         body = _statement_body(text, options, rehearse=rehearse)
         sent = {**_ACCEPT_ARROW, "Content-Type": "application/json", "Idempotency-Key": self._runtime.ids()}
-        return self._rows(Request("POST", "/v1/sql", body, sent))
+        return self._rows(HttpRequest("POST", "/v1/sql", body, sent))
 
     def estimate_sql(self, text: str, **options: Unpack[Options]) -> StatementEstimate:
         """Return the worst costs of the queries of a whole statement; no data is read. Arguments as in `sql`."""
         sent = {**_ACCEPT, "Content-Type": "application/json"}
         body = _statement_body(text, options)
-        return self._read(StatementEstimate, self._transport.send(Request("POST", "/v1/sql/estimate", body, sent)))
+        return self._read(StatementEstimate, self._transport.send(HttpRequest("POST", "/v1/sql/estimate", body, sent)))
 
     def estimate(self, query: str | Mapping[str, Any] | Select, **options: Unpack[Options]) -> Estimate:
         """Return the plan of a query, its worst cost and whether that fits the budget. No data is read.
@@ -255,7 +255,7 @@ class Client:
             NotFound: there is no dataset of that name that the account may query.
         """
         path = f"/v1/datasets/{path_segment(name, 'a dataset')}/sample"
-        return self._rows(Request("GET", path, headers=_ACCEPT_ARROW, parameters={"rows": str(rows)})).table
+        return self._rows(HttpRequest("GET", path, headers=_ACCEPT_ARROW, parameters={"rows": str(rows)})).table
 
     def history(self, limit: int = 100) -> list[HistoryEntry]:
         """List the releases that the account has paid for, newest first.
@@ -307,8 +307,8 @@ class Client:
     def __repr__(self) -> str:
         return f"Client({self._transport.url!r})"
 
-    def _get(self, path: str, parameters: Mapping[str, str] | None = None) -> Reply:
-        return self._transport.send(Request("GET", path, headers=_ACCEPT, parameters=parameters or {}))
+    def _get(self, path: str, parameters: Mapping[str, str] | None = None) -> HttpReply:
+        return self._transport.send(HttpRequest("GET", path, headers=_ACCEPT, parameters=parameters or {}))
 
     def _post(
         self,
@@ -316,30 +316,30 @@ class Client:
         query: str | Mapping[str, Any] | Select,
         options: Options,
         headers: Mapping[str, str],
-    ) -> Reply:
+    ) -> HttpReply:
         sent = {**_ACCEPT, "Content-Type": "application/json", **headers}
-        return self._transport.send(Request("POST", path, body_of(query, options), sent))
+        return self._transport.send(HttpRequest("POST", path, body_of(query, options), sent))
 
-    def _rows(self, request: Request) -> Rows:
+    def _rows(self, request: HttpRequest) -> Rows:
         reply = self._transport.send(request)
         try:
             return Rows.read(reply.body)
         except (ValueError, KeyError, TypeError):  # includes the errors of Arrow and pydantic
             raise self._unexpected(reply) from None
 
-    def _release(self, reply: Reply) -> Release:
+    def _release(self, reply: HttpReply) -> Release:
         try:
             return decode(reply.body)
         except InputError:
             raise self._unexpected(reply) from None
 
-    def _read(self, shape: type[_Shape], reply: Reply) -> _Shape:
+    def _read(self, shape: type[_Shape], reply: HttpReply) -> _Shape:
         try:
             return shape.model_validate_json(reply.body)
         except ValidationError:
             raise self._unexpected(reply) from None
 
-    def _unexpected(self, reply: Reply) -> ServiceError:
+    def _unexpected(self, reply: HttpReply) -> ServiceError:
         url = self._transport.url
         return ServiceError(f"the server at {url} is not a Discreet service, or one of another version", reply.status)
 

@@ -31,7 +31,9 @@ MAX_SECONDS = 30.0
 _TRANSIENT = frozenset({502, 503, 504})
 
 
-def pause_before_next(reply: Reply | NoReply, failures: int, waits: int, retries: int, chance: float) -> float | None:
+def pause_before_next(
+    reply: HttpReply | NoReply, failures: int, waits: int, retries: int, chance: float
+) -> float | None:
     """Return the seconds to wait before the next attempt, or None to stop.
 
     Args:
@@ -67,7 +69,7 @@ def read_retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Runtime:
+class RetryRuntime:
     """Clock, sleep and randomness of a client.
 
     Args:
@@ -84,7 +86,7 @@ class Runtime:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """A request, the same in every attempt.
 
     Args:
@@ -102,7 +104,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class HttpReply:
     """A complete reply."""
 
     status: int

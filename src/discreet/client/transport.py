@@ -12,12 +12,12 @@ import httpx
 
 from discreet._version import __version__
 from discreet.client.errors import ServiceError, error_of
-from discreet.client.retries import NoReply, Reply, pause_before_next
+from discreet.client.retries import HttpReply, NoReply, pause_before_next
 from discreet.errors import InputError
 from discreet.secrets import is_local
 
 if TYPE_CHECKING:
-    from discreet.client.retries import Request, Runtime
+    from discreet.client.retries import HttpRequest, RetryRuntime
 
 
 USER_AGENT = f"discreet/{__version__} python/{sys.version_info.major}.{sys.version_info.minor}"
@@ -47,7 +47,7 @@ class Transport:
         *,
         timeout: float,
         retries: int,
-        runtime: Runtime,
+        runtime: RetryRuntime,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         parts = check_url(url)
@@ -70,7 +70,7 @@ class Transport:
             follow_redirects=False,
         )
 
-    def send(self, request: Request) -> Reply:
+    def send(self, request: HttpRequest) -> HttpReply:
         """Send *request*, with retries, and return a reply with status 200.
 
         Raises:
@@ -101,7 +101,7 @@ class Transport:
         """Close the connections."""
         self._http.close()
 
-    def _attempt(self, request: Request, deadline: float) -> Reply | NoReply:
+    def _attempt(self, request: HttpRequest, deadline: float) -> HttpReply | NoReply:
         left = max(deadline - self._runtime.clock(), 0.001)
         try:
             with self._http.stream(
@@ -118,7 +118,7 @@ class Transport:
                     # httpx limits the pause before each part, not the whole reply
                     if self._runtime.clock() >= deadline:
                         return self._timed_out
-                return Reply(response.status_code, dict(response.headers), b"".join(parts))
+                return HttpReply(response.status_code, dict(response.headers), b"".join(parts))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return self._no_reply(error)
 

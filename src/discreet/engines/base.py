@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from discreet.engines.sql import Column, HeadStatement
+    from discreet.engines.sql import EngineColumn, HeadStatement
     from discreet.head_request import HeadRequest, Kind, SumBounds
     from discreet.values import UserItemPairs
 
@@ -226,7 +226,7 @@ class SqlEngine(PooledEngine[_Connection], Generic[_Connection, _Statement]):
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self._columns: Mapping[str, Column] | None = None
+        self._columns: Mapping[str, EngineColumn] | None = None
         self._describing = threading.Lock()
 
     def columns(self) -> Mapping[str, Kind]:
@@ -276,7 +276,7 @@ class SqlEngine(PooledEngine[_Connection], Generic[_Connection, _Statement]):
         check_named(request, lambda name: columns[name].kind)
         return self._statement(connection, request, columns, seed)
 
-    def _described(self, connection: _Connection) -> Mapping[str, Column]:
+    def _described(self, connection: _Connection) -> Mapping[str, EngineColumn]:
         with self._describing:
             if self._columns is None:
                 self._columns = self._describe(connection)
@@ -295,12 +295,12 @@ class SqlEngine(PooledEngine[_Connection], Generic[_Connection, _Statement]):
         statement.write()
 
     @abstractmethod
-    def _describe(self, connection: _Connection) -> Mapping[str, Column]:
+    def _describe(self, connection: _Connection) -> Mapping[str, EngineColumn]:
         """Return the columns of the table, as the engine declares them."""
 
     @abstractmethod
     def _statement(
-        self, connection: _Connection, request: HeadRequest, columns: Mapping[str, Column], seed: bytes
+        self, connection: _Connection, request: HeadRequest, columns: Mapping[str, EngineColumn], seed: bytes
     ) -> _Statement:
         """Return the statement for a head, or raise `InputError` if the engine does not support the request."""
 

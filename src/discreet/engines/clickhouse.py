@@ -19,7 +19,7 @@ from discreet.engines.base import SqlEngine, check_names, listing, run, typed_do
 from discreet.engines.http_connection import HttpConnection
 from discreet.engines.opening import parse_url
 from discreet.engines.pairs import SqlPairs, arrow_array, item_number
-from discreet.engines.sql import Column, Columns, HeadStatement, decimal_type, integer_type
+from discreet.engines.sql import Columns, EngineColumn, HeadStatement, decimal_type, integer_type
 from discreet.errors import DiscreetError, EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError
 from discreet.head_request import MONTHS, Kind
 
@@ -156,10 +156,10 @@ class ClickHouseEngine(SqlEngine["ClickHouseClient", "ClickHouseStatement"]):
     def _ping(self, connection: ClickHouseClient) -> None:
         connection.ping()
 
-    def _describe(self, connection: ClickHouseClient) -> Mapping[str, Column]:
+    def _describe(self, connection: ClickHouseClient) -> Mapping[str, EngineColumn]:
         try:
             shown = connection.run(f"DESCRIBE TABLE (SELECT * FROM {self._relation})")
-        except NotFoundError:
+        except ClickHouseNotFoundError:
             raise InputError(f"there is no such table; the tables of {self._where} are {self._tables()}") from None
         version = str(connection.run("SELECT version() AS version").column("version")[0])
         if int(version.partition(".")[0]) < OLDEST:
@@ -169,7 +169,7 @@ class ClickHouseEngine(SqlEngine["ClickHouseClient", "ClickHouseStatement"]):
         return Columns(zip(names, map(column_of, shown.column("type").to_pylist()), strict=True))
 
     def _statement(
-        self, connection: ClickHouseClient, request: HeadRequest, columns: Mapping[str, Column], seed: bytes
+        self, connection: ClickHouseClient, request: HeadRequest, columns: Mapping[str, EngineColumn], seed: bytes
     ) -> ClickHouseStatement:
         del connection
         return ClickHouseStatement(request, self._relation, columns, seed)
@@ -380,7 +380,7 @@ class ClickHousePairs(SqlPairs):
         return f"reinterpretAsFloat64(toUInt64({np.float64(value).view(np.uint64)}))"
 
 
-class NotFoundError(InputError):
+class ClickHouseNotFoundError(InputError):
     """The statement names a table or database that is not there, or that the account may not see."""
 
 
@@ -502,7 +502,7 @@ class ClickHouseClient:
     def _refused(self, code: str) -> EngineError | InputError:
         """Return the error for ClickHouse's error code, without ClickHouse's message, which may hold data."""
         if code in _MISSING_CODES:
-            return NotFoundError(f"{self._url} has no such table")
+            return ClickHouseNotFoundError(f"{self._url} has no such table")
         if code == _UNKNOWN_CODE:
             return EngineError(f"a column is gone from {self._url}; open it again")
         if code == _TIMEOUT_CODE and self._seconds is not None:
@@ -525,19 +525,21 @@ def _literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def column_of(type_: str) -> Column:
+def column_of(type_: str) -> EngineColumn:
     """Return a column of ClickHouse's type *type_*."""
     while (inner := _WRAPPED.fullmatch(type_)) is not None:
         type_ = inner[1]
     name, _, parameters = type_.removesuffix(")").partition("(")
     kind = _KINDS.get(name, Kind.OTHER)
     if kind is Kind.INTEGER:
-        return Column(kind, type_, integer_type(type_, _BITS[name], signed=name.startswith("Int")))
+        return EngineColumn(kind, type_, integer_type(type_, _BITS[name], signed=name.startswith("Int")))
     if kind is Kind.DECIMAL:
         digits, scale = map(int, parameters.split(","))
         fits = digits <= _MAX_DIGITS
-        return Column(kind, type_, decimal_type(type_, digits, scale)) if fits else Column(Kind.OTHER, type_)
-    return Column(Kind.OTHER if _digits(type_) > _FINEST else kind, type_)
+        return (
+            EngineColumn(kind, type_, decimal_type(type_, digits, scale)) if fits else EngineColumn(Kind.OTHER, type_)
+        )
+    return EngineColumn(Kind.OTHER if _digits(type_) > _FINEST else kind, type_)
 
 
 def _digits(type_: str) -> int:
@@ -545,7 +547,7 @@ def _digits(type_: str) -> int:
     return int(type_[len("DateTime64(")]) if type_.startswith("DateTime64(") else _FINEST
 
 
-def label_type(column: Column) -> pa.DataType:
+def label_type(column: EngineColumn) -> pa.DataType:
     """Return the Arrow type of a column's labels."""
     if column.kind is Kind.DECIMAL and column.number is not None:
         return pa.decimal128(len(str(int(column.number.most * 10**column.number.scale))), column.number.scale)

@@ -24,7 +24,7 @@ from discreet.engines.duckdb_source import (
     prepare,
 )
 from discreet.engines.sources import CHANGED
-from discreet.engines.sql import Column, Columns, HeadStatement, decimal_type, integer_type
+from discreet.engines.sql import Columns, EngineColumn, HeadStatement, decimal_type, integer_type
 from discreet.errors import DiscreetError, EngineError, EngineUnreachable, InputError, UnfitData
 from discreet.head_request import Kind
 
@@ -215,7 +215,7 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
     def _ping(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Do nothing: `_connection` has compared the fingerprint."""
 
-    def _describe(self, connection: duckdb.DuckDBPyConnection) -> Mapping[str, Column]:
+    def _describe(self, connection: duckdb.DuckDBPyConnection) -> Mapping[str, EngineColumn]:
         try:
             rows = connection.execute(f"DESCRIBE SELECT * FROM {self._source.relation}").fetchall()
         except duckdb.PermissionException:
@@ -231,7 +231,7 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         self,
         connection: duckdb.DuckDBPyConnection,
         request: HeadRequest,
-        columns: Mapping[str, Column],
+        columns: Mapping[str, EngineColumn],
         seed: bytes,
     ) -> DuckDBStatement:
         if request.user in self._source.narrow:
@@ -300,19 +300,19 @@ def _close(connection: duckdb.DuckDBPyConnection, spill: str) -> None:
     shutil.rmtree(spill, ignore_errors=True)
 
 
-def _column(described: str, untyped: bool) -> Column:
+def _column(described: str, untyped: bool) -> EngineColumn:
     """Return a column of DuckDB's type *described*."""
     if untyped:
-        return Column(Kind.UNTYPED, described)
+        return EngineColumn(Kind.UNTYPED, described)
     match _KINDS.get(_base(described), Kind.OTHER):
         case Kind.DECIMAL:
             digits, scale = (int(part) for part in described[8:-1].split(","))
-            return Column(Kind.DECIMAL, described, decimal_type(described, digits, scale))
+            return EngineColumn(Kind.DECIMAL, described, decimal_type(described, digits, scale))
         case Kind.INTEGER:
             number = integer_type(described, _BITS[described], signed=not described.startswith("U"))
-            return Column(Kind.INTEGER, described, number)
+            return EngineColumn(Kind.INTEGER, described, number)
         case kind:
-            return Column(kind, described)
+            return EngineColumn(kind, described)
 
 
 class DuckDBStatement(HeadStatement):
@@ -322,7 +322,7 @@ class DuckDBStatement(HeadStatement):
         seed: selects the random items that are kept of each user.
     """
 
-    def __init__(self, request: HeadRequest, source: Source, columns: Mapping[str, Column], seed: bytes) -> None:
+    def __init__(self, request: HeadRequest, source: Source, columns: Mapping[str, EngineColumn], seed: bytes) -> None:
         super().__init__(request, source.relation, columns, seed)
         self._database = source.database
 

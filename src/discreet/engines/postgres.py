@@ -21,8 +21,8 @@ from discreet.engines.base import NAMES_SHOWN, PATIENCE_SECONDS, SqlEngine, list
 from discreet.engines.opening import parse_url
 from discreet.engines.pairs import SqlPairs
 from discreet.engines.sql import (
-    Column,
     Columns,
+    EngineColumn,
     HeadStatement,
     check_sum,
     decimal_type,
@@ -69,15 +69,15 @@ _BYTES = ' COLLATE "C"'
 _LABEL_TYPES = {Kind.TEXT: "text", Kind.INTEGER: "bigint", Kind.TIMESTAMP: "timestamp"}
 _ZONED = "timestamp with time zone"
 _TYPES = {
-    16: Column(Kind.BOOLEAN, "boolean"),
-    25: Column(Kind.TEXT, "text"),
-    700: Column(Kind.FLOAT, "real"),
-    701: Column(Kind.FLOAT, "double precision"),
-    1043: Column(Kind.TEXT, "text"),  # varchar
-    1082: Column(Kind.DATE, "date"),
-    1114: Column(Kind.TIMESTAMP, "timestamp"),
-    1184: Column(Kind.TIMESTAMP, _ZONED),
-    2950: Column(Kind.TEXT, "uuid"),
+    16: EngineColumn(Kind.BOOLEAN, "boolean"),
+    25: EngineColumn(Kind.TEXT, "text"),
+    700: EngineColumn(Kind.FLOAT, "real"),
+    701: EngineColumn(Kind.FLOAT, "double precision"),
+    1043: EngineColumn(Kind.TEXT, "text"),  # varchar
+    1082: EngineColumn(Kind.DATE, "date"),
+    1114: EngineColumn(Kind.TIMESTAMP, "timestamp"),
+    1184: EngineColumn(Kind.TIMESTAMP, _ZONED),
+    2950: EngineColumn(Kind.TEXT, "uuid"),
 }
 """Kinds by the object ids of PostgreSQL's built-in types, which never change."""
 
@@ -98,7 +98,7 @@ _MAX_MILLISECONDS = 2**31 - 1
 _ROWS_AT_ONCE = 65_536
 
 
-class PostgresEngine(SqlEngine["Session", "PostgresStatement"]):
+class PostgresEngine(SqlEngine["PostgresSession", "PostgresStatement"]):
     """An engine for a table of PostgreSQL.
 
     Args:
@@ -142,30 +142,30 @@ class PostgresEngine(SqlEngine["Session", "PostgresStatement"]):
         with self._connection() as session:
             return session.run(lambda cursor: _fetch(cursor, f"({statement}\n) AS shown"))
 
-    def _connect(self) -> Session:
-        return Session(self._url, self._seconds)
+    def _connect(self) -> PostgresSession:
+        return PostgresSession(self._url, self._seconds)
 
-    def _ping(self, connection: Session) -> None:
+    def _ping(self, connection: PostgresSession) -> None:
         connection.ping()
 
-    def _describe(self, connection: Session) -> Mapping[str, Column]:
+    def _describe(self, connection: PostgresSession) -> Mapping[str, EngineColumn]:
         fields = connection.run(lambda cursor: columns_of(cursor, self._relation))
         if len(dict(fields)) < len(fields):
             raise InputError(f"{self._name} has two columns with the same name; rename one")
         return Columns(fields)
 
     def _statement(
-        self, connection: Session, request: HeadRequest, columns: Mapping[str, Column], seed: bytes
+        self, connection: PostgresSession, request: HeadRequest, columns: Mapping[str, EngineColumn], seed: bytes
     ) -> PostgresStatement:
         self._check_user(connection, request.user, columns[request.user])
         return PostgresStatement(request, self._relation, columns, seed)
 
-    def _plan(self, connection: Session, statement: PostgresStatement) -> None:
+    def _plan(self, connection: PostgresSession, statement: PostgresStatement) -> None:
         sql = f"EXPLAIN {statement.write()}"  # unlike a prepared statement, it checks permissions
         connection.run(lambda cursor: cursor.execute(sql, statement.bound).fetchall())
 
     def _run(
-        self, connection: Session, statement: PostgresStatement, progress: Callable[[float], None] | None
+        self, connection: PostgresSession, statement: PostgresStatement, progress: Callable[[float], None] | None
     ) -> pa.Table:
         sql = statement.write()
         schema = statement.schema()
@@ -173,7 +173,7 @@ class PostgresEngine(SqlEngine["Session", "PostgresStatement"]):
 
     @contextlib.contextmanager
     def _open_pairs(
-        self, connection: Session, statement: PostgresStatement, progress: Callable[[float], None] | None
+        self, connection: PostgresSession, statement: PostgresStatement, progress: Callable[[float], None] | None
     ) -> Iterator[PostgresPairs]:
         ((temporary,),) = connection.run(lambda cursor: cursor.execute(_TEMPORARY).fetchall())
         with connection.transaction(writable=temporary):
@@ -181,7 +181,7 @@ class PostgresEngine(SqlEngine["Session", "PostgresStatement"]):
             pairs.create()
             yield pairs
 
-    def _check_user(self, session: Session, user: str, column: Column) -> None:
+    def _check_user(self, session: PostgresSession, user: str, column: EngineColumn) -> None:
         """Refuse user columns whose collation treats different texts as equal: one user would count as several.
 
         Raises:
@@ -248,7 +248,9 @@ class PostgresStatement(HeadStatement):
     text: ClassVar[str] = "text"
     double: ClassVar[str] = "double precision"
 
-    def __init__(self, request: HeadRequest, relation: str, columns: Mapping[str, Column], seed: bytes = b"") -> None:
+    def __init__(
+        self, request: HeadRequest, relation: str, columns: Mapping[str, EngineColumn], seed: bytes = b""
+    ) -> None:
         super().__init__(request, relation, columns, seed)
         self._listed = [] if request.listed is None else _texts(request, self.columns)
 
@@ -333,7 +335,7 @@ class PostgresStatement(HeadStatement):
         return ("<=" if operator in {"<", "<="} else ">"), self.constant(before, None)
 
 
-def _texts(request: HeadRequest, columns: Mapping[str, Column]) -> list[list[str]]:
+def _texts(request: HeadRequest, columns: Mapping[str, EngineColumn]) -> list[list[str]]:
     """Return the listed labels as text, column by column.
 
     Raises:
@@ -361,7 +363,7 @@ class PostgresPairs(SqlPairs):
     def __init__(
         self,
         words: PostgresStatement,
-        session: Session,
+        session: PostgresSession,
         temporary: bool,
         progress: Callable[[float], None] | None,
     ) -> None:
@@ -463,7 +465,7 @@ def _copied(columns: list[NDArray[np.int64]]) -> bytes:
     return b"PGCOPY\n\xff\r\n\0" + bytes(8) + rows.tobytes() + b"\xff\xff"
 
 
-class Session:
+class PostgresSession:
     """A connection that is opened on first use, and closed after any failure.
 
     Args:
@@ -684,7 +686,7 @@ def table_of(cursor: Cursor, statement: str, parameters: Sequence[Any], schema: 
     return pa.Table.from_batches(batches, schema)
 
 
-def columns_of(cursor: Cursor, relation: str) -> list[tuple[str, Column]]:
+def columns_of(cursor: Cursor, relation: str) -> list[tuple[str, EngineColumn]]:
     """Return the names and types of the columns of a relation in FROM; a domain is returned as its base type."""
     cursor.execute(f"SELECT * FROM {relation} LIMIT 0", binary=True)
     result = cursor.pgresult
@@ -702,35 +704,35 @@ def columns_of(cursor: Cursor, relation: str) -> list[tuple[str, Column]]:
     return [((name or b"").decode(), _column_of_type(oid, modifier, known)) for name, oid, modifier in fields]
 
 
-def _user_defined(name: str, enumerated: bool) -> Column:
+def _user_defined(name: str, enumerated: bool) -> EngineColumn:
     """Return a column of a type that is not built into PostgreSQL."""
     if enumerated:
-        return Column(Kind.TEXT, "enum")
-    return Column(Kind.TEXT, name) if name == "citext" else Column(Kind.OTHER, name)
+        return EngineColumn(Kind.TEXT, "enum")
+    return EngineColumn(Kind.TEXT, name) if name == "citext" else EngineColumn(Kind.OTHER, name)
 
 
-def _column_of_type(oid: int, modifier: int, others: dict[int, Column]) -> Column:
+def _column_of_type(oid: int, modifier: int, others: dict[int, EngineColumn]) -> EngineColumn:
     if oid in _INTEGERS:
         name, bits = _INTEGERS[oid]
-        return Column(Kind.INTEGER, name, integer_type(name, bits))
+        return EngineColumn(Kind.INTEGER, name, integer_type(name, bits))
     if oid == _NUMERIC and modifier >= 0:
         return _decimal(modifier - 4)
-    return _TYPES.get(oid) or others.get(oid) or Column(Kind.OTHER, "other")
+    return _TYPES.get(oid) or others.get(oid) or EngineColumn(Kind.OTHER, "other")
 
 
-def _decimal(modifier: int) -> Column:
+def _decimal(modifier: int) -> EngineColumn:
     """Return numeric(p, s) as a wider type with 0 <= s <= p; PostgreSQL allows s outside that range."""
     precision = modifier >> 16
     scale = ((modifier & 0x7FF) ^ 0x400) - 0x400
     digits = max(precision - scale, 0) + max(scale, 0)
     behind = max(scale, 0)
     if digits > _MAX_DIGITS:
-        return Column(Kind.OTHER, "numeric")
+        return EngineColumn(Kind.OTHER, "numeric")
     name = f"numeric({digits},{behind})"
-    return Column(Kind.DECIMAL, name, decimal_type(name, digits, behind))
+    return EngineColumn(Kind.DECIMAL, name, decimal_type(name, digits, behind))
 
 
-def arrow_type(column: Column) -> pa.DataType:
+def arrow_type(column: EngineColumn) -> pa.DataType:
     """Return the Arrow type of a column's labels."""
     if column.kind is Kind.DECIMAL:
         digits, scale = column.type[len("numeric(") : -1].split(",")

@@ -12,7 +12,7 @@ from discreet.engines.base import SqlEngine, check_names, listing, typed_domain
 from discreet.engines.opening import parse_url
 from discreet.engines.pairs import SqlPairs, arrow_array
 from discreet.engines.spark_session import FAILURES, condition_of, open_session
-from discreet.engines.sql import Column, Columns, HeadStatement, decimal_type, integer_type
+from discreet.engines.sql import Columns, EngineColumn, HeadStatement, decimal_type, integer_type
 from discreet.errors import EngineError, InexactHead, InputError
 from discreet.head_request import Kind
 
@@ -134,7 +134,7 @@ class SparkEngine(SqlEngine["SessionRun", "SparkStatement"]):
     def _ping(self, connection: SessionRun) -> None:
         connection.ping()
 
-    def _describe(self, connection: SessionRun) -> Mapping[str, Column]:
+    def _describe(self, connection: SessionRun) -> Mapping[str, EngineColumn]:
         try:
             fields = self._guarded(connection, lambda session: self._name_rows(session).schema.fields, None)
         except _NotFoundError as error:
@@ -149,7 +149,7 @@ class SparkEngine(SqlEngine["SessionRun", "SparkStatement"]):
         )
 
     def _statement(
-        self, connection: SessionRun, request: HeadRequest, columns: Mapping[str, Column], seed: bytes
+        self, connection: SessionRun, request: HeadRequest, columns: Mapping[str, EngineColumn], seed: bytes
     ) -> SparkStatement:
         del connection
         return SparkStatement(request, columns, seed)
@@ -253,7 +253,7 @@ def _table(session: SparkSession, statement: str, parameters: list[str]) -> pa.T
     return table.cast(pa.schema(list(zip(table.column_names, types, strict=True))))
 
 
-def column_of(type_: str, declared: str = "") -> Column:
+def column_of(type_: str, declared: str = "") -> EngineColumn:
     """Return a column of Spark's type.
 
     Args:
@@ -263,10 +263,10 @@ def column_of(type_: str, declared: str = "") -> Column:
     kind = Kind.OTHER if declared.startswith("char") else _KINDS.get(base, Kind.OTHER)
     if kind is Kind.DECIMAL:
         digits, scale = map(int, parameters.split(","))
-        return Column(kind, type_, decimal_type(type_, digits, scale))
+        return EngineColumn(kind, type_, decimal_type(type_, digits, scale))
     if kind is Kind.INTEGER:
-        return Column(kind, type_, integer_type(type_, _BITS[base]))
-    return Column(kind, type_)
+        return EngineColumn(kind, type_, integer_type(type_, _BITS[base]))
+    return EngineColumn(kind, type_)
 
 
 class SparkStatement(HeadStatement):
@@ -285,7 +285,7 @@ class SparkStatement(HeadStatement):
     text: ClassVar[str] = "STRING"
     types: ClassVar[Mapping[Kind, str]] = {**HeadStatement.types, Kind.TIMESTAMP: "TIMESTAMP_NTZ"}
 
-    def __init__(self, request: HeadRequest, columns: Mapping[str, Column], seed: bytes = b"") -> None:
+    def __init__(self, request: HeadRequest, columns: Mapping[str, EngineColumn], seed: bytes = b"") -> None:
         super().__init__(request, ROWS, columns, seed)
         self.items_listed = None
         if request.listed is not None:
@@ -399,7 +399,7 @@ class SparkPairs(SqlPairs):
         return CHOSEN
 
 
-def _label_type(column: Column) -> pa.DataType:
+def _label_type(column: EngineColumn) -> pa.DataType:
     if column.kind is Kind.DECIMAL:
         digits, scale = map(int, column.type.removeprefix("decimal(").rstrip(")").split(","))
         return pa.decimal128(digits, scale)

@@ -74,7 +74,7 @@ def decimal_type(name: str, digits: int, scale: int) -> NumberType:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class EngineColumn:
     """A column of a table in an engine.
 
     Args:
@@ -87,10 +87,10 @@ class Column:
     number: NumberType | None = None
 
 
-class Columns(dict[str, Column]):
+class Columns(dict[str, EngineColumn]):
     """The columns of a table by name, in order; a missing one raises `UnknownColumn`."""
 
-    def __missing__(self, name: str) -> Column:
+    def __missing__(self, name: str) -> EngineColumn:
         raise UnknownColumn(name, self)
 
 
@@ -125,7 +125,7 @@ def fit(operator: str, value: Fraction, number: NumberType) -> tuple[str, str | 
     return operator, f"-{digits}" if below < 0 else digits
 
 
-def check_sum(name: str, column: Column) -> None:
+def check_sum(name: str, column: EngineColumn) -> None:
     """Raise `InputError` unless a column can be summed.
 
     Raises:
@@ -179,11 +179,11 @@ class HeadStatement:
         Kind.BOOLEAN: "BOOLEAN",
     }
 
-    def __init__(self, request: HeadRequest, relation: str, columns: Mapping[str, Column], seed: bytes) -> None:
+    def __init__(self, request: HeadRequest, relation: str, columns: Mapping[str, EngineColumn], seed: bytes) -> None:
         self.request = request
         self._derived = {derived.name: derived for derived in request.derived}
         made = {derived.name: self._describe_derived(derived, columns) for derived in request.derived}
-        self.columns: Mapping[str, Column] = ChainMap(made, columns)  # type: ignore[arg-type]
+        self.columns: Mapping[str, EngineColumn] = ChainMap(made, columns)  # type: ignore[arg-type]
         self.parameters: list[str] = []
         self._relation = relation
         self._seed = seed
@@ -351,7 +351,7 @@ class HeadStatement:
 
     # Derived columns.
 
-    def _describe_derived(self, derived: Derived, columns: Mapping[str, Column]) -> Column:
+    def _describe_derived(self, derived: Derived, columns: Mapping[str, EngineColumn]) -> EngineColumn:
         """Return the description of a derived column.
 
         Raises:
@@ -361,8 +361,8 @@ class HeadStatement:
         if wrong is not None:
             raise InputError(wrong)
         if derived.kind is Kind.INTEGER:
-            return Column(derived.kind, "BIGINT", integer_type("BIGINT", 64))
-        return Column(derived.kind, self.types[derived.kind])
+            return EngineColumn(derived.kind, "BIGINT", integer_type("BIGINT", 64))
+        return EngineColumn(derived.kind, self.types[derived.kind])
 
     def _in_years(self, moment: str, kind: Kind) -> str:
         first, last = (f"CAST('{text}' AS {self.types[kind]})" for text in ("0001-01-01", _LAST[kind]))

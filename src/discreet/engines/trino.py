@@ -18,7 +18,7 @@ import trino.exceptions
 from discreet.engines.base import PATIENCE_SECONDS, SqlEngine, check_names, listing, run, typed_domain
 from discreet.engines.opening import parse_url
 from discreet.engines.pairs import SqlPairs
-from discreet.engines.sql import Column, Columns, HeadStatement, decimal_type, integer_type, quoted, text_literal
+from discreet.engines.sql import Columns, EngineColumn, HeadStatement, decimal_type, integer_type, quoted, text_literal
 from discreet.errors import DiscreetError, EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError
 from discreet.head_request import Kind
 
@@ -124,19 +124,19 @@ class TrinoEngine(SqlEngine["TrinoClient", "TrinoStatement"]):
     def _ping(self, connection: TrinoClient) -> None:
         connection.ping()
 
-    def _describe(self, connection: TrinoClient) -> Mapping[str, Column]:
+    def _describe(self, connection: TrinoClient) -> Mapping[str, EngineColumn]:
         """Return the columns. Trino's names are lower case and match in any case."""
         every = f"{_with(self._view)}SELECT * FROM {self._relation}"
         try:
             shown = connection.run_types(f"{every} LIMIT 0")
-        except NotFoundError:
+        except TrinoNotFoundError:
             raise InputError(self._not_found()) from None
         self._check_connectors(connection, every)
         check_names([name for name, _ in shown], self._name)
         return _AnyCase((name.lower(), column_of(type_)) for name, type_ in shown)
 
     def _statement(
-        self, connection: TrinoClient, request: HeadRequest, columns: Mapping[str, Column], seed: bytes
+        self, connection: TrinoClient, request: HeadRequest, columns: Mapping[str, EngineColumn], seed: bytes
     ) -> TrinoStatement:
         del connection
         return TrinoStatement(request, self._relation, columns, seed, self._view)
@@ -204,7 +204,7 @@ class TrinoEngine(SqlEngine["TrinoClient", "TrinoStatement"]):
         try:
             with contextlib.closing(self._connect()) as client:
                 names = client.run(f"SHOW TABLES FROM {self._schema}").column(0).to_pylist()
-        except (NotFoundError, ForbiddenError):
+        except (TrinoNotFoundError, ForbiddenError):
             raise InputError(f"{self._where} is not a catalog with a schema that {self._where.user} may see") from None
         return listing(names)
 
@@ -230,7 +230,7 @@ def _with(view: str | None, *others: str) -> str:
 class _AnyCase(Columns):
     """Columns by name, case-insensitive."""
 
-    def __missing__(self, name: str) -> Column:
+    def __missing__(self, name: str) -> EngineColumn:
         return super().__missing__(name) if name == name.lower() else self[name.lower()]
 
 
@@ -248,7 +248,7 @@ class TrinoStatement(HeadStatement):
     types: ClassVar[Mapping[Kind, str]] = {**HeadStatement.types, Kind.TIMESTAMP: "TIMESTAMP(6)"}
 
     def __init__(
-        self, request: HeadRequest, relation: str, columns: Mapping[str, Column], seed: bytes, view: str | None
+        self, request: HeadRequest, relation: str, columns: Mapping[str, EngineColumn], seed: bytes, view: str | None
     ) -> None:
         super().__init__(request, relation, columns, seed)
         self._view = view
@@ -437,7 +437,7 @@ def _total(array: str, value: str) -> str:
     return f"reduce({array}, CAST(0 AS BIGINT), (s, x) -> s + {value}, s -> s)"
 
 
-class NotFoundError(InputError):
+class TrinoNotFoundError(InputError):
     """A table, schema or catalog that Trino does not have, or does not show to its user."""
 
 
@@ -559,7 +559,7 @@ class TrinoClient:
     def _refused(self, name: str) -> DiscreetError:
         """Return the error for Trino's error name; names come from a fixed list, so they hold no data."""
         if name in _MISSING:
-            return NotFoundError(f"{self._url} has no such table")
+            return TrinoNotFoundError(f"{self._url} has no such table")
         if name == "PERMISSION_DENIED":
             return ForbiddenError(f"Trino does not let {self._url.user} read {self._url}")
         if name == "EXCEEDED_TIME_LIMIT" and self._seconds is not None:
@@ -633,17 +633,17 @@ class _Query:
             self._cursor.cancel()
 
 
-def column_of(type_: str) -> Column:
+def column_of(type_: str) -> EngineColumn:
     """Return a column of Trino's type *type_*."""
     name, first, second, _ = _parts(type_)
     kind = _KINDS.get(name, Kind.OTHER)
     if kind is Kind.TIMESTAMP and first > _FINEST:
         kind = Kind.OTHER
     if kind is Kind.INTEGER:
-        return Column(kind, type_, integer_type(type_, _BITS[name]))
+        return EngineColumn(kind, type_, integer_type(type_, _BITS[name]))
     if kind is Kind.DECIMAL:
-        return Column(kind, type_, decimal_type(type_, first, second))
-    return Column(kind, type_)
+        return EngineColumn(kind, type_, decimal_type(type_, first, second))
+    return EngineColumn(kind, type_)
 
 
 def has_zone(type_: str) -> bool:
@@ -678,7 +678,7 @@ def arrow_table(rows: Sequence[Sequence[Any]], columns: Sequence[tuple[str, str]
     return pa.table(arrays, [name for name, _ in columns])
 
 
-def label_type(column: Column) -> pa.DataType:
+def label_type(column: EngineColumn) -> pa.DataType:
     """Return the Arrow type of a column's labels."""
     if column.kind is not Kind.DECIMAL:
         return _ARROW[column.kind]

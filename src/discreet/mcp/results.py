@@ -28,7 +28,7 @@ MAX_REHEARSED_ROWS = 5
 """The largest number of made-up rows in a result, which only show its columns."""
 
 
-class Outcome(BaseModel):
+class ToolResult(BaseModel):
     """Base of all results."""
 
     stop: Literal["budget", "person", "declined", "suspended", "key"] | None = Field(
@@ -66,13 +66,13 @@ class Outcome(BaseModel):
         return found
 
 
-class Datasets(Outcome):
+class Datasets(ToolResult):
     """The datasets that may be queried."""
 
     datasets: list[DatasetSummary] = []
 
 
-class Described(Outcome):
+class Described(ToolResult):
     """A dataset, its columns, and the limits of its queries."""
 
     dataset: DatasetDetail | None = None
@@ -108,7 +108,7 @@ class BudgetLeft(BaseModel):
         )
 
 
-class Budget(Outcome):
+class BudgetResult(ToolResult):
     """The budget of the account."""
 
     budget_left: BudgetLeft | None = None
@@ -123,7 +123,7 @@ class Price(BaseModel):
     notes: list[str] = []
 
 
-class Prices(Outcome):
+class Prices(ToolResult):
     """The price of a statement, before it is asked."""
 
     share: float | None = Field(
@@ -144,7 +144,7 @@ class Charged(BaseModel):
     share: float = Field(description="Fraction of the limit of the account.")
 
 
-class Answer(Outcome):
+class AnswerResult(ToolResult):
     """The rows of a statement."""
 
     rows: list[dict[str, Any]] = Field(

@@ -23,12 +23,12 @@ from pydantic import BaseModel, Field, ValidationError
 from discreet._version import __version__
 from discreet.client.client import path_segment
 from discreet.client.errors import ServiceError, error_of
-from discreet.client.retries import Reply, Request
+from discreet.client.retries import HttpReply, HttpRequest
 from discreet.errors import DiscreetError
 from discreet.mcp.results import (
-    Answer,
-    Budget,
+    AnswerResult,
     BudgetLeft,
+    BudgetResult,
     Datasets,
     Described,
     Price,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from mcp.server.mcpserver import RequestStateSecurity
 
 Call: TypeAlias = Context[Any, Any]
-Send: TypeAlias = Callable[[Call, Request], Awaitable[Reply]]
+Send: TypeAlias = Callable[[Call, HttpRequest], Awaitable[HttpReply]]
 """Sends a request to the service for the caller of a tool; returns the reply, or raises the error in it."""
 
 _Shape = TypeVar("_Shape", bound=BaseModel)
@@ -176,24 +176,24 @@ async def describe_dataset(
         return Described.refusal(error)
 
 
-async def budget(context: Call) -> Budget:
+async def budget(context: Call) -> BudgetResult:
     """Return how much of the privacy budget is left, and when some of it comes back. Free."""
     try:
-        return Budget(budget_left=BudgetLeft.of(await _report(context)))
+        return BudgetResult(budget_left=BudgetLeft.of(await _report(context)))
     except DiscreetError as error:
-        return Budget.refusal(error)
+        return BudgetResult.refusal(error)
 
 
-async def rehearse(context: Call, sql: Sql, epsilon: Epsilon = None) -> Answer:
+async def rehearse(context: Call, sql: Sql, epsilon: Epsilon = None) -> AnswerResult:
     """Run a statement on MADE-UP rows, to see whether it is allowed and which columns it returns. Free.
 
     The numbers mean nothing: never report them.
     """
     body = _body(sql, epsilon, rehearse=True)
     try:
-        return Answer.made_up_of(await _post(context, "/v1/sql", body, StatementAnswer))
+        return AnswerResult.made_up_of(await _post(context, "/v1/sql", body, StatementAnswer))
     except DiscreetError as error:
-        return Answer.refusal(error)
+        return AnswerResult.refusal(error)
 
 
 async def price(context: Call, sql: Sql, epsilon: Epsilon = None, again: Again = None) -> Prices:
@@ -255,12 +255,12 @@ class Confirm(BaseModel):
     spend: bool = Field(title="Spend this part of the budget", description="Answers cannot be undone.")
 
 
-async def considered(context: Call, sql: str, epsilon: float | None, again: str | None) -> Considered | Answer:
+async def considered(context: Call, sql: str, epsilon: float | None, again: str | None) -> Considered | AnswerResult:
     """Return the statement with its price, or the refusal of it."""
     try:
         found = await _consider(context, sql, epsilon, again)
         if found.error is not None:
-            return Answer.refusal(found.error)
+            return AnswerResult.refusal(found.error)
         capabilities = context.client_capabilities
         version = context.protocol_version
         elicitation = None if capabilities is None else capabilities.elicitation
@@ -276,15 +276,17 @@ async def considered(context: Call, sql: str, epsilon: float | None, again: str 
                 "needs the consent of a person, and this client cannot ask one, so nothing was sent and nothing was "
                 f"charged{without}; the person can send it with discreet query"
             )
-            return Answer(stop="person", wrong=sentence, fits=fitting)
+            return AnswerResult(stop="person", wrong=sentence, fits=fitting)
     except DiscreetError as error:
-        return Answer.refusal(error)
+        return AnswerResult.refusal(error)
     return found
 
 
-async def agreed(sql: str, found: Annotated[Considered | Answer, Resolve(considered)]) -> Confirm | Elicit[Confirm]:
+async def agreed(
+    sql: str, found: Annotated[Considered | AnswerResult, Resolve(considered)]
+) -> Confirm | Elicit[Confirm]:
     """Ask the person, not the agent, about a statement that takes a large share of the budget."""
-    if isinstance(found, Answer) or not found.asks:
+    if isinstance(found, AnswerResult) or not found.asks:
         return Confirm(spend=True)
     resets = found.report.resets_at
     back = "" if resets is None else f" Some of it comes back from {resets[:10]} on."
@@ -298,29 +300,29 @@ async def agreed(sql: str, found: Annotated[Considered | Answer, Resolve(conside
 async def query(
     context: Call,
     sql: Sql,  # noqa: ARG001 - like the other arguments, for `considered`
-    found: Annotated[Considered | Answer, Resolve(considered)],
+    found: Annotated[Considered | AnswerResult, Resolve(considered)],
     yes: Annotated[ElicitationResult[Confirm], Resolve(agreed)],
     epsilon: Epsilon = None,  # noqa: ARG001
     again: Again = None,  # noqa: ARG001
-) -> Answer:
+) -> AnswerResult:
     """Answer a statement from the real data, with noise. SPENDS privacy budget, which does not come back soon.
 
     The same call again is free. A call that could take a large share of what is left asks the person first.
     """
-    if isinstance(found, Answer):
+    if isinstance(found, AnswerResult):
         return found
     if not isinstance(yes, AcceptedElicitation) or not yes.data.spend:
         sentence = f"the person did not agree to spend {_percent(found.share)} of what is left; nothing was charged"
-        return Answer(stop="declined", wrong=sentence)
+        return AnswerResult(stop="declined", wrong=sentence)
     try:
         answer = await _post(context, "/v1/sql", found.body, StatementAnswer, found.headers)
     except DiscreetError as error:
-        return Answer.refusal(error)
+        return AnswerResult.refusal(error)
     try:
         report = await _report(context)
     except DiscreetError:  # the answer was charged, so it is returned
         report = None
-    return Answer.of(answer, report)
+    return AnswerResult.of(answer, report)
 
 
 async def _consider(context: Call, sql: str, epsilon: float | None, again: str | None) -> Considered:
@@ -392,16 +394,16 @@ async def _report(context: Call) -> BudgetReport:
 
 
 async def _get(context: Call, path: str, shape: type[_Shape]) -> _Shape:
-    return await _read(context, Request("GET", path, headers=_JSON), shape)
+    return await _read(context, HttpRequest("GET", path, headers=_JSON), shape)
 
 
 async def _post(
     context: Call, path: str, body: bytes, shape: type[_Shape], headers: Mapping[str, str] = MappingProxyType({})
 ) -> _Shape:
-    return await _read(context, Request("POST", path, body, {**_JSON, **headers}), shape)
+    return await _read(context, HttpRequest("POST", path, body, {**_JSON, **headers}), shape)
 
 
-async def _read(context: Call, request: Request, shape: type[_Shape]) -> _Shape:
+async def _read(context: Call, request: HttpRequest, shape: type[_Shape]) -> _Shape:
     """Send a request, and return the reply as a model.
 
     Raises:

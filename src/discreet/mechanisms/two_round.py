@@ -119,7 +119,7 @@ THINNING = 1.3
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class StepCosts:
     """The largest cost of a user in the histograms and in the two rounds, in units of 1 / `COST_UNIT`.
 
     Args:
@@ -318,7 +318,7 @@ class TwoRound:
         return Expectation(error, None, math.ceil(smallest), likely=(likely,))
 
     @property
-    def budget(self) -> Budget:
+    def budget(self) -> StepCosts:
         """Return the largest cost of a user in each step."""
         total = math.floor(self.mu**2 * COST_UNIT)
         if total < LEAST_BUDGET:
@@ -326,7 +326,7 @@ class TwoRound:
         histogram, rest = (int(total * share) for share in (self.tuning.histogram_share, self.tuning.rest_share))
         rounds = total - 3 * histogram - rest
         first = int(rounds * self.tuning.first_share)
-        return Budget(histogram, rest, first, rounds - first)
+        return StepCosts(histogram, rest, first, rounds - first)
 
     def release(self, pairs: UserItemPairs, bits: Bits) -> Outcome:
         """Release; the outcome's positions are item numbers."""

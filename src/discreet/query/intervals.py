@@ -180,7 +180,7 @@ class OutputColumn:
 
 
 @dataclass(slots=True)
-class Output:
+class OutputColumns:
     """The columns of a SELECT, in order.
 
     Args:

@@ -113,7 +113,7 @@ class Aggregate(TypedDict):
     column: NotRequired[_Name | None]
 
 
-class Query(TypedDict):
+class QueryObject(TypedDict):
     """A query of one dataset."""
 
     dataset: _Name
@@ -124,8 +124,8 @@ class Query(TypedDict):
     k: NotRequired[Annotated[int, Field(ge=1)] | None]
 
 
-Query.__pydantic_config__ = Aggregate.__pydantic_config__ = _CONFIG  # type: ignore[attr-defined]
-_READER: TypeAdapter[Any] = TypeAdapter(Query)
+QueryObject.__pydantic_config__ = Aggregate.__pydantic_config__ = _CONFIG  # type: ignore[attr-defined]
+_READER: TypeAdapter[Any] = TypeAdapter(QueryObject)
 
 _TOO_DEEP = f"'where' is nested too deep: {MAX_DEPTH} filters within each other are allowed"
 _ONE_KEY = f"{{place}} must have one key: {', '.join(get_args(_ConstantKind))}"
@@ -207,7 +207,7 @@ def _sentence(error: ErrorDetails) -> str:
         path=path,
         place=repr(path) if path else "the query",
         parent=repr(parent) if parent else "the query",
-        keys=", ".join(sorted((Aggregate if parent else Query).__annotations__)),
+        keys=", ".join(sorted((Aggregate if parent else QueryObject).__annotations__)),
         name=str(keys[-1])[:100] if keys else "",
         message=error["msg"],
         **{name: str(value).replace("'", "").lower() for name, value in error.get("ctx", {}).items()},

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, cast
 from discreet.engines.sql import quoted
 from discreet.errors import SQLError
 from discreet.head_request import Kind
-from discreet.query.intervals import MONOTONE, Mark, Output, OutputColumn, interval_sql, read_ratio
+from discreet.query.intervals import MONOTONE, Mark, OutputColumn, OutputColumns, interval_sql, read_ratio
 from discreet.query.parse_tree import (
     GROUPING_SETS,
     REFUSED,
@@ -255,8 +255,8 @@ class _Splitter(TreeReader):
         self.has_star = False
         self.uses_hidden = False
         self._selects = 0
-        self._relations: Mapping[str, Output] = {}
-        self._outputs: dict[int, Output] = {}
+        self._relations: Mapping[str, OutputColumns] = {}
+        self._outputs: dict[int, OutputColumns] = {}
 
     def measure(self, part: Json, ctes: Mapping[str, _Size]) -> _Size:
         """Return the size of a part of a statement once its names of WITH and its * are expanded; raise above a limit.
@@ -299,11 +299,11 @@ class _Splitter(TreeReader):
             self.refuse(f"a statement has at most {MAX_SELECTS_EXPANDED:,} SELECTs, {names}", part)
         return _Size(columns, selects)
 
-    def subquery(self, tree: Node, ctes: Mapping[str, Output]) -> Node:
+    def subquery(self, tree: Node, ctes: Mapping[str, OutputColumns]) -> Node:
         """Return a subquery rewritten to read answers."""
         return tree | {"node": self._query(tree["node"], ctes)}
 
-    def _query(self, node: Json, ctes: Mapping[str, Output]) -> Node:
+    def _query(self, node: Json, ctes: Mapping[str, OutputColumns]) -> Node:
         """Return a SELECT or set operation over answers; *ctes* are those defined by WITH, by casefolded name."""
         self._selects += 1
         if self._selects > MAX_SELECTS:
@@ -318,7 +318,7 @@ class _Splitter(TreeReader):
             body = self._query(value["query_node"], ctes)  # a CTE may use the names defined before it
             entries.append({**entry, "value": {**value, "query_node": body}})
             named = value.get("aliases") or entry.get("aliases")
-            ctes = {**ctes, str(entry["key"]).casefold(): Output(None, None) if named else self.output_of(body)}
+            ctes = {**ctes, str(entry["key"]).casefold(): OutputColumns(None, None) if named else self.output_of(body)}
         node = {**node, "cte_map": {"map": entries}}
         if node["type"] == "SET_OPERATION_NODE":
             children = [self._query(child, ctes) for child in node["children"]]
@@ -344,17 +344,17 @@ class _Splitter(TreeReader):
 
     # ------------------------------------------------------------------------------- the columns of a SELECT
 
-    def output_of(self, node: Node) -> Output:
+    def output_of(self, node: Node) -> OutputColumns:
         """Return the columns of a rewritten SELECT."""
-        return self._outputs.get(id(node)) or Output(None, None)
+        return self._outputs.get(id(node)) or OutputColumns(None, None)
 
-    def _united(self, outputs: list[Output]) -> Output:
+    def _united(self, outputs: list[OutputColumns]) -> OutputColumns:
         """Return the columns of a set operation: a column is noisy if it is in any of its SELECTs."""
         if any(output.columns is None for output in outputs):
-            return Output(None, None)
+            return OutputColumns(None, None)
         columns = [output.columns or [] for output in outputs]
         if len(set(map(len, columns))) > 1:
-            return Output(None, None)
+            return OutputColumns(None, None)
         united = []
         for alike in zip(*columns, strict=True):
             same = len({(column.key, column.end) for column in alike}) == 1
@@ -364,9 +364,9 @@ class _Splitter(TreeReader):
             # Columns of the same place belong together if they do in each SELECT.
             key = first.key if same else " ".join(column.key for column in alike)
             united.append(OutputColumn(first.name, noisy, key, ended))
-        return Output(None, united)
+        return OutputColumns(None, united)
 
-    def _named(self, table: Node, ctes: Mapping[str, Output]) -> dict[str, Output]:
+    def _named(self, table: Node, ctes: Mapping[str, OutputColumns]) -> dict[str, OutputColumns]:
         """Return the relations of a FROM by their casefolded names."""
         match table:
             # A natural join would also join the columns that carry ends of intervals out of both sides.
@@ -375,16 +375,16 @@ class _Splitter(TreeReader):
                 return both[0] | both[1]
             case {"type": "SUBQUERY", "alias": alias, "subquery": {"node": inner}}:
                 renamed = table.get("column_name_alias")
-                return {alias.casefold(): Output(None, None) if renamed else self.output_of(inner)}
+                return {alias.casefold(): OutputColumns(None, None) if renamed else self.output_of(inner)}
             case {"type": "BASE_TABLE", "schema_name": "", "table_name": name, "alias": alias}:
                 renamed = table.get("column_name_alias")
                 found = ctes.get(name.casefold())
-                return {(alias or name).casefold(): Output(None, None) if renamed or found is None else found}
+                return {(alias or name).casefold(): OutputColumns(None, None) if renamed or found is None else found}
             case {"type": "EMPTY"}:
                 return {}
-        return {"": Output(None, None)}
+        return {"": OutputColumns(None, None)}
 
-    def _column(self, node: Json) -> tuple[str, Output, OutputColumn] | None:
+    def _column(self, node: Json) -> tuple[str, OutputColumns, OutputColumn] | None:
         """Return the relation of a column of FROM, and the column; None if it is not known."""
         match node:
             case {"type": "COLUMN_REF", "column_names": [str(relation), str(name)]}:
@@ -402,7 +402,7 @@ class _Splitter(TreeReader):
 
     def _interval(self, node: Node) -> tuple[Callable[[], tuple[Node, Node]], frozenset[str]] | None:
         """Return what makes the interval of an expression of columns of FROM, and its queries; None if it has none."""
-        used: dict[str, tuple[str, Output, OutputColumn]] = {}
+        used: dict[str, tuple[str, OutputColumns, OutputColumn]] = {}
 
         def answer(part: Node) -> str | None:
             found = self._column(part)
@@ -430,16 +430,16 @@ class _Splitter(TreeReader):
 
         return ends, together
 
-    def _selected_output(self, given: Node, made: Node) -> Output:
+    def _selected_output(self, given: Node, made: Node) -> OutputColumns:
         """Return the columns of a SELECT that reads answers through others."""
         columns: list[OutputColumn] = []
         for item in given["select_list"]:
             self.has_star = self.has_star or _has_star(item)
             if item["type"] == "STAR":
-                (only,) = self._relations.values() if len(self._relations) == 1 else (Output(None, None),)
+                (only,) = self._relations.values() if len(self._relations) == 1 else (OutputColumns(None, None),)
                 plain = not any(item.get(part) for part in ("exclude_list", "replace_list", "expr", "relation_name"))
                 if not plain or only.columns is None or only.hidden:
-                    return Output(None, None)
+                    return OutputColumns(None, None)
                 columns += [replace(column, ends=None) for column in only.columns]
                 continue
             end, inner = _end_of(item)
@@ -455,7 +455,7 @@ class _Splitter(TreeReader):
         # With a column more, a row that is selected once could be selected twice, or a group could split.
         distinct = any(modifier["type"] == "DISTINCT_MODIFIER" for modifier in given["modifiers"])
         plain = not given["group_expressions"] and not distinct
-        return Output(made if plain else None, columns)
+        return OutputColumns(made if plain else None, columns)
 
     def _is_noisy(self, part: Json) -> bool:
         """Return True unless an expression is known to have no noise."""
@@ -476,7 +476,7 @@ class _Splitter(TreeReader):
 
     # -------------------------------------------------------------------------------------- SELECT over a dataset
 
-    def _over_dataset(self, node: Node, ctes: Mapping[str, Output]) -> Node:  # noqa: PLR0915
+    def _over_dataset(self, node: Node, ctes: Mapping[str, OutputColumns]) -> Node:  # noqa: PLR0915
         """Return *node* rewritten to read the answers of its queries."""
         node = self._with_periods(node)
         table = node["from_table"]
@@ -538,7 +538,7 @@ class _Splitter(TreeReader):
         over = {**_answers(answers, groups), "alias": table["alias"] or table["table_name"]}
         made = {**node, **parts, "having": None, "from_table": over, "group_expressions": [], "group_sets": []}
         columns = self._dataset_columns(node, parts["select_list"], wrapped, answers)
-        self._outputs[id(made)] = Output(None if distinct else made, columns)
+        self._outputs[id(made)] = OutputColumns(None if distinct else made, columns)
         return made
 
     def _dataset_columns(
@@ -746,7 +746,7 @@ class _Splitter(TreeReader):
 
     # ------------------------------------------------------------------------------------------- over answers
 
-    def _rewrite(self, part: Json, ctes: Mapping[str, Output]) -> Json:
+    def _rewrite(self, part: Json, ctes: Mapping[str, OutputColumns]) -> Json:
         """Check that a part of a statement is allowed in the outer statement, and rewrite it to read answers."""
         if isinstance(part, list):
             return [self._rewrite(each, ctes) for each in part]
@@ -768,7 +768,7 @@ class _Splitter(TreeReader):
         self.check_allowed(part)
         return {key: self._rewrite(value, ctes) for key, value in part.items()}
 
-    def _table(self, table: Node, ctes: Mapping[str, Output]) -> Node:
+    def _table(self, table: Node, ctes: Mapping[str, OutputColumns]) -> Node:
         schema = table["schema_name"].casefold()
         name = table["table_name"].casefold()
         if table["sample"] is not None or table["at_clause"] is not None or table["catalog_name"]:
@@ -855,7 +855,7 @@ class _Wrapped:
         columns: all columns outside of the aggregates.
     """
 
-    def __init__(self, splitter: _Splitter, ctes: Mapping[str, Output]) -> None:
+    def __init__(self, splitter: _Splitter, ctes: Mapping[str, OutputColumns]) -> None:
         self._splitter = splitter
         self._ctes = ctes
         self.aggregates: dict[str, Node] = {}

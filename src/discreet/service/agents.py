@@ -15,7 +15,7 @@ from starlette.requests import Request as HTTPRequest
 from starlette.routing import Route
 
 from discreet.client.errors import error_of
-from discreet.client.retries import Reply
+from discreet.client.retries import HttpReply
 from discreet.errors import InputError, InvariantViolated, how_to_install
 from discreet.service.middleware import context_of
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.types import Receive, Scope, Send
 
-    from discreet.client.retries import Request
+    from discreet.client.retries import HttpRequest
     from discreet.mcp.server import Call
     from discreet.service.auth.gate import Gate
     from discreet.service.settings import Mcp
@@ -85,7 +85,7 @@ class AgentDoor:
         await self._server.session_manager.handle_request(scope, receive, send)
 
 
-async def _send(call: Call, request: Request) -> Reply:
+async def _send(call: Call, request: HttpRequest) -> HttpReply:
     """Send a request of a tool to the API of this process, with the key of the tool's caller."""
     outer = cast("HTTPRequest", call.request_context.request)
     transport = httpx.ASGITransport(outer.app, raise_app_exceptions=False, client=outer.scope["client"])
@@ -93,7 +93,7 @@ async def _send(call: Call, request: Request) -> Reply:
     url = f"http://discreet{request.path}"
     sent = httpx.Request(request.method, url, headers=headers, content=request.body or b"")
     response = await transport.handle_async_request(sent)
-    reply = Reply(response.status_code, dict(response.headers), await response.aread())
+    reply = HttpReply(response.status_code, dict(response.headers), await response.aread())
     if reply.status == 200:
         return reply
     problem = reply.problem

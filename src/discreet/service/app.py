@@ -24,7 +24,7 @@ from discreet.errors import InputError
 from discreet.release.keys import DerivedKeys
 from discreet.secrets import read_variable
 from discreet.service.agents import AgentDoor
-from discreet.service.api.activity import Activity
+from discreet.service.api.activity import ActivityReader
 from discreet.service.api.admin import AdminAPI
 from discreet.service.api.health import HealthAPI
 from discreet.service.api.openapi import OpenAPI
@@ -164,7 +164,7 @@ def open_service(  # noqa: PLR0915 - the composition root connects everything
             clock,
             runtime.monotonic,
             has_checkpoints=checkpointer is not None,
-            update_index=Activity(store, {}).update,
+            update_index=ActivityReader(store, {}).update,
         )
         maintenance.refresh_sources()  # before any request: from now on only maintenance opens sources
         grants = Grants(catalog, records, manager.store)

@@ -37,8 +37,8 @@ from discreet.service.problems import Unauthorized
 from discreet.wire.peers import (
     MAX_BODY_BYTES,
     MAX_ENTRIES,
+    PendingTransfers,
     ReceiptSent,
-    Requested,
     Requests,
     RequestSent,
     Transferred,
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from discreet.service.settings import DataCentre
 
 
-Answer = TypeVar("Answer", Requested, Transferred)
+Answer = TypeVar("Answer", PendingTransfers, Transferred)
 
 
 class PeerUnreachable(DiscreetError):
@@ -174,7 +174,7 @@ class Peers:
 
     # ---------------------------------------------------------------------------------------------- incoming messages
 
-    def requests(self, message: Requests) -> Requested:
+    def requests(self, message: Requests) -> PendingTransfers:
         """Answer a request for shares.
 
         Raises:
@@ -191,7 +191,7 @@ class Peers:
                     granted = self._shares.grant(message.store, request, self._requests.need(sent.account))
                     self._log_move("sent", message.centre, granted)
         pending = self._shares.pending(message.store, MAX_ENTRIES)
-        return Requested(store=self._shares.id, transfers=[TransferSent.of(transfer) for transfer in pending])
+        return PendingTransfers(store=self._shares.id, transfers=[TransferSent.of(transfer) for transfer in pending])
 
     def transfers(self, message: Transfers) -> Transferred:
         """Answer a message with shares, and receipts of shares.
@@ -271,7 +271,9 @@ class Peers:
         """Request shares of one data centre, and send it pending shares and receipts."""
         requests = [RequestSent.of(request) for request in round_.requests.values()]
         answer = self._post(
-            f"{url}/v1/peer/requests", Requests(centre=self._name, store=self._shares.id, requests=requests), Requested
+            f"{url}/v1/peer/requests",
+            Requests(centre=self._name, store=self._shares.id, requests=requests),
+            PendingTransfers,
         )
         store = answer.store
         arrived = _transfers(answer.transfers)

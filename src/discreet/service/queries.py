@@ -420,7 +420,7 @@ def select_of(request: QueryRequest, today: str) -> Select:
 
 
 @dataclass(slots=True)
-class _Entry:
+class _CachedRequest:
     """A cached request: its plan, and its answers in the representations sent so far.
 
     Args:
@@ -459,7 +459,7 @@ class ReplayCache:
         self._clock = clock
         self._unavailable = unavailable
         self._max_bytes = max_bytes
-        self._entries: OrderedDict[tuple[str, bytes], _Entry] = OrderedDict()
+        self._entries: OrderedDict[tuple[str, bytes], _CachedRequest] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
 
@@ -487,14 +487,14 @@ class ReplayCache:
             entry = self._entries.pop((account, body), None)
             self._bytes -= 0 if entry is None else entry.bytes(body)
             if entry is None or entry.catalog is not catalog or entry.planned.release_key != planned.release_key:
-                entry = _Entry(catalog, planned, _minute(now))
+                entry = _CachedRequest(catalog, planned, _minute(now))
             entry.answers[form] = answer
             self._entries[account, body] = entry
             self._bytes += entry.bytes(body)
             while self._bytes > self._max_bytes:
                 self._drop(next(iter(self._entries)))
 
-    def _current(self, account: str, body: bytes, catalog: Catalog) -> _Entry | None:
+    def _current(self, account: str, body: bytes, catalog: Catalog) -> _CachedRequest | None:
         entry = self._entries.get((account, body))
         if entry is None or entry.planned.dataset in self._unavailable():
             return None

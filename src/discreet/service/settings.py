@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
 
-from discreet.catalog.fields import Number, Table, Text, Variable, invalid, refuse, secret_in
+from discreet.catalog.fields import Number, SettingsTable, Text, Variable, invalid, refuse, secret_in
 from discreet.catalog.loader import Finding, TomlError, read_toml, schema_of, validation_errors
 from discreet.errors import InputError
 from discreet.query.pricing import PRESETS, PerUnit
@@ -109,7 +109,7 @@ EndpointUrl = Annotated[
 _WAYS = "needs epsilon and delta, or epsilon_per, delta_per and information, or a preset, and no two of these"
 
 
-class Service(Table):
+class ServiceSettings(SettingsTable):
     """The address of the service, and its limits."""
 
     catalog: File = Field(
@@ -173,7 +173,7 @@ class Service(Table):
     )
 
     @model_validator(mode="after")
-    def _check(self) -> "Service":
+    def _check(self) -> "ServiceSettings":
         if (self.tls_certificate is None) != (self.tls_key_file is None):
             raise invalid("needs both tls_certificate and tls_key_file, or neither")
         if not (is_local(self.host) or self.trusted_proxies or self.without_proxy):
@@ -185,7 +185,7 @@ class Service(Table):
         return self
 
 
-class Store(Table):
+class Store(SettingsTable):
     """The store of budgets, releases and the ledger."""
 
     url: StoreUrl = Field(
@@ -208,7 +208,7 @@ class Store(Table):
         return "postgresql" if self.file is None else "sqlite"
 
 
-class Noise(Table):
+class NoiseSettings(SettingsTable):
     """The secret that noise is derived from; with it the noise can be removed."""
 
     key_file: File | None = Field(default=None, description="The file that holds the secret, at least 32 bytes.")
@@ -218,20 +218,20 @@ class Noise(Table):
     )
 
     @model_validator(mode="after")
-    def _check(self) -> "Noise":
+    def _check(self) -> "NoiseSettings":
         if (self.key_file is None) == (self.key_env is None):
             raise invalid("needs either key_file or key_env" + (", not both" if self.key_file else ""))
         return self
 
 
-class Checkpoints(Table):
+class Checkpoints(SettingsTable):
     """The file of signed checkpoints, by which an older copy of the store is recognized."""
 
     file: File = Field(description="The file of checkpoints; keep it on another disk than the store.")
     signing_key_file: File = Field(description="The file with the 32 bytes of the signing key.")
 
 
-class Defaults(Table):
+class Defaults(SettingsTable):
     """Privacy parameters of queries that state none: for a whole answer, or for each unit."""
 
     preset: Literal["linkedin"] | None = Field(default=None, description="The name of published privacy parameters.")
@@ -281,7 +281,7 @@ class Defaults(Table):
         return PerUnit(self.epsilon_per, self.delta_per, self.information)
 
 
-class Limits(Table):
+class Limits(SettingsTable):
     """Limits of one query; the limits of its dataset apply, too."""
 
     max_k: int = Field(default=10_000, ge=1, le=10_000_000, description="The largest k of a top k.")
@@ -294,7 +294,7 @@ class Limits(Table):
     )
 
 
-class Oidc(Table):
+class Oidc(SettingsTable):
     """An OpenID issuer whose tokens are accepted beside API keys."""
 
     issuer: IssuerUrl = Field(description="URL of the issuer, as in the claim iss of its tokens.")
@@ -330,7 +330,7 @@ class Oidc(Table):
         return self
 
 
-class DataCentre(Table):
+class DataCentre(SettingsTable):
     """This data centre, and the other data centres that share its budgets."""
 
     name: CentreName = Field(description="Name of this data centre; must never change.")
@@ -357,7 +357,7 @@ class DataCentre(Table):
         return self
 
 
-class Mcp(Table):
+class Mcp(SettingsTable):
     """Tools for agents at /mcp, over the Model Context Protocol; without this section there are none."""
 
     max_unasked_share: float = Field(
@@ -369,7 +369,7 @@ class Mcp(Table):
     )
 
 
-class Logs(Table):
+class Logs(SettingsTable):
     """The log on standard output."""
 
     format: Literal["json", "console"] = Field(
@@ -377,18 +377,18 @@ class Logs(Table):
     )
 
 
-class Traces(Table):
+class Traces(SettingsTable):
     """The collector of traces."""
 
     endpoint: EndpointUrl = Field(description="URL of the OTLP collector, over HTTP.")
 
 
-class Settings(Table):
+class Settings(SettingsTable):
     """All settings of the service."""
 
-    service: Service = Field(default_factory=Service, description="Address and limits of the service.")
+    service: ServiceSettings = Field(default_factory=ServiceSettings, description="Address and limits of the service.")
     store: Store = Field(default_factory=Store, description="Where budgets, releases and the ledger are kept.")
-    noise: Noise = Field(description="The secret that noise is derived from.")
+    noise: NoiseSettings = Field(description="The secret that noise is derived from.")
     checkpoints: Checkpoints | None = Field(default=None, description="Signed checkpoints of the ledger.")
     defaults: Defaults = Field(
         default_factory=lambda: Defaults.model_validate({"epsilon": 1, "delta": Decimal("1e-8")}),
@@ -449,11 +449,13 @@ def settings_schema() -> dict[str, Any]:
     return schema_of(Settings)
 
 
-def _locate(location: tuple[int | str, ...]) -> tuple[type[Table], list[str]]:
+def _locate(location: tuple[int | str, ...]) -> tuple[type[SettingsTable], list[str]]:
     """Return the model of the TOML table of a setting, and the setting's path in the file; see `validation_errors`."""
     place = [str(part) for part in location if part != "[key]"]
     if len(place) < 2:
         return Settings, place
     section = Settings.model_fields[place[0]].annotation
-    kinds = (kind for kind in (section, *get_args(section)) if isinstance(kind, type) and issubclass(kind, Table))
+    kinds = (
+        kind for kind in (section, *get_args(section)) if isinstance(kind, type) and issubclass(kind, SettingsTable)
+    )
     return next(kinds), place

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from discreet.query.statement import Statement
     from discreet.service.api.answers import Form
     from discreet.service.trino.commands import Command
-    from discreet.service.trino.dialect import Session
+    from discreet.service.trino.dialect import TrinoSession
 
 Argument = TypeVar("Argument")
 Step = TypeVar("Step")
@@ -119,7 +119,7 @@ class StatementPool:
         self,
         account: str,
         text: str,
-        session: Session,
+        session: TrinoSession,
         prepared: Mapping[str, str],
         catalog: Catalog,
         disconnected: Callable[[], bool] = lambda: False,

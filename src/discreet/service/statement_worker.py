@@ -49,7 +49,7 @@ from discreet.release.postprocess import (
 from discreet.release.result import plain_value, python_values
 from discreet.service.problems import NotFound
 from discreet.service.trino.commands import COMMAND, read
-from discreet.service.trino.dialect import Session
+from discreet.service.trino.dialect import TrinoSession
 from discreet.service.trino.errors import TrinoError
 from discreet.wire.document import write_table
 
@@ -279,7 +279,7 @@ def _warm_up() -> None:
     )
     # Workers use a copy of this connection to DuckDB's parser: it cannot be opened under their limits.
     split_statement("SELECT LOW(COUNT(*)) FROM t", None, intervals=True)
-    read("SELECT 1", Session("main", "", datetime.fromtimestamp(0, UTC)), {}, Catalog.model_construct(datasets={}))
+    read("SELECT 1", TrinoSession("main", "", datetime.fromtimestamp(0, UTC)), {}, Catalog.model_construct(datasets={}))
     for form in ("json", "csv", "arrow", "parquet"):
         check_outer(f"SELECT {values}", {"q1": {"a": "VARCHAR"}})
         result = compute_outer(f"SELECT {values} UNION ALL SELECT {values}", {"q1": pa.table({"x": [1]})})
@@ -351,7 +351,7 @@ def _run(
     """Return the content of the response to a request, and the number of rows before any are left out."""
     match job["kind"]:
         case "read":
-            session = Session(job["schema"], job["user"], datetime.fromtimestamp(job["now"], UTC))
+            session = TrinoSession(job["schema"], job["user"], datetime.fromtimestamp(job["now"], UTC))
             return COMMAND.dump_json(read(job["text"], session, job["prepared"], _catalog(job["catalog"]))), 0
         case "split":
             return _split(job), 0

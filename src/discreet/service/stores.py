@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from discreet.budget.stores.store import BudgetStore
     from discreet.release.keys import DerivedKeys
-    from discreet.service.settings import Checkpoints, Noise, Store
+    from discreet.service.settings import Checkpoints, NoiseSettings, Store
 
 
 def utc_now() -> datetime:
@@ -80,7 +80,7 @@ def _open_postgres(store: Store, environment: Mapping[str, str]) -> BudgetStore:
 SIGNING_KEY_BYTES = 32
 
 
-def noise_secret(noise: Noise, environment: Mapping[str, str]) -> bytes:
+def noise_secret(noise: NoiseSettings, environment: Mapping[str, str]) -> bytes:
     """Return the secret that noise is derived from: 32 bytes or more.
 
     Raises:

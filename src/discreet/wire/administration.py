@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from discreet.budget.ledger import entry_of
 from discreet.budget.model import DELTA_UNITS, RHO_UNITS, CalendarUnit, Mode
 from discreet.wire.problems import Spend, iso_time, request_error
-from discreet.wire.queries import BudgetReport, Exact, Period, PeriodKind, Reply, Request
+from discreet.wire.queries import BudgetReport, Exact, Period, PeriodKind, Reply, RequestBody
 
 if TYPE_CHECKING:
     from discreet.budget.ledger import Line
@@ -25,7 +25,7 @@ StoreKind = Literal["sqlite", "postgresql"]
 Whole = Annotated[int, Field(ge=0, le=10**12)]
 
 
-class AdminRequest(Request):
+class AdminRequest(RequestBody):
     """A change by an officer or an admin, with its reason."""
 
     reason: str = Field(min_length=1, max_length=2_000, description="Recorded in the ledger.")
@@ -34,7 +34,7 @@ class AdminRequest(Request):
 # ------------------------------------------------------------------------------------------------------ accounts
 
 
-class Limit(Request):
+class Limit(RequestBody):
     """The largest amount that may be spent in a period, in one of four forms."""
 
     epsilon: Annotated[float, Field(allow_inf_nan=False)] | None = Field(
@@ -69,7 +69,7 @@ class Limit(Request):
         return self
 
 
-class PeriodRequest(Request):
+class PeriodRequest(RequestBody):
     """The period of a limit: sliding with days, calendar with unit and optionally zone, or forever."""
 
     kind: PeriodKind = Field(
@@ -109,7 +109,7 @@ class NewAccount(AdminRequest):
     )
 
 
-class AccountChanges(Request):
+class AccountChanges(RequestBody):
     """Changes of an account; fields that are left out stay as they are."""
 
     limit: Limit | None = Field(

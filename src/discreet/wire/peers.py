@@ -122,7 +122,7 @@ class Requests(_Message):
     requests: list[RequestSent] = Field(max_length=MAX_ENTRIES)
 
 
-class Requested(_Message):
+class PendingTransfers(_Message):
     """The response to `Requests`: the pending transfers to the sender, also those for earlier requests."""
 
     store: Name

@@ -12,7 +12,7 @@ from discreet.budget.model import CalendarUnit, Mode  # noqa: TC001 - pydantic r
 from discreet.head_request import ColumnType  # noqa: TC001
 from discreet.head_request import Period as LabelPeriod  # noqa: TC001
 from discreet.query import query as queries
-from discreet.query.json import Query, from_dict
+from discreet.query.json import QueryObject, from_dict
 from discreet.query.query import Options, Select
 from discreet.wire.problems import Spend, request_error
 
@@ -24,7 +24,7 @@ BudgetPart: TypeAlias = Literal["rho", "delta"]
 PeriodKind: TypeAlias = Literal["sliding", "calendar", "forever"]
 
 
-class Request(BaseModel):
+class RequestBody(BaseModel):
     """Base of the models of requests and their parts; unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
@@ -50,11 +50,11 @@ if TYPE_CHECKING:
     from discreet.catalog.model import Column, Dataset
     from discreet.query.planning import Plan
 
-    _OptionFields = Request
+    _OptionFields = RequestBody
 else:
     _OptionFields = create_model(
         "_OptionFields",
-        __base__=Request,
+        __base__=RequestBody,
         **{
             name: (
                 Annotated[_JSON.get(hint.__origin__, hint.__origin__), Field(**hint.__metadata__[0])],
@@ -65,7 +65,7 @@ else:
     )
 
 
-class QueryOptions(_OptionFields):
+class RequestOptions(_OptionFields):
     """The options of a query: the fields of `discreet.query.query.Options`."""
 
     @property
@@ -80,7 +80,7 @@ class QueryOptions(_OptionFields):
         return self
 
 
-class QueryRequest(QueryOptions):
+class QueryRequest(RequestOptions):
     """A query, with its options."""
 
     model_config = ConfigDict(
@@ -102,7 +102,9 @@ class QueryRequest(QueryOptions):
 
     sql: str | None = Field(default=None, min_length=1, description="A SELECT; either this or query.")
     query: (
-        Annotated[Select, PlainValidator(from_dict, json_schema_input_type=Query), PlainSerializer(Select.to_dict)]
+        Annotated[
+            Select, PlainValidator(from_dict, json_schema_input_type=QueryObject), PlainSerializer(Select.to_dict)
+        ]
         | None
     ) = Field(default=None, description="The same as an object: dataset, items, measure and optionally where and k.")
 
@@ -116,7 +118,7 @@ class QueryRequest(QueryOptions):
         return given
 
 
-class StatementRequest(QueryOptions):
+class StatementRequest(RequestOptions):
     """A whole SQL statement, with the options of each query of a dataset in it."""
 
     model_config = ConfigDict(
@@ -366,7 +368,7 @@ class UnitBudget(Reply):
     left: int
 
 
-class Units(Reply):
+class UnitsReport(Reply):
     """A budget in units of information and calls."""
 
     epsilon_per: str = Field(description="Epsilon of one unit of information.")
@@ -400,7 +402,7 @@ class BudgetReport(Reply):
     epsilon_spent: float = Field(description="Epsilon of all that is spent, at the delta of the conversion.")
     epsilon_left: float = Field(description="Epsilon of one release that costs all that is left, at the same delta.")
     conversion_delta: float
-    units: Units | None
+    units: UnitsReport | None
     resets_at: str | None = Field(description="Time at which the next charge stops counting; null if none will.")
     suspended_until: str | None = Field(
         description="End of the suspension after failed queries; null if there is none."
@@ -442,7 +444,7 @@ class DatasetList(Reply):
     datasets: list[DatasetSummary]
 
 
-class SumBounds(Reply):
+class DeclaredSumBounds(Reply):
     """The bounds to which the sum of a user and an item is clipped."""
 
     low: float
@@ -464,7 +466,7 @@ class ColumnDetail(Reply):
     )
     group: bool = Field(description="It may be used in GROUP BY.")
     filter: bool = Field(description="It may be used in WHERE.")
-    sum: SumBounds | None = Field(description="It may be summed and averaged, clipped to these bounds.")
+    sum: DeclaredSumBounds | None = Field(description="It may be summed and averaged, clipped to these bounds.")
     known_domain: bool = Field(description="True if all its labels are known in advance.")
     labels: list[str | int | bool] | None = Field(
         description="The labels of a known domain, if the catalog lists at most 1,000."
@@ -482,7 +484,7 @@ class ColumnDetail(Reply):
         bounds = None
         clip = column.sum
         if clip is not None:
-            bounds = SumBounds(low=float(clip.low), high=float(clip.high), private_bound=clip.private_bound)
+            bounds = DeclaredSumBounds(low=float(clip.low), high=float(clip.high), private_bound=clip.private_bound)
         if isinstance(column.domain, tuple) and len(column.domain) <= MAX_LABELS:  # in the JSON form of releases
             dated = (label.isoformat() if isinstance(label, datetime.date) else label for label in column.domain)
             labels = [label if isinstance(label, str | int) else str(label) for label in dated]

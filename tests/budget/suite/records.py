@@ -14,7 +14,7 @@ from discreet.budget.errors import KeyReused, UnknownAccount
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import NOTHING, AdminAction, Amount, Reservation
 from discreet.budget.periods import DAY_US
-from discreet.budget.stores.ledger_index import Description, Filter, LedgerIndex
+from discreet.budget.stores.ledger_index import Description, LedgerFilter, LedgerIndex
 from discreet.errors import InputError
 from discreet.values import Cost
 from tests.budget.suite.base import ACT, UNIT, Suite, account, claim, key_of, spend, units
@@ -236,7 +236,7 @@ class Records(Suite):
             store.settle("open", UNIT, b"late")
             for _ in range(2):
                 index.update()
-                settled = Filter(("start", "settle", "reserve"), account="org")
+                settled = LedgerFilter(("start", "settle", "reserve"), account="org")
                 (total,) = index.totals(settled)
                 assert (total.account, total.events, total.question) == ("ann", 4, '{"n":1}')
                 assert total.charged == Amount.of(store.balance("ann").used)
@@ -250,7 +250,7 @@ class Records(Suite):
                 assert not index.events(dataclasses.replace(settled, account="bob"), 9)
                 assert not index.events(dataclasses.replace(settled, until_us=clock()), 9)
                 assert not index.events(dataclasses.replace(settled, dataset="other"), 9)
-                assert [len(lines) for lines in index.events(Filter(("action",), subject="ann"), 9)] == [1]
+                assert [len(lines) for lines in index.events(LedgerFilter(("action",), subject="ann"), 9)] == [1]
                 spent = index.spending(0)
                 day = clock() // DAY_US
                 assert spent["ann"] == spent["org"] == {day: total.charged}

@@ -7,12 +7,12 @@ from fractions import Fraction
 
 from discreet.accounting.advice import averaging, differencing
 from discreet.noise import SystemBits
-from discreet.service.pages.simulator import Parameters, parameters_for, released_counts, simulate
+from discreet.service.pages.simulator import SimulatorParameters, parameters_for, released_counts, simulate
 
 
 def test_the_simulator_agrees_with_the_functions_that_choose_parameters(officer):
     """Its attacks are those of `discreet.accounting.advice`, and its budget ends where k* or l* does."""
-    tried = Parameters(Fraction("0.15"), Fraction("1e-10"), 1_000, 3_000, 100, 10, 30, 10_000)
+    tried = SimulatorParameters(Fraction("0.15"), Fraction("1e-10"), 1_000, 3_000, 100, 10, 30, 10_000)
     found = simulate(tried, SystemBits)
     assert found.items == 10
     assert found.steps == 20

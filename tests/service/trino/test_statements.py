@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from discreet.service.trino.dialect import Session, rewrite
+from discreet.service.trino.dialect import TrinoSession, rewrite
 from discreet.service.trino.errors import TrinoError
 from discreet.values import Cost
 from tests.service.deployment import KNOWN
 from tests.service.trino.client import error, last, post, rows, run
 
-SESSION = Session("main", "ann@sales", datetime(2026, 11, 20, 12, 30, tzinfo=UTC))
+SESSION = TrinoSession("main", "ann@sales", datetime(2026, 11, 20, 12, 30, tzinfo=UTC))
 NOW = "CAST('2026-11-20 12:30:00' AS TIMESTAMP)"
 TOP = "SELECT article, COUNT(DISTINCT reader) AS n FROM reads GROUP BY article ORDER BY n DESC LIMIT 2"
 
@@ -78,7 +78,7 @@ def test_what_cannot_be_rewritten_is_a_sentence(sent, position):
 
 def test_a_table_is_looked_for_in_the_schema_of_the_session():
     """Other names are left alone, such as those of WITH."""
-    session = Session("web", "ann", SESSION.now)
+    session = TrinoSession("web", "ann", SESSION.now)
     sent = "WITH x AS (SELECT 1) SELECT 1 FROM reads, other, x"
     meant = 'WITH "x" AS (SELECT 1) SELECT 1 FROM "web"."reads", "other", "x"'
     assert rewrite(sent, session, {"web.reads", "web.x"}).sql == meant

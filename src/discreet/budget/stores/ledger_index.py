@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from discreet.budget.ledger import Entry
     from discreet.budget.stores.store import BudgetStore
-    from discreet.budget.stores.transaction import Answer, Connection, Transaction
+    from discreet.budget.stores.transaction import Answer, StoreConnection, Transaction
 
 LINES_AT_ONCE = 2_000
 """Lines that one transaction indexes."""
@@ -54,7 +54,7 @@ class Description:
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class LedgerFilter:
     """Which events are meant: of these kinds, begun in a time, in microseconds since 1970, and so on.
 
     Args:
@@ -100,7 +100,7 @@ class LedgerIndex:
         """Run *work* in a transaction of the store."""
         return self._store.write(work, operation)
 
-    def read(self, work: Callable[[Connection], Answer], operation: str) -> Answer:
+    def read(self, work: Callable[[StoreConnection], Answer], operation: str) -> Answer:
         """Run *work* on the committed state of the store."""
         return self._store.read(work, operation)
 
@@ -124,7 +124,7 @@ class LedgerIndex:
         transaction.db.write([(statement, ()) for statement in statements.EMPTY_INDEX])
 
     @reads
-    def events(self, db: Connection, wanted: Filter, most: int) -> list[EventLines]:
+    def events(self, db: StoreConnection, wanted: LedgerFilter, most: int) -> list[EventLines]:
         """Return the lines of at most *most* events, the latest first."""
         where, values = _where(wanted)
         (rows,) = db.query((statements.EVENTS.replace("WHERE TRUE", where), (*values, most)))
@@ -139,7 +139,7 @@ class LedgerIndex:
         return [kept for event in found if (kept := [line for line in event if line is not None])]
 
     @reads
-    def totals(self, db: Connection, wanted: Filter) -> list[Total]:
+    def totals(self, db: StoreConnection, wanted: LedgerFilter) -> list[Total]:
         """Return the number of events and the charges by account, kind and question."""
         where, values = _where(wanted)
         (rows,) = db.query((statements.TOTALS.replace("WHERE TRUE", where), values))
@@ -150,7 +150,7 @@ class LedgerIndex:
         ]
 
     @reads
-    def spending(self, db: Connection, first_day: int) -> dict[str, dict[int, Amount]]:
+    def spending(self, db: StoreConnection, first_day: int) -> dict[str, dict[int, Amount]]:
         """Return what accounts used or forfeited, by account and by day since 1970 UTC, from *first_day* on."""
         found: defaultdict[str, dict[int, Amount]] = defaultdict(dict)
         for account, day, amount in db.query((statements.SPENDING, (first_day,)))[0]:
@@ -158,7 +158,7 @@ class LedgerIndex:
         return found
 
     @reads
-    def complete_from_us(self, db: Connection) -> int:
+    def complete_from_us(self, db: StoreConnection) -> int:
         """Return the time from which on no line was removed; 0 if none was."""
         base, lines = db.query((statements.BASE_BEGIN, ()), (statements.FIRST_LINES, ()))
         return max((int(body.split("\t", 3)[2]) for (body,) in lines), default=0) if base else 0
@@ -166,17 +166,17 @@ class LedgerIndex:
     # ---------------------------------------------------------------------------------------------- updating
 
     @reads
-    def _indexed(self, db: Connection) -> dict[int, int]:
+    def _indexed(self, db: StoreConnection) -> dict[int, int]:
         return dict(db.query((statements.INDEXED, ()))[0])
 
     @reads
-    def _open_events(self, db: Connection, chain: int) -> dict[str, list[int]]:
+    def _open_events(self, db: StoreConnection, chain: int) -> dict[str, list[int]]:
         """Return the numbers of the lines of open reservations whose events may go on."""
         rows = db.query((statements.OPEN_EVENTS, (chain,)))[0]
         return {reservation: list(map(int, numbers.split(" "))) for reservation, numbers in rows}
 
     @reads
-    def _lines(self, db: Connection, chain: int, numbers: Sequence[int]) -> list[Line]:
+    def _lines(self, db: StoreConnection, chain: int, numbers: Sequence[int]) -> list[Line]:
         return _lines_at(db, chain, numbers)
 
     def _index(self, chain: int, after: int) -> None:
@@ -236,7 +236,7 @@ class LedgerIndex:
         db.write_many(statements.SAVE_INDEXED, [(chain, last)])
 
 
-def _where(wanted: Filter) -> tuple[str, list[Any]]:
+def _where(wanted: LedgerFilter) -> tuple[str, list[Any]]:
     """Return the conditions of a filter in SQL, and their values."""
     until = (wanted.until_us, 0, 0) if wanted.before is None else min((wanted.until_us, 0, 0), wanted.before)
     conditions = ["time_us >= ? AND (time_us, chain, seq) < (?, ?, ?)", "kind IN {any_text}"]
@@ -251,7 +251,7 @@ def _where(wanted: Filter) -> tuple[str, list[Any]]:
     return f"WHERE {' AND '.join(conditions)}", values
 
 
-def _lines_at(db: Connection, chain: int, numbers: Iterable[int]) -> list[Line]:
+def _lines_at(db: StoreConnection, chain: int, numbers: Iterable[int]) -> list[Line]:
     return [Line(*row) for row in db.query((statements.LINES_AT, (chain, json.dumps(list(numbers)))))[0]]
 
 

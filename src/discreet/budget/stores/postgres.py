@@ -26,7 +26,7 @@ from discreet.errors import DiscreetError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from discreet.budget.stores.transaction import Connection
+    from discreet.budget.stores.transaction import StoreConnection
 
 Answer = TypeVar("Answer")
 
@@ -165,7 +165,7 @@ class PostgresStore(BudgetStore):
     def _write(self, work: Callable[[Transaction], Answer]) -> Answer:
         return self._with_connection(functools.partial(self._transact, work))
 
-    def _read(self, work: Callable[[Connection], Answer]) -> Answer:
+    def _read(self, work: Callable[[StoreConnection], Answer]) -> Answer:
         return self._with_connection(lambda db, _: work(PostgresConnection(db)))
 
     def heartbeat(self) -> None:
@@ -196,7 +196,7 @@ class PostgresStore(BudgetStore):
             db.execute("SELECT set_config(%s, %s, false)", (name, value))
         db.execute(_ON_DISK)
 
-    def _snapshot(self, work: Callable[[Connection], Answer]) -> Answer:
+    def _snapshot(self, work: Callable[[StoreConnection], Answer]) -> Answer:
         def one_state(db: psycopg.Connection[Any], _: threading.Event) -> Answer:
             db.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             try:

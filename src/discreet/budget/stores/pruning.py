@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from discreet.budget.ledger_replay import LedgerReader
     from discreet.budget.model import AdminAction
-    from discreet.budget.stores.transaction import Connection, Transaction
+    from discreet.budget.stores.transaction import StoreConnection, Transaction
 
 KEPT_US = DAY_US
 """Lines and idempotency keys younger than this are kept, so that a request can be repeated."""
@@ -48,14 +48,14 @@ class Cut:
         return self.reader.totals.lines
 
 
-def check_old(db: Connection, before_us: int) -> None:
+def check_old(db: StoreConnection, before_us: int) -> None:
     """Raise `InputError` unless *before_us* is at least `KEPT_US` ago by the clock of the database."""
     ((now,),) = db.query((statements.NOW, ()))
     if before_us > now[0] - KEPT_US:
         raise InputError("lines of the last 24 hours cannot be removed from the ledger; give an earlier date")
 
 
-def cut(db: Connection, before_us: int, heads: Sequence[Head], archive: Callable[[Iterable[Line]], object]) -> Cut:
+def cut(db: StoreConnection, before_us: int, heads: Sequence[Head], archive: Callable[[Iterable[Line]], object]) -> Cut:
     """Verify the ledger, pass its lines before *before_us* to *archive*, and return them as a cut.
 
     Args:

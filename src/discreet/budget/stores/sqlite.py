@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from discreet.budget.ledger_replay import LedgerTotals
-    from discreet.budget.stores.transaction import Connection
+    from discreet.budget.stores.transaction import StoreConnection
 
 
 Answer = TypeVar("Answer")
@@ -310,7 +310,7 @@ class SQLiteStore(BudgetStore):
         self._seen_us = max(self._seen_us, now_us)
         return answer
 
-    def _read(self, work: Callable[[Connection], Answer]) -> Answer:
+    def _read(self, work: Callable[[StoreConnection], Answer]) -> Answer:
         if self._reader is None:
             return self._writer.run(lambda transaction: work(transaction.db))
         with self._reading, _translate_errors():
@@ -329,7 +329,7 @@ class SQLiteStore(BudgetStore):
         with self._reading:
             _close(self._reader, self._db, self._lock)  # in this order: the lock protects the other two
 
-    def _snapshot(self, work: Callable[[Connection], Answer]) -> Answer:
+    def _snapshot(self, work: Callable[[StoreConnection], Answer]) -> Answer:
         if self._path is None:
             return self._read(work)
         with _translate_errors(), contextlib.closing(apsw.Connection(str(self._path), apsw.SQLITE_OPEN_READONLY)) as db:

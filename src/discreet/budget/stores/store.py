@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from discreet.budget.ledger_replay import LedgerTotals
     from discreet.budget.model import Account, AccountHold, AdminAction, Admission, Claim, Fingerprint
     from discreet.budget.stores.pruning import Cut
-    from discreet.budget.stores.transaction import ClaimFacts, Connection, Transaction
+    from discreet.budget.stores.transaction import ClaimFacts, StoreConnection, Transaction
 
 Answer = TypeVar("Answer")
 
@@ -139,7 +139,7 @@ class BudgetStore(ABC):
                 self.writable = False
                 raise
 
-    def read(self, work: Callable[[Connection], Answer], operation: str) -> Answer:
+    def read(self, work: Callable[[StoreConnection], Answer], operation: str) -> Answer:
         """Run *work*, which reads the committed state, and return its result.
 
         Args:
@@ -157,11 +157,11 @@ class BudgetStore(ABC):
         """Run *work* in a transaction; repeat it if it is unknown whether it was committed and it is `repeatable`."""
 
     @abstractmethod
-    def _read(self, work: Callable[[Connection], Answer]) -> Answer:
+    def _read(self, work: Callable[[StoreConnection], Answer]) -> Answer:
         """Run *work* on a connection that sees the committed state."""
 
     @abstractmethod
-    def _snapshot(self, work: Callable[[Connection], Answer]) -> Answer:
+    def _snapshot(self, work: Callable[[StoreConnection], Answer]) -> Answer:
         """Run *work*, which may take long, on one snapshot of the database and return its result."""
 
     @property
@@ -561,18 +561,18 @@ class BudgetStore(ABC):
             transaction.append(None, "note", detail=canonical(detail | {"record": record} | more))
 
     @reads
-    def record(self, db: Connection, kind: str, name: str) -> str | None:
+    def record(self, db: StoreConnection, kind: str, name: str) -> str | None:
         """Return the text of a record, or None."""
         rows = _rows(db, statements.RECORD, kind, name)
         return rows[0][0] if rows else None
 
     @reads
-    def records(self, db: Connection, kind: str) -> list[tuple[str, str]]:
+    def records(self, db: StoreConnection, kind: str) -> list[tuple[str, str]]:
         """Return name and text of all records of a kind, ordered by the code points of the names."""
         return [(name, text) for name, text in _rows(db, statements.RECORDS, kind)]
 
     @reads
-    def records_version(self, db: Connection) -> int:
+    def records_version(self, db: StoreConnection) -> int:
         """Return the number of changes of records so far, so that a process can detect when to read them again."""
         ((version,),) = _rows(db, statements.RECORDS_VERSION)
         return int(version)
@@ -580,7 +580,7 @@ class BudgetStore(ABC):
     # ---------------------------------------------------------------------------------------------- reading
 
     @reads
-    def path(self, db: Connection, account: str) -> tuple[Account, ...]:
+    def path(self, db: StoreConnection, account: str) -> tuple[Account, ...]:
         """Return the account and its parents, that account first."""
         rows = _rows(db, statements.PATH, account)
         if not rows:
@@ -592,12 +592,12 @@ class BudgetStore(ABC):
         return self.path(name)[0]
 
     @reads
-    def accounts(self, db: Connection) -> list[Account]:
+    def accounts(self, db: StoreConnection) -> list[Account]:
         """Return all accounts, by name."""
         return [terms_of(settings).account for (settings,) in _rows(db, statements.ACCOUNTS)]
 
     @reads
-    def balance(self, db: Connection, account: str) -> Balance:
+    def balance(self, db: StoreConnection, account: str) -> Balance:
         """Return the balance at the time of the database; nothing is written."""
         rows = _rows(db, statements.BALANCE, account)
         if not rows:
@@ -620,25 +620,27 @@ class BudgetStore(ABC):
         )
 
     @reads
-    def reservation(self, db: Connection, reservation: str) -> Reservation | None:
+    def reservation(self, db: StoreConnection, reservation: str) -> Reservation | None:
         """Return a reservation, or None."""
         rows = _rows(db, statements.GET_RESERVATION, reservation)
         row = reservation_row(rows[0]) if rows else None
         return None if row is None else row.reservation
 
     @reads
-    def release(self, db: Connection, release_key: bytes) -> StoredRelease | None:
+    def release(self, db: StoreConnection, release_key: bytes) -> StoredRelease | None:
         """Return a stored release, or None, without checking which accounts have paid for it (see `entitled`)."""
         rows = _rows(db, statements.GET_RELEASE, release_key)
         return release_row(rows[0]) if rows else None
 
     @reads
-    def entitled(self, db: Connection, account: str, release_key: bytes) -> bool:
+    def entitled(self, db: StoreConnection, account: str, release_key: bytes) -> bool:
         """Return True if the account has paid for the release."""
         return bool(_rows(db, statements.ENTITLED, account, release_key))
 
     @reads
-    def history(self, db: Connection, account: str, before: int | None = None, most: int = 50) -> list[PaidRelease]:
+    def history(
+        self, db: StoreConnection, account: str, before: int | None = None, most: int = 50
+    ) -> list[PaidRelease]:
         """Return the releases that the account has paid for, newest first.
 
         Args:
@@ -667,7 +669,7 @@ class BudgetStore(ABC):
     # ---------------------------------------------------------------------------------------------- the ledger
 
     @reads
-    def heads(self, db: Connection) -> tuple[Head, ...]:
+    def heads(self, db: StoreConnection) -> tuple[Head, ...]:
         """Return the last line of every chain that has one, by chain."""
         return tuple(itertools.starmap(Head, _rows(db, statements.HEADS)))
 
@@ -683,7 +685,7 @@ class BudgetStore(ABC):
             left = left - len(page)
 
     @reads
-    def _page(self, db: Connection, chain: int, after: int, most: int) -> list[Line]:
+    def _page(self, db: StoreConnection, chain: int, after: int, most: int) -> list[Line]:
         return [Line(*row) for row in _rows(db, statements.LINES, chain, after, most)]
 
     def verify(self, archived: Sequence[Iterable[Line]] = ()) -> LedgerTotals:
@@ -701,7 +703,7 @@ class BudgetStore(ABC):
             return self._snapshot(partial(verify, archived=archived))
 
     @reads
-    def check_old(self, db: Connection, before_us: int) -> None:
+    def check_old(self, db: StoreConnection, before_us: int) -> None:
         """Raise `InputError` if *before_us* is in the last 24 hours, whose lines cannot be removed."""
         pruning.check_old(db, before_us)
 
@@ -905,7 +907,7 @@ def _record_action(transaction: Transaction, action: AdminAction, *what: str) ->
     return None
 
 
-def _rows(db: Connection, statement: str, *values: Any) -> list[Any]:
+def _rows(db: StoreConnection, statement: str, *values: Any) -> list[Any]:
     return db.query((statement, values))[0]
 
 

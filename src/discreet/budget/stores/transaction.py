@@ -56,7 +56,7 @@ _RESERVATION = 9
 _RELEASE = 5
 
 
-class Connection(Protocol):
+class StoreConnection(Protocol):
     """A connection to a database, with the statements of `statements`."""
 
     @property
@@ -92,7 +92,7 @@ class Database(Protocol):
         """Run *work* in a transaction, as `BudgetStore.write` does."""
         ...
 
-    def read(self, work: Callable[[Connection], Answer], operation: str) -> Answer:
+    def read(self, work: Callable[[StoreConnection], Answer], operation: str) -> Answer:
         """Run *work* on the committed state, as `BudgetStore.read` does."""
         ...
 
@@ -114,7 +114,7 @@ def writes(
 
 
 def reads(
-    method: Callable[Concatenate[AnyDatabase, Connection, Arguments], Answer],
+    method: Callable[Concatenate[AnyDatabase, StoreConnection, Arguments], Answer],
 ) -> Callable[Concatenate[AnyDatabase, Arguments], Answer]:
     """Return *method* without its connection: a call runs it on the committed state."""
     operation = method.__name__.lstrip("_")
@@ -178,7 +178,7 @@ class Transaction:
         repeatable: False if the transaction must not be repeated when it is unknown whether it was committed.
     """
 
-    def __init__(self, db: Connection, seen_us: int, guard_us: int, step: Callable[[str], None]) -> None:
+    def __init__(self, db: StoreConnection, seen_us: int, guard_us: int, step: Callable[[str], None]) -> None:
         self.db = db
         self.clock = Clock(seen_us, seen_us, guard_us)
         self.repeatable = True

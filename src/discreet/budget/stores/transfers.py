@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from discreet.budget.escrow import Holding, Outgoing, ShareRequest
     from discreet.budget.model import Account
     from discreet.budget.stores.rows import AccountRow
-    from discreet.budget.stores.transaction import Connection, Database, Transaction
+    from discreet.budget.stores.transaction import Database, StoreConnection, Transaction
 
 Answer = TypeVar("Answer")
 
@@ -46,7 +46,7 @@ class ShareStore:
         """Run *work* in a transaction of the store."""
         return self._store.write(work, operation)
 
-    def read(self, work: Callable[[Connection], Answer], operation: str) -> Answer:
+    def read(self, work: Callable[[StoreConnection], Answer], operation: str) -> Answer:
         """Run *work* on the committed state of the store."""
         return self._store.read(work, operation)
 
@@ -175,19 +175,19 @@ class ShareStore:
         transaction.put_outgoing(row.id, receipt.recipient, after)
 
     @reads
-    def pending(self, db: Connection, peer: str, most: int) -> list[Transfer]:
+    def pending(self, db: StoreConnection, peer: str, most: int) -> list[Transfer]:
         """Return at most *most* transfers to *peer* that have no receipt, parents before children."""
         (rows,) = db.query((statements.PENDING, (peer, most)))
         return [_transfer(self.id, peer, outgoing_of(row[:5]), terms_of(row[5]).account) for row in rows]
 
     @reads
-    def unannounced(self, db: Connection, peer: str, most: int) -> list[str]:
+    def unannounced(self, db: StoreConnection, peer: str, most: int) -> list[str]:
         """Return at most *most* accounts created here whose settings *peer* lacks, parents before children."""
         (rows,) = db.query((statements.UNANNOUNCED, (peer, self.id, self.id, most)))
         return [name for (name,) in rows]
 
     @reads
-    def holdings(self, db: Connection, after: str = "", most: int | None = None) -> list[Holding]:
+    def holdings(self, db: StoreConnection, after: str = "", most: int | None = None) -> list[Holding]:
         """Return at most *most* accounts, ordered by name, starting after the name *after*."""
         return holdings(db, after, most)
 

@@ -29,10 +29,10 @@ from discreet.errors import DiscreetError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from discreet.budget.stores.transaction import Connection
+    from discreet.budget.stores.transaction import StoreConnection
 
 
-def holdings(db: Connection, after: str = "", most: int | None = None) -> list[Holding]:
+def holdings(db: StoreConnection, after: str = "", most: int | None = None) -> list[Holding]:
     """Return at most *most* accounts with their shares, ordered by name, starting after the name *after*."""
     (rows,) = db.query((statements.HOLDINGS, (after, LAST if most is None else most)))
     found: dict[str, Holding] = {}
@@ -49,7 +49,7 @@ def holdings(db: Connection, after: str = "", most: int | None = None) -> list[H
     return list(found.values())
 
 
-def verify(db: Connection, archived: Sequence[Iterable[Line]] = ()) -> LedgerTotals:
+def verify(db: StoreConnection, archived: Sequence[Iterable[Line]] = ()) -> LedgerTotals:
     """Check the ledger, and compare all tables with it.
 
     Args:
@@ -94,7 +94,7 @@ def verify(db: Connection, archived: Sequence[Iterable[Line]] = ()) -> LedgerTot
     return ledger
 
 
-def _check_accounts(db: Connection, ledger: LedgerTotals) -> dict[tuple[str, int], Tally]:
+def _check_accounts(db: StoreConnection, ledger: LedgerTotals) -> dict[tuple[str, int], Tally]:
     """Check settings, paths, balances and failures; return the tally of each bucket."""
     tallies = {(account, bucket): tally_of(tally) for account, bucket, tally in db.stream(statements.ALL_BUCKETS)}
     accounts = {}
@@ -117,7 +117,7 @@ def _check_accounts(db: Connection, ledger: LedgerTotals) -> dict[tuple[str, int
     return tallies
 
 
-def _check_reservations(db: Connection, ledger: LedgerTotals, tallies: dict[tuple[str, int], Tally]) -> None:
+def _check_reservations(db: StoreConnection, ledger: LedgerTotals, tallies: dict[tuple[str, int], Tally]) -> None:
     """Check that open reservations are those of the ledger, and that their holds add up to the amounts held."""
     states = {}
     held = dict.fromkeys(tallies, EMPTY)
@@ -132,7 +132,7 @@ def _check_reservations(db: Connection, ledger: LedgerTotals, tallies: dict[tupl
         raise LedgerBroken("an account holds what no reservation holds")
 
 
-def _check_forfeits(db: Connection, ledger: LedgerTotals) -> None:
+def _check_forfeits(db: StoreConnection, ledger: LedgerTotals) -> None:
     """Check the amounts that can pay for retries."""
     forfeits: dict[tuple[str, int, str], Counter[Amount]] = {}
     for account, bucket, release_key, amount in db.stream(statements.ALL_FORFEITS):
@@ -141,7 +141,7 @@ def _check_forfeits(db: Connection, ledger: LedgerTotals) -> None:
         raise LedgerBroken("what was forfeited is not as the ledger says")
 
 
-def _check_releases(db: Connection, ledger: LedgerTotals) -> None:
+def _check_releases(db: StoreConnection, ledger: LedgerTotals) -> None:
     """Check that stored releases are those of the ledger, and were paid for by who received them and the parents."""
     found = 0
     for release_key, digest, cost, stored in db.stream(statements.ALL_RELEASES):

@@ -30,7 +30,7 @@ from discreet.wire.queries import (
     Period,
     Privacy,
     UnitBudget,
-    Units,
+    UnitsReport,
 )
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def budget_report(report: Report, parents: Sequence[Report], default_cost: Cost 
         limit = price.rounded_down(balance.account.limit)
         left = price.rounded_down(balance.remaining)
         spent = price.rounded_up(balance.spent)
-        units = Units(
+        units = UnitsReport(
             epsilon_per=_decimal(price.epsilon_per),
             delta_per=_decimal(price.delta_per),
             information=UnitBudget(limit=limit[0], spent=spent[0], left=left[0]),

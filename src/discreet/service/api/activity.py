@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from discreet.budget.errors import ReleaseDamaged
 from discreet.budget.ledger import ACCOUNT_KINDS, account_of, canonical
 from discreet.budget.model import NOTHING, Amount
-from discreet.budget.stores.ledger_index import Description, Filter, LedgerIndex
+from discreet.budget.stores.ledger_index import Description, LedgerFilter, LedgerIndex
 from discreet.errors import InputError
 from discreet.query.json import from_dict
 from discreet.query.sql import condition
@@ -48,7 +48,7 @@ _ACTION_KINDS = (*dict.fromkeys([*_ACTIONS.values(), *_RECORDS.values()]), "upke
 
 
 @dataclass(slots=True)
-class Event:
+class ActivityEvent:
     """The lines of one query, or one other line.
 
     Args:
@@ -68,7 +68,7 @@ class Event:
     held: dict[str, Amount] = field(default_factory=dict)
 
 
-class Activity:
+class ActivityReader:
     """Reads events from the ledger of a store.
 
     Args:
@@ -96,11 +96,11 @@ class Activity:
         """Return the time from *since_us* on from which no event is missing, because its lines were removed."""
         return max(since_us, self._index.complete_from_us())
 
-    def events(self, wanted: Filter, most: int) -> list[Event]:
+    def events(self, wanted: LedgerFilter, most: int) -> list[ActivityEvent]:
         """Return at most *most* events, the latest first."""
         return [self._event(lines) for lines in self._index.events(wanted, most)]
 
-    def totals(self, wanted: Filter) -> list[Total]:
+    def totals(self, wanted: LedgerFilter) -> list[Total]:
         """Return the number of events and the charges by account, kind and question."""
         return self._index.totals(wanted)
 
@@ -138,7 +138,7 @@ class Activity:
             )
         return sorted(found, key=lambda each: (-each.share, -each.epsilon, each.account))
 
-    def shown(self, event: Event) -> wire.Activity:
+    def shown(self, event: ActivityEvent) -> wire.Activity:
         """Return an event with everything that is known of it."""
         first = event.lines[0][0]
         detail = json.loads(event.lines[0][1].detail)
@@ -191,12 +191,12 @@ class Activity:
             charged,
         )
 
-    def _event(self, lines: list[tuple[Line, Entry]]) -> Event:
+    def _event(self, lines: list[tuple[Line, Entry]]) -> ActivityEvent:
         """Return the event of *lines*, which are of one reservation, or one line."""
         entries = [entry for _, entry in lines]
         first = entries[0]
         detail = json.loads(first.detail)
-        event = Event(_kind_of(entries, detail), first.time_us, lines)
+        event = ActivityEvent(_kind_of(entries, detail), first.time_us, lines)
         for entry in entries:
             for account, _, tally in entry.changes:
                 event.held[account] = event.held.get(account, NOTHING).most(tally.held)
@@ -218,7 +218,7 @@ class Activity:
         event.accounts = {*event.charged, *([] if event.account is None else [event.account])}
         return event
 
-    def _release(self, event: Event) -> str:
+    def _release(self, event: ActivityEvent) -> str:
         return next((name for _, entry in event.lines if (name := json.loads(entry.detail).get("release"))), "")
 
     def _stored(self, release: str) -> tuple[dict[str, Any], str, str | None] | None:
@@ -250,7 +250,7 @@ class Activity:
             charged=spend_above(least.cost),
         )
 
-    def _changes(self, event: Event, detail: Mapping[str, Any]) -> list[wire.SettingChange]:
+    def _changes(self, event: ActivityEvent, detail: Mapping[str, Any]) -> list[wire.SettingChange]:
         """Return the settings that an action changed, with their old and new values."""
         entry = event.lines[0][1]
         old: Mapping[str, str | None] = {}
@@ -275,10 +275,10 @@ class Activity:
             if new.get(name) != old.get(name) and not (name not in old and new[name] in {"no", None})
         ]
 
-    def _before(self, event: Event) -> dict[str, Any] | None:
+    def _before(self, event: ActivityEvent) -> dict[str, Any] | None:
         """Return the detail of the action before an event on the same subject, or None."""
         line, entry = event.lines[0]
-        wanted = Filter(_ACTION_KINDS, subject=_subject(entry), before=(entry.time_us, line.chain, line.seq))
+        wanted = LedgerFilter(_ACTION_KINDS, subject=_subject(entry), before=(entry.time_us, line.chain, line.seq))
         earlier = self._index.events(wanted, 1)
         return json.loads(earlier[0][0][1].detail) if earlier else None
 

@@ -16,7 +16,7 @@ from discreet.budget.ledger import entry_of
 from discreet.budget.ledger_replay import days_until, preview
 from discreet.budget.model import DELTA_UNITS, RHO_UNITS, Account, Amount
 from discreet.budget.periods import DAY_US, microseconds
-from discreet.budget.stores.ledger_index import Filter
+from discreet.budget.stores.ledger_index import LedgerFilter
 from discreet.budget.stores.rows import LAST
 from discreet.errors import InputError
 from discreet.service.api.accounts import (
@@ -26,7 +26,7 @@ from discreet.service.api.accounts import (
     read_limit,
     read_period,
 )
-from discreet.service.api.activity import Activity
+from discreet.service.api.activity import ActivityReader
 from discreet.service.api.operation import IDEMPOTENCY_KEY, Call, Operation, Parameter, in_path, integer, text
 from discreet.service.auth.grants import GRANT, KEY, account_and_dataset, grant_name, grant_text, granted_columns
 from discreet.service.middleware import context_of
@@ -208,7 +208,7 @@ class AdminAPI:
         """
         last = microseconds(self._clock()) // DAY_US
         days = range(last - call.parameters["days"] + 1, last + 1)
-        reader = Activity(self._store, {})
+        reader = ActivityReader(self._store, {})
         reader.update()
         since_us = reader.complete_from_us(days[0] * DAY_US)
         by_account = {name: spent for name, spent in reader.spending(days[0]).items() if any(spent.values())}
@@ -414,7 +414,7 @@ class AdminAPI:
         reader, wanted = self._activity(call)
         from_us = reader.complete_from_us(wanted.since_us)
 
-        def entries(wanted: Filter) -> Iterator[wire.Activity]:
+        def entries(wanted: LedgerFilter) -> Iterator[wire.Activity]:
             while found := reader.events(wanted, _EXPORTED_AT_ONCE):
                 yield from map(reader.shown, found)
                 first = found[-1].lines[0][0]
@@ -423,7 +423,7 @@ class AdminAPI:
 
         return (iso_time(from_us) if from_us > wanted.since_us else None), entries(wanted)
 
-    def _activity(self, call: Call) -> tuple[Activity, Filter]:
+    def _activity(self, call: Call) -> tuple[ActivityReader, LedgerFilter]:
         """Return a reader of an index that is up to date, and the filter of a request."""
         account, dataset, kind, since, until = (call.parameters[each.name] for each in ACTIVITY)
         since_us = _day(since)
@@ -432,12 +432,12 @@ class AdminAPI:
             since_us = (microseconds(self._clock()) // DAY_US - 6) * DAY_US
         if until_us is not None:
             until_us += DAY_US
-        reader = Activity(
+        reader = ActivityReader(
             self._store, {f"key:{name}": json.loads(text)["label"] for name, text in self._store.records(KEY)}
         )
         reader.update()
         kinds = tuple(sorted(_KINDS.get(kind, {kind})))
-        return reader, Filter(kinds, since_us, LAST if until_us is None else until_us, account, dataset)
+        return reader, LedgerFilter(kinds, since_us, LAST if until_us is None else until_us, account, dataset)
 
     @_officer("POST", "/v1/admin/ledger/verify", answer=wire.Verification)
     def verify(self, _: Call) -> wire.Verification:
@@ -449,7 +449,7 @@ class AdminAPI:
             return wire.Verification(
                 sound=False, mistake=str(error), lines=None, chains=None, checkpointed=checkpointed
             )
-        Activity(self._store, {}).rebuild()
+        ActivityReader(self._store, {}).rebuild()
         return wire.Verification(
             sound=True, mistake=None, lines=verified.lines, chains=len(verified.heads), checkpointed=checkpointed
         )

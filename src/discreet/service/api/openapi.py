@@ -45,7 +45,7 @@ class OpenAPI:
         return Response(self._json(), media_type="application/json")
 
 
-class _InOrder(GenerateJsonSchema):
+class _SortedJson(GenerateJsonSchema):
     """Writes the keys of examples in their order, as answers have them."""
 
     def sort(self, value: Any, parent_key: str | None = None) -> Any:  # noqa: ANN401, ARG002 - a JSON value
@@ -63,7 +63,7 @@ def openapi_document(operations: Iterable[Operation]) -> dict[str, Any]:
         answers |= dict.fromkeys([*([each.answer] if each.answer else []), *each.other_answers.values()])
         bodies |= {} if each.body is None else {each.body: None}
     _, answered = models_json_schema(
-        [(model, "serialization") for model in answers], ref_template=_REF, schema_generator=_InOrder
+        [(model, "serialization") for model in answers], ref_template=_REF, schema_generator=_SortedJson
     )
     _, sent = models_json_schema([(model, "validation") for model in bodies], ref_template=_REF)
     return {

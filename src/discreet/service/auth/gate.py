@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from discreet.service.auth.api_keys import Authenticator
     from discreet.service.auth.identity import Identity, Needed
     from discreet.service.observability.logging import Log
-    from discreet.service.settings import Service
+    from discreet.service.settings import ServiceSettings
 
 
 Arguments = ParamSpec("Arguments")
@@ -106,7 +106,7 @@ class Gate:
     """Authenticate, authorize and limit requests."""
 
     def __init__(
-        self, authenticator: Authenticator, settings: Service, monotonic: Callable[[], float], log: Log
+        self, authenticator: Authenticator, settings: ServiceSettings, monotonic: Callable[[], float], log: Log
     ) -> None:
         self._authenticator = authenticator
         self._log = log

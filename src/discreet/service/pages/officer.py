@@ -19,7 +19,7 @@ from discreet.service.api.admin import ACCOUNT, ACTIVITY, AFTER, QUERIES
 from discreet.service.api.operation import Operation
 from discreet.service.api.operation import text as text_of
 from discreet.service.pages import charts, text
-from discreet.service.pages.simulator import Parameters, parameters_for, released_counts, simulate
+from discreet.service.pages.simulator import SimulatorParameters, parameters_for, released_counts, simulate
 from discreet.service.pages.site import HEADERS, KEY, Site, Visit, fields, number_field
 from discreet.wire import administration as wire
 from discreet.wire.problems import Malformed, read_body
@@ -408,7 +408,7 @@ class OfficerPages:
         try:
             tried = {each.name: visit[each.name] for each in shown}
             exact = {name: Fraction(str(tried[name])) for name in tried if "delta" in name or name == "epsilon_per"}
-            parameters = (Parameters if units == "steps" else parameters_for)(**{**tried, **exact})
+            parameters = (SimulatorParameters if units == "steps" else parameters_for)(**{**tried, **exact})
             found = simulate(parameters, SystemBits, released_counts(visit.text("counts")))
         except DiscreetError as error:
             problem = self._site.problem(visit, error)

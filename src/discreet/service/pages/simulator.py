@@ -35,7 +35,7 @@ _NUMBER = re.compile(r"-?\d{1,15}(\.\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Parameters:
+class SimulatorParameters:
     """The parameters of a simulation.
 
     Args:
@@ -61,7 +61,7 @@ class Parameters:
 
 def parameters_for(
     epsilon: float, delta: Fraction, limit_epsilon: float, limit_delta: Fraction, head_limit: int, k: int, **rest: int
-) -> Parameters:
+) -> SimulatorParameters:
     """Return the parameters of a top-k query and a budget that are given in epsilon and delta.
 
     Args:
@@ -78,7 +78,7 @@ def parameters_for(
     calls = int(limit.delta / query.delta)
     if not query.within(limit):
         raise InputError("the limit does not allow a single query: raise it, or lower epsilon and delta of a query")
-    return Parameters(per, query.delta, head_limit, int(limit.rho / (per**2 / 8)), calls, k, **rest)
+    return SimulatorParameters(per, query.delta, head_limit, int(limit.rho / (per**2 / 8)), calls, k, **rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def released_counts(text: str) -> list[int]:
     return sorted(counts, reverse=True)
 
 
-def simulate(tried: Parameters, bits: Callable[[], Bits], counts: Sequence[int] = ()) -> Simulation:
+def simulate(tried: SimulatorParameters, bits: Callable[[], Bits], counts: Sequence[int] = ()) -> Simulation:
     """Simulate top-k queries by `UnknownGumbel` with Gaussian counts, and attacks on their answers.
 
     Args:

@@ -16,7 +16,7 @@ from sqlglot import TokenType
 from discreet.engines.sql import text_literal
 from discreet.head_request import Kind
 from discreet.query.parse_tree import MAX_LENGTH
-from discreet.service.trino.dialect import CATALOG, Rewriting, Session, rewrite, tokenize, without_comments
+from discreet.service.trino.dialect import CATALOG, Rewriting, TrinoSession, rewrite, tokenize, without_comments
 from discreet.service.trino.errors import TrinoError
 from discreet.service.trino.tables import MAX_RUN_TIME, PROPERTIES
 from discreet.wire.problems import message_of
@@ -35,7 +35,7 @@ MAX_NESTED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SessionChange:
     """A change of the session, which the client keeps and sends with its next statements.
 
     Args:
@@ -62,14 +62,14 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ConstantRows:
     """An answer that is known at once: its columns with their types, and its rows."""
 
     columns: tuple[tuple[str, str], ...]
     rows: list[list[Any]]
 
 
-Command: TypeAlias = Change | Question | Rows
+Command: TypeAlias = SessionChange | Question | ConstantRows
 
 COMMAND: TypeAdapter[Command] = TypeAdapter(Command)
 """Writes and reads commands as JSON, in which they leave the process that reads statements."""
@@ -109,7 +109,13 @@ _SHOW: Mapping[str, tuple[str, str]] = {
 
 
 def read(  # noqa: C901, PLR0911, PLR0912 - a case for each kind of statement
-    text: str, session: Session, prepared: Mapping[str, str], catalog: Catalog, *, typed: bool = True, nested: int = 0
+    text: str,
+    session: TrinoSession,
+    prepared: Mapping[str, str],
+    catalog: Catalog,
+    *,
+    typed: bool = True,
+    nested: int = 0,
 ) -> Command:
     """Read a statement.
 
@@ -133,27 +139,29 @@ def read(  # noqa: C901, PLR0911, PLR0912 - a case for each kind of statement
         return read(bind(inner, values), session, prepared, catalog, typed=False, nested=nested + 1)
 
     if found := _matches(rf"PREPARE\s+{_NAME}\s+FROM\s+(.*)", text):
-        return Change("PREPARE", {"Added-Prepare": f"{quote(_plain(found[1]), safe='')}={quote(found[2], safe='')}"})
+        return SessionChange(
+            "PREPARE", {"Added-Prepare": f"{quote(_plain(found[1]), safe='')}={quote(found[2], safe='')}"}
+        )
     if found := _matches(r"EXECUTE\s+IMMEDIATE\s+('(?:[^']|'')*')(?:\s+USING\s+(.*))?", text):
         return again(found[1][1:-1].replace("''", "'"), _arguments(found[2] or ""))
     if found := _matches(rf"EXECUTE\s+{_NAME}(?:\s+USING\s+(.*))?", text):
         return again(_prepared(found[1], prepared), _arguments(found[2] or ""))
     if found := _matches(rf"DEALLOCATE\s+PREPARE\s+{_NAME}", text):
-        return Change("DEALLOCATE", {"Deallocated-Prepare": quote(_plain(found[1]), safe="")})
+        return SessionChange("DEALLOCATE", {"Deallocated-Prepare": quote(_plain(found[1]), safe="")})
     if found := _matches(rf"DESCRIBE\s+INPUT\s+{_NAME}", text):
         count = len(_parameters(_prepared(found[1], prepared)))
-        return Rows((("Position", "bigint"), ("Type", "varchar")), [[n, "unknown"] for n in range(count)])
+        return ConstantRows((("Position", "bigint"), ("Type", "varchar")), [[n, "unknown"] for n in range(count)])
     if found := _matches(rf"DESCRIBE\s+OUTPUT\s+{_NAME}", text):
         inner = _prepared(found[1], prepared)
         command = again(inner, _examples(inner, catalog))
         return (
             replace(command, form="columns")
             if isinstance(command, Question)
-            else Rows((("Column Name", "varchar"),), [])
+            else ConstantRows((("Column Name", "varchar"),), [])
         )
     if found := _matches(rf"USE\s+{_PATH}", text):
         *catalogs, schema = _names(found)
-        return Change(
+        return SessionChange(
             "USE", {"Set-Catalog": catalogs[0] if catalogs else CATALOG, "Set-Schema": quote(schema, safe="")}
         )
     if found := _matches(rf"SET\s+SESSION\s+{_PATH}\s*=\s*(.*)", text):
@@ -162,15 +170,15 @@ def read(  # noqa: C901, PLR0911, PLR0912 - a case for each kind of statement
         if quoted := _matches(r"(?:[^\W\d]\w*\s+)?'((?:[^']|'')*)'", value):  # perhaps with its type, as DOUBLE '3'
             value = quoted[1].replace("''", "'")
         options({name: value})
-        return Change("SET SESSION", {"Set-Session": f"{name}={quote(value, safe='')}"})
+        return SessionChange("SET SESSION", {"Set-Session": f"{name}={quote(value, safe='')}"})
     if found := _matches(rf"RESET\s+SESSION\s+{_PATH}", text):
-        return Change("RESET SESSION", {"Clear-Session": _names(found)[-1]})
+        return SessionChange("RESET SESSION", {"Clear-Session": _names(found)[-1]})
     if _matches(r"START\s+TRANSACTION\b.*", text):
-        return Change("START TRANSACTION", {"Started-Transaction-Id": str(uuid.uuid4())})
+        return SessionChange("START TRANSACTION", {"Started-Transaction-Id": str(uuid.uuid4())})
     if found := _matches(r"(COMMIT|ROLLBACK)(?:\s+WORK)?", text):
-        return Change(found[1].upper(), {"Clear-Transaction-Id": "true"})
+        return SessionChange(found[1].upper(), {"Clear-Transaction-Id": "true"})
     if found := _matches(r"SET\s+(ROLE|PATH|TIME\s+ZONE|SESSION\s+AUTHORIZATION)\b.*", text):
-        return Change("SET " + " ".join(found[1].upper().split()))
+        return SessionChange("SET " + " ".join(found[1].upper().split()))
     shown = _shown(text, session, catalog)
     if shown is None:
         word = text.split(maxsplit=1)[0].upper() if text else ""
@@ -184,7 +192,7 @@ def read(  # noqa: C901, PLR0911, PLR0912 - a case for each kind of statement
 
 
 def _question(
-    text: str, session: Session, catalog: Catalog, *, typed: bool, explained: re.Match[str] | None
+    text: str, session: TrinoSession, catalog: Catalog, *, typed: bool, explained: re.Match[str] | None
 ) -> Question:
     """Return a SELECT, or the form of EXPLAIN that its options ask for."""
     form: Form = "rows"
@@ -207,7 +215,7 @@ def _question(
     return Question(rewriting, form, typed)
 
 
-def _shown(text: str, session: Session, catalog: Catalog) -> str | None:
+def _shown(text: str, session: TrinoSession, catalog: Catalog) -> str | None:
     """Return the SELECT that a SHOW or DESCRIBE stands for; None for other statements."""
     if _matches(r"SHOW\s+(?:CREATE|STATS)\b.*", text):
         raise TrinoError(

@@ -74,7 +74,7 @@ class _DuckDB(DuckDB):
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class TrinoSession:
     """The session of a client, as far as a SELECT depends on it.
 
     Args:
@@ -134,7 +134,7 @@ def without_comments(text: str) -> str:
     return "".join(blank)
 
 
-def rewrite(text: str, session: Session, datasets: Collection[str]) -> Rewriting:
+def rewrite(text: str, session: TrinoSession, datasets: Collection[str]) -> Rewriting:
     """Return a SELECT of a Trino client in the SQL of the service.
 
     Args:
@@ -204,7 +204,7 @@ _NUMBER = re.compile(r"\s*(-?)((?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][-+]
 class _Adaption:
     """What the names, literals and functions of a statement are in the SQL of the service."""
 
-    def __init__(self, session: Session, datasets: Collection[str], tree: exp.Expr) -> None:
+    def __init__(self, session: TrinoSession, datasets: Collection[str], tree: exp.Expr) -> None:
         self._session = session
         self._datasets = datasets
         self._ctes = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}

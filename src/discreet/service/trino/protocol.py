@@ -47,8 +47,8 @@ from discreet.service.problems import (
 from discreet.service.queries import Run
 from discreet.service.statements import Shape
 from discreet.service.trino import tables
-from discreet.service.trino.commands import Change, Question, Rows, max_seconds, options
-from discreet.service.trino.dialect import CATALOG, SCHEMA, VERSION, Session
+from discreet.service.trino.commands import ConstantRows, Question, SessionChange, max_seconds, options
+from discreet.service.trino.dialect import CATALOG, SCHEMA, VERSION, TrinoSession
 from discreet.service.trino.errors import TrinoError, trino_error
 from discreet.wire.problems import Malformed, spend_above, spend_below
 from discreet.wire.queries import StatementRequest
@@ -118,13 +118,13 @@ class Sealed:
     credential: str | None = field(default=None, repr=False)
 
     @property
-    def session(self) -> Session:
+    def session(self) -> TrinoSession:
         """Return the session that the statement is read in."""
-        return Session(self.schema, self.account, datetime.fromtimestamp(self.began, UTC))
+        return TrinoSession(self.schema, self.account, datetime.fromtimestamp(self.began, UTC))
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TrinoAnswer:
     """The answer to a statement.
 
     Args:
@@ -149,7 +149,7 @@ class _Polled:
     progress: float = 0.0
     waits: bool = True
     cancelled: threading.Event = field(default_factory=threading.Event)
-    task: asyncio.Task[Answer] | None = None
+    task: asyncio.Task[TrinoAnswer] | None = None
 
 
 class TrinoProtocol:
@@ -242,10 +242,10 @@ class TrinoProtocol:
             credential=header if sent_once else None,
         )
 
-        def work() -> Change | str:
+        def work() -> SessionChange | str:
             command = self._pool.read(account, sql, state.session, prepared, self._grants.catalog_for(account))
             options(state.properties)
-            if isinstance(command, Change):
+            if isinstance(command, SessionChange):
                 return command
             sealed = self._fernet.encrypt(zlib.compress(json.dumps(asdict(state)).encode(), 9)).decode()
             if len(sealed) > MAX_ADDRESS_LENGTH:
@@ -303,7 +303,7 @@ class TrinoProtocol:
             run.task.add_done_callback(lambda task: task.cancelled() or task.exception())
         run = self._runs[name]
         run.polled = now
-        task = cast("asyncio.Task[Answer]", run.task)
+        task = cast("asyncio.Task[TrinoAnswer]", run.task)
         await asyncio.wait({task}, timeout=MAX_WAIT_SECONDS)
         if not task.done():
             waits = "QUEUED" if run.waits else "RUNNING"
@@ -384,7 +384,7 @@ class TrinoProtocol:
 
     # ------------------------------------------------------------------------------------------------- answers
 
-    async def _answer(self, state: Sealed, run: _Polled, request_id: str) -> Answer:
+    async def _answer(self, state: Sealed, run: _Polled, request_id: str) -> TrinoAnswer:
         """Answer a statement; wait for a slot, and for the same statement in another process.
 
         Raises:
@@ -393,7 +393,7 @@ class TrinoProtocol:
         answers: dict[str, Any] = {}
         began = self._runtime.monotonic()
 
-        def work() -> Answer:
+        def work() -> TrinoAnswer:
             run.waits = False
             catalog = self._grants.catalog_for(state.account)
             command = self._pool.read(
@@ -436,11 +436,11 @@ class TrinoProtocol:
 
     def _compute(
         self, command: Command, state: Sealed, catalog: Catalog, request_id: str, run: _Polled, answers: dict[str, Any]
-    ) -> Answer:
+    ) -> TrinoAnswer:
         """Answer a command that changes nothing in the session."""
-        if isinstance(command, Rows):
+        if isinstance(command, ConstantRows):
             return _table(command.columns, command.rows)
-        if isinstance(command, Change):
+        if isinstance(command, SessionChange):
             raise InvariantViolated("changes of the session are answered at once")
         text = command.rewriting.sql
         given = options(state.properties)
@@ -460,7 +460,7 @@ class TrinoProtocol:
                 queries="[]",
                 disconnected=run.cancelled.is_set,
             ).content
-            return Answer(content)
+            return TrinoAnswer(content)
         if command.form == "columns":
             given["rehearse"] = True
         request = StatementRequest(sql=text, **given)
@@ -482,11 +482,11 @@ class TrinoProtocol:
             left = spend_below(balance.remaining)
             paid = f"charged rho={charged.rho!r}, delta={charged.delta!r} to {state.account}"
             warnings.append(("PRIVACY_CHARGE", f"{paid}; left rho={left.rho!r}, delta={left.delta!r}"))
-        return Answer(answered.content, tuple(warnings))
+        return TrinoAnswer(answered.content, tuple(warnings))
 
     # ------------------------------------------------------------------------------------------------ responses
 
-    def _answered(self, request: Request, state: Sealed, page: int, answer: Answer) -> Response:
+    def _answered(self, request: Request, state: Sealed, page: int, answer: TrinoAnswer) -> Response:
         """Return the response with the rows of a page, and the address of the next."""
         found = json.loads(answer.content)
         types = [tables.trino_type(column["type"]) for column in found["columns"]]
@@ -556,12 +556,12 @@ class TrinoProtocol:
         return body
 
 
-def _table(columns: Sequence[tuple[str, str]], rows: list[list[Any]]) -> Answer:
+def _table(columns: Sequence[tuple[str, str]], rows: list[list[Any]]) -> TrinoAnswer:
     named = [{"name": name, "type": type_} for name, type_ in columns]
-    return Answer(json.dumps({"columns": named, "rows": rows, "queries": []}).encode())
+    return TrinoAnswer(json.dumps({"columns": named, "rows": rows, "queries": []}).encode())
 
 
-def _of_form(form: str, found: dict[str, Any]) -> Answer:
+def _of_form(form: str, found: dict[str, Any]) -> TrinoAnswer:
     """Return what EXPLAIN with options, or DESCRIBE OUTPUT, asks for, from the plan or the rehearsal of a statement."""
     match form:
         case "valid":
@@ -581,7 +581,7 @@ def _of_form(form: str, found: dict[str, Any]) -> Answer:
             # Superset shows the fields of the estimate that it knows as they are, if they are no numbers.
             estimate = {"estimate": {"cpuCost": price}, "inputTableColumnInfos": [], "queries": plans}
             return _table([("Query Plan", "varchar")], [[json.dumps(estimate)]])
-    return Answer(json.dumps({**found, "queries": []}).encode())
+    return TrinoAnswer(json.dumps({**found, "queries": []}).encode())
 
 
 def _pairs(request: Request, name: str) -> dict[str, str]:
