@@ -27,7 +27,7 @@ from discreet.values import Cost, float_above, float_below
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from discreet.budget.checkpoints import Checkpointer
+    from discreet.budget.checkpoints import Checkpoint, Checkpointer
     from discreet.budget.ledger import Line
     from discreet.budget.ledger_replay import LedgerTotals
     from discreet.budget.model import Account, AdminAction, Balance, Fingerprint, Reservation
@@ -105,6 +105,10 @@ class BudgetManager:
     def get(self, account: str) -> Report:
         """Return the balance and the guarantee of the account."""
         return report(self.store.balance(account), self._computational)
+
+    def last_checkpoint(self) -> Checkpoint | None:
+        """Return the last signed checkpoint, or None if there is none."""
+        return None if self._checkpointer is None else self._checkpointer.file.latest()
 
     def path(self, account: str) -> list[Report]:
         """Return the reports of the account and its parents, that account first."""
@@ -283,10 +287,15 @@ def guarantee(account: Account, spent: Cost, computational: bool = False) -> Gua
     """
     if not account.enforced:
         return None
-    over = Cost(max(spent.rho - account.limit.rho, Fraction(0)), max(spent.delta - account.limit.delta, Fraction(0)))
-    cost = limits_per_window(account.period) * (account.total_limit + over)
+    cost = guaranteed_cost(account, spent)
     delta = account.conversion + cost.delta
     return None if delta >= 1 else guarantee_of(cost, delta, computational=computational)
+
+
+def guaranteed_cost(account: Account, spent: Cost) -> Cost:
+    """Return the most that all releases in any window as long as the period of an enforced account cost together."""
+    over = Cost(max(spent.rho - account.limit.rho, Fraction(0)), max(spent.delta - account.limit.delta, Fraction(0)))
+    return limits_per_window(account.period) * (account.total_limit + over)
 
 
 def published(account: Account, spent: Cost) -> SystemBound | None:

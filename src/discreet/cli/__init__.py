@@ -16,6 +16,7 @@ from discreet._version import __version__
 from discreet.cli.admin import admin
 from discreet.cli.advise import advise, convert
 from discreet.cli.catalog import catalog
+from discreet.cli.disclose import disclose
 from discreet.cli.ledger import ledger
 from discreet.cli.mcp import mcp
 from discreet.cli.query import budget, query, rehearse
@@ -60,6 +61,7 @@ for _command in (
     admin,
     key,
     ledger,
+    disclose,
 ):
     discreet.add_command(_command)
 

@@ -173,7 +173,21 @@ def _segment(name: str) -> str:
 
 
 def _send(options: dict[str, Any], method: str, path: str, body: dict[str, Any] | None = None) -> None:
-    """Send a request once, without retries, and print the response; check its effect before repeating it.
+    """Send a request as `request_json` does, and print the response."""
+    found = request_json(options, method, path, body)
+    if found is not None:
+        click.echo(json.dumps(found, indent=2, ensure_ascii=False))
+
+
+def request_json(options: dict[str, Any], method: str, path: str, body: dict[str, Any] | None = None) -> Any:  # noqa: ANN401 - any JSON
+    """Send a request of an officer or administrator once, without retries; check its effect before repeating it.
+
+    Args:
+        options: url, key_file and, for a change, reason.
+        path: after /v1/admin/.
+
+    Returns:
+        the JSON of the response, or None without one.
 
     Raises:
         DiscreetError: the service cannot be reached, or refused it.
@@ -199,5 +213,4 @@ def _send(options: dict[str, Any], method: str, path: str, body: dict[str, Any] 
         if problem is None:
             raise ServiceError(f"{options['url']} answered {reply.status_code}, but is not a Discreet service")
         raise error_of(problem, None)
-    if reply.content:
-        click.echo(json.dumps(reply.json(), indent=2, ensure_ascii=False))
+    return reply.json() if reply.content else None

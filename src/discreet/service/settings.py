@@ -22,6 +22,7 @@ from discreet.errors import InputError
 from discreet.query.pricing import PRESETS, PerUnit
 from discreet.secrets import is_local
 from discreet.wire.administration import Role, StoreKind
+from discreet.wire.disclosure import Deployment
 
 
 def _path(value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - any TOML value
@@ -398,6 +399,9 @@ class Settings(SettingsTable):
     oidc: Oidc | None = Field(default=None, description="An OpenID issuer to trust.")
     datacentre: DataCentre | None = Field(default=None, description="Other data centres that share the budgets.")
     mcp: Mcp | None = Field(default=None, description="Tools for agents, over MCP.")
+    disclosure: Deployment | None = Field(
+        default=None, description="What only people know, for documents that are published."
+    )
     logs: Logs = Field(default_factory=Logs, description="Format of the log.")
     traces: Traces | None = Field(default=None, description="The collector to which traces are sent.")
 

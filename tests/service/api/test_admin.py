@@ -51,6 +51,7 @@ OFFICERS = [
     ("PUT", "/grants/sales/secret", {"columns": None, **WHY}),
     ("GET", "/ledger", None),
     ("GET", "/activity", None),
+    ("GET", "/disclosure", None),
     ("POST", "/ledger/verify", {}),
     ("POST", "/clock", WHY),
     ("GET", "/settings", None),

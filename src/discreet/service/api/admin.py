@@ -29,11 +29,13 @@ from discreet.service.api.accounts import (
 from discreet.service.api.activity import ActivityReader
 from discreet.service.api.operation import IDEMPOTENCY_KEY, Call, Operation, Parameter, in_path, integer, text
 from discreet.service.auth.grants import GRANT, KEY, account_and_dataset, grant_name, grant_text, granted_columns
+from discreet.service.disclosure import disclose
 from discreet.service.middleware import context_of
 from discreet.service.observability.logging import AdminChanged
 from discreet.service.problems import NotFound
 from discreet.values import Cost
 from discreet.wire import administration as wire
+from discreet.wire.disclosure import Disclosure
 from discreet.wire.problems import iso_time
 
 if TYPE_CHECKING:
@@ -118,6 +120,11 @@ class AdminAPI:
         self._settings = settings
         self._log = log
         self._clock = clock
+
+    @property
+    def registered(self) -> bool:
+        """Return True if the settings hold what an entry of the registry needs."""
+        return self._settings.disclosure is not None
 
     # ---------------------------------------------------------------------------------------------- accounts
 
@@ -459,6 +466,26 @@ class AdminAPI:
         """Confirm the time of the store after its clock ran ahead."""
         self._store.confirm_clock(call.action(body.reason))
         self._log_change(call, "clock")
+
+    @_officer(
+        "GET",
+        "/v1/admin/disclosure",
+        answer=Disclosure,
+        parameters=(
+            text("account", "An account without parents; without it and dataset, the only one."),
+            text("dataset", "A dataset of the catalog, instead of an account."),
+        ),
+        problems=("not-found",),
+    )
+    def disclosure(self, call: Call) -> Disclosure:
+        """Return what may be published about the privacy of an account or a dataset.
+
+        It has the guarantee, the mechanisms that were used, exclusions, unprotected quantities and known limits; no
+        answer and no count of users or rows.
+        """
+        now_us = microseconds(self._clock())
+        account, dataset = (call.parameters[name] for name in ("account", "dataset"))
+        return disclose(account, dataset, self._manager, self._catalog, self._settings, now_us)
 
     @_officer("GET", "/v1/admin/settings", answer=wire.RunningSettings)
     def settings(self, _: Call) -> wire.RunningSettings:

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from starlette.responses import RedirectResponse, Response
 
 from discreet.budget.ledger import canonical
+from discreet.budget.periods import microseconds
 from discreet.errors import DiscreetError, InputError
 from discreet.query.json import from_dict
 from discreet.query.planning import MAX_EPSILON, MIN_EPSILON
@@ -22,12 +23,13 @@ from discreet.service.api.operation import text as text_of
 from discreet.service.api.query import BEFORE, RELEASE_ID
 from discreet.service.auth.gate import run_in_thread
 from discreet.service.pages import charts, filters, periods, text
-from discreet.service.pages.site import HEADERS, KEY, Site, Visit, fields, number_field
+from discreet.service.pages.site import HEADERS, KEY, Site, Visit, fields, number_field, show_disclosure
 from discreet.service.problems import NotFound
 from discreet.service.statements import paid_release
 from discreet.values import Cost
 from discreet.wire import document
-from discreet.wire.problems import Spend, read_body
+from discreet.wire.disclosure import release_sheet
+from discreet.wire.problems import Spend, iso_time, read_body
 from discreet.wire.queries import StatementAnswer, StatementRequest
 
 if TYPE_CHECKING:
@@ -409,6 +411,13 @@ class AnalystPages:
             snippets=text.snippets(sql, price, url, "query"),
             again=f"/ask?{urlencode({'sql': sql, 'epsilon': price['epsilon']})}",
         )
+
+    @Operation("GET", "/answers/{id}/sheet", role="analyst", parameters=(RELEASE_ID, *fields("as")))
+    def sheet(self, visit: Visit) -> Response:
+        """Show what is published beside an answer: a page to print, JSON or a registry entry."""
+        found = document.read(bytes(self._api.release(visit.call(id=visit["id"])).body))
+        written = iso_time(microseconds(self._runtime.clock()))
+        return show_disclosure(release_sheet(found, written, self._settings.disclosure), visit.text("as") or "html")
 
     def _covered(self, query: Select) -> list[periods.Covered | None]:
         dataset = self._site.catalog.datasets.get(query.dataset)

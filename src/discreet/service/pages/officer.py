@@ -20,7 +20,7 @@ from discreet.service.api.operation import Operation
 from discreet.service.api.operation import text as text_of
 from discreet.service.pages import charts, text
 from discreet.service.pages.simulator import SimulatorParameters, parameters_for, released_counts, simulate
-from discreet.service.pages.site import HEADERS, KEY, Site, Visit, fields, number_field
+from discreet.service.pages.site import HEADERS, KEY, Site, Visit, fields, number_field, show_disclosure
 from discreet.wire import administration as wire
 from discreet.wire.problems import Malformed, read_body
 
@@ -216,6 +216,7 @@ class OfficerPages:
             tight=tight,
             words=None if tight is None else text.guarantee_in_words(tight.epsilon, tight.delta),
             published=self._manager.get(name).published,
+            registered=self._api.registered,
             grants=self._grants(visit, name),
             inherited=[grant for above in self._above(detail.parent) for grant in self._grants(visit, above)],
             datasets=list(self._warehouse.catalog.datasets),
@@ -259,6 +260,12 @@ class OfficerPages:
     def _detail(self, visit: Visit, name: str) -> wire.AccountDetail:
         return self._api.account(visit.call(account=name))
 
+    @Operation("GET", "/officer/disclosure", role="officer", parameters=fields("account", "dataset", "as"))
+    def disclosure(self, visit: Visit) -> Response:
+        """Show what may be published about an account or a dataset: a page to print, JSON or a registry entry."""
+        asked = {name: visit.text(name) or None for name in ("account", "dataset")}
+        return show_disclosure(self._api.disclosure(visit.call(**asked)), visit.text("as") or "html")
+
     # ---------------------------------------------------------------------------------------------- catalog, ledger
 
     @Operation("GET", "/officer/catalog", role="officer")
@@ -274,7 +281,14 @@ class OfficerPages:
             }
             for name, dataset in datasets.items()
         }
-        return self._show(visit, "catalog.html", datasets=datasets, unavailable=unavailable, limits=limits)
+        return self._show(
+            visit,
+            "catalog.html",
+            datasets=datasets,
+            unavailable=unavailable,
+            limits=limits,
+            registered=self._api.registered,
+        )
 
     @Operation("POST", "/officer/ledger", role="officer", parameters=(*ACTIVITY, AFTER))
     def verify(self, visit: Visit) -> Response:

@@ -18,6 +18,7 @@ import hashlib
 import hmac
 import inspect
 import json
+import re
 from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -39,9 +40,11 @@ from discreet.service.auth.gate import check_role, read_bytes, run_in_thread
 from discreet.service.auth.grants import LOGOUT
 from discreet.service.auth.identity import Identity
 from discreet.service.auth.oidc import PendingLogin
+from discreet.service.disclosure import STYLE_HASH, to_html
 from discreet.service.middleware import context_of, is_failure, problem_of_request
 from discreet.service.pages import charts, text
 from discreet.service.problems import NotFound, Unauthorized
+from discreet.wire.disclosure import to_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
     from discreet.service.auth.gate import Gate
     from discreet.service.auth.grants import RecordCache
     from discreet.service.auth.oidc import OidcLogin
+    from discreet.wire.disclosure import Disclosure
     from discreet.wire.problems import Problem
 
 COOKIE = "discreet_session"
@@ -524,6 +528,26 @@ class Site:
         if "gzip" in request.headers.get("accept-encoding", ""):
             return Response(found.compressed, headers={**headers, "Content-Encoding": "gzip"}, media_type=found.type)
         return Response(found.content, headers=headers, media_type=found.type)
+
+
+def show_disclosure(disclosure: Disclosure, form: str) -> Response:
+    """Return a disclosure as a page, or as a file: "json", or "yaml" for the entry of the registry.
+
+    Raises:
+        NotFound: there is no such form.
+        InputError: the settings lack what the entry needs.
+    """
+    name = re.sub(r"[^a-z0-9]+", "-", disclosure.subject.lower())[:60]
+    saved = dict(HEADERS) | {"Content-Disposition": f'attachment; filename="disclosure-{name}.{form}"'}
+    match form:
+        case "html":
+            policy = HEADERS["Content-Security-Policy"].replace("style-src 'self'", f"style-src {STYLE_HASH}")
+            return HTMLResponse(to_html(disclosure), headers={**HEADERS, "Content-Security-Policy": policy})
+        case "json":
+            return Response(disclosure.model_dump_json(indent=2), headers=saved, media_type="application/json")
+        case "yaml":
+            return Response(to_yaml(disclosure.registry_entry()), headers=saved, media_type="application/yaml")
+    raise NotFound
 
 
 class InvalidCsrfToken(InputError):
