@@ -9,7 +9,7 @@ import pytest
 from discreet.cli import main
 from discreet.service.stores import utc_now
 from tests.client.running_service import running
-from tests.service.deployment import CATALOG, Deployment
+from tests.service.deployment import CATALOG, Deployment, put_key
 
 
 @pytest.fixture
@@ -58,3 +58,42 @@ def test_an_account_is_opened_granted_given_a_key_and_limited(service, monkeypat
     assert code == 2
     assert "cem@sales" in refusal
     assert run(made["key"], "keys")[0] != 0
+
+
+def test_people_are_imported_from_csv_after_a_dry_run(service, monkeypatch, capsys, tmp_path):
+    """Without --apply nothing changes; with it, each row has what it says, and each key is printed once."""
+    started, _ = service
+    both = put_key(started.opened.manager.store, None, ("officer", "admin"))
+    monkeypatch.setenv("DISCREET_URL", started.url)
+    monkeypatch.setenv("DISCREET_KEY", both)
+    people = tmp_path / "people.csv"
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main(["admin", "import", str(people), "--reason", "the new team", *arguments])
+        printed = capsys.readouterr()
+        return ended.value.code, json.loads(printed.out) if printed.out else printed.err
+
+    people.write_text(
+        "account,parent,epsilon,delta,days,datasets,roles,label,key_days\n"
+        'press,,4,1e-7,30,"reads(article, country); daily",,,\n'
+        "eve@press,press,1,1e-8,30,,analyst,Eve,90\n",
+        "utf-8-sig",
+    )
+    code, tried = run()
+    assert (code, [person["change"] for person in tried["people"]]) == (0, ["created", "created"])
+    assert "press" not in [account.id for account in started.opened.manager.store.accounts()]
+    code, applied = run("--apply")
+    assert (code, applied["people"][0]["granted"]) == (0, ["reads", "daily"])
+    assert applied["people"][1]["created"]["key"].startswith("dsc_")
+    for text, wrong in (
+        ("name\nx\n", "no column 'name'"),
+        ("account,epsilon\nx,1\n", "row 1 of 'people.csv' needs both epsilon and delta"),
+        ("account,days\nx,ten\n", "row 1 of 'people.csv'"),
+        ("account,datasets\nx,reads(\n", "semicolons"),
+        ("account\nx,y\n", "more cells"),
+        ("account\nnew\n", "row 1: the new account 'new' needs a limit"),
+    ):
+        people.write_text(text)
+        code, sentence = run("--apply")
+        assert (code, wrong in sentence, sentence.count("\n")) == (2, True, 1), sentence

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
+import re
 import secrets
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import click
 
 from discreet.cli.options import connection_options, options_of
+from discreet.errors import InputError, file_error
 
 
 @click.group()
@@ -166,6 +170,68 @@ def make_key(account: str | None, roles: tuple[str, ...], label: str, days: int,
 def revoke_key(id: str, **options: Any) -> None:  # noqa: A002 - as the service calls it
     """Revoke the API key with this ID."""
     _send(options, "DELETE", f"keys/{_segment(id)}")
+
+
+@admin.command("import")
+@click.argument("people", metavar="PEOPLE.CSV")
+@click.option("--apply", is_flag=True, help="Change it; without, say what would be changed.")
+@_changing
+def import_people(people: str, *, apply: bool, **options: Any) -> None:
+    """Create or change accounts, grants and keys of many people.
+
+    All rows are applied, or none. Columns: account, parent, epsilon, delta, days, mode, datasets, roles, label,
+    key_days; only the first is required, and empty cells change nothing. Datasets have semicolons between them, and
+    columns in parentheses: reads; sales(article, country). What is already so stays unchanged. Keys are printed once.
+    """
+    _send(options, "POST", "import", {"people": _people(Path(people)), "dry_run": not apply})
+
+
+_PEOPLE = ("account", "parent", "epsilon", "delta", "days", "mode", "datasets", "roles", "label", "key_days")
+_GRANTED = re.compile(r"([^()]+?)\s*(?:\(([^()]*)\))?")
+
+
+def _people(path: Path) -> list[dict[str, Any]]:
+    """Return the people of a CSV file, as the service reads them; raise `InputError` for mistakes."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, strict=True)
+            unknown = [name for name in reader.fieldnames or () if name not in _PEOPLE]
+            if unknown or "account" not in (reader.fieldnames or ()):
+                wrong = f"there is no column {unknown[0]!r}" if unknown else "the column account is missing"
+                raise InputError(f"{wrong} of {path.name!r}; the columns are {', '.join(_PEOPLE)}")
+            return [_person(row, f"row {n} of {path.name!r}") for n, row in enumerate(reader, 1)]
+    except OSError as error:
+        raise file_error(path, "read", error) from None
+    except (UnicodeDecodeError, csv.Error):
+        raise InputError(f"{path.name!r} is not CSV in UTF-8") from None
+
+
+def _person(row: dict[str, str | None], place: str) -> dict[str, Any]:
+    if None in row:
+        raise InputError(f"{place} has more cells than there are columns")
+    cells = {name: value.strip() for name, value in row.items() if value is not None and value.strip()}
+    person: dict[str, Any] = {name: cells[name] for name in ("account", "parent", "mode", "label") if name in cells}
+    if ("epsilon" in cells) != ("delta" in cells):
+        raise InputError(f"{place} needs both epsilon and delta, or neither")
+    try:
+        if "epsilon" in cells:
+            person["limit"] = {"epsilon": float(cells["epsilon"]), "delta": cells["delta"]}
+        if "days" in cells:
+            person["period"] = {"kind": "sliding", "days": int(cells["days"])}
+        if "key_days" in cells:
+            person["key_days"] = int(cells["key_days"])
+    except ValueError:
+        raise InputError(f"{place}: epsilon is a number, days and key_days are whole numbers") from None
+    if "roles" in cells:
+        person["roles"] = cells["roles"].split()
+    grants = {}
+    for text in filter(None, map(str.strip, cells.get("datasets", "").split(";"))):
+        found = _GRANTED.fullmatch(text)
+        if found is None:
+            raise InputError(f"{place}: datasets have semicolons between them, as in reads; sales(article, country)")
+        columns = None if found[2] is None else [name.strip() for name in found[2].split(",") if name.strip()]
+        grants[found[1]] = columns
+    return person | {"grants": grants}
 
 
 def _segment(name: str) -> str:

@@ -275,8 +275,8 @@ def _access(
         ),
         *issuer,
         (
-            "Each query and each change of a limit, grant or key is in a ledger whose lines are chained by hashes, with "
-            "its author and reason."
+            "Each query and each change of a limit, grant or key is in a ledger whose lines are chained by hashes, "
+            "with its author and reason."
         ),
         "The operators of the service and of the engines see the rows.",
     ]

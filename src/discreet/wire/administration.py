@@ -288,6 +288,57 @@ class GrantPage(Reply):
     next: str | None = Field(description="The value of after for the next page; null on the last.")
 
 
+# ------------------------------------------------------------------------------------------------------ people
+
+
+class Person(Request):
+    """An account with its limit, grants and API key, as it should be."""
+
+    account: str = Field(
+        min_length=1,
+        max_length=200,
+        description="Name of the account. For tokens of an OpenID issuer, the value of the claim that names accounts.",
+    )
+    parent: str | None = Field(default=None, description="The parent account; it never changes.")
+    limit: Limit | None = Field(default=None, description="The limit; a new account needs one.")
+    period: PeriodRequest | None = Field(default=None, description="The period; of a new account forever by default.")
+    mode: Mode | None = Field(default=None, description="The mode; of a new account enforce by default.")
+    grants: dict[str, list[str] | None] = Field(
+        default_factory=dict, max_length=1_000, description="Columns by dataset; null for all columns."
+    )
+    roles: list[Role] = Field(
+        default_factory=list, max_length=3, description="Roles of an API key; none without. Needs the role admin, too."
+    )
+    label: str = Field(default="", max_length=200, description="Owner or purpose of the key.")
+    key_days: int | None = Field(default=365, ge=1, le=3_650, description="Days until the key expires; null for never.")
+
+
+class People(AdminRequest):
+    """People whose accounts, grants and keys are created or changed together, parents before their children."""
+
+    people: list[Person] = Field(min_length=1, max_length=10_000)
+    dry_run: bool = Field(default=False, description="True to change nothing, and return what would be changed.")
+
+
+class ImportedPerson(Reply):
+    """What was changed for a person, or would be."""
+
+    account: str
+    change: Literal["created", "changed", "unchanged"]
+    granted: list[str] = Field(description="Datasets with a new or another grant.")
+    key: Literal["created", "unchanged", "none"] = Field(
+        description="unchanged if the account has a valid key with these roles and this label."
+    )
+    created: CreatedKey | None = Field(description="The new key with its secret; null without one, or in a dry run.")
+
+
+class ImportedPeople(Reply):
+    """What was changed, or would be."""
+
+    dry_run: bool
+    people: list[ImportedPerson]
+
+
 # ------------------------------------------------------------------------------------------------------ the ledger
 
 

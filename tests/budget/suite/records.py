@@ -33,6 +33,46 @@ def _lines(store: BudgetStore) -> list[str]:
 class Records(Suite):
     """Tests of records, administrative actions and histories."""
 
+    # ---------------------------------------------------------------------------------------------- several changes
+
+    def test_several_changes_are_one_transaction(self) -> None:
+        """A part reads what earlier parts changed; accounts, a child of a new one, and records."""
+        with self.accounts() as (store, _):
+
+            def work(within: BudgetStore) -> list[str]:
+                within.create(account("parent", 5), ACT)
+                within.create(account("child", 2, parent="parent"), ACT)
+                within.put_record("key", "a", "1", ACT)
+                within.put_record("key", "b", "2", ACT)
+                assert within.record("key", "a") == "1"
+                return [member.id for member in within.path("child")]
+
+            before = sum(head.seq for head in store.heads())
+            version = store.records_version()
+            assert store.together(work, dry_run=True) == ["child", "parent"]
+            assert sum(head.seq for head in store.heads()) == before
+            assert (store.records("key"), store.records_version()) == ([], version)
+            assert store.together(work) == ["child", "parent"]
+            assert store.records("key") == [("a", "1"), ("b", "2")]
+            assert store.records_version() > version
+            assert store.account("child").parent == "parent"
+
+    def test_of_several_changes_all_are_made_or_none(self) -> None:
+        """An error in the last part undoes the first; the next transaction is not affected."""
+        with self.accounts() as (store, _):
+
+            def work(within: BudgetStore) -> None:
+                within.create(account("parent", 5), ACT)
+                within.put_record("key", "a", "1", ACT)
+                within.create(account("child", 2, parent="missing"), ACT)
+
+            with pytest.raises(UnknownAccount):
+                store.together(work)
+            assert store.records("key") == []
+            with pytest.raises(UnknownAccount):
+                store.account("parent")
+            store.create(account("parent", 5), ACT)
+
     # ---------------------------------------------------------------------------------------------- records
 
     def test_a_record_is_kept_replaced_and_removed(self) -> None:

@@ -52,6 +52,7 @@ OFFICERS = [
     ("GET", "/ledger", None),
     ("GET", "/activity", None),
     ("GET", "/disclosure", None),
+    ("POST", "/import", {"people": [{"account": "new", "limit": EPSILON}], **WHY}),
     ("POST", "/ledger/verify", {}),
     ("POST", "/clock", WHY),
     ("GET", "/settings", None),

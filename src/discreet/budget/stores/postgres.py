@@ -221,7 +221,8 @@ class PostgresStore(BudgetStore):
                 answer = work(transaction)
             except DiscreetError:
                 with contextlib.suppress(psycopg.Error):
-                    db.execute("COMMIT")  # nothing was written; a ROLLBACK would discard all prepared statements
+                    # If nothing was written: a ROLLBACK would discard all prepared statements.
+                    db.execute("ROLLBACK" if transaction.flushed else "COMMIT")
                 raise
             transaction.flush()
             if not transaction.repeatable:

@@ -64,7 +64,7 @@ from discreet.budget.stores.rows import (
 from discreet.budget.stores.transaction import reads, writes
 from discreet.budget.stores.transfers import ShareStore
 from discreet.budget.stores.verify import verify
-from discreet.errors import InputError, InvariantViolated
+from discreet.errors import DiscreetError, InputError, InvariantViolated
 from discreet.values import Cost
 
 if TYPE_CHECKING:
@@ -163,6 +163,32 @@ class BudgetStore(ABC):
     @abstractmethod
     def _snapshot(self, work: Callable[[StoreConnection], Answer]) -> Answer:
         """Run *work*, which may take long, on one snapshot of the database and return its result."""
+
+    def together(self, work: Callable[[BudgetStore], Answer], *, dry_run: bool = False) -> Answer:
+        """Run *work*, which changes several things, as one transaction: everything is changed, or nothing.
+
+        Args:
+            work: calls methods of the store that it gets, those that change accounts before those that put records, so
+                that transactions lock in one order. It is called again if a connection is lost.
+            dry_run: True to change nothing.
+
+        Returns:
+            what *work* returns.
+
+        Raises:
+            DiscreetError: an error of *work*; nothing changed.
+        """
+
+        def run(transaction: Transaction) -> Answer:
+            answer = work(_Within(self, transaction, self._guard_us))
+            if dry_run:
+                raise _DryRun(answer)
+            return answer
+
+        try:
+            return self.write(run, "together")
+        except _DryRun as done:
+            return done.answer  # type: ignore[no-any-return]
 
     @property
     def shares(self) -> ShareStore:
@@ -733,6 +759,41 @@ class BudgetStore(ABC):
     def _check_not_behind(self) -> None:
         if self.behind:
             raise StoreBehind("the store is not that of its last checkpoint, so nothing is answered from it")
+
+
+class _DryRun(DiscreetError):
+    """Rolls back a transaction that would have been committed."""
+
+    def __init__(self, answer: Any) -> None:  # noqa: ANN401 - of any work
+        super().__init__("nothing was changed")
+        self.answer = answer
+
+
+class _Within(BudgetStore):
+    """A store whose methods are parts of one transaction of another store."""
+
+    def __init__(self, outer: BudgetStore, transaction: Transaction, guard_us: int) -> None:
+        super().__init__(guard_us)
+        self._outer = outer
+        self._transaction = transaction
+
+    @property
+    def id(self) -> str:
+        return self._outer.id
+
+    def close(self) -> None:
+        """Do nothing: the other store is open."""
+
+    def _write(self, work: Callable[[Transaction], Answer]) -> Answer:
+        answer = work(self._transaction)
+        self._transaction.flush()  # so that the next part reads it
+        return answer
+
+    def _read(self, work: Callable[[Connection], Answer]) -> Answer:
+        return work(self._transaction.db)
+
+    def _snapshot(self, work: Callable[[Connection], Answer]) -> Answer:
+        return self._read(work)
 
 
 def _answer_repeated_claim(claim: Claim, known: ReservationRow, release: StoredRelease | None) -> Admission:

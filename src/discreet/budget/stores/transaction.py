@@ -176,12 +176,14 @@ class Transaction:
     Attributes:
         clock: the clock of the database, once the transaction has begun.
         repeatable: False if the transaction must not be repeated when it is unknown whether it was committed.
+        flushed: True once something was written, so that an error has to roll back.
     """
 
     def __init__(self, db: StoreConnection, seen_us: int, guard_us: int, step: Callable[[str], None]) -> None:
         self.db = db
         self.clock = Clock(seen_us, seen_us, guard_us)
         self.repeatable = True
+        self.flushed = False
         self._seen_us = seen_us
         self._guard_us = guard_us
         self._step = step
@@ -475,7 +477,7 @@ class Transaction:
         self.clock = Clock(self.clock.raw_us, max(self.clock.raw_us, self.clock.seen_us), self._guard_us)
 
     def flush(self) -> None:
-        """Write all changes of this transaction; the caller commits."""
+        """Write all changes since the last call; the caller commits."""
         self._step("decided")
         for account in self._accounts:
             if not account.changed:
@@ -499,6 +501,12 @@ class Transaction:
             self._writes.append((statements.SAVE_SEEN, (self.clock.now_us,)))
         if self._writes:
             self.db.write(self._writes)
+            self.flushed = True
+        self._accounts = []
+        self._lines = []
+        self._writes = []
+        self._store_changed = False
+        self._records_changed = 0
 
     # ------------------------------------------------------------------------------------------------ inside
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import hashlib
 import heapq
 import json
 import re
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from discreet._version import __version__
-from discreet.budget.errors import AccountChanged, LedgerBroken, StoreBehind
+from discreet.budget.errors import AccountChanged, LedgerBroken, StoreBehind, UnknownAccount
 from discreet.budget.ledger import entry_of
 from discreet.budget.ledger_replay import days_until, preview
-from discreet.budget.model import DELTA_UNITS, RHO_UNITS, Account, Amount
+from discreet.budget.model import DELTA_UNITS, RHO_UNITS, Account, Amount, Forever
 from discreet.budget.periods import DAY_US, microseconds
 from discreet.budget.stores.ledger_index import LedgerFilter
 from discreet.budget.stores.rows import LAST
@@ -28,6 +30,8 @@ from discreet.service.api.accounts import (
 )
 from discreet.service.api.activity import ActivityReader
 from discreet.service.api.operation import IDEMPOTENCY_KEY, Call, Operation, Parameter, in_path, integer, text
+from discreet.service.auth.api_keys import KeyRecord
+from discreet.service.auth.gate import check_role
 from discreet.service.auth.grants import GRANT, KEY, account_and_dataset, grant_name, grant_text, granted_columns
 from discreet.service.disclosure import disclose
 from discreet.service.middleware import context_of
@@ -39,13 +43,15 @@ from discreet.wire.disclosure import Disclosure
 from discreet.wire.problems import iso_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from discreet.budget.ledger import Entry
     from discreet.budget.manager import BudgetManager
+    from discreet.budget.model import AdminAction
+    from discreet.budget.stores.store import BudgetStore
     from discreet.catalog.model import Catalog
     from discreet.service.auth.api_keys import ApiKeys
-    from discreet.service.auth.grants import RecordCache
+    from discreet.service.auth.grants import Columns, RecordCache
     from discreet.service.observability.logging import Log
     from discreet.service.settings import Settings
 
@@ -292,20 +298,21 @@ class AdminAPI:
         Replaces an earlier grant of the dataset to the account.
         """
         account = call.parameters["account"]
-        dataset = call.parameters["dataset"]
         self._store.account(account)
-        name = self._catalog.find(dataset)
-        known = {column.casefold(): column for column in self._catalog.datasets[name].columns}
-        unknown = [column for column in body.columns or () if column.casefold() not in known]
-        if unknown:
-            raise InputError(f"the dataset {name!r} has no column {unknown[0]!r} that could be granted")
-        columns = None if body.columns is None else frozenset(known[column.casefold()] for column in body.columns)
-        granted = None if columns is None else sorted(columns)
-        action = call.action(body.reason)
-        self._store.put_record(GRANT, grant_name(account, name), grant_text(columns), action, {"columns": granted})
+        name, columns = self._granted(call.parameters["dataset"], body.columns)
+        _put_grant(self._store, account, name, columns, call.action(body.reason))
         self._records.invalidate()
         self._log_change(call, account)
-        return wire.Grant(account=account, dataset=name, columns=granted)
+        return wire.Grant(account=account, dataset=name, columns=None if columns is None else sorted(columns))
+
+    def _granted(self, dataset: str, columns: Sequence[str] | None) -> tuple[str, Columns]:
+        """Return a dataset and its columns to grant, as the catalog spells them; raise `InputError` for others."""
+        name = self._catalog.find(dataset)
+        spelled = {column.casefold(): column for column in self._catalog.datasets[name].columns}
+        unknown = [column for column in columns or () if column.casefold() not in spelled]
+        if unknown:
+            raise InputError(f"the dataset {name!r} has no column {unknown[0]!r} that could be granted")
+        return name, None if columns is None else frozenset(spelled[column.casefold()] for column in columns)
 
     @_officer("DELETE", _ONE_GRANT, status=204, parameters=(ACCOUNT, _DATASET, _REASON, IDEMPOTENCY_KEY))
     def revoke_grant(self, call: Call) -> None:
@@ -320,6 +327,82 @@ class AdminAPI:
         self._store.put_record(GRANT, grant_name(account, dataset), None, call.action(call.parameters["reason"]))
         self._records.invalidate()
         self._log_change(call, account)
+
+    # ---------------------------------------------------------------------------------------------- people
+
+    @_officer(
+        "POST",
+        "/v1/admin/import",
+        body=wire.People,
+        answer=wire.ImportedPeople,
+        parameters=(IDEMPOTENCY_KEY,),
+        problems=("not-found", "clock"),
+    )
+    def import_people(self, call: Call, body: wire.People) -> wire.ImportedPeople:
+        """Create or change accounts, grants and API keys of many people: all of them, or nothing.
+
+        What is already as it should be stays unchanged, so that a list can be extended and sent again. API keys need
+        the role admin, too.
+        """
+        if any(person.roles for person in body.people):
+            check_role(call.caller, "admin")
+        people = self._store.together(lambda store: self._import(store, call, body), dry_run=body.dry_run)
+        self._records.invalidate()
+        if not body.dry_run:
+            self._log_change(call, "people")
+        return wire.ImportedPeople(dry_run=body.dry_run, people=people)
+
+    def _import(self, store: BudgetStore, call: Call, body: wire.People) -> list[wire.ImportedPerson]:
+        now_us = microseconds(self._clock())
+        # Accounts before records, and each change with an id of its own, by which a repeated request is recognized.
+        rows = [(f"row {n}", person) for n, person in enumerate(body.people, 1)]
+        changes = []
+        for row, person in rows:
+            with _naming(row):
+                changes.append(_import_account(store, person, _part(call.action(body.reason), f"{row} account")))
+        grants = dict(store.records(GRANT))
+        granted: list[list[str]] = []
+        for row, person in rows:
+            granted.append([])
+            with _naming(row):
+                for dataset, listed in person.grants.items():
+                    name, columns = self._granted(dataset, listed)
+                    if grants.get(grant_name(person.account, name)) != grant_text(columns):
+                        action = _part(call.action(body.reason), f"{row} grant {name}")
+                        _put_grant(store, person.account, name, columns, action)
+                        granted[-1].append(name)
+        keys = self._keys.within(store)
+        valid = {
+            (record.account, frozenset(record.roles), record.label)
+            for _, text in store.records(KEY)
+            if (record := KeyRecord.of_text(text)).valid_at(now_us)
+        }
+        people = []
+        for (row, person), change, datasets in zip(rows, changes, granted, strict=True):
+            created = None
+            roles = frozenset(person.roles)
+            exists = (person.account, roles, person.label) in valid
+            if roles and not exists:
+                key = wire.NewKey(
+                    account=person.account,
+                    roles=person.roles,
+                    label=person.label,
+                    days=person.key_days,
+                    reason=body.reason,
+                )
+                with _naming(row):
+                    created = keys.create(key, _part(call.action(body.reason), f"{row} key"))
+                valid.add((person.account, roles, person.label))
+            people.append(
+                wire.ImportedPerson(
+                    account=person.account,
+                    change=change,
+                    granted=datasets,
+                    key="created" if created else "unchanged" if roles else "none",
+                    created=None if body.dry_run else created,
+                )
+            )
+        return people
 
     # ---------------------------------------------------------------------------------------------- API keys
 
@@ -553,6 +636,56 @@ def _day(date: str | None) -> int | None:
         return microseconds(datetime.fromisoformat(date).replace(tzinfo=UTC))
     except ValueError:
         raise InputError(f"there is no day {date}") from None
+
+
+def _put_grant(store: BudgetStore, account: str, dataset: str, columns: Columns, action: AdminAction) -> None:
+    shown = {"columns": None if columns is None else sorted(columns)}
+    store.put_record(GRANT, grant_name(account, dataset), grant_text(columns), action, shown)
+
+
+def _import_account(
+    store: BudgetStore, person: wire.Person, action: AdminAction
+) -> Literal["created", "changed", "unchanged"]:
+    """Create or alter the account of a person in *store*, and return what was done.
+
+    Raises:
+        InputError: a new account has no limit, or an existing one another parent.
+    """
+    try:
+        before = store.account(person.account)
+    except UnknownAccount:
+        if person.limit is None:
+            raise InputError(f"the new account {person.account!r} needs a limit") from None
+        limit, delta, units = read_limit(person.limit)
+        period = Forever() if person.period is None else read_period(person.period)
+        mode = person.mode or "enforce"
+        store.create(Account(person.account, limit, delta, person.parent, period, mode, units), action)
+        return "created"
+    if person.parent not in {None, before.parent}:
+        raise InputError(f"the account {person.account!r} is below {before.parent!r}, and a parent never changes")
+    if person.limit is None and person.period is None and person.mode is None:
+        return "unchanged"
+    after = altered(before, wire.AccountChanges(limit=person.limit, period=person.period, mode=person.mode))
+    if after == before:
+        return "unchanged"
+    store.alter(after, action, before)
+    return "changed"
+
+
+def _part(action: AdminAction, part: str) -> AdminAction:
+    """Return one change of an action of several, with an id of its own if the action has one."""
+    if action.id is None:
+        return action
+    return dataclasses.replace(action, id=hashlib.sha256(f"{part} of {action.id}".encode()).hexdigest())
+
+
+@contextlib.contextmanager
+def _naming(row: str) -> Iterator[None]:
+    """Add the row to the message of a mistake in it."""
+    try:
+        yield
+    except (InputError, UnknownAccount) as error:
+        raise InputError(f"{row}: {error}") from None
 
 
 def altered(account: Account, body: wire.AccountChanges) -> Account:

@@ -6,6 +6,7 @@ its plain SHA-256 can be stored: guessing is hopeless. The key itself is stored 
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import hmac
@@ -263,6 +264,12 @@ class ApiKeys:
         self._clock = clock
         self._random = random
         self._saved_us = microseconds(clock())
+
+    def within(self, store: BudgetStore) -> ApiKeys:
+        """Return the same keys in *store*, which is a transaction of this store (`BudgetStore.together`)."""
+        other = copy.copy(self)
+        other._store = store
+        return other
 
     def create(self, body: NewKey, action: AdminAction) -> CreatedKey:
         """Create a key.
