@@ -291,7 +291,7 @@ class GrantPage(Reply):
 # ------------------------------------------------------------------------------------------------------ people
 
 
-class Person(Request):
+class Person(RequestBody):
     """An account with its limit, grants and API key, as it should be."""
 
     account: str = Field(

@@ -789,10 +789,10 @@ class _Within(BudgetStore):
         self._transaction.flush()  # so that the next part reads it
         return answer
 
-    def _read(self, work: Callable[[Connection], Answer]) -> Answer:
+    def _read(self, work: Callable[[StoreConnection], Answer]) -> Answer:
         return work(self._transaction.db)
 
-    def _snapshot(self, work: Callable[[Connection], Answer]) -> Answer:
+    def _snapshot(self, work: Callable[[StoreConnection], Answer]) -> Answer:
         return self._read(work)
 
 
