@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
-import math
 import os
 import time
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -16,43 +14,29 @@ from discreet.catalog.engine_pool import EnginePool, open_dataset
 from discreet.catalog.loader import load_catalog
 from discreet.catalog.model import Catalog
 from discreet.catalog.sample import MAX_SAMPLE_ROWS, made_up_catalog, open_made_up, sample
-from discreet.errors import DiscreetError, InputError, SQLError
+from discreet.errors import InputError
 from discreet.head_request import Kind
-from discreet.mechanisms import KnownLaplace
 from discreet.noise import SystemBits
-from discreet.query.json import from_dict
-from discreet.query.planning import columns_named, make_plan, resolve
+from discreet.query.planning import PlannedQuery, columns_named, make_plan, resolve
 from discreet.query.pricing import PerUnit
-from discreet.query.query import QueryOptions, Select
-from discreet.query.sql import parse_select
+from discreet.query.query import DatasetQuery, QueryOptions, Select, read_query
 from discreet.query.statement import split_statement
-from discreet.release import NoiseKey, Release, answer
+from discreet.release import NoiseKey, Release, answer, statement
 from discreet.release.answer import default_delta
-from discreet.release.files import require
-from discreet.release.postprocess import (
-    answer_table,
-    answer_types,
-    arrow_types,
-    check_outer,
-    column_intervals,
-    compute_outer,
-    explain,
-    schema_table,
-)
+from discreet.release.postprocess import ComputedRows, check_outer, compute_outer
 from discreet.values import Cost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from types import TracebackType
 
-    import pandas as pd
     import pyarrow as pa
 
     from discreet.budget import Budget
     from discreet.engines.base import Engine, Reader, RequestQueue
     from discreet.noise import Bits
     from discreet.query.planning import Plan
-    from discreet.query.query import Options, Query
+    from discreet.query.query import Options
     from discreet.query.statement import Leaf, Statement
 
 
@@ -145,26 +129,38 @@ class Warehouse:
             InexactHead: the engine's answer is not proven exact; the budget is charged the worst case.
         """
         start = time.perf_counter()
-        select = _read(query, self.today)
-        plan = self.plan(select, per=per, budget=budget, force=force, **options)
+        question = self.question(query)
+        plan = self.plan(question, per=per, budget=budget, force=force, **options)
         for note in plan.notes:
             warnings.warn(note, stacklevel=2)
+        release = self._answer(plan, question, budget, key, progress)
+        return release.timed(time.perf_counter() - start)
+
+    def _answer(
+        self,
+        plan: Plan,
+        question: DatasetQuery,
+        budget: Budget | None,
+        key: bytes | None,
+        progress: Callable[[float], None] | None = None,
+    ) -> Release:
         version: str | None = None
         bits: Bits = SystemBits()
         if key is not None:
-            version, table = self.key_context(select.dataset)
+            version, table = self.key_context(question)
             if version is None:
-                raise InputError(f"a key needs a data version, and the catalog gives {select.dataset!r} none")
+                named = question.select.dataset
+                raise InputError(f"a key needs a data version, and the catalog gives {named!r} none")
             bits = NoiseKey(key, version).bits(plan, table)
-        engine = self.versioned_reader(select.dataset, version)
-        queue = self.queue(select.dataset)
+        engine = self.versioned_reader(question, version)
+        queue = self.queue(question)
         keyed = key is not None
         release: Release = answer(plan, engine, budget, bits, queue=queue, computational=keyed, progress=progress)
-        return release.timed(time.perf_counter() - start)
+        return release
 
     def plan(
         self,
-        query: str | Mapping[str, Any] | Select,
+        query: str | Mapping[str, Any] | Select | DatasetQuery,
         *,
         per: PerUnit | None = None,
         budget: Budget | None = None,
@@ -180,9 +176,10 @@ class Warehouse:
             InputError: the query is not allowed; the message says what is allowed.
             EngineError: the engine failed to return its columns or the items of a listed domain.
         """
-        select = _read(query, self.today)
-        name = self.catalog.find(select.dataset)
-        dataset = self.catalog.datasets[name]
+        question = self.question(query)
+        select = question.select
+        name = question.name
+        dataset = question.dataset
         if not isinstance(per, PerUnit | None):
             raise InputError("a price per unit is a discreet.query.pricing.PerUnit")
         each = columns_named(select.each, dataset)
@@ -226,55 +223,13 @@ class Warehouse:
             BudgetExceeded: the budget cannot cover the worst cases together; nothing was read.
             EngineError: as in `query`.
         """
-        priced: dict[str, Any] = {"per": per, "budget": budget, "force": force, **options}
-        answered = self.answer_queries(
-            self.limit(split_statement(text, self.catalog, today=self.today())), check_outer, key=key, **priced
-        )
-        if answered.statement.explain:
-            return Answers(explain(answered.statement, answered.plans).table, {})
-        computed = compute_outer(answered.statement.outer, answered.tables)
-        names = computed.table.column_names
-        intervals = column_intervals(names, computed.types, answered.statement.marks)
-        without = tuple(name for name, interval in zip(names, intervals, strict=True) if interval == "none")
-        return Answers(computed.table, answered.releases, without)
-
-    def answer_queries(
-        self,
-        statement: Statement,
-        check: Callable[[str, Mapping[str, Mapping[str, str]]], None],
-        *,
-        budget: Budget | None = None,
-        key: bytes | None = None,
-        **priced: Any,
-    ) -> AnsweredQueries:
-        """Answer the queries of a whole statement, from which its rows can be computed; plan them only for EXPLAIN.
-
-        Args:
-            statement: as `limit` returns it.
-            check: `discreet.release.postprocess.check_outer`, or a function that calls it in another process.
-            priced: options of `query`. Others, and errors, as `sql`.
-        """
-        if not priced.get("counts", True):
+        if not options.get("counts", True):
             raise InputError("statements compute with counts; leave counts out")
-        leaves = {leaf.name: leaf for leaf in statement.leaves if leaf.select is not None}
-        plans = {}
-        for name, leaf in leaves.items():
-            with naming_query(leaf, statement):
-                plans[name] = self.plan(leaf.select, budget=budget, **priced)  # type: ignore[arg-type]  # not None
-                check_complete(leaf, plans[name])
-        public = self.public_tables(statement)
-        queries = {name: (self.catalog.find(leaf.dataset), plans[name].query) for name, leaf in leaves.items()}
-        check(statement.outer, statement_types(self.catalog, queries, public))
-        if statement.explain:
-            return AnsweredQueries(statement, plans, {}, {})
-        if budget is not None:
-            budget.void(budget.reserve(sum((plan.worst_cost for plan in plans.values()), Cost())))
-        releases: dict[str, Release] = {}
-        for leaf in leaves.values():
-            if leaf.sql not in releases:  # two queries may have become equal without their k
-                releases[leaf.sql] = self.query(leaf.select, key=key, budget=budget, **priced)  # type: ignore[arg-type]
-        answers = {name: answer_table(releases[leaf.sql]) for name, leaf in leaves.items()}
-        return AnsweredQueries(statement, plans, public | answers, releases)
+        here = _InThisProcess(self.today())
+        queries = WarehouseQueries(self, budget=budget, key=key, per=per, force=force, **options)
+        planned = statement.plan(statement.split(text, self.catalog, self.labels, here), self.catalog, queries, here)
+        rows = statement.compute(planned, statement.answer(planned, queries), here)
+        return Answers(rows.table, rows.types, rows.intervals, queries.releases)
 
     def sample(self, dataset: str, rows: int = 100) -> pa.Table:
         """Return made-up rows of a dataset, from the catalog alone: no data is read.
@@ -287,7 +242,7 @@ class Warehouse:
         """
         if not 1 <= rows <= MAX_SAMPLE_ROWS:
             raise InputError(f"a sample has from 1 to {MAX_SAMPLE_ROWS:,} rows, not {rows:,}")
-        return sample(self.catalog.datasets[self.catalog.find(dataset)], rows)
+        return sample(self.catalog.datasets[self._name(dataset)], rows)
 
     def rehearsal(self) -> Warehouse:
         """Return the same datasets with 10,000 made-up rows each instead of their data, which is not read.
@@ -301,106 +256,68 @@ class Warehouse:
         """Return the date in UTC, which current_date is in filters, as YYYY-MM-DD."""
         return self._clock().astimezone(datetime.UTC).date().isoformat()
 
-    def limit(self, statement: Statement, max_k: int | None = None) -> Statement:
-        """Return a statement whose queries have no k where the LIMIT is better applied to their answers.
-
-        That is where a LIMIT is above the largest k, or covers a known domain.
-
-        Args:
-            statement: of `discreet.query.statement.split_statement`.
-            max_k: the largest k of a query, beside that of its dataset.
+    def question(self, query: str | Mapping[str, Any] | Select | DatasetQuery) -> DatasetQuery:
+        """Read a query in any of its forms, and find its dataset.
 
         Raises:
-            SQLError: the order of a sum's items is not by their users.
-            InputError: there is no such dataset, or the labels that a quantile needs are not listed.
-            EngineError: the engine failed to return the items of a listed domain.
+            InputError: the query is not allowed, or there is no such dataset.
         """
-        leaves = []
-        for leaf in statement.leaves:
-            name = self.catalog.find(leaf.dataset)
-            about = self.catalog.datasets[name]
-            select = leaf.select
-            size = math.inf
-            if leaf.ranked_by is not None and leaf.ranked_by.casefold() != about.user.casefold():
-                by = f"ORDER BY COUNT(DISTINCT {about.user})"
-                raise SQLError(f"the items of a sum are those with the most users: {by}")
-            if leaf.complete:
-                with naming_query(leaf, statement):
-                    self._labels(leaf, "quantiles are computed from all of them")
-            limited = leaf.limit_k(max_k).limit_k(about.max_k)
-            if select is not None and limited.select is not None and limited.select.k is not None:
-                with contextlib.suppress(InputError):  # planning raises it again, with the query
-                    labels = self._open.domain(name, columns_named(select.items, about))
-                    size = math.inf if labels is None else len(labels)
-            leaves.append(limited.limit_k(size - 1))
-        return replace(statement, leaves=tuple(leaves))
+        if isinstance(query, DatasetQuery):
+            return query
+        return DatasetQuery.of(query if isinstance(query, Select) else read_query(query, self.today()), self.catalog)
 
-    def public_tables(self, statement: Statement) -> dict[str, pa.Table]:
-        """Return the tables of a statement that are free: labels of known domains, and information_schema.
+    def labels(self, dataset: str, items: tuple[str, ...]) -> pa.Table | None:
+        """Return all possible items if the catalog lists the labels of all columns *items* of a dataset.
 
         Raises:
-            UnknownColumn: there is no such column.
-            InputError: the catalog does not list the labels of a column.
             EngineError: the engine failed to return the items of a listed domain.
         """
-        tables = {name: schema_table(name, self.catalog) for name in statement.schemas}
-        for leaf in statement.leaves:
-            if leaf.select is None:
-                with naming_query(leaf, statement):
-                    user = self.catalog.datasets[self.catalog.find(leaf.dataset)].user
-                    hint = f"select an aggregate beside it, such as COUNT(DISTINCT {user})"
-                    tables[leaf.name] = self._labels(leaf, hint)
-        return tables
+        return self._open.domain(dataset, items)
 
-    def _labels(self, leaf: Leaf, hint: str) -> pa.Table:
-        name = self.catalog.find(leaf.dataset)
-        dataset = self.catalog.datasets[name]
-        items = columns_named(leaf.items, dataset)
-        labels = self._open.domain(name, items)
-        if labels is None:
-            unknown = next((item for item in items if dataset.columns[item].domain is None), items[0])
-            raise InputError(f"the labels of column {unknown!r} are not listed in the catalog; {hint}")
-        return labels
+    def _name(self, dataset: str | DatasetQuery) -> str:
+        return dataset.name if isinstance(dataset, DatasetQuery) else self.catalog.find(dataset)
 
-    def key_context(self, dataset: str) -> tuple[str | None, str]:
+    def key_context(self, dataset: str | DatasetQuery) -> tuple[str | None, str]:
         """Return the inputs of keys: the current version of a dataset's data (None if unknown), and its table's name.
 
         The name changes with the SQL of a view, but not with the engine or the location of the table.
+
+        Args:
+            dataset: its name, which may differ in case, or a query of it; the same in all methods.
 
         Raises:
             InputError: there is no such dataset.
             EngineError: the engine failed, or the owner's statement does not return a version.
         """
-        name = self.catalog.find(dataset)
+        name = self._name(dataset)
         view = self.catalog.datasets[name].view
         return self._open.version(name), name if view is None else f"{name}\n{view}"
 
-    def versioned_reader(self, dataset: str, version: str | None) -> Reader:
+    def versioned_reader(self, dataset: str | DatasetQuery, version: str | None) -> Reader:
         """Return a reader of a dataset that refuses its result if the data no longer has *version*.
 
         Its errors name the dataset, and neither files nor hosts.
 
         Args:
-            dataset: its name; may differ in case.
             version: the version from `key_context`, or None if the data may change during the query.
 
         Raises:
             InputError: there is no such dataset.
             EngineError: the engine cannot be reached, or the table does not fit the catalog.
         """
-        return self._open.reader(self.catalog.find(dataset), version)
+        return self._open.reader(self._name(dataset), version)
 
-    def queue(self, dataset: str) -> RequestQueue:
+    def queue(self, dataset: str | DatasetQuery) -> RequestQueue:
         """Return the request queue of a dataset's engine.
 
         Raises:
             InputError: there is no such dataset.
         """
-        return self._open.queue(self.catalog.find(dataset))
+        return self._open.queue(self._name(dataset))
 
     def engine(self, dataset: str) -> Engine:
         """Return the engine of a dataset; raises the errors of `versioned_reader`."""
-        return self._open.engine(self.catalog.find(dataset))
+        return self._open.engine(self._name(dataset))
 
     def refresh(self) -> None:
         """Open and check every dataset that is new, whose source has changed, or that failed.
@@ -427,74 +344,71 @@ class Warehouse:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
-    """The result of a statement, and the releases that it was computed from.
+class Answers(ComputedRows):
+    """The rows of a statement, and the releases that they were computed from.
 
     Args:
-        table: the rows, an Arrow table.
         releases: the releases, by the SQL of their query.
-        no_interval: the columns of noisy numbers without the ends of their 95 % interval among the columns.
     """
 
-    table: pa.Table
-    releases: Mapping[str, Release]
-    no_interval: tuple[str, ...] = ()
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return the rows as a pandas frame. Needs pandas."""
-        require("pandas", "to_pandas()")
-        return self.table.to_pandas()
+    releases: Mapping[str, Release] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class AnsweredQueries:
-    """A statement whose queries are answered.
+class WarehouseQueries:
+    """The queries of one statement, answered by a warehouse: a `QueryPort`.
 
     Args:
-        plans: the plans of its queries, by `Leaf.name`.
-        tables: the tables of its outer statement, by their name in the schema `answers`; empty for EXPLAIN.
-        releases: the releases, by the SQL of their query; empty for EXPLAIN.
+        priced: options of `Warehouse.plan`.
+
+    Attributes:
+        releases: the answers, by the SQL of their query.
     """
 
-    statement: Statement
-    plans: Mapping[str, Plan]
-    tables: Mapping[str, pa.Table]
-    releases: Mapping[str, Release]
+    def __init__(self, warehouse: Warehouse, *, budget: Budget | None, key: bytes | None, **priced: Any) -> None:
+        self._warehouse = warehouse
+        self._budget = budget
+        self._key = key
+        self._priced = priced
+        self.releases: dict[str, Release] = {}
+
+    def plan(self, question: DatasetQuery) -> PlannedQuery:
+        """Plan a query; as `Warehouse.plan`."""
+        return PlannedQuery(self._warehouse.plan(question, budget=self._budget, **self._priced), question)
+
+    def check_budget(self, queries: Mapping[str, PlannedQuery]) -> None:
+        """Raise `BudgetExceeded` unless the budget can pay all queries together."""
+        if self._budget is not None:
+            total = sum((query.plan.worst_cost for query in queries.values()), Cost())
+            self._budget.void(self._budget.reserve(total))
+
+    def answer(self, leaf: Leaf, query: PlannedQuery) -> Release:
+        """Answer a query; the second time, return its answer. As `Warehouse.query`."""
+        if leaf.sql not in self.releases:  # two queries may have become equal without their k
+            start = time.perf_counter()
+            for note in query.plan.notes:
+                warnings.warn(note, stacklevel=2)
+            release = self._warehouse._answer(query.plan, query.question, self._budget, self._key)
+            self.releases[leaf.sql] = release.timed(time.perf_counter() - start)
+        return self.releases[leaf.sql]
 
 
-def statement_types(
-    catalog: Catalog, queries: Mapping[str, tuple[str, Query]], public: Mapping[str, pa.Table]
-) -> dict[str, dict[str, str]]:
-    """Return the SQL types of the columns of all tables of a statement, by table and column; needs no answers.
+class _InThisProcess:
+    """Reads and computes the statements of callers who may run any code here: a `RowsPort`."""
 
-    Args:
-        catalog: the datasets that may be queried.
-        queries: the dataset and the planned query of each answer, by `Leaf.name`.
-        public: tables of `Warehouse.public_tables`.
-    """
-    types = {name: answer_types(query, catalog.datasets[dataset]) for name, (dataset, query) in queries.items()}
-    return types | {name: arrow_types(table) for name, table in public.items()}
+    def __init__(self, today: str) -> None:
+        self._today = today
 
+    def split(self, text: str, catalog: Catalog) -> Statement:
+        return split_statement(text, catalog, today=self._today)
 
-def check_complete(leaf: Leaf, plan: Plan) -> None:
-    """Raise unless *plan* releases all labels, if quantiles are computed from the answer.
+    def check(self, outer: str, types: Mapping[str, Mapping[str, str]]) -> None:
+        check_outer(outer, types)
 
-    Raises:
-        InputError: the query names another mechanism, which omits labels with small counts.
-    """
-    if leaf.complete and not isinstance(plan.mechanism, KnownLaplace):
-        raise InputError("quantiles need the counts of all labels: leave the mechanism out, or choose laplace")
+    def compute(self, statement: Statement, tables: Mapping[str, pa.Table]) -> ComputedRows:
+        return compute_outer(statement.outer, tables, statement.marks)
 
-
-@contextlib.contextmanager
-def naming_query(leaf: Leaf, statement: Statement) -> Iterator[None]:
-    """Add the SQL of a query to the messages of its errors, if its statement has several queries."""
-    try:
-        yield
-    except DiscreetError as error:
-        if len(statement.leaves) > 1 and isinstance(error, InputError):
-            error.args = (f"{error}; in: {leaf.sql}",)
-        raise
+    def show(self, statement: Statement, rows: ComputedRows) -> ComputedRows:  # noqa: ARG002
+        return rows
 
 
 class _View(Warehouse):
@@ -507,14 +421,3 @@ class _View(Warehouse):
 
     def close(self) -> None:
         """Do nothing: another `Warehouse` owns the engines."""
-
-
-def _read(query: str | Mapping[str, Any] | Select, today: Callable[[], str]) -> Select:
-    match query:
-        case str():
-            return parse_select(query, today())
-        case Select():
-            return query
-        case dict():
-            return from_dict(query)
-    raise InputError("a query is a SELECT as text, its JSON form as a dictionary, or a discreet.Select")

@@ -6,10 +6,10 @@ import contextlib
 import json
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
 from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
@@ -17,8 +17,8 @@ from pydantic import BaseModel, ValidationError
 from discreet.client.errors import ServiceError, cost_of
 from discreet.client.retries import HttpRequest, RetryRuntime
 from discreet.errors import InputError, how_to_install
-from discreet.query.query import Select
-from discreet.release.files import require
+from discreet.query.query import read_query
+from discreet.release.postprocess import ComputedRows
 from discreet.secrets import read_secret
 from discreet.values import Cost, exact
 from discreet.wire.document import decode
@@ -42,12 +42,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     import httpx
-    import pandas as pd
     import pyarrow as pa
 
     from discreet.budget.model import Mode
     from discreet.client.retries import HttpReply
-    from discreet.query.query import Options
+    from discreet.query.query import Options, Select
     from discreet.release import Release
 
 
@@ -75,18 +74,14 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """The result of a statement.
+class Rows(ComputedRows):
+    """The rows of a statement of a service, which sends no types.
 
     Args:
-        table: the rows, an Arrow table.
         queries: the queries that the rows were computed from, with the charge of each.
-        no_interval: the columns of noisy numbers without the ends of their 95 % interval among the columns.
     """
 
-    table: pa.Table
-    queries: list[StatementQuery]
-    no_interval: tuple[str, ...] = ()
+    queries: list[StatementQuery] = field(default_factory=list)
 
     @classmethod
     def read(cls, body: bytes) -> Rows:
@@ -97,17 +92,13 @@ class Rows:
         about = table.schema.metadata
         queries = [StatementQuery.model_validate(query) for query in json.loads(about[b"discreet.queries"])]
         without = json.loads(about.get(b"discreet.no_interval", b"[]"))  # an older service does not say
-        return cls(table.replace_schema_metadata(None), queries, tuple(without))
+        intervals: list[Literal["none"] | None] = ["none" if name in without else None for name in table.column_names]
+        return cls(table.replace_schema_metadata(None), intervals=tuple(intervals), queries=queries)
 
     @property
     def charged(self) -> Cost:
         """The amount that the account was charged for all queries together."""
         return sum((cost_of(query.charged) for query in self.queries), Cost())
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return the rows as a pandas frame. Needs pandas."""
-        require("pandas", "to_pandas()")
-        return self.table.to_pandas()
 
 
 class Client:
@@ -369,15 +360,10 @@ def body_of(query: str | Mapping[str, Any] | Select, options: Options) -> bytes:
     Raises:
         InputError: the query or an option is malformed.
     """
-    match query:
-        case str():
-            fields: dict[str, Any] = {"sql": query}
-        case Select():
-            fields = {"query": query.to_dict()}
-        case dict():
-            fields = {"query": query}
-        case _:
-            raise InputError("a query is a SELECT as text, its JSON form as a dictionary, or a discreet.Select")
+    if isinstance(query, str):  # the service reads it: current_date is its own
+        fields: dict[str, Any] = {"sql": query}
+    else:
+        fields = {"query": query if isinstance(query, dict) else read_query(query).to_dict()}
     body = _body(fields, options)
     read_body(QueryRequest, body)
     return body

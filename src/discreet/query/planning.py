@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from discreet.head_request import SumBounds
     from discreet.mechanisms import Expectation
     from discreet.query.pricing import PerUnit, UnitCost
-    from discreet.query.query import Measure, QueryOptions, Select
+    from discreet.query.query import DatasetQuery, Measure, QueryOptions, Select
     from discreet.values import MechanismChoice
 
 MIN_EPSILON = 1e-6
@@ -300,6 +300,29 @@ class Plan:
     def request(self) -> HeadRequest:
         """The request to the engine: for a head, or for the rows whose user-item pairs it queries."""
         return replace(self.query.request, limit=self.mechanism.head_limit)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedQuery:
+    """The plan of a query.
+
+    Args:
+        question: the query, and its dataset.
+        table: the name of the table from which keys are derived; see `Warehouse.key_context`.
+        data_version: the version of the data that it reads, or None if nothing identifies its state.
+        release_key: identifies the answer; None without a data version, where only an idempotency key replays it.
+    """
+
+    plan: Plan
+    question: DatasetQuery
+    table: str = ""
+    data_version: str | None = None
+    release_key: bytes | None = None
+
+    @property
+    def dataset(self) -> str:
+        """The name of the dataset, as the catalog spells it."""
+        return self.question.name
 
 
 def make_plan(

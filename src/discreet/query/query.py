@@ -15,6 +15,7 @@ from discreet.query.pricing import unit_price
 from discreet.values import MechanismChoice, NoiseName, Sensitivity, check_text, exact, is_unicode, number, whole
 
 if TYPE_CHECKING:
+    from discreet.catalog.model import Catalog, Dataset
     from discreet.head_request import Constant, HeadRequest
     from discreet.query.pricing import PerUnit
 
@@ -119,6 +120,50 @@ class Select:
             "where": None if self.where is None else _nested(self.where),
             "k": self.k,
         }
+
+
+def read_query(query: object, today: str | None = None) -> Select:
+    """Read a query in any of its forms: a SELECT as text, its JSON form as a dictionary, or a `Select`.
+
+    Args:
+        today: the date that current_date is in SQL, YYYY-MM-DD, in UTC; None to refuse it.
+
+    Raises:
+        SQLError, WhereError: the text is outside the grammar, with the position.
+        InputError: it is none of the forms, or as `discreet.query.json.from_dict`.
+    """
+    from discreet.query.json import from_dict
+    from discreet.query.sql import parse_select
+
+    match query:
+        case str():
+            return parse_select(query, today)
+        case Select():
+            return query
+        case dict():
+            return from_dict(query)
+    raise InputError("a query is a SELECT as text, its JSON form as a dictionary, or a discreet.Select")
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetQuery:
+    """A query with its dataset, which is found once, where the query enters.
+
+    Args:
+        select: the query, with names as written by the analyst.
+        name: the name of its dataset, as the catalog spells it.
+        dataset: the dataset, with the columns that may be queried.
+    """
+
+    select: Select
+    name: str
+    dataset: Dataset
+
+    @classmethod
+    def of(cls, select: Select, catalog: Catalog) -> DatasetQuery:
+        """Return *select* with its dataset, or raise `InputError` if *catalog* has no dataset of that name."""
+        name = catalog.find(select.dataset)
+        return cls(select, name, catalog.datasets[name])
 
 
 Exact: TypeAlias = float | str | Fraction

@@ -16,12 +16,14 @@ from discreet.engines.sql import quoted
 from discreet.errors import InputError, SQLError
 from discreet.head_request import Kind
 from discreet.query.statement import HIGH, LOW, VALUE
+from discreet.release.files import require
 from discreet.values import float_above
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import duckdb
+    import pandas as pd
     import pyarrow as pa
 
     from discreet.catalog.model import Catalog, Column, Dataset
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from discreet.query.planning import Plan
     from discreet.query.query import Query
     from discreet.query.statement import Statement
-    from discreet.release.result import Release
 
 MAX_MEMORY = "128MB"
 MAX_ROWS = 100_000
@@ -49,16 +50,31 @@ _TYPES: Mapping[Kind, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """The result of a statement.
+class ComputedRows:
+    """The rows of a statement.
 
     Args:
-        table: the rows, an Arrow table.
-        types: the SQL types of its columns.
+        table: an Arrow table.
+        types: the SQL types of its columns; empty if they are not known.
+        intervals: for each column the names of the columns with the ends of its 95 % interval, "none" for noisy numbers
+            without them, None for what has no noise; empty if no column has any.
     """
 
     table: pa.Table
-    types: tuple[str, ...]
+    types: tuple[str, ...] = ()
+    intervals: tuple[tuple[str, str] | Literal["none"] | None, ...] = ()
+
+    @property
+    def no_interval(self) -> tuple[str, ...]:
+        """The columns of noisy numbers without the ends of their 95 % interval among the columns."""
+        return tuple(
+            name for name, ends in zip(self.table.column_names, self.intervals, strict=False) if ends == "none"
+        )
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the rows as a pandas frame. Needs pandas."""
+        require("pandas", "to_pandas()")
+        return self.table.to_pandas()
 
 
 def check_outer(
@@ -91,13 +107,18 @@ def check_outer(
 
 
 def compute_outer(
-    outer: str, tables: Mapping[str, pa.Table], database: duckdb.DuckDBPyConnection | None = None
-) -> Result:
+    outer: str,
+    tables: Mapping[str, pa.Table],
+    marks: Sequence[Mark] | None = (),
+    database: duckdb.DuckDBPyConnection | None = None,
+) -> ComputedRows:
     """Run an outer statement over answers, and return its result.
 
     Args:
         outer: a `Statement.outer` of `discreet.query.statement.split_statement`.
         tables: the answers, by the name of their table in the schema `answers`.
+        marks: those of the statement; None if they are not known, so that every number is taken to be noisy; empty if
+            there is no noise.
         database: an unused one of `open_database`; by default a new one.
 
     Raises:
@@ -121,13 +142,18 @@ def compute_outer(
                 if rows > MAX_ROWS:
                     raise InputError(_ROWS)
                 batches.append(batch)
-            types = tuple(str(type_) for type_ in relation.types)
+            types = [str(type_) for type_ in relation.types]
             table = pa.Table.from_batches(batches, reader.schema)
             names: list[str] = []
             for name in table.column_names:  # a repeated name gets a number: count, count_1
                 numbered = (f"{name}_{number}" for number in itertools.count(1))
                 names.append(next(each for each in itertools.chain([name], numbered) if each not in names))
-            return _with_integers(Result(table.rename_columns(names), types))
+            for place, type_ in enumerate(types):
+                if type_ == "HUGEINT":  # DuckDB's sums of integers, which Arrow would have as decimals
+                    with contextlib.suppress(pa.ArrowInvalid):
+                        table = table.set_column(place, names[place], table.column(place).cast(pa.int64()))
+                        types[place] = "BIGINT"
+            return ComputedRows(table.rename_columns(names), tuple(types), _intervals(names, types, marks))
         except (duckdb.OutOfMemoryException, pa.ArrowMemoryError):
             raise InputError(TOO_MUCH_MEMORY) from None
         except (duckdb.Error, pa.ArrowException, OSError) as error:
@@ -142,15 +168,10 @@ _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOU
 NO_INTERVAL = "no_interval"
 
 
-def column_intervals(
+def _intervals(
     names: Sequence[str], types: Sequence[str], marks: Sequence[Mark] | None
-) -> list[tuple[str, str] | Literal["none"] | None]:
-    """Return for each column of a result the names of the ends of its interval, "none" without one, None without noise.
-
-    Args:
-        marks: those of the statement; None if they are not known, so that every number is taken to be noisy; empty if
-            there is no noise. Columns that the service added have none.
-    """
+) -> tuple[tuple[str, str] | Literal["none"] | None, ...]:
+    """Return `ComputedRows.intervals` of columns with the marks of their statement."""
     found: list[tuple[str, str] | Literal["none"] | None] = []
     for place, type_ in enumerate(types):
         mark: Mark = "none" if marks is None else marks[place] if place < len(marks) else None
@@ -158,7 +179,7 @@ def column_intervals(
             found.append(None)
         else:
             found.append("none" if mark == "none" else (names[mark[0]], names[mark[1]]))
-    return found
+    return tuple(found)
 
 
 def with_no_interval(table: pa.Table, names: Sequence[str]) -> pa.Table:
@@ -171,46 +192,14 @@ def with_no_interval(table: pa.Table, names: Sequence[str]) -> pa.Table:
     return table.add_column(place, NO_INTERVAL, pa.array([", ".join(names)] * len(table), pa.string()))
 
 
-def _with_integers(result: Result) -> Result:
-    """Convert HUGEINT columns, DuckDB's sums of integers, to BIGINT if they fit; Arrow would have them as decimals."""
-    import pyarrow as pa
-
-    table = result.table
-    types = list(result.types)
-    for place, type_ in enumerate(types):
-        if type_ == "HUGEINT":
-            with contextlib.suppress(pa.ArrowInvalid):
-                whole = table.column(place).cast(pa.int64())
-                table = table.set_column(place, table.column_names[place], whole)
-                types[place] = "BIGINT"
-    return Result(table, tuple(types))
-
-
 def answer_types(query: Query, dataset: Dataset) -> dict[str, str]:
-    """Return the SQL types, by column, of the table that `answer_table` will return for *query*."""
+    """Return the SQL types, by column, of the table that `Release.answer_table` will return for *query*."""
     number = "DOUBLE" if query.average else "BIGINT"
     summed = query.request.summed
     if summed is not None and summed.scale and not query.average:
         number = f"DECIMAL(38,{summed.scale})"
     labels = {item: _TYPES[dataset.columns[item].kind] for item in query.request.items}
     return labels | dict.fromkeys((VALUE, LOW, HIGH), number)
-
-
-def answer_table(release: Release) -> pa.Table:
-    """Convert an answer to a table for outer statements: its labels, and the columns `VALUE`, `LOW` and `HIGH`.
-
-    Raises:
-        InputError: the release has labels only.
-    """
-    table = release.to_arrow()
-    query = release.query
-    measure = "average" if query.average else "count" if query.request.summed is None else "sum"
-    columns = {item: release.labels.column(item) for item in query.request.items}
-    if measure not in table.column_names:
-        raise InputError("labels without counts have no value; request counts")
-    import pyarrow as pa
-
-    return pa.table(columns | {VALUE: table[measure], LOW: table["low"], HIGH: table["high"]})
 
 
 def schema_table(name: str, catalog: Catalog) -> pa.Table:
@@ -255,8 +244,8 @@ def arrow_types(table: pa.Table) -> dict[str, str]:
         return dict(zip(relation.columns, map(str, relation.types), strict=True))
 
 
-def explain(statement: Statement, plans: Mapping[str, Plan]) -> Result:
-    """Return the result of EXPLAIN: a row for each query with its mechanism, expected error and worst cost.
+def explain(statement: Statement, plans: Mapping[str, Plan]) -> ComputedRows:
+    """Return the rows of EXPLAIN: a row for each query with its mechanism, expected error and worst cost.
 
     Args:
         statement: the split statement.
@@ -298,7 +287,7 @@ def explain(statement: Statement, plans: Mapping[str, Plan]) -> Result:
         rows.append(row)
     names = {"VARCHAR": pa.string(), "DOUBLE": pa.float64(), "BIGINT": pa.int64()}
     schema = pa.schema([(column, names[type_]) for column, type_ in _EXPLAINED.items()])
-    return Result(pa.Table.from_pylist(rows, schema), tuple(_EXPLAINED.values()))
+    return ComputedRows(pa.Table.from_pylist(rows, schema), tuple(_EXPLAINED.values()))
 
 
 _EXPLAINED: Mapping[str, str] = {

@@ -252,7 +252,7 @@ class Release:
         """
         from discreet.query.quantiles import quantile_sql
         from discreet.query.statement import HIGH, LOW, VALUE
-        from discreet.release.postprocess import answer_table, compute_outer
+        from discreet.release.postprocess import compute_outer
 
         part = exact(share, "the share of a quantile")
         items = self.query.request.items
@@ -261,7 +261,7 @@ class Release:
         check_quantile(self.query, self.mechanism)
         columns = [quoted(column) for column in (VALUE, LOW, HIGH)]
         sql = quantile_sql("answers.q1", [], quoted(items[0]), part, columns)
-        (row,) = compute_outer(sql, {"q1": answer_table(self)}).table.to_pylist()
+        (row,) = compute_outer(sql, {"q1": self.answer_table()}).table.to_pylist()
         value, low, high = row.values()
         return value, low, high
 
@@ -288,6 +288,23 @@ class Release:
         for name in self.labels.column_names:
             columns[_free_name(name, self.labels.column_names)] = self.labels.column(name)
         return pa.table(columns | self._numbers())
+
+    def answer_table(self) -> pa.Table:
+        """Return the release as a table of an outer statement: its labels, and the columns `VALUE`, `LOW` and `HIGH`.
+
+        Raises:
+            InputError: the release has labels only.
+        """
+        import pyarrow as pa
+
+        from discreet.query.statement import HIGH, LOW, VALUE
+
+        numbers = self._numbers()
+        measure = "average" if self.query.average else "count" if self.query.request.summed is None else "sum"
+        if measure not in numbers:
+            raise InputError("labels without counts have no value; request counts")
+        columns = {item: self.labels.column(item) for item in self.query.request.items}
+        return pa.table(columns | {VALUE: numbers[measure], LOW: numbers["low"], HIGH: numbers["high"]})
 
     def to_pandas(self) -> pd.DataFrame:
         """Return a pandas frame; columns as in `to_arrow`. Needs pandas."""

@@ -29,11 +29,10 @@ from discreet.errors import DiscreetError, EngineError, EngineTimeout, InputErro
 from discreet.head_request import And, Comparison, Membership
 from discreet.noise import SystemBits
 from discreet.query.json import from_dict
-from discreet.query.planning import MIN_EPSILON, make_plan
+from discreet.query.planning import MIN_EPSILON, PlannedQuery, make_plan
 from discreet.query.predicates import columns_of
 from discreet.query.pricing import PRESETS, unit_price
-from discreet.query.query import default_head_limit
-from discreet.query.sql import parse_select
+from discreet.query.query import DatasetQuery, default_head_limit, read_query
 from discreet.release.answer import answer
 from discreet.service.api.accounts import estimate_of
 from discreet.service.observability.logging import Forfeited, Refused, Released
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
     from discreet.budget.model import Refusal
     from discreet.catalog.model import Catalog, Dataset
     from discreet.query.planning import Plan
-    from discreet.query.query import Options, Select
+    from discreet.query.query import Options
     from discreet.release import Release
     from discreet.release.keys import DerivedKeys
     from discreet.service.api.answers import Form
@@ -71,23 +70,6 @@ _CAUSES: tuple[tuple[tuple[type[Exception], ...], Cause], ...] = (
 
 _BISECTIONS = 14
 """Steps of the bisection that finds the largest epsilon that fits."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedQuery:
-    """The plan of a query, and the version of the data that it reads.
-
-    Args:
-        table: the name of the table from which keys are derived; see `Warehouse.key_context`.
-        data_version: the version of the data, or None if nothing identifies its state.
-        release_key: identifies the answer; None without a data version, where only an idempotency key replays it.
-    """
-
-    plan: Plan
-    dataset: str
-    table: str
-    data_version: str | None
-    release_key: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,28 +121,24 @@ class Queries:
         self._random = random
         self._refused = refused
 
-    def plan(self, select: Select, requested: Options, catalog: Catalog, run: Run) -> PlannedQuery:
+    def plan(self, question: DatasetQuery, requested: Options, run: Run) -> PlannedQuery:
         """Plan a query for a shared budget.
 
         Args:
+            question: a query of a dataset with the columns granted to the account of *run*; errors name only these.
             requested: the privacy parameters and options of the request.
-            catalog: the datasets and columns granted to the account of *run*; errors name only these.
 
         Raises:
-            NotFound: *catalog* has no such dataset or column.
+            UnknownColumn: the dataset has no such column.
             InputError: the query or an option is not allowed, or exceeds a limit.
             EngineError: planning needs metadata from the engine, and the engine cannot be queried.
         """
         with self._tracer.span("plan", run.request_id, run.account):
-            try:
-                dataset = catalog.find(select.dataset)
-            except InputError as error:
-                raise NotFound(str(error)) from None
-            options = planning_options(requested, select.k, self._settings.defaults, self._settings.limits)
-            plan = self._warehouse.restricted_to(catalog).plan(select, shared=True, **options)
-            version, table = self._warehouse.key_context(dataset)
+            options = planning_options(requested, question.select.k, self._settings.defaults, self._settings.limits)
+            plan = self._warehouse.plan(question, shared=True, **options)
+            version, table = self._warehouse.key_context(question)
             key = None if version is None else self._keys.release_key(plan, table, version)
-            return PlannedQuery(plan, dataset, table, version, key)
+            return PlannedQuery(plan, question, table, version, key)
 
     def answer(self, planned: PlannedQuery, run: Run) -> Settled | Replay:
         """Answer *planned* and charge the account of *run*; only the returned bytes may leave the service.
@@ -198,10 +176,10 @@ class Queries:
         try:
             answered = answer(
                 plan,
-                self._warehouse.versioned_reader(planned.dataset, version),
+                self._warehouse.versioned_reader(planned.question, version),
                 budget,
                 SystemBits() if version is None else self._keys.bits(plan, planned.table, version),
-                queue=self._warehouse.queue(planned.dataset),
+                queue=self._warehouse.queue(planned.question),
                 computational=version is not None,
                 encode=document,
                 fingerprint_key=None if version is None else self._keys.fingerprint_key(planned.table, version),
@@ -409,14 +387,25 @@ def _largest_epsilon(limit: float, fits: Callable[[float], bool]) -> float | Non
     return best
 
 
-def select_of(request: QueryRequest, today: str) -> Select:
-    """Return the query of a request, whose current_date is *today*; raise `Malformed` if its SQL is not valid."""
-    if request.query is not None:
-        return request.query
+def question_in(request: QueryRequest, catalog: Catalog, today: str) -> DatasetQuery:
+    """Return the query of a request, with its dataset.
+
+    Args:
+        catalog: the datasets and columns that its account may query.
+        today: the date that current_date is, YYYY-MM-DD.
+
+    Raises:
+        Malformed: its SQL is not valid.
+        NotFound: there is no such dataset.
+    """
     try:
-        return parse_select(request.sql or "", today)
+        select = read_query(request.query or request.sql, today)
     except InputError as error:
         raise Malformed(str(error), getattr(error, "position", None)) from None
+    try:
+        return DatasetQuery.of(select, catalog)
+    except InputError as error:
+        raise NotFound(str(error)) from None
 
 
 @dataclass(slots=True)

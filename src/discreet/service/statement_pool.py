@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import Counter, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import pyarrow as pa
@@ -34,6 +34,7 @@ from discreet.service.statement_worker import (
 )
 from discreet.service.trino.commands import COMMAND
 from discreet.service.trino.errors import KINDS, TrinoError
+from discreet.values import Cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from discreet.service.api.answers import Form
     from discreet.service.trino.commands import Command
     from discreet.service.trino.dialect import TrinoSession
+    from discreet.wire.queries import StatementQuery
 
 Argument = TypeVar("Argument")
 Step = TypeVar("Step")
@@ -78,16 +80,20 @@ _ENVIRONMENT = {
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
-    """The result of a statement.
+class WrittenRows:
+    """The rows of a statement, as they are sent.
 
     Args:
-        content: its representation.
+        content: the rows and queries in the form that was asked for.
         rows: the number of rows, with those that were left out.
+        queries: the queries that the rows were computed from.
+        charged: the total charge of the queries.
     """
 
     content: bytes
     rows: int
+    queries: tuple[StatementQuery, ...] = ()
+    charged: Cost = field(default_factory=Cost)
 
 
 class StatementPool:
@@ -207,7 +213,7 @@ class StatementPool:
         made_up: bool = False,
         marks: Sequence[Mark] | None = (),
         disconnected: Callable[[], bool] = lambda: False,
-    ) -> Computed:
+    ) -> WrittenRows:
         """Return the result of *outer* over answers in *form*; see `compute_outer` and `encode_result`.
 
         Args:
@@ -229,7 +235,7 @@ class StatementPool:
 
     def _run(
         self, account: str, request: bytes, disconnected: Callable[[], bool], patience: float, step: str
-    ) -> Computed:
+    ) -> WrittenRows:
         response = None
         if self._used_now(account) <= MAX_QUICK_SECONDS:
             with contextlib.suppress(_Slow):
@@ -240,7 +246,7 @@ class StatementPool:
         content = bytes(memoryview(response)[RESPONSE.size :])
         if not computed:
             raise _error(content)
-        return Computed(content, rows)
+        return WrittenRows(content, rows)
 
     def _exchange(
         self,

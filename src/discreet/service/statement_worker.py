@@ -39,9 +39,8 @@ from discreet.query.json import from_dict
 from discreet.query.statement import Leaf, Statement, split_statement
 from discreet.release.postprocess import (
     TOO_MUCH_MEMORY,
-    Result,
+    ComputedRows,
     check_outer,
-    column_intervals,
     compute_outer,
     open_database,
     with_no_interval,
@@ -54,11 +53,10 @@ from discreet.service.trino.errors import TrinoError
 from discreet.wire.document import write_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     import duckdb
 
-    from discreet.query.intervals import Mark
     from discreet.service.api.answers import Form
 
 MAX_MEMORY_BYTES = 192 * 2**20
@@ -80,11 +78,10 @@ _PARENT_DEATH_SIGNAL = 1  # prctl(2)
 
 
 def encode_result(
-    result: Result,
+    result: ComputedRows,
     form: Form,
     queries: str,
     max_rows: int | None = None,
-    marks: Sequence[Mark] | None = (),
 ) -> bytes:
     """Return the rows of a statement as `StatementAnswer` in JSON, or as a file.
 
@@ -94,15 +91,13 @@ def encode_result(
     Args:
         queries: the queries of the statement, the JSON of a list of `StatementQuery`.
         max_rows: the number of rows to keep; None for all.
-        marks: those of `discreet.query.statement.Statement`; empty for numbers without noise.
 
     Raises:
         InputError: the result has more than `MAX_RESULT_BYTES`.
     """
     table = result.table if max_rows is None else result.table.slice(0, max_rows)
-    intervals = column_intervals(table.column_names, result.types, marks)
     if form != "json":
-        without = [name for name, at in zip(table.column_names, intervals, strict=True) if at == "none"]
+        without = result.no_interval
         if form == "csv":
             table = with_no_interval(table, without)
         else:
@@ -112,6 +107,7 @@ def encode_result(
         if len(content) > MAX_RESULT_BYTES:
             raise InputError(_TOO_LARGE)
         return content
+    intervals = result.intervals or [None] * table.num_columns
     columns = [
         {"name": name, "type": type_, "interval": interval}
         for name, type_, interval in zip(table.column_names, result.types, intervals, strict=True)
@@ -136,7 +132,7 @@ def encode_result(
 _TOO_LARGE = f"the result has more than {MAX_RESULT_BYTES // 2**20} MiB; select fewer rows or columns"
 
 
-def with_made_up(result: Result) -> Result:
+def with_made_up(result: ComputedRows) -> ComputedRows:
     """Return the result of a rehearsal with a column made_up, which is true in every row.
 
     Raises:
@@ -145,7 +141,8 @@ def with_made_up(result: Result) -> Result:
     if "made_up" in result.table.column_names:
         raise InputError("a rehearsal adds a column made_up: give yours another name")
     made_up = pa.array([True] * len(result.table), pa.bool_())
-    return Result(result.table.append_column("made_up", made_up), (*result.types, "BOOLEAN"))
+    intervals = (*result.intervals, None) if result.intervals else ()
+    return ComputedRows(result.table.append_column("made_up", made_up), (*result.types, "BOOLEAN"), intervals)
 
 
 class _Leaf(TypedDict):
@@ -358,11 +355,11 @@ def _run(
         case "check":
             check_outer(job["outer"], job["types"], database)
             return b"", 0
-    result = compute_outer(job["outer"], tables, database)
+    result = compute_outer(job["outer"], tables, job["marks"], database)
     if job["made_up"]:
         result = with_made_up(result)
     try:
-        content = encode_result(result, job["form"], job["queries"], job["max_rows"], job["marks"])
+        content = encode_result(result, job["form"], job["queries"], job["max_rows"])
         return content, len(result.table)
     except InputError:
         raise

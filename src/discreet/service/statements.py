@@ -1,4 +1,4 @@
-"""Plan, answer and estimate whole SQL statements of an account: their queries, and rows computed from answers."""
+"""Plan, answer and estimate whole SQL statements of an account, by the steps of `discreet.release.statement`."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING, Literal
 from discreet.budget import Budget
 from discreet.budget.model import Refusal, Replay
 from discreet.errors import InputError, SQLError, WhereError
-from discreet.release.postprocess import answer_table, explain
+from discreet.release import statement as pipeline
 from discreet.service.problems import BudgetShort, NotFound, StatementsUnavailable
 from discreet.service.queries import planning_options
+from discreet.service.statement_pool import WrittenRows
 from discreet.service.statement_worker import encode_result, with_made_up
 from discreet.values import Cost
-from discreet.warehouse import check_complete, naming_query, statement_types
+from discreet.warehouse import WarehouseQueries
 from discreet.wire import document
 from discreet.wire.document import decode
-from discreet.wire.problems import Malformed, Spend, spend_above
+from discreet.wire.problems import Spend, spend_above
 from discreet.wire.queries import QueryEstimate, StatementEstimate, StatementQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -31,42 +32,18 @@ if TYPE_CHECKING:
     from discreet.budget.model import Settled, StoredRelease
     from discreet.budget.stores.store import BudgetStore
     from discreet.catalog.model import Catalog
+    from discreet.query.planning import PlannedQuery
+    from discreet.query.query import DatasetQuery, Options
     from discreet.query.statement import Leaf, Statement
+    from discreet.release import Release
+    from discreet.release.postprocess import ComputedRows
+    from discreet.release.statement import PlannedStatement
     from discreet.service.api.answers import Form
-    from discreet.service.queries import PlannedQuery, Queries, Run
+    from discreet.service.queries import Queries, Run
     from discreet.service.settings import Settings
     from discreet.service.statement_pool import StatementPool
     from discreet.warehouse import Warehouse
     from discreet.wire.queries import StatementRequest
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedStatement:
-    """A statement with the plans of its queries.
-
-    Args:
-        queries: planned queries by the name of the table that holds their answer.
-        public: tables that need no query because their rows are public, by name.
-    """
-
-    statement: Statement
-    queries: Mapping[str, PlannedQuery]
-    public: Mapping[str, pa.Table]
-
-
-@dataclass(frozen=True, slots=True)
-class AnsweredStatement:
-    """The answer to a statement.
-
-    Args:
-        content: its rows and its queries, in the form that was requested.
-        rows: the number of rows, with those that were left out.
-        charged: the total charge of its queries.
-    """
-
-    content: bytes
-    rows: int
-    charged: Cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +62,7 @@ class Statements:
     """Plans and answers statements. Usable from several threads.
 
     Args:
-        pool: computes outer statements in other processes: they are written by analysts.
+        pool: reads statements and computes their rows in other processes: they are written by analysts.
     """
 
     def __init__(
@@ -105,26 +82,16 @@ class Statements:
             catalog: the datasets and columns granted to the account of *run*; errors name only these.
 
         Raises:
-            Malformed: the statement is not supported, or does not fit the columns of its answers.
+            SQLError, WhereError: the statement is not supported, or does not fit the columns of its answers.
+            NotFound: there is no such dataset, or the labels that it needs are not listed.
         """
-        viewed = self._warehouse.restricted_to(catalog)
-        statement, public = self._split(request.sql, viewed, run, intervals=request.intervals)
-        planned = {}
-        for leaf in statement.leaves:
-            if leaf.select is not None:
-                with naming_query(leaf, statement):
-                    planned[leaf.name] = self._queries.plan(leaf.select, request.options, catalog, run)
-                    check_complete(leaf, planned[leaf.name].plan)
-        types = statement_types(catalog, {name: (of.dataset, of.plan.query) for name, of in planned.items()}, public)
-        try:
-            self._pool.check(run.account, statement.outer, types, run.disconnected)
-        except SQLError as error:
-            raise Malformed(str(error)) from None
-        return PlannedStatement(statement, planned, public)
+        worker = self._worker(run, Shape("json"), request)
+        found = self._split(request.sql, self._warehouse.restricted_to(catalog), worker)
+        return pipeline.plan(found, catalog, self._asked(request.options, run, {}), worker)
 
     def answer(
         self, planned: PlannedStatement, run: Run, shape: Shape, answers: dict[str, Settled | Replay]
-    ) -> AnsweredStatement:
+    ) -> WrittenRows:
         """Answer all queries of a statement, in their order, and compute its rows; see `Queries.answer`.
 
         Args:
@@ -136,103 +103,58 @@ class Statements:
             InputError: the rows cannot be computed; the answers are charged.
             StatementsUnavailable: no process can be started to compute the rows; the answers are charged.
         """
-        statement = planned.statement
-        if statement.explain:
-            plans = {name: of.plan for name, of in planned.queries.items()}
-            explained = explain(statement, plans)
-            return AnsweredStatement(encode_result(explained, shape.form, "[]"), len(explained.table), Cost())
-        unpaid = [] if answers else self._unpaid(planned, run)
-        if len(unpaid) > 1:  # the reservation of a single query makes the same check
-            refusal = self._refusal(run.account, _total(unpaid))
-            if refusal is not None:
-                raise BudgetShort(refusal, None)
-        tables = dict(planned.public)
-        queries = []
-        charged = Cost()
-        for leaf in statement.leaves:
-            query = planned.queries.get(leaf.name)
-            if query is None:
-                queries.append(_free_query(leaf, "public"))
-                continue
-            if leaf.sql not in answers:
-                answers[leaf.sql] = self._queries.answer(query, _run_of(run, leaf.name))
-            answered = answers[leaf.sql]
-            tables[leaf.name] = answer_table(decode(answered.release.result))
-            if any(leaf.sql == listed.sql for listed in queries):
-                continue  # without their k, two leaves can be the same query: charge and list it once
-            charged += answered.charged
-            queries.append(
-                StatementQuery(
-                    sql=leaf.sql,
-                    dataset=query.dataset,
-                    status="replayed" if isinstance(answered, Replay) else "released",
-                    charged=spend_above(answered.charged),
-                    id=answered.release.release_key.hex(),
-                )
-            )
+        asked = self._asked({}, run, answers)
+        tables = pipeline.answer(planned, asked)
         try:
-            answered_rows = self._compute(statement, tables, queries, run, shape)
+            rows = pipeline.compute(planned, tables, self._worker(run, shape, listed=asked.listed))
         except (InputError, StatementsUnavailable) as error:
             if not planned.queries:
                 raise
             raise type(error)(f"{error}; its queries were answered, so they stay charged") from None
-        return replace(answered_rows, charged=charged)
+        return replace(rows, charged=sum((answered.charged for answered in answers.values()), Cost()))
 
-    def recompute(self, sql: str, catalog: Catalog, ids: Sequence[str], run: Run, shape: Shape) -> AnsweredStatement:
+    def recompute(self, sql: str, catalog: Catalog, ids: Sequence[str], run: Run, shape: Shape) -> WrittenRows:
         """Compute the rows of a statement from releases that the account has paid for; no data is queried.
 
         Args:
             ids: the ids of the releases of its queries, in their order.
 
         Raises:
-            Malformed: the statement is not supported.
+            SQLError, WhereError: the statement is not supported.
             NotFound: a dataset or a release does not exist for the account.
             InputError: the rows cannot be computed from these releases.
         """
-        statement, tables = self._split(sql, self._warehouse.restricted_to(catalog), run)
-        releases = dict(zip(dict.fromkeys(leaf.sql for leaf in statement.leaves if leaf.select), ids, strict=False))
-        queries: list[StatementQuery] = []
-        for leaf in statement.leaves:
-            if leaf.select is None:
-                queries.append(_free_query(leaf, "public"))
-                continue
+        queries: dict[str, StatementQuery] = {}
+        worker = self._worker(run, shape, listed=lambda statement: _listed(statement, queries))
+        found = self._split(sql, self._warehouse.restricted_to(catalog), worker)
+        leaves = [leaf for leaf in found.statement.leaves if leaf.select is not None]
+        releases = dict(zip(dict.fromkeys(leaf.sql for leaf in leaves), ids, strict=False))
+        tables = dict(found.public)
+        for leaf in leaves:
             id_ = releases.get(leaf.sql, "")
             stored = paid_release(self._manager.store, run.account, id_)
-            tables[leaf.name] = answer_table(decode(stored.result))
+            tables[leaf.name] = decode(stored.result).answer_table()
             charged = Spend.model_validate(document.read(stored.result)["charged"])
-            query = StatementQuery(sql=leaf.sql, dataset=leaf.dataset, status="replayed", charged=charged, id=id_)
-            if query not in queries:
-                queries.append(query)
-        return self._compute(statement, tables, queries, run, shape)
+            queries[leaf.sql] = StatementQuery(
+                sql=leaf.sql, dataset=leaf.dataset, status="replayed", charged=charged, id=id_
+            )
+        return worker.compute(found.statement, tables)
 
-    def rehearse(self, request: StatementRequest, catalog: Catalog, run: Run, shape: Shape) -> AnsweredStatement:
+    def rehearse(self, request: StatementRequest, catalog: Catalog, run: Run, shape: Shape) -> WrittenRows:
         """Compute a statement from made-up rows: no data is read, and nothing is charged.
 
         The last column of the result, `made_up`, is true in every row, so that rows cannot be mistaken for an answer.
 
         Raises:
-            Malformed: the statement is not supported, or does not fit the columns of its answers.
+            SQLError, WhereError: the statement is not supported, or does not fit the columns of its answers.
             InputError: an option is not allowed or exceeds a limit, or the statement has a column `made_up`.
         """
         options = planning_options(request.options, None, self._defaults, self._limits)
+        worker = self._worker(run, shape, request, made_up=True)
         with self._warehouse.restricted_to(catalog).rehearsal() as made:
-            statement, _ = self._split(request.sql, made, run, intervals=request.intervals)
-            try:
-                answered = made.answer_queries(
-                    statement,
-                    lambda outer, types: self._pool.check(run.account, outer, types, run.disconnected),
-                    budget=Budget.of_cost(_AMPLE),
-                    key=bytes(32),
-                    **options,
-                )
-            except (SQLError, WhereError) as error:
-                raise Malformed(str(error), error.position) from None
-        queries = [_free_query(leaf, "made up") for leaf in statement.leaves]
-        if statement.explain:
-            explained = with_made_up(explain(statement, answered.plans))
-            content = encode_result(explained, shape.form, _written(queries))
-            return AnsweredStatement(content, len(explained.table), Cost())
-        return self._compute(answered.statement, answered.tables, queries, run, shape, made_up=True)
+            queries = WarehouseQueries(made, budget=Budget.of_cost(_AMPLE), key=bytes(32), **options)
+            planned = pipeline.plan(self._split(request.sql, made, worker), made.catalog, queries, worker)
+            return pipeline.compute(planned, pipeline.answer(planned, queries), worker)
 
     def estimate(self, planned: PlannedStatement, run: Run) -> StatementEstimate:
         """Return the worst-case cost of a statement, and whether its account can pay it now; nothing is reserved.
@@ -247,68 +169,169 @@ class Statements:
             if query is not None:
                 estimate = self._queries.estimate(query, _run_of(run, leaf.name))
             queries.append(QueryEstimate(sql=leaf.sql, estimate=estimate))
-        total = _total(self._unpaid(planned, run))
-        fits = self._refusal(run.account, total) is None
+        asked = self._asked({}, run, {})
+        total = _total(asked.unpaid(planned.queries))
+        fits = asked.refusal(total) is None
         return StatementEstimate(queries=queries, worst_cost=spend_above(total), fits=fits)
 
-    def _compute(
+    def _asked(self, options: Options, run: Run, answers: dict[str, Settled | Replay]) -> _AccountQueries:
+        return _AccountQueries(self._queries, self._manager, options, run, answers)
+
+    def _worker(
         self,
-        statement: Statement,
-        tables: Mapping[str, pa.Table],
-        queries: list[StatementQuery],
         run: Run,
         shape: Shape,
+        request: StatementRequest | None = None,
         *,
+        listed: Callable[[Statement], list[StatementQuery]] | None = None,
         made_up: bool = False,
-    ) -> AnsweredStatement:
-        """Return the rows of a statement, computed from the answers in *tables*, as an answer that costs nothing."""
-        computed = self._pool.compute(
-            run.account,
-            statement.outer,
-            tables,
-            form=shape.form,
-            queries=_written(queries),
-            max_rows=shape.max_rows,
-            made_up=made_up,
-            marks=statement.marks,
-            disconnected=run.disconnected,
-        )
-        return AnsweredStatement(computed.content, computed.rows, Cost())
+    ) -> _Worker:
+        intervals = request is not None and request.intervals
+        return _Worker(self._pool, run, shape, self._warehouse.today(), listed, intervals=intervals, made_up=made_up)
 
-    def _split(
-        self, sql: str, viewed: Warehouse, run: Run, *, intervals: bool = False
-    ) -> tuple[Statement, dict[str, pa.Table]]:
-        """Split a statement into its queries; return it with its public tables, which cost nothing."""
+    def _split(self, sql: str, viewed: Warehouse, worker: _Worker) -> PlannedStatement:
+        """Split a statement into its queries; as `discreet.release.statement.split`."""
         try:
-            statement = self._pool.split(
-                run.account,
-                sql,
-                viewed.catalog,
-                intervals=intervals,
-                today=viewed.today(),
-                disconnected=run.disconnected,
-            )
-            try:
-                statement = viewed.limit(statement, self._limits.max_k)
-                return statement, viewed.public_tables(statement)
-            except (SQLError, WhereError):
-                raise
-            except InputError as error:
-                raise NotFound(str(error)) from None
-        except (SQLError, WhereError) as error:
-            raise Malformed(str(error), error.position) from None
+            return pipeline.split(sql, viewed.catalog, viewed.labels, worker, self._limits.max_k)
+        except (SQLError, WhereError):
+            raise
+        except InputError as error:
+            raise NotFound(str(error)) from None
 
-    def _refusal(self, account: str, total: Cost) -> Refusal | None:
+
+class _AccountQueries:
+    """The queries of one statement, answered for an account: a `QueryPort`.
+
+    Args:
+        options: the privacy parameters and options of the request.
+        answers: answers of earlier attempts, by SQL; new ones are added.
+    """
+
+    def __init__(
+        self,
+        queries: Queries,
+        manager: BudgetManager,
+        options: Options,
+        run: Run,
+        answers: dict[str, Settled | Replay],
+    ) -> None:
+        self._queries = queries
+        self._manager = manager
+        self._options = options
+        self._run = run
+        self._answers = answers
+
+    def plan(self, question: DatasetQuery) -> PlannedQuery:
+        return self._queries.plan(question, self._options, self._run)
+
+    def check_budget(self, queries: Mapping[str, PlannedQuery]) -> None:
+        unpaid = [] if self._answers else self.unpaid(queries)
+        if len(unpaid) > 1:  # the reservation of a single query makes the same check
+            refusal = self.refusal(_total(unpaid))
+            if refusal is not None:
+                raise BudgetShort(refusal, None)
+
+    def answer(self, leaf: Leaf, query: PlannedQuery) -> Release:
+        if leaf.sql not in self._answers:  # without their k, two leaves can be the same query
+            self._answers[leaf.sql] = self._queries.answer(query, _run_of(self._run, leaf.name))
+        return decode(self._answers[leaf.sql].release.result)
+
+    def listed(self, statement: Statement) -> list[StatementQuery]:
+        """Return the queries of an answered statement, with the charge of each."""
+        queries = {}
+        for leaf in statement.leaves:
+            answered = self._answers.get(leaf.sql)
+            if answered is not None:
+                queries[leaf.sql] = StatementQuery(
+                    sql=leaf.sql,
+                    dataset=leaf.dataset,
+                    status="replayed" if isinstance(answered, Replay) else "released",
+                    charged=spend_above(answered.charged),
+                    id=answered.release.release_key.hex(),
+                )
+        return _listed(statement, queries)
+
+    def unpaid(self, queries: Mapping[str, PlannedQuery]) -> list[PlannedQuery]:
+        """Return the distinct queries that the account has not paid for."""
+        distinct = {query.release_key or name: (name, query) for name, query in queries.items()}
+        return [
+            query for name, query in distinct.values() if not self._queries.has_paid(query, _run_of(self._run, name))
+        ]
+
+    def refusal(self, total: Cost) -> Refusal | None:
         """Return the refusal by the account or parent that cannot pay *total* now, or None if all can."""
-        for balance in (report.balance for report in self._manager.path(account)):
+        for balance in (report.balance for report in self._manager.path(self._run.account)):
             if not balance.admits(total):
                 return Refusal(balance.account.id, total, balance.remaining, balance.resets_at_us)
         return None
 
-    def _unpaid(self, planned: PlannedStatement, run: Run) -> list[PlannedQuery]:
-        """Return the distinct queries that the account has not paid for."""
-        found = {query.release_key or name: (name, query) for name, query in planned.queries.items()}
-        return [query for name, query in found.values() if not self._queries.has_paid(query, _run_of(run, name))]
+
+class _Worker:
+    """Reads one statement and computes its rows in worker processes: a `RowsPort`.
+
+    Args:
+        today: the date that current_date is.
+        listed: returns the queries of the statement, which are part of the answer; None for those of a rehearsal.
+        intervals: True to add the ends of intervals.
+        made_up: True to mark every row as made up.
+    """
+
+    def __init__(
+        self,
+        pool: StatementPool,
+        run: Run,
+        shape: Shape,
+        today: str,
+        listed: Callable[[Statement], list[StatementQuery]] | None,
+        *,
+        intervals: bool,
+        made_up: bool,
+    ) -> None:
+        self._pool = pool
+        self._run = run
+        self._shape = shape
+        self._today = today
+        self._listed = listed
+        self._intervals = intervals
+        self._made_up = made_up
+
+    def split(self, text: str, catalog: Catalog) -> Statement:
+        return self._pool.split(
+            self._run.account,
+            text,
+            catalog,
+            intervals=self._intervals,
+            today=self._today,
+            disconnected=self._run.disconnected,
+        )
+
+    def check(self, outer: str, types: Mapping[str, Mapping[str, str]]) -> None:
+        self._pool.check(self._run.account, outer, types, self._run.disconnected)
+
+    def compute(self, statement: Statement, tables: Mapping[str, pa.Table]) -> WrittenRows:
+        queries = self._queries_of(statement)
+        rows = self._pool.compute(
+            self._run.account,
+            statement.outer,
+            tables,
+            form=self._shape.form,
+            queries=_written(queries),
+            max_rows=self._shape.max_rows,
+            made_up=self._made_up,
+            marks=statement.marks,
+            disconnected=self._run.disconnected,
+        )
+        return replace(rows, queries=tuple(queries))
+
+    def show(self, statement: Statement, rows: ComputedRows) -> WrittenRows:
+        queries = self._queries_of(statement) if self._made_up else []
+        shown = with_made_up(rows) if self._made_up else rows
+        return WrittenRows(encode_result(shown, self._shape.form, _written(queries)), len(rows.table), tuple(queries))
+
+    def _queries_of(self, statement: Statement) -> list[StatementQuery]:
+        if self._listed is not None:
+            return self._listed(statement)
+        return [_free_query(leaf, "made up") for leaf in statement.leaves]
 
 
 def release_key_of(id_: str) -> bytes:
@@ -332,6 +355,12 @@ def paid_release(store: BudgetStore, account: str, id_: str) -> StoredRelease:
 def _run_of(run: Run, name: str) -> Run:
     """Return the run of the query called *name*, whose idempotency key is derived from that of its statement."""
     return run if run.key is None else replace(run, key=hashlib.sha256(f"{run.key} {name}".encode()).hexdigest())
+
+
+def _listed(statement: Statement, queries: Mapping[str, StatementQuery]) -> list[StatementQuery]:
+    """Return the distinct queries of a statement: those in *queries*, by SQL, and public labels."""
+    found = {leaf.sql: queries.get(leaf.sql) or _free_query(leaf, "public") for leaf in statement.leaves}
+    return list(found.values())
 
 
 def _free_query(leaf: Leaf, status: Literal["public", "made up"]) -> StatementQuery:

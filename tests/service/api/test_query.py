@@ -13,6 +13,7 @@ import pyarrow.csv
 import pytest
 
 from discreet.budget.model import Account
+from discreet.catalog.model import Catalog
 from discreet.values import Cost, float_above
 from discreet.wire.document import decode
 from tests.budget.suite import set_mode
@@ -303,3 +304,21 @@ def test_a_new_query_crosses_few_of_our_files(services):
     finally:
         threading.setprofile(None)
     assert 30 < len(files) <= 45
+
+
+def test_the_dataset_of_a_query_is_found_once(service, monkeypatch):
+    """Where the query enters; a statement finds one for each of its queries, and a repeated request none."""
+    found, find = [], Catalog.find
+
+    def counted(catalog, name):
+        found.append(name)
+        return find(catalog, name)
+
+    monkeypatch.setattr(Catalog, "find", counted)
+    assert service.ask().status_code == 200
+    assert found == ["reads"]
+    assert service.ask().status_code == 200
+    assert found == ["reads"]
+    statement = "SELECT COUNT(*) AS n, COUNT(DISTINCT reader) AS r FROM READS"
+    assert service.send("POST", "/v1/sql", json={"sql": statement, "epsilon": 4}).status_code == 200
+    assert found == ["reads", "READS", "READS"]

@@ -16,7 +16,7 @@ from discreet.budget.model import Replay
 from discreet.catalog.sample import MAX_SAMPLE_ROWS
 from discreet.errors import EngineError, InputError
 from discreet.query.json import from_dict
-from discreet.release.postprocess import Result, arrow_types
+from discreet.release.postprocess import ComputedRows, arrow_types
 from discreet.service.api.accounts import budget_report, history_entry
 from discreet.service.api.answers import (
     MEDIA_TYPES,
@@ -31,9 +31,9 @@ from discreet.service.auth.gate import run_in_thread, run_while_connected
 from discreet.service.middleware import context_of
 from discreet.service.observability.logging import on_grid
 from discreet.service.problems import ClientDisconnected, NotFound, RequestInFlight
-from discreet.service.queries import Run, select_of
+from discreet.service.queries import Run, question_in
 from discreet.service.statement_worker import encode_result
-from discreet.service.statements import AnsweredStatement, Shape, paid_release, release_key_of
+from discreet.service.statements import Shape, paid_release, release_key_of
 from discreet.values import Cost
 from discreet.wire import document
 from discreet.wire.problems import read_body
@@ -58,12 +58,14 @@ if TYPE_CHECKING:
     from discreet.budget.manager import BudgetManager
     from discreet.budget.model import Balance, Settled
     from discreet.catalog.model import Catalog
+    from discreet.query.planning import PlannedQuery
     from discreet.query.query import Select
     from discreet.service.api.answers import Form
     from discreet.service.auth.gate import Gate
     from discreet.service.auth.grants import Grants
-    from discreet.service.queries import PlannedQuery, Queries, ReplayCache
+    from discreet.service.queries import Queries, ReplayCache
     from discreet.service.settings import Settings
+    from discreet.service.statement_pool import WrittenRows
     from discreet.service.statements import Statements
     from discreet.warehouse import Warehouse
     from discreet.wire.problems import Slug
@@ -230,7 +232,8 @@ class QueryAPI:
         planned = self._cache.plan(run.account, body, catalog)
         if planned is None:
             request = read_body(QueryRequest, body)
-            planned = self._queries.plan(select_of(request, self._warehouse.today()), request.options, catalog, run)
+            question = question_in(request, catalog, self._warehouse.today())
+            planned = self._queries.plan(question, request.options, run)
         return catalog, planned
 
     def _balance_headers(self, account: str, balance: Balance) -> dict[str, str]:
@@ -291,7 +294,7 @@ class QueryAPI:
 
     async def answer_statement(
         self, call: Call, body: bytes, form: Form, max_rows: int | None = None
-    ) -> tuple[AnsweredStatement, dict[str, str]]:
+    ) -> tuple[WrittenRows, dict[str, str]]:
         """Answer the statement in *body*, and return it with the headers of the account's balance.
 
         Args:
@@ -308,7 +311,7 @@ class QueryAPI:
 
     def statement_work(
         self, statement: StatementRequest, run: Run, shape: Shape, answers: dict[str, Settled | Replay]
-    ) -> Callable[[Callable[[], bool]], tuple[AnsweredStatement, Balance]]:
+    ) -> Callable[[Callable[[], bool]], tuple[WrittenRows, Balance]]:
         """Return a function that answers a statement, and may be called again after `RequestInFlight`.
 
         It blocks. Its argument is a function that returns True once the client has disconnected; it returns the answer,
@@ -319,7 +322,7 @@ class QueryAPI:
             answers: answers of the statement's queries, kept between calls: unversioned ones are not replayed.
         """
 
-        def work(disconnected: Callable[[], bool]) -> tuple[AnsweredStatement, Balance]:
+        def work(disconnected: Callable[[], bool]) -> tuple[WrittenRows, Balance]:
             catalog = self._grants.catalog_for(run.account)
             watched = replace(run, disconnected=disconnected)
             if statement.rehearse:
@@ -372,11 +375,11 @@ class QueryAPI:
 
     async def recompute(
         self, call: Call, sql: str, ids: Sequence[str], form: Form, max_rows: int | None = None
-    ) -> AnsweredStatement:
+    ) -> WrittenRows:
         """Return the rows of a statement in *form*, computed from releases that the account has paid for."""
         run = Run(call.account, context_of(call.request.scope).request_id)
 
-        def work(disconnected: Callable[[], bool]) -> AnsweredStatement:
+        def work(disconnected: Callable[[], bool]) -> WrittenRows:
             watched = replace(run, disconnected=disconnected)
             catalog = self._grants.catalog_for(run.account)
             return self._statements.recompute(sql, catalog, ids, watched, Shape(form, max_rows))
@@ -485,7 +488,7 @@ class QueryAPI:
             table = viewed.sample(call.parameters["name"], call.parameters["rows"])
         except InputError as error:
             raise NotFound(str(error)) from None
-        result = Result(table, tuple(arrow_types(table).values()))
+        result = ComputedRows(table, tuple(arrow_types(table).values()))
         return Response(encode_result(result, form, "[]"), headers=content_headers(form))
 
     @Operation(

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from discreet.service.api.query import QueryAPI
     from discreet.service.runtime import Runtime
     from discreet.service.settings import Settings
-    from discreet.service.statements import AnsweredStatement
+    from discreet.service.statement_pool import WrittenRows
     from discreet.wire.queries import BudgetReport, DatasetDetail, Estimate, HistoryEntry
 
 _EPSILON = number_field("epsilon", "Privacy to spend.", MIN_EPSILON, MAX_EPSILON)
@@ -108,15 +108,14 @@ class AnalystPages:
         free = "?free=1" if answer.headers["discreet-charged"] == charged_header(Cost()) else ""
         return RedirectResponse(f"/answers/{name}{free}", 303)
 
-    def _redirect_to_statement(self, visit: Visit, answered: AnsweredStatement) -> Response:
+    def _redirect_to_statement(self, visit: Visit, answered: WrittenRows) -> Response:
         """Redirect to the page of a statement's answer; show it directly without queries or if the link is too long."""
-        answer = StatementAnswer.model_validate_json(answered.content)
-        released = [query.id for query in answer.queries if query.id]
+        released = [query.id for query in answered.queries if query.id]
         shown = {"sql": visit.text("sql").replace("\r\n", "\n"), "epsilon": visit.text("epsilon"), "release": released}
         link = f"/statements?{urlencode(shown, doseq=True)}"
-        if not answer.queries or len(link) > _MAX_LINK_LENGTH:
-            return self._show_rows(visit, answer, answered.rows, None)
-        free = not any(query.charged.rho or query.charged.delta for query in answer.queries)
+        if not answered.queries or len(link) > _MAX_LINK_LENGTH:
+            return self._show_rows(visit, answered, None)
+        free = not any(query.charged.rho or query.charged.delta for query in answered.queries)
         return RedirectResponse(f"{link}&free=1" if free else link, 303)
 
     @Operation("GET", "/ask", role="analyst", parameters=_QUERY)
@@ -257,10 +256,11 @@ class AnalystPages:
         if form is not None:
             return _file(answered.content, "answer", form)
         link = f"/statements?{visit.request.url.query.removesuffix('&free=1')}"
-        return self._show_rows(visit, StatementAnswer.model_validate_json(answered.content), answered.rows, link)
+        return self._show_rows(visit, answered, link)
 
-    def _show_rows(self, visit: Visit, answer: StatementAnswer, count: int, link: str | None) -> Response:
-        """Show the first of *count* rows of a statement, with *link* as the permanent link unless it is None."""
+    def _show_rows(self, visit: Visit, answered: WrittenRows, link: str | None) -> Response:
+        """Show the first rows of a statement, with *link* as the permanent link unless it is None."""
+        answer = StatementAnswer.model_validate_json(answered.content)
         sql = visit.text("sql").replace("\r\n", "\n")
         url = str(visit.request.base_url).rstrip("/")
         epsilon = visit["epsilon"]
@@ -280,7 +280,7 @@ class AnalystPages:
             ),
             budget=self._api.budget(visit.call()),
             rows=rows,
-            left_out=count - len(rows),
+            left_out=answered.rows - len(rows),
             numeric=[charts.is_number(column) for column in answer.columns],
             shown=_drawn(items, types, "" if places is None else answer.columns[places[0]].name),
             free=visit.text("free") == "1",

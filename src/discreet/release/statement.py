@@ -1,0 +1,215 @@
+"""Answer whole statements. The library, the service and its rehearsals all take these steps.
+
+    found   = split(text)        the queries, and the outer statement over their answers
+    planned = plan(found)        every query, and whether the outer statement fits the columns of their answers
+    tables  = answer(planned)    each distinct query in its order, which is charged
+    rows    = compute(tables)    the outer statement
+
+They differ in what answers a query (`QueryPort`: a warehouse, or a service for an account), and in what reads the
+statement and computes its rows (`RowsPort`: this process, or a worker).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from discreet.errors import DiscreetError, InputError, SQLError
+from discreet.mechanisms import KnownLaplace
+from discreet.query.planning import columns_named
+from discreet.query.query import DatasetQuery
+from discreet.release.postprocess import answer_types, arrow_types, explain, schema_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import TypeAlias
+
+    import pyarrow as pa
+
+    from discreet.catalog.model import Catalog
+    from discreet.query.planning import PlannedQuery
+    from discreet.query.statement import Leaf, Statement
+    from discreet.release.postprocess import ComputedRows
+    from discreet.release.result import Release
+
+    Labels: TypeAlias = Callable[[str, tuple[str, ...]], pa.Table | None]
+
+Rows = TypeVar("Rows")
+Rows_co = TypeVar("Rows_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStatement:
+    """A statement, whose leaves name datasets as the catalog spells them.
+
+    Args:
+        public: tables that need no query because their rows are public, by name.
+        queries: planned queries, by the name of the table that holds their answer; empty before `plan`.
+    """
+
+    statement: Statement
+    public: Mapping[str, pa.Table]
+    queries: Mapping[str, PlannedQuery] = field(default_factory=dict)
+
+
+class QueryPort(Protocol):
+    """What plans and answers the queries of a statement."""
+
+    def plan(self, question: DatasetQuery) -> PlannedQuery:
+        """Plan a query; no row is read."""
+        ...
+
+    def check_budget(self, queries: Mapping[str, PlannedQuery]) -> None:
+        """Raise unless the budget can pay the worst cases of all queries together."""
+        ...
+
+    def answer(self, leaf: Leaf, query: PlannedQuery) -> Release:
+        """Answer a query and charge it; the second time, return its answer free of charge."""
+        ...
+
+
+class RowsPort(Protocol[Rows_co]):
+    """What reads statements and computes rows from answers."""
+
+    def split(self, text: str, catalog: Catalog) -> Statement:
+        """Return the queries of a statement; as `discreet.query.statement.split_statement`."""
+        ...
+
+    def check(self, outer: str, types: Mapping[str, Mapping[str, str]]) -> None:
+        """Raise unless an outer statement fits tables with these types; as `postprocess.check_outer`."""
+        ...
+
+    def compute(self, statement: Statement, tables: Mapping[str, pa.Table]) -> Rows_co:
+        """Return the rows of a statement; as `postprocess.compute_outer`."""
+        ...
+
+    def show(self, statement: Statement, rows: ComputedRows) -> Rows_co:
+        """Return the rows of EXPLAIN."""
+        ...
+
+
+def split(
+    text: str, catalog: Catalog, labels: Labels, port: RowsPort[Rows], max_k: int | None = None
+) -> PlannedStatement:
+    """Split a statement into its queries, and read the tables that are free.
+
+    A query loses its k where the LIMIT is better applied to its answer: above the largest k, or where it covers a known
+    domain.
+
+    Args:
+        catalog: the datasets that may be queried; errors name only these.
+        labels: returns the items of columns of a dataset if the catalog lists them; see `EnginePool.domain`.
+        max_k: the largest k of a query, beside that of its dataset.
+
+    Raises:
+        SQLError, WhereError: part of the statement is not allowed, or the order of a sum's items is not by their users.
+        InputError: there is no such dataset, or labels that are needed are not listed.
+        EngineError: the engine failed to return the items of a listed domain.
+    """
+    statement = port.split(text, catalog)
+    leaves = []
+    for leaf in statement.leaves:
+        name = catalog.find(leaf.dataset)
+        dataset = catalog.datasets[name]
+        select = leaf.select
+        size = math.inf
+        if leaf.ranked_by is not None and leaf.ranked_by.casefold() != dataset.user.casefold():
+            by = f"ORDER BY COUNT(DISTINCT {dataset.user})"
+            raise SQLError(f"the items of a sum are those with the most users: {by}")
+        leaf = replace(leaf, dataset=name)  # noqa: PLW2901 - from here on with the catalog's spelling
+        if leaf.complete:
+            with _naming_query(leaf, statement):
+                _listed(leaf, catalog, labels, "quantiles are computed from all of them")
+        limited = leaf.limit_k(max_k).limit_k(dataset.max_k)
+        if select is not None and limited.select is not None and limited.select.k is not None:
+            with contextlib.suppress(InputError):  # planning raises it again, with the query
+                items = labels(name, columns_named(select.items, dataset))
+                size = math.inf if items is None else len(items)
+        leaves.append(limited.limit_k(size - 1))
+    statement = replace(statement, leaves=tuple(leaves))
+    public = {name: schema_table(name, catalog) for name in statement.schemas}
+    for leaf in statement.leaves:
+        if leaf.select is None:
+            with _naming_query(leaf, statement):
+                user = catalog.datasets[leaf.dataset].user
+                hint = f"select an aggregate beside it, such as COUNT(DISTINCT {user})"
+                public[leaf.name] = _listed(leaf, catalog, labels, hint)
+    return PlannedStatement(statement, public)
+
+
+def plan(found: PlannedStatement, catalog: Catalog, queries: QueryPort, port: RowsPort[Rows]) -> PlannedStatement:
+    """Plan all queries of a statement, and check the rest of it; nothing is charged.
+
+    Raises:
+        SQLError: the outer statement does not fit the columns of its answers.
+        InputError: a query is not allowed, or its mechanism omits labels that quantiles need.
+        EngineError: planning needs metadata from the engine, and the engine failed.
+    """
+    statement = found.statement
+    planned: dict[str, PlannedQuery] = {}
+    types = {}
+    for leaf in statement.leaves:
+        if leaf.select is None:
+            continue
+        dataset = catalog.datasets[leaf.dataset]
+        with _naming_query(leaf, statement):
+            query = queries.plan(DatasetQuery(leaf.select, leaf.dataset, dataset))
+            if leaf.complete and not isinstance(query.plan.mechanism, KnownLaplace):
+                raise InputError("quantiles need the counts of all labels: leave the mechanism out, or choose laplace")
+        planned[leaf.name] = query
+        types[leaf.name] = answer_types(query.plan.query, dataset)
+    port.check(statement.outer, types | {name: arrow_types(table) for name, table in found.public.items()})
+    return replace(found, queries=planned)
+
+
+def answer(planned: PlannedStatement, queries: QueryPort) -> dict[str, pa.Table]:
+    """Answer all queries of a statement in their order; return the tables of its outer statement, none for EXPLAIN.
+
+    Raises:
+        BudgetExceeded: the budget cannot pay the sum of the worst cases; nothing was charged.
+        DiscreetError: as `discreet.release.answer.answer`; earlier queries stay charged.
+    """
+    if planned.statement.explain:
+        return {}
+    queries.check_budget(planned.queries)
+    tables = dict(planned.public)
+    for leaf in planned.statement.leaves:
+        if leaf.name in planned.queries:
+            tables[leaf.name] = queries.answer(leaf, planned.queries[leaf.name]).answer_table()
+    return tables
+
+
+def compute(planned: PlannedStatement, tables: Mapping[str, pa.Table], port: RowsPort[Rows]) -> Rows:
+    """Return the rows of a statement, computed from the *tables* of `answer`; those of its plans for EXPLAIN.
+
+    Raises:
+        InputError: the rows cannot be computed from the answers, which stay charged.
+    """
+    statement = planned.statement
+    if statement.explain:
+        return port.show(statement, explain(statement, {name: of.plan for name, of in planned.queries.items()}))
+    return port.compute(statement, tables)
+
+
+def _listed(leaf: Leaf, catalog: Catalog, labels: Labels, hint: str) -> pa.Table:
+    """Return the labels of the columns of a query, or raise `InputError` with *hint* if the catalog lacks them."""
+    dataset = catalog.datasets[leaf.dataset]
+    items = columns_named(leaf.items, dataset)
+    listed = labels(leaf.dataset, items)
+    if listed is None:
+        unknown = next((item for item in items if dataset.columns[item].domain is None), items[0])
+        raise InputError(f"the labels of column {unknown!r} are not listed in the catalog; {hint}")
+    return listed
+
+
+@contextlib.contextmanager
+def _naming_query(leaf: Leaf, statement: Statement) -> Iterator[None]:
+    """Add the SQL of a query to the messages of its errors, if its statement has several queries."""
+    try:
+        yield
+    except DiscreetError as error:
+        if len(statement.leaves) > 1 and isinstance(error, InputError):
+            error.args = (f"{error}; in: {leaf.sql}",)
+        raise
