@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import threading
 from dataclasses import replace
 from fractions import Fraction
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -228,6 +230,21 @@ def test_a_version_that_fails_after_the_head_is_not_an_unreachable_engine(opened
     with pytest.raises(EngineError) as caught:
         steady.head(REQUEST)
     assert not isinstance(caught.value, EngineUnreachable)
+
+
+def _read_pairs(reader):
+    with reader.pairs(REQUEST) as pairs:
+        return pairs.count_items()
+
+
+@pytest.mark.parametrize("read", [lambda reader: reader.head(REQUEST), _read_pairs], ids=["head", "pairs"])
+def test_data_that_changes_while_it_is_read_is_not_released(read):
+    """T13: equal noise on other data would show the difference, whether a head or pairs were read."""
+    engine = Engine()
+    engine.pairs = lambda *_, **__: contextlib.nullcontext(SimpleNamespace(count_items=lambda: 7))
+    assert read(VersionedReader(engine, "d", lambda: True)) in (7, (REQUEST, b"", None))
+    with pytest.raises(EngineError, match="the data of 'd' changed its version while the query ran; run it again"):
+        read(VersionedReader(engine, "d", lambda: False))
 
 
 def test_a_head_is_read_with_all_arguments():

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import get_args
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -134,6 +135,17 @@ def test_a_collation_of_the_table_merges_no_items(database, head):
         "INSERT INTO t VALUES (1, 'b'), (2, 'A'), (3, 'a')",
     )
     assert head(path) == [(("A",), 1), (("a",), 1), (("b",), 1)]
+
+
+def test_a_collation_of_the_table_merges_no_users(database, head, engine):
+    """Under a case-insensitive collation two users would be one, in counts and in pairs."""
+    path = database(
+        'CREATE TABLE t ("user" VARCHAR COLLATE NOCASE, item INTEGER)',
+        "INSERT INTO t VALUES ('Ann', 1), ('ann', 1), ('ANN', 1), ('ann', 1), ('ben', 2)",
+    )
+    assert head(path) == [((1,), 3), ((2,), 1)]
+    with engine(path).pairs(HeadRequest("user", ("item",), 10)) as pairs:
+        assert pairs.users_by_size(np.array([1, 2])).tolist() == [4, 0]
 
 
 @pytest.mark.parametrize("names", [["user", "Item", "item"], ["user", "item", "item"]])

@@ -92,7 +92,20 @@ def _database_of_it(path):
     return path
 
 
-CHANGES = [_out_of_range, _coarser, _other_ids, _no_users, _garbage, _gone, _same_rows]
+def _same_state(folder):
+    """Write other rows into the file, and restore its size and its time of modification."""
+    path = folder / "1.parquet"
+    before = path.stat()
+    content = path.read_bytes()
+    with path.open("r+b") as file:  # the same inode
+        file.seek(len(content) // 2)
+        file.write(b"?" if content[len(content) // 2 :][:1] != b"?" else b"!")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    after = path.stat()
+    assert (after.st_ino, after.st_size, after.st_mtime_ns) == (before.st_ino, before.st_size, before.st_mtime_ns)
+
+
+CHANGES = [_out_of_range, _coarser, _other_ids, _no_users, _garbage, _gone, _same_rows, _same_state]
 
 
 @pytest.mark.parametrize("view", [None, VIEW], ids=["table", "view"])
@@ -280,6 +293,15 @@ def test_the_version_is_the_fingerprint_of_what_was_checked(tmp_path):
     assert source_fingerprint(pattern) != before
     with contextlib.closing(DuckDBEngine(pattern, view=VIEW)) as engine:
         assert engine.data_version() is None, "the rows of a view may change although its files do not"
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_the_columns_of_every_file_are_those_of_the_first(tmp_path, place):
+    """DuckDB casts those of the others, and a value that does not fit would make a query fail, or become another."""
+    for n in range(5):
+        _parquet(tmp_path / f"{n}.parquet", user=["1", "2"] if n == place + 1 else [1, 2])
+    with pytest.raises(InputError, match=rf"the columns of '.*{place + 1}\.parquet' are not those of '.*0\.parquet'"):
+        DuckDBEngine(str(tmp_path / "*.parquet"))
 
 
 def test_servers_and_frames_have_no_fingerprint(tmp_path):

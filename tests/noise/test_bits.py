@@ -234,3 +234,15 @@ def test_no_word_is_drawn_twice_and_none_is_skipped(bits):
         with pytest.raises(InvariantViolated, match="drawn before"):
             bits.uint64("x", 1, start)
     assert len(bits.uint64("x", 1, 4)) == 1
+
+
+@pytest.mark.parametrize("parts", [[3 * 2**20 + 1], [2**20] * 3 + [1]], ids=["at once", "in blocks"])
+def test_a_long_stream_never_repeats(parts):
+    """Its words are the whole key stream of AES-256-CTR, with one counter from the first block to the last."""
+    bits = KeyedBits(SECRET, CONTEXT)
+    starts = itertools.accumulate(parts, initial=0)
+    words = np.concatenate([bits.uint64("race", n, start) for n, start in zip(parts, starts, strict=False)])
+    message = encode(("discreet-bits-1", encode(CONTEXT), "race"))
+    key = hmac.digest(SECRET, message, hashlib.sha256)
+    cipher = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
+    assert words.tobytes() == cipher.update(bytes(8 * sum(parts)))

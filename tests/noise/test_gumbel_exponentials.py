@@ -238,3 +238,16 @@ def test_none_are_drawn_for_none():
     assert noise.values().shape == (0,)
     with pytest.raises(InvariantViolated):
         Exponentials(bits, "x", 1)
+
+
+def test_further_words_of_a_long_vector_have_labels_of_their_own():
+    """Of any number of variates, drawn at once or in parts: a word of two variates would be drawn twice."""
+    numbers = [0, 2**20 - 1, 2**20, 2**21]
+    bits = keyed("long")
+    whole = Exponentials(bits, "x", 2**21 + 1)
+    drawn = [whole.bounds(i, 1) for i in numbers]
+    assert len(set(drawn)) == len(numbers)
+    for i, bounds in list(zip(numbers, drawn, strict=True))[1:]:
+        bits = keyed("long")
+        bits.uint64("x", i - 1)
+        assert Exponentials(bits, "x", 2, first=i - 1).bounds(1, 1) == bounds

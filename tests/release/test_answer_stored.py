@@ -106,7 +106,7 @@ class Environment:
     def ask(self, account="ann", k=5, *, epsilon=2.0, engine=None, progress=None, steps=None, key=None, digest=b""):
         """Run a query as the service does."""
         plan = self.plan(k, epsilon)
-        version, table = "1", "reads"
+        version, table = self.warehouse.key_context("reads")
         release_key = self.keys.release_key(plan, table, version)
         about = {"id": release_key.hex(), "dataset": table, "data_version": version}
         reserve = partial(self.manager.reserve, account, release_key, key=key, digest=digest)
@@ -436,6 +436,17 @@ def test_data_that_changes_within_one_version_is_detected(environment):
     assert environment.ask(epsilon=2.5).charged.rho > 0
 
 
+def test_data_that_changes_with_its_version_is_answered(environment):
+    """Every version has its own fingerprints, or the first query of a new one would fail and be charged."""
+    environment.ask()
+    environment.write(1001)
+    text = CATALOG.replace('data_version = "1"', 'data_version = "2"')
+    (environment.folder / "catalog.toml").write_text(text)
+    environment.warehouse.close()
+    environment.warehouse = Warehouse(load_catalog(environment.folder / "catalog.toml"))
+    assert environment.ask().charged.rho > 0
+
+
 HEAD = ExactHead(pa.array([3, 2, 1]).to_numpy().astype("<i8"), 5, pa.table({"a": ["x", "", None]}))
 BOUNDED = dataclasses.replace(HEAD, bounded=np.ones((3, 2), dtype=np.int64), shares=np.ones(3, dtype=np.int64))
 REQUEST = HeadRequest("user", ("a",), 5)
@@ -489,8 +500,11 @@ def test_a_release_key_is_of_the_query_the_version_and_the_secret(environment):
         DerivedKeys(b"t" * 32).release_key(one, "reads", "1"),
         environment.keys.release_key_once("ann", "reads", b"1"),
         environment.keys.fingerprint_key("reads", "1"),
+        environment.keys.fingerprint_key("reads", "2"),
+        environment.keys.fingerprint_key("twin", "1"),
+        DerivedKeys(b"t" * 32).fingerprint_key("reads", "1"),
     }
-    assert len(keys) == 7
+    assert len(keys) == 10
     assert repr(environment.keys) == "DerivedKeys(...)"
     with pytest.raises(InputError):
         DerivedKeys(b"short")

@@ -170,6 +170,21 @@ def _no_cap_of_refunds(monkeypatch):
     monkeypatch.setattr(rules, "check_refund", lambda *_: None)
 
 
+def _counts_refunds_of_the_open_bucket_only(monkeypatch):
+    begin, check = Transaction.begin_account, rules.check_refund
+    opened = []
+
+    def begin_account(self, account):
+        opened.append(begin(self, account))
+        return opened[-1]
+
+    def check_refund(limit, tally, amount):
+        check(limit, dataclasses.replace(tally, refunded=opened[-1].tally.refunded), amount)
+
+    monkeypatch.setattr(Transaction, "begin_account", begin_account)
+    monkeypatch.setattr(rules, "check_refund", check_refund)
+
+
 def _loses_delta(monkeypatch):
     monkeypatch.setattr(rules, "_fits", lambda needed, left: needed.rho <= left.rho)
 
@@ -362,6 +377,7 @@ PATCHES = [
     _charges_when_it_settles,
     _takes_refunds_from_the_newest,
     _no_cap_of_refunds,
+    _counts_refunds_of_the_open_bucket_only,
     _loses_delta,
     _floats,
     _skips_ledger_lines,

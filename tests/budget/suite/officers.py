@@ -92,6 +92,22 @@ class Officers(Suite):
             assert units(store, "ann") == (22, 0, 0)
             assert isinstance(store.reserve(claim("b")), Refusal)
 
+    def test_refunds_count_as_long_as_the_charges_of_their_bucket(self) -> None:
+        """A tenth of the limit is refunded in all buckets that count, not in each."""
+        with self.accounts(Sliding(3), limit=10) as (store, clock):
+            spend(store, claim("a"), UNIT * 2)
+            store.refund("ann", UNIT, ACT)
+            for day in range(1, 4):
+                clock.advance(days=1)
+                store.heartbeat()
+                spend(store, claim(f"b{day}"), UNIT)
+                with pytest.raises(InputError, match="refunds cannot be more than 1/10 of the limit in a period"):
+                    store.refund("ann", UNIT, ACT)
+            clock.advance(days=1)
+            store.heartbeat()
+            store.refund("ann", UNIT, ACT)
+            assert units(store, "ann") == (2, 0, 0)
+
     def test_a_refund_makes_room_no_longer_than_the_charge_took_it(self) -> None:
         """It is taken from the oldest bucket, so that newer charges count to the end of their time."""
         with self.accounts(Sliding(3), limit=10) as (store, clock):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from discreet.budget.errors import UnknownAccount
+from discreet.catalog.model import Catalog
 from discreet.service.auth.grants import GRANT, Grants, RecordCache, grant_name, grant_text
 from tests.service.deployment import Clock
 from tests.service.memory_budget import CATALOG
@@ -102,6 +103,20 @@ def test_a_grant_without_columns_allows_totals_only(grants, grant):
     """The dataset exists, and no column of it can be named."""
     grant("cem", "reads", frozenset())
     assert seen(grants.catalog_for("cem")) == {"reads": []}
+
+
+def test_periods_of_a_column_are_granted_with_it(records, clock, grant):
+    """Weeks of a day that is not granted would show its counts; those of a granted one are granted with it."""
+    columns = {name: {"type": "date", "group": True} for name in ("bought", "born")}
+    sales = {"source": "sales.parquet", "user": "buyer", "columns": columns}
+    catalog = Catalog.model_validate({"datasets": {"sales": sales}})
+    grants = Grants(catalog, RecordCache(records, clock), records)
+    periods = [f"bought_{period}" for period in ("week", "month", "quarter", "year")]
+    assert {*periods, "born_week"} < set(catalog.datasets["sales"].columns)
+    grant("cem", "sales", frozenset({"bought"}))
+    assert seen(grants.catalog_for("cem")) == {"sales": ["bought", *periods]}
+    grant("cem", "sales", frozenset())
+    assert seen(grants.catalog_for("cem")) == {"sales": []}
 
 
 def test_a_revoked_grant_is_gone_after_a_second(grants, grant):
