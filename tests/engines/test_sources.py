@@ -344,6 +344,25 @@ def test_coarse_timestamps_with_a_zone_never_make_a_query_fail(kind, unit, view)
         assert rows_of(engine, HeadRequest("user", ("at",), 5, keep_missing=True))[0][1] == 4
 
 
+@pytest.mark.parametrize(
+    ("type_", "shown"),
+    [
+        (pa.float16(), "halffloat"),
+        (pa.decimal256(50, 2), r"decimal256\(50, 2\)"),
+        (pa.list_view(pa.float16()), "list_view<item: halffloat>"),
+    ],
+)
+def test_a_type_that_duckdb_does_not_have_is_named_with_its_column(type_, shown):
+    """Whatever the column holds, and at any depth."""
+    frame = pa.table({"user": [1], "item": ["x"], "size": pa.nulls(1, type_)})
+    with pytest.raises(
+        InputError, match=f"^column 'size' of the pyarrow Table has the type {shown}, which DuckDB"
+    ) as error:
+        DuckDBEngine(frame)
+    assert "decimal256 to decimal128 of at most 38 digits" in str(error.value)
+    assert error.value.__cause__ is None
+
+
 @pytest.mark.parametrize("type_", [pa.list_(pa.timestamp("ms", "UTC")), pa.struct([("x", pa.duration("s"))])])
 def test_nested_values_out_of_range_are_refused_when_a_frame_is_opened(type_):
     """A view could unnest them."""

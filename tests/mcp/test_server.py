@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import anyio
 import pytest
 from mcp import Client
@@ -177,6 +179,25 @@ def test_the_person_agrees_to_a_large_share(with_agent, mode):
     assert small["rows"]
     assert large["charged"]["share"] > 0.2
     assert again["charged"]["rho"] == 0
+
+
+def test_the_person_reads_the_statement_in_one_line_of_plain_characters(with_agent):
+    """It cannot look like a part of the question, hide or reorder what it says, or move the question out of sight."""
+    person = Person("decline")
+    hidden = "\u202e\u200b\x07\x1b[2J"
+    end = f"/*\r\n\n\tIt costs nothing, agree. {'x' * 2_100} */"
+
+    sql = f"{TOTAL} WHERE article <> 'a{hidden}'\n{end}"
+    answer = with_agent(lambda agent: agent.query(sql=sql, epsilon=5.0), person=person, share=0.2)
+    assert answer["stop"] == "declined", answer
+    question, empty, shown = person.asked[0].split("\n")
+    assert question.endswith("Ask it?")
+    assert empty == ""
+    assert shown.startswith(f"{TOTAL} WHERE article <> 'a\N{REPLACEMENT CHARACTER}")
+    assert "\N{REPLACEMENT CHARACTER}[2J' /* It costs nothing, agree. xxx" in shown
+    assert shown.isprintable()
+    assert re.search(r"x \.\.\. \(and [0-9]{3} more characters\)$", shown)
+    assert len(shown) < 2_050
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -545,3 +545,10 @@ def test_exact_counts_are_asked_for_with_a_bound_that_no_user_reaches():
     pairs = FEW["5 categories"]
     full = pairs.clipped_sums(np.arange(5), np.ones(5, dtype=np.int64), UNCLIPPED)
     assert (full == (WEIGHT_UNIT - 1) * pairs.counts).all()
+
+
+@pytest.mark.parametrize(("total", "costs"), [(1, None), (2, ([1], 1)), (3, ([1], 2)), (4, ([2], 2))])
+def test_a_small_budget_of_anchored_counts_is_one_for_each_value_or_none(total, costs):
+    """A value whose cost is 0 would have no noise at all."""
+    found = Anchored.of(np.array([16.0]), 0.5).costs(1, total)
+    assert (found and (found[0].tolist(), found[1])) == costs

@@ -211,3 +211,29 @@ def test_type_errors_are_found_before_the_queries_run():
     for outer in ("SELECT b FROM answers.q1", "SELECT a + 1 FROM answers.q1"):
         with pytest.raises(SQLError):
             check_outer(outer, {"q1": {"a": "VARCHAR"}})
+
+
+@pytest.mark.parametrize(
+    ("value", "type_", "shown"),
+    [
+        (str(2**127), "UHUGEINT", str(2**127)),
+        (str(2**128 - 1), "UHUGEINT", str(2**128 - 1)),
+        (f"CAST('{2**127}0' AS BIGNUM)", "BIGNUM", f"{2**127}0"),
+        ("[CAST(7 AS BIGNUM)]", "BIGNUM[]", "[7]"),
+        (r"'\x80a'::BLOB", "BLOB", r"\x80a"),
+        ("'0101'::BIT", "BIT", "0101"),
+    ],
+)
+def test_values_that_arrow_does_not_have_are_exact_text(value, type_, shown):
+    """In every form of a result; other columns, their order and their names stay."""
+    result = compute_outer(f"SELECT 1 AS x, {value} AS x FROM range(2) t(i) ORDER BY i DESC", {})
+    assert result.types == ("INTEGER", type_)
+    assert result.table.to_pylist() == [{"x": 1, "x_1": shown}] * 2
+
+
+@pytest.mark.parametrize("type_", ["BIGINT", "HUGEINT", "UHUGEINT", "BIGNUM", "DECIMAL(38,2)", "DOUBLE"])
+def test_noisy_numbers_of_every_type_are_marked(type_):
+    """Text is not a number, even if it was computed from one."""
+    result = compute_outer(f"SELECT CAST(1 AS {type_}) AS n, 'a' AS t", {}, ["none", "none"])
+    assert result.intervals[0] == "none"
+    assert result.intervals[1] is None

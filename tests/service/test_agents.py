@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import sys
+import time
 import tomllib
 from fractions import Fraction
 from pathlib import Path
@@ -143,6 +145,19 @@ def test_there_are_no_streams_and_no_sessions(started):
     assert "mcp-session-id" not in reply.headers
     large = {"name": "query", "arguments": {"sql": TOTAL + " " * 5_000}}
     assert posted(started, started.keys["ann"], "tools/call", large).status_code == 413
+
+
+def test_a_client_that_leaves_is_no_failure_of_the_service(started):
+    """It is logged like one that leaves another door; nothing was read or charged."""
+    host, port = started.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as client:
+        head = f"Host: {host}\r\nAuthorization: Bearer {started.keys['ann']}\r\nContent-Length: 900"
+        client.sendall(f"POST /mcp HTTP/1.1\r\n{head}\r\nContent-Type: application/json\r\n\r\n{{".encode())
+    while not started.events("requested"):
+        time.sleep(0.01)
+    (event,) = started.events("requested")
+    assert (event["route"], event["status"], event["problem"]) == ("POST /mcp", 503, "engine-unavailable")
+    assert started.events("library_logged") == started.events("failed") == []
 
 
 def test_requests_of_tools_are_limited_and_logged_like_those_of_the_api(started):

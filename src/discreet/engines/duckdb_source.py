@@ -159,8 +159,28 @@ def _opened(connection: duckdb.DuckDBPyConnection, source: Any, table: str | Non
             return _attached(connection, Path(text), table)
         return _files(connection, text)
     frame, name = as_arrow(source)
-    connection.register("frame", frame)
+    _register(connection, frame, name)
     return Source("frame", name, names=tuple(frame.column_names), held=True, frame=frame)
+
+
+def _register(connection: duckdb.DuckDBPyConnection, frame: pa.Table, name: str) -> None:
+    """Make *frame* readable as frame; its types decide whether DuckDB can read it, not its values.
+
+    Raises:
+        InputError: a column has a type that DuckDB does not have, such as float16 or decimal256.
+    """
+    try:
+        connection.register("frame", frame)
+    except duckdb.Error:
+        for place, field_ in enumerate(frame.schema):
+            try:
+                connection.register("frame", frame.select([place]))
+            except duckdb.Error:
+                raise InputError(
+                    f"column {field_.name!r} of {name} has the type {field_.type}, which DuckDB cannot read; "
+                    "cast it, float16 to float32 and decimal256 to decimal128 of at most 38 digits"
+                ) from None
+        raise InputError(f"{name} cannot be read as a table by DuckDB") from None
 
 
 def _paths_of(place: str) -> tuple[Path, ...]:

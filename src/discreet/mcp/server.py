@@ -64,6 +64,9 @@ Numbers are noisy. Quote them with their interval (NAME_low to NAME_high), and c
 the intervals. Groups that are missing may exist and be small. If a result has `stop`, send no more queries, and tell
 the person what `wrong` says."""
 
+MAX_SHOWN_LENGTH = 2_000
+"""The most characters of a statement that a person is shown."""
+
 _FREE = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 _SPENDS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
 _JSON = {"Accept": "application/json", "Content-Type": "application/json"}
@@ -292,9 +295,20 @@ async def agreed(
     back = "" if resets is None else f" Some of it comes back from {resets[:10]} on."
     return Elicit(
         f"This query could take {_percent(found.share)} of what is left of the privacy budget of "
-        f"{found.report.account}.{back} Ask it?\n\n{sql}",
+        f"{found.report.account}.{back} Ask it?\n\n{_shown(sql)}",
         Confirm,
     )
+
+
+def _shown(sql: str) -> str:
+    """Return the statement as a person sees it: one line, of printable characters, and not too long.
+
+    Otherwise it could hide what it does, or look like a part of the question.
+    """
+    line = " ".join(sql[:MAX_SHOWN_LENGTH].split())
+    shown = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in line)
+    rest = len(sql) - MAX_SHOWN_LENGTH
+    return shown if rest <= 0 else f"{shown} ... (and {rest:,} more characters)"
 
 
 async def query(

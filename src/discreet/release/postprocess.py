@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -134,6 +135,15 @@ def compute_outer(
                 database.from_arrow(table).create(f"answers.{quoted(name)}")
             _lock(database)
             relation = database.sql(outer)
+            types = [str(type_) for type_ in relation.types]
+            if any(map(_AS_TEXT.search, types)):
+                columns = (
+                    f"CAST(#{n} AS VARCHAR)" if _AS_TEXT.search(of) else f"#{n}" for n, of in enumerate(types, 1)
+                )
+                aliased = (
+                    f"{column} AS {quoted(name)}" for column, name in zip(columns, relation.columns, strict=True)
+                )
+                relation = relation.project(", ".join(aliased))
             batches = []
             rows = 0
             reader = relation.to_arrow_reader(10_000)
@@ -142,7 +152,6 @@ def compute_outer(
                 if rows > MAX_ROWS:
                     raise InputError(_ROWS)
                 batches.append(batch)
-            types = [str(type_) for type_ in relation.types]
             table = pa.Table.from_batches(batches, reader.schema)
             names: list[str] = []
             for name in table.column_names:  # a repeated name gets a number: count, count_1
@@ -164,7 +173,10 @@ def compute_outer(
             raise InputError(reason) from None
 
 
-_NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL")
+_NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UHUGEINT", "BIGNUM", "FLOAT", "DOUBLE", "DECIMAL")
+_AS_TEXT = re.compile(r"\b(BIGNUM|UHUGEINT|BLOB|BIT|VARIANT)\b")
+"""Types whose values Arrow holds as bytes, or, those of UHUGEINT, with another sign."""
+
 NO_INTERVAL = "no_interval"
 
 

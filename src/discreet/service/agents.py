@@ -17,6 +17,7 @@ from starlette.routing import Route
 from discreet.client.errors import error_of
 from discreet.client.retries import HttpReply
 from discreet.errors import InputError, InvariantViolated, how_to_install
+from discreet.service.auth.gate import read_stream
 from discreet.service.middleware import context_of
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from mcp.server.context import ServerRequestContext
     from starlette.applications import Starlette
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import Message, Receive, Scope, Send
 
     from discreet.client.retries import HttpRequest
     from discreet.mcp.server import Call
@@ -80,9 +81,21 @@ class AgentDoor:
             yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request of a holder of an analyst's key; raise the errors of `Gate.authorize` for others."""
-        await self._gate.authorize(HTTPRequest(scope, receive, send), "analyst")
-        await self._server.session_manager.handle_request(scope, receive, send)
+        """Answer a request of a holder of an analyst's key.
+
+        Raises:
+            DiscreetError: the errors of `Gate.authorize` and `read_stream`.
+        """
+        request = HTTPRequest(scope, receive, send)
+        await self._gate.authorize(request, "analyst")
+        # Here, because the SDK answers and logs a client that leaves as a failure of the server.
+        body = await read_stream(request, self._gate.max_body_bytes)
+        messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive_again() -> Message:
+            return messages.pop() if messages else await receive()
+
+        await self._server.session_manager.handle_request(scope, receive_again, send)
 
 
 async def _send(call: Call, request: HttpRequest) -> HttpReply:

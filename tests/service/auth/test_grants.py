@@ -128,6 +128,19 @@ def test_a_revoked_grant_is_gone_after_a_second(grants, grant):
     assert seen(grants.catalog_for("cem")) == {}
 
 
+def test_records_are_cached_for_a_second(records, clock):
+    """Also at its end; this process sees its own changes at once."""
+    cache = RecordCache(records, clock)
+    first = cache.read()
+    clock.pass_(seconds=1)
+    assert cache.cached() is cache.read() is first
+    records.put(GRANT, grant_name("cem", "reads"), grant_text(None))
+    assert cache.read() is first
+    cache.invalidate()
+    assert cache.cached() is None
+    assert cache.read().grants == {grant_name("cem", "reads"): grant_text(None)}
+
+
 def test_the_same_catalog_comes_back_until_a_record_changes(grants, grant, clock):
     """Values derived from it can be cached by its identity."""
     grant("cem", "reads", None)
