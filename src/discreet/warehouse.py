@@ -326,6 +326,15 @@ class Warehouse:
         """
         self._open.refresh()
 
+    def replace_catalog(self, catalog: Catalog) -> None:
+        """Use another catalog from now on; call `refresh` next, which opens its new and changed datasets."""
+        self._open.replace_catalog(catalog)
+        self.catalog = catalog
+
+    def replaced(self) -> frozenset[str]:
+        """Return the datasets whose source was replaced although the catalog still states the same version of it."""
+        return self._open.replaced()
+
     def unavailable(self) -> Mapping[str, str]:
         """Return the datasets that are unavailable since the last `refresh`, each with the reason, for the owner."""
         return self._open.unavailable()

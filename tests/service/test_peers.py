@@ -345,7 +345,7 @@ def test_a_restored_store_stops_when_a_peer_detects_it(told_by, service):
         receipt = {"account": "ann", "donor": centres[1].store.id, "recipient": centres[0].store.id}
         if told_by == "receipt":
             sent = {**sent, "transfers": [], "receipts": [{**receipt, "number": 9, "taken": True, "version": 1}]}
-        api = HealthAPI(service.warehouse.catalog, service.store, service.maintenance, centres[1].peers)
+        api = HealthAPI(lambda: service.warehouse.catalog, service.store, service.maintenance, centres[1].peers)
         assert api.checks()["shares"] == "ok"
         assert not centres[1].peers.behind
         answer = centres[1].app.post("/v1/peer/transfers", headers=BEARER, json=sent)

@@ -46,6 +46,9 @@ class BudgetManager:
         checkpointer: compares the store with signed checkpoints; None if there are none.
         computational: True if noise is keyed, so that the guarantee rests on cryptography.
 
+    Attributes:
+        lease_ms: the argument; may be changed.
+
     Raises:
         StoreBehind: the store is older than its last checkpoint, or has lines and no checkpoint.
         LedgerBroken: the store's lines differ from the checkpoint.
@@ -66,7 +69,7 @@ class BudgetManager:
                 checkpointer.begin(store)  # while the ledger is empty, so that later a missing file is noticed
         self.store = store
         self._ids = ids
-        self._lease_ms = lease_ms
+        self.lease_ms = lease_ms
         self._checkpointer = checkpointer
         self._computational = computational
 
@@ -94,7 +97,7 @@ class BudgetManager:
             ClockError: a bucket would open, and the clock ran ahead.
             UnknownAccount: the account does not exist.
         """
-        claim = Claim(self._ids(), account, release_key, worst, key, digest, self._lease_ms, question)
+        claim = Claim(self._ids(), account, release_key, worst, key, digest, self.lease_ms, question)
         admission = self.store.reserve(claim)
         if isinstance(admission, Refusal):
             raise BudgetRefused(admission)

@@ -186,7 +186,46 @@ class EnginePool:
         }
         self._opened: dict[str, _Opened] = {}
         self._failed: dict[str, _Failure] = {}
+        self._replaced: set[str] = set()
         self._is_refreshed = False
+
+    def replace_catalog(self, catalog: Catalog) -> None:
+        """Use another catalog from now on; not while `refresh` runs, which has to be called next.
+
+        Datasets whose declaration and engine are as before stay open. All others are closed; queries in progress keep
+        the engine that they began with.
+        """
+        shared: dict[str, RequestQueue] = {}
+        for name, settings in catalog.engines.items():
+            used = [self._queues[known] for known, about in self.catalog.datasets.items() if about.engine == name]
+            same = self.catalog.engines.get(name) == settings
+            shared[name] = used[0] if used and same else RequestQueue(settings.connections, settings.timeout_seconds)
+        before = self.catalog
+        for name, dataset in catalog.datasets.items():
+            if name not in self._locks:
+                self._locks[name] = threading.Lock()
+            if dataset.engine is not None:
+                self._queues[name] = shared[dataset.engine]
+            elif name not in self._queues or before.datasets[name].engine is not None:
+                self._queues[name] = RequestQueue()
+        changed = {
+            name
+            for name, dataset in before.datasets.items()
+            if catalog.datasets.get(name) != dataset
+            or (dataset.engine is not None and catalog.engines[dataset.engine] != before.engines[dataset.engine])
+        }
+        for name in changed:
+            if name in catalog.datasets:
+                self._failed[name] = _Failure("its declaration has changed, and is being checked", None, self._clock())
+            else:
+                self._failed.pop(name, None)
+            self._opened.pop(name, None)
+        self._replaced -= changed
+        self.catalog = catalog
+
+    def replaced(self) -> frozenset[str]:
+        """Return the datasets whose source was replaced although the catalog still states the same version of it."""
+        return frozenset(self._replaced)
 
     def refresh(self) -> None:
         """Open and check every dataset that is new, whose source has changed, or that failed; see `unavailable`.
@@ -232,6 +271,8 @@ class EnginePool:
                 if opened is not None and opened.fingerprint == found:
                     opened = self._with_labels(name, opened)
                 else:
+                    if opened is not None and isinstance(dataset.data_version, str):
+                        self._replaced.add(name)
                     if opened is not None:  # refuse all queries alike from now on, and free the memory of the old rows
                         self._failed[name] = _Failure("its source has changed, and is being checked", None, began)
                         del self._opened[name]
@@ -267,8 +308,8 @@ class EnginePool:
         Raises:
             EngineError: the dataset is unavailable, or the owner's statement does not return a version.
         """
+        dataset = self._dataset(name)
         opened = self._unchanged(name)
-        dataset = self.catalog.datasets[name]
         if dataset.data_version is None and opened.fingerprint is not None:
             return _digest(opened.version)
         with _hide_cause(name):
@@ -283,8 +324,8 @@ class EnginePool:
         Raises:
             EngineError: the dataset is unavailable, or queries switched to other data since *version* was returned.
         """
+        dataset = self._dataset(name)
         opened = self._unchanged(name)
-        dataset = self.catalog.datasets[name]
         if dataset.data_version is None and opened.fingerprint is not None:  # the engine refuses a source that changed
             if version not in {None, _digest(opened.version)}:
                 raise EngineUnreachable(f"the data of {name!r} changed its version; send the query again")
@@ -309,7 +350,7 @@ class EnginePool:
         except EngineError:
             if self._is_refreshed:
                 raise
-            dataset = self.catalog.datasets[name]
+            dataset = self._dataset(name)
             url = dataset.source or "" if dataset.engine is None else self.catalog.engines[dataset.engine].url
             option = _PAIRS_OPTION.get(url.partition("://")[0], "")
             return option is not None and option in url
@@ -320,7 +361,7 @@ class EnginePool:
 
     def domain(self, name: str, items: tuple[str, ...]) -> pa.Table | None:
         """Return all possible items if the catalog lists the labels of all item columns; raises as `engine`."""
-        columns = self.catalog.datasets[name].columns
+        columns = self._dataset(name).columns
         if not items or any(columns[item].domain is None for item in items):
             return None
         opened = self._current(name)
@@ -332,6 +373,13 @@ class EnginePool:
         """Close all engines."""
         while self._opened:
             self._opened.popitem()[1].engine.close()
+
+    def _dataset(self, name: str) -> Dataset:
+        """Return a dataset of the catalog; raise if another catalog without it replaced the one of a query."""
+        dataset = self.catalog.datasets.get(name)
+        if dataset is None:
+            raise EngineUnreachable(f"the dataset {name!r} was removed; nothing was queried")
+        return dataset
 
     def _unchanged(self, name: str) -> _Opened:
         """Return an open dataset; raise if its source is no longer the one that was checked, for estimates too."""
@@ -358,7 +406,7 @@ class EnginePool:
             return opened
 
     def _open(self, name: str) -> _Opened:
-        dataset = self.catalog.datasets[name]
+        dataset = self._dataset(name)
         engine = self._open_dataset(self.catalog, name, self._environment)
         with contextlib.ExitStack() as failing:
             failing.callback(engine.close)

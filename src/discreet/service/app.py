@@ -18,8 +18,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from discreet.budget.manager import BudgetManager
-from discreet.budget.model import MAX_LEASE_MS
-from discreet.catalog.loader import load_catalog
 from discreet.errors import InputError
 from discreet.release.keys import DerivedKeys
 from discreet.secrets import read_variable
@@ -34,6 +32,7 @@ from discreet.service.auth.api_keys import ApiKeys, Authenticator, key_file_of
 from discreet.service.auth.gate import Gate
 from discreet.service.auth.grants import KEY, Grants, RecordCache
 from discreet.service.auth.oidc import Issuer, OidcLogin
+from discreet.service.catalog_file import CatalogFile, lease_ms, read_catalog
 from discreet.service.maintenance import Maintenance
 from discreet.service.middleware import RequestMiddleware, problem_response
 from discreet.service.observability.logging import CombinedLog, StructuredLog
@@ -62,7 +61,6 @@ if TYPE_CHECKING:
     from discreet.service.peers import Peers
     from discreet.service.settings import Settings
 
-_LEASE_SPARE_MS = 60_000
 _MACHINE = Runtime()
 
 
@@ -80,6 +78,7 @@ class Service:
     manager: BudgetManager
     admin_api: AdminAPI
     warehouse: Warehouse
+    catalog: CatalogFile
     authenticator: Authenticator
     grants: Grants
     log: Log
@@ -114,19 +113,17 @@ def open_service(  # noqa: PLR0915 - the composition root connects everything
     log = CombinedLog(StructuredLog(stream, settings.logs.format, clock), metrics)
     keys = DerivedKeys(noise_secret(settings.noise, environment))
     checkpointer = checkpointer_of(settings.checkpoints)
-    catalog = load_catalog(settings.service.catalog)
+    digest, catalog = read_catalog(settings.service.catalog)
     with contextlib.ExitStack() as stack:
         if tracer is None:
             tracer = open_tracer(None if settings.traces is None else settings.traces.endpoint)
             stack.callback(tracer.close)
         store = stack.enter_context(contextlib.closing(open_store(settings.store, environment, clock)))
         store.timed = metrics.timed
-        # A run may take as long as the slowest engine, and a minute more.
-        longest = max((engine.timeout_seconds for engine in catalog.engines.values()), default=60)
         manager = BudgetManager(
             store,
             runtime.new_id,
-            min(1_000 * longest + _LEASE_SPARE_MS, MAX_LEASE_MS),
+            lease_ms(catalog),
             checkpointer=checkpointer,
             computational=True,
         )
@@ -155,9 +152,11 @@ def open_service(  # noqa: PLR0915 - the composition root connects everything
             None if settings.store.file is None else key_file_of(settings.store.file),
         )
         warehouse = stack.enter_context(Warehouse(catalog, clock, environment))
+        catalog_file = CatalogFile(settings.service.catalog, digest, warehouse, manager, log)
         maintenance = Maintenance(
             manager,
             warehouse,
+            catalog_file,
             api_keys,
             metrics,
             log,
@@ -167,7 +166,7 @@ def open_service(  # noqa: PLR0915 - the composition root connects everything
             update_index=ActivityReader(store, {}).update,
         )
         maintenance.refresh_sources()  # before any request: from now on only maintenance opens sources
-        grants = Grants(catalog, records, manager.store)
+        grants = Grants(lambda: warehouse.catalog, records, manager.store)
         if pool is None:
             pool = stack.enter_context(contextlib.closing(StatementPool(settings.service.max_statement_workers)))
         gate = Gate(authenticator, settings.service, runtime.monotonic, log)
@@ -193,11 +192,11 @@ def open_service(  # noqa: PLR0915 - the composition root connects everything
             runtime.monotonic,
             runtime.pause,
         )
-        admin_api = AdminAPI(manager, records, api_keys, catalog, settings, log, clock)
-        apis = query_api, admin_api, HealthAPI(catalog, manager.store, maintenance, peers)
+        admin_api = AdminAPI(manager, records, api_keys, catalog_file, settings, log, clock)
+        apis = query_api, admin_api, HealthAPI(lambda: warehouse.catalog, manager.store, maintenance, peers)
         documented = OpenAPI([declared for api in apis for declared, _ in operations_of(api)])
         sessions = Sessions(keys.sessions, clock, runtime.random)
-        site = Site(gate, sessions, manager.store, records, login, warehouse.catalog, has_issuer=issuer is not None)
+        site = Site(gate, sessions, manager.store, records, login, warehouse, has_issuer=issuer is not None)
         pages = (
             AnalystPages(site, query_api, store, settings, runtime),
             OfficerPages(site, admin_api, manager, warehouse, runtime),
@@ -218,7 +217,9 @@ def open_service(  # noqa: PLR0915 - the composition root connects everything
         lifespan = None if door is None else door.lifespan
         app = create_app(routes, runtime, tracer, log, settings.service.release_grid_ms, lifespan)
         app.router.default = site.missing
-        yield Service(app, maintenance, peers, manager, admin_api, warehouse, authenticator, grants, log, metrics)
+        yield Service(
+            app, maintenance, peers, manager, admin_api, warehouse, catalog_file, authenticator, grants, log, metrics
+        )
 
 
 def create_app(

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 
 from discreet.budget.errors import LedgerBroken, StoreBehind
 from discreet.budget.periods import microseconds
-from discreet.service.observability.logging import DatasetAvailable, DatasetUnavailable, Failed, LeasesExpired
+from discreet.service.observability.logging import (
+    DatasetAvailable,
+    DatasetUnavailable,
+    Failed,
+    LeasesExpired,
+    SourceReplaced,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -17,6 +23,7 @@ if TYPE_CHECKING:
 
     from discreet.budget.manager import BudgetManager
     from discreet.service.auth.api_keys import ApiKeys
+    from discreet.service.catalog_file import CatalogFile
     from discreet.service.observability.logging import Log
     from discreet.service.observability.metrics import Metrics
     from discreet.warehouse import Warehouse
@@ -32,6 +39,7 @@ class Maintenance:
 
     Args:
         warehouse: the datasets; only maintenance opens and checks their sources, never a request.
+        catalog: the file of their catalog.
         has_checkpoints: True if the manager writes checkpoints.
         update_index: brings the index of the ledger up to date.
 
@@ -43,6 +51,7 @@ class Maintenance:
         self,
         manager: BudgetManager,
         warehouse: Warehouse,
+        catalog: CatalogFile,
         keys: ApiKeys,
         metrics: Metrics,
         log: Log,
@@ -57,6 +66,7 @@ class Maintenance:
         self._metrics = metrics
         self._log = log
         self._warehouse = warehouse
+        self._catalog = catalog
         self._update_index = update_index
         self._clock = clock
         self._monotonic = monotonic
@@ -103,9 +113,19 @@ class Maintenance:
                 self._log.event(Failed.of(error, "maintenance"))
 
     def refresh_sources(self) -> None:
-        """Open and check sources that are new, have changed or failed; queries switch to those that passed."""
+        """Use the catalog as it was last read, and open and check sources that are new, have changed or failed.
+
+        Queries switch to those that passed.
+        """
         before = self._warehouse.unavailable().keys()
+        replaced = self._warehouse.replaced()
+        try:
+            self._catalog.apply()
+        except Exception as error:  # noqa: BLE001 - the thread must go on, with the catalog that it has
+            self._log.event(Failed.of(error, "catalog"))
         self._warehouse.refresh()
+        for name in sorted(self._warehouse.replaced() - replaced):
+            self._log.event(SourceReplaced(name))
         after = self._warehouse.unavailable().keys()
         for name in sorted(before ^ after):
             self._log.event(DatasetUnavailable(name) if name in after else DatasetAvailable(name))

@@ -41,6 +41,8 @@ def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT: then accept no more requests, and finish those in progress.
 
+    SIGHUP has the catalog read again.
+
     Args:
         announce: called with the URL once connections are accepted.
         listener: an open socket, instead of the address in the settings.
@@ -70,6 +72,7 @@ def serve(
         # uvicorn raises the signal again after its shutdown, which must not kill the process
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: setattr(server, "should_exit", True))
+        signal.signal(signal.SIGHUP, lambda *_: service.catalog.request())
         service.maintenance.once()
         stack.callback(service.maintenance.finish)
         stack.enter_context(service.maintenance.running())
@@ -173,6 +176,7 @@ def serve_many(
         signals: list[int] = []
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, _: _stop_workers(signals, workers, number))
+        signal.signal(signal.SIGHUP, lambda *_: _reload_workers(workers))
         for worker in workers:
             worker.start()
         announce(url_of(listener, settings))
@@ -190,6 +194,13 @@ def _stop_workers(signals: list[int], workers: list[SpawnProcess], number: int) 
     for worker in workers:
         if worker.is_alive():
             worker.terminate()
+
+
+def _reload_workers(workers: list[SpawnProcess]) -> None:
+    """Have one worker read the catalog again; the others follow by the store."""
+    alive = next((worker.pid for worker in workers if worker.is_alive()), None)
+    if alive is not None:
+        os.kill(alive, signal.SIGHUP)
 
 
 def _serve_worker(path: str, overrides: dict[str, Any], listener: socket.socket) -> None:

@@ -54,6 +54,7 @@ OFFICERS = [
     ("GET", "/disclosure", None),
     ("POST", "/import", {"people": [{"account": "new", "limit": EPSILON}], **WHY}),
     ("POST", "/ledger/verify", {}),
+    ("POST", "/catalog", WHY),
     ("POST", "/clock", WHY),
     ("GET", "/settings", None),
 ]
@@ -216,6 +217,7 @@ def test_the_ledger_records_actor_and_reason(admin_service):
         ("PATCH", "/accounts/sales", {"mode": "observe", **WHY}),
         ("POST", "/accounts/sales/charge", {"rho": "0.001", "delta": 0, **WHY}),
         ("PUT", "/grants/sales/secret", {"columns": None, **WHY}),
+        ("POST", "/catalog", WHY),
         ("POST", "/clock", WHY),
     ],
 )

@@ -42,7 +42,7 @@ class Administration:
             manager,
             RecordCache(manager.store, Clock()),
             None,
-            CATALOG,
+            SimpleNamespace(current=CATALOG),
             settings,
             SimpleNamespace(event=lambda _: None),
             Clock(),

@@ -29,7 +29,7 @@ def clock():
 @pytest.fixture
 def grants(records, clock):
     """Grants on a catalog with two datasets."""
-    return Grants(CATALOG, RecordCache(records, clock), records)
+    return Grants(lambda: CATALOG, RecordCache(records, clock), records)
 
 
 @pytest.fixture

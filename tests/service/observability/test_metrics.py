@@ -12,6 +12,7 @@ from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.errors import InvariantViolated
 from discreet.service.observability.logging import (
     AdminChanged,
+    CatalogRead,
     DatasetAvailable,
     DatasetUnavailable,
     Denied,
@@ -24,6 +25,7 @@ from discreet.service.observability.logging import (
     Released,
     Requested,
     ShareMoved,
+    SourceReplaced,
     Started,
     Stopped,
 )
@@ -69,6 +71,8 @@ EVENTS = [
     (ShareMoved("t1", "east", "ann", "sent"), "shares_moved_total", 1),
     (DatasetUnavailable("reads"), "datasets_unavailable_total", 1),
     (DatasetAvailable("reads"), "datasets_available_total", 1),
+    (SourceReplaced("reads"), "sources_replaced_total", 1),
+    (CatalogRead(2), "catalogs_read_total", 1),
     (IssuerFetched("keys", "failed"), "identity_fetches_total", 1),
     (Requested("r", "POST /v1/query", 200, 1, "key:a", "ann", None, "ab", "pcr"), "releases_total", 1),
     (Started("0", "host", 1, "sqlite", 1), "requests_total", 0),

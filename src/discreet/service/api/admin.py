@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from discreet.budget.manager import BudgetManager
     from discreet.budget.model import AdminAction
     from discreet.budget.stores.store import BudgetStore
-    from discreet.catalog.model import Catalog
     from discreet.service.auth.api_keys import ApiKeys
     from discreet.service.auth.grants import Columns, RecordCache
+    from discreet.service.catalog_file import CatalogFile
     from discreet.service.observability.logging import Log
     from discreet.service.settings import Settings
 
@@ -113,7 +113,7 @@ class AdminAPI:
         manager: BudgetManager,
         records: RecordCache,
         keys: ApiKeys,
-        catalog: Catalog,
+        catalog: CatalogFile,
         settings: Settings,
         log: Log,
         clock: Callable[[], datetime],
@@ -307,8 +307,8 @@ class AdminAPI:
 
     def _granted(self, dataset: str, columns: Sequence[str] | None) -> tuple[str, Columns]:
         """Return a dataset and its columns to grant, as the catalog spells them; raise `InputError` for others."""
-        name = self._catalog.find(dataset)
-        spelled = {column.casefold(): column for column in self._catalog.datasets[name].columns}
+        name = self._catalog.current.find(dataset)
+        spelled = {column.casefold(): column for column in self._catalog.current.datasets[name].columns}
         unknown = [column for column in columns or () if column.casefold() not in spelled]
         if unknown:
             raise InputError(f"the dataset {name!r} has no column {unknown[0]!r} that could be granted")
@@ -544,6 +544,16 @@ class AdminAPI:
             sound=True, mistake=None, lines=verified.lines, chains=len(verified.heads), checkpointed=checkpointed
         )
 
+    @_officer("POST", "/v1/admin/catalog", body=wire.AdminRequest, status=204, parameters=(IDEMPOTENCY_KEY,))
+    def reload_catalog(self, call: Call, body: wire.AdminRequest) -> None:
+        """Read the catalog file again.
+
+        If it is valid, all processes and replicas that have the same file serve it within about ten seconds, and longer
+        if large sources have to be checked; otherwise nothing changes.
+        """
+        self._catalog.reload(call.action(body.reason))
+        self._log_change(call, "catalog")
+
     @_officer("POST", "/v1/admin/clock", body=wire.AdminRequest, status=204, parameters=(IDEMPOTENCY_KEY,))
     def confirm_clock(self, call: Call, body: wire.AdminRequest) -> None:
         """Confirm the time of the store after its clock ran ahead."""
@@ -568,7 +578,7 @@ class AdminAPI:
         """
         now_us = microseconds(self._clock())
         account, dataset = (call.parameters[name] for name in ("account", "dataset"))
-        return disclose(account, dataset, self._manager, self._catalog, self._settings, now_us)
+        return disclose(account, dataset, self._manager, self._catalog.current, self._settings, now_us)
 
     @_officer("GET", "/v1/admin/settings", answer=wire.RunningSettings)
     def settings(self, _: Call) -> wire.RunningSettings:
@@ -580,7 +590,7 @@ class AdminAPI:
             version=__version__,
             store=self._settings.store.kind,
             checkpoints=self._settings.checkpoints is not None,
-            datasets=list(self._catalog.datasets),
+            datasets=list(self._catalog.current.datasets),
             defaults={
                 name: str(value)
                 for name in ("epsilon", "delta", "epsilon_per", "delta_per", "information")

@@ -14,6 +14,8 @@ from discreet.service.api.operation import Operation
 from discreet.wire.administration import Alive, Readiness
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from discreet.budget.stores.store import BudgetStore
     from discreet.catalog.model import Catalog
     from discreet.service.maintenance import Maintenance
@@ -29,7 +31,9 @@ MAINTENANCE_SECONDS = 35.0
 class HealthAPI:
     """Liveness and readiness."""
 
-    def __init__(self, catalog: Catalog, store: BudgetStore, maintenance: Maintenance, peers: Peers | None) -> None:
+    def __init__(
+        self, catalog: Callable[[], Catalog], store: BudgetStore, maintenance: Maintenance, peers: Peers | None
+    ) -> None:
         self._catalog = catalog
         self._store = store
         self._maintenance = maintenance
@@ -56,7 +60,7 @@ class HealthAPI:
         if maintenance.has_checkpoints:
             checkpoints = "ok" if maintenance.checkpoint_seconds <= MAINTENANCE_SECONDS else "stale"
         return {
-            "catalog": "ok" if self._catalog.datasets else "empty",
+            "catalog": "ok" if self._catalog().datasets else "empty",
             "store": self._check_store(),
             "maintenance": "ok" if maintenance.age_seconds <= MAINTENANCE_SECONDS else "stale",
             "checkpoints": checkpoints,

@@ -116,24 +116,28 @@ class Grants:
     """The catalogs of accounts: the datasets and columns granted to each. Usable from several threads.
 
     An account inherits the grants of its parents: a grant to an organisation applies to all its analysts.
+
+    Args:
+        catalog: returns the present catalog of all datasets.
     """
 
-    def __init__(self, catalog: Catalog, records: RecordCache, store: BudgetStore) -> None:
+    def __init__(self, catalog: Callable[[], Catalog], records: RecordCache, store: BudgetStore) -> None:
         self._catalog = catalog
         self._records = records
         self._store = store
         self._lock = threading.Lock()
         self._paths: dict[str, tuple[str, ...]] = {}  # never invalidated: parents do not change
-        self._seen: tuple[int, dict[str, Catalog]] = -1, {}
+        self._seen: tuple[tuple[int, Catalog] | None, dict[str, Catalog]] = None, {}
 
     def cached(self, account: str) -> Catalog | None:
         """Return the catalog of *account* from memory, without blocking; None if it is older than a second."""
         snapshot = self._records.cached()
-        version, catalogs = self._seen
-        return catalogs.get(account) if snapshot is not None and snapshot.version == version else None
+        seen, catalogs = self._seen
+        current = snapshot is not None and seen is not None and seen[0] == snapshot.version
+        return catalogs.get(account) if current and seen is not None and seen[1] is self._catalog() else None
 
     def catalog_for(self, account: str) -> Catalog:
-        """Return the catalog of *account*: the same object until a record changes.
+        """Return the catalog of *account*: the same object until a record or the catalog changes.
 
         Raises:
             UnknownAccount: there is no such account.
@@ -141,12 +145,13 @@ class Grants:
         """
         snapshot = self._records.read()
         with self._lock:
-            version, catalogs = self._seen
-            if snapshot.version != version:
+            catalog = self._catalog()
+            seen, catalogs = self._seen
+            if seen is None or seen[0] != snapshot.version or seen[1] is not catalog:
                 catalogs = {}
-                self._seen = snapshot.version, catalogs
+                self._seen = (snapshot.version, catalog), catalogs
             if account not in catalogs:
-                catalogs[account] = _granted_catalog(self._catalog, snapshot, frozenset(self._path(account)))
+                catalogs[account] = _granted_catalog(catalog, snapshot, frozenset(self._path(account)))
             return catalogs[account]
 
     def _path(self, account: str) -> tuple[str, ...]:

@@ -219,6 +219,20 @@ class DatasetAvailable:
     dataset: str
 
 
+@dataclass(frozen=True, slots=True)
+class SourceReplaced:
+    """A source was replaced although the catalog states the same version of its data; it needs another one."""
+
+    dataset: str
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogRead:
+    """The catalog file was read again, and is served from now on."""
+
+    datasets: int
+
+
 Fetched: TypeAlias = Literal["discovery", "keys", "token"]
 
 
@@ -260,6 +274,8 @@ Event: TypeAlias = (
     | LeasesExpired
     | ShareMoved
     | DatasetUnavailable
+    | SourceReplaced
+    | CatalogRead
     | DatasetAvailable
     | IssuerFetched
     | Started
@@ -296,7 +312,12 @@ EVENT_NAMES: Mapping[type, str] = {
 }
 """The name of each kind of event in the log: "released", "share_moved"."""
 
-_LEVELS: Mapping[type, Level] = {Failed: "error", Forfeited: "warning", DatasetUnavailable: "warning"}
+_LEVELS: Mapping[type, Level] = {
+    Failed: "error",
+    Forfeited: "warning",
+    DatasetUnavailable: "warning",
+    SourceReplaced: "warning",
+}
 _PLAIN = frozenset((str, int, float, bool, type(None)))
 _JSON = json.JSONEncoder(ensure_ascii=False, check_circular=False)  # plain values have no cycles
 

@@ -15,6 +15,7 @@ from discreet._version import __version__
 from discreet.errors import InvariantViolated
 from discreet.service.observability.logging import (
     AdminChanged,
+    CatalogRead,
     DatasetAvailable,
     DatasetUnavailable,
     Denied,
@@ -28,6 +29,7 @@ from discreet.service.observability.logging import (
     Released,
     Requested,
     ShareMoved,
+    SourceReplaced,
     Started,
     Stopped,
 )
@@ -51,6 +53,8 @@ _COUNTED: Mapping[type[Event], tuple[str, str, list[str]]] = {
     ShareMoved: ("shares_moved", "Shares of budgets between data centres.", ["step"]),
     DatasetUnavailable: ("datasets_unavailable", "Datasets that became unavailable.", []),
     DatasetAvailable: ("datasets_available", "Datasets that became available again.", []),
+    SourceReplaced: ("sources_replaced", "Sources replaced under the same declared version of the data.", []),
+    CatalogRead: ("catalogs_read", "Catalogs that were read again and served.", []),
     IssuerFetched: ("identity_fetches", "Requests to the OpenID issuer.", ["what", "outcome"]),
 }
 """Counters of events: name, description, and the fields of the event that are labels."""

@@ -151,6 +151,7 @@ class OfficerPages:
             spending=spending,
             days=DAYS,
             unavailable=list(self._warehouse.unavailable()),
+            replaced=sorted(self._warehouse.replaced()),
             week=week.spent[:5],
             labels=self._labels(visit),
             elapsed=_elapsed(spending),
@@ -268,8 +269,17 @@ class OfficerPages:
 
     # ---------------------------------------------------------------------------------------------- catalog, ledger
 
-    @Operation("GET", "/officer/catalog", role="officer")
-    def catalog(self, visit: Visit) -> Response:
+    @Operation("POST", "/officer/catalog", role="officer", parameters=(*fields("reason", "done"), KEY))
+    def reload_catalog(self, visit: Visit) -> Response:
+        """Read the catalog file again."""
+        try:
+            self._api.reload_catalog(visit.call(), _read(wire.AdminRequest, {"reason": visit.text("reason")}))
+        except DiscreetError as error:
+            return self.catalog(visit, self._site.problem(visit, error))
+        return RedirectResponse("/officer/catalog?done=1", 303)
+
+    @Operation("GET", "/officer/catalog", role="officer", parameters=fields("done"))
+    def catalog(self, visit: Visit, problem: Problem | None = None) -> Response:
         """Show the datasets and columns of the catalog, with warnings, and why datasets are unavailable."""
         datasets = self._warehouse.catalog.datasets
         unavailable = self._warehouse.unavailable()
@@ -284,7 +294,10 @@ class OfficerPages:
         return self._show(
             visit,
             "catalog.html",
+            problem,
             datasets=datasets,
+            replaced=self._warehouse.replaced(),
+            reloaded=problem is None and visit.text("done") == "1",
             unavailable=unavailable,
             limits=limits,
             registered=self._api.registered,

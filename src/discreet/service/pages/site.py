@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from discreet.service.auth.gate import Gate
     from discreet.service.auth.grants import RecordCache
     from discreet.service.auth.oidc import OidcLogin
+    from discreet.warehouse import Warehouse
     from discreet.wire.disclosure import Disclosure
     from discreet.wire.problems import Problem
 
@@ -261,7 +262,7 @@ class Site:
 
     Args:
         login: logins at the OpenID issuer; None if the settings have no client id.
-        catalog: names columns in titles.
+        warehouse: its catalog names columns in titles.
         has_issuer: True if tokens of an OpenID issuer are accepted beside API keys.
     """
 
@@ -272,7 +273,7 @@ class Site:
         store: BudgetStore,
         records: RecordCache,
         login: OidcLogin | None,
-        catalog: Catalog,
+        warehouse: Warehouse,
         *,
         has_issuer: bool,
     ) -> None:
@@ -296,13 +297,21 @@ class Site:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self.catalog = catalog
-        self.named = text.names_in(catalog)
+        self._warehouse = warehouse
         titles = {
             name: partial(made, named=self.named) for name, made in (("title_of", text.title_of), ("asked", text.asked))
         }
         self._templates.filters.update({**text.FILTERS, **titles, "steps": charts.steps})
         self._templates.globals["asset"] = self._asset_url
+
+    @property
+    def catalog(self) -> Catalog:
+        """Return the present catalog."""
+        return self._warehouse.catalog
+
+    def named(self, dataset: str, column: str) -> str:
+        """Return the name of a column for people."""
+        return text.names_in(self.catalog)(dataset, column)
 
     def routes(self, *pages: object) -> list[Route]:
         """Return the routes of all methods of *pages* and of the site itself."""
