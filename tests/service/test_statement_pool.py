@@ -74,7 +74,7 @@ def test_a_statement_is_computed_in_another_process(pool, monkeypatch):
         computed(pool, "SELECT CAST(a AS INTEGER) FROM answers.q1")
 
 
-@pytest.mark.parametrize("form", ["json", "csv", "arrow", "parquet"])
+@pytest.mark.parametrize("form", ["json", "csv", "arrow", "parquet", "trino"])
 def test_values_of_every_type_are_encoded_without_opening_a_file(pool, form):
     """Nothing is imported after the limits are set, not even time zones."""
     values = (

@@ -12,8 +12,10 @@ import pytest
 
 from discreet.service.problems import StatementsUnavailable
 from discreet.values import Cost
+from discreet.wire.queries import StatementAnswer
 
 from .deployment import CATALOG, TOP, shared_pool
+from .trino.client import page, post
 
 SHARES = (
     "WITH q AS (SELECT article, COUNT(DISTINCT reader) AS n FROM reads GROUP BY article) "
@@ -332,6 +334,48 @@ def test_rows_come_as_arrow_and_csv_too(service):
     assert csv[0] == '"article","n","share","no_interval"'
     assert csv[1].endswith(',"n, share"')
     assert len(csv) == len(rows) + 1
+
+
+@pytest.mark.parametrize("door", ["application/json", "text/csv", "application/vnd.apache.arrow.stream", "trino"])
+def test_rows_are_read_once_and_written_once(service, monkeypatch, door):
+    """The stored release is parsed, a worker writes the rows in the form of the door, and those bytes are sent."""
+    assert sent(service, SHARES).status_code == 200
+    compute, loads, dumps, written, converted = shared_pool().compute, json.loads, json.dumps, [], []
+
+    def computing(*arguments, **named):
+        rows = compute(*arguments, **named)
+        written.append(rows.content)
+        return rows
+
+    def converting(name, convert):
+        def counted(value, *arguments, **named):
+            result = convert(value, *arguments, **named)
+            if "article 1" in str(value):
+                converted.append(name)
+            return result
+
+        return counted
+
+    monkeypatch.setattr(shared_pool(), "compute", computing)
+    monkeypatch.setattr(json, "loads", converting("parsed", loads))
+    monkeypatch.setattr(json, "dumps", converting("written", dumps))
+    monkeypatch.setattr(
+        StatementAnswer, "model_validate_json", converting("parsed", StatementAnswer.model_validate_json)
+    )
+    if door == "trino":
+        reply = page(service, post(service, SHARES))
+        while b'"data"' not in reply.content:
+            reply = page(service, reply)
+        monkeypatch.undo()
+        columns, rows = written[0].split(b"\n")
+        assert columns in reply.content
+        assert rows in reply.content
+        assert len(json.loads(rows)) == 3
+    else:
+        content = sent(service, SHARES, headers={"Accept": door}).content
+        monkeypatch.undo()
+        assert written == [content]
+    assert converted == ["parsed"], "the release; what the worker wrote is one more conversion"
 
 
 MARKED = (

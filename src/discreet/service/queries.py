@@ -52,11 +52,11 @@ if TYPE_CHECKING:
     from discreet.query.query import Options
     from discreet.release import Release
     from discreet.release.keys import DerivedKeys
-    from discreet.service.api.answers import Form
     from discreet.service.observability.logging import Cause, Log
     from discreet.service.observability.traces import Tracer
     from discreet.service.settings import Defaults, Limits, Settings
     from discreet.warehouse import Warehouse
+    from discreet.wire.document import Form
     from discreet.wire.queries import Estimate, QueryRequest
 
 _CAUSES: tuple[tuple[tuple[type[Exception], ...], Cause], ...] = (

@@ -23,6 +23,7 @@ from typing_extensions import TypedDict
 from discreet.errors import InputError, SQLError, WhereError
 from discreet.query.parse_tree import check_size
 from discreet.query.statement import SCHEMAS
+from discreet.release.postprocess import MAX_ROWS
 from discreet.service.problems import ClientDisconnected, NotFound, StatementsUnavailable, TooManyRequests
 from discreet.service.statement_worker import (
     MAX_REASON_LENGTH,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from discreet.catalog.model import Catalog
     from discreet.query.intervals import Mark
     from discreet.query.statement import Statement
-    from discreet.service.api.answers import Form
+    from discreet.service.statement_worker import RowsForm
     from discreet.service.trino.commands import Command
     from discreet.service.trino.dialect import TrinoSession
     from discreet.wire.queries import StatementQuery
@@ -207,9 +208,10 @@ class StatementPool:
         outer: str,
         tables: Mapping[str, pa.Table],
         *,
-        form: Form,
+        form: RowsForm,
         queries: str,
         max_rows: int | None = None,
+        page_rows: int | None = None,
         made_up: bool = False,
         marks: Sequence[Mark] | None = (),
         disconnected: Callable[[], bool] = lambda: False,
@@ -217,6 +219,7 @@ class StatementPool:
         """Return the result of *outer* over answers in *form*; see `compute_outer` and `encode_result`.
 
         Args:
+            page_rows: the rows of a page in the form of Trino's protocol.
             made_up: True to add a column made_up that is true in every row.
 
         Raises:
@@ -224,7 +227,7 @@ class StatementPool:
             ClientDisconnected, StatementsUnavailable: as `check`.
         """
         job: dict[str, Any] = {"kind": "compute", "outer": outer, "form": form, "queries": queries}
-        job |= {"max_rows": max_rows, "made_up": made_up, "marks": marks}
+        job |= {"max_rows": max_rows, "page_rows": page_rows or MAX_ROWS, "made_up": made_up, "marks": marks}
         return self._run(account, _request(job, tables), disconnected, math.inf, _COMPUTE)
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ import struct
 import sys
 from dataclasses import fields
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
 from pydantic import TypeAdapter
@@ -38,6 +38,7 @@ from discreet.errors import InputError, SQLError, WhereError
 from discreet.query.json import from_dict
 from discreet.query.statement import Leaf, Statement, split_statement
 from discreet.release.postprocess import (
+    MAX_ROWS,
     TOO_MUCH_MEMORY,
     ComputedRows,
     check_outer,
@@ -50,14 +51,17 @@ from discreet.service.problems import NotFound
 from discreet.service.trino.commands import COMMAND, read
 from discreet.service.trino.dialect import TrinoSession
 from discreet.service.trino.errors import TrinoError
-from discreet.wire.document import write_table
+from discreet.service.trino.tables import cell_writer, column, trino_type
+from discreet.wire.document import FORMS, Form, write_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import duckdb
 
-    from discreet.service.api.answers import Form
+
+RowsForm: TypeAlias = Form | Literal["trino"]
+"""A form of the rows of a statement."""
 
 MAX_MEMORY_BYTES = 192 * 2**20
 """Bytes that a worker may allocate beyond the libraries and the empty database, about 100 MB resident."""
@@ -79,11 +83,14 @@ _PARENT_DEATH_SIGNAL = 1  # prctl(2)
 
 def encode_result(
     result: ComputedRows,
-    form: Form,
+    form: RowsForm,
     queries: str,
     max_rows: int | None = None,
+    page_rows: int = MAX_ROWS,
 ) -> bytes:
-    """Return the rows of a statement as `StatementAnswer` in JSON, or as a file.
+    """Return the rows of a statement as `StatementAnswer` in JSON, as a file, or as pages of the Trino protocol.
+
+    Such pages are a line of JSON with the columns, and a line with the rows of each page.
 
     Noisy numbers without an interval in the result are marked: in JSON, in the metadata of Arrow and Parquet, and in
     CSV by a last column no_interval that names them.
@@ -91,11 +98,22 @@ def encode_result(
     Args:
         queries: the queries of the statement, the JSON of a list of `StatementQuery`.
         max_rows: the number of rows to keep; None for all.
+        page_rows: the number of rows of a page.
 
     Raises:
         InputError: the result has more than `MAX_RESULT_BYTES`.
     """
     table = result.table if max_rows is None else result.table.slice(0, max_rows)
+    if form == "trino":
+        types = [trino_type(type_) for type_ in result.types]
+        described = [column(name, type_) for name, type_ in zip(table.column_names, types, strict=True)]
+        pages = bytearray(json.dumps(described).encode())
+        writers = [cell_writer(type_) for type_ in types]
+        for number, row in enumerate(_rows(table, writers)):
+            pages += b"," if number % page_rows else b"]\n[" if number else b"\n["
+            pages += row
+            _check_size(pages)
+        return bytes(pages) + (b"]" if len(table) else b"")
     if form != "json":
         without = result.no_interval
         if form == "csv":
@@ -104,8 +122,7 @@ def encode_result(
             about = {"discreet.queries": queries} if form == "arrow" else {}
             table = table.replace_schema_metadata({**about, "discreet.no_interval": json.dumps(without)})
         content = write_table(table, form)
-        if len(content) > MAX_RESULT_BYTES:
-            raise InputError(_TOO_LARGE)
+        _check_size(content)
         return content
     intervals = result.intervals or [None] * table.num_columns
     columns = [
@@ -113,23 +130,35 @@ def encode_result(
         for name, type_, interval in zip(table.column_names, result.types, intervals, strict=True)
     ]
     written = bytearray(b'{"columns":' + json.dumps(columns).encode() + b',"rows":[')
-    first = True
-    for batch in table.to_batches(max_chunksize=1_000):
-        # Python's objects take much more memory than the text, so only some rows are converted at a time.
-        values = [
-            (None if isinstance(value, float) and not math.isfinite(value) else plain_value(value) for value in found)
-            for found in map(python_values, batch.columns)
-        ]
-        for row in zip(*values, strict=True):
-            written += b"" if first else b","
-            written += json.dumps(row, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-            first = False
-            if len(written) > MAX_RESULT_BYTES:
-                raise InputError(_TOO_LARGE)
+    for number, row in enumerate(_rows(table)):
+        written += b"," if number else b""
+        written += row
+        _check_size(written)
     return bytes(written) + b'],"queries":' + queries.encode() + b"}"
 
 
-_TOO_LARGE = f"the result has more than {MAX_RESULT_BYTES // 2**20} MiB; select fewer rows or columns"
+def _rows(table: pa.Table, writers: Sequence[Callable[[Any], Any] | None] = ()) -> Iterator[bytes]:
+    """Yield each row as a list in JSON.
+
+    Args:
+        writers: for each column a function that converts its values, or None; empty for none.
+    """
+    for batch in table.to_batches(max_chunksize=1_000):
+        # Python's objects take much more memory than the text, so only some rows are converted at a time.
+        columns = [
+            [None if isinstance(value, float) and not math.isfinite(value) else plain_value(value) for value in values]
+            for values in map(python_values, batch.columns)
+        ]
+        for place, write in enumerate(writers):
+            if write is not None:
+                columns[place] = [None if value is None else write(value) for value in columns[place]]
+        for row in zip(*columns, strict=True):
+            yield json.dumps(row, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _check_size(content: bytes | bytearray) -> None:
+    if len(content) > MAX_RESULT_BYTES:
+        raise InputError(f"the result has more than {MAX_RESULT_BYTES // 2**20} MiB; select fewer rows or columns")
 
 
 def with_made_up(result: ComputedRows) -> ComputedRows:
@@ -197,7 +226,7 @@ def outline_of(catalog: Catalog) -> dict[str, Any]:
         name: {
             "user": dataset.user,
             "rows_per_group": dataset.rows_per_group,
-            "columns": {column: _column(about) for column, about in dataset.columns.items()},
+            "columns": {name_: _column(about) for name_, about in dataset.columns.items()},
         }
         for name, dataset in catalog.datasets.items()
     }
@@ -277,7 +306,8 @@ def _warm_up() -> None:
     # Workers use a copy of this connection to DuckDB's parser: it cannot be opened under their limits.
     split_statement("SELECT LOW(COUNT(*)) FROM t", None, intervals=True)
     read("SELECT 1", TrinoSession("main", "", datetime.fromtimestamp(0, UTC)), {}, Catalog.model_construct(datasets={}))
-    for form in ("json", "csv", "arrow", "parquet"):
+    forms: list[RowsForm] = [*FORMS, "trino"]
+    for form in forms:
         check_outer(f"SELECT {values}", {"q1": {"a": "VARCHAR"}})
         result = compute_outer(f"SELECT {values} UNION ALL SELECT {values}", {"q1": pa.table({"x": [1]})})
         encode_result(result, form, "[]")
@@ -359,7 +389,7 @@ def _run(
     if job["made_up"]:
         result = with_made_up(result)
     try:
-        content = encode_result(result, job["form"], job["queries"], job["max_rows"])
+        content = encode_result(result, job["form"], job["queries"], job["max_rows"], job["page_rows"])
         return content, len(result.table)
     except InputError:
         raise

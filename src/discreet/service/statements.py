@@ -12,6 +12,7 @@ from discreet.budget import Budget
 from discreet.budget.model import Refusal, Replay
 from discreet.errors import InputError, SQLError, WhereError
 from discreet.release import statement as pipeline
+from discreet.release.postprocess import MAX_ROWS
 from discreet.service.problems import BudgetShort, NotFound, StatementsUnavailable
 from discreet.service.queries import planning_options
 from discreet.service.statement_pool import WrittenRows
@@ -38,20 +39,26 @@ if TYPE_CHECKING:
     from discreet.release import Release
     from discreet.release.postprocess import ComputedRows
     from discreet.release.statement import PlannedStatement
-    from discreet.service.api.answers import Form
     from discreet.service.queries import Queries, Run
     from discreet.service.settings import Settings
     from discreet.service.statement_pool import StatementPool
+    from discreet.service.statement_worker import RowsForm
     from discreet.warehouse import Warehouse
     from discreet.wire.queries import StatementRequest
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The form in which a result is returned, and the largest number of its rows; None for all."""
+    """The form in which a result is returned.
 
-    form: Form
+    Args:
+        max_rows: the largest number of its rows; None for all.
+        page_rows: the rows of a page, for the form of Trino's protocol.
+    """
+
+    form: RowsForm
     max_rows: int | None = None
+    page_rows: int | None = None
 
 
 _AMPLE = Cost(Fraction(10**9), Fraction(1))
@@ -317,6 +324,7 @@ class _Worker:
             form=self._shape.form,
             queries=_written(queries),
             max_rows=self._shape.max_rows,
+            page_rows=self._shape.page_rows,
             made_up=self._made_up,
             marks=statement.marks,
             disconnected=self._run.disconnected,
@@ -326,7 +334,9 @@ class _Worker:
     def show(self, statement: Statement, rows: ComputedRows) -> WrittenRows:
         queries = self._queries_of(statement) if self._made_up else []
         shown = with_made_up(rows) if self._made_up else rows
-        return WrittenRows(encode_result(shown, self._shape.form, _written(queries)), len(rows.table), tuple(queries))
+        page_rows = self._shape.page_rows or MAX_ROWS
+        content = encode_result(shown, self._shape.form, _written(queries), page_rows=page_rows)
+        return WrittenRows(content, len(rows.table), tuple(queries))
 
     def _queries_of(self, statement: Statement) -> list[StatementQuery]:
         if self._listed is not None:

@@ -8,7 +8,7 @@ import json
 import re
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -257,6 +257,12 @@ def decode(document: bytes) -> Release:
         )
     except (KeyError, TypeError, ValueError, ArithmeticError, pa.ArrowException):
         raise InputError("this is not the document of a release") from None
+
+
+Form: TypeAlias = Literal["json", "csv", "arrow", "parquet"]
+"""A form in which releases and rows are sent."""
+
+FORMS: tuple[Form, ...] = get_args(Form)
 
 
 def write_table(table: pa.Table, form: Literal["csv", "arrow", "parquet"]) -> bytes:

@@ -18,7 +18,7 @@ from discreet.service.trino import protocol
 from discreet.service.trino.errors import trino_error
 from discreet.values import Cost
 from discreet.wire.problems import Fitting, Spend, Together
-from tests.service.deployment import KNOWN, FakeMonotonic
+from tests.service.deployment import KNOWN, FakeMonotonic, shared_pool
 from tests.service.test_problems_of_errors import ERRORS
 from tests.service.trino.client import Blocked, answered, error, last, page, post, rows, run
 
@@ -118,6 +118,25 @@ def test_the_pages_after_the_first_are_free(service, monkeypatch):
     assert [len(reply.json()["data"]) for reply in replies] == [1, 1, 1]
     assert len({reply.json()["data"][0][0] for reply in replies}) == 3
     assert service.balance().spent == spent
+
+
+def test_the_pages_of_an_answer_are_computed_once(service, monkeypatch):
+    """They wait for the client until it has asked for the last one, also for one that it asks for twice."""
+    monkeypatch.setattr(protocol, "MAX_PAGE_ROWS", 1)
+    computed = []
+    compute = shared_pool().compute
+
+    def counted(*arguments, **named):
+        computed.append(named["form"])
+        return compute(*arguments, **named)
+
+    monkeypatch.setattr(shared_pool(), "compute", counted)
+    first = answered(service, post(service, KNOWN))
+    second = [answered(service, first) for _ in range(2)]
+    third = answered(service, second[0])
+    assert [len(reply.json()["data"]) for reply in (first, *second, third)] == [1, 1, 1, 1]
+    assert "nextUri" not in third.json()
+    assert computed == ["trino"]
 
 
 # ------------------------------------------------------------------------------------- long queries, cancel

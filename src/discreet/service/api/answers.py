@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 from discreet.budget.model import Calendar, Sliding
 from discreet.service.problems import NotAcceptable
@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 
     from discreet.budget.model import Balance
     from discreet.values import Cost
-
-Form: TypeAlias = Literal["json", "csv", "arrow", "parquet"]
-"""A representation of a release."""
+    from discreet.wire.document import Form
 
 MEDIA_TYPES: Mapping[Form, str] = {
     "json": "application/json",

@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from discreet.catalog.model import Catalog
     from discreet.query.planning import PlannedQuery
     from discreet.query.query import Select
-    from discreet.service.api.answers import Form
     from discreet.service.auth.gate import Gate
     from discreet.service.auth.grants import Grants
     from discreet.service.queries import Queries, ReplayCache
@@ -68,6 +67,7 @@ if TYPE_CHECKING:
     from discreet.service.statement_pool import WrittenRows
     from discreet.service.statements import Statements
     from discreet.warehouse import Warehouse
+    from discreet.wire.document import Form
     from discreet.wire.problems import Slug
 
 Answered = TypeVar("Answered")

@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
     from discreet.budget.stores.store import BudgetStore
     from discreet.catalog.model import Catalog
-    from discreet.service.api.answers import Form
     from discreet.service.api.query import QueryAPI
     from discreet.service.runtime import Runtime
     from discreet.service.settings import Settings
     from discreet.service.statement_pool import WrittenRows
+    from discreet.wire.document import Form
     from discreet.wire.queries import BudgetReport, DatasetDetail, Estimate, HistoryEntry
 
 _EPSILON = number_field("epsilon", "Privacy to spend.", MIN_EPSILON, MAX_EPSILON)

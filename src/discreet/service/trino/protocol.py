@@ -4,8 +4,9 @@ POST only reads the statement. It touches no data and charges nothing, because c
 response. Its answer names the first page, whose address holds everything: the statement, the session and an idempotency
 key, encrypted with a key of the service. So any process of the service answers any page, and the same page, requested
 again, is the same request: it is charged once. A page that takes longer than `MAX_WAIT_SECONDS` is answered with its
-own address, for the client to ask again, while the query goes on in the background. Later pages are the same request
-too: replays of what the first one was charged.
+own address, for the client to ask again, while the query goes on in the background. All pages are written at once, by
+the worker that computes the rows, and wait for the client; a process that does not have them computes them from
+replays of what the first page was charged.
 
 What clients would not send again is held instead of sent: they retry 502, 503 and 504, not 409 and 429.
 """
@@ -31,6 +32,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from discreet.errors import InputError, InvariantViolated, SQLError, WhereError
+from discreet.release.postprocess import MAX_ROWS
 from discreet.secrets import is_local
 from discreet.service.auth.gate import check_role, read_stream, run_in_thread
 from discreet.service.middleware import context_of, is_failure, problem_of_request
@@ -45,6 +47,7 @@ from discreet.service.problems import (
     Unauthorized,
 )
 from discreet.service.queries import Run
+from discreet.service.statement_pool import WrittenRows
 from discreet.service.statements import Shape
 from discreet.service.trino import tables
 from discreet.service.trino.commands import ConstantRows, Question, SessionChange, max_seconds, options
@@ -123,33 +126,24 @@ class Sealed:
         return TrinoSession(self.schema, self.account, datetime.fromtimestamp(self.began, UTC))
 
 
-@dataclass(frozen=True, slots=True)
-class TrinoAnswer:
-    """The answer to a statement.
-
-    Args:
-        content: all its rows, as the JSON of `StatementAnswer`.
-    """
-
-    content: bytes
-    warnings: tuple[tuple[str, str], ...] = ()
-
-
 @dataclass(slots=True)
 class _Polled:
-    """A statement that is being answered in this process.
+    """A statement that is being answered in this process, or whose later pages wait for their client.
 
     Attributes:
         progress: the share of the data that the engine has read, from 0 to 1.
         waits: True while it waits for its turn, or for the same statement in another process.
         polled: when the client asked last, in monotonic seconds.
+        warnings: their names and sentences.
+        task: answers the statement; its content is a line with the columns, and one with the rows of each page.
     """
 
     polled: float
     progress: float = 0.0
     waits: bool = True
     cancelled: threading.Event = field(default_factory=threading.Event)
-    task: asyncio.Task[TrinoAnswer] | None = None
+    warnings: list[tuple[str, str]] = field(default_factory=list)
+    task: asyncio.Task[WrittenRows] | None = None
 
 
 class TrinoProtocol:
@@ -180,7 +174,7 @@ class TrinoProtocol:
         self._behind_proxy = bool(settings.service.trusted_proxies)
         self._runtime = runtime
         self._log = log
-        self._runs: dict[tuple[str, int], _Polled] = {}
+        self._runs: dict[str, _Polled] = {}
 
     def routes(self) -> list[Route]:
         """Return the routes of the protocol."""
@@ -286,34 +280,35 @@ class TrinoProtocol:
         if account != state.account:
             raise NotFound
         if request.method == "DELETE":
-            for (id_, _), run in self._runs.items():
-                if id_ == state.id:
-                    run.cancelled.set()
+            if state.id in self._runs:
+                self._runs[state.id].cancelled.set()
             return Response(status_code=204)
-        name = (state.id, page)
         now = self._runtime.monotonic()
-        if name not in self._runs:
+        if state.id not in self._runs:
             self._drop_finished(now)
-            run = self._runs[name] = _Polled(now)
+            run = self._runs[state.id] = _Polled(now)
             run.task = asyncio.create_task(self._answer(state, run, context_of(request.scope).request_id))
             late = state.began + max_seconds(state.properties) - self._runtime.clock().timestamp()
             timer = asyncio.get_running_loop().call_later(max(late, 0), run.cancelled.set)
             run.task.add_done_callback(lambda _: timer.cancel())
             # asyncio would print an exception that no client asks for, and it may hold data.
             run.task.add_done_callback(lambda task: task.cancelled() or task.exception())
-        run = self._runs[name]
+        run = self._runs[state.id]
         run.polled = now
-        task = cast("asyncio.Task[TrinoAnswer]", run.task)
+        task = cast("asyncio.Task[WrittenRows]", run.task)
         await asyncio.wait({task}, timeout=MAX_WAIT_SECONDS)
         if not task.done():
             waits = "QUEUED" if run.waits else "RUNNING"
             return JSONResponse(self._body(request, state, waits, (sealed, page), run.progress))
-        self._runs.pop(name, None)
         try:
-            answer = task.result()
+            rows = task.result()
         except Exception as error:  # noqa: BLE001 - each is sent in the form of the protocol
+            self._runs.pop(state.id, None)
             return self._failed(request, state, error)
-        return await run_in_thread(self._answered, request, state, page, answer)
+        columns, *pages = rows.content.split(b"\n", math.ceil(MAX_ROWS / MAX_PAGE_ROWS))
+        if page + 1 >= len(pages):
+            self._runs.pop(state.id, None)
+        return self._answered(request, state, page, columns, pages, run.warnings)
 
     def _drop_finished(self, now: float) -> None:
         """Forget answers that no client fetched: they are free when they are asked for again."""
@@ -384,7 +379,7 @@ class TrinoProtocol:
 
     # ------------------------------------------------------------------------------------------------- answers
 
-    async def _answer(self, state: Sealed, run: _Polled, request_id: str) -> TrinoAnswer:
+    async def _answer(self, state: Sealed, run: _Polled, request_id: str) -> WrittenRows:
         """Answer a statement; wait for a slot, and for the same statement in another process.
 
         Raises:
@@ -393,7 +388,7 @@ class TrinoProtocol:
         answers: dict[str, Any] = {}
         began = self._runtime.monotonic()
 
-        def work() -> TrinoAnswer:
+        def work() -> WrittenRows:
             run.waits = False
             catalog = self._grants.catalog_for(state.account)
             command = self._pool.read(
@@ -436,7 +431,7 @@ class TrinoProtocol:
 
     def _compute(
         self, command: Command, state: Sealed, catalog: Catalog, request_id: str, run: _Polled, answers: dict[str, Any]
-    ) -> TrinoAnswer:
+    ) -> WrittenRows:
         """Answer a command that changes nothing in the session."""
         if isinstance(command, ConstantRows):
             return _table(command.columns, command.rows)
@@ -452,15 +447,15 @@ class TrinoProtocol:
                 raise TrinoError("NOT_SUPPORTED", "a statement reads either datasets or tables of metadata")
             budget = self._api.budget_of(state.account)
             read_tables = {name: tables.table(name, catalog, budget, state.properties) for name in statement.schemas}
-            content = self._pool.compute(
+            return self._pool.compute(
                 state.account,
                 statement.outer,
                 read_tables,
-                form="json",
+                form="trino",
                 queries="[]",
+                page_rows=MAX_PAGE_ROWS,
                 disconnected=run.cancelled.is_set,
-            ).content
-            return TrinoAnswer(content)
+            )
         if command.form == "columns":
             given["rehearse"] = True
         request = StatementRequest(sql=text, **given)
@@ -472,38 +467,40 @@ class TrinoProtocol:
             digest,
             progress=lambda share: setattr(run, "progress", share),
         )
-        work = self._api.statement_work(request, watched, Shape("json"), answers)
+        work = self._api.statement_work(request, watched, Shape("trino", page_rows=MAX_PAGE_ROWS), answers)
         answered, balance = work(run.cancelled.is_set)
         if command.form != "rows":
-            return _of_form(command.form, json.loads(answered.content))
+            return _of_form(command.form, answered)
         warnings = [("APPROXIMATE_FUNCTION", sentence) for sentence in command.rewriting.warnings]
-        if any(query["status"] in {"released", "replayed"} for query in json.loads(answered.content)["queries"]):
+        if any(query.status in {"released", "replayed"} for query in answered.queries):
             charged = spend_above(answered.charged)
             left = spend_below(balance.remaining)
             paid = f"charged rho={charged.rho!r}, delta={charged.delta!r} to {state.account}"
             warnings.append(("PRIVACY_CHARGE", f"{paid}; left rho={left.rho!r}, delta={left.delta!r}"))
-        return TrinoAnswer(answered.content, tuple(warnings))
+        run.warnings = warnings
+        return answered
 
     # ------------------------------------------------------------------------------------------------ responses
 
-    def _answered(self, request: Request, state: Sealed, page: int, answer: TrinoAnswer) -> Response:
-        """Return the response with the rows of a page, and the address of the next."""
-        found = json.loads(answer.content)
-        types = [tables.trino_type(column["type"]) for column in found["columns"]]
-        first = page * MAX_PAGE_ROWS
-        end = (page + 1) * MAX_PAGE_ROWS
-        rows = tables.cells(found["rows"][first:end], types)
-        following = (request.path_params["sealed"], page + 1) if end < len(found["rows"]) else None
+    def _answered(
+        self,
+        request: Request,
+        state: Sealed,
+        page: int,
+        columns: bytes,
+        pages: Sequence[bytes],
+        warnings: Sequence[tuple[str, str]],
+    ) -> Response:
+        """Return the response with the rows of a page, as the worker wrote them, and the address of the next."""
+        following = (request.path_params["sealed"], page + 1) if page + 1 < len(pages) else None
         body = self._body(request, state, "FINISHED" if following is None else "RUNNING", following, 1.0)
-        body["columns"] = [
-            tables.column(column["name"], type_) for column, type_ in zip(found["columns"], types, strict=True)
-        ]
-        body |= {"data": rows} if rows else {}
         body["warnings"] = [
             {"warningCode": {"code": number, "name": name}, "message": sentence}
-            for number, (name, sentence) in enumerate(answer.warnings, 0x0100_0000)
+            for number, (name, sentence) in enumerate(warnings, 0x0100_0000)
         ]
-        return JSONResponse(body)
+        parts = [json.dumps(body).encode()[:-1], b',"columns":', columns]
+        parts += [b',"data":', pages[page]] if page < len(pages) else []
+        return Response(b"".join([*parts, b"}"]), media_type="application/json")
 
     def _failed(self, request: Request, state: Sealed, error: Exception) -> Response:
         """Return the response to a statement that failed."""
@@ -556,32 +553,35 @@ class TrinoProtocol:
         return body
 
 
-def _table(columns: Sequence[tuple[str, str]], rows: list[list[Any]]) -> TrinoAnswer:
-    named = [{"name": name, "type": type_} for name, type_ in columns]
-    return TrinoAnswer(json.dumps({"columns": named, "rows": rows, "queries": []}).encode())
+def _table(columns: Sequence[tuple[str, str]], rows: list[list[Any]]) -> WrittenRows:
+    """Return few rows of values of JSON, as a worker writes them."""
+    lines = [[tables.column(name, type_) for name, type_ in columns], *([rows] if rows else [])]
+    return WrittenRows("\n".join(map(json.dumps, lines)).encode(), len(rows))
 
 
-def _of_form(form: str, found: dict[str, Any]) -> TrinoAnswer:
+def _of_form(form: str, answered: WrittenRows) -> WrittenRows:
     """Return what EXPLAIN with options, or DESCRIBE OUTPUT, asks for, from the plan or the rehearsal of a statement."""
+    written, _, page = answered.content.partition(b"\n")
+    columns = json.loads(written)
     match form:
         case "valid":
             return _table([("Valid", "boolean")], [[True]])
         case "columns":
             names = ("Column Name", "Catalog", "Schema", "Table", "Type")
-            shown = [each for each in found["columns"] if each["name"] != "made_up"]
+            shown = [each for each in columns if each["name"] != "made_up"]
             return _table(
                 [*((name, "varchar") for name in names), ("Type Size", "bigint"), ("Aliased", "boolean")],
-                [[each["name"], "", "", "", tables.trino_type(each["type"]), 0, False] for each in shown],
+                [[each["name"], "", "", "", each["type"], 0, False] for each in shown],
             )
         case "io":
-            keys = [each["name"] for each in found["columns"]]
-            plans = [dict(zip(keys, row, strict=True)) for row in found["rows"]]
+            keys = [each["name"] for each in columns]
+            plans = [dict(zip(keys, row, strict=True)) for row in json.loads(page or b"[]")]
             rho, delta = (math.fsum(plan[part] for plan in plans) for part in ("rho", "delta"))
             price = f"rho={rho!r}, delta={delta!r}"
             # Superset shows the fields of the estimate that it knows as they are, if they are no numbers.
             estimate = {"estimate": {"cpuCost": price}, "inputTableColumnInfos": [], "queries": plans}
             return _table([("Query Plan", "varchar")], [[json.dumps(estimate)]])
-    return TrinoAnswer(json.dumps({**found, "queries": []}).encode())
+    return answered
 
 
 def _pairs(request: Request, name: str) -> dict[str, str]:

@@ -217,17 +217,9 @@ def column(name: str, type_: str) -> dict[str, Any]:
     return {"name": name, "type": type_, "typeSignature": signature}
 
 
-def cells(rows: Sequence[Sequence[Any]], types: Sequence[str]) -> list[list[Any]]:
-    """Return rows of a result as the protocol has them.
-
-    Args:
-        rows: as `StatementAnswer` has them in JSON.
-    """
-    writers = [_TEXTS.get(type_.partition("(")[0]) for type_ in types]
-    return [
-        [value if value is None or write is None else write(value) for value, write in zip(row, writers, strict=True)]
-        for row in rows
-    ]
+def cell_writer(type_: str) -> Callable[[Any], str] | None:
+    """Return the function from the JSON values of results to those of the protocol; None if they are the same."""
+    return _TEXTS.get(type_.partition("(")[0])
 
 
 _TEXTS: Mapping[str, Callable[[Any], str]] = {
