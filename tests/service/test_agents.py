@@ -25,6 +25,7 @@ from tests.client.running_service import running
 from tests.mcp.agent import TOTAL, Person, over_http
 
 from .deployment import TOP, Deployment, Service, slug
+from .test_hostile_requests import MAX_CPU_SECONDS, TEXTS
 
 AGENTS = Path(__file__).resolve().parents[2] / "docs" / "agents.md"
 MCP = "[mcp]\nmax_unasked_share = 0.3"
@@ -80,6 +81,19 @@ def test_a_loop_over_http_ends_at_the_budget(started, mode):
     balance = started.opened.manager.get("ann@sales").balance
     assert balance.spent.within(balance.account.limit)
     assert balance.spent.rho > 0
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("tool", ["rehearse", "price", "query"])
+def test_no_statement_of_an_agent_freezes_the_service(started, tool):
+    """The statements of `test_hostile_requests`: none takes a second of the CPU of this process, which serves them."""
+    key = started.keys["ann"]
+    for name, text in TEXTS.items():
+        began = time.process_time()
+        reply = posted(started, key, "tools/call", {"name": tool, "arguments": {"sql": text, "epsilon": 0.5}})
+        took = time.process_time() - began
+        assert took < MAX_CPU_SECONDS, f"{name} takes {took:.2f} s of the service's CPU"
+        assert reply.status_code < 500, f"{name} is {reply.status_code}: {reply.text[:300]}"
 
 
 def test_two_clients_that_send_the_same_call_are_charged_once(started):

@@ -58,8 +58,12 @@ QUICK_SECONDS = 0.1
 """CPU seconds after which a step of a statement is slow: it begins again, at the lowest priority, in one of the slots
 that slow ones may have, which are half of all."""
 
-MAX_QUICK_SECONDS = 5.0
-"""CPU seconds of workers that an account may use within about a minute; beyond it, all its statements count as slow."""
+MAX_QUICK_SECONDS = 0.5
+"""CPU seconds of workers that an account may use within about `FORGOTTEN_SECONDS`; beyond it, all its statements count
+as slow. About twenty usual statements."""
+
+FORGOTTEN_SECONDS = 15.0
+"""Seconds after which `MAX_QUICK_SECONDS` that an account used no longer count."""
 
 MAX_ACCOUNTS = 10_000
 """Accounts whose use of workers is known; the one that used them longest ago is forgotten first."""
@@ -285,10 +289,10 @@ class StatementPool:
         """Return the CPU seconds that an account has used; what it used is forgotten at an even rate."""
         with self._free:
             seconds, at = self._used.get(account, (0.0, 0.0))
-            return max(seconds - (self._clock() - at) * MAX_QUICK_SECONDS / 60, 0.0)
+            return max(seconds - (self._clock() - at) * MAX_QUICK_SECONDS / FORGOTTEN_SECONDS, 0.0)
 
     def _use(self, account: str, seconds: float) -> None:
-        """Add CPU seconds to those of an account, up to twice the limit: it waits a minute at most for quick slots."""
+        """Add CPU seconds to those of an account, up to twice the limit: it soon gets quick slots again."""
         used = min(self._used_now(account) + seconds, 2 * MAX_QUICK_SECONDS)
         with self._free:
             self._used[account] = used, self._clock()
@@ -433,17 +437,15 @@ class _Limits:
         self._disconnected = disconnected
         self._name = name
         self._start = time.monotonic()
-        self._before = 0.0
-        self._before = self.cpu_seconds()
         self._slow = slow
         if slow:
             with contextlib.suppress(OSError):  # it has ended
                 os.setpriority(os.PRIO_PROCESS, process, 19)
 
     def cpu_seconds(self) -> float:
-        """Return the CPU seconds of this exchange; where there is no clock of another process, those of the clock."""
+        """Return the CPU seconds of the worker; where there is no clock of another process, those since the start."""
         try:
-            return time.clock_gettime((~self._process << 3) | _PROCESS_CLOCK) - self._before
+            return time.clock_gettime((~self._process << 3) | _PROCESS_CLOCK)
         except OSError:
             return time.monotonic() - self._start
 

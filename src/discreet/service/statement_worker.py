@@ -1,11 +1,11 @@
 """Read statements of analysts, and compute their rows, in a process without keys, connections, environment and files.
 
 `python -c "from discreet.service.statement_worker import main; main()"` is the process that workers are forked from. It
-imports the libraries, has a single connection, to `discreet.service.statement_pool`, and never sees a statement. Each
-worker serves one request: a fork takes milliseconds, and nothing that a statement leaves behind, in its database or,
-by a bug of DuckDB, in its memory, is there when the next one is computed. Before a worker receives its request it opens
-an empty database and gives up, for good, what it needs no more: descriptors, files, memory beyond `MAX_MEMORY_BYTES`,
-CPU time beyond `MAX_SECONDS`.
+imports the libraries, opens an empty database, has a single connection, to `discreet.service.statement_pool`, and never
+sees a statement. Each worker serves one request: a fork takes milliseconds, and nothing that a statement leaves behind,
+in its copy of the database or, by a bug of DuckDB, in its memory, is there when the next one is computed. Before a
+worker receives its request it gives up, for good, what it needs no more: descriptors, files, memory beyond
+`MAX_MEMORY_BYTES`, CPU time beyond `MAX_SECONDS`.
 
 A request is a length in eight bytes, JSON, and an Arrow stream for each table. A response is `RESPONSE`, then as many
 bytes as it says: a result, or the JSON of an error. Results of `compute` are sent to the client as they are; the pool
@@ -15,6 +15,7 @@ checks all others, because a bug of DuckDB may let a statement write them.
 from __future__ import annotations
 
 import ctypes
+import gc
 import io
 import json
 import math
@@ -263,6 +264,8 @@ def main() -> None:
     control = socket.socket(fileno=os.dup(0))
     os.close(0)
     _warm_up()
+    database = open_database()  # takes 20 ms, which each worker would need
+    gc.freeze()  # or a collection in a worker would write to, and so copy, the pages that it shares with this process
     workers: set[int] = set()
     killed: set[int] = set()
     try:
@@ -286,7 +289,7 @@ def main() -> None:
                     continue
                 if not process:
                     control.close()
-                    _serve(channel)
+                    _serve(channel, database)
                 workers.add(process)
     finally:
         for process in workers:
@@ -326,34 +329,33 @@ def _encode_error(error: InputError | NotFound | TrinoError) -> bytes:
     return json.dumps(described).encode()
 
 
-def _serve(channel: socket.socket) -> None:
+def _serve(channel: socket.socket, database: duckdb.DuckDBPyConnection) -> None:
     """Serve one request and end the process."""
     code = 1
     try:
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-        with open_database() as database:
-            _limit()
-            channel.sendall(os.getpid().to_bytes(8, "big"))
-            rows = 0
-            try:
-                with channel.makefile("rb") as stream:
-                    job = json.loads(stream.read(int.from_bytes(stream.read(8), "big")))
-                    tables = {}
-                    for name in job["tables"]:
-                        with pa.ipc.open_stream(stream.read(int.from_bytes(stream.read(8), "big"))) as reader:
-                            tables[name] = reader.read_all()
-                content, rows = _run(database, job, tables)
-                kind = True
-            except (InputError, NotFound, TrinoError) as error:
-                kind = False
-                content = _encode_error(error)
-            except MemoryError:
-                kind = False
-                content = _encode_error(InputError(TOO_MUCH_MEMORY))
-            channel.sendall(RESPONSE.pack(kind, rows, len(content)))
-            channel.sendall(content)
-            code = 0
+        _limit()
+        channel.sendall(os.getpid().to_bytes(8, "big"))
+        rows = 0
+        try:
+            with channel.makefile("rb") as stream:
+                job = json.loads(stream.read(int.from_bytes(stream.read(8), "big")))
+                tables = {}
+                for name in job["tables"]:
+                    with pa.ipc.open_stream(stream.read(int.from_bytes(stream.read(8), "big"))) as reader:
+                        tables[name] = reader.read_all()
+            content, rows = _run(database, job, tables)
+            kind = True
+        except (InputError, NotFound, TrinoError) as error:
+            kind = False
+            content = _encode_error(error)
+        except MemoryError:
+            kind = False
+            content = _encode_error(InputError(TOO_MUCH_MEMORY))
+        channel.sendall(RESPONSE.pack(kind, rows, len(content)))
+        channel.sendall(content)
+        code = 0
     finally:
         os._exit(code)  # whatever else happened, this copy of the parent must not return into its loop
 
