@@ -14,6 +14,7 @@ from discreet.errors import DiscreetError, InputError, UnknownColumn, WhereError
 TREE = {
     "DiscreetError": Exception,
     "InputError": DiscreetError,
+    "NotFound": InputError,
     "UnknownColumn": InputError,
     "WhereError": InputError,
     "SQLError": InputError,

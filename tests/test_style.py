@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "discreet"
@@ -20,3 +21,14 @@ def test_an_assignment_has_one_line():
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple)
     ]
     assert len(places) <= ALLOWED, "\n".join(places)
+
+
+def test_a_class_name_belongs_to_one_class():
+    """A reader who meets a name knows which class is meant, without its module."""
+    owners = Counter(
+        node.name
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, count in owners.items() if count > 1] == []

@@ -2,6 +2,7 @@
 
     DiscreetError
     ├── InputError            invalid input; the message says what is allowed
+    │   ├── NotFound          a name that does not exist or was not granted
     │   ├── UnknownColumn     a column that the table does not have
     │   ├── WhereError        a filter outside the grammar, with the position
     │   └── SQLError          a statement outside the grammar, with the position
@@ -15,7 +16,7 @@
     └── InvariantViolated     a bug: a guarantee of privacy or budget would have been violated
 
 Stored budgets add the errors in `discreet.budget.errors`: UnknownAccount, AccountChanged and KeyReused are subclasses
-of InputError, BudgetRefused of BudgetExceeded; Suspended, DataChanged, ClockError, LeaseLost, StoreUnavailable,
+of InputError, BudgetRefused of BudgetExceeded; AccountSuspended, DataChanged, ClockError, LeaseLost, StoreUnavailable,
 StoreBehind and LedgerBroken of DiscreetError.
 
 Messages are single sentences. They never hold a count, a row, a key or a seed.
@@ -92,6 +93,19 @@ def file_error(path: object, what: Literal["read", "written"], error: OSError) -
     return InputError(f"{str(path)!r} cannot be {what}: {(error.strerror or 'no access').lower()}")
 
 
+class NotFound(InputError):
+    """Something does not exist, or the caller may not see it; the message does not say which.
+
+    Args:
+        sentence: the message; it depends only on data that the caller may see.
+    """
+
+    problem = ProblemKind("not-found", 404, "There is nothing of that name")
+
+    def __init__(self, sentence: str = "there is nothing of that name, or it was not granted") -> None:
+        super().__init__(sentence)
+
+
 class UnknownColumn(InputError):
     """A column that the table does not have.
 
@@ -99,7 +113,7 @@ class UnknownColumn(InputError):
         nearest: the existing column with the most similar name, or None.
     """
 
-    problem = ProblemKind("not-found", 404, "There is nothing of that name")
+    problem = NotFound.problem
 
     def __init__(self, name: str, known: Iterable[str], role: str = "column") -> None:
         columns = list(known)

@@ -10,7 +10,7 @@ from fractions import Fraction
 import pytest
 
 from discreet.accounting.convert import epsilon_tight
-from discreet.budget.errors import BudgetRefused, DataChanged, Suspended
+from discreet.budget.errors import AccountSuspended, BudgetRefused, DataChanged
 from discreet.budget.manager import BudgetManager, guarantee, published
 from discreet.budget.model import (
     LINKEDIN,
@@ -170,7 +170,7 @@ def test_a_suspension_is_reported_with_its_end(manager):
         held = manager.reserve("ann", key_of(f"f{n}"), _units(1, 0))
         manager.store.start(held.id)
         manager.store.forfeit(held.id)
-    with pytest.raises(Suspended, match="'ann' is suspended") as caught:
+    with pytest.raises(AccountSuspended, match="'ann' is suspended") as caught:
         manager.reserve("ann", key_of("q"), _units(1, 0))
     assert (caught.value.account, caught.value.until_us) == ("ann", NOON_US + DAY_US)
     assert manager.get("ann").balance.suspended_until_us == NOON_US + DAY_US

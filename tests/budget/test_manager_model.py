@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from discreet.budget.errors import BudgetRefused, DataChanged, LeaseLost, Suspended
+from discreet.budget.errors import AccountSuspended, BudgetRefused, DataChanged, LeaseLost
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import AdminAction, Fingerprint, InFlight, Replay, Sliding
 from discreet.budget.periods import DAY_US
@@ -72,7 +72,7 @@ class Manager(RuleBasedStateMachine):
             assert isinstance(self.manager.reserve(who, key_of(str(release)), UNIT * 3), InFlight)
             return None
         if self._suspended(who) > self.clock():
-            with pytest.raises(Suspended) as refused:
+            with pytest.raises(AccountSuspended) as refused:
                 self.manager.reserve(who, key_of(str(release)), UNIT * 3)
             assert (refused.value.account, refused.value.until_us) == (who, self._suspended(who))
             return None

@@ -16,7 +16,7 @@ from discreet.service import peers
 from discreet.service.api.accounts import account_detail, account_summary
 from discreet.service.api.health import HealthAPI
 from discreet.service.peers import PeerKeys, open_peers, peer_keys
-from discreet.service.problems import Unauthorized
+from discreet.service.problems import KeyRefused
 from discreet.service.settings import DataCentre, load_settings
 from discreet.values import Cost
 from tests.budget.share_suite.base import ONE, holding, limits
@@ -423,7 +423,7 @@ def test_peer_keys_can_be_changed_one_data_centre_at_a_time():
     old, both = PeerKeys(["o" * 32]), PeerKeys(["n" * 32, "o" * 32])
     both.check(old.header)
     both.check(both.header)
-    with pytest.raises(Unauthorized):
+    with pytest.raises(KeyRefused):
         old.check(both.header)
     assert "n" * 32 not in repr(both)
 

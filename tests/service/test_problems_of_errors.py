@@ -41,7 +41,7 @@ ERRORS = {
     "WhereError at 4": errors.WhereError("a number is missing", 4),
     "SQLError at 0": errors.SQLError("joins are not allowed", 0),
     "Malformed at 3": Malformed("no", 3),
-    "BudgetShort that nothing fits": problems.BudgetShort(Refusal("a", Cost(), Cost(), None), None),
+    "UnaffordableQuery that nothing fits": problems.UnaffordableQuery(Refusal("a", Cost(), Cost(), None), None),
 } | {
     type(error).__name__: error
     for error in (
@@ -61,7 +61,7 @@ ERRORS = {
         budget.AccountChanged(),
         budget.KeyReused(),
         budget.BudgetRefused(REFUSAL),
-        budget.Suspended("ann", 1_795_000_000_000_000),
+        budget.AccountSuspended("ann", 1_795_000_000_000_000),
         budget.DataChanged(),
         budget.ClockError(),
         budget.LeaseLost(),
@@ -76,17 +76,17 @@ ERRORS = {
         InvalidCsrfToken(),
         PeerUnreachable(),
         WorkerDied(HUSH),
-        problems.Unauthorized("expired", "4711"),
-        problems.Forbidden("analyst"),
+        problems.KeyRefused("expired", "4711"),
+        problems.RoleRefused("analyst"),
         problems.IssuerUnavailable(),
-        problems.NotFound(),
+        errors.NotFound(),
         problems.TooLarge(1000),
         problems.UnsupportedMediaType("application/json"),
         problems.NotAcceptable(("JSON", "CSV")),
         problems.TooManyRequests(1.2),
         problems.RequestInFlight(),
         problems.StatementsUnavailable(),
-        problems.BudgetShort(REFUSAL, Fitting(k=3)),
+        problems.UnaffordableQuery(REFUSAL, Fitting(k=3)),
         problems.ClientDisconnected(),
     )
 }
@@ -139,7 +139,9 @@ def test_every_error_has_a_published_problem():
         "BudgetExceeded",  # raised by a budget in memory, which a service does not have
         "TomlError",  # raised as CatalogError or SettingsError
         "RunFailed",  # has the problem of its cause
-        "NotFoundError",
+        "ClickHouseNotFoundError",
+        "TrinoNotFoundError",
         "ForbiddenError",
+        "_DryRun",  # ends a transaction, which catches it
     }
     assert issubclass(client.ServiceError, errors.DiscreetError)

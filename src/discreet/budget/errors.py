@@ -7,7 +7,7 @@
     │   └── KeyReused          an idempotency key came with another request, or an action's id with another action
     ├── BudgetExceeded
     │   └── BudgetRefused      an account in the store falls short
-    ├── Suspended              too many runs of the account failed, or an officer suspended it
+    ├── AccountSuspended       too many runs of the account failed, or an officer suspended it
     ├── DataChanged            the engine returned other data for the same version of the data
     ├── ClockError             the database's clock ran ahead and has to be confirmed
     ├── LeaseLost              the reservation has ended: drop the answer
@@ -70,7 +70,7 @@ class BudgetRefused(BudgetExceeded):
         super().__init__(f"the answer could cost more than account {refusal.account!r} has left")
 
 
-class Suspended(DiscreetError):
+class AccountSuspended(DiscreetError):
     """All claims of the account are refused: an officer suspended it, or too many runs failed after data was queried.
 
     Attributes:

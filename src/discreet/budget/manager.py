@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from discreet.accounting.bounds import SystemBound, linkedin_system
 from discreet.accounting.convert import Guarantee, epsilon_simple, epsilon_tight, guarantee_of
-from discreet.budget.errors import BudgetRefused, LedgerBroken, StoreBehind, StoreUnavailable, Suspended
+from discreet.budget.errors import AccountSuspended, BudgetRefused, LedgerBroken, StoreBehind, StoreUnavailable
 from discreet.budget.memory import Hold
 from discreet.budget.model import Claim, InFlight, Refusal, Replay, Settled, Suspension
 from discreet.budget.periods import limits_per_window
@@ -92,7 +92,7 @@ class BudgetManager:
 
         Raises:
             BudgetRefused: an account on the path cannot hold it; nothing was held.
-            Suspended: too many runs of the account failed lately, or an officer suspended it or one above it.
+            AccountSuspended: too many runs of the account failed lately, or an officer suspended it or one above it.
             KeyReused: the key was used with another request before.
             ClockError: a bucket would open, and the clock ran ahead.
             UnknownAccount: the account does not exist.
@@ -102,7 +102,7 @@ class BudgetManager:
         if isinstance(admission, Refusal):
             raise BudgetRefused(admission)
         if isinstance(admission, Suspension):
-            raise Suspended(admission.account, admission.until_us)
+            raise AccountSuspended(admission.account, admission.until_us)
         return admission
 
     def get(self, account: str) -> Report:

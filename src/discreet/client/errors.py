@@ -30,6 +30,7 @@ from discreet.errors import (
     EngineTimeout,
     EngineUnreachable,
     InputError,
+    NotFound,
     SQLError,
     WhereError,
 )
@@ -52,12 +53,6 @@ class Forbidden(InputError):
     """The key is valid, but another role is needed."""
 
     problem = KINDS["forbidden"]
-
-
-class NotFound(InputError):
-    """The name does not exist or is hidden from this key; the service does not say which."""
-
-    problem = KINDS["not-found"]
 
 
 class Suspended(InputError):

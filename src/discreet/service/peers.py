@@ -33,7 +33,7 @@ from discreet.service.auth.gate import read_bytes, run_in_thread
 from discreet.service.maintenance import repeating
 from discreet.service.middleware import context_of
 from discreet.service.observability.logging import Failed, ShareMoved
-from discreet.service.problems import Unauthorized
+from discreet.service.problems import KeyRefused
 from discreet.wire.peers import (
     MAX_BODY_BYTES,
     MAX_ENTRIES,
@@ -103,13 +103,13 @@ class PeerKeys:
         return f"Bearer {self._sent_key}"
 
     def check(self, header: str | None) -> None:
-        """Raise `Unauthorized` unless *header* holds one of the keys."""
+        """Raise `KeyRefused` unless *header* holds one of the keys."""
         kind, _, key = (header or "").partition(" ")
         digest = _digest(key.strip())
         # All are compared, in constant time, so that the time tells nothing about any key.
         known = [hmac.compare_digest(digest, each) for each in self._digests]
         if kind.lower() != "bearer" or not any(known):
-            raise Unauthorized("unknown")
+            raise KeyRefused("unknown")
 
 
 def peer_keys(centre: DataCentre, environment: Mapping[str, str]) -> PeerKeys:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.exceptions import HTTPException
 
-from discreet.budget.errors import BudgetRefused, LeaseLost, StoreUnavailable, Suspended
+from discreet.budget.errors import AccountSuspended, BudgetRefused, LeaseLost, StoreUnavailable
 from discreet.errors import (
     DiscreetError,
     EngineBusy,
     EngineError,
     EngineUnreachable,
     InputError,
+    NotFound,
     SQLError,
     WhereError,
 )
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from discreet.wire.problems import Slug
 
 
-class Unauthorized(DiscreetError):
+class KeyRefused(DiscreetError):
     """A request has no valid key or token. Its message never says why: that would reveal which keys exist.
 
     Attributes:
@@ -49,7 +50,7 @@ class Unauthorized(DiscreetError):
         super().__init__("this needs a valid key: send the header Authorization: Bearer KEY")
 
 
-class Forbidden(DiscreetError):
+class RoleRefused(DiscreetError):
     """The caller does not have the role that an operation needs."""
 
     problem = KINDS["forbidden"]
@@ -70,19 +71,6 @@ class IssuerUnavailable(DiscreetError):
 
     def __init__(self) -> None:
         super().__init__("the issuer of tokens cannot be reached, so tokens cannot be checked now; try again later")
-
-
-class NotFound(DiscreetError):
-    """Something does not exist, or the caller may not see it; the message does not say which.
-
-    Args:
-        sentence: the message; it depends only on data that the caller may see.
-    """
-
-    problem = KINDS["not-found"]
-
-    def __init__(self, sentence: str = "there is nothing of that name, or it was not granted") -> None:
-        super().__init__(sentence)
 
 
 class TooLarge(DiscreetError):
@@ -139,7 +127,7 @@ class RequestInFlight(DiscreetError):
         super().__init__("the same request is under way; send it again for its answer, which is free then")
 
 
-class BudgetShort(BudgetRefused):
+class UnaffordableQuery(BudgetRefused):
     """A budget cannot pay the worst case of a query.
 
     Attributes:
@@ -210,24 +198,24 @@ def problem_of(error: Exception) -> ProblemAnswer:
             detail = f"{cause}; the data was queried, so the worst case stays charged"
         case WhereError() | SQLError() | Malformed() if error.position is not None:
             more = {"position": error.position}
-        case Unauthorized():
+        case KeyRefused():
             headers = {"WWW-Authenticate": "Bearer"}
         case TooManyRequests():
             headers = {"Retry-After": str(math.ceil(error.seconds))}  # the header has whole seconds
-        case Suspended():
+        case AccountSuspended():
             more = {"account": error.account, "until": None if error.until_us is None else iso_time(error.until_us)}
         case BudgetRefused():
             refusal = error.refusal
             resets_at_us = error.refusal.resets_at_us
             detail = f"{error}; see needed, left and fits"
-            each = error.each if isinstance(error, BudgetShort) else None
+            each = error.each if isinstance(error, UnaffordableQuery) else None
             detail += "" if each is None else each.hint
             more = {
                 "account": refusal.account,
                 "needed": spend_above(refusal.needed),
                 "left": spend_below(refusal.remaining),
                 "resets_at": None if resets_at_us is None else iso_time(resets_at_us),
-                "fits": error.fits if isinstance(error, BudgetShort) else None,
+                "fits": error.fits if isinstance(error, UnaffordableQuery) else None,
                 "each": each,
             }
     return ProblemAnswer(kind.slug, kind.detail or detail, more, headers)

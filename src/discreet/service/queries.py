@@ -19,13 +19,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from discreet.accounting.convert import limit_for, share_of_delta
-from discreet.budget.errors import BudgetRefused, DataChanged, LeaseLost, StoreUnavailable, Suspended
+from discreet.budget.errors import AccountSuspended, BudgetRefused, DataChanged, LeaseLost, StoreUnavailable
 from discreet.budget.ledger import canonical
 from discreet.budget.manager import StoredBudget
 from discreet.budget.model import InFlight, Replay, Settled
 from discreet.catalog.engine_pool import scheduled_version
 from discreet.catalog.model import Schedule
-from discreet.errors import DiscreetError, EngineError, EngineTimeout, InputError
+from discreet.errors import DiscreetError, EngineError, EngineTimeout, InputError, NotFound
 from discreet.head_request import And, Comparison, Membership
 from discreet.noise import SystemBits
 from discreet.query.json import from_dict
@@ -36,7 +36,7 @@ from discreet.query.query import DatasetQuery, default_head_limit, read_query
 from discreet.release.answer import answer
 from discreet.service.api.accounts import estimate_of
 from discreet.service.observability.logging import Forfeited, Refused, Released
-from discreet.service.problems import BudgetShort, ClientDisconnected, NotFound, RequestInFlight, RunFailed
+from discreet.service.problems import ClientDisconnected, RequestInFlight, RunFailed, UnaffordableQuery
 from discreet.values import Cost, exact, float_above
 from discreet.wire.document import encode, question_of
 from discreet.wire.problems import Fitting, Malformed, Together, spend_above
@@ -144,7 +144,7 @@ class Queries:
         """Answer *planned* and charge the account of *run*; only the returned bytes may leave the service.
 
         Raises:
-            BudgetShort: the account or one of its parents cannot pay the worst case; nothing was reserved.
+            UnaffordableQuery: the account or one of its parents cannot pay the worst case; nothing was reserved.
             RequestInFlight: the same request of this account is being answered.
             EngineError: the data cannot be queried; nothing was charged.
             RunFailed: the run failed after the data was queried; its worst case is forfeited.
@@ -188,7 +188,7 @@ class Queries:
             )
         except BudgetRefused as error:
             raise self._budget_short(error.refusal, planned, run) from error
-        except Suspended as error:
+        except AccountSuspended as error:
             self._log.event(Refused(request_id, account, "suspended", error.account))
             raise
         except StoreUnavailable:
@@ -254,7 +254,7 @@ class Queries:
             return None
         return limit_for(defaults.epsilon, Fraction(defaults.delta))
 
-    def _budget_short(self, refusal: Refusal, planned: PlannedQuery, run: Run) -> BudgetShort:
+    def _budget_short(self, refusal: Refusal, planned: PlannedQuery, run: Run) -> UnaffordableQuery:
         needed = refusal.needed
         self._log.event(
             Refused(
@@ -270,7 +270,7 @@ class Queries:
         balances = [report.balance for report in self._manager.path(run.account)]
         rest = [balance.remaining for balance in balances if balance.account.enforced]
         left = Cost(min(cost.rho for cost in rest), min(cost.delta for cost in rest)) if rest else Cost()
-        return BudgetShort(refusal, most_that_fits(planned.plan, left), self._together(planned))
+        return UnaffordableQuery(refusal, most_that_fits(planned.plan, left), self._together(planned))
 
     def _together(self, planned: PlannedQuery) -> Together | None:
         """Return one query for all labels of a column in place of *planned*, whose filter takes some of its labels."""

@@ -20,11 +20,11 @@ import pyarrow as pa
 from pydantic import Field, TypeAdapter
 from typing_extensions import TypedDict
 
-from discreet.errors import InputError, SQLError, WhereError
+from discreet.errors import InputError, NotFound, SQLError, WhereError
 from discreet.query.parse_tree import check_size
 from discreet.query.statement import SCHEMAS
 from discreet.release.postprocess import MAX_ROWS
-from discreet.service.problems import ClientDisconnected, NotFound, StatementsUnavailable, TooManyRequests
+from discreet.service.problems import ClientDisconnected, StatementsUnavailable, TooManyRequests
 from discreet.service.statement_worker import (
     MAX_REASON_LENGTH,
     MAX_RESULT_BYTES,
@@ -477,7 +477,7 @@ class _Refusal(TypedDict):
 _REFUSAL: TypeAdapter[_Refusal] = TypeAdapter(_Refusal)
 
 
-def _error(content: bytes) -> InputError | NotFound | TrinoError:
+def _error(content: bytes) -> InputError | TrinoError:
     """Return the error that a worker sent."""
     try:
         sent = _REFUSAL.validate_json(content)

@@ -35,7 +35,7 @@ from typing_extensions import TypedDict
 
 from discreet.catalog.fields import OwnerQuery
 from discreet.catalog.model import Catalog, Column, Dataset
-from discreet.errors import InputError, SQLError, WhereError
+from discreet.errors import InputError, NotFound, SQLError, WhereError
 from discreet.query.json import from_dict
 from discreet.query.statement import Leaf, Statement, split_statement
 from discreet.release.postprocess import (
@@ -48,7 +48,6 @@ from discreet.release.postprocess import (
     with_no_interval,
 )
 from discreet.release.result import plain_value, python_values
-from discreet.service.problems import NotFound
 from discreet.service.trino.commands import COMMAND, read
 from discreet.service.trino.dialect import TrinoSession
 from discreet.service.trino.errors import TrinoError
@@ -316,7 +315,7 @@ def _warm_up() -> None:
         encode_result(result, form, "[]")
 
 
-def _encode_error(error: InputError | NotFound | TrinoError) -> bytes:
+def _encode_error(error: InputError | TrinoError) -> bytes:
     """Return an error as JSON, which `discreet.service.statement_pool` raises again."""
     reason = error.reason if isinstance(error, SQLError | WhereError) else str(error)
     kinds = (SQLError, WhereError, NotFound, TrinoError, InputError)
@@ -347,7 +346,7 @@ def _serve(channel: socket.socket, database: duckdb.DuckDBPyConnection) -> None:
                         tables[name] = reader.read_all()
             content, rows = _run(database, job, tables)
             kind = True
-        except (InputError, NotFound, TrinoError) as error:
+        except (InputError, TrinoError) as error:
             kind = False
             content = _encode_error(error)
         except MemoryError:

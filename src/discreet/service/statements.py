@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Literal
 
 from discreet.budget import Budget
 from discreet.budget.model import Refusal, Replay
-from discreet.errors import InputError, SQLError, WhereError
+from discreet.errors import InputError, NotFound, SQLError, WhereError
 from discreet.release import statement as pipeline
 from discreet.release.postprocess import MAX_ROWS
-from discreet.service.problems import BudgetShort, NotFound, StatementsUnavailable
+from discreet.service.problems import StatementsUnavailable, UnaffordableQuery
 from discreet.service.queries import planning_options
 from discreet.service.statement_pool import WrittenRows
 from discreet.service.statement_worker import encode_result, with_made_up
@@ -105,8 +105,9 @@ class Statements:
             answers: answers of earlier attempts, by SQL; new answers are added, so that retries do not pay again.
 
         Raises:
-            BudgetShort: the account or one of its parents cannot pay the sum of the worst cases; nothing was charged.
-                If the budget was spent meanwhile, earlier queries were charged, and are free when sent again.
+            UnaffordableQuery: the account or one of its parents cannot pay the sum of the worst cases; nothing
+                was charged. If the budget was spent meanwhile, earlier queries were charged, and are free when
+                sent again.
             InputError: the rows cannot be computed; the answers are charged.
             StatementsUnavailable: no process can be started to compute the rows; the answers are charged.
         """
@@ -236,7 +237,7 @@ class _AccountQueries:
         if len(unpaid) > 1:  # the reservation of a single query makes the same check
             refusal = self.refusal(_total(unpaid))
             if refusal is not None:
-                raise BudgetShort(refusal, None)
+                raise UnaffordableQuery(refusal, None)
 
     def answer(self, leaf: Leaf, query: PlannedQuery) -> Release:
         if leaf.sql not in self._answers:  # without their k, two leaves can be the same query

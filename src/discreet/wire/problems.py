@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from discreet.budget.errors import ClockError, DataChanged, KeyReused, StoreUnavailable, Suspended
+from discreet.budget.errors import AccountSuspended, ClockError, DataChanged, KeyReused, StoreUnavailable
 from discreet.errors import (
     BudgetExceeded,
     DiscreetError,
@@ -42,7 +42,7 @@ KINDS: Mapping[Slug, ProblemKind] = MappingProxyType(
             WhereError.problem,
             ProblemKind("unauthorized", 401, "The key is missing or invalid"),
             BudgetExceeded.problem,
-            Suspended.problem,
+            AccountSuspended.problem,
             ProblemKind("forbidden", 403, "The key lacks the role for this"),
             UnknownColumn.problem,
             ProblemKind(

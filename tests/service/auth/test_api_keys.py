@@ -17,7 +17,7 @@ from discreet.service.auth.api_keys import Authenticator, KeyRecord, digest_of, 
 from discreet.service.auth.gate import check_role
 from discreet.service.auth.grants import KEY, RecordCache
 from discreet.service.auth.identity import Identity
-from discreet.service.problems import Forbidden, Unauthorized
+from discreet.service.problems import KeyRefused, RoleRefused
 from tests.service.deployment import NOON, Clock
 from tests.service.memory_records import MemoryRecords
 
@@ -115,9 +115,9 @@ def test_invalid_keys_get_the_same_error(ring, make, spoilt, reason):
     made = make()
     parts = {"key": made.text, "id": made.id, "secret": made.text.rpartition("_")[2], "nought": "0" * 64}
     for ask in (ring.authenticate, ring.cached):
-        with pytest.raises(Unauthorized) as caught:
+        with pytest.raises(KeyRefused) as caught:
             ask(spoilt and spoilt.format(**parts))
-        assert str(caught.value) == str(Unauthorized("missing"))
+        assert str(caught.value) == str(KeyRefused("missing"))
         assert (caught.value.reason, caught.value.key_id) == (reason, None)
 
 
@@ -137,7 +137,7 @@ def test_digests_are_compared_in_constant_time_also_for_ids_that_do_not_exist(ri
     made = make()
     monkeypatch.setattr(keys, "hmac", types.SimpleNamespace(compare_digest=compare))
     ring.authenticate(header(made))
-    with pytest.raises(Unauthorized):
+    with pytest.raises(KeyRefused):
         ring.authenticate(f"Bearer dsc_{'0' * 16}_{'0' * 64}")
     assert compared == [(32, 32)] * 2
 
@@ -150,7 +150,7 @@ def test_a_key_is_valid_until_its_expiry(ring, make, clock):
     assert ring.cached(header(made)).key_id == made.id
     clock.pass_(milliseconds=1)
     for ask in (ring.authenticate, ring.cached):
-        with pytest.raises(Unauthorized) as caught:
+        with pytest.raises(KeyRefused) as caught:
             ask(header(made))
         assert (caught.value.reason, caught.value.key_id) == ("expired", made.id)
 
@@ -163,7 +163,7 @@ def test_a_revoked_key_is_invalid_after_a_second(ring, make, records, clock):
     clock.pass_(seconds=1)
     assert ring.authenticate(header(made)).key_id == made.id
     clock.pass_(microseconds=1)
-    with pytest.raises(Unauthorized):
+    with pytest.raises(KeyRefused):
         ring.authenticate(header(made))
 
 
@@ -173,7 +173,7 @@ def test_a_clock_set_back_keeps_no_key_valid(ring, make, records, clock):
     ring.authenticate(header(made))
     records.put(KEY, made.id, None)
     clock.pass_(hours=-1)
-    with pytest.raises(Unauthorized):
+    with pytest.raises(KeyRefused):
         ring.authenticate(header(made))
 
 
@@ -193,7 +193,7 @@ def test_the_cache_answers_only_while_it_is_fresh(ring, make, records, clock):
     assert records.reads == 0
     ring.authenticate(header(made))
     assert ring.cached(header(made)).key_id == made.id
-    with pytest.raises(Unauthorized):
+    with pytest.raises(KeyRefused):
         ring.cached(header(made)[:-1])
     clock.pass_(seconds=2)
     assert ring.cached(header(made)) is None
@@ -204,7 +204,7 @@ def test_the_last_use_of_a_key_is_recorded(ring, make, clock):
     made, idle = make(), make()
     clock.pass_(milliseconds=3)
     ring.authenticate(header(made))
-    with pytest.raises(Unauthorized):
+    with pytest.raises(KeyRefused):
         ring.authenticate(header(idle)[:-1] + "x")
     assert ring.used == {made.id: microseconds(NOON) + 3_000}
 
@@ -239,7 +239,7 @@ def test_no_role_includes_another():
         identity = Identity("key:1", "ann", frozenset({role}), "1")
         check_role(identity, role)
         for other in {"analyst", "officer", "admin"} - {role}:
-            with pytest.raises(Forbidden) as caught:
+            with pytest.raises(RoleRefused) as caught:
                 check_role(identity, other)
             assert caught.value.role == other
 
@@ -257,7 +257,7 @@ def test_concurrent_threads_all_see_a_change(ring, make, records, clock):
         for _ in range(50):
             try:
                 ring.authenticate(header(made))
-            except Unauthorized:
+            except KeyRefused:
                 refused.append(1)
 
     threads = [threading.Thread(target=ask) for _ in range(8)]

@@ -16,7 +16,7 @@ from discreet.budget.periods import microseconds
 from discreet.errors import InvariantViolated
 from discreet.service.auth.api_keys import ApiKeys, Authenticator
 from discreet.service.auth.grants import RecordCache
-from discreet.service.problems import NotFound, Unauthorized
+from discreet.service.problems import KeyRefused, NotFound
 from discreet.wire.administration import CreatedKey, NewKey, RotatedKey
 from tests.service.deployment import NOON, Clock
 from tests.service.memory_budget import LAUNCH, open_manager
@@ -69,7 +69,7 @@ def is_valid(ring, made) -> bool:
     """Return True if the key is valid."""
     try:
         return ring.authenticate(f"Bearer {made.key}").key_id == made.id
-    except Unauthorized:
+    except KeyRefused:
         return False
 
 

@@ -15,7 +15,7 @@ from discreet.service.auth.grants import RecordCache
 from discreet.service.auth.identity import Identity
 from discreet.service.auth.oidc import Issuer, is_as_safe
 from discreet.service.observability.logging import IssuerFetched
-from discreet.service.problems import IssuerUnavailable, Unauthorized
+from discreet.service.problems import IssuerUnavailable, KeyRefused
 from discreet.service.settings import Oidc
 from tests.service.deployment import Clock
 from tests.service.issuer import KEYS, TestIssuer
@@ -137,9 +137,9 @@ def test_an_invalid_token_is_refused(issuer, server, clock, forge):
     """The response is the same for every defect, and nothing is cached."""
     token = forge(clock, server)
     for _ in range(2):
-        with pytest.raises(Unauthorized) as caught:
+        with pytest.raises(KeyRefused) as caught:
             issuer.authenticate(token)
-        assert (str(caught.value), caught.value.reason) == (str(Unauthorized("missing")), "token")
+        assert (str(caught.value), caught.value.reason) == (str(KeyRefused("missing")), "token")
         assert issuer.cached(token) is None
 
 
@@ -177,7 +177,7 @@ def test_a_removed_key_of_the_issuer_verifies_no_token(issuer, server, clock):
     assert issuer.cached(before) is None
     issuer.authenticate(server.token(clock, alg="ES256"))
     for token in (server.token(clock, exp=int(clock().timestamp()) + 9), before):
-        with pytest.raises(Unauthorized):
+        with pytest.raises(KeyRefused):
             issuer.authenticate(token)
 
 
@@ -185,7 +185,7 @@ def test_unknown_keys_are_fetched_at_most_twice_a_minute(issuer, server, clock):
     """Such tokens need no valid signature to cause a fetch."""
     stranger = RSAKey.generate_key(2048, {"kid": "nobody"})
     for _ in range(10):
-        with pytest.raises(Unauthorized):
+        with pytest.raises(KeyRefused):
             issuer.authenticate(server.token(clock, key=stranger))
         clock.pass_(seconds=3)
     assert len(server.asked) == 2

@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from discreet.budget.errors import Suspended
+from discreet.budget.errors import AccountSuspended
 from discreet.budget.model import Refusal
 from discreet.errors import EngineError
-from discreet.service.problems import BudgetShort, problem_of
+from discreet.service.problems import UnaffordableQuery, problem_of
 from discreet.service.trino import protocol
 from discreet.service.trino.errors import trino_error
 from discreet.values import Cost
@@ -290,14 +290,16 @@ def test_a_short_budget_of_a_drill_down_names_the_query_for_all_labels():
     """The sentence has the numbers, and no reference to the fields that problem responses have."""
     refusal = Refusal("sales", Cost(rho=Fraction(1, 2)), Cost(rho=Fraction(1, 4)), None)
     each = Together(column="country", needed=Spend(rho=0.25, delta=0))
-    message = str(trino_error(BudgetShort(refusal, Fitting(k=3), each)))
+    message = str(trino_error(UnaffordableQuery(refusal, Fitting(k=3), each)))
     assert "see needed" not in message
     assert (
         "needed rho=0.5, delta=0.0; left rho=0.25, delta=0.0; k = 3 would fit; one query with each 'country'" in message
     )
 
 
-@pytest.mark.parametrize("error_", [*ERRORS.values(), Suspended("ann", None)], ids=lambda error_: str(error_)[:40])
+@pytest.mark.parametrize(
+    "error_", [*ERRORS.values(), AccountSuspended("ann", None)], ids=lambda error_: str(error_)[:40]
+)
 def test_every_error_of_the_service_is_one_of_trino(error_):
     """It has a number, a name, and the sentence of the problem response."""
     found = trino_error(error_).to_json("SELECT 1")

@@ -20,7 +20,7 @@ from discreet.budget.model import DELTA_UNITS, RHO_UNITS, Account, Amount, Forev
 from discreet.budget.periods import DAY_US, microseconds
 from discreet.budget.stores.ledger_index import LedgerFilter
 from discreet.budget.stores.rows import LAST
-from discreet.errors import InputError
+from discreet.errors import InputError, NotFound
 from discreet.service.api.accounts import (
     account_detail,
     account_summary,
@@ -36,7 +36,6 @@ from discreet.service.auth.grants import GRANT, KEY, account_and_dataset, grant_
 from discreet.service.disclosure import disclose
 from discreet.service.middleware import context_of
 from discreet.service.observability.logging import AdminChanged
-from discreet.service.problems import NotFound
 from discreet.values import Cost
 from discreet.wire import administration as wire
 from discreet.wire.disclosure import Disclosure

@@ -25,7 +25,7 @@ from starlette.routing import Match, Route
 from discreet.budget.model import AdminAction
 from discreet.errors import InputError, InvariantViolated
 from discreet.service.auth.gate import read_bytes, run_in_thread
-from discreet.service.problems import Forbidden
+from discreet.service.problems import RoleRefused
 from discreet.values import notation
 from discreet.wire.problems import read_body
 
@@ -215,9 +215,9 @@ class Call:
 
     @property
     def account(self) -> str:
-        """Return the account that the caller's queries are charged to, or raise `Forbidden`."""
+        """Return the account that the caller's queries are charged to, or raise `RoleRefused`."""
         if self.caller.account is None:  # a token with the role analyst, and without the claim that names an account
-            raise Forbidden("analyst")
+            raise RoleRefused("analyst")
         return self.caller.account
 
     def action(self, reason: str) -> AdminAction:

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from discreet.budget.errors import ReleaseDamaged
 from discreet.budget.model import Replay
 from discreet.catalog.sample import MAX_SAMPLE_ROWS
-from discreet.errors import EngineError, InputError
+from discreet.errors import EngineError, InputError, NotFound
 from discreet.query.json import from_dict
 from discreet.release.postprocess import ComputedRows, arrow_types
 from discreet.service.api.accounts import budget_report, history_entry
@@ -30,7 +30,7 @@ from discreet.service.api.operation import IDEMPOTENCY_KEY, Call, Operation, in_
 from discreet.service.auth.gate import run_in_thread, run_while_connected
 from discreet.service.middleware import context_of
 from discreet.service.observability.logging import on_grid
-from discreet.service.problems import ClientDisconnected, NotFound, RequestInFlight
+from discreet.service.problems import ClientDisconnected, RequestInFlight
 from discreet.service.queries import Run, question_in
 from discreet.service.statement_worker import encode_result
 from discreet.service.statements import Shape, paid_release, release_key_of
@@ -408,7 +408,7 @@ class QueryAPI:
             asked = {"query": about["question"], "epsilon": about["query"]["epsilon"]}
             try:
                 _, planned = self._plan(json.dumps(asked).encode(), run)
-            except (InputError, NotFound):
+            except InputError:
                 raise NotFound from None
             return from_dict(about["question"]), asked["epsilon"], planned.release_key == stored.release_key
 

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 from discreet.budget.ledger import canonical
 from discreet.budget.model import AdminAction
 from discreet.budget.periods import microseconds
-from discreet.errors import InputError, InvariantViolated
+from discreet.errors import InputError, InvariantViolated, NotFound
 from discreet.secrets import read_secret, write_secret
 from discreet.service.auth.grants import KEY, USED
 from discreet.service.auth.identity import ROLES, Identity
-from discreet.service.problems import NotFound, Unauthorized
+from discreet.service.problems import KeyRefused
 from discreet.wire.administration import CreatedKey, KeyPage, KeySummary
 from discreet.wire.problems import iso_time
 
@@ -168,7 +168,7 @@ class Authenticator:
             None if memory does not hold it or is older than a second; then call `authenticate`, which may block.
 
         Raises:
-            Unauthorized: the header has no valid key or token.
+            KeyRefused: the header has no valid key or token.
         """
         token, id_ = _read_token(header)
         if id_ is None:
@@ -183,7 +183,7 @@ class Authenticator:
             header: the value of the header Authorization, or None if the request has none.
 
         Raises:
-            Unauthorized: the header has no valid key or token.
+            KeyRefused: the header has no valid key or token.
             IssuerUnavailable: the header has a token, and its issuer cannot be reached.
             StoreUnavailable: the store cannot be read.
         """
@@ -195,7 +195,7 @@ class Authenticator:
     @property
     def _token_issuer(self) -> Issuer:
         if self._issuer is None:
-            raise Unauthorized("malformed")
+            raise KeyRefused("malformed")
         return self._issuer
 
     def _check(self, token: str, id_: str, snapshot: Snapshot) -> Identity:
@@ -204,9 +204,9 @@ class Authenticator:
         matches = hmac.compare_digest(digest_of(token), bytes.fromhex(found[0].sha256) if found else _NO_DIGEST)
         now_us = microseconds(self._clock())
         if found is None or not matches:
-            raise Unauthorized("unknown")
+            raise KeyRefused("unknown")
         if not found[0].valid_at(now_us):
-            raise Unauthorized("expired", id_)
+            raise KeyRefused("expired", id_)
         self._used[id_] = now_us
         return found[1]
 
@@ -224,12 +224,12 @@ class Authenticator:
 
 
 def _read_token(header: str | None) -> tuple[str, str | None]:
-    """Return the token of a header, and the key id if it is an API key; raise `Unauthorized` if there is no token."""
+    """Return the token of a header, and the key id if it is an API key; raise `KeyRefused` if there is no token."""
     if header is None:
-        raise Unauthorized("missing")
+        raise KeyRefused("missing")
     scheme, _, token = header.partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
-        raise Unauthorized("malformed")
+        raise KeyRefused("malformed")
     token = token.strip()
     found = _KEY.fullmatch(token)
     return token, None if found is None else found[1]

@@ -13,10 +13,10 @@ from discreet.service.middleware import context_of
 from discreet.service.observability.logging import Denied
 from discreet.service.problems import (
     ClientDisconnected,
-    Forbidden,
+    KeyRefused,
+    RoleRefused,
     TooLarge,
     TooManyRequests,
-    Unauthorized,
     UnsupportedMediaType,
 )
 
@@ -118,8 +118,8 @@ class Gate:
         """Return the identity of the caller that sent *request*.
 
         Raises:
-            Unauthorized: the request has no valid key or token.
-            Forbidden: the caller does not have *role*.
+            KeyRefused: the request has no valid key or token.
+            RoleRefused: the caller does not have *role*.
             TooManyRequests: the caller sends requests too fast.
             StoreUnavailable: keys cannot be read.
         """
@@ -133,7 +133,7 @@ class Gate:
             found = self._authenticator.cached(header)
             if found is None:
                 found = await run_in_thread(self._authenticator.authenticate, header)
-        except Unauthorized as error:
+        except KeyRefused as error:
             self.deny(request, error)
             raise
         return self.admit(request, found)
@@ -146,16 +146,16 @@ class Gate:
         self._rates.take(caller.actor)
         return caller
 
-    def deny(self, request: Request, error: Unauthorized) -> None:
+    def deny(self, request: Request, error: KeyRefused) -> None:
         """Log that *request* was denied because of *error*."""
         context = context_of(request.scope)
         self._log.event(Denied(context.request_id, error.reason, error.key_id, context.client))
 
 
 def check_role(caller: Identity, role: Needed) -> None:
-    """Raise `Forbidden` unless *caller* has *role*."""
+    """Raise `RoleRefused` unless *caller* has *role*."""
     if role != "any" and role not in caller.roles:
-        raise Forbidden(role)
+        raise RoleRefused(role)
 
 
 async def run_in_thread(

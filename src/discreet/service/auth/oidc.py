@@ -29,7 +29,7 @@ from joserfc.jws import JWSRegistry
 from discreet.budget.model import MAX_NAME_LENGTH
 from discreet.service.auth.identity import Identity
 from discreet.service.observability.logging import IssuerFetched
-from discreet.service.problems import IssuerUnavailable, Unauthorized
+from discreet.service.problems import IssuerUnavailable, KeyRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -103,14 +103,14 @@ class Issuer:
         """Return the identity of *token*.
 
         Raises:
-            Unauthorized: the token is not from the issuer for this service, or has expired.
+            KeyRefused: the token is not from the issuer for this service, or has expired.
             IssuerUnavailable: the issuer's keys are needed, and it cannot be reached.
         """
         known = self.cached(token)
         if known is not None:
             return known
         if len(token) > _MAX_TOKEN_LENGTH:
-            raise Unauthorized("token")
+            raise KeyRefused("token")
         claims = self._validated_claims(token, self._settings.audience)
         identity = _identity(claims, self._settings)
         with self._lock:
@@ -139,22 +139,22 @@ class Issuer:
             nonce: the nonce that the ID token must hold.
 
         Raises:
-            Unauthorized: the issuer refuses the code, or the ID token is not for this client and login.
+            KeyRefused: the issuer refuses the code, or the ID token is not for this client and login.
             IssuerUnavailable: the issuer cannot be reached.
         """
         answer = self._fetch_document("token", self.endpoint("token_endpoint"), form, client)
         token = answer.get("id_token")
         client_id = self._settings.client_id
         if not isinstance(token, str) or client_id is None:
-            raise Unauthorized("token")
+            raise KeyRefused("token")
         claims = self._validated_claims(token, client_id)
         several = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
         if claims.get("nonce") != nonce or claims.get("azp", None if several else client_id) != client_id:
-            raise Unauthorized("token")
+            raise KeyRefused("token")
         return _identity(claims, self._settings)
 
     def _validated_claims(self, token: str, audience: str) -> dict[str, Any]:
-        """Return the claims of a token for *audience*; raise `Unauthorized` if it is not valid."""
+        """Return the claims of a token for *audience*; raise `KeyRefused` if it is not valid."""
         keys = self._current_keys()
         try:
             try:
@@ -174,7 +174,7 @@ class Issuer:
                 sub={"essential": True},
             ).validate(claims)
         except (JoseError, ValueError, TypeError, KeyError, RecursionError):  # also for malformed tokens
-            raise Unauthorized("token") from None
+            raise KeyRefused("token") from None
         return claims
 
     def _current_keys(self) -> _Keys:
@@ -217,7 +217,7 @@ class Issuer:
         """Request a JSON object from the issuer, with GET, or with POST if there is a form.
 
         Raises:
-            Unauthorized: the issuer refuses the form.
+            KeyRefused: the issuer refuses the form.
             IssuerUnavailable: the issuer cannot be reached, or its response is not a JSON object.
         """
         method = "GET" if form is None else "POST"
@@ -231,7 +231,7 @@ class Issuer:
                     if len(body) > _MAX_DOCUMENT_BYTES:
                         self._fail(what)
             if form is not None and response.status_code in _REFUSALS:
-                raise Unauthorized("token")
+                raise KeyRefused("token")
             document = json.loads(body) if response.status_code == httpx.codes.OK else None
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, RecursionError):
             self._fail(what)
@@ -346,12 +346,12 @@ class OidcLogin:
             answer: query parameters of the redirect from the issuer.
 
         Raises:
-            Unauthorized: the redirect is for another login, or the issuer refused the login.
+            KeyRefused: the redirect is for another login, or the issuer refused the login.
             IssuerUnavailable: the issuer cannot be reached.
         """
         ours = hmac.compare_digest(answer.get("state", "").encode(), pending.state.encode())
         if not ours or "code" not in answer or answer.get("iss", self._url) != self._url:  # iss: RFC 9207
-            raise Unauthorized("token")
+            raise KeyRefused("token")
         form = {
             "grant_type": "authorization_code",
             "code": answer["code"],

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from discreet.budget.ledger import canonical
 from discreet.budget.periods import microseconds
-from discreet.errors import DiscreetError, InputError
+from discreet.errors import DiscreetError, InputError, NotFound
 from discreet.query.json import from_dict
 from discreet.query.planning import MAX_EPSILON, MIN_EPSILON
 from discreet.query.query import Measure, Select
@@ -24,7 +24,6 @@ from discreet.service.api.query import BEFORE, RELEASE_ID
 from discreet.service.auth.gate import run_in_thread
 from discreet.service.pages import charts, filters, periods, text
 from discreet.service.pages.site import HEADERS, KEY, Site, Visit, fields, number_field, show_disclosure
-from discreet.service.problems import NotFound
 from discreet.service.statements import paid_release
 from discreet.values import Cost
 from discreet.wire import document

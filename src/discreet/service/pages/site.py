@@ -33,7 +33,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from discreet.budget.model import AdminAction
-from discreet.errors import DiscreetError, InputError
+from discreet.errors import DiscreetError, InputError, NotFound
 from discreet.secrets import is_local
 from discreet.service.api.operation import IDEMPOTENCY_KEY, Call, Operation, Parameter, routes_of
 from discreet.service.auth.gate import check_role, read_bytes, run_in_thread
@@ -43,7 +43,7 @@ from discreet.service.auth.oidc import PendingLogin
 from discreet.service.disclosure import STYLE_HASH, to_html
 from discreet.service.middleware import context_of, is_failure, problem_of_request
 from discreet.service.pages import charts, text
-from discreet.service.problems import NotFound, Unauthorized
+from discreet.service.problems import KeyRefused
 from discreet.wire.disclosure import to_yaml
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ class Visit:
     def call(self, **parameters: Any) -> Call:
         """Return the argument of an API handler, with *parameters* and the caller of this page."""
         if self.caller is None:
-            raise Unauthorized("missing")
+            raise KeyRefused("missing")
         key = self["key"] if "key" in self.declared else None
         return Call(self.request, self.caller, {"Idempotency-Key": key, **parameters})
 
@@ -338,7 +338,7 @@ class Site:
         Raises:
             Exception: *error* itself, if it is a bug or ends the session.
         """
-        if not isinstance(error, DiscreetError) or isinstance(error, Unauthorized):
+        if not isinstance(error, DiscreetError) or isinstance(error, KeyRefused):
             raise error
         found = problem_of_request(visit.request.scope, error)
         if is_failure(error, found.slug):
@@ -362,7 +362,7 @@ class Site:
             return self._login_form(visit, "this token is too long for a cookie; use an API key")
         try:
             caller = await self._gate.identify(visit.request, f"Bearer {token}")
-        except Unauthorized:
+        except KeyRefused:
             return self._login_form(visit, "this is not a valid key: it may be mistyped, expired or revoked")
         visit.session = self._sessions.start(token, await run_in_thread(self._count_logouts, caller))
         return RedirectResponse(_local_path(visit.text("next")), 303)
@@ -398,7 +398,7 @@ class Site:
         try:
             answer = {name: value for name in ("state", "code", "iss") if (value := visit[name]) is not None}
             caller = await run_in_thread(self._login.complete, pending, answer)
-        except Unauthorized as error:
+        except KeyRefused as error:
             self._gate.deny(visit.request, error)
             response = self._login_form(visit, f"{self._login.host} did not log you in", pending.next)
         else:
@@ -412,7 +412,7 @@ class Site:
     @Operation("POST", "/logout", role=None)
     async def log_out(self, visit: Visit) -> Response:
         """End all sessions of the caller."""
-        with contextlib.suppress(Unauthorized):  # no session, or one that has ended
+        with contextlib.suppress(KeyRefused):  # no session, or one that has ended
             caller = await self._identify(visit)
             await run_in_thread(self._end_sessions, caller)
         visit.session = self._sessions.start()
@@ -473,7 +473,7 @@ class Site:
                 return self.render(visit, "redirect.html", url=_path_of(request))
             try:
                 visit.caller = await self._identify(visit)
-            except Unauthorized as error:
+            except KeyRefused as error:
                 reason = self._why_ended(visit, error)
                 ended = {} if reason is None else {"ended": reason}
                 following = _path_of(request)
@@ -490,7 +490,7 @@ class Site:
         return response
 
     async def _identify(self, visit: Visit) -> Identity:
-        """Return the caller of a session; raise `Unauthorized` if there is none, or if it has logged out since."""
+        """Return the caller of a session; raise `KeyRefused` if there is none, or if it has logged out since."""
         if visit.session.caller is not None:
             caller = self._gate.admit(visit.request, visit.session.caller)
         else:
@@ -499,10 +499,10 @@ class Site:
         if records is None:
             records = await run_in_thread(self._records.read)
         if visit.session.logouts < int(records.logouts.get(caller.actor, "0")):
-            raise Unauthorized("expired")
+            raise KeyRefused("expired")
         return caller
 
-    def _why_ended(self, visit: Visit, error: Unauthorized) -> str | None:
+    def _why_ended(self, visit: Visit, error: KeyRefused) -> str | None:
         """Return the reason, of `ENDED`, why a visit is not logged in any more; None if it never was."""
         session = visit.session
         if not session.token and session.caller is None:

@@ -31,7 +31,7 @@ from cryptography.fernet import Fernet, InvalidToken
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from discreet.errors import InputError, InvariantViolated, SQLError, WhereError
+from discreet.errors import InputError, InvariantViolated, NotFound, SQLError, WhereError
 from discreet.release.postprocess import MAX_ROWS
 from discreet.secrets import is_local
 from discreet.service.auth.gate import check_role, read_stream, run_in_thread
@@ -39,12 +39,11 @@ from discreet.service.middleware import context_of, is_failure, problem_of_reque
 from discreet.service.observability.logging import Failed, on_grid
 from discreet.service.problems import (
     ClientDisconnected,
-    Forbidden,
-    NotFound,
+    KeyRefused,
     RequestInFlight,
+    RoleRefused,
     RunFailed,
     TooManyRequests,
-    Unauthorized,
 )
 from discreet.service.queries import Run
 from discreet.service.statement_pool import WrittenRows
@@ -190,7 +189,7 @@ class TrinoProtocol:
         async def endpoint(request: Request) -> Response:
             try:
                 return await handler(request)
-            except Unauthorized:
+            except KeyRefused:
                 headers = {"WWW-Authenticate": 'Basic realm="Discreet"'}
                 context_of(request.scope).problem = "unauthorized"
                 return PlainTextResponse(_NEEDS_KEY, 401, headers)
@@ -359,7 +358,7 @@ class TrinoProtocol:
         """Return the account of the analyst that *header* names; wait while it sends too many requests.
 
         Raises:
-            Unauthorized, Forbidden: it is not known, or not an analyst.
+            KeyRefused, RoleRefused: it is not known, or not an analyst.
             TooManyRequests: its rate stays too high.
         """
         waited = 0.0
@@ -374,7 +373,7 @@ class TrinoProtocol:
                 continue
             check_role(caller, "analyst")
             if caller.account is None:
-                raise Forbidden("analyst")
+                raise RoleRefused("analyst")
             return caller.account
 
     # ------------------------------------------------------------------------------------------------- answers
