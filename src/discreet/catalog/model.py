@@ -106,6 +106,7 @@ KINDS: Mapping[ColumnType, Kind] = {
 }
 """The kind of each column type."""
 
+_MAX_PATTERN_LENGTH = 1_000
 _NUMBERS = ("integer", "decimal")
 _LABELS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "text": ((str,), "text in quotes"),
@@ -183,6 +184,18 @@ Domain = Annotated[
 ]
 
 
+def is_pattern(pattern: str) -> bool:
+    """Return True for a regular expression of RE2, which matches in linear time, with at most 1,000 characters."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        pc.match_substring_regex(pa.scalar(""), pattern)
+    except pa.ArrowInvalid:
+        return False
+    return len(pattern) <= _MAX_PATTERN_LENGTH
+
+
 def _check_period(value: object) -> Period | int:
     whole = type(value) is int and 1 <= value <= MAX_BINNED
     if not whole and value not in get_args(Period):
@@ -250,6 +263,20 @@ class Column(SettingsTable):
         le=2**31,
         description="The largest number of labels of one user that are counted, if all columns of GROUP BY have one.",
     )
+
+    pattern: Text | None = Field(
+        default=None,
+        description="A regular expression (RE2) that a whole label must match; other items are not shown.",
+    )
+
+    @field_validator("pattern")
+    @classmethod
+    def _check_pattern(cls, pattern: str | None, info: ValidationInfo) -> str | None:
+        if pattern is not None and not (info.data.get("group") and info.data.get("type") == "text"):
+            raise invalid("is for text columns that may be grouped: set group = true")
+        if pattern is not None and not is_pattern(pattern):
+            raise invalid("must be a regular expression of RE2 with at most 1,000 characters, such as '[a-z-]{1,40}'")
+        return pattern
 
     @field_validator("each")
     @classmethod
@@ -425,6 +452,12 @@ class Dataset(SettingsTable):
     )
     retention_days: int | None = Field(
         default=None, ge=1, le=36_500, description="The number of days after which rows are deleted."
+    )
+    min_users: int | None = Field(
+        default=None,
+        ge=1,
+        le=2**31,
+        description="Items are shown only if the lower end of the 95 % interval of their users is at least this.",
     )
     max_head_limit: int | None = Field(default=None, ge=1, le=10_000_000, description="The largest head limit.")
     max_k: int | None = Field(default=None, ge=1, le=10_000_000, description="The largest k of a top k.")

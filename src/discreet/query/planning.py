@@ -146,7 +146,13 @@ def resolve(
         segments,
     )
     options = replace(options, counts=options.counts if summed is None else average, head_limit=head_limit)
-    return Query(request, options, _k(select.k, domain, segments), average)
+    if items and dataset.min_users is not None and (summed is not None or not options.counts):
+        raise InputError(
+            f"this dataset shows only items with {dataset.min_users:,} users or more, which their counts decide: "
+            f"ask for COUNT(DISTINCT {dataset.user}) or COUNT(*)"
+        )
+    patterns = tuple((name, pattern) for name in (*each, *items) if (pattern := dataset.columns[name].pattern))
+    return Query(request, options, _k(select.k, domain, segments), average, dataset.min_users, patterns)
 
 
 def _k(k: int | None, domain: Any, segments: Any) -> int | None:  # noqa: ANN401 - Arrow tables

@@ -270,6 +270,8 @@ class Query:
         k: number of items, of each segment if there are any, or None for as many accurate counts as possible.
         average: True for sums divided by the numbers of their rows; by those of users in releases that were stored
             before averages were of rows, which have no `SumBounds.rows`.
+        min_users: the noisy number of users from which on the data owner lets an item be shown, or None.
+        patterns: regular expressions that shown labels match, by item column.
 
     Raises:
         InputError: k is not a whole number, or a column has no name.
@@ -279,6 +281,8 @@ class Query:
     options: QueryOptions
     k: int | None = None
     average: bool = False
+    min_users: int | None = None
+    patterns: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         for column in (self.request.user, *self.request.items):

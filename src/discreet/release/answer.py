@@ -26,6 +26,7 @@ from discreet.budget.memory import Budget, Hold
 from discreet.errors import DiscreetError, InputError
 from discreet.release.keys import RecordedPairs, fingerprint
 from discreet.release.result import Release, arrow_array
+from discreet.release.shown import shown
 from discreet.values import number
 
 if TYPE_CHECKING:
@@ -138,6 +139,8 @@ def answer(
             labels, outcome, seen = _read(plan, engine, bits, fingerprint_key, progress, span)
             reading.close()
             with span("encode"):
+                if plan.query.min_users is not None or plan.query.patterns:
+                    labels, outcome = shown(plan.query, labels, outcome)
                 release = Release.of(plan, labels, outcome, computational=computational)
                 result = release if encode is None else encode(release)
             with span("settle"):

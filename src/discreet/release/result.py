@@ -18,7 +18,7 @@ from discreet.engines.sql import quoted
 from discreet.errors import InputError
 from discreet.head_request import Kind
 from discreet.release.files import require, write_atomically, write_text
-from discreet.release.tables import html_table, text_table
+from discreet.release.tables import guarded, html_table, text_table
 from discreet.values import exact, float_above, float_below
 
 if TYPE_CHECKING:
@@ -111,6 +111,8 @@ def check_quantile(query: Query, mechanism: str, kind: Kind | None = None) -> No
     Args:
         kind: the kind of the item column, or None if it is that of its labels.
     """
+    if query.min_users is not None or query.patterns:
+        raise InputError("quantiles need the counts of all labels, and the catalog does not let all of them be shown")
     domain = query.request.domain
     ordered = len(query.request.items) == 1 and kind not in {Kind.TEXT, Kind.UNTYPED, Kind.BOOLEAN}
     ordered = ordered and domain is not None and str(domain.schema.types[0]) not in {"string", "large_string", "bool"}
@@ -337,11 +339,14 @@ class Release:
         return _written(json.dumps(self.to_dict(), ensure_ascii=False, indent=2, allow_nan=False) + "\n", path)
 
     def to_csv(self, path: str | Path | None = None) -> str:
-        """Return CSV text with a header; columns as in `to_arrow`; with *path*, also write it."""
+        """Return CSV text with a header; columns as in `to_arrow`; with *path*, also write it.
+
+        Labels that a spreadsheet would compute, because they begin like a formula, begin with an apostrophe.
+        """
         import pyarrow.csv
 
         buffer = io.BytesIO()
-        pyarrow.csv.write_csv(self.to_arrow(), buffer)
+        pyarrow.csv.write_csv(guarded(self.to_arrow()), buffer)
         return _written(buffer.getvalue().decode(), path)
 
     def to_parquet(self, path: str | Path) -> None:

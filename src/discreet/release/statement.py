@@ -156,6 +156,10 @@ def plan(found: PlannedStatement, catalog: Catalog, queries: QueryPort, port: Ro
         dataset = catalog.datasets[leaf.dataset]
         with _naming_query(leaf, statement):
             query = queries.plan(DatasetQuery(leaf.select, leaf.dataset, dataset))
+            if leaf.complete and (query.plan.query.min_users is not None or query.plan.query.patterns):
+                raise InputError(
+                    "quantiles need the counts of all labels, and the catalog does not let all of them be shown"
+                )
             if leaf.complete and not isinstance(query.plan.mechanism, KnownLaplace):
                 raise InputError("quantiles need the counts of all labels: leave the mechanism out, or choose laplace")
         planned[leaf.name] = query

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pyarrow as pa
+
 _RIGHT = frozenset({"rank", "count", "sum", "average", "std_error", "95 % interval"})
 """Columns that are aligned to the right."""
 
@@ -53,3 +55,24 @@ def _width(text: str) -> int:
         0 if unicodedata.category(c) in {"Mn", "Me"} else 2 if unicodedata.east_asian_width(c) in "WF" else 1
         for c in text
     )
+
+
+def guarded(table: pa.Table) -> pa.Table:
+    """Return a table whose texts begin with an apostrophe where a spreadsheet would compute them as formulas.
+
+    Those are texts that begin with =, +, -, @, a tab or a carriage return; numbers stay numbers.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for place, field in enumerate(table.schema):
+        if (
+            pa.types.is_string(field.type)
+            or pa.types.is_large_string(field.type)
+            or pa.types.is_string_view(field.type)
+        ):
+            texts = table.column(place).cast(pa.string())
+            formula = pc.match_substring_regex(texts, r"\A[=+\-@\t\r]").fill_null(fill_value=False)
+            safe = pc.if_else(formula, pc.binary_join_element_wise("'", texts, ""), texts)
+            table = table.set_column(place, field.name, safe)
+    return table

@@ -166,7 +166,7 @@ def open_service(  # noqa: PLR0915 - the composition root connects everything
             update_index=ActivityReader(store, {}).update,
         )
         maintenance.refresh_sources()  # before any request: from now on only maintenance opens sources
-        grants = Grants(lambda: warehouse.catalog, records, manager.store)
+        grants = Grants(warehouse, records, manager.store)
         if pool is None:
             pool = stack.enter_context(contextlib.closing(StatementPool(settings.service.max_statement_workers)))
         gate = Gate(authenticator, settings.service, runtime.monotonic, log)

@@ -22,6 +22,7 @@ from discreet.head_request import HeadRequest, SumBounds
 from discreet.query.json import from_dict
 from discreet.query.query import Measure, Query, QueryOptions, Select
 from discreet.release import Release
+from discreet.release.tables import guarded
 from discreet.values import Clipping, Cost, Measured, exact
 from discreet.wire.problems import Spend  # noqa: TC001 - pydantic reads it
 from discreet.wire.queries import Privacy, Reply
@@ -266,11 +267,14 @@ FORMS: tuple[Form, ...] = get_args(Form)
 
 
 def write_table(table: pa.Table, form: Literal["csv", "arrow", "parquet"]) -> bytes:
-    """Return an Arrow table as CSV in UTF-8 with a header, as an Arrow IPC stream, or as a Parquet file."""
+    """Return an Arrow table as CSV in UTF-8 with a header, as an Arrow IPC stream, or as a Parquet file.
+
+    In CSV, texts that a spreadsheet would compute begin with an apostrophe (`discreet.release.tables.guarded`).
+    """
     stream = io.BytesIO()
     match form:
         case "csv":
-            pyarrow.csv.write_csv(table, stream)
+            pyarrow.csv.write_csv(guarded(table), stream)
         case "arrow":
             with pa.ipc.new_stream(stream, table.schema) as writer:
                 writer.write_table(table)
@@ -310,7 +314,7 @@ def _query(found: Parameters, where: Predicate | None) -> Query:
     )
     share = Fraction(1, 10) if found.relative_error is None else Fraction(found.relative_error)
     options = QueryOptions(found.epsilon, Fraction(found.delta), relative_error=share, counts=found.counts)
-    return _StoredQuery(request, options, found.k, found.average, found.known_domain)
+    return _StoredQuery(request, options, found.k, found.average, listed=found.known_domain)
 
 
 def _measured(query: Query, columns: Mapping[str, pa.Array], clipping: Mapping[str, Any] | None) -> Measured | None:

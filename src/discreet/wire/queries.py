@@ -512,6 +512,7 @@ class DatasetDetail(Reply):
     groups_per_user: int | None
     rows_per_group: int | None
     missing_labels: Literal["drop", "keep"]
+    min_users: int | None = Field(default=None, description="Items with fewer users, by noisy counts, are not shown.")
     max_k: int | None
     max_head_limit: int | None
     retention_days: int | None
@@ -536,6 +537,7 @@ class DatasetDetail(Reply):
             groups_per_user=dataset.groups_per_user,
             rows_per_group=dataset.rows_per_group,
             missing_labels=dataset.missing_labels,
+            min_users=dataset.min_users,
             max_k=min(dataset.max_k or max_k, max_k),
             max_head_limit=min(dataset.max_head_limit or max_head_limit, max_head_limit),
             retention_days=dataset.retention_days,

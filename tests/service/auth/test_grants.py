@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from discreet.budget.errors import UnknownAccount
@@ -29,7 +31,7 @@ def clock():
 @pytest.fixture
 def grants(records, clock):
     """Grants on a catalog with two datasets."""
-    return Grants(lambda: CATALOG, RecordCache(records, clock), records)
+    return Grants(SimpleNamespace(catalog=CATALOG), RecordCache(records, clock), records)
 
 
 @pytest.fixture
@@ -110,7 +112,7 @@ def test_periods_of_a_column_are_granted_with_it(records, clock, grant):
     columns = {name: {"type": "date", "group": True} for name in ("bought", "born")}
     sales = {"source": "sales.parquet", "user": "buyer", "columns": columns}
     catalog = Catalog.model_validate({"datasets": {"sales": sales}})
-    grants = Grants(catalog, RecordCache(records, clock), records)
+    grants = Grants(SimpleNamespace(catalog=catalog), RecordCache(records, clock), records)
     periods = [f"bought_{period}" for period in ("week", "month", "quarter", "year")]
     assert {*periods, "born_week"} < set(catalog.datasets["sales"].columns)
     grant("cem", "sales", frozenset({"bought"}))

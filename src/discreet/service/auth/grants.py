@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from discreet.budget.stores.store import BudgetStore
     from discreet.catalog.model import Catalog
+    from discreet.warehouse import Warehouse
 
 
 FRESH = timedelta(seconds=1)
@@ -118,11 +119,11 @@ class Grants:
     An account inherits the grants of its parents: a grant to an organisation applies to all its analysts.
 
     Args:
-        catalog: returns the present catalog of all datasets.
+        warehouse: has the present catalog of all datasets.
     """
 
-    def __init__(self, catalog: Callable[[], Catalog], records: RecordCache, store: BudgetStore) -> None:
-        self._catalog = catalog
+    def __init__(self, warehouse: Warehouse, records: RecordCache, store: BudgetStore) -> None:
+        self._warehouse = warehouse
         self._records = records
         self._store = store
         self._lock = threading.Lock()
@@ -134,7 +135,7 @@ class Grants:
         snapshot = self._records.cached()
         seen, catalogs = self._seen
         current = snapshot is not None and seen is not None and seen[0] == snapshot.version
-        return catalogs.get(account) if current and seen is not None and seen[1] is self._catalog() else None
+        return catalogs.get(account) if current and seen is not None and seen[1] is self._warehouse.catalog else None
 
     def catalog_for(self, account: str) -> Catalog:
         """Return the catalog of *account*: the same object until a record or the catalog changes.
@@ -145,7 +146,7 @@ class Grants:
         """
         snapshot = self._records.read()
         with self._lock:
-            catalog = self._catalog()
+            catalog = self._warehouse.catalog
             seen, catalogs = self._seen
             if seen is None or seen[0] != snapshot.version or seen[1] is not catalog:
                 catalogs = {}
