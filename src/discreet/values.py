@@ -332,7 +332,25 @@ MAX_ITEM_COST = 2**43
 """Costs of items above this are refused, so that a user's sum of them fits an int64."""
 
 
-class UserItemPairs(Protocol):
+class CappedSums(Protocol):
+    """Pairs of users and items of which capped sums can be queried."""
+
+    def capped_sums(self, cap: int) -> Iterator[NDArray[np.int64]]:
+        """Add up the weights of every item's users: max(0, floor(W min(1, cap / n)) - 1) for a user of n items.
+
+        The weights of a user's items add up to less than W cap. A user of more than `CAPPED_BASKET` * *cap* items has
+        the weight 0.
+
+        Args:
+            cap: number of items of a user that count in full, at least 1.
+
+        Yields:
+            one sum for each item, as `weighted_sums` does.
+        """
+        ...
+
+
+class UserItemPairs(CappedSums, Protocol):
     """The distinct (user, item) pairs of a table, which can be aggregated but not read: a secret, like `ExactHead`.
 
     The pairs do not change between two queries. Rows without a user are left out, and so are users with more than
@@ -366,20 +384,6 @@ class UserItemPairs(Protocol):
 
         Yields:
             one sum for each item, by its number, in batches; no other query is made before the last one.
-        """
-        ...
-
-    def capped_sums(self, cap: int) -> Iterator[NDArray[np.int64]]:
-        """Add up the weights of every item's users: max(0, floor(W min(1, cap / n)) - 1) for a user of n items.
-
-        The weights of a user's items add up to less than W cap. A user of more than `CAPPED_BASKET` * *cap* items has
-        the weight 0.
-
-        Args:
-            cap: number of items of a user that count in full, at least 1.
-
-        Yields:
-            one sum for each item, as `weighted_sums` does.
         """
         ...
 

@@ -17,10 +17,9 @@ from scipy import special, stats
 
 from discreet.mechanisms import Request, auto
 from discreet.mechanisms.auto import Auto
-from discreet.mechanisms.base import count_noise
 from discreet.mechanisms.two_round import COST_UNIT
 from discreet.noise import KeyedBits
-from discreet.testing.audit import distribution, head_of, moved_noise
+from discreet.testing.audit import distribution, head_of
 from discreet.testing.pairs import ArrayPairs
 
 from .neighbours import named, neighbours
@@ -39,8 +38,9 @@ def gap_of(mechanism, counts, monkeypatch):
 def rest_of(mechanism):
     """Return the bound on delta, at a level of epsilon, of all that follows a gap that is too small for the race."""
     two_round, head = mechanism.two_round, mechanism.head
-    histogram = math.sqrt(two_round.budget.histogram / COST_UNIT)
-    mu = math.sqrt(float(two_round.mu) ** 2 - histogram**2)
+    number = int(two_round.mu**2 * COST_UNIT / 494)  # what follows the histogram, before a branch
+    histogram = math.sqrt((two_round.budget.histogram + number) / COST_UNIT)
+    mu = math.sqrt(float(two_round.mu) ** 2 - two_round.budget.histogram / COST_UNIT)
     orders = 1 + np.exp(np.linspace(-3, 8, 200))
     edges = np.arange(-9, 9.01, 0.1)
     masses, losses = np.diff(stats.norm.cdf(edges)), histogram**2 / 2 + histogram * (edges[:-1] + 0.05)
@@ -61,6 +61,12 @@ def rest_of(mechanism):
     return bound
 
 
+def rounded(std):
+    """Return the probabilities of a Gaussian that is rounded to whole numbers, from -9 standard deviations to 9."""
+    edges = np.arange(-math.ceil(9 * std), math.ceil(9 * std) + 1) - 0.5
+    return np.diff(stats.norm.cdf(edges, scale=std))
+
+
 def race_of(mechanism, counts, other):
     """Return the probabilities of everything that the race releases on two neighbours, in one order."""
     heads = [head_of(named(c), mechanism.head_limit) for c in (counts, other)]
@@ -68,12 +74,11 @@ def race_of(mechanism, counts, other):
     cells = []
     for outcome in one.keys() | two.keys():
         p, q = np.array([one.get(outcome, 0.0)]), np.array([two.get(outcome, 0.0)])
-        if mechanism.race.counts is not None:
-            noise = count_noise("gaussian", mechanism.race.epsilon, 1)
-            for label in outcome[1]:
-                moved = named(other)[label] - named(counts)[label]
-                shown = moved_noise(noise, moved) if moved else ([1.0], [1.0])
-                p, q = np.outer(p, shown[0]).ravel(), np.outer(q, shown[1]).ravel()
+        if mechanism.race.counts is not None and outcome[1]:
+            # Anchored counts are a function of these: a user moves each by 1, whichever items the user has.
+            for variance in (*[mechanism.race._variances()[0]] * len(outcome[1]), mechanism.race._variances()[1]):
+                law = rounded(math.sqrt(variance))
+                p, q = np.outer(p, law[:-1]).ravel(), np.outer(q, law[1:]).ravel()
         cells.append((p, q))
     return tuple(np.concatenate(side) for side in zip(*cells, strict=True))
 
@@ -140,14 +145,14 @@ def test_planted_branches_that_spend_too_much_are_detected(planted, epsilon, del
 
 def test_a_gap_with_half_its_variance_is_detected(monkeypatch):
     """Planted: the gap's noise is drawn with twice the precision that its share pays for."""
-    precise = auto._gap_precision
-    monkeypatch.setattr(auto, "_gap_precision", lambda branch: 2 * precise(branch))
+    precise = auto._share_precision
+    monkeypatch.setattr(auto, "_share_precision", lambda branch, share: 2 * precise(branch, share))
     epsilon, delta, request_ = CASES[0]
     mechanism = Auto.at_epsilon(Fraction(epsilon), delta, request_)
     assert worst_delta(mechanism, epsilon, monkeypatch) <= delta  # paid for
-    monkeypatch.setattr(auto, "_gap_precision", precise)
+    monkeypatch.setattr(auto, "_share_precision", precise)
     mechanism = Auto.at_epsilon(Fraction(epsilon), delta, request_)
-    monkeypatch.setattr(auto, "_gap_precision", lambda branch: 8 * precise(branch))
+    monkeypatch.setattr(auto, "_share_precision", lambda branch, share: 8 * precise(branch, share))
     assert worst_delta(mechanism, epsilon, monkeypatch) > delta
 
 
@@ -179,7 +184,7 @@ def test_the_race_reads_the_head_and_nothing_else():
         Recorded(),
     )
     outcome = Auto.at_epsilon(Fraction(1), Fraction(1, 10**8), Request(2, 3)).release(pairs, bits)
-    assert (outcome.chosen, bits.drawn) == ("unknown-gumbel", ["gap", "race", "counts"])
+    assert (outcome.chosen, bits.drawn) == ("unknown-gumbel", ["gap", "race", "counts", "anchor"])
     assert outcome.positions.tolist() == [0, 1]
     assert pairs.head(3).labels[outcome.positions].tolist() == [1, 0]
 
@@ -200,8 +205,8 @@ def test_a_race_is_charged_with_both_tests():
     pairs = HeadAlone(np.concatenate([np.arange(size) for size in sizes]), np.repeat([0, 1, 2], sizes))
     mechanism = Auto.at_epsilon(Fraction(1), Fraction(1, 10**8), Request(2, 3))
     outcome = mechanism.release(pairs, KeyedBits(bytes(32), "auto"))
-    whole = mechanism.two_round.mu**2 / Fraction(99, 100)  # of the two rounds and the gap
+    whole = mechanism.two_round.mu**2 / Fraction(494, 500)  # of the two rounds and the tests
     histogram = Fraction(mechanism.two_round.budget.histogram, COST_UNIT)
-    tests = (whole / 100 + histogram) / 2
-    race = 4 * mechanism.race.epsilon**2 / 8
+    tests = (whole / 100 + whole / 500 + histogram) / 2
+    race = mechanism.race.worst_cost().rho
     assert 0 <= race + tests - outcome.cost.rho < Fraction(1, 10**11)

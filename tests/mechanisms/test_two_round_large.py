@@ -526,7 +526,7 @@ def test_no_items_are_lost_for_the_precision_of_the_largest():
         return min(len(kind.release(ArrayPairs(*more), KeyedBits(bytes(32), number)).positions) for number in range(5))
 
     assert fewest(TUNING) >= 57
-    assert fewest(replace(TUNING, alone_lost=10.0)) <= 45
+    assert fewest(replace(TUNING, alone_lost=10.0)) < 57
 
 
 def test_a_release_says_how_the_largest_were_counted():

@@ -23,7 +23,7 @@ from .draws import release
 
 DELTA = Fraction(1, 10**8)
 REQUEST = Request(None, 1000)
-ALIKE = replace(TUNING, head_share=0.0, alone_noise=0.0)
+ALIKE = replace(TUNING, head_share=0.0, top_share=0.0, alone_noise=0.0)
 """No item is counted apart from the others."""
 
 

@@ -15,11 +15,14 @@ from discreet.mechanisms.base import Expectation, Likely, Request
 from discreet.mechanisms.light import Light
 from discreet.mechanisms.select_verify import SelectVerify
 from discreet.mechanisms.two_round import COST_UNIT, TwoRound, add_noise
-from discreet.mechanisms.unknown_gumbel import UnknownGumbel
+from discreet.mechanisms.unknown_gumbel import AnchoredGumbel
 from discreet.values import MAX_BASKET, WEIGHT_UNIT, Cost, ExactHead, Outcome, float_below
 
 if TYPE_CHECKING:
-    from discreet.mechanisms.two_round import Ints
+    from collections.abc import Iterator
+
+    from discreet.mechanisms.light import Cap
+    from discreet.mechanisms.two_round import Ints, Sizes
     from discreet.noise import Bits
     from discreet.values import HeadAndPairs, UserItemPairs
 
@@ -27,17 +30,39 @@ USERS_PER_NOISE = 285
 """The least ratio of users to the first round's noise per item, in users, at which two rounds are chosen: below it,
 the head mostly has more accurate counts (docs/accuracy.md)."""
 
+FEWER_USERS_PER_NOISE = 110
+"""From this ratio on, two rounds are chosen for a release without a k if the count at `RANK` is at most `POPULAR` of
+the users: where most users have the same items, the head has more counts."""
+
+RANK = 50
+"""The rank of the count that decides between the head and two rounds."""
+
+POPULAR = 0.2
+"""The largest such count, relative to the users, with which two rounds are chosen."""
+
 BRANCH_LOST = Fraction(1, 5)
 """Share of delta for the labels of the head or the race."""
 
 GAP_SHARE = Fraction(1, 100)
 """Share of mu^2 for the noisy gap between count k and the cut-off."""
 
+SIGNAL_SHARE = Fraction(1, 500)
+"""Share of mu^2 for one noisy number after the histogram: the rest of the items, or the count at a rank."""
+
+DENSE = 32
+"""One round is not taken if hardly any user has an item that is not among so many: two rounds clip nobody there."""
+
+DENSE_EVIDENCE = 2.0
+"""The sum over other items is taken for 0 up to so many standard errors, if 20 times as many are at most all users."""
+
+PRECISE_RACE = Fraction(1, 10)
+"""A race is taken without a query of pairs if its error, relative to the gap, is at most this per relative error."""
+
 TAIL_MATTERS = 1.9
 """The head is chosen as well if a tail of the histogram that noise may hide lowers that ratio by more than this."""
 
 TYPICAL_COUNTS = 10_000
-"""A price names the race first if count k would pass its threshold in a table whose counts are this over the rank."""
+"""A price names the race first if it would be taken for count k of a table whose counts are this over the rank."""
 
 TWO_ROUND_SHARE = Fraction(24, 25)
 """Share of delta that the two rounds may use; the remainder covers worse outcomes of the other branches."""
@@ -70,7 +95,7 @@ class Auto:
     two_round: TwoRound
     head: SelectVerify
     light: Light
-    race: UnknownGumbel | None = None
+    race: AnchoredGumbel | None = None
     epsilon: Fraction | None = None
     delta: Fraction = Fraction(0)
 
@@ -110,7 +135,7 @@ class Auto:
 
     @classmethod
     def _of(cls, two_round: TwoRound, rest: Cost, light: Light, request: Request) -> Self:
-        race = None if request.k is None else UnknownGumbel.within_cost(rest, request)
+        race = None if request.k is None else AnchoredGumbel.within_cost(rest, request)
         return cls(two_round, SelectVerify.within_cost(rest, request), light, race)
 
     @classmethod
@@ -124,7 +149,7 @@ class Auto:
         others = (self.head.worst_cost(), self.light.worst_cost())
         rest = max(branch.rho for branch in others) + _tests(self.two_round)
         delta = max(two_round.delta, self.delta, *(branch.delta for branch in others))
-        return Cost(max(two_round.rho + _gap_rho(self.two_round), rest), delta)
+        return Cost(max(two_round.rho + _tests_alone(self.two_round), rest), delta)
 
     def direct_epsilon(self) -> Fraction | None:
         """Return epsilon of the exact theorem, if it determined the branches' budgets."""
@@ -146,60 +171,132 @@ class Auto:
             error = raced.max_std_error
             smallest = raced.smallest_count or 0
             race = Likely(self.race.name, error, error, None, smallest, smallest)
-            likely.insert(0 if smallest * self.race.k <= TYPICAL_COUNTS else len(likely), race)
+            typical = TYPICAL_COUNTS / self.race.k
+            first = smallest <= typical and self._is_precise(self.race, typical)
+            likely.insert(0 if first else len(likely), race)
             branches.append(raced)
         errors = [branch.min_std_error for branch in branches if branch.min_std_error is not None]
         counts = [branch.smallest_count for branch in branches if branch.smallest_count is not None]
         return Expectation(min(errors, default=None), None, min(counts), likely=tuple(likely))
 
     def release(self, pairs: HeadAndPairs, bits: Bits) -> Outcome:
-        """Release; the outcome names the chosen branch. Its positions are rows of the head if the race is chosen."""
+        """Release; the outcome names the chosen branch. Its positions are rows of the head if no pairs were queried."""
+        gap = 0
+        complete = None
         if self.race is not None:
             head = pairs.head(self.head_limit)
             gap, needed = self._gap(self.race, head, bits)
             if gap >= needed:
                 k = self.race.k
-                why = f"count {k} is about {gap:,} above the cut-off; {needed:,} are enough to release all {k}"
-                return self._with_tests(self.race.release(head, bits), self.race.name, why)
+                complete = f"count {k} is about {gap:,} above the cut-off; {needed:,} are enough to release all {k}"
+                if self._is_precise(self.race, gap):
+                    return self._with_tests(self.race.release(head, bits), self.race.name, complete)
         sizes = self.two_round.measure_sizes(pairs, bits)
-        measured = f"about {sizes.users:,.0f} users, and noise of {sizes.scale:,.1f} users per item in the first round"
-        cap = self.light.cap(sizes, float(self.two_round.mu))
-        if cap is not None:
-            items = "one item" if cap.items == 1 else f"up to {cap.items} items"
-            why = f"most users have {items}: about {cap.kept:.0%} of the counts are kept with a cap there"
-            return self._with_tests(self.light.release(cap, pairs, bits), "light", why)
-        tail_matters = sizes.users_per_noise > TAIL_MATTERS * sizes.continued_per_noise
-        if sizes.users_per_noise < USERS_PER_NOISE or tail_matters:
-            why = f"few users for the number of items they have: {measured}"
-            numbers, counts = _largest_counts(pairs, self.head_limit + 1)
-            outcome = self.head.release(ExactHead(counts, self.head_limit), bits)
-            outcome = self._with_tests(outcome, self.head.name, why)
+        outcome = self._one_round(sizes, pairs, bits)
+        if outcome is not None:
+            return outcome
+        leads = self.two_round.leads(sizes, gap)
+        if self.race is not None and complete and not (leads and self.two_round.leading_error < self.race.std_error):
+            numbers, head = self._head_of(pairs)
+            outcome = self.race.release(head, bits)
+            outcome = self._with_tests(outcome, self.race.name, complete)
             return replace(outcome, positions=numbers[outcome.positions])
+        tail_matters = sizes.users_per_noise > TAIL_MATTERS * sizes.continued_per_noise
+        many = sizes.users_per_noise >= USERS_PER_NOISE and not tail_matters
+        measured = f"about {sizes.users:,.0f} users, and noise of {sizes.scale:,.1f} users per item in the first round"
+        if not (leads or many):
+            numbers, head = self._head_of(pairs)
+            enough = sizes.users_per_noise >= FEWER_USERS_PER_NOISE and not tail_matters and self.race is None
+            if not enough or self._count_at_rank(head, bits) > POPULAR * sizes.users:
+                why = f"few users for the number of items they have: {measured}"
+                outcome = self._with_tests(self.head.release(head, bits), self.head.name, why)
+                return replace(outcome, positions=numbers[outcome.positions])
         outcome = self.two_round.release_after(sizes, pairs, bits)
         large = "" if outcome.why is None else f"; {outcome.why}"
         return replace(
             outcome,
-            cost=outcome.cost + Cost(_gap_rho(self.two_round)),
+            cost=outcome.cost + Cost(_tests_alone(self.two_round)),
             chosen=self.two_round.name,
-            why=f"many users for the number of items they have: {measured}{large}",
+            why=f"{'many' if many else 'enough'} users for the number of items they have: {measured}{large}",
         )
 
-    def _gap(self, race: UnknownGumbel, head: ExactHead, bits: Bits) -> tuple[int, int]:
+    def _is_precise(self, race: AnchoredGumbel, gap: float) -> bool:
+        """Return whether a race is taken without a query of pairs, if count k is *gap* above the cut-off."""
+        return race.counts is None or race.std_error <= PRECISE_RACE * self.light.relative_error * gap
+
+    def _one_round(self, sizes: Sizes, pairs: HeadAndPairs, bits: Bits) -> Outcome | None:
+        """Release by one round if a cap is possible and hardly anything would be clipped by two rounds."""
+        cap = self.light.cap(sizes, float(self.two_round.mu))
+        if cap is None:
+            return None
+        watched = _Watched(pairs)
+        outcome = self.light.release(cap, watched, bits)
+        if self._is_dense(cap, sizes, watched.rest, bits):
+            return None  # what was computed is not shown
+        items = "one item" if cap.items == 1 else f"up to {cap.items} items"
+        why = f"most users have {items}: about {cap.kept:.0%} of the counts are kept with a cap there"
+        return self._with_tests(outcome, "light", why)
+
+    def _head_of(self, pairs: HeadAndPairs) -> tuple[Ints, ExactHead]:
+        """Return the numbers of the largest items of the pairs, and their counts as a head."""
+        numbers, counts = _largest_counts(pairs, self.head_limit + 1)
+        return numbers, ExactHead(counts, self.head_limit)
+
+    def _count_at_rank(self, head: ExactHead, bits: Bits) -> float:
+        """Return the count at `RANK`, or that below the cut-off, with noise; one user moves it by at most 1."""
+        precision = _share_precision(self.two_round, SIGNAL_SHARE)
+        count = head.count_at(min(RANK, self.head_limit + 1))
+        return float(add_noise(np.array([count]), 1, np.array([precision]), bits, "rank")[0])
+
+    def _gap(self, race: AnchoredGumbel, head: ExactHead, bits: Bits) -> tuple[int, int]:
         """Return the noisy gap between count k and the cut-off, and the least gap for a complete race.
 
         One user moves both counts by 0 or 1 in the same direction, so it moves their difference by at most 1.
         """
-        precision = _gap_precision(self.two_round)
+        precision = _share_precision(self.two_round, GAP_SHARE)
         exact = np.array([head.count_at(race.k) - head.count_at(self.head_limit + 1)])
         gap = add_noise(exact, 1, np.array([precision]), bits, "gap")
         threshold = race.expectation().smallest_count or 0
         needed = threshold + 3 / float(race.epsilon) + 1.5 * math.sqrt(COST_UNIT / precision)
         return int(gap[0]), math.ceil(needed)
 
+    def _is_dense(self, cap: Cap, sizes: Sizes, rest: int, bits: Bits) -> bool:
+        """Return whether hardly any user has an item that is not among the `DENSE` largest.
+
+        Args:
+            cap: the cap.
+            sizes: the noisy histogram of users by their number of items.
+            rest: the sum of all but the largest capped sums. One user moves it by at most the cap, as it is the least
+                sum over all items but so many.
+            bits: source of randomness.
+        """
+        precision = _share_precision(self.two_round, SIGNAL_SHARE)
+        unit = WEIGHT_UNIT * cap.items
+        noisy = float(add_noise(np.array([rest]), unit, np.array([precision]), bits, "rest of items")[0]) / unit
+        std = math.sqrt(COST_UNIT / precision)
+        return noisy <= DENSE_EVIDENCE * std and 20 * DENSE_EVIDENCE * std <= sizes.users
+
     def _with_tests(self, outcome: Outcome, chosen: str, why: str) -> Outcome:
         """Charge *outcome* with both tests: Theorem 2 holds as if sizes were always measured."""
         cost = outcome.cost + Cost(_tests(self.two_round))
         return replace(outcome, cost=cost, chosen=chosen, why=why)
+
+
+class _Watched:
+    """Capped sums of pairs, and the sum of all but the `DENSE` largest of those that were read."""
+
+    def __init__(self, pairs: UserItemPairs) -> None:
+        self._pairs = pairs
+        self._largest = np.zeros(0, dtype=np.int64)
+        self.rest = 0
+
+    def capped_sums(self, cap: int) -> Iterator[Ints]:
+        """Yield the capped sums of the pairs."""
+        for sums in self._pairs.capped_sums(cap):
+            ordered = np.sort(np.append(self._largest, sums))
+            self._largest = ordered[-DENSE:]
+            self.rest += int(ordered[:-DENSE].sum())
+            yield sums
 
 
 def _largest_counts(pairs: UserItemPairs, limit: int) -> tuple[Ints, Ints]:
@@ -218,19 +315,26 @@ def _largest_counts(pairs: UserItemPairs, limit: int) -> tuple[Ints, Ints]:
 
 
 def _two_round(limit: Cost, request: Request) -> TwoRound:
-    share = Fraction(0) if request.k is None else GAP_SHARE
+    share = _shares(request.k)
     return TwoRound.within_cost(Cost.at_most(limit.rho * (1 - share), limit.delta), request)
 
 
-def _gap_precision(branch: TwoRound) -> int:
-    """Return the cost of the noisy gap, in units of 1 / `COST_UNIT`; 0 without a k."""
-    return 0 if branch.k is None else int(branch.mu**2 * COST_UNIT * GAP_SHARE / (1 - GAP_SHARE))
+def _shares(k: int | None) -> Fraction:
+    """Return the share of mu^2 for the tests beside the histogram."""
+    return SIGNAL_SHARE + (0 if k is None else GAP_SHARE)
 
 
-def _gap_rho(branch: TwoRound) -> Fraction:
-    return Fraction(_gap_precision(branch), 2 * COST_UNIT)
+def _share_precision(branch: TwoRound, share: Fraction) -> int:
+    """Return the cost of a test with a *share* of mu^2, in units of 1 / `COST_UNIT`."""
+    return int(branch.mu**2 * COST_UNIT * share / (1 - _shares(branch.k)))
 
 
 def _tests(branch: TwoRound) -> Fraction:
-    """Return the rho of the histogram and of the gap."""
-    return Fraction(branch.budget.histogram, 2 * COST_UNIT) + _gap_rho(branch)
+    """Return the rho of the histogram and of the other tests."""
+    return Fraction(branch.budget.histogram, 2 * COST_UNIT) + _tests_alone(branch)
+
+
+def _tests_alone(branch: TwoRound) -> Fraction:
+    """Return the rho of the tests beside the histogram, which two rounds pay themselves."""
+    gap = Fraction(0) if branch.k is None else GAP_SHARE
+    return Fraction(sum(_share_precision(branch, share) for share in (SIGNAL_SHARE, gap)), 2 * COST_UNIT)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from discreet.mechanisms.base import Request
     from discreet.mechanisms.two_round import Floats, Sizes
     from discreet.noise import Bits
-    from discreet.values import UserItemPairs
+    from discreet.values import CappedSums
 
 CAPS = (1, 2)
 """Candidate caps, in items per user. Larger ones have more counts than two rounds on steep tables, but release small
@@ -126,7 +126,7 @@ class Light:
         possible = [cap for cap in caps if cap.spread <= MAX_SPREAD * self.relative_error]
         return min(possible, key=lambda cap: cap.items / cap.kept, default=None)
 
-    def release(self, cap: Cap, pairs: UserItemPairs, bits: Bits) -> Outcome:
+    def release(self, cap: Cap, pairs: CappedSums, bits: Bits) -> Outcome:
         """Release; the outcome's positions are item numbers."""
         noise = self._noise(cap.items)
         threshold = self._threshold(cap.items)

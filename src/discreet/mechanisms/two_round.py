@@ -77,6 +77,10 @@ class Tuning:
             relative to the count, per relative error.
         alone_lost: and if no more other items are lost than this share of them.
         alone_clipping: weight of the loss by clipping beside noise, where they are.
+        clipped_gain: for a top k, clipped sums are taken there only if they divide the mean square error by more than
+            this, because on a long tail noise may hide users with many items.
+        leading: for a top k, standard errors of the first round that an item may be below item k to be counted as well.
+        top_share: `head_share` for a top k.
     """
 
     first_share: float = 0.2
@@ -103,6 +107,9 @@ class Tuning:
     alone_noise: float = 0.58
     alone_lost: float = 0.03
     alone_clipping: float = 2.0
+    clipped_gain: float = 3.0
+    leading: float = 1.5
+    top_share: float = 0.5
 
 
 TUNING = Tuning()
@@ -361,14 +368,19 @@ class TwoRound:
         tuning = self.tuning
         first = self._first_round(sizes, pairs, bits)
         power = self._power(sizes)
+        places, values = first.largest()
+        noise = Anchored.of(values, tuning.head_power)
+        if self.k is not None and (leading := self._leading(values, sizes)):
+            why = f"the {leading:,} items that may be among the {self.k:,} largest have the whole second round"
+            return self._count_alone(first.items[places[:leading]], values[:leading], noise, power, why, pairs, bits)
         scale, spread = self._scale(first, power, pairs, bits)
         cut = self._cut(scale, first.std)
-        places, values = first.largest()
-        noise = Anchored.of(values, min(tuning.head_power, power))
         alone = self._alone(values, noise, _usual_items(sizes.by_size))
         rest = int((values[alone:] >= cut).sum()) + self._rest(first, cut, pairs, bits)
         if alone and rest <= tuning.alone_lost * alone:
-            return self._count_alone(first.items[places[:alone]], values[:alone], noise, pairs, bits)
+            have = "item has" if alone == 1 else f"{alone:,} items have"
+            why = f"{have} the whole second round, as hardly any other is lost by it"
+            return self._count_alone(first.items[places[:alone]], values[:alone], noise, power, why, pairs, bits)
         second = (scale * (values / cut) ** power) ** 2 + (tuning.uneven_second * spread * values) ** 2
         costs = self._head_costs(values, noise, second, alone + rest)
         head = Counted(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
@@ -380,8 +392,8 @@ class TwoRound:
         others = self._second_round(tail, scale, power, self.budget.second - spent, pairs, bits)
         m = len(head.items)
         largest = "largest is" if m == 1 else f"{m:,} largest are"
-        why = f"the {largest} counted without clipping" if m else None
-        return self._outcome(head.where(self._precise(head)), others, why=why)
+        counted = f"the {largest} counted without clipping" if m else None
+        return self._outcome(head.where(self._precise(head)), others, why=counted)
 
     def _first_round(self, sizes: Sizes, pairs: UserItemPairs, bits: Bits) -> FirstRound:
         """Estimate every item roughly, and keep those that may be measured again."""
@@ -431,6 +443,33 @@ class TwoRound:
         lost = (mass * np.maximum(0, 1 - GRID[:, None] / fits) ** 2).sum(axis=1) / mass.sum()
         chosen = int((lost > self._clipping() ** 2).sum())  # at the largest scale nothing is lost
         return least * float(GRID[chosen]), math.sqrt(lost[chosen])
+
+    def _leading(self, values: Floats, sizes: Sizes) -> int:
+        """Return how many of the largest items may be among the k largest; 0 if others may be that are not verified.
+
+        Args:
+            values: rough counts of the verified items, descending, shape (n,).
+            sizes: the histogram of sizes.
+        """
+        if self.k is None or len(values) < self.k:
+            return 0
+        last = float(values[self.k - 1])
+        if not self.leads(sizes, last):
+            return 0
+        # Clipping in the first round takes more from some items than from others.
+        least = last - math.hypot(self.tuning.leading * sizes.scale / sizes.kept, self.tuning.uneven_first * last)
+        return min(int((values >= least).sum()), 2 * self.k)
+
+    def leads(self, sizes: Sizes, last: float) -> bool:
+        """Return whether items far below the k-th are verified by the first round, if that has about *last* users."""
+        std = sizes.scale / sizes.kept
+        verified = 1 / sizes.kept + self._evidence() * std
+        return self.k is not None and last - self.tuning.leading * std >= verified
+
+    @property
+    def leading_error(self) -> float:
+        """The standard error of anchored counts of the k largest items and half as many that may be among them."""
+        return (math.sqrt(1.5 * (self.k or 1)) + 1) / 2 * math.sqrt(COST_UNIT / self.budget.second)
 
     def _alone(self, values: Floats, noise: Anchored, usual: int) -> int:
         """Return how many of the largest items would be precise if only they were counted.
@@ -483,10 +522,14 @@ class TwoRound:
         tuning = self.tuning
         allowed = np.minimum((tuning.head_noise * float(self.relative_error) * values) ** 2, second)
         most = tuning.head_most if self.k is None else 2 * self.k
+        largest = tuning.head_share
+        if self.k is not None:  # no more than k counts can be lost
+            others = min(others, self.k)
+            largest = tuning.top_share
         for m in range(min(len(values), most), 0, -1):
             share = noise.cost_of(m, allowed) * COST_UNIT / self.budget.second
             # The others number as many as the budget is large, roughly: a precise count costs about one of them.
-            if share <= tuning.head_share and share * others <= m:
+            if share <= largest and share * others <= m:
                 costs = noise.costs(m, math.floor(share * self.budget.second))
                 if costs is not None:
                     return costs
@@ -511,31 +554,33 @@ class TwoRound:
         shared = add_noise(np.array([users * WEIGHT_UNIT]), WEIGHT_UNIT, np.array([common]), bits, "users")
         return Counted(items, (apart + shared) / (2 * WEIGHT_UNIT), np.sqrt(COST_UNIT / costs + COST_UNIT / common) / 2)
 
-    def _count_alone(self, items: Ints, values: Floats, noise: Anchored, pairs: UserItemPairs, bits: Bits) -> Outcome:
+    def _count_alone(
+        self, items: Ints, values: Floats, noise: Anchored, power: float, why: str, pairs: UserItemPairs, bits: Bits
+    ) -> Outcome:
         """Spend the second round on the largest items, by anchored counts or clipped sums, whichever are more precise.
 
         Args:
             items: numbers of verified items, by size, shape (m,).
             values: their rough counts, descending, shape (m,).
             noise: of anchored counts of these items.
+            power: the variance of clipped sums grows with an item's size to this power at most.
+            why: why they are counted alone.
             pairs: the pairs.
             bits: source of randomness.
         """
         m = len(items)
         budget = self.budget.second
-        weights = noise.weights[:m]
+        weights = values ** min(self.tuning.head_power, power)
         order = np.argsort(items)
         best, bound = self._least_clipping(items[order], values[order], weights[order], pairs, bits)
         costs = noise.costs(m, budget)
-        if costs is not None and np.mean(noise.variances(m, budget / COST_UNIT) / values**2) <= best:
+        gain = 1.0 if self.k is None else self.tuning.clipped_gain
+        if costs is not None and np.mean(noise.variances(m, budget / COST_UNIT) / values**2) <= gain * best:
             counted = self._count_anchored(items, *costs, pairs, bits)
         else:
             counted = self._count_clipped(items[order], weights[order], bound, pairs, bits)
         kept = self._precise(counted) if self.k is None else counted.estimates > 0
-        counted_alone = "item has" if m == 1 else f"{m:,} items have"
-        return self._outcome(
-            counted.where(kept), why=f"{counted_alone} the whole second round, as hardly any other is lost by it"
-        )
+        return self._outcome(counted.where(kept), why=why)
 
     def _least_clipping(
         self, items: Ints, values: Floats, weights: Floats, pairs: UserItemPairs, bits: Bits

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from discreet.accounting.convert import epsilon_per_unit
+from discreet.accounting.convert import epsilon_per_unit, floor_sqrt
 from discreet.errors import InputError
 from discreet.mechanisms.base import Expectation, NoiseName, Request, count_noise, noisy_outcome, require_k
-from discreet.noise import Race, Rival
-from discreet.values import Cost
+from discreet.noise import Race, Rival, rounded_gaussian
+from discreet.values import Cost, Outcome
 
 if TYPE_CHECKING:
     from discreet.noise import Bits
-    from discreet.values import ExactHead, Outcome
+    from discreet.values import ExactHead
+
+INTERVAL = 1.96
+
+MAX_HALVED = 2**60
+"""Larger counts are reduced to this, so that twice a count and its noise fit int64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,3 +148,63 @@ class UnknownGumbel:
     def _cost(self, returned: int, reached: bool) -> Cost:
         units = returned + reached + (0 if self.counts is None else returned) + self.optimise_cutoff
         return Cost(units * self.epsilon**2 / 8, self.delta)
+
+
+class AnchoredGumbel(UnknownGumbel):
+    """The race of `UnknownGumbel`, with counts that share a part of their noise; a user has each item once.
+
+    For a count c, 2 c + A + X is published, with a Gaussian X for each count and one A for all: a function of
+    2 c - N + X and N + A, where N is the number of users. A user moves each of these by 1, whichever items the user
+    has. So m counts cost (m / var X + 1 / var A) / 2. With var A = var X / sqrt(k), k counts have the standard
+    deviation (1 + sqrt(k)) / 2 sqrt(k) of noise of their own at the same cost (Lebeda 2024; docs/mechanisms/auto.md).
+    """
+
+    def expectation(self) -> Expectation:
+        """Return what that of `UnknownGumbel` says, with the error of anchored counts."""
+        expected = super().expectation()
+        if self.counts is None:
+            return expected
+        return replace(expected, min_std_error=self.std_error, max_std_error=self.std_error)
+
+    @property
+    def std_error(self) -> float:
+        """The standard error of every count."""
+        apart, shared = self._variances()
+        return math.sqrt(apart + shared) / 2
+
+    def release(self, head: ExactHead, bits: Bits) -> Outcome:
+        positions, reached = self.race(head, self.head_limit).run(bits, "race", self.k)
+        m = len(positions)
+        complete = m == self.k
+        cost = self._cost(m, reached)
+        if self.counts is None:
+            return Outcome(positions, ordered=True, complete=complete, cost=cost)
+        apart, shared = self._variances()
+        noise = rounded_gaussian(bits, "counts", apart.numerator, np.full(m, apart.denominator))
+        common = rounded_gaussian(bits, "anchor", shared.numerator, np.array([shared.denominator]))
+        doubled = 2 * np.minimum(head.counts[positions], MAX_HALVED) + noise + common
+        width = math.ceil(INTERVAL * self.std_error)
+        counts = doubled // 2
+        return Outcome(
+            positions,
+            counts,
+            std_errors=np.full(m, self.std_error),
+            low=np.maximum(counts - width, 0),
+            high=np.maximum(counts + width, 0),
+            ordered=True,
+            complete=complete,
+            cost=cost,
+        )
+
+    def _variances(self) -> tuple[Fraction, Fraction]:
+        """Return the variances of X and A, at which k counts cost at most k epsilon^2 / 8: multiples of 1/1024."""
+        root = floor_sqrt(Fraction(self.k))
+        apart = 4 * (self.k + root) / (self.k * self.epsilon**2)
+        return Fraction(math.ceil(1024 * apart), 1024), Fraction(math.ceil(1024 * apart / root), 1024)
+
+    def _cost(self, returned: int, reached: bool) -> Cost:
+        cost = Cost((returned + reached) * self.epsilon**2 / 8, self.delta)
+        if self.counts is None or not returned:
+            return cost
+        apart, shared = self._variances()
+        return cost + Cost((returned / apart + 1 / shared) / 2)

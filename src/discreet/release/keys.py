@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 NAMING = "0.2.0"
 """Part of the names of releases, for ever: up to version 0.2.0 they held the version of the software."""
 
-DRAWING = "0.2.0"
-"""The order in which mechanisms draw their bits: that of version 0.2.0. A change of the order needs another text here,
-such as "2", so that no stream of bits is used in two ways; `tests/test_stored_bytes.py` fails until then."""
+DRAWING = "2"
+"""The order in which mechanisms draw their bits. A change of the order needs another text here, so that no stream of
+bits is used in two ways; `tests/test_stored_bytes.py` fails until then."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
