@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from urllib.parse import urlsplit
@@ -292,9 +293,7 @@ def test_a_short_budget_of_a_drill_down_names_the_query_for_all_labels():
     each = Together(column="country", needed=Spend(rho=0.25, delta=0))
     message = str(trino_error(UnaffordableQuery(refusal, Fitting(k=3), each)))
     assert "see needed" not in message
-    assert (
-        "needed rho=0.5, delta=0.0; left rho=0.25, delta=0.0; k = 3 would fit; one query with each 'country'" in message
-    )
+    assert "needed rho=0.5, delta=0; left rho=0.25, delta=0; k = 3 would fit; one query with each 'country'" in message
 
 
 @pytest.mark.parametrize(
@@ -321,8 +320,9 @@ def test_charge_and_balance_are_a_warning(service):
     """A replay is charged nothing, and says so."""
     first, second = run(service, KNOWN)["warnings"], run(service, KNOWN)["warnings"]
     assert first[0]["warningCode"]["name"] == second[0]["warningCode"]["name"] == "PRIVACY_CHARGE"
-    assert "charged rho=0.0," not in first[0]["message"]
-    assert "charged rho=0.0, delta=0.0 to ann@sales; left rho=" in second[0]["message"]
+    assert "charged rho=0," not in first[0]["message"]
+    assert max(map(len, re.findall(r"[0-9]+", first[0]["message"].replace(".", "")))) <= 8, "no 17 digits"
+    assert "charged rho=0, delta=0 to ann@sales; left rho=" in second[0]["message"]
 
 
 def test_the_next_address_has_the_declared_host_and_the_scheme_of_the_request(service):

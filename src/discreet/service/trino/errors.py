@@ -9,7 +9,7 @@ from discreet.service.problems import problem_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from discreet.wire.problems import Slug
+    from discreet.wire.problems import Slug, Spend
 
 _USER = "USER_ERROR"
 _INTERNAL = "INTERNAL_ERROR"
@@ -83,6 +83,11 @@ class TrinoError(Exception):
         return found
 
 
+def short_spend(spend: Spend) -> str:
+    """Return a cost for people, with three digits of each number."""
+    return f"rho={spend.rho:.3g}, delta={spend.delta:.3g}"
+
+
 def trino_error(error: Exception) -> TrinoError:
     """Return the error that clients get for *error*, with the sentence of its problem response."""
     if isinstance(error, TrinoError):
@@ -95,9 +100,7 @@ def trino_error(error: Exception) -> TrinoError:
         left = more["left"]
         fits = more["fits"]
         short, _, together = detail.partition("; see needed, left and fits")
-        detail = (
-            f"{short}: needed rho={needed.rho!r}, delta={needed.delta!r}; left rho={left.rho!r}, delta={left.delta!r}"
-        )
+        detail = f"{short}: needed {short_spend(needed)}; left {short_spend(left)}"
         if fits is not None:
             would = ", ".join(f"{name} = {value}" for name, value in fits.model_dump(exclude_none=True).items())
             detail += f"; {would} would fit"

@@ -51,7 +51,7 @@ from discreet.service.statements import Shape
 from discreet.service.trino import tables
 from discreet.service.trino.commands import ConstantRows, Question, SessionChange, max_seconds, options
 from discreet.service.trino.dialect import CATALOG, SCHEMA, VERSION, TrinoSession
-from discreet.service.trino.errors import TrinoError, trino_error
+from discreet.service.trino.errors import TrinoError, short_spend, trino_error
 from discreet.wire.problems import Malformed, spend_above, spend_below
 from discreet.wire.queries import StatementRequest
 
@@ -474,8 +474,8 @@ class TrinoProtocol:
         if any(query.status in {"released", "replayed"} for query in answered.queries):
             charged = spend_above(answered.charged)
             left = spend_below(balance.remaining)
-            paid = f"charged rho={charged.rho!r}, delta={charged.delta!r} to {state.account}"
-            warnings.append(("PRIVACY_CHARGE", f"{paid}; left rho={left.rho!r}, delta={left.delta!r}"))
+            paid = f"charged {short_spend(charged)} to {state.account}"
+            warnings.append(("PRIVACY_CHARGE", f"{paid}; left {short_spend(left)}"))
         run.warnings = warnings
         return answered
 
