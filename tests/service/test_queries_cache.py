@@ -7,7 +7,9 @@ import dataclasses
 import pytest
 
 from discreet.catalog.model import Catalog
-from discreet.service.queries import PlannedQuery, ReplayCache, known_version
+from discreet.query.planning import PlannedQuery
+from discreet.query.query import DatasetQuery
+from discreet.service.queries import ReplayCache, known_version
 
 from .deployment import NOON, TOP, Clock
 
@@ -29,7 +31,7 @@ CATALOG = Catalog.model_validate(
         }
     }
 )
-PLANNED = PlannedQuery(None, "fixed", "fixed", "1", b"name")
+PLANNED = PlannedQuery(None, DatasetQuery(None, "fixed", None), "fixed", "1", b"name")
 
 
 def cache_answer(cache, account="ann", body=b"{}", answer=b"answer", catalog=CATALOG, planned=PLANNED):
@@ -143,7 +145,12 @@ def test_an_answer_of_another_version_is_dropped():
     """The version is that of the clock, and compared when the minute changes."""
     clock = Clock()
     cache = ReplayCache(clock, dict)
-    cache_answer(cache, planned=dataclasses.replace(PLANNED, dataset="hourly", data_version="2026-11-20T11:30+00:00"))
+    cache_answer(
+        cache,
+        planned=dataclasses.replace(
+            PLANNED, question=DatasetQuery(None, "hourly", None), data_version="2026-11-20T11:30+00:00"
+        ),
+    )
     assert cached(cache) is not None
     clock.pass_(minutes=29, seconds=59)
     assert cached(cache) is not None
@@ -175,7 +182,7 @@ def test_a_new_plan_of_a_request_drops_its_old_answers():
 def test_answers_with_versions_reported_by_an_engine_are_not_cached(dataset):
     """Without the engine it is unknown whether they are still current."""
     cache = ReplayCache(Clock(), dict)
-    cache_answer(cache, planned=dataclasses.replace(PLANNED, dataset=dataset))
+    cache_answer(cache, planned=dataclasses.replace(PLANNED, question=DatasetQuery(None, dataset, None)))
     assert cached(cache) is None
     assert known_version(CATALOG.datasets[dataset], NOON) is None
 

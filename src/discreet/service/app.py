@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from discreet.service.observability.logging import Log
     from discreet.service.observability.traces import Tracer
     from discreet.service.peers import Peers
-    from discreet.service.settings import Settings
+    from discreet.service.settings import Oidc, Settings
 
 _MACHINE = Runtime()
 
@@ -122,81 +122,90 @@ def open_service(  # noqa: PLR0915 - the composition root connects everything
         store.timed = metrics.timed
         manager = BudgetManager(
             store,
-            runtime.new_id,
-            lease_ms(catalog),
+            ids=runtime.new_id,
+            lease_ms=lease_ms(catalog),
             checkpointer=checkpointer,
             computational=True,
         )
         check_noise_key(store, keys)
         store.recover()
-        records = RecordCache(manager.store, clock)
-        issuer = None
-        login = None
-        if settings.oidc is not None:
-            issuer = Issuer(settings.oidc, stack.enter_context(httpx.Client()), clock, log)
-            if settings.oidc.client_id is not None:
-                secret = read_variable(settings.oidc.client_secret_env, environment)
-                login = OidcLogin(issuer, settings.oidc, secret, runtime.random)
-        elif not manager.store.records(KEY):
+        records = RecordCache(store, clock)
+        issuer, login = _open_login(settings.oidc, environment, runtime, log, stack)
+        if issuer is None and not store.records(KEY):
             raise InputError("the store has no API key; discreet init creates the first ones")
         peers = None
         if settings.datacentre is not None:
             peers = stack.enter_context(contextlib.closing(open_peers(settings.datacentre, store, environment, log)))
         authenticator = Authenticator(records, clock, issuer)
         api_keys = ApiKeys(
-            manager.store,
-            records,
-            authenticator,
-            clock,
-            runtime.random,
-            None if settings.store.file is None else key_file_of(settings.store.file),
+            store=store,
+            records=records,
+            authenticator=authenticator,
+            clock=clock,
+            random=runtime.random,
+            key_file=None if settings.store.file is None else key_file_of(settings.store.file),
         )
         warehouse = stack.enter_context(Warehouse(catalog, clock, environment))
         catalog_file = CatalogFile(settings.service.catalog, digest, warehouse, manager, log)
         maintenance = Maintenance(
-            manager,
-            warehouse,
-            catalog_file,
-            api_keys,
-            metrics,
-            log,
-            clock,
-            runtime.monotonic,
+            manager=manager,
+            warehouse=warehouse,
+            catalog=catalog_file,
+            keys=api_keys,
+            metrics=metrics,
+            log=log,
+            clock=clock,
+            monotonic=runtime.monotonic,
             has_checkpoints=checkpointer is not None,
             update_index=ActivityReader(store, {}).update,
         )
         maintenance.refresh_sources()  # before any request: from now on only maintenance opens sources
-        grants = Grants(warehouse, records, manager.store)
+        grants = Grants(warehouse, records, store)
         if pool is None:
             pool = stack.enter_context(contextlib.closing(StatementPool(settings.service.max_statement_workers)))
         gate = Gate(authenticator, settings.service, runtime.monotonic, log)
         queries = Queries(
-            manager,
-            warehouse,
-            settings,
-            keys,
-            log,
-            tracer,
-            runtime.random,
+            manager=manager,
+            warehouse=warehouse,
+            settings=settings,
+            keys=keys,
+            log=log,
+            tracer=tracer,
+            random=runtime.random,
             refused=(lambda _: None) if peers is None else peers.refused,
         )
         query_api = QueryAPI(
-            gate,
-            queries,
-            Statements(queries, manager, warehouse, settings, pool),
-            ReplayCache(clock, warehouse.unavailable),
-            manager,
-            grants,
-            warehouse,
-            settings,
-            runtime.monotonic,
-            runtime.pause,
+            gate=gate,
+            queries=queries,
+            statements=Statements(queries, manager, warehouse, settings, pool),
+            cache=ReplayCache(clock, warehouse.unavailable),
+            manager=manager,
+            grants=grants,
+            warehouse=warehouse,
+            settings=settings,
+            monotonic=runtime.monotonic,
+            pause=runtime.pause,
         )
-        admin_api = AdminAPI(manager, records, api_keys, catalog_file, settings, log, clock)
-        apis = query_api, admin_api, HealthAPI(lambda: warehouse.catalog, manager.store, maintenance, peers)
+        admin_api = AdminAPI(
+            manager=manager,
+            records=records,
+            keys=api_keys,
+            catalog=catalog_file,
+            settings=settings,
+            log=log,
+            clock=clock,
+        )
+        apis = query_api, admin_api, HealthAPI(lambda: warehouse.catalog, store, maintenance, peers)
         documented = OpenAPI([declared for api in apis for declared, _ in operations_of(api)])
-        sessions = Sessions(keys.sessions, clock, runtime.random)
-        site = Site(gate, sessions, manager.store, records, login, warehouse, has_issuer=issuer is not None)
+        site = Site(
+            gate=gate,
+            sessions=Sessions(keys.sessions, clock, runtime.random),
+            store=store,
+            records=records,
+            login=login,
+            warehouse=warehouse,
+            has_issuer=issuer is not None,
+        )
         pages = (
             AnalystPages(site, query_api, store, settings, runtime),
             OfficerPages(site, admin_api, manager, warehouse, runtime),
@@ -207,7 +216,16 @@ def open_service(  # noqa: PLR0915 - the composition root connects everything
             *([] if peers is None else peer_routes(peers)),
         ]
         if settings.service.trino:
-            trino = TrinoProtocol(gate, query_api, grants, pool, keys.pages, settings, runtime, log)
+            trino = TrinoProtocol(
+                gate=gate,
+                query_api=query_api,
+                grants=grants,
+                pool=pool,
+                key=keys.pages,
+                settings=settings,
+                runtime=runtime,
+                log=log,
+            )
             stack.callback(trino.close)
             routes += trino.routes()
         if settings.service.metrics_port is None:
@@ -218,8 +236,31 @@ def open_service(  # noqa: PLR0915 - the composition root connects everything
         app = create_app(routes, runtime, tracer, log, settings.service.release_grid_ms, lifespan)
         app.router.default = site.missing
         yield Service(
-            app, maintenance, peers, manager, admin_api, warehouse, catalog_file, authenticator, grants, log, metrics
+            app=app,
+            maintenance=maintenance,
+            peers=peers,
+            manager=manager,
+            admin_api=admin_api,
+            warehouse=warehouse,
+            catalog=catalog_file,
+            authenticator=authenticator,
+            grants=grants,
+            log=log,
+            metrics=metrics,
         )
+
+
+def _open_login(
+    settings: Oidc | None, environment: Mapping[str, str], runtime: Runtime, log: Log, stack: contextlib.ExitStack
+) -> tuple[Issuer | None, OidcLogin | None]:
+    """Return the issuer of tokens, and the login of the page with it; None for what the settings do not declare."""
+    if settings is None:
+        return None, None
+    issuer = Issuer(settings, stack.enter_context(httpx.Client()), runtime.clock, log)
+    if settings.client_id is None:
+        return issuer, None
+    secret = read_variable(settings.client_secret_env, environment)
+    return issuer, OidcLogin(issuer, settings, secret, runtime.random)
 
 
 def create_app(

@@ -34,7 +34,7 @@ from discreet.query.predicates import columns_of
 from discreet.query.pricing import PRESETS, unit_price
 from discreet.query.query import DatasetQuery, default_head_limit, read_query
 from discreet.release.answer import answer
-from discreet.service.api.accounts import estimate_of
+from discreet.service.estimates import estimate_of
 from discreet.service.observability.logging import Forfeited, Refused, Released
 from discreet.service.problems import ClientDisconnected, RequestInFlight, RunFailed, UnaffordableQuery
 from discreet.values import Cost, exact, float_above

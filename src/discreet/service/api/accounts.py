@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
@@ -13,22 +11,16 @@ from discreet.budget import model
 from discreet.budget.errors import ReleaseDamaged
 from discreet.budget.model import LINKEDIN, LINKEDIN_CONVERSION, Calendar, Forever, Sliding
 from discreet.errors import InputError
-from discreet.release.result import privacy_to_dict
+from discreet.service.estimates import privacy_of, queries_left
 from discreet.values import Cost, exact, float_above
 from discreet.wire import document
 from discreet.wire.administration import AccountDetail, AccountSummary
 from discreet.wire.problems import iso_time, spend_above, spend_below
 from discreet.wire.queries import (
-    BudgetPart,
     BudgetReport,
-    Daily,
-    Estimate,
-    Expected,
-    Fit,
     HistoryEntry,
     ParentBudget,
     Period,
-    Privacy,
     UnitBudget,
     UnitsReport,
 )
@@ -36,16 +28,11 @@ from discreet.wire.queries import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from discreet.accounting.convert import Guarantee
     from discreet.budget.manager import Report
     from discreet.budget.model import Balance, PaidRelease
     from discreet.budget.model import Period as AccountPeriod
-    from discreet.query.planning import Plan
     from discreet.wire.administration import Limit, Payment, PeriodRequest
     from discreet.wire.problems import Spend
-
-_DAILY = 28
-"""The daily queries of four weeks."""
 
 
 def budget_report(report: Report, parents: Sequence[Report], default_cost: Cost | None = None) -> BudgetReport:
@@ -86,8 +73,8 @@ def budget_report(report: Report, parents: Sequence[Report], default_cost: Cost 
         suspended_by_officer=next(
             (each.balance.account.id for each in (report, *parents) if each.balance.account.suspended), None
         ),
-        guarantee=None if report.guarantee is None else _privacy(report.guarantee),
-        queries_left=None if default_cost is None else _queries_left(default_cost, (report, *parents))[0],
+        guarantee=None if report.guarantee is None else privacy_of(report.guarantee),
+        queries_left=None if default_cost is None else queries_left(default_cost, (report, *parents))[0],
         parents=[
             ParentBudget(
                 account=parent.balance.account.id,
@@ -99,77 +86,6 @@ def budget_report(report: Report, parents: Sequence[Report], default_cost: Cost 
             for parent in parents
         ],
     )
-
-
-def estimate_of(
-    plan: Plan, dataset: str, version: str | None, path: Sequence[Report], *, paid: bool, by_day: bool = False
-) -> Estimate:
-    """Return the worst-case cost of a query, its expected errors, and whether the cost fits the budget.
-
-    Args:
-        version: the current version of the data, from which noise is derived; None if unknown.
-        path: reports of the account and its parents.
-        paid: True if the account has already paid for the answer.
-        by_day: True if the query groups by the days of a column.
-    """
-    daily = None
-    if by_day and not paid:
-        with contextlib.suppress(InputError):  # too small, or a price per unit
-            one = plan.one_of(_DAILY)
-            options = one.query.options
-            daily = Daily(
-                releases=_DAILY, epsilon=options.epsilon, delta=float_above(options.delta), expected=Expected.of(one)
-            )
-    worst = plan.worst_cost
-    units = path[0].balance.account.units
-    information, calls = (None, None) if units is None else units.rounded_up(worst)
-    fits = []
-    for balance in (report.balance for report in path):
-        rest = balance.remaining
-        after = Cost(max(rest.rho - worst.rho, Fraction(0)), max(rest.delta - worst.delta, Fraction(0)))
-        fits.append(
-            Fit(
-                account=balance.account.id,
-                fits=paid or balance.admits(worst),
-                left=spend_below(rest),
-                left_after=spend_below(rest if paid else after),
-            )
-        )
-    queries_left, runs_out = (None, None) if paid else _queries_left(worst, path)
-    return Estimate(
-        dataset=dataset,
-        data_version=version,
-        question=document.question_of(plan.query, dataset),
-        mechanism=plan.mechanism.name,
-        worst_cost=spend_above(worst),
-        information=information,
-        calls=calls,
-        privacy=_privacy(replace(plan.guarantee, computational=version is not None)),
-        expected=Expected.of(plan),
-        daily=daily,
-        paid=paid,
-        fits=all(fit.fits for fit in fits),
-        accounts=fits,
-        queries_left=queries_left,
-        runs_out=runs_out,
-        notes=[*plan.notes, *([] if plan.missed is None else [plan.missed])],
-    )
-
-
-def _queries_left(worst: Cost, path: Sequence[Report]) -> tuple[int | None, BudgetPart | None]:
-    """Return the number of queries of cost *worst* that all enforced accounts can pay now, and what runs out first.
-
-    Both are None without limit.
-    """
-    fits: list[tuple[Fraction, BudgetPart]] = []
-    for balance in (report.balance for report in path if report.balance.account.enforced):
-        left = balance.remaining
-        fits += [(left.rho / worst.rho, "rho")] if worst.rho else []
-        fits += [(left.delta / worst.delta, "delta")] if worst.delta else []
-    if not fits:
-        return None, None
-    number, part = min(fits, key=lambda each: each[0])
-    return max(int(number), 0), part
 
 
 def history_entry(paid: PaidRelease) -> HistoryEntry:
@@ -217,10 +133,6 @@ def _decimal(value: Fraction) -> str:
 
 def _resets_at(balance: Balance) -> str | None:
     return None if balance.resets_at_us is None else iso_time(balance.resets_at_us)
-
-
-def _privacy(guarantee: Guarantee) -> Privacy:
-    return Privacy.model_validate(privacy_to_dict(guarantee))
 
 
 def read_limit(body: Limit) -> tuple[Cost, Fraction, model.Units | None]:
