@@ -270,9 +270,11 @@ class Records(Suite):
             for n in range(3):
                 spend(store, claim(f"r{n}"))
             store.reserve(claim("open"))
-            index.update()
-            store.start("open")
-            index.update()
+            for act in (lambda: None, lambda: store.start("open")):
+                act()
+                index.update()
+                running = index.totals(LedgerFilter(("start", "settle", "reserve"), account="ann"))
+                assert sum(total.events for total in running) == 4
             store.settle("open", UNIT, b"late")
             for _ in range(2):
                 index.update()
@@ -303,5 +305,36 @@ class Records(Suite):
             BudgetManager(store, str).prune(clock() - DAY_US, ACT, list)
             index.update()
             assert not index.events(settled, 9)
+            assert not index.totals(settled)
             assert index.spending(0) == {}
             assert 0 < index.complete_from_us() <= clock()
+
+    def test_totals_are_those_of_the_events_of_their_days(self) -> None:
+        """Days are whole, and lines that pruning keeps stay counted."""
+
+        def describe(lines: EventLines) -> Description:
+            detail = json.loads(lines[0][1].detail)
+            return Description("query", detail["by"]) if "by" in detail else Description("action")
+
+        with self.accounts(limit=100) as (store, clock):
+            index = LedgerIndex(store, describe)
+            days = []
+            for day in range(4):
+                days.append(clock() // DAY_US * DAY_US)
+                for n in range(day + 1):
+                    spend(store, claim(f"d{day}n{n}"))
+                clock.advance(days=1)
+                store.heartbeat()
+
+            def counted(*times: int) -> int:
+                return sum(total.events for total in index.totals(LedgerFilter(("query",), *times)))
+
+            index.update()
+            assert [counted(day, day + DAY_US) for day in days] == [1, 2, 3, 4]
+            assert counted(days[1], days[3]) == 5
+            BudgetManager(store, str).prune(days[2] + DAY_US // 4, ACT, list)
+            assert [counted(day, day + DAY_US) for day in days] == [0, 0, 3, 4]
+            index.rebuild()
+            assert counted() == 0
+            index.update()
+            assert [counted(day, day + DAY_US) for day in days] == [0, 0, 3, 4]

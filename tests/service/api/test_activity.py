@@ -70,6 +70,26 @@ def test_every_outcome_of_a_query_is_told(service):
     assert all(activity(service, kind=each["kind"])["count"] for each in found)
 
 
+def test_a_preview_reads_the_account_alone_and_says_since_when(service, monkeypatch):
+    """Queries of other accounts and of times that are not read do not count."""
+
+    def preview(who):
+        path = f"/v1/admin/accounts/{who}/preview"
+        return service.send("POST", path, "officer", json={"limit": {"epsilon": 0.5, "delta": "1e-6"}}).json()
+
+    for n in range(1, 4):
+        service.clock.pass_(seconds=60)
+        assert service.ask(KNOWN, mechanism="laplace", epsilon=n / 4).status_code == 200
+    assert service.ask(KNOWN, "bob", mechanism="laplace", epsilon=1).status_code == 200
+    whole = preview("ann@sales")
+    assert (whole["queries"], whole["refused"]) == (3, 1)
+    assert preview("sales")["queries"] == 4, "those of the accounts below it are its own"
+    monkeypatch.setattr("discreet.service.api.admin.MAX_PREVIEW_EVENTS", 2)
+    last = preview("ann@sales")
+    assert (last["queries"], last["refused"]) == (2, 1)
+    assert last["since"] > whole["since"]
+
+
 def test_actions_show_old_and_new_values_and_the_name_behind_a_key(service):
     """Also once the key is revoked."""
     made = service.send(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from discreet.budget.ledger import Line, entry_of
 from discreet.budget.ledger_replay import spent_by_day
 from discreet.budget.model import NOTHING, Amount
+from discreet.budget.periods import DAY_US
 from discreet.budget.stores import statements
 from discreet.budget.stores.rows import LAST, amount_of, amount_text
 from discreet.budget.stores.transaction import reads, writes
@@ -140,13 +141,21 @@ class LedgerIndex:
 
     @reads
     def totals(self, db: StoreConnection, wanted: LedgerFilter) -> list[Total]:
-        """Return the number of events and the charges by account, kind and question."""
-        where, values = _where(wanted)
+        """Return the number of events and the charges by account, kind and question.
+
+        Args:
+            wanted: its times are days in UTC, of which the first and the last count whole; its subject and its place
+                are ignored.
+        """
+        days = [wanted.since_us // DAY_US, -(-wanted.until_us // DAY_US)]
+        where, values = _conditions(wanted, "day >= ? AND day < ?", days, ("dataset",))
         (rows,) = db.query((statements.TOTALS.replace("WHERE TRUE", where), values))
         texts = dict(db.query((statements.QUESTIONS, ()))[0])
         return [
-            Total(account, kind, texts.get(question), events, Amount(_joined(*parts[:2]), _joined(*parts[2:])))
-            for account, kind, question, events, *parts in rows
+            Total(
+                account or None, kind, texts.get(question), int(events), Amount(_joined(*sums[:2]), _joined(*sums[2:]))
+            )
+            for account, kind, question, events, *sums in rows
         ]
 
     @reads
@@ -191,6 +200,7 @@ class LedgerIndex:
         for name, before in begun.items():
             groups[name][:0] = [(earlier[seq], entry_of(earlier[seq])) for seq in before if seq in earlier]
         rows = []
+        totals: defaultdict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0] * 5)
         questions = {}
         for event in groups.values():
             about = self._describe(event)
@@ -204,7 +214,11 @@ class LedgerIndex:
             amounts = (*_split(about.charged.rho), *_split(about.charged.delta))
             names = about.kind, about.account, about.dataset, about.subject, reservation, numbers, question
             rows.append((entry.time_us, chain, first.seq, *names, *amounts))
-        self._save(chain, after, lines[-1].seq, rows, questions, spent_by_day(entries, 0))
+            if reservation is None:
+                key = entry.time_us // DAY_US, about.account or "", about.dataset or "", about.kind, question or 0
+                totals[key] = [one + more for one, more in zip(totals[key], (1, *amounts), strict=True)]
+        sums = [(*key, *values) for key, values in totals.items()]
+        self._save(chain, after, lines[-1].seq, rows, sums, questions, spent_by_day(entries, 0))
 
     @writes
     def _save(
@@ -214,6 +228,7 @@ class LedgerIndex:
         after: int,
         last: int,
         rows: Sequence[Sequence[Any]],
+        totals: Sequence[Sequence[Any]],
         questions: Mapping[int, str],
         spent: Mapping[str, Mapping[int, Amount]],
     ) -> None:
@@ -231,6 +246,7 @@ class LedgerIndex:
             for day, part in by_day.items()
         ]
         db.write_many(statements.SAVE_EVENT, rows)
+        db.write_many(statements.ADD_TOTAL, totals)
         db.write_many(statements.ADD_QUESTION, list(questions.items()))
         db.write_many(statements.SAVE_SPENDING, days)
         db.write_many(statements.SAVE_INDEXED, [(chain, last)])
@@ -239,9 +255,14 @@ class LedgerIndex:
 def _where(wanted: LedgerFilter) -> tuple[str, list[Any]]:
     """Return the conditions of a filter in SQL, and their values."""
     until = (wanted.until_us, 0, 0) if wanted.before is None else min((wanted.until_us, 0, 0), wanted.before)
-    conditions = ["time_us >= ? AND (time_us, chain, seq) < (?, ?, ?)", "kind IN {any_text}"]
-    values: list[Any] = [wanted.since_us, *until, json.dumps(wanted.kinds)]
-    for name in ("dataset", "subject"):
+    times = "time_us >= ? AND (time_us, chain, seq) < (?, ?, ?)"
+    return _conditions(wanted, times, [wanted.since_us, *until], ("dataset", "subject"))
+
+
+def _conditions(wanted: LedgerFilter, times: str, limits: Sequence[int], names: Sequence[str]) -> tuple[str, list[Any]]:
+    conditions = [times, "kind IN {any_text}"]
+    values: list[Any] = [*limits, json.dumps(wanted.kinds)]
+    for name in names:
         if (value := getattr(wanted, name)) is not None:
             conditions.append(f"{name} = ?")
             values.append(value)

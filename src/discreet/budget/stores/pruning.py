@@ -111,9 +111,10 @@ def prune(transaction: Transaction, removed: Cut, action: AdminAction) -> None:
     for head in removed.reader.heads.values():
         db.write([(statements.DROP_LINES, (head.chain, head.seq))])
     db.write([(statements.DROP_KEYS, (removed.before_us,)), (statements.DROP_ENDED, (removed.before_us,))])
-    db.write(
-        [(statements.DROP_EVENTS, (removed.before_us,)), (statements.DROP_SPENDING, (removed.before_us // DAY_US,))]
-    )
+    day = removed.before_us // DAY_US
+    dropped = ((statements.DROP_SPENDING, (day,)), (statements.DROP_TOTALS, (day,)))
+    db.write([(statements.DROP_EVENTS, (removed.before_us,)), *dropped])
+    db.write([(statements.ADD_TOTALS, (day,))])  # later: PostgreSQL runs the statements of one call on one snapshot
     transaction.begin_store()
     detail = {"actor": action.actor, "reason": action.reason, "base": digest.hexdigest()}
     transaction.append(None, "prune", detail=canonical(detail))

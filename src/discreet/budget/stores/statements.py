@@ -31,6 +31,12 @@ CREATE TABLE budget_events (
 CREATE INDEX budget_events_of ON budget_events (account, time_us, chain, seq);
 CREATE INDEX budget_events_about ON budget_events (subject, time_us) WHERE subject IS NOT NULL;
 CREATE INDEX budget_events_open ON budget_events (chain) WHERE reservation IS NOT NULL;
+-- sums of the events that have ended, by the day of their first line; account and dataset may be '', question 0
+CREATE TABLE budget_totals (
+    day bigint NOT NULL, account {text} NOT NULL, dataset {text} NOT NULL, kind {text} NOT NULL,
+    question bigint NOT NULL, events bigint NOT NULL, rho_high bigint NOT NULL, rho_low bigint NOT NULL,
+    delta_high bigint NOT NULL, delta_low bigint NOT NULL, PRIMARY KEY (day, account, dataset, kind, question)
+) {by_key};
 CREATE TABLE budget_questions (id bigint PRIMARY KEY, text text NOT NULL);
 CREATE TABLE budget_spending (
     account {text} NOT NULL, day bigint NOT NULL, amount text NOT NULL, PRIMARY KEY (day, account)
@@ -430,9 +436,10 @@ RECORDS_VERSION = "SELECT records FROM budget_meta"
 _HEADS = "SELECT chain, seq, hash FROM budget_accounts WHERE chain > 0 UNION ALL SELECT 0, seq, hash FROM budget_meta"
 
 HEADS = f"""
-SELECT l.chain, l.seq, l.hash FROM ({_HEADS}) AS h JOIN budget_ledger l ON l.chain = h.chain AND l.seq = h.seq
-ORDER BY l.chain"""
-"""Read the last line of each chain from the ledger."""
+SELECT l.chain, l.seq, l.hash FROM ({_HEADS}) AS h CROSS JOIN budget_ledger l
+WHERE l.chain = h.chain AND l.seq = h.seq ORDER BY h.chain"""
+"""Read the last line of each chain from the ledger. SQLite reads the tables of a CROSS JOIN in their order; those of a
+JOIN in that of the chains, and so the whole ledger."""
 
 LINES = "SELECT chain, seq, body, hash FROM budget_ledger WHERE chain = ? AND seq > ? ORDER BY seq LIMIT ?"
 
@@ -443,9 +450,34 @@ LINES_AT = "SELECT chain, seq, body, hash FROM budget_ledger WHERE chain = ? AND
 EVENTS = """
 SELECT time_us, chain, lines FROM budget_events WHERE TRUE ORDER BY time_us DESC, chain DESC, seq DESC LIMIT ?"""
 
-TOTALS = """
-SELECT account, kind, question, count(*), sum(rho_high), sum(rho_low), sum(delta_high), sum(delta_low)
-FROM budget_events WHERE TRUE GROUP BY account, kind, question"""
+_TOTALS = """
+SELECT time_us / 86400000000 AS day, coalesce(account, '') AS account, coalesce(dataset, '') AS dataset, kind,
+    coalesce(question, 0) AS question, count(*) AS events, sum(rho_high) AS rho_high, sum(rho_low) AS rho_low,
+    sum(delta_high) AS delta_high, sum(delta_low) AS delta_low
+FROM budget_events WHERE {}
+GROUP BY time_us / 86400000000, coalesce(account, ''), coalesce(dataset, ''), kind, coalesce(question, 0)"""
+
+TOTALS = f"""
+SELECT account, kind, question, sum(events), sum(rho_high), sum(rho_low), sum(delta_high), sum(delta_low)
+FROM (SELECT * FROM budget_totals UNION ALL {_TOTALS.format("reservation IS NOT NULL")}) AS t
+WHERE TRUE GROUP BY account, kind, question"""
+"""Read totals; the open events are few."""
+
+ADD_TOTAL = """
+INSERT INTO budget_totals
+    (day, account, dataset, kind, question, events, rho_high, rho_low, delta_high, delta_low)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (day, account, dataset, kind, question) DO UPDATE SET events = budget_totals.events + excluded.events,
+    rho_high = budget_totals.rho_high + excluded.rho_high, rho_low = budget_totals.rho_low + excluded.rho_low,
+    delta_high = budget_totals.delta_high + excluded.delta_high,
+    delta_low = budget_totals.delta_low + excluded.delta_low"""
+
+DROP_TOTALS = "DELETE FROM budget_totals WHERE day <= ?"
+
+ADD_TOTALS = f"""
+INSERT INTO budget_totals (day, account, dataset, kind, question, events, rho_high, rho_low, delta_high, delta_low)
+{_TOTALS.format("reservation IS NULL AND time_us / 86400000000 <= ?")}"""
+"""Write the totals of the events up to a day, from which some were removed."""
 
 QUESTIONS = "SELECT id, text FROM budget_questions"
 
@@ -456,9 +488,8 @@ INDEXED = "SELECT chain, seq FROM budget_indexed"
 OPEN_EVENTS = "SELECT reservation, lines FROM budget_events WHERE chain = ? AND reservation IS NOT NULL"
 
 FIRST_LINES = f"""
-SELECT l.body FROM ({_HEADS}) AS h JOIN budget_ledger l ON l.chain = h.chain
-    AND l.seq = (SELECT min(f.seq) FROM budget_ledger f WHERE f.chain = h.chain)
-WHERE l.seq > 1"""
+SELECT l.body FROM ({_HEADS}) AS h CROSS JOIN budget_ledger l WHERE l.chain = h.chain
+    AND l.seq = (SELECT min(f.seq) FROM budget_ledger f WHERE f.chain = h.chain) AND l.seq > 1"""
 
 SAVE_EVENT = """
 INSERT INTO budget_events (time_us, chain, seq, kind, account, dataset, subject, reservation, lines, question,
@@ -478,7 +509,7 @@ ON CONFLICT (day, account) DO UPDATE SET amount = excluded.amount"""
 SAVE_INDEXED = """
 INSERT INTO budget_indexed (chain, seq) VALUES (?, ?) ON CONFLICT (chain) DO UPDATE SET seq = excluded.seq"""
 
-EMPTY_INDEX = tuple(f"DELETE FROM budget_{table}" for table in ("events", "questions", "spending", "indexed"))
+EMPTY_INDEX = tuple(f"DELETE FROM budget_{table}" for table in ("events", "totals", "questions", "spending", "indexed"))
 
 DROP_EVENTS = """
 DELETE FROM budget_events WHERE time_us < ? AND NOT EXISTS (

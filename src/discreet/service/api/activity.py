@@ -100,6 +100,18 @@ class ActivityReader:
         """Return at most *most* events, the latest first."""
         return [self._event(lines) for lines in self._index.events(wanted, most)]
 
+    def entries(self, wanted: LedgerFilter, since_us: int, most: int) -> tuple[int, list[Entry]]:
+        """Return the entries of the last *most* events, in the order of time.
+
+        Returns:
+            the time from *since_us* on from which none is missing, and the entries, of which some may be earlier.
+        """
+        found = self._index.events(wanted, most)
+        since_us = self.complete_from_us(since_us)
+        if len(found) == most:
+            since_us = max(since_us, found[-1][0][1].time_us)
+        return since_us, sorted((entry for event in found for _, entry in event), key=lambda entry: entry.time_us)
+
     def totals(self, wanted: LedgerFilter) -> list[Total]:
         """Return the number of events and the charges by account, kind and question."""
         return self._index.totals(wanted)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import heapq
 import json
 import re
 from datetime import UTC, datetime, timedelta
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from discreet._version import __version__
 from discreet.budget.errors import AccountChanged, LedgerBroken, StoreBehind, UnknownAccount
-from discreet.budget.ledger import entry_of
 from discreet.budget.ledger_replay import days_until, preview
 from discreet.budget.model import DELTA_UNITS, RHO_UNITS, Account, Amount, Forever
 from discreet.budget.periods import DAY_US, microseconds
@@ -44,7 +42,6 @@ from discreet.wire.problems import iso_time
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from discreet.budget.ledger import Entry
     from discreet.budget.manager import BudgetManager
     from discreet.budget.model import AdminAction
     from discreet.budget.stores.store import BudgetStore
@@ -83,8 +80,8 @@ ACTIVITY = (
 )
 """The filters of activity."""
 
-MAX_PREVIEW_LINES = 50_000
-"""The most lines of each chain that a preview of limits reads."""
+MAX_PREVIEW_EVENTS = 2_000
+"""The most queries and changes of an account that a preview of limits reads."""
 
 _EXPORTED_AT_ONCE = 1_000
 
@@ -206,7 +203,11 @@ class AdminAPI:
         Counts the queries that the changed limit would refuse. Nothing is changed; parents and children are ignored.
         """
         account = altered(self._store.account(call.parameters["account"]), body)
-        since_us, entries = self._recent_entries(call.parameters["days"])
+        reader = ActivityReader(self._store, {})
+        reader.update()
+        since_us = (microseconds(self._clock()) // DAY_US - call.parameters["days"] + 1) * DAY_US
+        wanted = LedgerFilter(tuple(_ALL), account=account.id)
+        since_us, entries = reader.entries(wanted, since_us, MAX_PREVIEW_EVENTS)
         found = preview(entries, account, since_us)
         first = None if found.first_us is None else iso_time(found.first_us)
         return wire.Preview(since=iso_time(since_us), queries=found.queries, refused=found.refused, first=first)
@@ -608,21 +609,6 @@ class AdminAPI:
         )
 
     # ---------------------------------------------------------------------------------------------- shared
-
-    def _recent_entries(self, days: int) -> tuple[int, Iterator[Entry]]:
-        """Return the start of the last *days* days, or of the lines that are read if later, and entries by time.
-
-        Only the last `MAX_PREVIEW_LINES` lines of each chain are read; entries may begin before the start.
-        """
-        since_us = (microseconds(self._clock()) // DAY_US - days + 1) * DAY_US
-        chains = []
-        for head in self._store.heads():
-            after = max(0, head.seq - MAX_PREVIEW_LINES)
-            (first,) = self._store.lines(head.chain, after, 1)
-            if first.seq > 1:  # earlier lines are not read, or were removed
-                since_us = max(since_us, entry_of(first).time_us)
-            chains.append(map(entry_of, self._store.lines(head.chain, after)))
-        return since_us, heapq.merge(*chains, key=lambda entry: entry.time_us)
 
     def _detail(self, name: str) -> wire.AccountDetail:
         return account_detail(self._manager.path(name))
