@@ -262,7 +262,10 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         statement: DuckDBStatement,
         progress: Callable[[float], None] | None,
     ) -> Iterator[DuckDBPairs]:
-        pairs = DuckDBPairs(statement, connection, lambda work: self._guarded(connection, work, progress))
+        is_view = self._source.is_view
+        pairs = DuckDBPairs(
+            statement, connection, lambda work: self._guarded(connection, work, progress), is_view=is_view
+        )
         try:
             pairs.create()
             yield pairs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,43 +15,49 @@ from discreet.head_request import Kind
 from discreet.values import CAPPED_BASKET, MAX_BASKET, WEIGHT_UNIT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     import duckdb
     from numpy.typing import NDArray
 
     from discreet.engines.sql import HeadStatement
 
-    Ints = NDArray[np.int64]
+    Ints = NDArray[np.signedinteger[Any]]
+    Blocks = list[tuple[Ints, Ints, Ints]]
 
 _BATCH = 2**20
-_LEAST_RANGE = 2**21
-_MOST_RANGE = 2**23
-"""The least and the most pairs that are sorted in memory at a time, about: more take more memory, fewer more scans."""
+_RANGE = 2**25
+"""About how many rows are sorted at a time: more take more memory, fewer more scans."""
 
 _SAMPLED = 1_000
-"""One in this number of pairs is sampled to find ranges of that size."""
+"""One in this number of rows is sampled to find ranges of that size."""
+
+_LEAST_SPAN = 2**22
+_MOST_SPAN = 4
+"""Integers that name users are used as positions if their span is at most the former, or the latter times the rows."""
 
 _KEY_BITS = 63
-_HASH = "hash({})"
-_OUT_OF_ORDER = "DuckDB returned pairs in a different order than they were written"
-_MISSING = "DuckDB returned fewer pairs than rows"
-_ROWS, _ITEMS, _OWNERS, _KEYS, _PAIRS = (f"discreet_{name}" for name in ("rows", "items", "owners", "keys", "pairs"))
+_HASH = "CAST(hash({}) >> 1 AS BIGINT)"
+_OTHER_ROWS = "DuckDB returned other rows when it read them again"
+_ROWS, _CODES, _ITEMS, _OWNERS, _KEYS = (f"discreet_{name}" for name in ("rows", "codes", "items", "owners", "keys"))
 _GIVEN = "discreet_given"
-"""The name under which Arrow tables are registered for a statement."""
+"""The name under which an Arrow table is registered for a statement."""
 
 
 class DuckDBPairs:
-    """`discreet.values.UserItemPairs` on a temporary table of a connection, sorted by user, which spills to disk.
+    """`discreet.values.UserItemPairs` on arrays: the distinct users of each item.
 
-    A pair is one number: the user's, above the bits of the item's. Numpy sorts a range of these at a time and skips
-    duplicates, in a fifth of the time of an ORDER BY or a DISTINCT in DuckDB. Every query reads the sorted table once,
-    in batches: adding up a user's adjacent pairs takes a third of the time of a GROUP BY. In memory are a range or a
-    batch, at most `MAX_BASKET` pairs of one user and a few numbers per item.
+    A row is one number: the first bits of the hash of its label, above the number of its user. Sorting these numbers
+    groups the pairs by item and makes duplicates adjacent. This is exact because the distinct labels, which DuckDB
+    selects, have different bits; if they do not, a join with them puts the number of the item in the place of the bits.
+
+    The numbers are in a temporary table, which spills to disk; numpy sorts a range of them at a time. In memory are
+    a range, 4 bytes for each distinct pair, about 20 for each user and a few numbers for each item.
 
     Args:
         words: writes the SELECT of the rows in DuckDB's dialect.
         run: runs a statement within the time limit.
+        is_view: True if the rows may be others when they are selected again.
     """
 
     def __init__(
@@ -58,104 +65,146 @@ class DuckDBPairs:
         words: HeadStatement,
         connection: duckdb.DuckDBPyConnection,
         run: Callable[[Callable[[], Any]], Any],
+        *,
+        is_view: bool,
     ) -> None:
         self._words = words
         self._connection = connection
         self._run = run
+        self._is_view = is_view
         self._labels = ", ".join(label_names(words))
-        self._items: int  # this and what follows is known after `create`
-        self._item_bits: int
+        self._user_bits: int  # this and what follows is known after `create`
+        self._sizes: Ints
         self._numbers: Ints
         self._users_of_item: Ints
-        self._users_of_size: Ints
+        self._blocks: Blocks
+        """Numbers of items, each with its number of users, and these users; an item may go on in the next block."""
 
     def create(self) -> None:
-        """Write the pairs, and count users by item and by size."""
-        words = self._words
-        labels = self._labels
-        rows = f"SELECT {labels}, {_HASH.format(labels)} AS h, u FROM ({words.rows()}) AS r"
-        self._write(_ROWS, rows, words.parameters)
-        numbered = numbered_items(words, _ROWS)
-        self._write(_ITEMS, f"SELECT *, {_HASH.format(labels)} AS h FROM ({numbered}) AS n")
-        self._write_keys()
-        self._connection.execute(f"DROP TABLE {_ROWS}")
-        users_of_item = np.zeros(self._items, dtype=np.int64)
-        users_of_size = np.zeros(MAX_BASKET + 1, dtype=np.int64)
-        for held, sizes in self._baskets(self._sorted()):
-            users_of_item += np.bincount(held, minlength=self._items)
-            few = np.bincount(sizes)
-            users_of_size[: len(few)] += few
-        self._connection.execute(f"DROP TABLE {_KEYS}")
-        self._numbers = np.flatnonzero(users_of_item)
-        self._users_of_item = users_of_item
-        self._users_of_size = users_of_size
-
-    def _write_keys(self) -> None:
-        """Write a number for the pair of each row: user and item.
+        """Read the pairs, and count users by item and by size.
 
         Raises:
             EngineError: users and items are too many for a number, which takes over 2 * 10^9 rows.
-            InexactHead: a row is missing.
+            InexactHead: the rows do not have the labels that were selected.
         """
-        self._items, hashes, rows = self._numbers_of(
-            f"SELECT count(*), count(DISTINCT h), (SELECT count(*) FROM {_ROWS}) FROM {_ITEMS}"
-        )
-        # Comparing hashes takes half the time of comparing labels. It is exact if no two labels have the same hash.
-        pairs = f"{_ROWS} AS d JOIN {_ITEMS} AS i ON d.h = i.h"
-        if hashes < self._items:
-            pairs = joined_items(self._words, _ROWS, _ITEMS)
-        self._item_bits = self._items.bit_length()
-        users = 2**_KEY_BITS
-        if self._has_integer_users():
-            least, most = self._numbers_of(f"SELECT coalesce(min(u), 0), coalesce(max(u), 0) FROM {_ROWS}")
-            owner = f"(d.u - CAST('{least}' AS BIGINT))"
-            users = most - least + 1
-        if users.bit_length() + self._item_bits > _KEY_BITS:
-            self._write(_OWNERS, f"SELECT u, row_number() OVER () AS owner FROM (SELECT DISTINCT u FROM {_ROWS})")
-            owner = "owner"
-            users = self._numbers_of(f"SELECT count(*) FROM {_OWNERS}")[0]
-            pairs = f"{pairs} JOIN {_OWNERS} AS o ON d.u = o.u"
-        if users.bit_length() + self._item_bits > _KEY_BITS:
-            raise EngineError("DuckDB cannot number so many users and items")
-        self._write(_KEYS, f"SELECT {owner} * {2**self._item_bits} + item AS pair FROM {pairs}")
-        if self._numbers_of(f"SELECT count(*) FROM {_KEYS}") != [rows]:
-            raise InexactHead(_MISSING)
+        codes, order, users = self._write_keys()
+        sizes = np.zeros(users, dtype=np.int32)
+        blocks = []
+        read = [codes[:0]]
+        place = -1
+        last = -1
+        for ordered in self._sorted():
+            for start in range(0, len(ordered), _BATCH):
+                rows = ordered[start : start + _BATCH]
+                pairs = rows[np.diff(rows, prepend=last) != 0]
+                if not len(pairs):
+                    continue
+                of = pairs >> self._user_bits
+                starts = np.flatnonzero(np.diff(of, prepend=-1))
+                new = int(of[0] != last >> self._user_bits)
+                place += new
+                read.append(of[starts[1 - new :]])
+                held = (pairs & 2**self._user_bits - 1).astype(np.int32 if users < 2**31 else np.int64)
+                np.add.at(sizes, held, np.int32(1))  # a number of another type would take ten times as long
+                blocks.append((order[place : place + len(starts)], np.diff(starts, append=len(pairs)), held))
+                place += len(starts) - 1
+                last = pairs[-1]
+        self._connection.execute(f"DROP TABLE {_KEYS}")
+        if not np.array_equal(np.concatenate(read), codes):
+            raise InexactHead(_OTHER_ROWS)
+        sizes[sizes > MAX_BASKET] = 0
+        self._sizes = sizes
+        self._blocks = blocks
+        self._users_of_item = self._add_up(np.minimum(sizes, 1), np.ones(len(codes), dtype=np.int64))
+        self._numbers = np.flatnonzero(self._users_of_item)
 
-    def _sorted(self) -> Iterator[tuple[Ints, bool]]:
-        """Write the distinct pairs in ascending order, and yield them range by range, with True for the last one.
+    def _write_keys(self) -> tuple[Ints, Ints, int]:
+        """Write a number for the pair of each row: a code of its item, above a number of its user.
+
+        Returns:
+            the codes, ascending; the item that has each of them; and a number above those of the users.
+        """
+        rows = f"({self._words.rows()})"
+        parameters: list[str] | None = self._words.parameters
+        if self._is_view:
+            self._write(_ROWS, f"FROM {rows}", parameters)
+            rows = _ROWS
+            parameters = None
+        label = _HASH.format(self._labels)
+        user = "CAST(u AS BIGINT)" if self._has_integer_users() else _HASH.format("u")
+        self._write(_CODES, f"SELECT {label} AS h, {user} AS v FROM {rows} AS r", parameters)
+        self._write(_ITEMS, f"SELECT *, {label} AS h FROM ({numbered_items(self._words, rows)}) AS n", parameters)
+        hashes = self._integers(f"SELECT h FROM {_ITEMS} ORDER BY item")
+        order = np.argsort(hashes)
+        hashes = hashes[order]
+        is_hashed = _are_different(hashes)
+        count = self._count(_CODES)
+        users = 2**64
+        if self._has_integer_users():
+            least, most = self._numbers_of(f"SELECT coalesce(min(v), 0), coalesce(max(v), 0) FROM {_CODES}")
+            users = most - least + 1
+            owner = f"(v - CAST('{least}' AS BIGINT))"
+        pairs = _CODES
+        if not is_hashed or users > max(_LEAST_SPAN, _MOST_SPAN * count):
+            named = f"(SELECT DISTINCT u FROM {rows} AS r) AS n"
+            self._write(_OWNERS, f"SELECT u, {user} AS v, row_number() OVER () - 1 AS owner FROM {named}", parameters)
+            users, names = self._numbers_of(f"SELECT count(*), count(DISTINCT v) FROM {_OWNERS}")
+            is_hashed = is_hashed and names == users
+            owner = "owner"
+            pairs = f"{_CODES} JOIN {_OWNERS} USING (v)"
+        self._user_bits = max(users - 1, 0).bit_length()
+        if len(hashes).bit_length() + self._user_bits > _KEY_BITS:
+            raise EngineError("DuckDB cannot number so many users and items")
+        codes = hashes >> self._user_bits
+        key = f"(h & {-(2**self._user_bits)}) + {owner}"
+        if not is_hashed or not _are_different(codes):
+            codes = order = np.arange(len(hashes))
+            key = f"item * {2**self._user_bits} + {owner}"
+            pairs += f" JOIN (SELECT item, h FROM {_ITEMS}) AS i USING (h)"
+        if not is_hashed:  # the labels and users themselves are compared
+            pairs = f"{joined_items(self._words, rows, _ITEMS)} JOIN {_OWNERS} AS o ON d.u = o.u"
+        self._write(_KEYS, f"SELECT {key} AS pair FROM {pairs}", None if is_hashed else parameters)
+        if self._count(_KEYS) != count:
+            raise InexactHead(_OTHER_ROWS)
+        self._connection.execute(f"DROP TABLE {_CODES}")
+        return codes, order, users
+
+    def _sorted(self) -> Iterator[Ints]:
+        """Yield the numbers of pairs in ascending order, range by range.
 
         Ends of ranges are sampled. Rows of the same pair may be more than fit in memory, but then most ends are that
         pair, and a range of a single pair is not read.
         """
-        create = f"CREATE OR REPLACE TEMP TABLE {_PAIRS} (pair BIGINT)"
-        self._run(lambda: self._connection.execute(create))
-        rows = self._count(_KEYS)
-        step = min(max(rows >> 4, _LEAST_RANGE), _MOST_RANGE) // _SAMPLED
-        sample = np.sort(self._pairs(f"FROM {_KEYS} WHERE hash(rowid) % {_SAMPLED} = 0"))
-        ends, times = np.unique(sample[step::step], return_counts=True)
+        ends = np.zeros(0, dtype=np.int64)
+        if self._count(_KEYS) > _RANGE:
+            sample = self._integers(f"SELECT pair FROM {_KEYS} WHERE hash(rowid) % {_SAMPLED} = 0")
+            ends = np.sort(sample)[:: _RANGE // _SAMPLED]
+        ends, times = np.unique(ends, return_counts=True)
         frequent = ends[times > 1]
         starts = np.unique(np.concatenate([[0], ends, frequent + 1]))
         for start, end in zip(starts.tolist(), [*starts[1:].tolist(), 2**_KEY_BITS], strict=True):
             if start in frequent:  # the next range begins with the next number
-                pairs = np.array([start])
-            else:
-                pairs = self._pairs(f"FROM {_KEYS} WHERE pair BETWEEN {start} AND {end - 1}")
-                pairs.sort()
-                pairs = pairs[np.concatenate([[True], pairs[1:] != pairs[:-1]])[: len(pairs)]]
-            self._connection.register(_GIVEN, pa.table({"pair": arrow_array(pairs)}))
-            self._run(lambda: self._connection.execute(f"INSERT INTO {_PAIRS} FROM {_GIVEN}"))
-            yield pairs, end == 2**_KEY_BITS
+                yield np.array([start])
+                continue
+            within = f" WHERE pair BETWEEN {start} AND {end - 1}" if len(starts) > 1 else ""
+            pairs = self._integers(f"SELECT pair FROM {_KEYS}{within}")
+            middle = len(pairs) // 2
+            with ThreadPoolExecutor(2) as pool:
+                list(pool.map(np.ndarray.sort, (pairs[:middle], pairs[middle:])))
+            pairs.sort(kind="stable")  # which merges the two
+            yield pairs
 
     def drop(self) -> None:
         """Drop all tables that were written, also after a failure."""
-        for name in (_PAIRS, _KEYS, _OWNERS, _ITEMS, _ROWS):
+        for name in (_KEYS, _OWNERS, _ITEMS, _CODES, _ROWS):
             self._connection.execute(f"DROP TABLE IF EXISTS {name}")
         self._connection.unregister(_GIVEN)
 
     def users_by_size(self, bounds: Ints) -> Ints:
         """Count users by their number of items."""
-        sizes = np.flatnonzero(self._users_of_size)
-        return _sums(_bins(sizes, bounds), self._users_of_size[sizes], len(bounds))
+        users = np.bincount(self._sizes)
+        sizes = np.flatnonzero(users[1:]) + 1
+        return np.bincount(_bins(sizes, bounds), weights=users[sizes], minlength=len(bounds)).astype(np.int64)
 
     def count_items(self) -> int:
         """Return the number of items."""
@@ -171,9 +220,9 @@ class DuckDBPairs:
 
     def _item_sums(self, weights: Callable[[Ints], Ints]) -> Iterator[Ints]:
         """Add up, for every item, the *weights* of its users by their numbers of items."""
-        sums = np.zeros(self._items, dtype=np.int64)
-        for items, sizes in self._baskets():
-            sums += _sums(items, np.repeat(weights(sizes), sizes), len(sums))
+        weight_of = np.zeros(int(self._sizes.max(initial=0)) + 1, dtype=np.int32)
+        weight_of[1:] = weights(np.arange(1, len(weight_of)))
+        sums = self._add_up(weight_of[self._sizes], self._users_of_item)
         for start in range(0, len(self._numbers), _BATCH):
             yield sums[self._numbers[start : start + _BATCH]]
 
@@ -181,27 +230,17 @@ class DuckDBPairs:
         """Count users by the first scale at which their items fit."""
         cost_of = self._by_item(items, costs)
         scale_of = self._by_item(items, last_scale)
-        last = last_scale.max(initial=0)
-        is_one_scale = (last_scale == last).all()
+        blocks = list(self._chosen(cost_of, self._blocks))
+        spent = self._spent(cost_of, blocks)
+        left = np.flatnonzero(spent)
         users = np.zeros(len(bounds), dtype=np.int64)
-        for held, sizes in self._baskets():
-            cost = cost_of[held]
-            spent = _by_user(cost, sizes)
-            if is_one_scale:  # a user costs the same at every scale up to the last one
-                users += np.bincount(_bins(spent[spent > 0], bounds[: last + 2]), minlength=len(bounds))
-                continue
-            users[0] -= np.count_nonzero(spent == 0)
-            scale = scale_of[held]
-            left = sizes
-            for k, bound in enumerate(bounds):
-                above = spent > bound
-                users[k] += len(above) - np.count_nonzero(above)
-                kept = np.repeat(above, left)
-                cost = cost[kept]
-                scale = scale[kept]
-                left = left[above]
-                spent = _by_user(np.where(scale > k, cost, 0), left)
-            users[-1] += len(left)
+        for k, bound in enumerate(bounds):
+            if k and (last_scale == k - 1).any():  # these items cost nothing from here on
+                spent -= self._spent(np.where(scale_of == k - 1, cost_of, 0), blocks)
+            above = spent[left] > bound
+            users[k] += len(left) - np.count_nonzero(above)
+            left = left[above]
+        users[-1] += len(left)
         return users
 
     def clipped_sums(self, items: Ints, costs: Ints, bound: int) -> Ints:
@@ -209,11 +248,9 @@ class DuckDBPairs:
         if int(costs.max(initial=0)) * len(costs) <= bound:  # no user is above the bound
             return (WEIGHT_UNIT - 1) * self._users_of_item[self._numbers[items]]
         cost_of = self._by_item(items, costs)
-        sums = np.zeros(self._items, dtype=np.int64)
-        for held, sizes in self._baskets():
-            spent = np.maximum(_by_user(cost_of[held], sizes), 1)
-            sums += _sums(held, np.repeat(_weights(np.sqrt(bound / spent)), sizes), len(sums))
-        return sums[self._numbers[items]]
+        weight = _weights(np.sqrt(bound / np.maximum(self._spent(cost_of, self._blocks), 1)))
+        weight[self._sizes == 0] = 0
+        return self._add_up(weight, cost_of)[self._numbers[items]]
 
     def labels(self, items: Ints) -> pa.Table:
         """Return the labels of *items*."""
@@ -225,56 +262,37 @@ class DuckDBPairs:
 
     def _by_item(self, items: Ints, values: Ints) -> Ints:
         """Return the values of *items* in an array indexed by the item's number in the table, 0 for other items."""
-        placed = np.zeros(self._items, dtype=np.int64)
+        placed = np.zeros_like(self._users_of_item)
         placed[self._numbers[items]] = values
         return placed
 
-    def _baskets(self, batches: Iterator[tuple[Ints, bool]] | None = None) -> Iterator[tuple[Ints, Ints]]:
-        """Yield batches of whole users: their items' numbers, user by user, and the number of items of each user.
+    def _spent(self, cost_of: Ints, blocks: Blocks) -> Ints:
+        """Return the sum of the costs of each user's items in *blocks*; 0 for users who are left out."""
+        spent = np.zeros(len(self._sizes), dtype=np.int64)
+        for items, counts, users in self._chosen(cost_of, blocks):
+            np.add.at(spent, users, np.repeat(cost_of[items], counts))
+        spent[self._sizes == 0] = 0
+        return spent
 
-        Users with more than `MAX_BASKET` items are left out.
+    def _add_up(self, weight: Ints, chosen: Ints) -> Ints:
+        """Return the sum of the weights of each item's users; 0 for items of which *chosen* is 0."""
+        sums = np.zeros(len(chosen), dtype=np.int64)
+        for items, counts, users in self._chosen(chosen, self._blocks):
+            sums[items] += np.add.reduceat(weight[users], np.cumsum(counts) - counts, dtype=np.int64)
+        return sums
 
-        Raises:
-            InexactHead: the users are not in order.
-        """
-        pairs = np.zeros(0, dtype=np.int64)
-        for more, is_last in batches or self._batches():
-            pairs = np.concatenate([pairs, more])
-            if (pairs[1:] <= pairs[:-1]).any():
-                raise InexactHead(_OUT_OF_ORDER)
-            users = pairs >> self._item_bits
-            starts = np.flatnonzero(users[1:] != users[:-1]) + 1
-            # The last user may have more rows in the next batch.
-            whole = len(pairs) if is_last else int(starts[-1]) if len(starts) else 0
-            sizes = np.diff(starts[starts < whole], prepend=0, append=whole)
-            if whole:
-                items = pairs[:whole] & 2**self._item_bits - 1
-                few = sizes <= MAX_BASKET
-                yield (items, sizes) if few.all() else (items[np.repeat(few, sizes)], sizes[few])
-            # The rest is one user's. More pairs than MAX_BASKET + 1 would only take memory: the user is left out.
-            pairs = pairs[whole:][: MAX_BASKET + 1]
+    def _chosen(self, chosen: Ints, blocks: Blocks) -> Iterator[tuple[Ints, Ints, Ints]]:
+        """Yield *blocks* without the items of which *chosen* is 0."""
+        for items, counts, users in blocks:
+            kept = chosen[items] != 0
+            if kept.all():
+                yield items, counts, users
+            elif kept.any():
+                yield items[kept], counts[kept], users[np.repeat(kept, counts)]
 
-    def _batches(self) -> Iterator[tuple[Ints, bool]]:
-        """Yield batches of the sorted pairs, and True for the last batch.
-
-        Raises:
-            InexactHead: a pair is missing.
-        """
-        rows = self._count(_PAIRS)
-        read = 0
-        # One scan: a filter by rowid would read the whole table for each batch, without DuckDB's filter pushdown.
-        statement = f"SELECT pair FROM {_PAIRS}"
-        with self._run(lambda: self._connection.sql(statement).to_arrow_reader(_BATCH)) as reader:
-            while read < rows:
-                batch = self._run(lambda: next(reader, None))
-                if batch is None:
-                    raise InexactHead(_OUT_OF_ORDER)
-                read += len(batch)
-                yield np.asarray(np.from_dlpack(batch.column("pair")), dtype=np.int64), read == rows
-
-    def _pairs(self, source: str) -> Ints:
-        """Return the pairs of rows that are selected by FROM and WHERE."""
-        chunks = self._select(f"SELECT pair {source}").column("pair").chunks
+    def _integers(self, statement: str) -> Ints:
+        """Return the only column that is selected."""
+        chunks = self._select(statement).column(0).chunks
         return np.concatenate([np.zeros(0, dtype=np.int64), *map(np.from_dlpack, chunks)])
 
     def _has_integer_users(self) -> bool:
@@ -289,7 +307,7 @@ class DuckDBPairs:
         """Return the numbers in the only row that is selected."""
         return [int(int64_array(column)[0]) for column in self._select(statement).columns]
 
-    def _write(self, name: str, select: str, parameters: Sequence[object] | None = None) -> None:
+    def _write(self, name: str, select: str, parameters: list[str] | None = None) -> None:
         create = f"CREATE OR REPLACE TEMP TABLE {name} AS {select}"
         self._run(lambda: self._connection.execute(create, parameters))
 
@@ -304,19 +322,10 @@ def _weights(share: NDArray[np.float64]) -> Ints:
     return np.maximum(scaled - 1, 0)
 
 
-def _by_user(values: Ints, sizes: Ints) -> Ints:
-    """Return the sum of the values of each user; *sizes* are the numbers of values, at least 1."""
-    if not len(sizes):
-        return sizes
-    sums: Ints = np.add.reduceat(values, np.cumsum(sizes) - sizes)
-    return sums
-
-
 def _bins(values: Ints, bounds: Ints) -> Ints:
     """Return for each value the first bin with a bound of at least the value, or else the last bin."""
     return np.minimum(np.searchsorted(bounds, values), len(bounds) - 1)
 
 
-def _sums(keys: Ints, values: Ints, size: int) -> Ints:
-    """Return the sums of *values* by key; exact, because sums of a batch are below 2^53, the limit of exact floats."""
-    return np.bincount(keys, weights=values, minlength=size).astype(np.int64)
+def _are_different(ordered: Ints) -> bool:
+    return bool((ordered[1:] != ordered[:-1]).all())
