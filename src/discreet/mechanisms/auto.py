@@ -293,7 +293,9 @@ class _Watched:
     def capped_sums(self, cap: int) -> Iterator[Ints]:
         """Yield the capped sums of the pairs."""
         for sums in self._pairs.capped_sums(cap):
-            ordered = np.sort(np.append(self._largest, sums))
+            ordered = np.append(self._largest, sums)
+            if len(ordered) > DENSE:
+                ordered = np.partition(ordered, -DENSE)
             self._largest = ordered[-DENSE:]
             self.rest += int(ordered[:-DENSE].sum())
             yield sums
