@@ -54,9 +54,19 @@ async function copy(button) {
   setTimeout(() => { button.textContent = before; }, 1500);
 }
 
+// Cells of numbers by their first number, missing ones first; all others, and equal numbers, by their texts.
+function compare(one, other) {
+  const texts = [one, other].map((cell) => cell.dataset.value ?? cell.textContent.trim());
+  const numbers = [one, other].map((cell, n) => {
+    const found = cell.classList.contains("number") && texts[n].replaceAll(",", "").match(/-?\d+(\.\d+)?(e-?\d+)?/i);
+    return found ? Number(found[0]) : -Infinity;
+  });
+  return numbers[0] === numbers[1] ? texts[0].localeCompare(texts[1], undefined, { numeric: true }) : numbers[0] - numbers[1];
+}
+
 function sortable(table) {
   [...table.tHead.rows[0].cells].forEach((head, column) => {
-    if (head.classList.contains("chart") || head.querySelector("button")) return;
+    if (head.matches(".chart, .unsorted") || head.querySelector("button")) return;
     const button = document.createElement("button");
     button.type = "button";
     button.append(...head.childNodes);
@@ -65,9 +75,7 @@ function sortable(table) {
       const down = head.getAttribute("aria-sort") !== "descending";
       [...head.parentNode.cells].forEach((cell) => cell.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", down ? "descending" : "ascending");
-      const value = (row) => row.cells[column].dataset.value ?? row.cells[column].textContent.trim();
-      const rows = [...table.tBodies[0].rows].sort((one, other) =>
-        Number(value(one)) - Number(value(other)) || value(one).localeCompare(value(other)));
+      const rows = [...table.tBodies[0].rows].sort((one, other) => compare(one.cells[column], other.cells[column]));
       table.tBodies[0].append(...(down ? rows.reverse() : rows));
     });
   });
