@@ -70,6 +70,9 @@ class TinyEngine:
         if isinstance(self.error, InputError | EngineUnreachable):
             raise self.error
 
+    def check_pairs(self):
+        """See `Engine.check_pairs`."""
+
     def head(self, request, *, seed=b"", progress=None):
         """See `Engine.head`."""
         self.requests.append((request, seed, progress))

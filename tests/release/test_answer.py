@@ -388,6 +388,16 @@ def test_a_failed_pair_query_costs_the_worst_case(failing):
     assert (budget.spent, engine.closed) == (plan.worst_cost, True)
 
 
+def test_pairs_that_cannot_be_written_cost_nothing():
+    """I3: that is found by an empty table, before the start."""
+    budget = Budget(5, 1e-8)
+    engine = PairsEngine(EngineError("no"))
+    engine.check_pairs = engine._fail
+    with pytest.raises(EngineError):
+        answer(_plan(k=None), engine, budget, _bits())
+    assert (budget.spent, engine.requests) == (Cost(), [])
+
+
 def test_a_top_whose_counts_stand_out_reads_the_head_and_no_pairs():
     """The race needs the head only; its labels are those of the head's rows."""
     budget, plan = Budget(5, 1e-8), _plan(k=6)

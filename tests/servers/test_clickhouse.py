@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from discreet.engines.clickhouse import ClickHouseEngine
+from discreet.engines.clickhouse import ClickHouseClient, ClickHouseEngine
 from discreet.engines.opening import open_engine
-from discreet.errors import EngineUnreachable, InputError
+from discreet.errors import EngineError, EngineUnreachable, InputError
 from discreet.head_request import HeadRequest, Kind
 from discreet.testing.engines import EngineSuite, reference_head, rows_of
 from tests.servers import clickhouse
@@ -114,6 +114,23 @@ def test_pair_queries_need_to_be_allowed_in_the_url(url):
         assert not engine.has_pairs
         with pytest.raises(InputError, match="temporary=true"), engine.pairs(HeadRequest("who", ("item",), 1)):
             pass
+
+
+def test_pair_queries_need_temporary_tables_that_can_be_made(url, monkeypatch):
+    """An account that may not make them is found by an empty table, before rows are read; none is left."""
+    with contextlib.closing(open_engine(url, view="SELECT 1 AS who, 1 AS item")) as engine:
+        engine.check_pairs()
+        assert b"discreet_" not in clickhouse.run(url, "SELECT name FROM system.tables WHERE is_temporary")
+        execute = ClickHouseClient.execute
+
+        def readonly(self, statement, *arguments, **named):
+            if statement.startswith("CREATE"):
+                statement = statement.replace("TABLE ", "TABLE nowhere.")
+            return execute(self, statement, *arguments, **named)
+
+        monkeypatch.setattr(ClickHouseClient, "execute", readonly)
+        with pytest.raises(EngineError, match="grant CREATE TEMPORARY TABLE"):
+            engine.check_pairs()
 
 
 def test_an_unreachable_server_is_reported_before_a_query():

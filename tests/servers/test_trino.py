@@ -70,6 +70,21 @@ def test_bins_of_decimals_with_38_places_need_no_floor(server):
         assert rows_of(engine, request) == [((0,), 3), ((-1,), 1)]
 
 
+@pytest.mark.parametrize("scratch", ["scratch.nowhere", "nowhere.default", "system.runtime"])
+def test_a_scratch_schema_that_cannot_be_written_is_named_before_rows_are_read(url, scratch):
+    """It is missing, or its catalog is read-only; an empty table shows that."""
+    view = "SELECT 1 AS who, 1 AS item"
+    named = ".".join(f'"{part}"' for part in scratch.split("."))
+    with (
+        contextlib.closing(TrinoEngine(f"{url}?scratch={scratch}", view=view)) as engine,
+        pytest.raises(EngineError, match=f"make and drop tables in {named}"),
+    ):
+        engine.check_pairs()
+    with contextlib.closing(TrinoEngine(f"{url}?scratch=scratch.default", view=view)) as engine:
+        engine.check_pairs()
+    assert trino_server.execute(url, "SHOW TABLES FROM scratch.default") == []
+
+
 class TestTrino(EngineSuite):
     """Run the whole suite on in-memory tables."""
 

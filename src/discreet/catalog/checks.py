@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 def check(catalog: Catalog, names: Iterable[str] = (), *, environment: Mapping[str, str]) -> list[Finding]:
     """Connect to datasets and compare their declarations with their tables.
 
-    Rows are read only by the owner's own queries, for domains and versions.
+    Rows are read only by the owner's own queries, for domains and versions. Where pair queries write tables of a
+    server, an empty one is made and dropped.
 
     Args:
         names: names of the datasets to check; all if empty.
@@ -49,6 +50,8 @@ def _check_dataset(catalog: Catalog, name: str, environment: Mapping[str, str]) 
         engine = open_dataset(catalog, name, environment)
         with closing(engine):
             held = engine.columns()
+            if engine.has_pairs:
+                engine.check_pairs()
             rows = None if dataset.rows_per_group else f"these will be refused: {_OF_ROWS}: declare rows_per_group"
             yield _finding(*place, note=rows)
             yield _finding(*place, "user", mistake=user_error(dataset.user, held))

@@ -481,6 +481,10 @@ class VersionedReader:
         with self._without_hosts():
             self._engine.check(request)
 
+    def check_pairs(self) -> None:
+        with self._without_hosts():
+            self._engine.check_pairs()
+
     def head(
         self, request: HeadRequest, *, seed: bytes = b"", progress: Callable[[float], None] | None = None
     ) -> ExactHead:

@@ -59,6 +59,14 @@ class Reader(Protocol):
         """
         ...
 
+    def check_pairs(self) -> None:
+        """Raise unless pair queries can write what they write; creates and drops an empty table where that is a table.
+
+        Raises:
+            EngineError: the account may not write it.
+        """
+        ...
+
     def head(
         self, request: HeadRequest, *, seed: bytes = b"", progress: Callable[[float], None] | None = None
     ) -> ExactHead:
@@ -212,6 +220,9 @@ class PooledEngine(ABC, Generic[_Connection]):
             self._idle.append(connection)
         else:
             connection.close()
+
+    def check_pairs(self) -> None:
+        return
 
     @abstractmethod
     def _connect(self) -> _Connection:

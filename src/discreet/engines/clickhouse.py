@@ -188,6 +188,21 @@ class ClickHouseEngine(SqlEngine["ClickHouseClient", "ClickHouseStatement"]):
     ) -> pa.Table:
         return connection.run(statement.write(), progress)
 
+    def check_pairs(self) -> None:
+        if not self.has_pairs:
+            return
+        with self._connection() as client, client.session() as prefix:
+            try:
+                client.execute(f"CREATE TEMPORARY TABLE {prefix}check (n UInt64) ENGINE = Memory")
+                client.execute(f"DROP TEMPORARY TABLE {prefix}check")
+            except (EngineTimeout, EngineUnreachable):
+                raise
+            except DiscreetError:
+                raise EngineError(
+                    "ClickHouse does not let the account make temporary tables, which temporary=true in the URL "
+                    "asks for: grant CREATE TEMPORARY TABLE, or leave temporary out of the URL"
+                ) from None
+
     @contextmanager
     def _open_pairs(
         self,

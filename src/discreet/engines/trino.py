@@ -150,6 +150,22 @@ class TrinoEngine(SqlEngine["TrinoClient", "TrinoStatement"]):
     def has_pairs(self) -> bool:
         return self._scratch is not None
 
+    def check_pairs(self) -> None:
+        if self._scratch is None:
+            return
+        table = f"{self._scratch}.discreet_{uuid.uuid4().hex}_check"
+        with self._connection() as client:
+            try:
+                client.run(f"CREATE TABLE {table} (n bigint)")
+                client.run(f"DROP TABLE {table}")
+            except (EngineTimeout, EngineUnreachable):
+                raise
+            except DiscreetError:
+                raise EngineError(
+                    f"Trino does not let the account make and drop tables in {self._scratch}, which the URL names as "
+                    "scratch: create the schema, in a catalog that is writable, or leave scratch out of the URL"
+                ) from None
+
     @contextlib.contextmanager
     def _open_pairs(
         self, connection: TrinoClient, statement: TrinoStatement, progress: Callable[[float], None] | None

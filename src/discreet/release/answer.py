@@ -130,6 +130,8 @@ def answer(
                     reading.enter_context(queue.slot(progress))
             with span("engine"):
                 engine.check(plan.request)
+                if plan.reads_pairs:
+                    engine.check_pairs()
             with span("reserve"):
                 port.start(hold)
         except BaseException:
