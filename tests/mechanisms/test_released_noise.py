@@ -251,7 +251,7 @@ def test_the_default_release_from_a_table_has_the_stated_errors():
     released = in_pairs(500, 1200).release("item", epsilon=0.05, bits=bits())
     assert (released.chosen, len(released)) == ("light", 500)
     assert_distributed((released.counts - 1200) / released.std_errors, "laplace")
-    assert released.std_errors[0] == pytest.approx(math.sqrt(2) / (0.9 * 0.05), rel=0.01)
+    assert released.std_errors[0] == pytest.approx(math.sqrt(2) / (0.889 * 0.05), rel=0.01)
 
 
 def test_a_release_within_a_shared_budget_has_the_stated_errors():
@@ -263,10 +263,13 @@ def test_a_release_within_a_shared_budget_has_the_stated_errors():
 
 
 def test_the_default_top_from_a_table_has_the_stated_errors():
-    """From rows to counts: the race after the gap, with a budget that keeps k items far above the others."""
-    sizes = 600 - np.arange(400)
+    """From rows to counts: the race after the gap. Counts share a part of their noise, so one of each run is taken."""
+    sizes = 4000 - 100 * np.arange(20)
     users = np.arange(sizes.sum())
-    table = pa.table({"user": np.tile(users, 2), "item": np.tile(np.repeat(np.arange(400), sizes), 2)})
-    top = discreet.scan(table, user="user").top("item", k=400, epsilon=60, bits=bits(), head_limit=1000)
-    assert (top.chosen, len(top)) == ("unknown-gumbel", 400)
-    assert_distributed((top.counts - sizes[top.labels["item"].to_numpy()]) / top.std_errors)
+    table = discreet.scan(pa.table({"user": users, "item": np.repeat(np.arange(20), sizes)}), user="user")
+    z = []
+    for run in range(60):
+        top = table.top("item", k=20, epsilon=4, bits=bits(run), head_limit=1000)
+        assert (top.chosen, len(top)) == ("unknown-gumbel", 20)
+        z.append((top.counts[run % 20] - sizes[top.labels["item"].to_numpy()[run % 20]]) / top.std_errors[0])
+    assert_distributed(np.array(z))
