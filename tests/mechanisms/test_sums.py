@@ -95,6 +95,15 @@ def test_other_sums_are_charged_whole():
         assert mechanism.release(head, KeyedBits(SECRET, 0)).cost == mechanism.worst_cost() == Cost(rho)
 
 
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_averages_of_a_domain_pay_for_their_sums_and_for_their_rows(noise):
+    """Each costs as much as the other, for every average that one user moves."""
+    summed = SumBounds(0, 9, rows=2)
+    mechanism = ListedSums(3, summed, 2, 2 * Fraction(summed.most), noise)
+    assert mechanism.sum_noise().rho(summed.most) == mechanism.row_noise().rho(summed.most_rows) == Fraction(1, 8)
+    assert mechanism.worst_cost() == Cost(2 * (Fraction(1, 8) + Fraction(1, 8)))
+
+
 # What they are made with.
 
 
