@@ -348,3 +348,18 @@ def test_sums_that_the_engine_did_not_return_are_a_bug():
             with pytest.raises(InvariantViolated, match=message):
                 mechanism.release(head, bits)
     assert bits.drawn == {}
+
+
+def test_released_averages_draw_noise_for_their_rows_and_are_charged_whole():
+    """The quotient is of two noisy numbers; with exact rows the sums would not be private."""
+    same = dict.fromkeys("abc", 10**6)
+    head = replace(head_of(same, 3, known_domain=True, sums=same), rows=np.full(3, 10**5))
+    summed = SumBounds(0, 9, rows=2)
+    for mechanism in (
+        ListedSums(3, summed, 2, 2 * Fraction(summed.most)),
+        KnownGumbelSums(KnownGumbel(3, 3, Fraction(1)), summed, 2),
+    ):
+        bits = CountingBits()
+        outcome = mechanism.release(head, bits)
+        assert {label.partition("/")[0] for label in bits.drawn} >= {"sums", "rows"}
+        assert outcome.cost == mechanism.worst_cost()
