@@ -48,6 +48,7 @@ BENCHMARKS = {
     "ledger": ledger.run,
     "parquet": parquet.run,
     "memory": service.memory,
+    "analysts": service.analysts,
     "soak": service.soak,
     "statements": statements.run,
     "engines": engines.run,
@@ -57,6 +58,7 @@ BENCHMARKS = {
     "contract": contract.run,
 }
 WHEN_NAMED = {
+    "analysts",
     "budget-postgres",
     "contract",
     "each-servers",

@@ -18,12 +18,12 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.serving import prepare
+from benchmarks.serving import add_analyst, prepare
 from benchmarks.timing import table
 
 if TYPE_CHECKING:
@@ -138,6 +138,62 @@ def memory(questions: int = 100_000) -> list[str]:
                 _round(Load("/v1/query", mixed, each), port, key)
                 rows.append([f"{part * each * CLIENTS:,}", f"{resident_mib(pid):.0f} MiB"])
     return table(["questions", "resident memory"], rows)
+
+
+ANALYSTS = 16
+
+
+def analysts() -> list[str]:
+    """Resident memory while 16 analysts send new queries at once over a million rows, by `max_concurrent_queries`."""
+    rows = []
+    for most in (4, 16):
+        with tempfile.TemporaryDirectory() as name:
+            keys = [prepare(Path(name), ROWS, most)]
+            keys += [add_analyst(Path(name), f"analyst{number}@org") for number in range(1, ANALYSTS)]
+            with started(name) as (port, pid):
+                numbers = itertools.count(100)
+                row = [str(most), f"{resident_mib(pid):.0f} MiB"]
+                for mechanism, each in (("gumbel", 4), ("auto", 2)):
+                    row.append(f"{_peak_mib(port, pid, keys, mechanism, each, numbers):.0f} MiB")
+                rows.append([*row, f"{resident_mib(pid):.0f} MiB"])
+    return table(["max_concurrent_queries", "idle", "at most, by the head", "at most, by auto", "afterwards"], rows)
+
+
+def _peak_mib(port: int, pid: int, keys: list[str], mechanism: str, each: int, numbers: Iterator[int]) -> float:
+    """Return the largest resident memory of the service while every analyst sends *each* new queries."""
+    ended = threading.Event()
+    peak = 0.0
+
+    def watch() -> None:
+        nonlocal peak
+        while not ended.wait(0.02):
+            peak = max(peak, resident_mib(pid))
+
+    def client(key: str) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        for _ in range(each):
+            body = json.dumps({"sql": SQL.format(number=next(numbers), k=100), "mechanism": mechanism})
+            status = 429  # while all places are taken
+            while status == 429:
+                connection.request("POST", "/v1/query", body, headers)
+                response = connection.getresponse()
+                response.read()
+                status = response.status
+                if status == 429:
+                    time.sleep(0.3)
+            if status != 200:
+                raise RuntimeError(f"a query failed with status {status}")
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    with ThreadPoolExecutor(len(keys)) as clients:
+        try:
+            list(clients.map(client, keys))
+        finally:
+            ended.set()
+            watcher.join()
+    return peak
 
 
 SOAK_MINUTES = 11

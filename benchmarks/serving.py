@@ -48,6 +48,7 @@ columns.visits = { type = "integer", filter = true }
 SETTINGS = """
 [service]
 requests_per_minute = 0
+max_concurrent_queries = {most}
 [noise]
 key_file = "noise.key"
 [defaults]
@@ -56,21 +57,27 @@ delta = 1e-8
 """
 
 
-def prepare(folder: Path, rows: int) -> str:
-    """Write a table, catalog, settings and store into *folder*; return the key of an analyst with sufficient budget."""
+def prepare(folder: Path, rows: int, most: int = 16) -> str:
+    """Write a table, catalog, settings and store into *folder*; return the key of an analyst with sufficient budget.
+
+    Args:
+        folder: an empty folder.
+        rows: the number of rows of the table.
+        most: the setting `max_concurrent_queries`.
+    """
     with duckdb.connect(str(folder / "reads.db")) as connection:
         connection.execute(
             "SELECT setseed(0.5); CREATE TABLE reads AS SELECT CAST(power(random(), 2) * 200000 AS INTEGER) AS reader, "
             "'article ' || CAST(exp(random() * 10) AS INTEGER) AS article, CAST(random() * 50 AS INTEGER) AS visits "
             f"FROM range({rows})"
         )
-    return configure(folder, CATALOG, "reads")
+    return configure(folder, CATALOG, "reads", most)
 
 
-def configure(folder: Path, catalog: str, dataset: str) -> str:
+def configure(folder: Path, catalog: str, dataset: str, most: int = 16) -> str:
     """Write a catalog, settings and store into *folder*; return the key of an analyst who may query *dataset*."""
     (folder / "catalog.toml").write_text(catalog)
-    (folder / "discreet.toml").write_text(SETTINGS)
+    (folder / "discreet.toml").write_text(SETTINGS.format(most=most))
     (folder / "noise.key").touch(0o600)
     (folder / "noise.key").write_bytes(secrets.token_bytes(32))
     store = SQLiteStore(folder / "budget.db", clock_us(utc_now))

@@ -36,6 +36,7 @@ PRUNE_STEPS = (
     "base",
     "ledger",
     "events",
+    "totals",
     "spending",
     "keys",
     "reservations",

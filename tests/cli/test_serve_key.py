@@ -7,7 +7,7 @@ import io
 import pytest
 
 from discreet.service.app import open_service
-from discreet.service.problems import Unauthorized
+from discreet.service.problems import KeyRefused
 from discreet.service.settings import NoiseSettings, load_settings
 from discreet.service.stores import noise_secret, signing_key
 from tests.cli.test_serve_init import keys_in
@@ -76,7 +76,7 @@ def test_a_running_service_accepts_the_key_at_its_next_maintenance(run, tmp_path
         assert ran.out.strip() not in waiting.read_text()
         waiting.chmod(0o666)
         service.maintenance.once()
-        with pytest.raises(Unauthorized):
+        with pytest.raises(KeyRefused):
             service.authenticator.authenticate(f"Bearer {ran.out.strip()}")
         waiting.chmod(0o600)
         service.maintenance.once()

@@ -38,6 +38,7 @@ def test_a_dataset_lists_what_may_be_queried(service):
         "groups_per_user": None,
         "rows_per_group": 3,
         "missing_labels": "drop",
+        "min_users": None,
         "max_k": 50,
         "max_head_limit": 20_000,
         "retention_days": None,
