@@ -166,7 +166,7 @@ def test_a_timeout_leaves_the_engine_usable(urls, settle):
     settle("broker")
     with opened(urls, "few", timeout_seconds=5) as engine:
         # The client's time limit ends the query, or the broker's a moment before, which reports 427.
-        with frozen(urls, "server2"), pytest.raises(EngineError, match="within|427"):
+        with frozen(urls, "server2"), pytest.raises(EngineError, match=r"within|427"):
             engine.head(REQUEST)
         pinot.wait_for(urls, "few", ROWS)
         assert rows_of(engine, REQUEST) == HEAD
