@@ -335,8 +335,14 @@ def test_the_first_page_is_small_and_quick(visit, served):
     assert loaded.headers["content-encoding"] == "gzip"
     assert len(gzip.compress(html)) + len(gzip.compress(loaded.content)) < 60_000
     ann.page.reload()
-    ann.page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length")  # follows the load
-    assert ann.page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime") < 5_000
+    painted = None
+    for _ in range(500):  # it follows the load; the policy does not let wait_for_function evaluate
+        painted = ann.page.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime")
+        if painted is not None:
+            break
+        ann.page.wait_for_timeout(10)
+    assert painted is not None
+    assert painted < 5_000
 
 
 def test_a_price_takes_less_than_200_ms_while_it_is_typed(visit, served):

@@ -113,6 +113,13 @@ def _check_text(text: str, error: type[SQLError | WhereError], *, arithmetic: bo
             raise error(f"parentheses may be nested {MAX_DEPTH} deep at most", match.start())
 
 
+def _without_new_keys(node: Node) -> Node:
+    """Return a node without keys that later versions of DuckDB add, where they have the meaning of earlier trees."""
+    if node.get("is_legacy_function_call") is False:  # from DuckDB 2.0.1 on
+        del node["is_legacy_function_call"]
+    return node
+
+
 def check_size(text: str, error: type[SQLError | WhereError] = SQLError) -> None:
     """Raise *error* unless a statement or filter is Unicode text of an allowed length. Takes linear time.
 
@@ -158,7 +165,7 @@ def parse_statement(
     try:
         # A cursor for each call: threads may share a connection, but not a result.
         row = _connection().cursor().execute("SELECT json_serialize_sql($1)", [prefix + text]).fetchone()
-        answer = json.loads(row[0]) if row else {}
+        answer = json.loads(row[0], object_hook=_without_new_keys) if row else {}
     except RecursionError:
         raise error(TOO_DEEP) from None
     except duckdb.Error:
