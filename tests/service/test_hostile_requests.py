@@ -190,23 +190,30 @@ PREFIXES = (
 )  # fmt: skip
 
 
+def _seconds(pattern, method, text):
+    """Return the CPU seconds of a use of a pattern."""
+    text = text.encode() if isinstance(pattern.pattern, bytes) else text
+    began = time.process_time()
+    found = getattr(pattern, method)(*((text[:0], text) if method == "sub" else (text,)))
+    if method == "finditer":
+        list(found)
+    return time.process_time() - began
+
+
 @pytest.mark.timeout(300)
 def test_every_pattern_takes_linear_time():
-    """As it is used, on 20,000 characters of a repeated piece: a quadratic one takes half a second or more."""
+    """As it is used, on a repeated piece: a quadratic one takes half a second for 20,000 characters, 2 for 40,000."""
     assert len(list(patterns())) > 40
     slow = []
     for place, pattern, method in patterns():
         for prefix in PREFIXES:
             for piece in PIECES:
-                text = prefix + piece * (20_000 // len(piece)) + "\0"
-                if isinstance(pattern.pattern, bytes):
-                    text = text.encode()
-                arguments = (text[:0], text) if method == "sub" else (text,)
-                began = time.process_time()
-                found = getattr(pattern, method)(*arguments)
-                if method == "finditer":
-                    list(found)
-                if time.process_time() - began > 0.15:
-                    slow.append((place, method, prefix, piece, round(time.process_time() - began, 2)))
+                text, twice = (prefix + piece * (length // len(piece)) + "\0" for length in (20_000, 40_000))
+                seconds = _seconds(pattern, method, text)
+                if 0.15 < seconds < 1:  # or the machine is busy: the least of several tells
+                    least = [min(_seconds(pattern, method, tried) for _ in range(3)) for tried in (text, twice)]
+                    seconds = least[0] if least[1] > 3 * least[0] else 0
+                if seconds > 0.15:
+                    slow.append((place, method, prefix, piece, seconds))
                     break
     assert not slow
