@@ -279,6 +279,7 @@ def test_an_unreachable_server_is_unavailable_until_it_is_back(own_server, monke
     url, _ = own_server
     with contextlib.closing(PostgresStore(new_schema(url))) as store:
         store.create(account("ann"), ACT)
+        store._pool.wait(60)  # a connection that is still being opened would outlive the others
         with monkeypatch.context() as patched:
             patched.setattr(postgres, "_WAIT_SECONDS", 0.2)
             patched.setattr(store._pool, "conninfo", url.replace(f":{urlsplit(url).port}/", ":1/"))
