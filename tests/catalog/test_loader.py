@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from itertools import product
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from discreet.catalog.loader import CatalogError, load_catalog, validation_errors
+from discreet.catalog.loader import CatalogError, load_catalog, load_with_digest, validation_errors
 from discreet.errors import InputError
 from tests.catalog.cases import read_cases
 
@@ -133,3 +135,13 @@ def test_a_file_that_cannot_be_read_is_refused_with_its_name(tmp_path, content, 
     assert caught.value.path == path
     assert str(path) in str(caught.value)
     assert expected in str(caught.value)
+
+
+def test_the_digest_is_of_the_content_that_was_parsed(tmp_path, monkeypatch):
+    """A file that is replaced while it is read is not taken for the new one."""
+    text = '[datasets.{}]\nsource = "t.csv"\nuser = "u"\ncolumns.a = {{ type = "text", group = true }}\n'
+    contents = [text.format(name).encode() for name in "ab"]
+    left = iter(contents)
+    monkeypatch.setattr(Path, "read_bytes", lambda _: next(left))
+    digest, catalog = load_with_digest(tmp_path / "catalog.toml")
+    assert (digest, list(catalog.datasets)) == (hashlib.sha256(contents[0]).hexdigest(), ["a"])

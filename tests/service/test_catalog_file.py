@@ -124,3 +124,17 @@ def test_a_file_replaced_under_its_declared_version_warns_the_officer(service):
     assert service.warehouse.replaced() == {"secret"}
     write(service, "nonsense")
     assert "cannot be used" in officer.post("/officer/catalog", reason="x", key="other").text
+
+
+def test_a_query_that_was_planned_keeps_its_dataset(service, monkeypatch):
+    """Another catalog without the dataset comes between its plan and its price."""
+    of = type(service.warehouse).key_context
+
+    def replaced(warehouse, question):
+        context = of(warehouse, question)
+        write(service, CATALOG.partition("[datasets.loose]")[0])
+        assert reload(service).status_code == 204
+        return context
+
+    monkeypatch.setattr(type(service.warehouse), "key_context", replaced)
+    assert service.estimate(TOP.replace("reads", "loose")).status_code == 200

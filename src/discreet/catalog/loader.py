@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import json
 import re
 import tomllib
@@ -66,8 +67,14 @@ def load_catalog(path: str | Path) -> Catalog:
     Raises:
         CatalogError: there is no such file, it is not TOML, or something in it is not allowed.
     """
+    return load_with_digest(path)[1]
+
+
+def load_with_digest(path: str | Path) -> tuple[str, Catalog]:
+    """Return the SHA-256 of a catalog file in hexadecimal digits, and the catalog; see `load_catalog`."""
     try:
-        document = read_toml(Path(path))
+        content = _read_bytes(Path(path))
+        document = _parse_toml(content)
     except InputError as error:
         raise CatalogError(path, [Finding("", str(error))]) from None
     engines = document.get("engines")
@@ -76,7 +83,7 @@ def load_catalog(path: str | Path) -> Catalog:
         lambda text: resolve_path(text, folder), check_zone, frozenset(engines if isinstance(engines, dict) else ())
     )
     try:
-        return Catalog.model_validate(document, context=context)
+        return hashlib.sha256(content).hexdigest(), Catalog.model_validate(document, context=context)
     except ValidationError as error:
         mistakes = validation_errors(error)
     raise CatalogError(path, mistakes)  # outside the except block: pydantic's error may hold values from the file
@@ -136,12 +143,22 @@ def read_toml(path: Path) -> dict[str, Any]:
     Raises:
         InputError: there is no such file, or it is not TOML; the message does not name the file.
     """
+    return _parse_toml(_read_bytes(path))
+
+
+def _read_bytes(path: Path) -> bytes:
     try:
-        return tomllib.loads(path.read_bytes().decode("utf-8"), parse_float=Decimal)  # exact: 0.1 is 1/10
+        return path.read_bytes()
     except FileNotFoundError:
         wrong = "there is no such file"
     except OSError as error:
         wrong = f"it cannot be read: {(error.strerror or 'no access').lower()}"
+    raise InputError(wrong)
+
+
+def _parse_toml(content: bytes) -> dict[str, Any]:
+    try:
+        return tomllib.loads(content.decode("utf-8"), parse_float=Decimal)  # exact: 0.1 is 1/10
     except UnicodeDecodeError:
         wrong = "it is not UTF-8 text"
     except tomllib.TOMLDecodeError as error:

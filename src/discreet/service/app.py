@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from discreet.budget.manager import BudgetManager
+from discreet.catalog.loader import load_with_digest
 from discreet.errors import InputError
 from discreet.release.keys import DerivedKeys
 from discreet.secrets import read_variable
@@ -32,7 +33,7 @@ from discreet.service.auth.api_keys import ApiKeys, Authenticator, key_file_of
 from discreet.service.auth.gate import Gate
 from discreet.service.auth.grants import KEY, Grants, RecordCache
 from discreet.service.auth.oidc import Issuer, OidcLogin
-from discreet.service.catalog_file import CatalogFile, lease_ms, read_catalog
+from discreet.service.catalog_file import CatalogFile, lease_ms
 from discreet.service.maintenance import Maintenance
 from discreet.service.middleware import RequestMiddleware, problem_response
 from discreet.service.observability.logging import CombinedLog, StructuredLog
@@ -113,7 +114,7 @@ def open_service(  # noqa: PLR0915 - the composition root connects everything
     log = CombinedLog(StructuredLog(stream, settings.logs.format, clock), metrics)
     keys = DerivedKeys(noise_secret(settings.noise, environment))
     checkpointer = checkpointer_of(settings.checkpoints)
-    digest, catalog = read_catalog(settings.service.catalog)
+    digest, catalog = load_with_digest(settings.service.catalog)
     with contextlib.ExitStack() as stack:
         if tracer is None:
             tracer = open_tracer(None if settings.traces is None else settings.traces.endpoint)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 import threading
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from discreet.budget.ledger import canonical
 from discreet.budget.model import MAX_LEASE_MS, AdminAction
-from discreet.catalog.loader import load_catalog
+from discreet.catalog.loader import load_with_digest
 from discreet.service.observability.logging import CatalogRead
 
 if TYPE_CHECKING:
@@ -32,16 +31,6 @@ def lease_ms(catalog: Catalog) -> int:
     return min(1_000 * longest + _LEASE_SPARE_MS, MAX_LEASE_MS)
 
 
-def read_catalog(path: Path) -> tuple[str, Catalog]:
-    """Return the SHA-256 of a catalog file in hexadecimal digits, and the catalog.
-
-    Raises:
-        CatalogError: the file cannot be used.
-    """
-    catalog = load_catalog(path)
-    return hashlib.sha256(path.read_bytes()).hexdigest(), catalog
-
-
 class CatalogFile:
     """The file of the catalog that a warehouse serves. Usable from several threads.
 
@@ -59,9 +48,8 @@ class CatalogFile:
         self._manager = manager
         self._log = log
         self._requested = threading.Event()
-        self._done = manager.store.record(
-            *_RECORD
-        )  # what was requested before the start is served, or was edited since
+        # What was requested before the start is served, or was edited since.
+        self._done = manager.store.record(*_RECORD)
 
     @property
     def current(self) -> Catalog:
@@ -78,7 +66,7 @@ class CatalogFile:
         Raises:
             InputError: the file cannot be used; nothing changes.
         """
-        digest, catalog = read_catalog(self._path)
+        digest, catalog = load_with_digest(self._path)
         text = canonical({"sha256": digest, "request": action.id or secrets.token_hex(8)})
         self._manager.store.put_record(*_RECORD, text, action, {"sha256": digest, "datasets": list(catalog.datasets)})
 
@@ -94,7 +82,7 @@ class CatalogFile:
         wanted = self._manager.store.record(*_RECORD)
         if wanted is None or wanted == self._done:
             return
-        digest, catalog = read_catalog(self._path)
+        digest, catalog = load_with_digest(self._path)
         if json.loads(wanted)["sha256"] != digest:
             return  # the file of this machine is another one, so far, or was edited since
         if digest != self._digest:

@@ -162,7 +162,7 @@ class Queries:
         reserve = partial(self._manager.reserve, account, name, key=run.key, digest=run.digest, question=asked)
         budget = StoredBudget(self._manager.store, reserve)
 
-        shown = self.shown_version(planned.dataset, version)
+        shown = self.shown_version(planned.question.dataset, version)
 
         def document(release: Release) -> bytes:
             return encode(release, id=name.hex(), dataset=planned.dataset, question=question, data_version=shown)
@@ -216,12 +216,12 @@ class Queries:
         )
         return answered
 
-    def shown_version(self, dataset: str, version: str | None) -> str | None:
+    def shown_version(self, dataset: Dataset, version: str | None) -> str | None:
         """Return a version of a dataset's data as analysts see it.
 
         The version of files is a digest of their paths, sizes and times, which could be guessed; so it is keyed.
         """
-        if version is None or self._warehouse.catalog.datasets[dataset].data_version is not None:
+        if version is None or dataset.data_version is not None:
             return version
         return self._keys.shown_version(version)
 
@@ -241,10 +241,10 @@ class Queries:
         paid = self.has_paid(planned, run)
         path = self._manager.path(run.account)
         request = planned.plan.query.request
-        columns = self._warehouse.catalog.datasets[planned.dataset].columns
-        grouped = [columns[name] for name in (*request.each, *request.items)]
+        dataset = planned.question.dataset
+        grouped = [dataset.columns[name] for name in (*request.each, *request.items)]
         by_day = any((about.each or about.type) in ("day", "date") for about in grouped)
-        version = self.shown_version(planned.dataset, planned.data_version)
+        version = self.shown_version(dataset, planned.data_version)
         return estimate_of(planned.plan, planned.dataset, version, path, paid=paid, by_day=by_day)
 
     def default_cost(self) -> Cost | None:
@@ -275,7 +275,7 @@ class Queries:
     def _together(self, planned: PlannedQuery) -> Together | None:
         """Return one query for all labels of a column in place of *planned*, whose filter takes some of its labels."""
         query = planned.plan.query
-        dataset = self._warehouse.catalog.datasets[planned.dataset]
+        dataset = planned.question.dataset
         where = query.request.where
         parts = where.predicates if isinstance(where, And) else () if where is None else (where,)
         for part in parts:
@@ -294,7 +294,8 @@ class Queries:
             price = {"epsilon": query.options.epsilon, "delta": query.options.delta}
             options |= price if query.options.per is None else {"per": query.options.per}
             with contextlib.suppress(DiscreetError):  # this is a hint: the query itself is refused for its price
-                plan = self._warehouse.plan(select, shared=True, **options)
+                question = DatasetQuery(select, planned.dataset, dataset)
+                plan = self._warehouse.plan(question, shared=True, **options)
                 return Together(column=column, needed=spend_above(plan.worst_cost))
         return None
 

@@ -459,7 +459,7 @@ class QueryAPI:
             raise NotFound(str(error)) from None
         version: str | None = None
         with contextlib.suppress(EngineError):  # the description does not depend on the engine; only the version does
-            version = self._queries.shown_version(name, self._warehouse.key_context(name)[0])
+            version = self._queries.shown_version(catalog.datasets[name], self._warehouse.key_context(name)[0])
         limits = self._settings.limits
         dataset = catalog.datasets[name]
         return DatasetDetail.of(name, dataset, version, max_k=limits.max_k, max_head_limit=limits.max_head_limit)
