@@ -121,12 +121,16 @@ def test_quantiles_are_refused_where_labels_may_be_missing(warehouse):
 
 def test_no_exact_count_decides(warehouse):
     """An item of 110 users is shown or not by its noise, while its count does not change."""
-    with warehouse(5) as found:
+    sizes = set()
+    with warehouse(5) as d:
         sql = "SELECT year, COUNT(DISTINCT reader) FROM d GROUP BY year"
-        released = [found.query(sql, epsilon=0.05, delta=1e-6, key=bytes([n]) * 32) for n in range(12)]
-    for release in released:
-        assert (release.low >= 5).all()
-    assert len({len(release) for release in released}) > 1
+        for n in range(150):  # the rarer size comes in about one of six: all are equal once in 10^12 runs
+            release = d.query(sql, epsilon=0.05, delta=1e-6, key=bytes([n]) * 32)
+            assert (release.low >= 5).all()
+            sizes.add(len(release))
+            if len(sizes) > 1:
+                break
+    assert len(sizes) > 1
 
 
 @pytest.mark.parametrize(
