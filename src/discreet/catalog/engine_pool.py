@@ -561,7 +561,7 @@ def scheduled_version(schedule: Schedule, now: datetime.datetime) -> str:
         raise InvariantViolated("a version needs a time with a time zone")
     zone = zoneinfo.ZoneInfo(schedule.zone)
     local = now.astimezone(zone)
-    (hour, minute) = schedule.at.split(":")
+    hour, minute = schedule.at.split(":")
     changes = []  # around that time: at least one before it, and perhaps later ones
     if schedule.schedule == "hourly":
         this = local.replace(minute=int(minute), second=0, microsecond=0, tzinfo=None)

@@ -18,7 +18,15 @@ import numpy as np
 import pyarrow as pa
 
 from discreet.engines.sql import check_sum, quoted
-from discreet.errors import EngineBusy, EngineTimeout, InexactHead, InputError
+from discreet.errors import (
+    DiscreetError,
+    EngineBusy,
+    EngineError,
+    EngineTimeout,
+    EngineUnreachable,
+    InexactHead,
+    InputError,
+)
 from discreet.head_request import TOTAL, naming_error
 from discreet.values import ExactHead
 
@@ -340,6 +348,17 @@ def _check_pairs(request: HeadRequest) -> None:
 def _close_all(connections: list[Any]) -> None:
     while connections:
         connections.pop().close()
+
+
+@contextmanager
+def refused_as(message: str) -> Iterator[None]:
+    """Raise `EngineError` with *message* where the engine refuses a statement, not where it cannot be reached."""
+    try:
+        yield
+    except (EngineTimeout, EngineUnreachable):
+        raise
+    except DiscreetError:
+        raise EngineError(message) from None
 
 
 def has_all_pair_queries(engine: Engine) -> bool:

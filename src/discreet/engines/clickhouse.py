@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import numpy as np
 import pyarrow as pa
 
-from discreet.engines.base import SqlEngine, check_names, listing, run, typed_domain
+from discreet.engines.base import SqlEngine, check_names, listing, refused_as, run, typed_domain
 from discreet.engines.http_connection import HttpConnection
 from discreet.engines.opening import parse_url
 from discreet.engines.pairs import SqlPairs, arrow_array, item_number
@@ -191,17 +191,13 @@ class ClickHouseEngine(SqlEngine["ClickHouseClient", "ClickHouseStatement"]):
     def check_pairs(self) -> None:
         if not self.has_pairs:
             return
-        with self._connection() as client, client.session() as prefix:
-            try:
-                client.execute(f"CREATE TEMPORARY TABLE {prefix}check (n UInt64) ENGINE = Memory")
-                client.execute(f"DROP TEMPORARY TABLE {prefix}check")
-            except (EngineTimeout, EngineUnreachable):
-                raise
-            except DiscreetError:
-                raise EngineError(
-                    "ClickHouse does not let the account make temporary tables, which temporary=true in the URL "
-                    "asks for: grant CREATE TEMPORARY TABLE, or leave temporary out of the URL"
-                ) from None
+        refused = (
+            "ClickHouse does not let the account make temporary tables, which temporary=true in the URL asks for: "
+            "grant CREATE TEMPORARY TABLE, or leave temporary out of the URL"
+        )
+        with self._connection() as client, client.session() as prefix, refused_as(refused):
+            client.execute(f"CREATE TEMPORARY TABLE {prefix}check (n UInt64) ENGINE = Memory")
+            client.execute(f"DROP TEMPORARY TABLE {prefix}check")
 
     @contextmanager
     def _open_pairs(

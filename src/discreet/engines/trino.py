@@ -15,7 +15,7 @@ import trino.auth
 import trino.dbapi
 import trino.exceptions
 
-from discreet.engines.base import PATIENCE_SECONDS, SqlEngine, check_names, listing, run, typed_domain
+from discreet.engines.base import PATIENCE_SECONDS, SqlEngine, check_names, listing, refused_as, run, typed_domain
 from discreet.engines.opening import parse_url
 from discreet.engines.pairs import SqlPairs
 from discreet.engines.sql import Columns, EngineColumn, HeadStatement, decimal_type, integer_type, quoted, text_literal
@@ -154,17 +154,13 @@ class TrinoEngine(SqlEngine["TrinoClient", "TrinoStatement"]):
         if self._scratch is None:
             return
         table = f"{self._scratch}.discreet_{uuid.uuid4().hex}_check"
-        with self._connection() as client:
-            try:
-                client.run(f"CREATE TABLE {table} (n bigint)")
-                client.run(f"DROP TABLE {table}")
-            except (EngineTimeout, EngineUnreachable):
-                raise
-            except DiscreetError:
-                raise EngineError(
-                    f"Trino does not let the account make and drop tables in {self._scratch}, which the URL names as "
-                    "scratch: create the schema, in a catalog that is writable, or leave scratch out of the URL"
-                ) from None
+        refused = (
+            f"Trino does not let the account make and drop tables in {self._scratch}, which the URL names as scratch: "
+            "create the schema, in a catalog that is writable, or leave scratch out of the URL"
+        )
+        with self._connection() as client, refused_as(refused):
+            client.run(f"CREATE TABLE {table} (n bigint)")
+            client.run(f"DROP TABLE {table}")
 
     @contextlib.contextmanager
     def _open_pairs(

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from discreet.noise import Bits, Noise
     from discreet.values import Cost
 
+INTERVAL = 1.96
+"""Half width of a 95 % interval of Gaussian noise, in standard deviations."""
+
 MAX_BOUND = 2**31
 """The largest bound on a user's contribution to a sum, so that sums of two billion users fit int64."""
 
@@ -230,14 +233,26 @@ def noisy_outcome(
     """
     if noise is None:
         return Outcome(positions, ordered=True, complete=complete, cost=cost)
-    m = len(positions)
-    counts = head.counts[positions] + noise.draw(bits, "counts", m)
+    counts = head.counts[positions] + noise.draw(bits, "counts", len(positions))
+    return counted_outcome(positions, counts, noise.std, noise.half_width(), complete=complete, cost=cost)
+
+
+def counted_outcome(
+    positions: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    std_error: float,
+    half_width: int,
+    *,
+    complete: bool,
+    cost: Cost,
+) -> Outcome:
+    """Return the outcome of an ordered selection with noisy *counts*, all of one standard error and interval."""
     return Outcome(
         positions,
         counts,
-        std_errors=np.full(m, noise.std),
-        low=np.maximum(counts - noise.half_width(), 0),
-        high=np.maximum(counts + noise.half_width(), 0),
+        std_errors=np.full(len(positions), std_error),
+        low=np.maximum(counts - half_width, 0),
+        high=np.maximum(counts + half_width, 0),
         ordered=True,
         complete=complete,
         cost=cost,

@@ -11,7 +11,7 @@ import numpy as np
 
 from discreet.accounting.convert import floor_bits, floor_sqrt
 from discreet.accounting.privacy_filter import PrivacyFilter
-from discreet.mechanisms.base import Expectation, Likely, Request, require_gaussian
+from discreet.mechanisms.base import INTERVAL, Expectation, Likely, Request, require_gaussian
 from discreet.noise import Race, Rival, rounded_gaussian
 from discreet.noise.discrete import MAX_SCALE, check_scale
 from discreet.values import Cost, ExactHead, Outcome
@@ -50,8 +50,6 @@ ERRORS = 1.63
 
 CROWDED = 7
 """Probable ratio of the smallest released count to the least possible one, at most: other items use up the budget."""
-
-INTERVAL = 1.96
 
 PRECISION_UNIT = 2**40
 """Second counts have variance PRECISION_UNIT / n for integers n, in half counts."""

@@ -13,7 +13,7 @@ from discreet.accounting.convert import floor_bits
 from discreet.accounting.gaussian import mu_gaussian, normal_quantile
 from discreet.errors import InputError
 from discreet.mechanisms.anchored import Anchored
-from discreet.mechanisms.base import Expectation, Likely, Request, require_gaussian
+from discreet.mechanisms.base import INTERVAL, Expectation, Likely, Request, require_gaussian
 from discreet.mechanisms.select_verify import falling_pools
 from discreet.noise import RoundedGaussians, rounded_gaussian
 from discreet.values import MAX_BASKET, MAX_ITEM_COST, WEIGHT_UNIT, Cost, Outcome, float_below
@@ -113,7 +113,6 @@ class Tuning:
 
 
 TUNING = Tuning()
-INTERVAL = 1.96
 
 UNCLIPPED = 2**53
 """A bound on the cost of a user that no user reaches whose items cost 1."""

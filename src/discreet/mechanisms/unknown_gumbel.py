@@ -11,15 +11,22 @@ import numpy as np
 
 from discreet.accounting.convert import epsilon_per_unit, floor_sqrt
 from discreet.errors import InputError
-from discreet.mechanisms.base import Expectation, NoiseName, Request, count_noise, noisy_outcome, require_k
+from discreet.mechanisms.base import (
+    INTERVAL,
+    Expectation,
+    NoiseName,
+    Request,
+    count_noise,
+    counted_outcome,
+    noisy_outcome,
+    require_k,
+)
 from discreet.noise import Race, Rival, rounded_gaussian
 from discreet.values import Cost, Outcome
 
 if TYPE_CHECKING:
     from discreet.noise import Bits
     from discreet.values import ExactHead
-
-INTERVAL = 1.96
 
 MAX_HALVED = 2**60
 """Larger counts are reduced to this, so that twice a count and its noise fit int64."""
@@ -184,17 +191,7 @@ class AnchoredGumbel(UnknownGumbel):
         common = rounded_gaussian(bits, "anchor", shared.numerator, np.array([shared.denominator]))
         doubled = 2 * np.minimum(head.counts[positions], MAX_HALVED) + noise + common
         width = math.ceil(INTERVAL * self.std_error)
-        counts = doubled // 2
-        return Outcome(
-            positions,
-            counts,
-            std_errors=np.full(m, self.std_error),
-            low=np.maximum(counts - width, 0),
-            high=np.maximum(counts + width, 0),
-            ordered=True,
-            complete=complete,
-            cost=cost,
-        )
+        return counted_outcome(positions, doubled // 2, self.std_error, width, complete=complete, cost=cost)
 
     def _variances(self) -> tuple[Fraction, Fraction]:
         """Return the variances of X and A, at which k counts cost at most k epsilon^2 / 8: multiples of 1/1024."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from discreet.query.query import Query
-    from discreet.values import Measured, Outcome
+    from discreet.values import Outcome
 
 
 def shown(query: Query, labels: pa.Table, outcome: Outcome) -> tuple[pa.Table, Outcome]:
@@ -40,7 +40,10 @@ def shown(query: Query, labels: pa.Table, outcome: Outcome) -> tuple[pa.Table, O
         return None if values is None else values[kept]
 
     counts: dict[str, Any] = {name: part(getattr(outcome, name)) for name in ("counts", "std_errors", "low", "high")}
-    measured = None if outcome.measured is None else _part_of(outcome.measured, kept)
+    measured = outcome.measured
+    if measured is not None:
+        arrays = {name: part(getattr(measured, name)) for name in ("values", "std_errors", "low", "high")}
+        measured = dataclasses.replace(measured, **arrays)
     less = dataclasses.replace(outcome, positions=outcome.positions[kept], complete=False, measured=measured, **counts)
     return labels.take(np.flatnonzero(kept)), less
 
@@ -57,8 +60,3 @@ def matching(labels: pa.ChunkedArray, pattern: str) -> NDArray[np.bool_]:
 def whole(pattern: str) -> str:
     """Return the regular expression that matches where *pattern* matches a whole text."""
     return rf"\A(?:{pattern})\z"
-
-
-def _part_of(measured: Measured, kept: NDArray[np.bool_]) -> Measured:
-    arrays = {name: getattr(measured, name)[kept] for name in ("values", "std_errors", "low", "high")}
-    return dataclasses.replace(measured, **arrays)

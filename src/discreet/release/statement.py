@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from discreet.errors import DiscreetError, InputError, SQLError
+from discreet.errors import InputError, SQLError
 from discreet.mechanisms import KnownLaplace
 from discreet.query.planning import columns_named
 from discreet.query.query import DatasetQuery
@@ -213,7 +213,7 @@ def _naming_query(leaf: Leaf, statement: Statement) -> Iterator[None]:
     """Add the SQL of a query to the messages of its errors, if its statement has several queries."""
     try:
         yield
-    except DiscreetError as error:
-        if len(statement.leaves) > 1 and isinstance(error, InputError):
+    except InputError as error:
+        if len(statement.leaves) > 1:
             error.args = (f"{error}; in: {leaf.sql}",)
         raise

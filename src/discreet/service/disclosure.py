@@ -5,10 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from discreet._version import __version__
 from discreet.accounting.convert import guarantee_of
@@ -37,19 +34,10 @@ if TYPE_CHECKING:
     from discreet.catalog.model import Catalog, Dataset
     from discreet.service.settings import Settings
 
-_TEMPLATES = Path(__file__).parent / "pages" / "templates"
-_STYLE = (_TEMPLATES / "disclosure.css").read_text("utf-8")
+_TEMPLATES = text.open_templates()
+_STYLE = (text.TEMPLATES / "disclosure.css").read_text("utf-8")
 STYLE_HASH = f"'sha256-{base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()}'"
 """The source of the style of `to_html` in a content security policy."""
-
-_ENVIRONMENT = Environment(
-    loader=FileSystemLoader(_TEMPLATES),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-_ENVIRONMENT.filters.update(text.FILTERS)
 
 
 def to_html(disclosure: wire.Disclosure) -> str:
@@ -59,7 +47,7 @@ def to_html(disclosure: wire.Disclosure) -> str:
     if privacy is not None:
         answers = "this answer alone" if disclosure.kind == "answer" else "all answers together"
         words = text.guarantee_in_words(privacy.epsilon, privacy.delta, answers)
-    return _ENVIRONMENT.get_template("disclosure.html").render(disclosure=disclosure, words=words, style=_STYLE)
+    return _TEMPLATES.get_template("disclosure.html").render(disclosure=disclosure, words=words, style=_STYLE)
 
 
 def disclose(

@@ -204,7 +204,7 @@ class LedgerIndex:
         questions = {}
         for event in groups.values():
             about = self._describe(event)
-            (first, entry) = event[0]
+            first, entry = event[0]
             question = None
             if about.question is not None:
                 question = int.from_bytes(hashlib.sha256(about.question.encode()).digest()[:7])

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from cryptography.fernet import Fernet, InvalidToken
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -290,18 +289,12 @@ class Site:
             version = hashlib.sha256(content).hexdigest()[:12]
             asset = _Asset(content, gzip.compress(content, mtime=0), types[path.suffix], version)
             self._assets[path.name] = asset
-        self._templates = Environment(
-            loader=FileSystemLoader(_HERE / "templates"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
+        self._templates = text.open_templates()
         self._warehouse = warehouse
         titles = {
             name: partial(made, named=self.named) for name, made in (("title_of", text.title_of), ("asked", text.asked))
         }
-        self._templates.filters.update({**text.FILTERS, **titles, "steps": charts.steps})
+        self._templates.filters.update({**titles, "steps": charts.steps})
         self._templates.globals["asset"] = self._asset_url
 
     @property
@@ -311,7 +304,7 @@ class Site:
 
     def named(self, dataset: str, column: str) -> str:
         """Return the name of a column for people."""
-        return text.names_in(self.catalog)(dataset, column)
+        return text.name_of(self.catalog, dataset, column)
 
     def routes(self, *pages: object) -> list[Route]:
         """Return the routes of all methods of *pages* and of the site itself."""

@@ -6,7 +6,10 @@ import json
 import math
 import re
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from discreet.accounting.convert import epsilon_tight
 from discreet.catalog.model import ImpliedColumn
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from discreet.wire.administration import Activity, Spent
     from discreet.wire.problems import Problem, Spend
     from discreet.wire.queries import BudgetReport, Estimate, Expected
+
+TEMPLATES = Path(__file__).parent / "templates"
 
 
 def snippets(sql: str, price: Mapping[str, float], url: str, method: str) -> list[tuple[str, str]]:
@@ -51,18 +56,11 @@ def snippets(sql: str, price: Mapping[str, float], url: str, method: str) -> lis
 # ---------------------------------------------------------------------------------------------------- sentences
 
 
-def names_in(catalog: Catalog) -> Callable[[str, str], str]:
-    """Return a function from a dataset and a column to the name of the column for people.
-
-    The names of the periods that a catalog does not declare are made: "week of day" for day_week.
-    """
-
-    def named(dataset: str, column: str) -> str:
-        found = catalog.datasets.get(dataset)
-        about = None if found is None else found.columns.get(column)
-        return f"{about.each} of {about.source}" if isinstance(about, ImpliedColumn) else column
-
-    return named
+def name_of(catalog: Catalog, dataset: str, column: str) -> str:
+    """Return the name of a column for people: "week of day" for day_week, a period that no catalog declares."""
+    found = catalog.datasets.get(dataset)
+    about = None if found is None else found.columns.get(column)
+    return f"{about.each} of {about.source}" if isinstance(about, ImpliedColumn) else column
 
 
 def title_of(
@@ -71,7 +69,7 @@ def title_of(
     """Return the title of a query in words.
 
     Args:
-        named: names columns for people, see `names_in`.
+        named: names columns for people, see `name_of`.
         per_user: True for an average over users, as AVG was in earlier versions.
     """
     column = query.measure.column
@@ -307,7 +305,7 @@ def label(values: Sequence[Any]) -> str:
     return " · ".join("(missing)" if value is None else str(value) for value in values)
 
 
-FILTERS: Mapping[str, Callable[..., Any]] = {
+_FILTERS: Mapping[str, Callable[..., Any]] = {
     "number": number,
     "percent": percent,
     "when": when,
@@ -323,3 +321,16 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "ended": ended,
 }
 """Filters of the templates."""
+
+
+def open_templates() -> Environment:
+    """Return the templates of the pages, with the functions above as filters; they escape what they are given."""
+    templates = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters.update(_FILTERS)
+    return templates
