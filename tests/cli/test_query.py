@@ -34,6 +34,7 @@ ESTIMATE = {
         "smallest_count": 1322,
         "sum_std_error": None,
         "likely": [],
+        "basis": None,
     },
     "paid": False,
     "fits": False,
@@ -369,7 +370,7 @@ def test_a_least_error_is_not_shown_as_likely():
     likely.append(others | {"smallest_count": 51, "max_smallest_count": 1_014})
     expected = ESTIMATE["expected"] | {"min_std_error": 4.79, "max_std_error": None, "likely": likely}
     shown = estimate_as_text(Estimate.model_validate(ESTIMATE | {"expected": expected}))
-    assert "standard error  probably 24.7; otherwise 5.2 up to 12 % of the count\n" in shown
+    assert "standard error  probably unknown-gumbel: 24.7; otherwise two-round: 5.2 up to 12 % of the count\n" in shown
     assert "smallest count  probably 334; otherwise 51 to 1,014, more if" in shown
     expected |= {"likely": []}  # by a service without ranges
     assert "standard error  4.79 or more\n" in estimate_as_text(

@@ -39,14 +39,16 @@ def test_k_makes_it_a_top_and_no_k_a_release(run):
     assert plan(run, "-k", 6)["mechanism"] == "auto"
     assert plan(run)["mechanism"] == "auto"
     assert plan(run)["reads"] == "pairs"
-    assert (
-        "standard error  probably 5.19 up to 8.5 % of the count; otherwise 1.59 up to 10 %" in run("plan", *SOURCE).out
-    )
+    shown = run("plan", *SOURCE).out
+    assert "probably two-round: 5.19 up to 8.5 % of the count; otherwise head or light: 1.59 up to 10 %" in shown
+    assert plan(run)["basis"] is None
     likely = plan(run, "-k", 6)["likely"]
     assert [each["name"] for each in likely] == ["unknown-gumbel", "two-round", "head", "light"]
     anchored = (1 + math.sqrt(6)) / (2 * math.sqrt(6))  # six counts share a part of their noise, five do not
     assert likely[0]["min_std_error"] > anchored * plan(run, "-k", 5)["std_error"]["most"]
     assert plan(run, "--groups-per-user", 3)["mechanism"] == "unknown-laplace"
+    assert plan(run, "--groups-per-user", 3)["basis"] == "at most 3 items of a user"
+    assert " for at most 1 item of a user\n" in run("plan", *SOURCE, "--groups-per-user", 1).out
     assert plan(run, "-k", 10, "--mechanism", "stable", "--no-counts")["mechanism"] == "top-stable"
 
 

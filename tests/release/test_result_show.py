@@ -9,10 +9,16 @@ from fractions import Fraction
 import numpy as np
 
 from discreet.head_request import SumBounds
-from discreet.values import Clipping, Measured, Sensitivity
+from discreet.mechanisms import Request, TwoRound
+from discreet.query.planning import Plan
+from discreet.release import Release
+from discreet.values import Clipping, Measured, Outcome, Sensitivity
 from tests.queries import changed
 
-from .builders import release_of
+from .builders import GUARANTEE, release_of
+
+CLIPPED = "intervals reach further up than down, because users with many items are clipped"
+NOISY = "intervals are wide where the noise is large for so few users"
 
 
 def test_a_release_reports_what_was_clipped():
@@ -41,3 +47,38 @@ def test_a_release_reports_what_was_clipped():
             assert clipped.clipping == {"bound": "12.5", "share": 0.0312, "low": 0.0, "high": 0.1}
         for shown in (str(clipped), html.unescape(clipped._repr_html_()), clipped.to_json()):
             assert f"{bounds}; the intervals do not cover what that leaves out" in shown
+
+
+def test_wide_and_lopsided_intervals_have_a_reason():
+    """Text and notebook say it, and so does the reason for a choice. An end at 0 does not make an interval lopsided."""
+    counts = np.array([1000, 999])
+    for low, high, reason in (
+        (counts - 30, counts + 45, None),
+        (counts - 30, counts + 47, CLIPPED),
+        (counts - 201, counts + 201, NOISY),
+        (counts - np.array([30, 201]), counts + np.array([60, 201]), f"{CLIPPED}; {NOISY}"),
+        (counts * 0, counts + 900, NOISY),
+    ):
+        release = release_of(["a", "b"], k=2, low=low, high=high)
+        assert release.interval_note == reason
+        for shown in (str(release), html.unescape(release._repr_html_())):
+            assert (CLIPPED in shown, NOISY in shown) == (CLIPPED in (reason or ""), NOISY in (reason or ""))
+        outcome = Outcome(
+            np.arange(2), counts, np.full(2, 9.0), low, high, ordered=True, complete=True, cost=release.charged
+        )
+        plan = Plan(release.query, TwoRound.within_cost(release.charged, Request(2, 0)), GUARANTEE, ())
+        for why in ("many users", None):
+            made = Release.of(plan, release.labels, dataclasses.replace(outcome, why=why), computational=False)
+            assert made.why == (f"{why}; {reason}" if why and reason else why)
+
+
+def test_labels_and_averages_are_not_called_clipped():
+    """Labels have no intervals, and those of averages are lopsided for another reason."""
+    assert release_of(["a"], counts=False).interval_note is None
+    assert release_of([]).interval_note is None
+    query = changed(release_of(["a"]).query, summed=SumBounds(Fraction(0), Fraction(60), 0, column="minutes"))
+    numbers = np.array([100.0])
+    averages = Measured("average", numbers, numbers / 50, numbers - 3, numbers + 9, None)
+    assert release_of(["a"], query=query, measured=averages).interval_note is None
+    noisy = dataclasses.replace(averages, high=numbers + 90)
+    assert release_of(["a"], query=query, measured=noisy).interval_note == NOISY

@@ -34,6 +34,7 @@ def test_text_is_a_table_with_right_aligned_numbers():
         "rank  item        count  std_error           95 % interval",
         "   1  long label  1,000   1.23e+03  1,233,567 to 1,235,567",
         "   2  b             999     0.0342           -1,012 to 988",
+        "(intervals are wide where the noise is large for so few users)",
     ]
 
 

@@ -263,6 +263,8 @@ def test_explain_and_estimate_plan_and_charge_nothing(service):
     assert explained["min_std_error"] == likely["min_std_error"]
     assert explained["max_relative_error"] == likely["max_relative_error"]
     assert explained["std_error"] is None
+    assert (explained["mechanism"], explained["likely_mechanism"]) == ("auto", likely["name"])
+    assert explained["error_basis"] is None
     assert explained["smallest_count"] == likely["smallest_count"] < explained["max_smallest_count"]
     assert estimate["fits"]
     assert estimate["worst_cost"] == estimate["queries"][0]["estimate"]["worst_cost"]

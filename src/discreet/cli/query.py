@@ -194,11 +194,19 @@ def notes(answer: Answer) -> list[str]:
 
 
 def expected_lines(expected: Expected) -> dict[str, str]:
-    """Return the lines of a plan or an estimate about errors and smallest counts, the likely ranges first."""
+    """Return the lines of a plan or an estimate about errors and smallest counts, the likely ranges first.
+
+    The first line names the mechanisms of these ranges, or the number of labels or items that the errors are for.
+    """
     found = {"standard error": "no counts are released", "smallest count": "any: every listed item can appear"}
     about = "probably " if expected.likely else ""
     if errors := expected.error_ranges():
-        found["standard error"] = about + "; otherwise ".join(errors)
+        names = [each.name for each in expected.likely]
+        if names:
+            branches = (names[0], " or ".join(filter(None, [", ".join(names[1:-1]), names[-1]])))
+            errors = [f"{branch}: {error}" for branch, error in zip(branches, errors, strict=False)]
+        basis = "" if expected.basis is None else f" for {expected.basis}"
+        found["standard error"] = about + "; otherwise ".join(errors) + basis
     if counts := expected.count_ranges():
         found["smallest count"] = (about or "about ") + "; otherwise ".join(counts)
         found["smallest count"] += ", more if many items are nearly as large"

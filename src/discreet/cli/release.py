@@ -235,7 +235,8 @@ def _plan_source(options: dict[str, Any], per: PerUnit | None) -> Plan:
 def plan_as_dict(plan: Plan) -> dict[str, Any]:
     """Return a plan as JSON values.
 
-    Its keys are mechanism, privacy, worst_cost, units, std_error, sum_std_error, smallest_count, likely, reads, query.
+    Its keys are mechanism, privacy, worst_cost, units, std_error, sum_std_error, smallest_count, likely, basis,
+    reads, query.
     """
     from discreet.release.result import privacy_to_dict, query_to_dict
     from discreet.values import float_above
@@ -251,6 +252,7 @@ def plan_as_dict(plan: Plan) -> dict[str, Any]:
         "sum_std_error": _sum_error(plan),
         "smallest_count": expected.smallest_count,
         "likely": [dataclasses.asdict(each) for each in expected.likely],
+        "basis": plan.error_basis,
         "reads": "pairs" if plan.reads_pairs else plan.request.limit + 1,
         "query": query_to_dict(plan.query),
     }

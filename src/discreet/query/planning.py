@@ -241,18 +241,21 @@ class Plan:
         expected = self.expectation
         request = self.query.request
         what = "a total" if not request.items else f"a top {self.query.k:,}" if self.query.k else "a release"
-        least = expected.min_std_error
-        most = expected.max_std_error
+        likely = expected.likely[0] if expected.likely else expected
+        least = likely.min_std_error
+        most = likely.max_std_error
         errors = [f"{error:.3g}" for error in dict.fromkeys((least, most)) if error is not None]
         errors += ["or more"] if most is None and errors else []
-        smallest = expected.smallest_count
+        errors += [f"for {self.error_basis}"] if self.error_basis and errors else []
+        smallest = likely.smallest_count
         sure = self.guarantee
+        probably = f", probably {self.likely_mechanism}" if expected.likely else ""
         return "\n".join(
             (
-                f"<Plan of {what} by {self.mechanism.name}",
+                f"<Plan of {what} by {self.mechanism.name}{probably}",
                 f"  guarantee       epsilon = {sure.epsilon:.4g}, delta = {float(sure.delta):.3g}",
                 f"  worst cost      {self.worst_cost}",
-                f"  standard error  {' to '.join(errors).replace('to or', 'or') or 'none'}",
+                f"  standard error  {' to '.join(errors).replace('to or', 'or').replace('to for', 'for') or 'none'}",
                 f"  smallest count  {'any' if smallest is None else f'about {smallest:,}'}>",
             )
         )
@@ -272,6 +275,24 @@ class Plan:
     def expectation(self) -> Expectation:
         """The expected error and size of the answer, computed without data."""
         return self.mechanism.expectation()
+
+    @property
+    def likely_mechanism(self) -> str:
+        """The name of the mechanism that will probably answer: the likeliest branch of one that chooses."""
+        likely = self.expectation.likely
+        return likely[0].name if likely else self.mechanism.name
+
+    @property
+    def error_basis(self) -> str | None:
+        """The number of listed labels or of a user's items for which errors are expected; None if data decide."""
+        request = self.query.request
+        most = request.groups_per_user
+        bound = None if most is None or not request.items else f"at most {most:,} item{'s' * (most > 1)} of a user"
+        if request.domain is None:
+            return bound
+        labels = len(request.domain)
+        listed = f"{labels:,} listed label{'s' * (labels > 1)}"
+        return listed if bound is None else f"{listed} and {bound}"
 
     @property
     def reads_pairs(self) -> bool:

@@ -286,6 +286,8 @@ def explain(statement: Statement, plans: Mapping[str, Plan]) -> ComputedRows:
                 "std_error": expected.max_std_error,
                 "min_std_error": expected.min_std_error,
                 "smallest_count": expected.smallest_count,
+                "likely_mechanism": plan.likely_mechanism,
+                "error_basis": plan.error_basis,
             }
             if expected.likely:
                 first = expected.likely[0]
@@ -314,6 +316,8 @@ _EXPLAINED: Mapping[str, str] = {
     "min_std_error": "DOUBLE",
     "max_relative_error": "DOUBLE",
     "max_smallest_count": "BIGINT",
+    "likely_mechanism": "VARCHAR",
+    "error_basis": "VARCHAR",
 }
 
 

@@ -22,7 +22,7 @@ from discreet.release.tables import guarded, html_table, text_table
 from discreet.values import exact, float_above, float_below
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from fractions import Fraction
     from pathlib import Path
 
@@ -138,8 +138,8 @@ class Release:
         seconds: the duration, or 0 if it was not measured.
         measured: sums or averages in units of the column's last digit, or None for counts only.
         chosen: name of the mechanism that auto chose, or None.
-        why: the reason for this choice as a sentence, from noisy numbers only; without a choice, a sentence about a
-            better mechanism that the engine lacks the queries for, or None.
+        why: the reason for this choice as a sentence, from noisy numbers only, with `interval_note`; without a choice,
+            a sentence about a better mechanism that the engine lacks the queries for, or None.
     """
 
     labels: pa.Table
@@ -161,7 +161,7 @@ class Release:
     @classmethod
     def of(cls, plan: Plan, labels: pa.Table, outcome: Outcome, *, computational: bool) -> Release:
         """Return the release of *outcome*; *labels* are its items, in the same order."""
-        return cls(
+        release = cls(
             labels,
             outcome.counts,
             outcome.std_errors,
@@ -177,6 +177,10 @@ class Release:
             chosen=outcome.chosen,
             why=plan.missed if outcome.why is None else outcome.why,
         )
+        note = release.interval_note
+        if outcome.why is None or note is None:
+            return release
+        return dataclasses.replace(release, why=f"{outcome.why}; {note}")
 
     def __len__(self) -> int:
         return int(self.labels.num_rows)
@@ -223,6 +227,14 @@ class Release:
             names = " and ".join(request.each)
             bounds.append(f"a user with rows of several labels of {names} counts in one of them, chosen at random")
         return f"{'; '.join(bounds)}; the intervals do not cover what that leaves out" if bounds else None
+
+    @property
+    def interval_note(self) -> str | None:
+        """The reason why some intervals are wide or reach further up than down, as a phrase; None if none do."""
+        shown = self._plotted
+        if shown is None:
+            return None
+        return interval_note(self._bars(shown), float(self.query.options.relative_error), counts=shown == "count")
 
     @property
     def clipping(self) -> dict[str, Any] | None:
@@ -400,7 +412,7 @@ class Release:
         if not len(self):
             return f"nothing stands out enough to be released{self._needed}\n"
         table = text_table(self._headings(), self._cells())
-        return table if self.clipped is None else f"{table}({self.clipped})\n"
+        return table + "".join(f"({note})\n" for note in (self.clipped, self.interval_note) if note is not None)
 
     def __repr__(self) -> str:
         return f"<Release of {len(self)} items by {self.mechanism}, {self.guarantee}>"
@@ -426,7 +438,7 @@ class Release:
             return f"<p>{str(self).strip()}</p>"
         chosen = "" if self.chosen is None else f", which chose {self.chosen}"
         note = f"{len(self)} items by {self.mechanism}{chosen}; {self.guarantee}"
-        note += "" if self.clipped is None else f"; {self.clipped}"
+        note += "".join(f"; {reason}" for reason in (self.clipped, self.interval_note) if reason is not None)
         from discreet.release.plot import svg_bars
 
         images = [] if self._plotted is None else svg_bars(*self._bars(self._plotted))
@@ -499,6 +511,26 @@ class Release:
                 cells.append(f"{_number(row['low'])} to {_number(row['high'])}")
             table.append(cells)
         return table
+
+
+def interval_note(columns: Sequence[Sequence[float]], relative_error: float, *, counts: bool) -> str | None:
+    """Return the reason why some 95 % intervals are wide or lopsided, as a phrase; None if none are.
+
+    Only clipping makes the interval of a count lopsided. Wide means twice the relative error on either side: what
+    clipping adds to a standard error is less.
+
+    Args:
+        columns: released values, and the lower and the upper ends of their intervals, shape (3, n).
+        relative_error: the target relative error of a count.
+        counts: True for counts; intervals of averages are lopsided for another reason.
+    """
+    ends = list(zip(*columns, strict=True))
+    reasons = []
+    if counts and any(0 < bottom <= value and top - value > 1.5 * (value - bottom) + 1 for value, bottom, top in ends):
+        reasons.append("intervals reach further up than down, because users with many items are clipped")
+    if any((top - bottom) / 2 > 2 * relative_error * abs(value) for value, bottom, top in ends):
+        reasons.append("intervals are wide where the noise is large for so few users")
+    return "; ".join(reasons) or None
 
 
 def _number(value: int | float | decimal.Decimal) -> str:

@@ -194,6 +194,10 @@ class Expected(Reply):
         default_factory=list,
         description="Probable ranges of the mechanism's branches, the likeliest first; empty if it has no branches.",
     )
+    basis: str | None = Field(
+        default=None,
+        description="The number of listed labels or of a user's items that errors are for; null if the data decide.",
+    )
 
     @classmethod
     def of(cls, plan: Plan) -> Self:
@@ -207,6 +211,7 @@ class Expected(Reply):
             smallest_count=expected.smallest_count,
             sum_std_error=None if sums is None or summed is None else sums / 10**summed.scale,
             likely=[LikelyRange(**asdict(each)) for each in expected.likely],
+            basis=plan.error_basis,
         )
 
     def error_ranges(self, factor: float = 1.0) -> list[str]:

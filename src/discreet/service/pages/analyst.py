@@ -401,6 +401,7 @@ class AnalystPages:
             left_out=len(items) - _MAX_SHOWN,
             bites=release["clipped"] is not None and _can_bite(query, release["query"], self._site.catalog),
             chosen=text.chosen_for_you(release),
+            intervals=text.interval_note_of(release),
             mechanism=text.mechanism_of(release),
             fewer=text.why_fewer_items(release),
             free=visit.text("free") == "1",

@@ -18,6 +18,7 @@ from discreet.mechanisms.two_round import TwoRound
 from discreet.mechanisms.unknown_gumbel import UnknownGumbel
 from discreet.query.json import from_dict
 from discreet.query.sql import condition
+from discreet.release.result import interval_note
 from discreet.service.api.accounts import period_in_words
 
 if TYPE_CHECKING:
@@ -138,6 +139,17 @@ def chosen_for_you(release: Mapping[str, Any]) -> str | None:
     return None if sentence is None else sentence.format(k=release["question"].get("k") or 0)
 
 
+def interval_note_of(release: Mapping[str, Any]) -> str | None:
+    """Return the reason why some intervals of a release are wide or lopsided, in a sentence; None if none are."""
+    query = release["query"]
+    value = "average" if query["average"] else "count" if query["summed"] is None else "sum"
+    if not query["counts"] and value == "count":
+        return None
+    columns = [[float(item[name]) for item in release["items"]] for name in (value, "low", "high")]
+    note = interval_note(columns, query["relative_error"] or 0.1, counts=value == "count")
+    return None if note is None else f"{note[0].upper()}{note[1:]}."
+
+
 def mechanism_of(release: Mapping[str, Any]) -> str:
     """Return the mechanism of a release and the reason for its choice, for experts."""
     how = f"Answered by {release['mechanism']}"
@@ -161,7 +173,7 @@ def expected_error(expected: Expected, kind: str) -> list[str]:
             f"{error} {of}" if "%" not in error else error.replace(" up to ", f" {of} to ") for error in errors
         )
         off = "will probably be off by at most" if expected.likely else "are off by at most"
-        others = f"; if another method suits the data better, by {other[0]}" if other else ""
+        others = f"; if another method answers, by {other[0]}" if other else ""
         found.append(f"95 % of the counts {off} {least}{others}.")
     if expected.sum_std_error is not None:
         found.append(f"95 % of the sums are within ± {number(1.96 * expected.sum_std_error)} of the clipped truth.")
