@@ -30,7 +30,7 @@ USERS_PER_NOISE = 285
 """The least ratio of users to the first round's noise per item, in users, at which two rounds are chosen: below it,
 the head mostly has more accurate counts (docs/accuracy.md)."""
 
-FEWER_USERS_PER_NOISE = 110
+FEWER_USERS_PER_NOISE = 150
 """From this ratio on, two rounds are chosen for a release without a k if the count at `RANK` is at most `POPULAR` of
 the users: where most users have the same items, the head has more counts."""
 
@@ -50,7 +50,7 @@ SIGNAL_SHARE = Fraction(1, 500)
 """Share of mu^2 for one noisy number after the histogram: the rest of the items, or the count at a rank."""
 
 DENSE = 32
-"""One round is not taken if hardly any user has an item that is not among so many: two rounds clip nobody there."""
+"""One round is not taken if hardly any user has an item that is not among so many: two rounds clip no user there."""
 
 DENSE_EVIDENCE = 2.0
 """The sum over other items is taken for 0 up to so many standard errors, if 20 times as many are at most all users."""
