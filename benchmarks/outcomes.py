@@ -9,6 +9,7 @@ import importlib.util
 import math
 import os
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -213,6 +214,20 @@ def _by_fastparquet(table: pa.Table, path: Path, rows: int) -> None:
     fastparquet.write(str(path), written.to_pandas(), row_group_offsets=rows, object_encoding="utf8")
 
 
+def _by_spark(table: pa.Table, path: Path, rows: int) -> None:
+    from pyspark.sql import SparkSession
+
+    # Spark has no unsigned integers.
+    written = table.drop_columns([name for name in table.column_names if name in {"unsigned", "widest"}])
+    settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    builder = SparkSession.builder.master("local[1]").config(map=settings)
+    frame = builder.getOrCreate().createDataFrame(written).coalesce(1)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        frame.write.mode("overwrite").option("parquet.block.row.count.limit", str(rows)).parquet(folder)
+        (part,) = Path(folder).glob("part-*.parquet")
+        part.replace(path)
+
+
 WRITERS: dict[str, Callable[[pa.Table, Path, int], None]] = {
     "pyarrow": _by_pyarrow,
     "old writers": _by_old_writer,
@@ -223,6 +238,8 @@ WRITERS: dict[str, Callable[[pa.Table, Path, int], None]] = {
 
 if importlib.util.find_spec("fastparquet"):
     WRITERS["fastparquet"] = _by_fastparquet
+if importlib.util.find_spec("pyspark") and shutil.which("java"):
+    WRITERS["Spark"] = _by_spark
 
 Pair = tuple[DuckDBEngine, DuckDBEngine]
 _OWN = "own"
