@@ -86,6 +86,7 @@ ERRORS = {
         problems.TooManyRequests(1.2),
         problems.RequestInFlight(),
         problems.StatementsUnavailable(),
+        problems.StatementFailed(),
         problems.UnaffordableQuery(REFUSAL, Fitting(k=3)),
         problems.ClientDisconnected(),
     )

@@ -18,7 +18,8 @@ import pytest
 
 from discreet.errors import InputError, SQLError
 from discreet.service import statement_pool
-from discreet.service.problems import ClientDisconnected, StatementsUnavailable, TooManyRequests
+from discreet.service.observability.logging import describe_exception
+from discreet.service.problems import ClientDisconnected, StatementFailed, StatementsUnavailable, TooManyRequests
 from discreet.service.statement_pool import StatementPool
 from discreet.service.statement_worker import MAX_MEMORY_BYTES, MAX_RESULT_BYTES, RESPONSE
 from tests.service.deployment import shared_pool
@@ -180,10 +181,12 @@ def test_a_worker_that_answers_nonsense_is_not_believed(own_pool, monkeypatch, r
         json.dumps({"type": "InputError", "name": None, "reason": "x" * 1_001, "position": None}).encode(),
         json.dumps({"type": "SystemExit", "name": None, "reason": "x", "position": None}).encode(),
         json.dumps({"type": "SQLError", "name": None, "reason": "x", "position": -1}).encode(),
+        json.dumps({"type": "StatementFailed", "name": "1 of 7 readers", "reason": "", "position": None}).encode(),
+        json.dumps({"type": "StatementFailed", "name": None, "reason": "", "position": None}).encode(),
     ],
 )
 def test_an_error_of_a_worker_that_is_none_is_not_shown(own_pool, monkeypatch, sent):
-    """It is a sentence of at most 1,000 characters, of one of five kinds."""
+    """It is a sentence of at most 1,000 characters, of one of six kinds, or the names of the types of exceptions."""
     ours, theirs = socket.socketpair()
 
     @contextlib.contextmanager
@@ -194,6 +197,7 @@ def test_an_error_of_a_worker_that_is_none_is_not_shown(own_pool, monkeypatch, s
             yield ours, os.getpid()
 
     monkeypatch.setattr(own_pool, "_worker", replaced)
+    monkeypatch.setattr(statement_pool, "QUICK_SECONDS", math.inf)  # or it would be sent again
     with pytest.raises(InputError, match="its process ended early"):
         computed(own_pool)
 
@@ -255,6 +259,59 @@ def test_without_processes_a_statement_is_a_sentence(own_pool, monkeypatch):
         own_pool._parent.kill()
         own_pool._parent.wait()
         assert computed(own_pool).rows == 1
+
+
+BUG = """
+def run(*_):
+    try:
+        {}
+    except LookupError as error:
+        raise ValueError("7 readers") from error
+worker._run = run
+"""
+
+
+def with_bug(monkeypatch, statement):
+    """Replace what workers do by *statement*; `_LOADER` is formatted once more."""
+    body = BUG.format(statement).replace("{", "{{").replace("}", "}}")
+    loader = statement_pool._LOADER.replace(
+        "main()", f"import discreet.service.statement_worker as worker\n{body}main()"
+    )
+    monkeypatch.setattr(statement_pool, "_LOADER", loader)
+
+
+def test_a_bug_in_a_worker_is_not_taken_for_a_lack_of_memory(monkeypatch):
+    """Its types and places are for the log; its message, which may hold counts, stays in the worker."""
+    with_bug(monkeypatch, '{"x": 7}["7 readers"]')
+    with contextlib.closing(StatementPool(1)) as broken, pytest.raises(StatementFailed) as caught:
+        computed(broken)
+    assert caught.value.error == "ValueError from KeyError"
+    assert all(frame.startswith("service/statement_worker.py:") for frame in caught.value.frames)
+    assert caught.value.frames
+    assert "memory" not in str(caught.value)
+    described = describe_exception(caught.value)
+    assert described[0] == "StatementFailed from ValueError from KeyError"
+    assert described[1][: len(caught.value.frames)] == caught.value.frames
+    assert "readers" not in f"{described} {caught.value}"
+
+
+@pytest.mark.parametrize(
+    ("statement", "sentence"),
+    [("raise MemoryError", "takes too much memory"), ("import os; os.abort()", "its process ended early")],
+)
+def test_memory_and_crashes_are_no_bugs(monkeypatch, statement, sentence):
+    """Nothing is logged of a statement that takes too much, and nothing can be said of a process that died."""
+    with_bug(monkeypatch, statement)
+    with contextlib.closing(StatementPool(1)) as broken, pytest.raises(InputError, match=sentence):
+        computed(broken)
+
+
+def test_places_that_are_none_are_left_out():
+    """A statement that controls its worker writes no text into the log."""
+    sent = {"type": "StatementFailed", "name": "KeyError", "reason": "a/b.py:1 7-readers /etc/x.py:2", "position": None}
+    content = json.dumps(sent).encode()
+    error = statement_pool._error(content)
+    assert (type(error), error.error, error.frames) == (StatementFailed, "KeyError", ("a/b.py:1",))
 
 
 def test_a_disconnect_kills_the_worker(own_pool):

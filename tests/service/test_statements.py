@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from discreet.service.problems import StatementsUnavailable
+from discreet.service.problems import StatementFailed, StatementsUnavailable
 from discreet.values import Cost
 from discreet.wire.queries import StatementAnswer
 
@@ -502,6 +502,29 @@ def test_a_statement_that_is_killed_leaves_its_answers_paid(service, monkeypatch
     assert killed.status_code == 422, killed.text
     assert killed.json()["detail"].endswith("its queries were answered, so they stay charged")
     spent = service.balance().spent
+    again = sent(service, "SELECT COUNT(DISTINCT reader) + 1 FROM reads").json()
+    assert [query["status"] for query in again["queries"]] == ["replayed"]
+    assert service.balance().spent == spent
+
+
+def test_a_bug_in_a_worker_is_one_of_the_service_and_is_logged(service, monkeypatch):
+    """A status of 500 says that nothing in the statement was wrong; the answers of its queries are kept."""
+
+    def failing(*_, **__):
+        raise StatementFailed(error="KeyError", frames=("service/statement_worker.py:7",))
+
+    monkeypatch.setattr(shared_pool(), "compute", failing)
+    failed = sent(service, "SELECT COUNT(DISTINCT reader) + 1 FROM reads")
+    assert (failed.status_code, failed.json()["type"].rpartition("/")[2]) == (500, "internal")
+    assert failed.json()["detail"] == (
+        "the process of the statement met a bug of the service, whose log has the details; its queries were "
+        "answered, so they stay charged"
+    )
+    (event,) = service.events("failed")
+    assert event["error"] == "StatementFailed from StatementFailed from KeyError"
+    assert "service/statement_worker.py:7" in event["frames"]
+    spent = service.balance().spent
+    monkeypatch.undo()
     again = sent(service, "SELECT COUNT(DISTINCT reader) + 1 FROM reads").json()
     assert [query["status"] for query in again["queries"]] == ["replayed"]
     assert service.balance().spent == spent

@@ -23,7 +23,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from discreet.budget.errors import LedgerBroken
-from discreet.budget.model import Account, Amount, Calendar, Forever, Share, Sliding, Tally, Units
+from discreet.budget.model import NOTHING, Account, Amount, Calendar, Forever, Share, Sliding, Tally, Units
 from discreet.budget.rules import Event
 
 if TYPE_CHECKING:
@@ -139,10 +139,11 @@ def entry_of(line: Line) -> Entry:
         tallies: dict[tuple[str, int], Tally] = {}
         for n in range(0, len(rest), 5):
             account, bucket, part, rho, delta = rest[n : n + 5]
-            parts = [Amount()] * 4
+            parts = [NOTHING] * 4
             parts[PARTS.index(part)] = Amount(int(rho), int(delta))
             where = account, int(bucket)
-            tallies[where] = tallies.get(where, Tally()) + Tally(*parts)
+            before = tallies.get(where)
+            tallies[where] = Tally(*parts) if before is None else before + Tally(*parts)
         changes = tuple((account, bucket, tally) for (account, bucket), tally in tallies.items())
         return Entry(int(time), kind, None if reservation == "-" else reservation, detail, changes)
     except ValueError:

@@ -175,14 +175,16 @@ def from_dict(mapping: Mapping[str, Any]) -> Select:
     select = Select(found["dataset"], tuple(found["items"]), found["measure"], where, found.get("k"), each)
     parts: list[Any] = [] if select.where is None else [select.where]
     size = 0
-    for _ in range(MAX_DEPTH):  # a level of nested filters at a time
+    depth = 0
+    while parts:  # a level of nested filters at a time
+        if depth == MAX_DEPTH:
+            raise InputError(_TOO_DEEP)
+        depth += 1
         size += sum(1 + len(getattr(part, "constants", [None] * isinstance(part, Comparison))) for part in parts)
         if size > MAX_NUMBER:
             raise InputError(f"'where' is too large: {MAX_NUMBER:,} filters and constants are allowed")
         nested = (getattr(part, "predicates", [part.predicate] if isinstance(part, Not) else []) for part in parts)
         parts = [part for some in nested for part in some]
-    if parts:
-        raise InputError(_TOO_DEEP)
     return select
 
 

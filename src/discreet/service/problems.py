@@ -158,6 +158,27 @@ class StatementsUnavailable(DiscreetError):
         super().__init__(sentence)
 
 
+class StatementFailed(DiscreetError):
+    """An unexpected exception ended the process of a statement: a bug.
+
+    Attributes:
+        error: the names of the types of the exception and its causes.
+        frames: stack frames in the code of the service, as `describe_exception` returns them.
+    """
+
+    problem = replace(DiscreetError.problem, detail=None)  # the message says what stays charged
+
+    def __init__(
+        self,
+        sentence: str = "the process of the statement met a bug of the service, whose log has the details",
+        error: str = "",
+        frames: tuple[str, ...] = (),
+    ) -> None:
+        self.error = error
+        self.frames = frames
+        super().__init__(sentence)
+
+
 class ClientDisconnected(DiscreetError):
     """The client disconnected before the response was complete; the run is stopped."""
 

@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -24,8 +25,9 @@ from discreet.errors import InputError, NotFound, SQLError, WhereError
 from discreet.query.parse_tree import check_size
 from discreet.query.statement import SCHEMAS
 from discreet.release.postprocess import MAX_ROWS
-from discreet.service.problems import ClientDisconnected, StatementsUnavailable, TooManyRequests
+from discreet.service.problems import ClientDisconnected, StatementFailed, StatementsUnavailable, TooManyRequests
 from discreet.service.statement_worker import (
+    MAX_FRAMES,
     MAX_REASON_LENGTH,
     MAX_RESULT_BYTES,
     MAX_SECONDS,
@@ -140,7 +142,7 @@ class StatementPool:
         Raises:
             TrinoError: the statement is not supported, or names something that does not exist.
             SQLError: it is too long.
-            InputError, TooManyRequests, ClientDisconnected, StatementsUnavailable: as `check`.
+            InputError, TooManyRequests, ClientDisconnected, StatementsUnavailable, StatementFailed: as `check`.
         """
         if text.strip():
             check_size(text)
@@ -171,7 +173,7 @@ class StatementPool:
             SQLError, WhereError: part of the statement is not allowed.
             NotFound: there is no such dataset.
             InputError: reading takes too much memory or time.
-            TooManyRequests, ClientDisconnected, StatementsUnavailable: as `check`.
+            TooManyRequests, ClientDisconnected, StatementsUnavailable, StatementFailed: as `check`.
         """
         check_size(text)
         outline = None if catalog is None else outline_of(catalog)
@@ -202,6 +204,7 @@ class StatementPool:
             TooManyRequests: no worker is free within `MAX_WAIT_SECONDS`.
             ClientDisconnected: *disconnected* returned True.
             StatementsUnavailable: no worker can be started.
+            StatementFailed: the worker met a bug.
         """
         job = {"kind": "check", "outer": outer, "types": {name: dict(columns) for name, columns in types.items()}}
         self._run(account, _request(job, {}), disconnected, MAX_WAIT_SECONDS, _COMPUTE)
@@ -228,7 +231,7 @@ class StatementPool:
 
         Raises:
             InputError: the statement fails on these answers, takes too much memory or time, or its result is too large.
-            ClientDisconnected, StatementsUnavailable: as `check`.
+            ClientDisconnected, StatementsUnavailable, StatementFailed: as `check`.
         """
         job: dict[str, Any] = {"kind": "compute", "outer": outer, "form": form, "queries": queries}
         job |= {"max_rows": max_rows, "page_rows": page_rows or MAX_ROWS, "made_up": made_up, "marks": marks}
@@ -468,7 +471,7 @@ class _Limits:
 
 
 class _Refusal(TypedDict):
-    type: Literal["SQLError", "WhereError", "InputError", "NotFound", "TrinoError"]
+    type: Literal["SQLError", "WhereError", "InputError", "NotFound", "TrinoError", "StatementFailed"]
     name: str | None
     reason: Annotated[str, Field(max_length=MAX_REASON_LENGTH)]
     position: Annotated[int, Field(ge=0)] | None
@@ -477,22 +480,32 @@ class _Refusal(TypedDict):
 _REFUSAL: TypeAdapter[_Refusal] = TypeAdapter(_Refusal)
 
 
-def _error(content: bytes) -> InputError | TrinoError:
+_TYPES = re.compile(r"[A-Za-z_]{1,60}(?: from [A-Za-z_]{1,60}){0,9}")
+_FRAME = re.compile(r"[a-z][a-z_/]{0,80}\.py:[0-9]{1,6}")
+"""What the log takes of a bug: a worker that a statement controls could send text of its answers."""
+
+
+def _error(content: bytes) -> InputError | TrinoError | StatementFailed:
     """Return the error that a worker sent."""
+    error: InputError | TrinoError | StatementFailed = InputError(_ENDED)
     try:
         sent = _REFUSAL.validate_json(content)
     except ValueError:
-        return InputError(_ENDED)
+        return error
     match sent:
         case {"type": "SQLError", "reason": reason, "position": position}:
-            return SQLError(reason, position)
+            error = SQLError(reason, position)
         case {"type": "WhereError", "reason": reason, "position": position}:
-            return WhereError(reason, position)
+            error = WhereError(reason, position)
         case {"type": "NotFound", "reason": reason}:
-            return NotFound(reason)
+            error = NotFound(reason)
+        case {"type": "InputError", "reason": reason}:
+            error = InputError(reason)
         case {"type": "TrinoError", "name": str(name), "reason": reason, "position": position} if name in KINDS:
-            return TrinoError(name, reason, position)
-    return InputError(sent["reason"])
+            error = TrinoError(name, reason, position)
+        case {"type": "StatementFailed", "name": str(name), "reason": reason} if _TYPES.fullmatch(name):
+            error = StatementFailed(error=name, frames=tuple(filter(_FRAME.fullmatch, reason.split()))[:MAX_FRAMES])
+    return error
 
 
 def _request(job: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> bytes:

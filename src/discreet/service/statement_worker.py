@@ -48,6 +48,7 @@ from discreet.release.postprocess import (
     with_no_interval,
 )
 from discreet.release.result import plain_value, python_values
+from discreet.service.observability.logging import describe_exception
 from discreet.service.trino.commands import COMMAND, read
 from discreet.service.trino.dialect import TrinoSession
 from discreet.service.trino.errors import TrinoError
@@ -77,6 +78,9 @@ RESPONSE = struct.Struct("!?QQ")
 
 MAX_REASON_LENGTH = 1_000
 """The most characters of the sentence of an error."""
+
+MAX_FRAMES = 12
+"""The most stack frames of an unexpected exception that are sent."""
 
 _PARENT_DEATH_SIGNAL = 1  # prctl(2)
 
@@ -328,6 +332,13 @@ def _encode_error(error: InputError | TrinoError) -> bytes:
     return json.dumps(described).encode()
 
 
+def _encode_bug(error: Exception) -> bytes:
+    """Return the types and the stack frames of an unexpected exception as JSON, for the log of the service."""
+    names, frames = describe_exception(error)
+    reason = " ".join(frames[-MAX_FRAMES:])
+    return json.dumps({"type": "StatementFailed", "name": names, "reason": reason, "position": None}).encode()
+
+
 def _serve(channel: socket.socket, database: duckdb.DuckDBPyConnection) -> None:
     """Serve one request and end the process."""
     code = 1
@@ -352,6 +363,9 @@ def _serve(channel: socket.socket, database: duckdb.DuckDBPyConnection) -> None:
         except MemoryError:
             kind = False
             content = _encode_error(InputError(TOO_MUCH_MEMORY))
+        except Exception as error:  # noqa: BLE001 - its message may hold released counts and the statement
+            kind = False
+            content = _encode_bug(error)
         channel.sendall(RESPONSE.pack(kind, rows, len(content)))
         channel.sendall(content)
         code = 0

@@ -13,7 +13,7 @@ from discreet.budget.model import Refusal, Replay
 from discreet.errors import InputError, NotFound, SQLError, WhereError
 from discreet.release import statement as pipeline
 from discreet.release.postprocess import MAX_ROWS
-from discreet.service.problems import StatementsUnavailable, UnaffordableQuery
+from discreet.service.problems import StatementFailed, StatementsUnavailable, UnaffordableQuery
 from discreet.service.queries import planning_options
 from discreet.service.statement_pool import WrittenRows
 from discreet.service.statement_worker import encode_result, with_made_up
@@ -110,15 +110,16 @@ class Statements:
                 sent again.
             InputError: the rows cannot be computed; the answers are charged.
             StatementsUnavailable: no process can be started to compute the rows; the answers are charged.
+            StatementFailed: computing them met a bug; the answers are charged.
         """
         asked = self._asked({}, run, answers)
         tables = pipeline.answer(planned, asked)
         try:
             rows = pipeline.compute(planned, tables, self._worker(run, shape, listed=asked.listed))
-        except (InputError, StatementsUnavailable) as error:
+        except (InputError, StatementsUnavailable, StatementFailed) as error:
             if not planned.queries:
                 raise
-            raise type(error)(f"{error}; its queries were answered, so they stay charged") from None
+            raise type(error)(f"{error}; its queries were answered, so they stay charged") from error
         return replace(rows, charged=sum((answered.charged for answered in answers.values()), Cost()))
 
     def recompute(self, sql: str, catalog: Catalog, ids: Sequence[str], run: Run, shape: Shape) -> WrittenRows:

@@ -53,6 +53,7 @@ class ActivityEvent:
 
     Args:
         lines: in the order of time.
+        details: what the lines say of the request or the action.
         accounts: the account that asked or was changed, and all others whose balance changed.
         question: what was asked: dataset, items, measure and k; None if it is not known, and for other lines.
     """
@@ -60,6 +61,7 @@ class ActivityEvent:
     kind: wire.ActivityKind
     time_us: int
     lines: list[tuple[Line, Entry]]
+    details: list[dict[str, Any]]
     account: str | None = None
     dataset: str | None = None
     question: dict[str, Any] | None = None
@@ -153,7 +155,7 @@ class ActivityReader:
     def shown(self, event: ActivityEvent) -> wire.Activity:
         """Return an event with everything that is known of it."""
         first = event.lines[0][0]
-        detail = json.loads(event.lines[0][1].detail)
+        detail = event.details[0]
         actor = detail.get("actor")
         accounts = [name for name in dict.fromkeys([*event.held, *event.charged]) if name in self._accounts]
         mechanism = None
@@ -207,14 +209,15 @@ class ActivityReader:
         """Return the event of *lines*, which are of one reservation, or one line."""
         entries = [entry for _, entry in lines]
         first = entries[0]
-        detail = json.loads(first.detail)
-        event = ActivityEvent(_kind_of(entries, detail), first.time_us, lines)
+        details = [json.loads(entry.detail) for entry in entries]
+        detail = details[0]
+        event = ActivityEvent(_kind_of(entries, detail), first.time_us, lines, details)
         for entry in entries:
             for account, _, tally in entry.changes:
                 event.held[account] = event.held.get(account, NOTHING).most(tally.held)
                 event.charged[account] = event.charged.get(account, NOTHING) + tally.used + tally.forfeited
         if first.reservation is not None:
-            event.account = next((by for entry in entries if (by := json.loads(entry.detail).get("by"))), None)
+            event.account = next((by for part in details if (by := part.get("by"))), None)
             event.question = detail.get("question")
             if event.question is None and (release := self._release(event)) and (found := self._questions(release)):
                 event.question = found[0]  # of a line without a question, by an earlier version
@@ -231,7 +234,7 @@ class ActivityReader:
         return event
 
     def _release(self, event: ActivityEvent) -> str:
-        return next((name for _, entry in event.lines if (name := json.loads(entry.detail).get("release"))), "")
+        return next((name for detail in event.details if (name := detail.get("release"))), "")
 
     def _stored(self, release: str) -> tuple[dict[str, Any], str, str | None] | None:
         """Return the question, the mechanism and the filter of a stored answer; None without one that can be read."""
@@ -252,14 +255,16 @@ class ActivityReader:
         """Return amounts of an account as epsilon at its delta, as a share of its present limit, and in zCDP."""
         account = self._accounts[name]
         least = charged.most(-charged)  # a refund is shown as the amount that came back
+        cost_held = held.cost
+        cost_charged = least.cost
         return wire.AccountCharge(
             account=name,
-            epsilon_held=account.epsilon_of(held.cost.rho),
-            epsilon_charged=account.epsilon_of(least.cost.rho),
+            epsilon_held=account.epsilon_of(cost_held.rho),
+            epsilon_charged=account.epsilon_of(cost_charged.rho),
             share_held=_share(account, held),
             share_charged=_share(account, least),
-            held=spend_above(held.cost),
-            charged=spend_above(least.cost),
+            held=spend_above(cost_held),
+            charged=spend_above(cost_charged),
         )
 
     def _changes(self, event: ActivityEvent, detail: Mapping[str, Any]) -> list[wire.SettingChange]:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TextIO, TypeAlias, get_args
 
 from discreet.errors import InvariantViolated
+from discreet.service.problems import StatementFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -297,6 +298,9 @@ def describe_exception(error: BaseException) -> tuple[str, tuple[str, ...]]:
     cause: BaseException | None = error
     while cause is not None and len(names) < MAX_CAUSES:  # causes may form a cycle
         names.append(type(cause).__name__)
+        if isinstance(cause, StatementFailed):
+            names += [cause.error] if cause.error else []
+            frames += cause.frames
         trace = cause.__traceback__
         while trace is not None:
             path = Path(trace.tb_frame.f_code.co_filename)
