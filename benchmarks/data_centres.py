@@ -7,8 +7,8 @@ import random
 
 from benchmarks.timing import table
 from discreet.accounting.bounds import linkedin_system
-from discreet.budget.escrow import ShareRequest, first_grant, granted
 from discreet.budget.model import LINKEDIN, LINKEDIN_CONVERSION, NOTHING, Amount
+from discreet.budget.sharing.escrow import ShareRequest, first_grant, granted
 
 TOTAL = LINKEDIN.information
 COST = 30  # cost of a query: a hundred of them fit

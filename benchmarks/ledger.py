@@ -26,10 +26,10 @@ from discreet.budget.model import Account, AdminAction, Claim, Sliding
 from discreet.budget.periods import clock_us, microseconds
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.catalog.loader import load_catalog
-from discreet.service.api.admin import AdminAPI
 from discreet.service.auth.grants import RecordCache
 from discreet.service.init_project import create_project
 from discreet.service.observability.logging import StructuredLog
+from discreet.service.officer.admin import AdminAPI
 from discreet.service.settings import load_settings
 from discreet.service.stores import utc_now
 from discreet.values import Cost

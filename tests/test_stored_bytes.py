@@ -29,8 +29,8 @@ from discreet.query.query import Measure, Select
 from discreet.query.sql import parse_select, parse_where
 from discreet.release import keys
 from discreet.release.keys import fingerprint, release_context
-from discreet.service.api.openapi import openapi_document
-from discreet.service.api.query import QueryAPI
+from discreet.service.doors.http.openapi import openapi_document
+from discreet.service.doors.http.query import QueryAPI
 from discreet.wire.document import encode, question_of
 from tests.service.deployment import declared
 

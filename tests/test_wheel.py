@@ -37,7 +37,7 @@ def test_a_wheel_has_every_file_of_the_package_and_so_has_one_built_from_the_sou
     for name in _NAMES:
         shutil.copy(_ROOT / name, checkout)
     expected = {path.relative_to(checkout / "src").as_posix() for path in checkout.rglob("src/**/*") if path.is_file()}
-    assert "discreet/service/pages/assets/page.js" in expected
+    assert "discreet/service/doors/pages/assets/page.js" in expected
     with tarfile.open(_build("sdist", checkout)) as archive:
         archive.extractall(tmp_path, filter="data")
     (unpacked,) = tmp_path.glob("discreet-*")

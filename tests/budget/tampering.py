@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from discreet.budget.model import NOTHING, AdminAction, Sliding
-from tests.budget.share_suite.base import announce, asks, carry
+from tests.budget.sharing.suite.base import announce, asks, carry
 from tests.budget.suite import ACT, UNIT, account, claim, spend
 
 CHANGES = {

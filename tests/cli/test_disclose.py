@@ -11,7 +11,7 @@ from discreet.cli import main
 from discreet.service.stores import utc_now
 from tests.client.running_service import running
 from tests.service.deployment import CATALOG, Deployment
-from tests.service.test_disclosure import STATED
+from tests.service.officer.test_disclosure import STATED
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from discreet.service.pages.analyst import AnalystPages
-from discreet.service.pages.officer import OfficerPages
-from discreet.service.pages.site import Site
+from discreet.service.doors.pages.analyst import AnalystPages
+from discreet.service.doors.pages.site import Site
+from discreet.service.officer.pages import OfficerPages
 from tests.service.deployment import declared
 from tests.service.process import ServiceProcess
 

@@ -14,7 +14,7 @@ import httpx
 
 from discreet.budget.stores.postgres import PostgresStore
 from discreet.service.init_project import CATALOG, write_reads
-from tests.budget.share_suite.base import check_whole, holding
+from tests.budget.sharing.suite.base import check_whole, holding
 from tests.servers import postgres as server_of
 from tests.servers import process
 from tests.servers.budget_schemas import new_schema
@@ -27,7 +27,7 @@ _ENVIRONMENT = {"STORE_PASSWORD": server_of.OWNER, "PEER_KEY": "p" * 64}
 # a service with short polling intervals that kills itself before or after a given step of a transfer
 _SERVE = """
 import os, signal, sys
-from discreet.budget.stores.transfers import ShareStore
+from discreet.budget.sharing.transfers import ShareStore
 from discreet.service import peers
 from discreet.cli import main
 

@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from discreet.budget.errors import LedgerBroken
-from discreet.budget.escrow import ShareRequest
 from discreet.budget.model import NOTHING, Reservation
+from discreet.budget.sharing.escrow import ShareRequest
 from discreet.budget.stores.postgres import PostgresStore
-from tests.budget.share_suite import ShareStoreSuite
-from tests.budget.share_suite.base import ONE, PLENTY, add_up, announce, carry, holding, limits
+from tests.budget.sharing.suite import ShareStoreSuite
+from tests.budget.sharing.suite.base import ONE, PLENTY, add_up, announce, carry, holding, limits
 from tests.budget.suite.base import ACT, UNIT, account, claim, units
 from tests.budget.tampering import SHARE_CHANGES, prepare_shares
 from tests.servers.budget_schemas import connect_to, new_schema

@@ -6,6 +6,7 @@ import contextlib
 
 import pytest
 
+from .browser import Browser
 from .deployment import Deployment, Service, fake_runtime
 
 CHECKPOINTS = '[checkpoints]\nfile = "checkpoints.log"\nsigning_key_file = "checkpoints.key"'
@@ -46,3 +47,19 @@ def services(tmp_path):
 def service_with_checkpoints(services):
     """Return a service with checkpoints whose maintenance runs only when a test calls it."""
     return services(rest=CHECKPOINTS)
+
+
+@pytest.fixture
+def ann(service):
+    """Return the browser of an analyst."""
+    browser = Browser(service)
+    assert browser.log_in(service.keys["ann"]).status_code == 303
+    return browser
+
+
+@pytest.fixture
+def officer(service):
+    """Return the browser of a privacy officer."""
+    browser = Browser(service)
+    assert browser.log_in(service.keys["officer"]).status_code == 303
+    return browser

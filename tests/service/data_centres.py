@@ -16,7 +16,7 @@ from discreet.service.observability.logging import StructuredLog
 from discreet.service.observability.traces import NullTracer
 from discreet.service.peers import PeerKeys, Peers, peer_routes
 from discreet.service.runtime import Runtime
-from tests.budget.share_suite.base import check_whole
+from tests.budget.sharing.suite.base import check_whole
 from tests.budget.suite.base import FakeClock
 
 from .deployment import Clock

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow.parquet
 
+from tests.service.browser import Browser
 from tests.service.deployment import CATALOG, KNOWN, TOP, slug, table_of
-from tests.service.pages.conftest import Browser
 
 NEW = """
 [datasets.fresh]

@@ -24,8 +24,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from discreet.service.api.admin import AdminAPI
-from discreet.service.api.query import QueryAPI
+from discreet.service.doors.http.query import QueryAPI
+from discreet.service.officer.admin import AdminAPI
 from discreet.values import Cost
 from tests.budget.suite import set_limit
 from tests.service.faults.strategies import QUESTIONS

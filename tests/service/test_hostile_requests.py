@@ -12,9 +12,9 @@ import time
 import pytest
 
 import discreet
+from tests.service.browser import Browser
 from tests.service.deployment import Service, fake_runtime
-from tests.service.pages.conftest import Browser
-from tests.service.trino.client import last, post
+from tests.service.trino_client import last, post
 
 MAX_CPU_SECONDS = 1.0
 RATIO = "HIGH((COUNT(DISTINCT reader) - {0}.5 * COUNT(*)) / (COUNT(*) + {0}.25 * SUM(minutes)))"
@@ -156,7 +156,7 @@ FOREIGN = ("discreet.query", "discreet.service", "discreet.values", "discreet.wi
 def patterns():
     """Yield each regular expression with its place and each way in which it is used."""
     for found in pkgutil.walk_packages(discreet.__path__, "discreet."):
-        if not found.name.startswith(FOREIGN) or found.name.startswith("discreet.service.agents"):
+        if not found.name.startswith(FOREIGN) or found.name.startswith("discreet.service.doors.mcp"):
             continue
         module = importlib.import_module(found.name)
         tree = ast.parse(inspect.getsource(module))

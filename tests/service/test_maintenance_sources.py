@@ -16,7 +16,7 @@ from discreet.engines.duckdb import DuckDBEngine
 from discreet.engines.opening import source_fingerprint
 from discreet.service import maintenance as module
 from discreet.values import Cost
-from tests.service.pages.conftest import Browser
+from tests.service.browser import Browser
 
 from .deployment import CATALOG, GRANTED, TOP, Deployment, slug, table_of
 

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from discreet.service.queries import ReplayCache
+from discreet.service.answering.queries import ReplayCache
 from discreet.values import Cost
 from tests.budget.suite import set_limit
 

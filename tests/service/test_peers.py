@@ -9,17 +9,17 @@ import httpx
 import pytest
 
 from discreet.budget.errors import BudgetRefused, StoreBehind
-from discreet.budget.escrow import ShareRequest
 from discreet.budget.model import NOTHING
+from discreet.budget.sharing.escrow import ShareRequest
 from discreet.errors import InputError
 from discreet.service import peers
-from discreet.service.api.accounts import account_detail, account_summary
-from discreet.service.api.health import HealthAPI
+from discreet.service.answering.accounts import account_detail, account_summary
+from discreet.service.doors.http.health import HealthAPI
 from discreet.service.peers import PeerKeys, open_peers, peer_keys
 from discreet.service.problems import KeyRefused
 from discreet.service.settings import DataCentre, load_settings
 from discreet.values import Cost
-from tests.budget.share_suite.base import ONE, holding, limits
+from tests.budget.sharing.suite.base import ONE, holding, limits
 from tests.budget.suite import set_limit, set_mode
 from tests.budget.suite.base import ACT, UNIT, account, claim, key_of, spend
 

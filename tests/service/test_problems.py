@@ -373,7 +373,7 @@ def test_the_same_request_in_another_process_is_in_flight(service, gate, monkeyp
     begun, go_on = gate
     key = {"Idempotency-Key": "k"}
     first = service.portal.start_task_soon(lambda: service.sending("POST", "/v1/query", json={"sql": TOP}, headers=key))
-    monkeypatch.setattr("discreet.service.api.query.JOIN_SECONDS", 0)
+    monkeypatch.setattr("discreet.service.doors.http.query.JOIN_SECONDS", 0)
     assert begun.wait(60)
     monkeypatch.setattr("discreet.service.app.open_store", lambda *_: SharedStore(service.store))
     shared = service.settings.model_copy(update={"store": Store(url="postgresql://discreet@db/budgets")})
@@ -435,7 +435,7 @@ def test_a_bug_is_logged_by_its_place_and_not_its_message(service):
     refused(answer, "internal")
     (failed,) = service.events("failed")
     assert (failed["where"], failed["error"]) == ("GET /v1/releases", "RuntimeError")
-    assert any(frame.startswith("service/api/query.py") for frame in failed["frames"])
+    assert any(frame.startswith("service/doors/http/query.py") for frame in failed["frames"])
     assert "hush" not in answer.text + service.log.getvalue()
 
 

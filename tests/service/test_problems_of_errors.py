@@ -18,7 +18,7 @@ from discreet.budget import errors as budget
 from discreet.budget.model import Refusal
 from discreet.catalog.loader import CatalogError
 from discreet.service import problems
-from discreet.service.pages.site import InvalidCsrfToken
+from discreet.service.doors.pages.site import InvalidCsrfToken
 from discreet.service.peers import PeerUnreachable
 from discreet.service.server import WorkerDied
 from discreet.service.settings import SettingsError

@@ -16,7 +16,7 @@ from discreet.budget.ledger import Line
 from discreet.release import keys
 from discreet.values import Cost
 from tests.service.deployment import Deployment
-from tests.service.trino.client import run
+from tests.service.trino_client import run
 
 HERE = Path(__file__).parent
 ANSWERED = json.loads((HERE / "answered_store.json").read_text())

@@ -31,7 +31,7 @@ from discreet.query.json import from_dict
 from discreet.query.query import Measure, Select
 from discreet.release import Release
 from discreet.release.keys import encodable
-from discreet.service.pages.text import title_of
+from discreet.service.doors.pages.text import title_of
 from discreet.values import Clipping, Cost, Measured, Sensitivity
 from discreet.wire.document import decode, encode, question_of, write_table
 from tests.queries import changed, query_of

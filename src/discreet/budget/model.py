@@ -164,7 +164,7 @@ def check_record(kind: str, name: str, text: str | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Marks the limit of an account as a share of a total that is split over data centres; see `budget.escrow`.
+    """Marks the limit of an account as a share of a total that is split over data centres; see `budget.sharing.escrow`.
 
     Args:
         total: the limit of all data centres together.

@@ -91,7 +91,7 @@ def _of_service(url: str | None, key_file: str | None, account: str | None, data
 
 
 def _written(disclosure: Disclosure, form: Literal["html", "json", "yaml"]) -> str:
-    from discreet.service.disclosure import to_html
+    from discreet.service.doors.pages.disclosure import to_html
     from discreet.wire.disclosure import to_yaml
 
     match form:

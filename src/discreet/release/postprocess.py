@@ -2,7 +2,7 @@
 
 Computing from released answers costs no privacy (post-processing). The database is in memory, reads no file, has no
 extensions and cannot be configured by a statement; its memory and the rows of its result are limited. These limits
-are DuckDB's own, so a service computes the statements of its analysts in `discreet.service.statement_pool`.
+are DuckDB's own, so a service computes the statements of its analysts in `discreet.service.answering.pool`.
 """
 
 from __future__ import annotations

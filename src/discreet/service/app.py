@@ -22,33 +22,33 @@ from discreet.catalog.loader import load_with_digest
 from discreet.errors import InputError
 from discreet.release.keys import DerivedKeys
 from discreet.secrets import read_variable
-from discreet.service.agents import AgentDoor
-from discreet.service.api.activity import ActivityReader
-from discreet.service.api.admin import AdminAPI
-from discreet.service.api.health import HealthAPI
-from discreet.service.api.openapi import OpenAPI
-from discreet.service.api.operation import api_endpoint, operations_of, routes_of
-from discreet.service.api.query import QueryAPI
+from discreet.service.answering.pool import StatementPool
+from discreet.service.answering.queries import Queries, ReplayCache
+from discreet.service.answering.statements import Statements
 from discreet.service.auth.api_keys import ApiKeys, Authenticator, key_file_of
 from discreet.service.auth.gate import Gate
 from discreet.service.auth.grants import KEY, Grants, RecordCache
 from discreet.service.auth.oidc import Issuer, OidcLogin
 from discreet.service.catalog_file import CatalogFile, lease_ms
+from discreet.service.doors.http.health import HealthAPI
+from discreet.service.doors.http.openapi import OpenAPI
+from discreet.service.doors.http.operation import api_endpoint, operations_of, routes_of
+from discreet.service.doors.http.query import QueryAPI
+from discreet.service.doors.mcp import AgentDoor
+from discreet.service.doors.pages.analyst import AnalystPages
+from discreet.service.doors.pages.site import Sessions, Site
+from discreet.service.doors.trino import TrinoProtocol
 from discreet.service.maintenance import Maintenance
 from discreet.service.middleware import RequestMiddleware, problem_response
 from discreet.service.observability.logging import CombinedLog, StructuredLog
 from discreet.service.observability.metrics import Metrics
 from discreet.service.observability.traces import open_tracer
-from discreet.service.pages.analyst import AnalystPages
-from discreet.service.pages.officer import OfficerPages
-from discreet.service.pages.site import Sessions, Site
+from discreet.service.officer.activity import ActivityReader
+from discreet.service.officer.admin import AdminAPI
+from discreet.service.officer.pages import TEMPLATES, OfficerPages
 from discreet.service.peers import open_peers, peer_routes
-from discreet.service.queries import Queries, ReplayCache
 from discreet.service.runtime import Runtime
-from discreet.service.statement_pool import StatementPool
-from discreet.service.statements import Statements
 from discreet.service.stores import check_noise_key, checkpointer_of, noise_secret, open_store
-from discreet.service.trino.protocol import TrinoProtocol
 from discreet.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -205,6 +205,7 @@ def open_service(  # noqa: PLR0915 - the composition root connects everything
             records=records,
             login=login,
             warehouse=warehouse,
+            templates=[TEMPLATES],
             has_issuer=issuer is not None,
         )
         pages = (

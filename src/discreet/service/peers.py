@@ -1,4 +1,4 @@
-"""Exchange budget shares with other data centres by the protocol of `discreet.budget.escrow`.
+"""Exchange budget shares with other data centres by the protocol of `discreet.budget.sharing.escrow`.
 
 No query waits for the exchange: it runs in its own thread every few seconds, and a data centre that reaches no other
 continues to spend its own shares.
@@ -25,8 +25,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from discreet.budget.errors import ClockError, StoreBehind, UnknownAccount
-from discreet.budget.escrow import Receipt, ShareRequest, Transfer, is_short
 from discreet.budget.model import NOTHING, AdminAction, Amount
+from discreet.budget.sharing.escrow import Receipt, ShareRequest, Transfer, is_short
 from discreet.errors import DiscreetError, InputError
 from discreet.secrets import read_secret, read_variable
 from discreet.service.auth.gate import read_bytes, run_in_thread
@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from discreet.budget.model import Refusal
+    from discreet.budget.sharing.transfers import ShareStore
     from discreet.budget.stores.store import BudgetStore
-    from discreet.budget.stores.transfers import ShareStore
     from discreet.service.observability.logging import Log
     from discreet.service.settings import DataCentre
 

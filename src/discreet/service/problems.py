@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from starlette.exceptions import HTTPException
 
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 
     from discreet.budget.model import Refusal
     from discreet.errors import ProblemKind
-    from discreet.service.observability.logging import DenialReason
     from discreet.wire.problems import Slug
+
+DenialReason: TypeAlias = Literal["missing", "malformed", "unknown", "expired", "token"]
+"""The reason why a request is unauthorized: for the log, never for the client."""
 
 
 class KeyRefused(DiscreetError):

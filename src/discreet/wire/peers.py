@@ -71,7 +71,7 @@ class _Message(BaseModel):
 
 
 class _Entry(_Message):
-    """Base of the JSON forms of values of `discreet.budget.escrow`; the fields have the same names."""
+    """Base of the JSON forms of values of `discreet.budget.sharing.escrow`; the fields have the same names."""
 
     @classmethod
     def of(cls, value: object) -> Self:
@@ -80,7 +80,7 @@ class _Entry(_Message):
 
 
 class RequestSent(_Entry):
-    """The JSON form of a `discreet.budget.escrow.ShareRequest`."""
+    """The JSON form of a `discreet.budget.sharing.escrow.ShareRequest`."""
 
     account: Name
     left: Quanta
@@ -88,7 +88,7 @@ class RequestSent(_Entry):
 
 
 class TransferSent(_Entry):
-    """The JSON form of a `discreet.budget.escrow.Transfer`."""
+    """The JSON form of a `discreet.budget.sharing.escrow.Transfer`."""
 
     donor: Name
     recipient: Name
@@ -99,7 +99,7 @@ class TransferSent(_Entry):
 
 
 class ReceiptSent(_Entry):
-    """The JSON form of a `discreet.budget.escrow.Receipt`."""
+    """The JSON form of a `discreet.budget.sharing.escrow.Receipt`."""
 
     account: Name
     donor: Name

@@ -7,9 +7,9 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from discreet.service.pages.site import ISSUER_LIFETIME_SECONDS, LOGIN_SECONDS
+from discreet.service.doors.pages.site import ISSUER_LIFETIME_SECONDS, LOGIN_SECONDS
+from tests.service.browser import Browser
 from tests.service.issuer import TestIssuer
-from tests.service.pages.conftest import Browser
 
 OIDC = '[oidc]\nissuer = "{url}"\naudience = "discreet"\naccount_claim = "account"\nclient_id = "page"\n'
 

@@ -75,7 +75,7 @@ def test_a_disk_that_is_full_at_settlement_releases_nothing(disk, deployment, mo
         refused = service.ask(key="once")
         assert (refused.status_code, slug(refused)) == (503, "store-unavailable")
         disk.before, service.engines.head = fine, None
-        monkeypatch.setattr("discreet.service.api.query.JOIN_SECONDS", 0)  # the first request never ends
+        monkeypatch.setattr("discreet.service.doors.http.query.JOIN_SECONDS", 0)  # the first request never ends
         assert (service.ask(key="once").status_code, service.engines.queried) == (409, 1)
         service.clock.pass_(minutes=10)
         assert service.manager.maintain() == 1

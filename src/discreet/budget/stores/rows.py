@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from discreet.budget import rules
 from discreet.budget.errors import ReleaseDamaged
-from discreet.budget.escrow import Incoming, Outgoing
 from discreet.budget.ledger import Head, account_of
 from discreet.budget.model import AccountHold, Amount, Reservation, State, StoredRelease, Tally
 from discreet.budget.periods import stops_counting_us
+from discreet.budget.sharing.escrow import Incoming, Outgoing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from discreet.budget import escrow, rules
+from discreet.budget import rules
 from discreet.budget.errors import (
     AccountChanged,
     ClockError,
@@ -46,6 +46,8 @@ from discreet.budget.model import (
 )
 from discreet.budget.periods import GUARD_US, NEVER_US, Clock, bucket_end, still_counts
 from discreet.budget.rules import TERMINAL, Event, requested, transition
+from discreet.budget.sharing import escrow
+from discreet.budget.sharing.transfers import ShareStore
 from discreet.budget.stores import pruning, statements
 from discreet.budget.stores.rows import (
     LAST,
@@ -62,7 +64,6 @@ from discreet.budget.stores.rows import (
     terms_of,
 )
 from discreet.budget.stores.transaction import reads, writes
-from discreet.budget.stores.transfers import ShareStore
 from discreet.budget.stores.verify import verify
 from discreet.errors import DiscreetError, InputError, InvariantViolated
 from discreet.values import Cost

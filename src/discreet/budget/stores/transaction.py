@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from discreet.budget.errors import ClockError, UnknownAccount
-from discreet.budget.escrow import Incoming, Outgoing
 from discreet.budget.ledger import Entry, Head, canonical, head_of, next_line, settings_text
 from discreet.budget.model import EMPTY, Amount, InFlight
 from discreet.budget.periods import NEVER_US, SECOND_US, Clock, bucket_end, check_period, still_counts
+from discreet.budget.sharing.escrow import Incoming, Outgoing
 from discreet.budget.stores import statements
 from discreet.budget.stores.rows import (
     AccountRow,

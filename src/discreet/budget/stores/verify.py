@@ -9,10 +9,10 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from discreet.budget.errors import LedgerBroken, ReleaseDamaged
-from discreet.budget.escrow import Holding
 from discreet.budget.ledger import Head, Line
 from discreet.budget.ledger_replay import LedgerReader, LedgerTotals, check_holdings, digest_of, reader_of, replay
 from discreet.budget.model import EMPTY, Amount, Tally
+from discreet.budget.sharing.escrow import Holding
 from discreet.budget.stores import statements
 from discreet.budget.stores.rows import (
     LAST,

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TextIO, TypeAlias, get_args
 
 from discreet.errors import InvariantViolated
-from discreet.service.problems import StatementFailed
+from discreet.service.problems import DenialReason, StatementFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 
 Cause: TypeAlias = Literal["engine", "timeout", "client-gone", "data-changed", "lease-lost", "internal"]
 """The reason for the forfeit of a run."""
-
-DenialReason: TypeAlias = Literal["missing", "malformed", "unknown", "expired", "token"]
-"""The reason why a request is unauthorized: for the log, never for the client."""
 
 Level: TypeAlias = Literal["debug", "info", "warning", "error", "critical"]
 
@@ -155,7 +152,7 @@ class Failed:
     Args:
         where: the route, or a component of the service such as "maintenance".
         error: the names of the types of the exception and its causes: "RunFailed from KeyError".
-        frames: stack frames in the service's own code, the outermost first: "service/queries.py:120".
+        frames: stack frames in the service's own code, the outermost first: "service/answering/queries.py:120".
     """
 
     where: str

@@ -1,0 +1,387 @@
+"""Plan, answer and estimate whole SQL statements of an account, by the steps of `discreet.release.statement`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Literal
+
+from discreet.budget import Budget
+from discreet.budget.model import Refusal, Replay
+from discreet.errors import InputError, NotFound, SQLError, WhereError
+from discreet.release import statement as pipeline
+from discreet.release.postprocess import MAX_ROWS
+from discreet.service.answering.pool import WrittenRows
+from discreet.service.answering.queries import planning_options
+from discreet.service.answering.worker import encode_result, with_made_up
+from discreet.service.problems import StatementFailed, StatementsUnavailable, UnaffordableQuery
+from discreet.values import Cost
+from discreet.warehouse import WarehouseQueries
+from discreet.wire import document
+from discreet.wire.document import decode
+from discreet.wire.problems import Spend, spend_above
+from discreet.wire.queries import QueryEstimate, StatementEstimate, StatementQuery
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from discreet.budget.manager import BudgetManager
+    from discreet.budget.model import Settled, StoredRelease
+    from discreet.budget.stores.store import BudgetStore
+    from discreet.catalog.model import Catalog
+    from discreet.query.planning import PlannedQuery
+    from discreet.query.query import DatasetQuery, Options
+    from discreet.query.statement import Leaf, Statement
+    from discreet.release import Release
+    from discreet.release.postprocess import ComputedRows
+    from discreet.release.statement import PlannedStatement
+    from discreet.service.answering.pool import StatementPool
+    from discreet.service.answering.queries import Queries, Run
+    from discreet.service.answering.worker import RowsForm
+    from discreet.service.settings import Settings
+    from discreet.warehouse import Warehouse
+    from discreet.wire.queries import StatementRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The form in which a result is returned.
+
+    Args:
+        max_rows: the largest number of its rows; None for all.
+        page_rows: the rows of a page, for the form of Trino's protocol.
+    """
+
+    form: RowsForm
+    max_rows: int | None = None
+    page_rows: int | None = None
+
+
+_AMPLE = Cost(Fraction(10**9), Fraction(1))
+"""A budget that no rehearsal can exhaust; queries are planned for a shared budget, as in a real run."""
+
+
+class Statements:
+    """Plans and answers statements. Usable from several threads.
+
+    Args:
+        pool: reads statements and computes their rows in other processes: they are written by analysts.
+    """
+
+    def __init__(
+        self, queries: Queries, manager: BudgetManager, warehouse: Warehouse, settings: Settings, pool: StatementPool
+    ) -> None:
+        self._queries = queries
+        self._manager = manager
+        self._warehouse = warehouse
+        self._pool = pool
+        self._limits = settings.limits
+        self._defaults = settings.defaults
+
+    def plan(self, request: StatementRequest, catalog: Catalog, run: Run) -> PlannedStatement:
+        """Plan all queries of a statement; other errors as in `Queries.plan` and `StatementPool.check`.
+
+        Args:
+            catalog: the datasets and columns granted to the account of *run*; errors name only these.
+
+        Raises:
+            SQLError, WhereError: the statement is not supported, or does not fit the columns of its answers.
+            NotFound: there is no such dataset, or the labels that it needs are not listed.
+        """
+        worker = self._worker(run, Shape("json"), request)
+        found = self._split(request.sql, self._warehouse.restricted_to(catalog), worker)
+        return pipeline.plan(found, catalog, self._asked(request.options, run, {}), worker)
+
+    def answer(
+        self, planned: PlannedStatement, run: Run, shape: Shape, answers: dict[str, Settled | Replay]
+    ) -> WrittenRows:
+        """Answer all queries of a statement, in their order, and compute its rows; see `Queries.answer`.
+
+        Args:
+            answers: answers of earlier attempts, by SQL; new answers are added, so that retries do not pay again.
+
+        Raises:
+            UnaffordableQuery: the account or one of its parents cannot pay the sum of the worst cases; nothing
+                was charged. If the budget was spent meanwhile, earlier queries were charged, and are free when
+                sent again.
+            InputError: the rows cannot be computed; the answers are charged.
+            StatementsUnavailable: no process can be started to compute the rows; the answers are charged.
+            StatementFailed: computing them met a bug; the answers are charged.
+        """
+        asked = self._asked({}, run, answers)
+        tables = pipeline.answer(planned, asked)
+        try:
+            rows = pipeline.compute(planned, tables, self._worker(run, shape, listed=asked.listed))
+        except (InputError, StatementsUnavailable, StatementFailed) as error:
+            if not planned.queries:
+                raise
+            raise type(error)(f"{error}; its queries were answered, so they stay charged") from error
+        return replace(rows, charged=sum((answered.charged for answered in answers.values()), Cost()))
+
+    def recompute(self, sql: str, catalog: Catalog, ids: Sequence[str], run: Run, shape: Shape) -> WrittenRows:
+        """Compute the rows of a statement from releases that the account has paid for; no data is queried.
+
+        Args:
+            ids: the ids of the releases of its queries, in their order.
+
+        Raises:
+            SQLError, WhereError: the statement is not supported.
+            NotFound: a dataset or a release does not exist for the account.
+            InputError: the rows cannot be computed from these releases.
+        """
+        queries: dict[str, StatementQuery] = {}
+        worker = self._worker(run, shape, listed=lambda statement: _listed(statement, queries))
+        found = self._split(sql, self._warehouse.restricted_to(catalog), worker)
+        leaves = [leaf for leaf in found.statement.leaves if leaf.select is not None]
+        releases = dict(zip(dict.fromkeys(leaf.sql for leaf in leaves), ids, strict=False))
+        tables = dict(found.public)
+        for leaf in leaves:
+            id_ = releases.get(leaf.sql, "")
+            stored = paid_release(self._manager.store, run.account, id_)
+            tables[leaf.name] = decode(stored.result).answer_table()
+            charged = Spend.model_validate(document.read(stored.result)["charged"])
+            queries[leaf.sql] = StatementQuery(
+                sql=leaf.sql, dataset=leaf.dataset, status="replayed", charged=charged, id=id_
+            )
+        return worker.compute(found.statement, tables)
+
+    def rehearse(self, request: StatementRequest, catalog: Catalog, run: Run, shape: Shape) -> WrittenRows:
+        """Compute a statement from made-up rows: no data is read, and nothing is charged.
+
+        The last column of the result, `made_up`, is true in every row, so that rows cannot be mistaken for an answer.
+
+        Raises:
+            SQLError, WhereError: the statement is not supported, or does not fit the columns of its answers.
+            InputError: an option is not allowed or exceeds a limit, or the statement has a column `made_up`.
+        """
+        options = planning_options(request.options, None, self._defaults, self._limits)
+        worker = self._worker(run, shape, request, made_up=True)
+        with self._warehouse.restricted_to(catalog).rehearsal() as made:
+            queries = WarehouseQueries(made, budget=Budget.of_cost(_AMPLE), key=bytes(32), **options)
+            planned = pipeline.plan(self._split(request.sql, made, worker), made.catalog, queries, worker)
+            return pipeline.compute(planned, pipeline.answer(planned, queries), worker)
+
+    def estimate(self, planned: PlannedStatement, run: Run) -> StatementEstimate:
+        """Return the worst-case cost of a statement, and whether its account can pay it now; nothing is reserved.
+
+        Args:
+            run: the run of the request that would be sent.
+        """
+        queries = []
+        for leaf in planned.statement.leaves:
+            query = planned.queries.get(leaf.name)
+            estimate = None
+            if query is not None:
+                estimate = self._queries.estimate(query, _run_of(run, leaf.name))
+            queries.append(QueryEstimate(sql=leaf.sql, estimate=estimate))
+        asked = self._asked({}, run, {})
+        total = _total(asked.unpaid(planned.queries))
+        fits = asked.refusal(total) is None
+        return StatementEstimate(queries=queries, worst_cost=spend_above(total), fits=fits)
+
+    def _asked(self, options: Options, run: Run, answers: dict[str, Settled | Replay]) -> _AccountQueries:
+        return _AccountQueries(self._queries, self._manager, options, run, answers)
+
+    def _worker(
+        self,
+        run: Run,
+        shape: Shape,
+        request: StatementRequest | None = None,
+        *,
+        listed: Callable[[Statement], list[StatementQuery]] | None = None,
+        made_up: bool = False,
+    ) -> _Worker:
+        intervals = request is not None and request.intervals
+        return _Worker(self._pool, run, shape, self._warehouse.today(), listed, intervals=intervals, made_up=made_up)
+
+    def _split(self, sql: str, viewed: Warehouse, worker: _Worker) -> PlannedStatement:
+        """Split a statement into its queries; as `discreet.release.statement.split`."""
+        try:
+            return pipeline.split(sql, viewed.catalog, viewed.labels, worker, self._limits.max_k)
+        except (SQLError, WhereError):
+            raise
+        except InputError as error:
+            raise NotFound(str(error)) from None
+
+
+class _AccountQueries:
+    """The queries of one statement, answered for an account: a `QueryPort`.
+
+    Args:
+        options: the privacy parameters and options of the request.
+        answers: answers of earlier attempts, by SQL; new ones are added.
+    """
+
+    def __init__(
+        self,
+        queries: Queries,
+        manager: BudgetManager,
+        options: Options,
+        run: Run,
+        answers: dict[str, Settled | Replay],
+    ) -> None:
+        self._queries = queries
+        self._manager = manager
+        self._options = options
+        self._run = run
+        self._answers = answers
+
+    def plan(self, question: DatasetQuery) -> PlannedQuery:
+        return self._queries.plan(question, self._options, self._run)
+
+    def check_budget(self, queries: Mapping[str, PlannedQuery]) -> None:
+        unpaid = [] if self._answers else self.unpaid(queries)
+        if len(unpaid) > 1:  # the reservation of a single query makes the same check
+            refusal = self.refusal(_total(unpaid))
+            if refusal is not None:
+                raise UnaffordableQuery(refusal, None)
+
+    def answer(self, leaf: Leaf, query: PlannedQuery) -> Release:
+        if leaf.sql not in self._answers:  # without their k, two leaves can be the same query
+            self._answers[leaf.sql] = self._queries.answer(query, _run_of(self._run, leaf.name))
+        return decode(self._answers[leaf.sql].release.result)
+
+    def listed(self, statement: Statement) -> list[StatementQuery]:
+        """Return the queries of an answered statement, with the charge of each."""
+        queries = {}
+        for leaf in statement.leaves:
+            answered = self._answers.get(leaf.sql)
+            if answered is not None:
+                queries[leaf.sql] = StatementQuery(
+                    sql=leaf.sql,
+                    dataset=leaf.dataset,
+                    status="replayed" if isinstance(answered, Replay) else "released",
+                    charged=spend_above(answered.charged),
+                    id=answered.release.release_key.hex(),
+                )
+        return _listed(statement, queries)
+
+    def unpaid(self, queries: Mapping[str, PlannedQuery]) -> list[PlannedQuery]:
+        """Return the distinct queries that the account has not paid for."""
+        distinct = {query.release_key or name: (name, query) for name, query in queries.items()}
+        return [
+            query for name, query in distinct.values() if not self._queries.has_paid(query, _run_of(self._run, name))
+        ]
+
+    def refusal(self, total: Cost) -> Refusal | None:
+        """Return the refusal by the account or parent that cannot pay *total* now, or None if all can."""
+        for balance in (report.balance for report in self._manager.path(self._run.account)):
+            if not balance.admits(total):
+                return Refusal(balance.account.id, total, balance.remaining, balance.resets_at_us)
+        return None
+
+
+class _Worker:
+    """Reads one statement and computes its rows in worker processes: a `RowsPort`.
+
+    Args:
+        today: the date that current_date is.
+        listed: returns the queries of the statement, which are part of the answer; None for those of a rehearsal.
+        intervals: True to add the ends of intervals.
+        made_up: True to mark every row as made up.
+    """
+
+    def __init__(
+        self,
+        pool: StatementPool,
+        run: Run,
+        shape: Shape,
+        today: str,
+        listed: Callable[[Statement], list[StatementQuery]] | None,
+        *,
+        intervals: bool,
+        made_up: bool,
+    ) -> None:
+        self._pool = pool
+        self._run = run
+        self._shape = shape
+        self._today = today
+        self._listed = listed
+        self._intervals = intervals
+        self._made_up = made_up
+
+    def split(self, text: str, catalog: Catalog) -> Statement:
+        return self._pool.split(
+            self._run.account,
+            text,
+            catalog,
+            intervals=self._intervals,
+            today=self._today,
+            disconnected=self._run.disconnected,
+        )
+
+    def check(self, outer: str, types: Mapping[str, Mapping[str, str]]) -> None:
+        self._pool.check(self._run.account, outer, types, self._run.disconnected)
+
+    def compute(self, statement: Statement, tables: Mapping[str, pa.Table]) -> WrittenRows:
+        queries = self._queries_of(statement)
+        rows = self._pool.compute(
+            self._run.account,
+            statement.outer,
+            tables,
+            form=self._shape.form,
+            queries=_written(queries),
+            max_rows=self._shape.max_rows,
+            page_rows=self._shape.page_rows,
+            made_up=self._made_up,
+            marks=statement.marks,
+            disconnected=self._run.disconnected,
+        )
+        return replace(rows, queries=tuple(queries))
+
+    def show(self, statement: Statement, rows: ComputedRows) -> WrittenRows:
+        queries = self._queries_of(statement) if self._made_up else []
+        shown = with_made_up(rows) if self._made_up else rows
+        page_rows = self._shape.page_rows or MAX_ROWS
+        content = encode_result(shown, self._shape.form, _written(queries), page_rows=page_rows)
+        return WrittenRows(content, len(rows.table), tuple(queries))
+
+    def _queries_of(self, statement: Statement) -> list[StatementQuery]:
+        if self._listed is not None:
+            return self._listed(statement)
+        return [_free_query(leaf, "made up") for leaf in statement.leaves]
+
+
+def release_key_of(id_: str) -> bytes:
+    """Return the key of a release by its id; that of no release for a malformed id, which takes as long."""
+    try:
+        key = bytes.fromhex(id_)
+    except ValueError:
+        key = b""
+    return key if len(key) == 32 and key.hex() == id_ else bytes(32)
+
+
+def paid_release(store: BudgetStore, account: str, id_: str) -> StoredRelease:
+    """Return the release with the id *id_*; raise `NotFound` unless *account* has paid for it."""
+    key = release_key_of(id_)
+    stored = store.release(key) if store.entitled(account, key) else None
+    if stored is None:
+        raise NotFound
+    return stored
+
+
+def _run_of(run: Run, name: str) -> Run:
+    """Return the run of the query called *name*, whose idempotency key is derived from that of its statement."""
+    return run if run.key is None else replace(run, key=hashlib.sha256(f"{run.key} {name}".encode()).hexdigest())
+
+
+def _listed(statement: Statement, queries: Mapping[str, StatementQuery]) -> list[StatementQuery]:
+    """Return the distinct queries of a statement: those in *queries*, by SQL, and public labels."""
+    found = {leaf.sql: queries.get(leaf.sql) or _free_query(leaf, "public") for leaf in statement.leaves}
+    return list(found.values())
+
+
+def _free_query(leaf: Leaf, status: Literal["public", "made up"]) -> StatementQuery:
+    return StatementQuery(sql=leaf.sql, dataset=leaf.dataset, status=status, charged=spend_above(Cost()))
+
+
+def _written(queries: list[StatementQuery]) -> str:
+    return json.dumps([query.model_dump() for query in queries])
+
+
+def _total(queries: list[PlannedQuery]) -> Cost:
+    return sum((query.plan.worst_cost for query in queries), Cost())

@@ -1,0 +1,522 @@
+"""Pages of analysts: the query form, answers, the budget."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from starlette.responses import RedirectResponse, Response
+
+from discreet.budget.ledger import canonical
+from discreet.budget.periods import microseconds
+from discreet.errors import DiscreetError, InputError, NotFound
+from discreet.query.json import from_dict
+from discreet.query.planning import MAX_EPSILON, MIN_EPSILON
+from discreet.query.query import Measure, Select
+from discreet.query.sql import condition, is_select, parse_select, to_sql
+from discreet.service.answering.statements import paid_release
+from discreet.service.auth.gate import run_in_thread
+from discreet.service.doors.http.answers import MEDIA_TYPES, charged_header, content_headers, represent
+from discreet.service.doors.http.operation import Operation
+from discreet.service.doors.http.operation import text as text_of
+from discreet.service.doors.http.query import BEFORE, RELEASE_ID
+from discreet.service.doors.pages import charts, filters, periods, text
+from discreet.service.doors.pages.site import HEADERS, KEY, Site, Visit, fields, number_field, show_disclosure
+from discreet.values import Cost
+from discreet.wire import document
+from discreet.wire.disclosure import release_sheet
+from discreet.wire.problems import Spend, iso_time, read_body
+from discreet.wire.queries import StatementAnswer, StatementRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from discreet.budget.stores.store import BudgetStore
+    from discreet.catalog.model import Catalog
+    from discreet.service.answering.pool import WrittenRows
+    from discreet.service.doors.http.query import QueryAPI
+    from discreet.service.runtime import Runtime
+    from discreet.service.settings import Settings
+    from discreet.wire.document import Form
+    from discreet.wire.queries import BudgetReport, DatasetDetail, Estimate, HistoryEntry
+
+_EPSILON = number_field("epsilon", "Privacy to spend.", MIN_EPSILON, MAX_EPSILON)
+_QUERY = (
+    *fields("from", "dataset", "measure", "each", "where", "sql"),
+    *fields("item", "pick", "filter", "low", "high", "preset", many=True),
+    number_field("k", "The number of items.", 1, 10**9),
+    text_of("shared", "same or other after a link to an answer that another account has paid for."),
+    _EPSILON,
+)
+"""The fields of the form for a query: the builder's, or a statement."""
+
+_FILTERS = ("pick", "filter", "low", "high", "preset")
+"""The fields of the builder for filters; filter, low and high have a value for each column with a range."""
+
+_FREE = text_of("free", "1 after an answer that was free.")
+
+_MEASURES = {"users": "users", "rows": "rows", "sum": "sum of", "average": "average of"}
+_MAX_LINK_LENGTH = 6_000
+"""The maximum length of a link that every proxy accepts, in characters."""
+
+_MAX_SHOWN = 1_000
+"""The maximum of items on a page; files contain all of them."""
+
+
+_MAX_PAGES = 10
+"""The most pages of 100 answers that one search reads."""
+
+_NAMES = "names"
+"""The kind of the records with the names of answers, by account."""
+
+_MAX_NAMES = 4_000
+_MAX_NAME_LENGTH = 120
+
+
+class AnalystPages:
+    """Pages of analysts."""
+
+    def __init__(self, site: Site, api: QueryAPI, store: BudgetStore, settings: Settings, runtime: Runtime) -> None:
+        self._site = site
+        self._api = api
+        self._store = store
+        self._settings = settings
+        self._runtime = runtime
+
+    # ---------------------------------------------------------------------------------------------- ask
+
+    @Operation("POST", "/ask", role="analyst", parameters=(*_QUERY, KEY))
+    async def ask(self, visit: Visit) -> Response:
+        """Submit the query or statement of the form, and redirect to its answer."""
+        if visit.text("from"):  # without scripts, a button rebuilds the statement from the fields
+            one = ("from", "dataset", "measure", "each", "where", "k", "epsilon")
+            many = ("item", *_FILTERS)
+            typed = {name: visit.text(name) for name in one} | {name: visit.texts(name) for name in many}
+            return RedirectResponse(f"/ask?{urlencode(typed, doseq=True)}", 303)
+        try:
+            if not is_select(visit.text("sql")):
+                answered, _ = await self._api.answer_statement(visit.call(), _body_of(visit), "json", _MAX_SHOWN)
+                return self._redirect_to_statement(visit, answered)
+            answer = await self._api.query(visit.call(), _body_of(visit))
+        except DiscreetError as error:
+            return await self.show_form(visit, error)
+        name = answer.headers["discreet-release"]
+        free = "?free=1" if answer.headers["discreet-charged"] == charged_header(Cost()) else ""
+        return RedirectResponse(f"/answers/{name}{free}", 303)
+
+    def _redirect_to_statement(self, visit: Visit, answered: WrittenRows) -> Response:
+        """Redirect to the page of a statement's answer; show it directly without queries or if the link is too long."""
+        released = [query.id for query in answered.queries if query.id]
+        shown = {"sql": visit.text("sql").replace("\r\n", "\n"), "epsilon": visit.text("epsilon"), "release": released}
+        link = f"/statements?{urlencode(shown, doseq=True)}"
+        if not answered.queries or len(link) > _MAX_LINK_LENGTH:
+            return self._show_rows(visit, answered, None)
+        free = not any(query.charged.rho or query.charged.delta for query in answered.queries)
+        return RedirectResponse(f"{link}&free=1" if free else link, 303)
+
+    @Operation("GET", "/ask", role="analyst", parameters=_QUERY)
+    async def show_form(self, visit: Visit, error: Exception | None = None) -> Response:
+        """Show the form for a query, with the estimated cost.
+
+        Args:
+            visit: its form holds a statement, or the parts of a query.
+            error: the reason why the query was not answered.
+        """
+        datasets = (await run_in_thread(self._api.datasets, visit.call())).datasets
+        budget: BudgetReport = await run_in_thread(self._api.budget, visit.call())
+        if not datasets:
+            return self._site.render(visit, "no_datasets.html", budget=budget)
+        sql = "" if visit.text("from") else visit.text("sql")
+        names = {each.name for each in datasets}
+        query: Select | None = None  # None for a statement that is not a single query
+        if sql:
+            with contextlib.suppress(InputError):
+                query = parse_select(sql, self._runtime.clock().date().isoformat())
+        name = visit.text("dataset") if query is None else query.dataset
+        detail: DatasetDetail = await run_in_thread(
+            self._api.dataset, visit.call(name=name if name in names else datasets[0].name)
+        )
+        picks, rest = filters.filters_of(detail, None if query is None else query.where, self._runtime.clock().date())
+        where = "" if rest is None else condition(rest)
+        if not sql:
+            # the ten items with the most users, as an example
+            columns = sorted((each for each in detail.columns if each.group), key=lambda each: each.known_domain)
+            items = tuple(each.name for each in columns[:1])
+            k = min(10, detail.max_k or 10) if items else None
+            query = Select(detail.name, items, Measure("users", detail.user), None, k)
+            clause = ""
+            if visit.text("from") and name in names:
+                where = visit.text("where")
+                ranges = zip(*map(visit.texts, ("filter", "low", "high")), strict=False)
+                picks = filters.typed_filters(picks, visit.texts("pick"), ranges, visit.texts("preset"))
+                try:
+                    query = _built_query(visit, detail)
+                    clause = filters.written(picks, where)
+                except InputError as refused:
+                    error = error or refused
+            sql = to_sql(query, clause or None)
+            with contextlib.suppress(InputError):
+                query = parse_select(sql, self._runtime.clock().date().isoformat())
+        price: dict[str, Any] | None = None
+        try:
+            price = await self._estimate_cost(visit, sql, budget)
+        except DiscreetError as refused:
+            error = error or refused
+        problem = None if error is None else self._site.problem(visit, error)
+        cost = None if price is None or price["free"] else price["cost"]
+        usual = self._settings.defaults.epsilon
+        return self._site.render(
+            visit,
+            "ask.html",
+            200 if problem is None or visit.request.method == "GET" else problem.status,
+            datasets=datasets,
+            dataset=detail,
+            query=query,
+            measures=_MEASURES,
+            filters=picks,
+            where=where,
+            shared=visit.text("shared"),
+            hints=[] if query is None else filters.hints(query, detail),
+            sql=sql,
+            epsilon=visit.text("epsilon") or ("" if usual is None else f"{usual:g}"),
+            price=price,
+            budget=budget,
+            bar=text.budget_bar(budget, cost),
+            problem=problem,
+            place=None if problem is None else text.place_of(problem),
+            key=self._runtime.random(16).hex(),
+        )
+
+    async def _estimate_cost(self, visit: Visit, sql: str, budget: BudgetReport) -> dict[str, Any]:
+        """Estimate the cost and the errors of a query, or of all queries of a statement, for the template."""
+        body = _body_of(visit, sql)
+        queries: list[tuple[str, Estimate | None]]
+        single_query = is_select(sql)
+        if single_query:
+            single = await self._api.estimate(visit.call(), body)
+            queries = [("", single)]
+            cost = single.worst_cost
+            fits = single.fits
+            left = single.queries_left
+            runs_out = single.runs_out
+        else:
+            statement = read_body(StatementRequest, body)
+            whole = await self._api.estimate_statement(visit.call(), statement)
+            queries = [(query.sql, query.estimate) for query in whole.queries]
+            cost = whole.worst_cost
+            fits = whole.fits
+            left = None
+            runs_out = None
+        return {
+            "statement": not single_query,
+            "free": all(estimate is None or estimate.paid for _, estimate in queries),
+            "cost": cost,
+            "share": cost.share_of(budget.limit),
+            "over": cost.share_of(budget.left) == 1,
+            "fits": fits,
+            "left": left,
+            "runs_out": runs_out,
+            "queries": [
+                {
+                    "sql": sql_,
+                    "free": estimate is None or estimate.paid,
+                    "expected": []
+                    if estimate is None
+                    else text.expected_error(estimate.expected, estimate.question["measure"]["kind"]),
+                    "daily": None if estimate is None else text.daily_price(estimate),
+                    "notes": [] if estimate is None else estimate.notes,
+                }
+                for sql_, estimate in queries
+            ],
+        }
+
+    @Operation(
+        "GET",
+        "/statements",
+        role="analyst",
+        parameters=(*fields("sql", "as"), *fields("release", many=True), _EPSILON, _FREE),
+    )
+    async def statement(self, visit: Visit) -> Response:
+        """Show the answer of a statement, computed from the releases in its link, or return it as a file."""
+        form = next((known for known in MEDIA_TYPES if visit.text("as") == known), None)
+        max_rows = _MAX_SHOWN if form is None else None
+        sql = visit.text("sql")
+        releases = visit["release"]
+        try:
+            answered = await self._api.recompute(visit.call(), sql, releases, form or "json", max_rows)
+        except NotFound:
+            if form is not None or not releases:
+                raise
+            shared = {"sql": sql, "epsilon": visit.text("epsilon"), "shared": "other"}  # a colleague's
+            return RedirectResponse(f"/ask?{urlencode(shared)}", 303)
+        if form is not None:
+            return _file(answered.content, "answer", form)
+        link = f"/statements?{visit.request.url.query.removesuffix('&free=1')}"
+        return self._show_rows(visit, answered, link)
+
+    def _show_rows(self, visit: Visit, answered: WrittenRows, link: str | None) -> Response:
+        """Show the first rows of a statement, with *link* as the permanent link unless it is None."""
+        answer = StatementAnswer.model_validate_json(answered.content)
+        sql = visit.text("sql").replace("\r\n", "\n")
+        url = str(visit.request.base_url).rstrip("/")
+        epsilon = visit["epsilon"]
+        price = {} if epsilon is None else {"epsilon": epsilon}
+        rows = answer.rows
+        places = charts.interval_columns(answer.columns)
+        labels = [column for place, column in enumerate(answer.columns) if place not in (places or ())]
+        items = [] if places is None else charts.statement_items(rows, places)
+        types = {column.name: column.type for column in labels}
+        return self._site.render(
+            visit,
+            "statement.html",
+            answer=answer,
+            charged=Spend(
+                rho=math.fsum(query.charged.rho for query in answer.queries),
+                delta=math.fsum(query.charged.delta for query in answer.queries),
+            ),
+            budget=self._api.budget(visit.call()),
+            rows=rows,
+            left_out=answered.rows - len(rows),
+            numeric=[charts.is_number(column) for column in answer.columns],
+            shown=_drawn(items, types, "" if places is None else answer.columns[places[0]].name),
+            free=visit.text("free") == "1",
+            link=link,
+            snippets=text.snippets(sql, price, url, "sql"),
+            again=f"/ask?{urlencode({'sql': sql, **price})}",
+        )
+
+    # ---------------------------------------------------------------------------------------------- answers
+
+    @Operation("GET", "/answers", role="analyst", parameters=(BEFORE, text_of("q", "Words to find.")))
+    def history(self, visit: Visit) -> Response:
+        """List the answers that the account has paid for, or those with all words of a search."""
+        words = visit.text("q").casefold().split()
+        names = self._names(visit)
+        found: list[HistoryEntry] = []
+        damaged: list[str] = []
+        before = visit["before"]
+        page = None
+        for _ in range(_MAX_PAGES if words else 1):
+            page = self._api.releases(visit.call(limit=100 if words else 20, before=before))
+            damaged += page.damaged
+            for entry in page.releases:
+                query = from_dict(entry.question)
+                where = "" if query.where is None else condition(query.where)
+                title = text.title_of(query, self._site.named)
+                shown = (names.get(entry.id, ""), title, *query.items, entry.dataset, where, text.when(entry.time))
+                if all(word in " ".join(shown).casefold() for word in words):
+                    found.append(entry)
+            before = page.next
+            if before is None or len(found) >= 20:
+                break
+        budget = self._api.budget(visit.call())
+        return self._site.render(
+            visit,
+            "answers.html",
+            found=found,
+            damaged=damaged,
+            next=before,
+            names=names,
+            q=visit.text("q"),
+            budget=budget,
+        )
+
+    @Operation("POST", "/answers/{id}", role="analyst", parameters=(RELEASE_ID, KEY, *fields("title")))
+    def rename(self, visit: Visit) -> Response:
+        """Give an answer a name, or take it away; it is for all who use the account."""
+        call = visit.call()
+        title = visit.text("title")
+        paid_release(self._store, call.account, visit["id"])
+        if len(title) > _MAX_NAME_LENGTH or not title.isprintable():
+            raise InputError(f"a name has up to {_MAX_NAME_LENGTH} printable characters")
+        names = self._names(visit)  # a simultaneous change of another name is lost
+        names.pop(visit["id"], None)
+        if title:
+            names[visit["id"]] = title
+        if len(names) > _MAX_NAMES:
+            raise InputError(f"an account has names for up to {_MAX_NAMES:,} answers; take one away first")
+        self._store.put_record(_NAMES, call.account, canonical(names), call.action("named an answer"))
+        return RedirectResponse(f"/answers/{visit['id']}", 303)
+
+    def _names(self, visit: Visit) -> dict[str, str]:
+        """Return the names that the account has given to answers, by id."""
+        names: dict[str, str] = json.loads(self._store.record(_NAMES, visit.call().account) or "{}")
+        return names
+
+    @Operation("GET", "/answers/{id}", role="analyst", parameters=(RELEASE_ID, _FREE))
+    async def answer(self, visit: Visit) -> Response:
+        """Show an answer, or return it as a file if the id ends in .csv, .parquet, .arrow or .json.
+
+        Redirect to the form with its query, which shows the price, if another account has paid for it.
+        """
+        name, _, form = visit["id"].partition(".")
+        try:
+            found = await run_in_thread(self._api.release, visit.call(id=name))
+        except NotFound:
+            if form:
+                raise
+            query, epsilon, same = await self._api.shared(visit.call(), name)
+            shared = {"sql": to_sql(query), "epsilon": f"{epsilon!r}", "shared": "same" if same else "other"}
+            return RedirectResponse(f"/ask?{urlencode(shared)}", 303)
+        return await run_in_thread(self._show_answer, visit, bytes(found.body), name, form)
+
+    def _show_answer(self, visit: Visit, content: bytes, name: str, form: str) -> Response:
+        for known in MEDIA_TYPES:
+            if form == known:
+                return _file(represent(content, known), name, known)
+        if form:
+            raise NotFound
+        release = document.read(content)
+        items = charts.items_of(release)
+        query = from_dict(release["question"])
+        sql = to_sql(query)
+        price = {name: release["query"][name] for name in ("epsilon", "delta")}
+        url = str(visit.request.base_url).rstrip("/")
+        begin = 1 if query.k is not None else 0
+        end = begin + len(query.each) + len(query.items)
+        types = {
+            self._site.named(query.dataset, column["name"]): column["type"] for column in release["columns"][begin:end]
+        }
+        # In answers of earlier versions, averages were of users.
+        per_user = query.measure.kind == "average" and (release["query"]["bounds"] or {}).get("rows") is None
+        measured = _MEASURES[query.measure.kind]
+        if query.measure.kind in {"sum", "average"}:
+            measured += f" {query.measure.column}"
+        return self._site.render(
+            visit,
+            "answer.html",
+            release=release,
+            charged=Spend(**release["charged"]),
+            budget=self._api.budget(visit.call()),
+            title=text.title_of(query, self._site.named, per_user=per_user),
+            name=self._names(visit).get(name),
+            key=self._runtime.random(16).hex(),
+            condition=None if query.where is None else condition(query.where),
+            shown=_drawn(
+                items[:_MAX_SHOWN], types, measured, len(query.each), self._covered(query), ranked=query.k is not None
+            ),
+            left_out=len(items) - _MAX_SHOWN,
+            bites=release["clipped"] is not None and _can_bite(query, release["query"], self._site.catalog),
+            chosen=text.chosen_for_you(release),
+            intervals=text.interval_note_of(release),
+            mechanism=text.mechanism_of(release),
+            fewer=text.why_fewer_items(release),
+            free=visit.text("free") == "1",
+            guarantee=text.guarantee_in_words(
+                release["privacy"]["epsilon"], release["privacy"]["delta"], "this answer alone"
+            ),
+            snippets=text.snippets(sql, price, url, "query"),
+            again=f"/ask?{urlencode({'sql': sql, 'epsilon': price['epsilon']})}",
+        )
+
+    @Operation("GET", "/answers/{id}/sheet", role="analyst", parameters=(RELEASE_ID, *fields("as")))
+    def sheet(self, visit: Visit) -> Response:
+        """Show what is published beside an answer: a page to print, JSON or a registry entry."""
+        found = document.read(bytes(self._api.release(visit.call(id=visit["id"])).body))
+        written = iso_time(microseconds(self._runtime.clock()))
+        return show_disclosure(release_sheet(found, written, self._settings.disclosure), visit.text("as") or "html")
+
+    def _covered(self, query: Select) -> list[periods.Covered | None]:
+        dataset = self._site.catalog.datasets.get(query.dataset)
+        return (
+            []
+            if dataset is None
+            else [periods.covered(dataset.columns, item, query.where, self._runtime.clock()) for item in query.items]
+        )
+
+    # ---------------------------------------------------------------------------------------------- budget
+
+    @Operation("GET", "/budget", role="analyst")
+    def budget(self, visit: Visit) -> Response:
+        """Show the used and remaining budget, and the guarantee."""
+        budget = self._api.budget(visit.call())
+        sure = budget.guarantee
+        words = None if sure is None else text.guarantee_in_words(sure.epsilon, sure.delta)
+        return self._site.render(visit, "budget.html", budget=budget, bar=text.budget_bar(budget), words=words)
+
+
+def _body_of(visit: Visit, sql: str | None = None) -> bytes:
+    """Return the JSON body of the API request for a form."""
+    body: dict[str, Any] = {"sql": visit.text("sql").replace("\r\n", "\n") if sql is None else sql}
+    if visit["epsilon"] is not None:
+        body["epsilon"] = visit["epsilon"]
+    return json.dumps(body).encode()
+
+
+def _built_query(visit: Visit, dataset: DatasetDetail) -> Select:
+    """Return the query of the fields of a form, without its filter.
+
+    Raises:
+        InputError: the fields are not those of the page.
+    """
+    kind, _, column = (visit.text("measure") or "users").partition(":")
+    measure = Measure(kind, column) if column else Measure("rows") if kind == "rows" else Measure("users", dataset.user)  # type: ignore[arg-type] # checked by Measure
+    each = (visit.text("each"),) if visit.text("each") else ()
+    items = tuple(item for item in visit["item"] if item not in each)
+    if each and not items:
+        raise InputError("choose the items of each label: group by another column too")
+    return Select(dataset.name, items, measure, None, visit["k"] if items else None, each)
+
+
+def _drawn(
+    items: list[charts.Item],
+    types: Mapping[str, str],
+    measured: str,
+    segmented: int = 0,
+    covered: Sequence[periods.Covered | None] = (),
+    *,
+    ranked: bool = False,
+) -> dict[str, Any]:
+    """Return items as the templates show them: a total, lines, a table of two columns, bars, or bars of each segment.
+
+    Args:
+        types: the types of the label columns, by name.
+        measured: the unit of the values.
+        segmented: how many of the label columns, from the first, name the segment of an item.
+        covered: the time that the rows of each label column are from, where it is one of periods.
+        ranked: True if a mechanism ranked the items.
+    """
+    if segmented:
+        segments = charts.multiples(items, segmented)
+        label = " · ".join(types)
+        return {"items": items, "multiples": segments, "label": label, "measured": measured, "sorted": None}
+    time = charts.time_of(items, list(types.values()))
+    table = None
+    if len(types) == 2 and len(items) > 1 and items[0].bar and len({item.labels for item in items}) == len(items):
+        ordered = [not type_.lower().startswith(("text", "varchar", "bool")) for type_ in types.values()]
+        table = charts.pivot(items, list(types), ordered)
+    incomplete = (False, False)
+    if time is not None:
+        items = sorted(items, key=lambda item: (item.labels[time], item.label))
+        if time < len(covered) and (about := covered[time]) is not None:
+            incomplete = about.cuts([item.labels[time] for item in items])
+    return {
+        "items": items,
+        "multiples": None,
+        "line": None if time is None else charts.line_chart(items, time, table, incomplete),
+        "sorted": charts.order_of(items, " · ".join(types), measured, ranked=ranked),
+        "time": None if time is None else list(types)[time],
+        "table": table,
+        "total": items[0] if not types and len(items) == 1 and items[0].bar else None,
+        "label": " · ".join(types) or "total",
+        "measured": measured,
+    }
+
+
+def _can_bite(query: Select, parameters: Mapping[str, Any], catalog: Catalog) -> bool:
+    """Return False if the only bound on a user is a number of groups that the known labels do not exceed."""
+    bound = parameters["groups_per_user"]
+    dataset = catalog.datasets.get(query.dataset)
+    if query.measure.kind != "users" or query.each or bound is None or dataset is None:
+        return True
+    domains = [getattr(dataset.columns.get(item), "domain", None) for item in query.items]
+    sizes = [len(domain) for domain in domains if isinstance(domain, tuple)]
+    return len(sizes) < len(domains) or math.prod(sizes) > bound
+
+
+def _file(content: bytes, name: str, form: Form) -> Response:
+    headers = {**content_headers(form), **HEADERS, "Content-Disposition": f'attachment; filename="{name[:12]}.{form}"'}
+    return Response(content, headers=headers)

@@ -1,0 +1,1 @@
+"""Accounts, grants, keys, the ledger and disclosures: the API and pages of privacy officers and admins."""

@@ -1,0 +1,34 @@
+"""Sentences of the web page."""
+
+from __future__ import annotations
+
+from discreet.service.doors.pages import text
+
+
+def test_the_plan_is_described_in_plain_words_and_then_for_experts():
+    """An answer can be read without the name of a mechanism."""
+    for chosen in ("unknown-gumbel", "head", "two-round"):
+        release = {"mechanism": "auto", "chosen": chosen, "why": "because", "question": {"k": 10}}
+        words = text.chosen_for_you(release)
+        assert "counted" in words
+        assert chosen not in words
+        assert text.mechanism_of(release) == f"Answered by auto, which chose {chosen}: because."
+        assert "noise" not in words, "whether the noise is little depends on the counts"
+    assert text.chosen_for_you(release | {"chosen": None}) is None
+
+
+def test_wide_and_lopsided_intervals_have_a_reason():
+    """Counts, not sums, can be clipped; the target of an answer decides what is wide."""
+    item = {"count": 100, "sum": 100, "low": 90, "high": 140}
+    query = {"average": False, "summed": None, "counts": True, "relative_error": None}
+    shown = text.interval_note_of({"items": [item], "query": query})
+    assert shown == (
+        "Intervals reach further up than down, because users with many items are clipped; intervals are wide where the "
+        "noise is large for so few users."
+    )
+    assert "wide" not in text.interval_note_of({"items": [item], "query": query | {"relative_error": 0.2}})
+    assert (
+        text.interval_note_of({"items": [item], "query": query | {"summed": "minutes", "relative_error": 0.2}}) is None
+    )
+    assert text.interval_note_of({"items": [item | {"high": 110}], "query": query}) is None
+    assert text.interval_note_of({"items": [{}], "query": query | {"counts": False}}) is None
