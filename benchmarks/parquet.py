@@ -6,7 +6,6 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
@@ -22,12 +21,13 @@ SELECT DISTINCT hash(i, 1) % 400_000 AS reader,
     CAST(250_000 * pow((hash(i, 2) % 1_000_000) / 1e6, 3) AS BIGINT) AS page,
     CAST(hash(reader, page) % 360 AS INTEGER) AS day
 FROM range({ROWS}) AS t(i) ORDER BY day"""
-CASES: dict[str, dict[str, Any]] = {
-    "head": {"k": 100},
-    "two rounds": {},
-    "head, half of the rows": {"k": 100, "where": "day < 180"},
-    "head, a 360th of the rows": {"k": 100, "where": "day = 90"},
+CASES: dict[str, str | None] = {
+    "head": None,
+    "two rounds": None,
+    "head, half of the rows": "day < 180",
+    "head, a 360th of the rows": "day = 90",
 }
+"""The filter of each case."""
 
 
 def run() -> list[str]:
@@ -55,7 +55,8 @@ def main() -> None:
     if case == "two rounds":
         reads.release("page", epsilon=1, delta=1e-8)
     else:
-        reads.top("page", epsilon=1, delta=1e-8, **CASES[case])
+        kept = reads if CASES[case] is None else reads.where(CASES[case])
+        kept.top("page", k=100, epsilon=1, delta=1e-8)
 
 
 if __name__ == "__main__":

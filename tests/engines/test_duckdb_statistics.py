@@ -1,11 +1,12 @@
-"""Statistics in Parquet files decide no count, whatever wrote them.
+"""Statistics decide no count: those in Parquet files, whatever wrote them, and those of DuckDB's own tables.
 
-Each file is read with and without the rows of one more user, who may change every count by at most one. DuckDB's
+Each source is read with and without the rows of one more user, who may change every count by at most one. DuckDB's
 optimizers have no stable names, so these tests, and not the names, show that those which trust statistics are disabled.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import struct
 from decimal import Decimal
@@ -19,6 +20,9 @@ import pytest
 from discreet.engines.duckdb import DuckDBEngine
 from discreet.errors import InputError
 from discreet.head_request import HeadRequest
+from discreet.query.predicates import bind_where
+from discreet.query.sql import parse_where
+from discreet.testing.engines import rows_of
 from tests.parquet_footers import (
     BINARY,
     BYTE,
@@ -123,6 +127,70 @@ def test_segments_of_old_files_are_not_pruned(counts):
     segments = pa.table({"page": ["ab"]})
     found = counts(table, [None], _by_pyarrow, make_old, each=("page",), segments=segments)
     assert found[None] == [USERS // 2, USERS // 2]
+
+
+def _as_table(table, path):
+    """Write a DuckDB file whose row groups are as small as they can be."""
+    path.unlink(missing_ok=True)
+    with duckdb.connect() as connection:
+        connection.register("given", table)
+        connection.execute(f"ATTACH '{path}' AS own (ROW_GROUP_SIZE 2048); CREATE TABLE own.t AS FROM given")
+    return path
+
+
+def _as_changed_table(table, path):
+    """Write a DuckDB file that held more rows and other values: its statistics are those of both."""
+    more = pa.concat_tables([table, table.slice(0, 1)])
+    with duckdb.connect(str(_as_table(more, path))) as connection:
+        connection.execute("UPDATE t SET item = 'j'; UPDATE t SET item = 'i'; CHECKPOINT")
+        connection.execute("DELETE FROM t WHERE rowid = (SELECT max(rowid) FROM t); CHECKPOINT")
+    return path
+
+
+def _as_parquet(table, path):
+    pq.write_table(table, path, row_group_size=2048)
+    return path
+
+
+OWN = {
+    "frame": (lambda table, _: table, None),
+    "view of a frame": (lambda table, _: table, "SELECT * FROM source"),
+    "table": (_as_table, None),
+    "changed table": (_as_changed_table, None),
+    "view of a table": (_as_table, "SELECT * FROM t"),
+    "view of a file": (_as_parquet, "SELECT * FROM source"),
+}
+
+
+@pytest.mark.parametrize("kind", OWN)
+def test_one_user_moves_counts_of_frames_tables_and_views_by_one(tmp_path, kind):
+    """NaN, and NULL, in row groups of their own, and text whose order signed bytes would change."""
+    write, view = OWN[kind]
+    x = [math.nan, 1.0] * 1024 + [None] * 40 + [0.0]
+    page = ["b"] * 2048 + ["c"] * 40 + ["é"]
+    table = table_of(x=x, page=page)
+    found = {}
+    for rows in (len(table) - 1, len(table)):
+        with contextlib.closing(DuckDBEngine(write(table.slice(0, rows), tmp_path / "t.own"), view=view)) as opened:
+            for where in [*NAN_FILTERS, *TEXT_FILTERS]:
+                bound = bind_where(parse_where(where), opened.columns())
+                count = sum(n for *_, n in rows_of(opened, HeadRequest("user", ("item",), 10, bound)))
+                found.setdefault(where, []).append(count)
+    expected = {
+        "x > 1": (0, 0),
+        "x < 1": (0, 1),
+        "x <> 7": (1024, 1),
+        "x IS NOT NULL": (1024, 1),
+        "x IS NULL": (1064, 0),
+    }
+    expected |= {
+        "NOT x IN (1, 2)": (0, 1),
+        "page = 'b'": (2048, 0),
+        "page < 'c'": (2048, 0),
+        "NOT page = 'c'": (2048, 1),
+    }
+    expected |= {"page IN ('b', 'z')": (2048, 0), "page >= 'b' AND page <> 'c'": (2048, 1)}
+    assert found == {where: [n, n + own] for where, (n, own) in expected.items()}
 
 
 def claim(path, column, statistics):
