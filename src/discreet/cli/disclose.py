@@ -55,9 +55,11 @@ def disclose(
         if form is None:
             raise InputError("a disclosure is written to a file that ends in .html, .json or .yaml; or give --format")
         check_writable(Path(output), force=force)
-    text = _written(
-        _of_answer(Path(answer)) if answer else _of_service(url, key_file, account, dataset), form or "json"
-    )
+    disclosure = _of_answer(Path(answer)) if answer else _of_service(url, key_file, account, dataset)
+
+    from discreet.service.doors.pages.disclosure import DISCLOSURE_FORMS
+
+    text = DISCLOSURE_FORMS[form or "json"](disclosure)
     if output is None:
         click.echo(text, nl=False)
         return
@@ -88,16 +90,3 @@ def _of_service(url: str | None, key_file: str | None, account: str | None, data
     names = {name: value for name, value in (("account", account), ("dataset", dataset)) if value is not None}
     found = request_json({"url": url, "key_file": key_file}, "GET", f"disclosure?{urlencode(names)}")
     return Disclosure.model_validate(found)
-
-
-def _written(disclosure: Disclosure, form: Literal["html", "json", "yaml"]) -> str:
-    from discreet.service.doors.pages.disclosure import to_html
-    from discreet.wire.disclosure import to_yaml
-
-    match form:
-        case "html":
-            return to_html(disclosure)
-        case "json":
-            return disclosure.model_dump_json(indent=2) + "\n"
-        case "yaml":
-            return to_yaml(disclosure.registry_entry())

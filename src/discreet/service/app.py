@@ -57,10 +57,11 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Lifespan
 
+    from discreet.budget.stores.store import BudgetStore
     from discreet.service.observability.logging import Log
     from discreet.service.observability.traces import Tracer
     from discreet.service.peers import Peers
-    from discreet.service.settings import Oidc, Settings
+    from discreet.service.settings import Settings
 
 _MACHINE = Runtime()
 
@@ -87,7 +88,7 @@ class Service:
 
 
 @contextlib.contextmanager
-def open_service(  # noqa: PLR0915 - the composition root connects everything
+def open_service(
     settings: Settings,
     environment: Mapping[str, str],
     stream: TextIO = sys.stdout,
@@ -109,9 +110,8 @@ def open_service(  # noqa: PLR0915 - the composition root connects everything
         StoreBehind: the store is older than its last checkpoint, or has lines and no checkpoint.
         LedgerBroken: the store contradicts its checkpoints.
     """
-    clock = runtime.clock
     metrics = Metrics(runtime.monotonic)
-    log = CombinedLog(StructuredLog(stream, settings.logs.format, clock), metrics)
+    log = CombinedLog(StructuredLog(stream, settings.logs.format, runtime.clock), metrics)
     keys = DerivedKeys(noise_secret(settings.noise, environment))
     checkpointer = checkpointer_of(settings.checkpoints)
     digest, catalog = load_with_digest(settings.service.catalog)
@@ -119,7 +119,7 @@ def open_service(  # noqa: PLR0915 - the composition root connects everything
         if tracer is None:
             tracer = open_tracer(None if settings.traces is None else settings.traces.endpoint)
             stack.callback(tracer.close)
-        store = stack.enter_context(contextlib.closing(open_store(settings.store, environment, clock)))
+        store = stack.enter_context(contextlib.closing(open_store(settings.store, environment, runtime.clock)))
         store.timed = metrics.timed
         manager = BudgetManager(
             store,
@@ -130,41 +130,28 @@ def open_service(  # noqa: PLR0915 - the composition root connects everything
         )
         check_noise_key(store, keys)
         store.recover()
-        records = RecordCache(store, clock)
-        issuer, login = _open_login(settings.oidc, environment, runtime, log, stack)
-        if issuer is None and not store.records(KEY):
-            raise InputError("the store has no API key; discreet init creates the first ones")
+        access = _open_access(settings, environment, store, runtime, log, stack)
         peers = None
         if settings.datacentre is not None:
             peers = stack.enter_context(contextlib.closing(open_peers(settings.datacentre, store, environment, log)))
-        authenticator = Authenticator(records, clock, issuer)
-        api_keys = ApiKeys(
-            store=store,
-            records=records,
-            authenticator=authenticator,
-            clock=clock,
-            random=runtime.random,
-            key_file=None if settings.store.file is None else key_file_of(settings.store.file),
-        )
-        warehouse = stack.enter_context(Warehouse(catalog, clock, environment))
+        warehouse = stack.enter_context(Warehouse(catalog, runtime.clock, environment))
         catalog_file = CatalogFile(settings.service.catalog, digest, warehouse, manager, log)
         maintenance = Maintenance(
             manager=manager,
             warehouse=warehouse,
             catalog=catalog_file,
-            keys=api_keys,
+            keys=access.api_keys,
             metrics=metrics,
             log=log,
-            clock=clock,
+            clock=runtime.clock,
             monotonic=runtime.monotonic,
             has_checkpoints=checkpointer is not None,
             update_index=ActivityReader(store, {}).update,
         )
         maintenance.refresh_sources()  # before any request: from now on only maintenance opens sources
-        grants = Grants(warehouse, records, store)
+        grants = Grants(warehouse, access.records, store)
         if pool is None:
             pool = stack.enter_context(contextlib.closing(StatementPool(settings.service.max_statement_workers)))
-        gate = Gate(authenticator, settings.service, runtime.monotonic, log)
         queries = Queries(
             manager=manager,
             warehouse=warehouse,
@@ -176,10 +163,10 @@ def open_service(  # noqa: PLR0915 - the composition root connects everything
             refused=(lambda _: None) if peers is None else peers.refused,
         )
         query_api = QueryAPI(
-            gate=gate,
+            gate=access.gate,
             queries=queries,
             statements=Statements(queries, manager, warehouse, settings, pool),
-            cache=ReplayCache(clock, warehouse.unavailable),
+            cache=ReplayCache(runtime.clock, warehouse.unavailable),
             manager=manager,
             grants=grants,
             warehouse=warehouse,
@@ -189,37 +176,37 @@ def open_service(  # noqa: PLR0915 - the composition root connects everything
         )
         admin_api = AdminAPI(
             manager=manager,
-            records=records,
-            keys=api_keys,
+            records=access.records,
+            keys=access.api_keys,
             catalog=catalog_file,
             settings=settings,
             log=log,
-            clock=clock,
+            clock=runtime.clock,
         )
         apis = query_api, admin_api, HealthAPI(lambda: warehouse.catalog, store, maintenance, peers)
         documented = OpenAPI([declared for api in apis for declared, _ in operations_of(api)])
         site = Site(
-            gate=gate,
-            sessions=Sessions(keys.sessions, clock, runtime.random),
+            gate=access.gate,
+            sessions=Sessions(keys.sessions, runtime.clock, runtime.random),
             store=store,
-            records=records,
-            login=login,
+            records=access.records,
+            login=access.login,
             warehouse=warehouse,
             templates=[TEMPLATES],
-            has_issuer=issuer is not None,
-        )
-        pages = (
-            AnalystPages(site, query_api, store, settings, runtime),
-            OfficerPages(site, admin_api, manager, warehouse, runtime),
+            has_issuer=access.has_issuer,
         )
         routes = [
-            *routes_of(partial(api_endpoint, gate), *apis, documented),
-            *site.routes(*pages),
-            *([] if peers is None else peer_routes(peers)),
+            *routes_of(partial(api_endpoint, access.gate), *apis, documented),
+            *site.routes(
+                AnalystPages(site, query_api, store, settings, runtime),
+                OfficerPages(site, admin_api, manager, warehouse, runtime),
+            ),
         ]
+        if peers is not None:
+            routes += peer_routes(peers)
         if settings.service.trino:
             trino = TrinoProtocol(
-                gate=gate,
+                gate=access.gate,
                 query_api=query_api,
                 grants=grants,
                 pool=pool,
@@ -232,9 +219,11 @@ def open_service(  # noqa: PLR0915 - the composition root connects everything
             routes += trino.routes()
         if settings.service.metrics_port is None:
             routes.append(_metrics_route(metrics, runtime.monotonic))
-        door = None if settings.mcp is None else AgentDoor(gate, settings.mcp, keys.agents)
-        routes += [] if door is None else [door.route]
-        lifespan = None if door is None else door.lifespan
+        lifespan = None
+        if settings.mcp is not None:
+            agents = AgentDoor(access.gate, settings.mcp, keys.agents)
+            routes.append(agents.route)
+            lifespan = agents.lifespan
         app = create_app(routes, runtime, tracer, log, settings.service.release_grid_ms, lifespan)
         app.router.default = site.missing
         yield Service(
@@ -245,24 +234,55 @@ def open_service(  # noqa: PLR0915 - the composition root connects everything
             admin_api=admin_api,
             warehouse=warehouse,
             catalog=catalog_file,
-            authenticator=authenticator,
+            authenticator=access.authenticator,
             grants=grants,
             log=log,
             metrics=metrics,
         )
 
 
-def _open_login(
-    settings: Oidc | None, environment: Mapping[str, str], runtime: Runtime, log: Log, stack: contextlib.ExitStack
-) -> tuple[Issuer | None, OidcLogin | None]:
-    """Return the issuer of tokens, and the login of the page with it; None for what the settings do not declare."""
-    if settings is None:
-        return None, None
-    issuer = Issuer(settings, stack.enter_context(httpx.Client()), runtime.clock, log)
-    if settings.client_id is None:
-        return issuer, None
-    secret = read_variable(settings.client_secret_env, environment)
-    return issuer, OidcLogin(issuer, settings, secret, runtime.random)
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """What decides who may call the service, and keeps keys and grants."""
+
+    records: RecordCache
+    authenticator: Authenticator
+    api_keys: ApiKeys
+    gate: Gate
+    login: OidcLogin | None
+    has_issuer: bool
+
+
+def _open_access(
+    settings: Settings,
+    environment: Mapping[str, str],
+    store: BudgetStore,
+    runtime: Runtime,
+    log: Log,
+    stack: contextlib.ExitStack,
+) -> _Access:
+    """Open what authorizes requests; raise `InputError` if the store has no API key and there is no other login."""
+    records = RecordCache(store, runtime.clock)
+    issuer = None
+    login = None
+    oidc = settings.oidc
+    if oidc is not None:
+        issuer = Issuer(oidc, stack.enter_context(httpx.Client()), runtime.clock, log)
+        if oidc.client_id is not None:
+            login = OidcLogin(issuer, oidc, read_variable(oidc.client_secret_env, environment), runtime.random)
+    elif not store.records(KEY):
+        raise InputError("the store has no API key; discreet init creates the first ones")
+    authenticator = Authenticator(records, runtime.clock, issuer)
+    api_keys = ApiKeys(
+        store=store,
+        records=records,
+        authenticator=authenticator,
+        clock=runtime.clock,
+        random=runtime.random,
+        key_file=None if settings.store.file is None else key_file_of(settings.store.file),
+    )
+    gate = Gate(authenticator, settings.service, runtime.monotonic, log)
+    return _Access(records, authenticator, api_keys, gate, login, issuer is not None)
 
 
 def create_app(

@@ -1,4 +1,4 @@
-"""Disclosures as HTML."""
+"""Disclosures as files: HTML, JSON, and YAML for the registry of deployments."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from discreet.service.doors.pages import text
+from discreet.wire.disclosure import to_yaml
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from discreet.wire.disclosure import Disclosure
 
 _TEMPLATES = text.open_templates()
@@ -25,3 +28,11 @@ def to_html(disclosure: Disclosure) -> str:
         answers = "this answer alone" if disclosure.kind == "answer" else "all answers together"
         words = text.guarantee_in_words(privacy.epsilon, privacy.delta, answers)
     return _TEMPLATES.get_template("disclosure.html").render(disclosure=disclosure, words=words, style=_STYLE)
+
+
+DISCLOSURE_FORMS: Mapping[str, Callable[[Disclosure], str]] = {
+    "html": to_html,
+    "json": lambda disclosure: disclosure.model_dump_json(indent=2) + "\n",
+    "yaml": lambda disclosure: to_yaml(disclosure.registry_entry()),
+}
+"""The function that writes each form; that of YAML raises `InputError` if the settings lack what the entry needs."""

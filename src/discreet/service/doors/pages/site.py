@@ -40,10 +40,9 @@ from discreet.service.auth.identity import Identity
 from discreet.service.auth.oidc import PendingLogin
 from discreet.service.doors.http.operation import IDEMPOTENCY_KEY, Call, Operation, Parameter, routes_of
 from discreet.service.doors.pages import charts, text
-from discreet.service.doors.pages.disclosure import STYLE_HASH, to_html
+from discreet.service.doors.pages.disclosure import DISCLOSURE_FORMS, STYLE_HASH
 from discreet.service.middleware import context_of, is_failure, problem_of_request
 from discreet.service.problems import KeyRefused
-from discreet.wire.disclosure import to_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -541,17 +540,15 @@ def show_disclosure(disclosure: Disclosure, form: str) -> Response:
         NotFound: there is no such form.
         InputError: the settings lack what the entry needs.
     """
+    if form not in DISCLOSURE_FORMS:
+        raise NotFound
+    content = DISCLOSURE_FORMS[form](disclosure)
+    if form == "html":
+        policy = HEADERS["Content-Security-Policy"].replace("style-src 'self'", f"style-src {STYLE_HASH}")
+        return HTMLResponse(content, headers={**HEADERS, "Content-Security-Policy": policy})
     name = re.sub(r"[^a-z0-9]+", "-", disclosure.subject.lower())[:60]
-    saved = dict(HEADERS) | {"Content-Disposition": f'attachment; filename="disclosure-{name}.{form}"'}
-    match form:
-        case "html":
-            policy = HEADERS["Content-Security-Policy"].replace("style-src 'self'", f"style-src {STYLE_HASH}")
-            return HTMLResponse(to_html(disclosure), headers={**HEADERS, "Content-Security-Policy": policy})
-        case "json":
-            return Response(disclosure.model_dump_json(indent=2), headers=saved, media_type="application/json")
-        case "yaml":
-            return Response(to_yaml(disclosure.registry_entry()), headers=saved, media_type="application/yaml")
-    raise NotFound
+    headers = {**HEADERS, "Content-Disposition": f'attachment; filename="disclosure-{name}.{form}"'}
+    return Response(content, headers=headers, media_type=f"application/{form}")
 
 
 class InvalidCsrfToken(InputError):
