@@ -83,7 +83,7 @@ if (FOLDER / "lastfm-plays.parquet").exists():
         assert rows_of(engine, request) == _ranked(truth)[:5001]
         engine.close()
         table = discreet.scan(tmp_path / "plays.db", user="user_id")
-        asked = {"epsilon": 4, "delta": "1e-8", "rows_per_user_and_item": tau}
+        asked = {"epsilon": 4, "delta": "1e-8", "rows_per_group": tau}
         top = table.top("item", k=10, bits=KeyedBits(bytes(32), tau), **asked)
         _holds(top, truth, 1000)
         assert len(top) == 10

@@ -155,7 +155,7 @@ def test_an_invalid_domain_is_refused(table, domain):
 def test_rows_are_clipped_per_user_and_item(tau):
     """One user with a million rows counts for tau."""
     rows = pa.table({"user": [n % 2000 for n in range(10_000)] + [1] * 90_000, "item": ["a"] * 100_000})
-    release = discreet.scan(rows, user="user").top("item", k=1, epsilon=8, rows_per_user_and_item=tau, bits=_bits())
+    release = discreet.scan(rows, user="user").top("item", k=1, epsilon=8, rows_per_group=tau, bits=_bits())
     assert _found(release) == [("a", 2000 * tau)]
 
 
@@ -199,11 +199,11 @@ def test_a_large_delta_warns_at_the_call(table):
         (lambda t: t.top("item", delta=float("nan")), InputError),
         (lambda t: t.top("item", delta="1e400"), InputError),
         (lambda t: t.top("item", groups_per_user=0), InputError),
-        (lambda t: t.top("item", rows_per_user_and_item=0), InputError),
-        (lambda t: t.top("item", rows_per_user_and_item=1.5), InputError),
+        (lambda t: t.top("item", rows_per_group=0), InputError),
+        (lambda t: t.top("item", rows_per_group=1.5), InputError),
         (lambda t: t.top("item", noise="uniform"), InputError),
         (lambda t: t.top("item", mechanism="magic"), InputError),
-        (lambda t: t.release("item", mechanism="two-round", rows_per_user_and_item=2), InputError),
+        (lambda t: t.release("item", mechanism="two-round", rows_per_group=2), InputError),
         (lambda t: t.release("item", relative_error=2), InputError),
         (lambda t: t.release("item", relative_error="much"), InputError),
         (lambda t: t.top("item", bits=discreet.NoiseKey(b"short", "v")), InputError),
@@ -420,7 +420,7 @@ def test_temporary_tables_are_dropped(tmp_path, monkeypatch):
 
 def test_the_query_is_kept_with_the_release(table):
     """The bound query: the table's own names, the filter, and what was declared."""
-    release = table.where("YEAR = 2020").top("ITEM", k=2, groups_per_user=3, rows_per_user_and_item=2, bits=_bits())
+    release = table.where("YEAR = 2020").top("ITEM", k=2, groups_per_user=3, rows_per_group=2, bits=_bits())
     assert isinstance(release.query, Query)
     assert (release.query.request.user, release.query.request.items, release.query.k) == ("user", ("item",), 2)
     assert (release.query.sensitivity.groups_per_user, release.query.sensitivity.rows_per_group) == (3, 2)

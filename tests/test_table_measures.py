@@ -54,7 +54,7 @@ def test_sums_and_averages_of_the_items_with_the_most_users(table):
     prices = table.top("item", 2, sum="PRICE", bound=("0", "50.5"), epsilon=10, bits=_bits()).to_arrow()
     assert prices.schema.field("sum").type == pa.decimal128(38, 2)
     assert [round(float(value), -3) for value in prices["sum"].to_pylist()] == [30_000, 46_000]
-    averages = table.top("item", 2, average="minutes", bound=50, rows_per_user_and_item=2, epsilon=20, bits=_bits())
+    averages = table.top("item", 2, average="minutes", bound=50, rows_per_group=2, epsilon=20, bits=_bits())
     assert [round(row["average"]) for row in averages] == [10, 30]
     assert [round(row["count"], -2) for row in averages] == [3000, 1500]
 
@@ -65,7 +65,7 @@ def test_an_average_is_of_rows_and_its_clipped_rows_have_less_weight():
     rows += [(user, None) for user in range(8000, 9000)]
     table = discreet.scan(pa.table(dict(zip(("user", "x"), zip(*rows, strict=True), strict=True))), user="user")
     for bound, most, average, number in ((120, 3, 32.5, 16), (120, 2, 30, 12), (60, 3, 28, 10), (30, 5, 20, 8)):
-        (row,) = table.release(average="x", bound=bound, rows_per_user_and_item=most, epsilon=20, bits=_bits())
+        (row,) = table.release(average="x", bound=bound, rows_per_group=most, epsilon=20, bits=_bits())
         assert row["average"] == pytest.approx(average, rel=0.01)
         assert row["count"] == pytest.approx(1000 * number, rel=0.02)
         assert row["low"] <= row["average"] <= row["high"]
@@ -76,14 +76,14 @@ def test_a_quantile_is_of_rows_or_of_users():
     rows = [(user, 5) for user in range(4000)] + [(user, 25) for user in range(4000, 6000) for _ in range(4)]
     table = discreet.scan(pa.table(dict(zip(("user", "x"), zip(*rows, strict=True), strict=True))), user="user")
     bins = {"domain": range(0, 40, 10), "epsilon": 20}
-    assert table.quantile("x:10", 0.5, rows_per_user_and_item=5, bits=_bits(), **bins) == (20, 20, 20)
+    assert table.quantile("x:10", 0.5, rows_per_group=5, bits=_bits(), **bins) == (20, 20, 20)
     assert table.quantile("x:10", 0.5, per="user", bits=_bits(), **bins) == (0, 0, 0)
     budget = discreet.Budget(epsilon=30, delta="1e-6")
     for options, message in (
-        ({}, "rows_per_user_and_item"),
-        ({"per": "row"}, "rows_per_user_and_item"),
+        ({}, "rows_per_group"),
+        ({"per": "row"}, "rows_per_group"),
         ({"per": "day"}, "per row or per user"),
-        ({"per": "user", "rows_per_user_and_item": 5}, "counts users, not rows"),
+        ({"per": "user", "rows_per_group": 5}, "counts users, not rows"),
         ({"per": "user", "domain": None}, "all listed as the domain"),
         ({"per": "user", "mechanism": "head"}, "all listed as the domain"),
     ):
@@ -149,7 +149,7 @@ def test_quantiles_need_all_labels_of_one_ordered_column(table):
         ("item", {"sum": "minutes"}, "a sum needs a bound"),
         ("item", {"bound": 3}, "a bound goes with a sum or an average"),
         ("item", {"sum": "minutes", "average": "price", "bound": 3}, "not several of them"),
-        ("item", {"sum": "minutes", "bound": 3, "rows_per_user_and_item": 2}, "not several of them"),
+        ("item", {"sum": "minutes", "bound": 3, "rows_per_group": 2}, "not several of them"),
         ("item", {"sum": "minutes", "bound": (1, 2, 3)}, "a number, or a pair"),
         ("item", {"sum": "minutes", "bound": "x"}, "the bound of a sum must be a finite number"),
         ("item", {"sum": "minutes", "bound": (3, 1)}, "must not be above its upper bound"),
@@ -158,10 +158,10 @@ def test_quantiles_need_all_labels_of_one_ordered_column(table):
         ("item", {"sum": 3, "bound": 3}, "the name of a column to sum must be text"),
         (
             "item",
-            {"average": "minutes", "bound": 3, "rows_per_user_and_item": 2, "counts": False},
+            {"average": "minutes", "bound": 3, "rows_per_group": 2, "counts": False},
             "an average has no labels without numbers",
         ),
-        ("item", {"average": "minutes", "bound": 3}, "an average of rows needs rows_per_user_and_item"),
+        ("item", {"average": "minutes", "bound": 3}, "an average of rows needs rows_per_group"),
         ("item:day", {}, "which holds text"),
         ("minutes:0", {}, "the width of bins"),
         ("user:10", {}, "cannot be both the user and an item"),

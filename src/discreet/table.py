@@ -80,7 +80,7 @@ class RowOptions(Options, total=False):
     """The options of a query of a `Table`: those of `Options`, and what counts of each user."""
 
     groups_per_user: int | None
-    rows_per_user_and_item: int | None
+    rows_per_group: int | None
     domain: Any
     each: str | Sequence[str]
     segments: Any
@@ -187,7 +187,7 @@ class Table:
                 exactly.
                 groups_per_user: a bound on the items of one user. It is enforced by keeping that many random items of
                 each user, not trusted; it makes counts smaller and noise smaller.
-                rows_per_user_and_item: 1 counts distinct users; a larger number counts rows, at most that many per user
+                rows_per_group: 1 counts distinct users; a larger number counts rows, at most that many per user
                 and item.
                 domain: all possible items, listed in advance: a list of labels (tuples for several columns), an Arrow
                 table, or a path of a CSV or Parquet file with the item columns. Listed items without rows have a count
@@ -198,7 +198,7 @@ class Table:
                 sum, or average: a column of whole or decimal numbers to sum, or to average over rows, for each item.
                 bound: goes with them: each user's sum for an item is clipped to 0 and this number, or to a pair of
                 numbers. Choose it without looking at the rows. The items are those with the most users. An average
-                also needs rows_per_user_and_item: of more rows of a user and an item, or of a larger sum, all count
+                also needs rows_per_group: of more rows of a user and an item, or of a larger sum, all count
                 with less weight (docs/mechanisms/sums.md).
                 counts=False for labels only, which leaves more of epsilon for finding them. mechanism: "gumbel",
                 "laplace", "head", "two-round" or "stable" (a set, without counts); "auto" or None to choose by k and
@@ -255,7 +255,7 @@ class Table:
         Args:
             item: a column of numbers or dates, usually in bins: "minutes:10".
             share: above 0 and below 1; 0.5 for the median.
-            per: "row" for the quantile of rows, as in SQL, which needs rows_per_user_and_item; "user" for that of
+            per: "row" for the quantile of rows, as in SQL, which needs rows_per_group; "user" for that of
                 users, who count once in each bin in which they have a row.
             **options: as in `release`; domain, all possible labels of *item*, is needed: bins by their start.
 
@@ -263,14 +263,14 @@ class Table:
         """
         if per not in {"row", "user"}:
             raise InputError(f"a quantile is per row or per user, not per {per!r}")
-        rows = options.get("rows_per_user_and_item")
+        rows = options.get("rows_per_group")
         if per == "row" and rows is None:
             raise InputError(
-                "a quantile of rows needs rows_per_user_and_item: the most rows of a user in a bin that count; "
+                "a quantile of rows needs rows_per_group: the most rows of a user in a bin that count; "
                 "per='user' counts users instead"
             )
         if per == "user" and rows not in (None, 1):
-            raise InputError("a quantile per user counts users, not rows: leave out rows_per_user_and_item")
+            raise InputError("a quantile per user counts users, not rows: leave out rows_per_group")
         plan = self.plan(item, budget=budget, force=force, **options)
         check_quantile(plan.query, plan.mechanism.name, self._engine.columns().get(item))
         return self._answer(plan, budget, bits, None).quantile(share)
@@ -360,7 +360,7 @@ def table_query(
     if unknown:
         raise InputError(f"there is no option {unknown[0]!r}; choose from {', '.join(RowOptions.__annotations__)}")
     options: dict[str, Any] = dict(given)
-    rows = options.pop("rows_per_user_and_item", None)
+    rows = options.pop("rows_per_group", None)
     bounds = Sensitivity(options.pop("groups_per_user", None), 1 if rows is None else rows)
     domain = options.pop("domain", None)
     average = options.get("average") is not None
@@ -424,7 +424,7 @@ def _summed(options: dict[str, Any], rows: int | None) -> SumBounds | None:
         raise InputError("a query has a sum, an average or a count of rows, not several of them")
     if average and rows is None:
         raise InputError(
-            f"an average of rows needs rows_per_user_and_item: the most rows of a user and an item that count; for the "
+            f"an average of rows needs rows_per_group: the most rows of a user and an item that count; for the "
             f"average per user, divide sum={columns[0]!r} by the counts of users"
         )
     if bound is None:

@@ -142,8 +142,8 @@ def test_the_command_line_makes_the_same_query_as_python(ask, key, reads):
         (("release", "--relative-error", "0.2"), ("release", {"relative_error": "0.2"})),
         (("release", "--groups-per-user", 2), ("release", {"groups_per_user": 2})),
         (
-            ("release", "--groups-per-user", 2, "--rows-per-user-and-item", 3),
-            ("release", {"groups_per_user": 2, "rows_per_user_and_item": 3}),
+            ("release", "--groups-per-user", 2, "--rows-per-group", 3),
+            ("release", {"groups_per_user": 2, "rows_per_group": 3}),
         ),
         (("top", "-k", 2, "--head-limit", 3), ("top", {"k": 2, "head_limit": 3})),
         (("top", "-k", 2, "--mechanism", "gumbel"), ("top", {"k": 2, "mechanism": "gumbel"})),

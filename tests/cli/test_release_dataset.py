@@ -69,7 +69,7 @@ def test_a_total_needs_no_limit(run, catalog):
         (["--item", "article", "--user", "reader"], "the catalog decides --user"),
         (["--item", "article", "--groups-per-user", "3"], "the catalog decides --groups-per-user"),
         (["--item", "article", "--domain", "x.csv"], "the catalog decides --domain"),
-        (["--item", "article", "--rows-per-user-and-item", "3"], "count rows with --sql and COUNT(*)"),
+        (["--item", "article", "--rows-per-group", "3"], "count rows with --sql and COUNT(*)"),
     ],
 )
 def test_unsupported_options_are_refused(run, catalog, arguments, message):

@@ -9,7 +9,7 @@ import json
 import pytest
 
 USERS = 2000
-ONE = ("--rows-per-user-and-item", 1)
+ONE = ("--rows-per-group", 1)
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_quantiles_of_bins(asked):
 
 def test_a_plan_of_a_sum_opens_the_file(run, visits):
     """Its error is in the unit of the column, and the type of the column is checked."""
-    arguments = [visits, "--user", "user", "--average", "price", "--bound", 5, "--rows-per-user-and-item", 2]
+    arguments = [visits, "--user", "user", "--average", "price", "--bound", 5, "--rows-per-group", 2]
     ran = run("plan", *arguments, "--cast", "price=decimal(9,2)", "--format", "json")
     assert 0 < json.loads(ran.out)["sum_std_error"] < 50
     ran = run("plan", *arguments)
@@ -102,10 +102,10 @@ def test_a_plan_of_a_sum_opens_the_file(run, visits):
         (["--item", "minutes:10", "--quantile", "0.5"], "--quantile goes with --range"),
         (
             ["--item", "minutes:10", "--range", "0,9", "--quantile", "0.5"],
-            "--quantile is of rows: give --rows-per-user",
+            "--quantile is of rows: give --rows-per-group",
         ),
         (
-            ["--item", "minutes:10", "--range", "0,9", "--rows-per-user-and-item", "1", "--quantile", "2"],
+            ["--item", "minutes:10", "--range", "0,9", "--rows-per-group", "1", "--quantile", "2"],
             "the share of a quantile is above 0",
         ),
         (["--where", "price > 'abc'"], "takes a number without quotes"),

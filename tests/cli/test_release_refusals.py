@@ -30,7 +30,7 @@ CASES = [
     (["-k", "5", "--head-limit", "4"], "k must be at most the head limit, 4, not 5"),
     (["--head-limit", "0"], "the head limit must be from 1 to 10,000,000, not 0"),
     (["--groups-per-user", "0"], "groups per user must be at least 1"),
-    (["--rows-per-user-and-item", "0"], "rows per user and item must be from 1"),
+    (["--rows-per-group", "0"], "rows per user and item must be from 1"),
     (
         ["--mechanism", "magic"],
         "'magic' is not one of 'auto', 'gumbel', 'laplace', 'stable', 'head', ",

@@ -11,6 +11,6 @@ from benchmarks.outcomes import SOURCES, check_source
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_one_user_decides_no_outcome_and_moves_each_count_by_one_at_most(source):
-    """Types x writers x groups_per_user x rows_per_user_and_item x filters x sums x segments x listed items."""
+    """Types x writers x groups_per_user x rows_per_group x filters x sums x segments x listed items."""
     for seed in range(3):
         check_source(source, random.Random(f"{source} {seed}"), 10)  # noqa: S311 - of test data

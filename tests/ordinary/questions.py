@@ -90,7 +90,7 @@ def _release(column: str, *items: str, sums: str = "", **fixed: Any) -> Callable
         if sums:
             options |= {column: sums, "bound": made.most_sum}
         if "rows" in fixed or column == "average":
-            options |= {"rows_per_user_and_item": made.most_rows}
+            options |= {"rows_per_group": made.most_rows}
         if "bins" in fixed:
             options |= {"domain": range(0, 10 * made.width, made.width)}
         if "k" in fixed:
@@ -101,7 +101,7 @@ def _release(column: str, *items: str, sums: str = "", **fixed: Any) -> Callable
 
 
 def _median(table: Any, made: Ordinary, **options: Any) -> dict[Any, Value]:
-    options |= {"domain": range(0, 10 * made.width + 1, made.width), "rows_per_user_and_item": made.most_rows}
+    options |= {"domain": range(0, 10 * made.width + 1, made.width), "rows_per_group": made.most_rows}
     return {(): Value(*table.quantile(f"amount:{made.width}", 0.5, **options))}
 
 

@@ -154,7 +154,7 @@ _CASES = {"clickhouse": (_CLICKHOUSE, 60), "postgres": (_POSTGRES, 150), "trino"
 
 @pytest.mark.parametrize("engine", _CASES)
 def test_no_row_decides_whether_there_is_an_answer(server, engine):
-    """Types x groups_per_user x rows_per_user_and_item x filters x sums; DISCREET_FUZZ_TIMES multiplies them."""
+    """Types x groups_per_user x rows_per_group x filters x sums; DISCREET_FUZZ_TIMES multiplies them."""
     cases, requests = _CASES[engine]
     seed = os.environ.get("DISCREET_FUZZ_SEED", engine)
     with contextlib.ExitStack() as stack:

@@ -136,7 +136,7 @@ shared_options = options_of(
     _price("1.0", "1e-8"),
     click.option("--groups-per-user", type=int, metavar="N", help="Keep N random items of each user."),
     click.option(
-        "--rows-per-user-and-item",
+        "--rows-per-group",
         type=int,
         metavar="T",
         help="Count rows, at most T per user and item, instead of distinct users.  [default: 1]",
@@ -149,7 +149,7 @@ shared_options = options_of(
     click.option(
         "--average",
         metavar="COL",
-        help="Release the average of a column over rows for each item. Needs --bound and --rows-per-user-and-item.",
+        help="Release the average of a column over rows for each item. Needs --bound and --rows-per-group.",
     ),
     click.option(
         "--bound",
@@ -212,7 +212,7 @@ def row_options(options: dict[str, Any], *, total: bool) -> RowOptions:
         raise InputError("--item COL is missing: the column that names the item")
     names = ("groups_per_user", "sum", "average", "domain", "each", "segments")
     given: dict[str, Any] = {name: options[name] for name in names}
-    given["rows_per_user_and_item"] = options["rows_per_user_and_item"]
+    given["rows_per_group"] = options["rows_per_group"]
     if options["bound"] is not None:
         ends = options["bound"].split(",")
         given["bound"] = ends[0] if len(ends) == 1 else tuple(ends)
@@ -283,8 +283,8 @@ def select_of(method: str, options: dict[str, Any]) -> Select:
     for name in _DECLARED:
         if options["between" if name == "range" else name]:
             raise InputError(f"the catalog decides --{name.replace('_', '-')}; leave it out")
-    if options["rows_per_user_and_item"] is not None:
-        raise InputError("the catalog decides --rows-per-user-and-item; count rows with --sql and COUNT(*)")
+    if options["rows_per_group"] is not None:
+        raise InputError("the catalog decides --rows-per-group; count rows with --sql and COUNT(*)")
     return _select_from_options(method, options) if options["sql"] is None else _select_from_statement(method, options)
 
 

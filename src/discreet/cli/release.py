@@ -79,10 +79,9 @@ def _answer(method: str, options: dict[str, Any]) -> None:
         raise InputError(
             "--quantile goes with --range, without --plot; with a catalog, select QUANTILE(...) with --sql"
         )
-    if shares and options["rows_per_user_and_item"] is None:
+    if shares and options["rows_per_group"] is None:
         raise InputError(
-            "--quantile is of rows: give --rows-per-user-and-item, the most rows of a user in a bin that count; 1 "
-            "counts users"
+            "--quantile is of rows: give --rows-per-group, the most rows of a user in a bin that count; 1 counts users"
         )
     with warnings.catch_warnings(), Progress("counting", shown=not output.quiet) as progress:
         warnings.simplefilter("ignore" if output.quiet else "always")

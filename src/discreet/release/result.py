@@ -255,7 +255,7 @@ class Release:
         """Return a quantile of a histogram, and the first and last label of its 95 % interval. Costs nothing more.
 
         The result is a label, for bins their start: that share of what is counted is in the bins up to it. It is the
-        quantile of rows if rows were counted (rows_per_user_and_item), otherwise that of users, who count once in each
+        quantile of rows if rows were counted (rows_per_group), otherwise that of users, who count once in each
         bin in which they have a row. All three are None if the noisy total is not above 0.
 
         Args:
