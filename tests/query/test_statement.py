@@ -22,6 +22,23 @@ def test_answers_of_one_select_are_joined_by_their_labels():
     assert found == [("a", 5, None, 4, None), ("b", None, 2, None, 4), (None, 7, 1, 6, 3)]
 
 
+@pytest.mark.parametrize(
+    ("expression", "name"),
+    [
+        ("SUM(m) / COUNT(*)", "(sum(m) / count_star())"),
+        ("ROUND(100 * COUNT(DISTINCT u), 1)", "round((100 * count(DISTINCT u)), 1)"),
+        ("COUNT(*) > 9", "(count_star() > 9)"),
+        ("CAST(HIGH(COUNT(*)) AS DOUBLE)", "CAST(high(count_star()) AS DOUBLE)"),
+    ],
+)
+def test_a_column_without_a_name_has_the_one_of_duckdb(expression, name):
+    """It is made of what the user wrote, and not of the names of columns of answers."""
+    statement = split_statement(f"SELECT c, {expression} FROM t GROUP BY c")
+    columns = {"c": ["a"], VALUE: [5], LOW: [4], HIGH: [6]}
+    tables = {leaf.name: pa.table(columns) for leaf in statement.leaves}
+    assert compute_outer(statement.outer, tables).table.column_names == ["c", name]
+
+
 def selected(sql: str) -> list[str]:
     """Return the columns of a statement with intervals; its queries and first columns are those without them."""
     both = [split_statement(sql, intervals=intervals) for intervals in (True, False)]

@@ -198,6 +198,13 @@ def write_statement(tree: Node) -> str:
     return str(row[0]) if row else ""
 
 
+def write_expression(expression: Node) -> str:
+    """Return the SQL of an expression of a tree, which is also the name that DuckDB gives its column."""
+    tree = parse_statement("SELECT 1")
+    node = {**tree["node"], "select_list": [{**expression, "alias": ""}]}
+    return write_statement({**tree, "node": node}).removeprefix("SELECT ")
+
+
 @lru_cache(maxsize=1)
 def _connection() -> duckdb.DuckDBPyConnection:
     """Return a private in-memory database that reads no file and loads no extension."""

@@ -34,6 +34,7 @@ from discreet.query.parse_tree import (
     TreeReader,
     check_size,
     parse_statement,
+    write_expression,
     write_statement,
 )
 from discreet.query.quantiles import QUANTILES, quantile_sql, read_quantile
@@ -538,6 +539,9 @@ class _Splitter(TreeReader):
         over = {**_answers(answers, groups), "alias": table["alias"] or table["table_name"]}
         made = {**node, **parts, "having": None, "from_table": over, "group_expressions": [], "group_sets": []}
         columns = self._dataset_columns(node, parts["select_list"], wrapped, answers)
+        for given, rewritten in zip(selected, parts["select_list"], strict=True):
+            if rewritten != given and not rewritten["alias"]:  # DuckDB would name it after the columns of answers
+                rewritten["alias"] = write_expression(given)
         self._outputs[id(made)] = OutputColumns(None if distinct else made, columns)
         return made
 
