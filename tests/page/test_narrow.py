@@ -10,7 +10,7 @@ import pytest
 HIDDEN = """
 () => {
     const wrong = [], boxes = [];
-    const walker = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+    const walker = document.createTreeWalker(document.querySelector("main") ?? document.body, NodeFilter.SHOW_TEXT);
     for (let node = walker.nextNode(); node; node = walker.nextNode()) {
         const parent = node.parentElement, text = node.textContent.trim();
         if (!text || !parent.checkVisibility() || parent.closest("textarea, select, pre[aria-hidden], title")) continue;

@@ -48,3 +48,38 @@ def test_keys_are_sorted_by_role_and_expiry(visit):
     page.click("thead >> text=Expires")
     assert cells(page, 4) == sorted(cells(page, 4), reverse=True)
     assert page.locator("thead th.unsorted button").count() == 0
+
+
+@pytest.mark.usefixtures("asked")
+def test_the_tree_of_accounts_is_sorted_and_becomes_a_tree_again(visit):
+    """By another column than the name, accounts are a list without indentation."""
+    page = visit("officer", "/officer").page
+    names = page.locator(".tree tbody th").all_inner_texts()
+    indents = "rows => rows.map(row => parseFloat(getComputedStyle(row).paddingLeft))"
+    tree = page.locator(".tree tbody th").evaluate_all(indents)
+    assert len(set(tree)) > 1
+    page.click(".tree thead >> text=Used >> nth=1")
+    used = [float(text) for text in cells(page, 3)]
+    assert used == sorted(used, reverse=True)
+    assert len(set(used)) > 1
+    assert len(set(page.locator(".tree tbody th").evaluate_all(indents))) == 1
+    page.click(".tree thead >> text=Account")
+    assert page.locator(".tree tbody th").all_inner_texts() == names[::-1]
+    page.click(".tree thead >> text=Account")
+    assert page.locator(".tree tbody th").all_inner_texts() == names
+    assert page.locator(".tree tbody th").evaluate_all(indents) == tree
+
+
+@pytest.mark.usefixtures("asked")
+def test_entries_of_the_ledger_are_sorted_by_cost_and_time(visit):
+    """Queries without a charge come last; the column of times returns to the order of the page."""
+    page = visit("officer", "/officer/ledger").page
+    rows = page.locator(".history:not(.ranked)")
+    values = "rows => rows.map(row => row.cells[{}].dataset.value)"
+    times = rows.locator("tbody tr").evaluate_all(values.format(0))
+    rows.locator("thead >> text=Cost").click()
+    costs = [float(value or "-inf") for value in rows.locator("tbody tr").evaluate_all(values.format(3))]
+    assert costs == sorted(costs, reverse=True)
+    assert costs[0] > costs[2] > 0
+    rows.locator("thead >> text=When").click()
+    assert rows.locator("tbody tr").evaluate_all(values.format(0)) == sorted(times, reverse=True)

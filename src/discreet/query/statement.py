@@ -539,16 +539,17 @@ class _Splitter(TreeReader):
         over = {**_answers(answers, groups), "alias": table["alias"] or table["table_name"]}
         made = {**node, **parts, "having": None, "from_table": over, "group_expressions": [], "group_sets": []}
         columns = self._dataset_columns(node, parts["select_list"], wrapped, answers)
-        for given, rewritten in zip(selected, parts["select_list"], strict=True):
-            if rewritten != given and not rewritten["alias"]:  # DuckDB would name it after the columns of answers
-                rewritten["alias"] = write_expression(given)
         self._outputs[id(made)] = OutputColumns(None if distinct else made, columns)
         return made
 
     def _dataset_columns(
         self, node: Node, rewritten: list[Node], wrapped: _Wrapped, answers: list[str]
     ) -> list[OutputColumn]:
-        """Return the columns of a SELECT over a dataset; *answers* are those of its aggregates."""
+        """Return the columns of a SELECT over a dataset, and name those of *rewritten* that have no name.
+
+        Args:
+            answers: those of its aggregates.
+        """
         columns: list[OutputColumn] = []
         for given, made in zip(node["select_list"], rewritten, strict=True):
             end, inner = _end_of(given)
@@ -561,6 +562,8 @@ class _Splitter(TreeReader):
             columns.append(
                 OutputColumn(name.casefold(), noisy, key, end, queries if interval else frozenset(), interval)
             )
+            if made != given and not made["alias"]:  # DuckDB would name it after columns of answers
+                made["alias"] = write_expression(given)
         return columns
 
     def _with_periods(self, node: Node) -> Node:

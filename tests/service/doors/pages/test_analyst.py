@@ -152,6 +152,59 @@ def test_answers_have_names_and_are_found_by_their_words(service, ann):
     service.store.verify()
 
 
+def test_named_answers_are_a_dashboard(service, ann):
+    """It has the numbers of the answers, in the order of their names, and no answer of another account."""
+    ann.get("/ask")
+    assert "No answer has a name yet" in ann.get("/dashboard").text
+    by_country = "SELECT country, COUNT(DISTINCT reader) FROM reads GROUP BY country"
+    paths = []
+    for sql, name in ((TOP, "week b <top>"), (by_country, "Week A"), ("SELECT COUNT(DISTINCT reader) FROM reads", "")):
+        ann.get("/ask")
+        paths.append(ann.post("/ask", sql=sql, epsilon="0.1").headers["location"])
+        ann.get(paths[-1])
+        ann.post(paths[-1], title=name)
+    service.store.verify()
+
+    def headings(words):
+        return re.findall(r'<h2><a href="(.*?)">(.*?)</a>', ann.get("/dashboard", params={"q": words}).text)
+
+    assert headings("") == [(paths[1], "Week A"), (paths[0], "week b &lt;top&gt;")]
+    assert headings("TOP week") == [(paths[0], "week b &lt;top&gt;")]
+    assert headings("month") == []
+    shown = ann.get("/dashboard").text
+    for path in paths[:2]:
+        values = [item["count"] for item in ann.get(f"{path}.json").json()["items"]]
+        assert all(re.search(rf">{value:,}<small>", shown) for value in values)
+    ann.get(paths[2])
+    ann.post(paths[2], title="all readers")
+    assert re.search(r'<p class="big total">[\d,]+ <span>users', ann.get("/dashboard").text)
+    spent = service.balance().used
+    assert len(headings("")) == 3
+    assert service.balance().used == spent
+    bob = Browser(service)
+    bob.log_in(service.keys["bob"])
+    assert "No answer has a name yet" in bob.get("/dashboard").text
+
+
+def test_a_dashboard_leaves_out_what_is_damaged_or_too_much(service, ann, monkeypatch):
+    """It names a damaged answer, and says how many answers it does not show."""
+    monkeypatch.setattr("discreet.service.pages.analyst._MAX_CHARTS", 2)
+    ann.get("/ask")
+    for name, k in (("c", "3"), ("a", "4"), ("b", "5")):
+        path = ann.post("/ask", sql=TOP.replace("5", k), epsilon="0.1").headers["location"]
+        ann.get(path)
+        ann.post(path, title=name)
+    shown = ann.get("/dashboard").text
+    assert re.findall(r">(\w)</a></h2>", shown) == ["a", "b"]
+    assert "1 more answer has a name" in shown
+    id_ = re.search(r'<h2><a href="/answers/(\w+)">a<', shown)[1]
+    change = [("UPDATE budget_releases SET result = ? WHERE release_key = ?", (b"{}", bytes.fromhex(id_)))]
+    service.store.write(lambda transaction: transaction.db.write(change), "damage")
+    shown = ann.get("/dashboard").text
+    assert "1 answer cannot be shown, because the store is damaged: a" in shown
+    assert re.findall(r">(\w)</a></h2>", shown) == ["b"]
+
+
 def test_a_price_is_shown_before_the_query_runs(service, ann):
     """The first page has a complete query, its cost as a part of the budget and its expected error."""
     shown = ann.get("/ask?dataset=reads").text

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from starlette.responses import RedirectResponse, Response
 
+from discreet.budget.errors import ReleaseDamaged
 from discreet.budget.ledger import canonical
 from discreet.budget.periods import microseconds
 from discreet.errors import DiscreetError, InputError, NotFound
@@ -65,6 +66,11 @@ _MAX_LINK_LENGTH = 6_000
 _MAX_SHOWN = 1_000
 """The maximum of items on a page; files contain all of them."""
 
+_MAX_CHARTS = 24
+"""The most answers on the dashboard."""
+
+_MAX_SMALL = 6
+"""The most bars of an answer on the dashboard."""
 
 _MAX_PAGES = 10
 """The most pages of 100 answers that one search reads."""
@@ -346,6 +352,48 @@ class AnalystPages:
         names: dict[str, str] = json.loads(self._store.record(_NAMES, visit.call().account) or "{}")
         return names
 
+    @Operation("GET", "/dashboard", role="analyst", parameters=(text_of("q", "Words of the names."),))
+    def dashboard(self, visit: Visit) -> Response:
+        """Show the answers that the account has named beside each other, or those with all words of a search."""
+        words = visit.text("q").casefold().split()
+        names = [
+            (name.casefold(), name, id_)
+            for id_, name in self._names(visit).items()
+            if all(word in name.casefold() for word in words)
+        ]
+        shown = []
+        damaged = []
+        for _, name, id_ in sorted(names)[:_MAX_CHARTS]:
+            try:
+                release = document.read(bytes(paid_release(self._store, visit.call().account, id_).result))
+            except NotFound:  # deleted since, when its data was
+                continue
+            except ReleaseDamaged:
+                damaged.append(name)
+                continue
+            query = from_dict(release["question"])
+            drawn = self._drawn_release(release, query)
+            at_once = _MAX_SHOWN if drawn["line"] or drawn["total"] else _MAX_SMALL
+            shown.append(
+                {
+                    **release,
+                    "name": name,
+                    "title": text.title_of(query, self._site.named, per_user=_is_per_user(release, query)),
+                    "condition": None if query.where is None else condition(query.where),
+                    "drawn": drawn,
+                    "more": len(release["items"]) - at_once,
+                }
+            )
+        return self._site.render(
+            visit,
+            "dashboard.html",
+            shown=shown,
+            damaged=damaged,
+            left_out=max(len(names) - _MAX_CHARTS, 0),
+            small_items=_MAX_SMALL,
+            q=visit.text("q"),
+        )
+
     @Operation("GET", "/answers/{id}", role="analyst", parameters=(RELEASE_ID, _FREE))
     async def answer(self, visit: Visit) -> Response:
         """Show an answer, or return it as a file if the id ends in .csv, .parquet, .arrow or .json.
@@ -370,35 +418,22 @@ class AnalystPages:
         if form:
             raise NotFound
         release = document.read(content)
-        items = charts.items_of(release)
         query = from_dict(release["question"])
         sql = to_sql(query)
         price = {name: release["query"][name] for name in ("epsilon", "delta")}
         url = str(visit.request.base_url).rstrip("/")
-        begin = 1 if query.k is not None else 0
-        end = begin + len(query.each) + len(query.items)
-        types = {
-            self._site.named(query.dataset, column["name"]): column["type"] for column in release["columns"][begin:end]
-        }
-        # In answers of earlier versions, averages were of users.
-        per_user = query.measure.kind == "average" and (release["query"]["bounds"] or {}).get("rows") is None
-        measured = _MEASURES[query.measure.kind]
-        if query.measure.kind in {"sum", "average"}:
-            measured += f" {query.measure.column}"
         return self._site.render(
             visit,
             "answer.html",
             release=release,
             charged=Spend(**release["charged"]),
             budget=self._api.budget(visit.call()),
-            title=text.title_of(query, self._site.named, per_user=per_user),
+            title=text.title_of(query, self._site.named, per_user=_is_per_user(release, query)),
             name=self._names(visit).get(name),
             key=self._runtime.random(16).hex(),
             condition=None if query.where is None else condition(query.where),
-            shown=_drawn(
-                items[:_MAX_SHOWN], types, measured, len(query.each), self._covered(query), ranked=query.k is not None
-            ),
-            left_out=len(items) - _MAX_SHOWN,
+            shown=self._drawn_release(release, query),
+            left_out=len(release["items"]) - _MAX_SHOWN,
             bites=release["clipped"] is not None and _can_bite(query, release["query"], self._site.catalog),
             chosen=text.chosen_for_you(release),
             intervals=text.interval_note_of(release),
@@ -418,6 +453,19 @@ class AnalystPages:
         found = document.read(bytes(self._api.release(visit.call(id=visit["id"])).body))
         written = iso_time(microseconds(self._runtime.clock()))
         return show_disclosure(release_sheet(found, written, self._settings.disclosure), visit.text("as") or "html")
+
+    def _drawn_release(self, release: Mapping[str, Any], query: Select) -> dict[str, Any]:
+        """Return the first items of a release as `_drawn` does."""
+        begin = 1 if query.k is not None else 0
+        end = begin + len(query.each) + len(query.items)
+        types = {
+            self._site.named(query.dataset, column["name"]): column["type"] for column in release["columns"][begin:end]
+        }
+        measured = _MEASURES[query.measure.kind]
+        if query.measure.kind in {"sum", "average"}:
+            measured += f" {query.measure.column}"
+        items = charts.items_of({**release, "items": release["items"][:_MAX_SHOWN]})
+        return _drawn(items, types, measured, len(query.each), self._covered(query), ranked=query.k is not None)
 
     def _covered(self, query: Select) -> list[periods.Covered | None]:
         dataset = self._site.catalog.datasets.get(query.dataset)
@@ -461,6 +509,11 @@ def _built_query(visit: Visit, dataset: DatasetDetail) -> Select:
     return Select(dataset.name, items, measure, None, visit["k"] if items else None, each)
 
 
+def _is_per_user(release: Mapping[str, Any], query: Select) -> bool:
+    """Return True for averages of users, as answers of earlier versions have."""
+    return query.measure.kind == "average" and (release["query"]["bounds"] or {}).get("rows") is None
+
+
 def _drawn(
     items: list[charts.Item],
     types: Mapping[str, str],
@@ -482,7 +535,15 @@ def _drawn(
     if segmented:
         segments = charts.multiples(items, segmented)
         label = " · ".join(types)
-        return {"items": items, "multiples": segments, "label": label, "measured": measured, "sorted": None}
+        return {
+            "items": items,
+            "multiples": segments,
+            "line": None,
+            "sorted": None,
+            "total": None,
+            "label": label,
+            "measured": measured,
+        }
     time = charts.time_of(items, list(types.values()))
     table = None
     if len(types) == 2 and len(items) > 1 and items[0].bar and len({item.labels for item in items}) == len(items):

@@ -242,6 +242,7 @@ document.addEventListener("click", (event) => {
   const button = event.target.closest("button");
   if (!button) return;
   if (button.dataset.copy || button.dataset.copyText) copy(button);
+  if (button.hasAttribute("data-print")) print();
   if (button.id === "cancel") request.abort();
   if (button.dataset.set) {
     const field = document.querySelector(button.dataset.set);
