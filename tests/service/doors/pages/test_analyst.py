@@ -188,7 +188,7 @@ def test_named_answers_are_a_dashboard(service, ann):
 
 def test_a_dashboard_leaves_out_what_is_damaged_or_too_much(service, ann, monkeypatch):
     """It names a damaged answer, and says how many answers it does not show."""
-    monkeypatch.setattr("discreet.service.pages.analyst._MAX_CHARTS", 2)
+    monkeypatch.setattr("discreet.service.doors.pages.analyst._MAX_CHARTS", 2)
     ann.get("/ask")
     for name, k in (("c", "3"), ("a", "4"), ("b", "5")):
         path = ann.post("/ask", sql=TOP.replace("5", k), epsilon="0.1").headers["location"]
