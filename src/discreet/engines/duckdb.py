@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
-import tempfile
 import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,6 +22,7 @@ from discreet.engines.duckdb_source import (
     prepare,
 )
 from discreet.engines.sources import CHANGED
+from discreet.engines.spill import SpillFolder
 from discreet.engines.sql import Columns, EngineColumn, HeadStatement, decimal_type, integer_type
 from discreet.errors import DiscreetError, EngineError, EngineUnreachable, InputError, UnfitData
 from discreet.head_request import Kind
@@ -117,9 +116,9 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         timeout_seconds: float | None = None,
         cast: Mapping[str, str] | None = None,
     ) -> None:
-        spill = tempfile.mkdtemp(prefix="discreet-")
+        spill = SpillFolder()
         # With a fair scheduler, a short query need not wait for the end of a long one.
-        self._database = duckdb.connect(config={"temp_directory": spill, "scheduler_process_partial": "true"})
+        self._database = duckdb.connect(config={"temp_directory": spill.path, "scheduler_process_partial": "true"})
         self._close = weakref.finalize(self, _close, self._database, spill)
         _configure(self._database)
         self._seconds = timeout_seconds
@@ -297,10 +296,10 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
             raise EngineError(f"DuckDB could not count in {self._source.name} ({type(error).__name__})") from None
 
 
-def _close(connection: duckdb.DuckDBPyConnection, spill: str) -> None:
+def _close(connection: duckdb.DuckDBPyConnection, spill: SpillFolder) -> None:
     with contextlib.suppress(duckdb.Error):  # a connection still in use closes after its request
         connection.close()
-    shutil.rmtree(spill, ignore_errors=True)
+    spill.close()
 
 
 def _column(described: str, untyped: bool) -> EngineColumn:
