@@ -61,6 +61,10 @@ class FakeEngine:
         if column == "long":
             raise InputError("column 'long' cannot be summed: it is too long")
 
+    def account_notes(self) -> list[str]:
+        """Return no notes."""
+        return []
+
     def fetch(self, statement: str) -> pa.Table:
         """Return the response to a known statement."""
         if statement not in self._answers:

@@ -259,7 +259,7 @@ def test_an_unreachable_cluster_is_an_engine_error():
     """Neither controller nor broker can be reached."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        with pytest.raises(EngineError, match="cannot be reached"):
+        with pytest.raises(EngineUnreachable, match="cannot be reached"):
             PinotEngine(url_at(taken.getsockname()[1]))
 
 

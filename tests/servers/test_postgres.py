@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
+from discreet.catalog.checks import check
+from discreet.catalog.loader import load_catalog
 from discreet.engines import postgres
 from discreet.engines.duckdb import DuckDBEngine
 from discreet.engines.opening import open_engine
@@ -24,6 +26,7 @@ from discreet.testing.engines import (
     reference_pairs,
     rows_of,
 )
+from discreet.values import MAX_BASKET
 from tests.servers.proxies import Proxy
 
 pytest_plugins = ["tests.servers.postgres_tables"]
@@ -84,23 +87,64 @@ def test_heads_have_the_values_and_types_of_duckdb(loaded, reader):
             assert ours.counts.tolist() == theirs.counts.tolist()
 
 
+@pytest.mark.parametrize("most", [MAX_BASKET, 4])
+@pytest.mark.parametrize("hashed", ["", " % 3", " * 0", "old"])
 @pytest.mark.parametrize("temporary", ["true", "false"])
-def test_pairs_are_the_same_without_temporary_tables(loaded, reader, monkeypatch, temporary):
-    """Without temporary tables (no privilege, or a standby) common table expressions give the same integers."""
+def test_pairs_are_the_same_without_temporary_tables_and_hashes(loaded, reader, monkeypatch, temporary, hashed, most):
+    """Without temporary tables (no privilege, or a standby), and where labels have equal hashes, integers are equal."""
+    monkeypatch.setattr("discreet.engines.pairs.MAX_BASKET", most)
     monkeypatch.setattr(postgres, "_TEMPORARY", f"SELECT {temporary}")
     monkeypatch.setattr(postgres, "_ROWS_AT_ONCE", 2)
+    if hashed == "old":
+        monkeypatch.setattr(postgres, "_HASH_VERSION", 10**9)
+    else:
+        monkeypatch.setattr(postgres, "_HASH", postgres._HASH + hashed)
     table = pa.table(
-        {"who": [n % 70 for n in range(999)], "item": [None if n % 9 else f"{n % 23}" for n in range(999)]}
+        {
+            "who": [n % 70 for n in range(999)],
+            "item": [None if n % 9 else f"{n % 23}" for n in range(999)],
+            "price": pa.array([Decimal(n % 13 - 6).scaleb(-2) for n in range(999)], pa.decimal128(9, 2)),
+            "day": [None if n % 5 == 0 else datetime.date(1969, 12, 25 + n % 7) for n in range(999)],
+        }
     )
-    request = HeadRequest("who", ("item",), 1, Comparison("who", "<", Constant(Kind.INTEGER, "50")), keep_missing=True)
+    where = Comparison("who", "<", Constant(Kind.INTEGER, "50"))
     opened = reader(loaded(table))
-    with opened.pairs(request) as pairs:
-        check_pair_queries(pairs, reference_pairs(table, request))
-        assert {len(batch) for batch in pairs.weighted_sums(1.0)} <= {1, 2}
+    for items in (("item",), ("price", "day")):
+        request = HeadRequest("who", items, 1, where, keep_missing=True)
+        with opened.pairs(request) as pairs:
+            check_pair_queries(pairs, reference_pairs(table, request, largest_basket=most))
+            assert {len(batch) for batch in pairs.weighted_sums(1.0)} <= {1, 2}
     assert (
         opened.fetch("SELECT CAST(relname AS text) AS name FROM pg_class WHERE relname LIKE 'discreet%'").to_pylist()
         == []
     )
+
+
+def test_catalog_check_notes_rights(postgres_url, owner, loaded, tmp_path, monkeypatch):
+    """A catalog is told of superusers, accounts that may write any table, and those without temporary tables."""
+    name = loaded(pa.table({"who": [1], "item": ["a"]}))
+    owner.execute("DROP ROLE IF EXISTS writer")
+    owner.execute("CREATE ROLE writer LOGIN PASSWORD 'writer'")
+    owner.execute(f"GRANT SELECT, DELETE ON {name} TO writer")
+
+    def notes(account):
+        monkeypatch.setenv("PGPASSWORD", account)
+        url = postgres_url.replace("reader:reader", account)
+        text = f'[datasets.d]\nsource = "{url}?table={name}"\nuser = "who"\nrows_per_group = 1\ndata_version = "1"\n'
+        text += 'columns.item = { type = "text", group = true }\n'
+        path = tmp_path / "catalog.toml"
+        path.write_text(text)
+        return check(load_catalog(path), environment={})[0].note
+
+    try:
+        assert notes("reader") is None
+        assert "may write tables" in notes("writer")
+        assert "superuser" in notes("owner")
+        monkeypatch.setattr(postgres, "_TEMPORARY", "SELECT false")
+        assert "may not make temporary tables" in notes("reader")
+    finally:
+        owner.execute("DROP OWNED BY writer")
+        owner.execute("DROP ROLE writer")
 
 
 @pytest.mark.parametrize("type_", ["smallint", "integer", "bigint"])

@@ -12,7 +12,7 @@ import pytest
 from discreet.engines.opening import parse_url
 from discreet.engines.spark import SparkEngine
 from discreet.engines.spark_session import connect_url, unwarned
-from discreet.errors import EngineError, InexactHead, InputError
+from discreet.errors import EngineError, EngineUnreachable, InexactHead, InputError
 from discreet.head_request import HeadRequest
 from discreet.testing.engines import rows_of
 from tests.servers import process
@@ -110,9 +110,9 @@ def test_a_server_that_is_back_is_queried_again(url, table):
     """An unreachable server is reported at once, and the next query tries again."""
     port = process.free_port()
     engine = SparkEngine(url.replace(f":{parse_url(url).port}", f":{port}"), table=table)
-    with pytest.raises(EngineError) as error:
+    with pytest.raises(EngineUnreachable) as error:
         engine.columns()
-    one_sentence(error, f"no Spark Connect server answers at sc://localhost:{port}")
+    one_sentence(error, f"no Spark answers at sc://localhost:{port}")
     proxy = Proxy(url, port)
     assert rows_of(engine, REQUEST) == [(("secret",), 1)]
     proxy.close()

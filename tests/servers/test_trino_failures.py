@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from discreet.engines.trino import TrinoEngine
-from discreet.errors import EngineError, InexactHead, InputError
+from discreet.errors import EngineError, EngineUnreachable, InexactHead, InputError
 from discreet.head_request import Comparison, Constant, HeadRequest, Kind, Membership
 from discreet.testing.engines import rows_of
 from tests.servers import process
@@ -240,7 +240,7 @@ def test_a_host_that_is_not_trino_is_an_engine_error(opened, table):
         }
         try:
             for place, expected in places.items():
-                with pytest.raises(EngineError) as error:
+                with pytest.raises(EngineUnreachable) as error:
                     opened(f"trino://reader@{place}/memory/default?table={table}").columns()
                 _one_sentence(error, expected, place)
         finally:
@@ -255,7 +255,7 @@ class _Answer(socketserver.StreamRequestHandler):
     def handle(self):
         """Respond to every request with a body that must not appear in a message."""
         received = b""
-        while not received.endswith(b"LIMIT 0"):
+        while not received.endswith(b"\r\n\r\n"):
             received += self.request.recv(1)
         self.wfile.write(b'HTTP/1.1 200 OK\r\nContent-Length: 17\r\nConnection: close\r\n\r\n{"secret": "x"}\r\n')
 

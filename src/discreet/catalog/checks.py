@@ -52,8 +52,10 @@ def _check_dataset(catalog: Catalog, name: str, environment: Mapping[str, str]) 
             held = engine.columns()
             if engine.has_pairs:
                 engine.check_pairs()
-            rows = None if dataset.rows_per_group else f"these will be refused: {_OF_ROWS}: declare rows_per_group"
-            yield _finding(*place, note=rows)
+            notes = engine.account_notes()
+            if not dataset.rows_per_group:
+                notes.append(f"these will be refused: {_OF_ROWS}: declare rows_per_group")
+            yield _finding(*place, note="; ".join(notes) or None)
             yield _finding(*place, "user", mistake=user_error(dataset.user, held))
             for column in dataset.declared:
                 wrong = _column_error(dataset, column, engine, held)

@@ -201,7 +201,7 @@ class Finding:
     Args:
         place: the TOML key of the checked setting: "datasets.engagements.columns.article"; empty for the file.
         mistake: a message that continues the key, or None if the check passed.
-        note: queries that will be refused although the setting is valid, or None.
+        note: queries that will be refused although the setting is valid, or rights of the account, or None.
     """
 
     place: str

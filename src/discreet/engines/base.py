@@ -167,6 +167,14 @@ class Engine(Reader, Protocol):
         """
         ...
 
+    def account_notes(self) -> list[str]:
+        """Return sentences about rights that the account lacks or should not have, though every query will be answered.
+
+        Raises:
+            EngineError: the engine failed.
+        """
+        ...
+
     def fetch(self, statement: str) -> pa.Table:
         """Return all rows of a statement of the data owner, which selects a domain or the version of the data.
 
@@ -231,6 +239,9 @@ class PooledEngine(ABC, Generic[_Connection]):
 
     def check_pairs(self) -> None:
         return
+
+    def account_notes(self) -> list[str]:
+        return []
 
     @abstractmethod
     def _connect(self) -> _Connection:
@@ -298,6 +309,7 @@ class SqlEngine(PooledEngine[_Connection], Generic[_Connection, _Statement]):
     def _described(self, connection: _Connection) -> Mapping[str, EngineColumn]:
         with self._describing:
             if self._columns is None:
+                self._ping(connection)
                 self._columns = self._describe(connection)
             return self._columns
 

@@ -113,7 +113,7 @@ class ClickHouseEngine(SqlEngine["ClickHouseClient", "ClickHouseStatement"]):
 
     Raises:
         InputError: the URL is not valid, or neither a table nor a view was named, or both.
-        EngineError: no table was named, and the server cannot be reached to list its tables.
+        EngineUnreachable: no table was named, and the server cannot be reached to list its tables.
     """
 
     def __init__(
@@ -222,6 +222,7 @@ class ClickHouseEngine(SqlEngine["ClickHouseClient", "ClickHouseStatement"]):
 
     def _tables(self) -> str:
         with self._connection() as client:
+            client.ping()
             return listing(client.run(f"SHOW TABLES FROM {quoted(self._where.path)}").column(0).to_pylist())
 
 

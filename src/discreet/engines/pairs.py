@@ -76,6 +76,7 @@ class SqlPairs(ABC):
         self._distinct, self._users, self._numbered, self._pairs = (
             f"{prefix}{name}" for name in ("distinct", "users", "items", "pairs")
         )
+        self._few = f"n <= {MAX_BASKET}"
         self._large = f"SELECT u FROM {self._users} AS m WHERE m.n > {MAX_BASKET}"
         self._sizing = self._sized()
         self._definitions = self._sizing | self._numbering(has_large=True)
@@ -140,7 +141,7 @@ class SqlPairs(ABC):
 
     def users_by_size(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
         """Count users by their number of items."""
-        sized = f"SELECT {_bin('n', bounds)} AS a FROM {self._users} WHERE n <= {MAX_BASKET}"
+        sized = f"SELECT {_bin('n', bounds)} AS a FROM {self._users} WHERE {self._few}"
         return _histogram(self._select(f"SELECT a, count(*) AS b FROM ({sized}) AS s GROUP BY a"), len(bounds))
 
     def weighted_sums(self, limit: float) -> Iterator[NDArray[np.int64]]:
@@ -159,11 +160,9 @@ class SqlPairs(ABC):
         Raises:
             InexactHead: the items are not all of them, in the order of their numbers.
         """
-        weighted = self._weighted(weight)
-        statement = f"SELECT item AS a, CAST(sum(w) AS BIGINT) AS b FROM {weighted} GROUP BY item"
         count = self.count_items()
         first = 0
-        for table in self._batches(statement):
+        for table in self._batches(self._summed(weight)):
             items = _int64(table, "a")
             if not np.array_equal(items, np.arange(first, first + len(items))):
                 raise InexactHead(_OTHER_NUMBERS)
@@ -217,9 +216,13 @@ class SqlPairs(ABC):
         """Return the pairs of *chosen* items with all columns of that relation, for use in FROM."""
         return f"{self._pairs} JOIN {chosen} USING (item)"
 
+    def _summed(self, weight: str) -> str:
+        """Return a SELECT of every item as a with the sum of the *weight* of its users as b."""
+        return f"SELECT item AS a, CAST(sum(w) AS BIGINT) AS b FROM {self._weighted(weight)} GROUP BY item"
+
     def _weighted(self, weight: str) -> str:
         """Return the columns item and w of all pairs, for use in FROM: the *weight* of a user of n items."""
-        weights = f"SELECT u, {weight} AS w FROM {self._users} WHERE n <= {MAX_BASKET}"
+        weights = f"SELECT u, {weight} AS w FROM {self._users} WHERE {self._few}"
         return f"{self._pairs} JOIN ({weights}) AS v USING (u)"
 
     def _costs(self, chosen: str, scales: list[int]) -> str:

@@ -78,7 +78,7 @@ class PinotEngine(PooledEngine[PinotClient]):
     Raises:
         InputError: the URL is not valid, or there is no such table.
         InexactHead: the version or a setting of the cluster or the table is not known to count exactly.
-        EngineError: the controller or the broker cannot be reached.
+        EngineUnreachable: the controller or the broker cannot be reached.
     """
 
     def __init__(
@@ -115,6 +115,8 @@ class PinotEngine(PooledEngine[PinotClient]):
             PinotClient, broker, controller, account, tls_of(broker, controller), timeout_seconds
         )
         with self._connection() as client:
+            client.controller.ping()
+            client.broker.ping()
             self._known = self._attested(client, client.broker.constant(_SETTINGS))
 
     def columns(self) -> Mapping[str, Kind]:

@@ -147,10 +147,10 @@ class PinotProcess:
         return self._json(*self._send("POST", path, body, {"Content-Type": "application/json"}))
 
     def ping(self) -> None:
-        """Check the health of a broker; no statement is sent.
+        """Check the health of the process; no statement is sent.
 
         Raises:
-            EngineUnreachable: the broker cannot be reached, or is not ready.
+            EngineUnreachable: the process cannot be reached, or is not ready.
         """
         status = None
         with contextlib.suppress(EngineError):

@@ -19,7 +19,7 @@ from psycopg.pq import PGconn, Ping, TransactionStatus
 
 from discreet.engines.base import NAMES_SHOWN, PATIENCE_SECONDS, SqlEngine, listing, run, typed_domain
 from discreet.engines.opening import parse_url
-from discreet.engines.pairs import SqlPairs
+from discreet.engines.pairs import SqlPairs, item_number, joined_items
 from discreet.engines.sql import (
     Columns,
     EngineColumn,
@@ -65,6 +65,12 @@ WHERE c.relkind IN ('r', 'p', 'v', 'm') AND NOT c.relispartition
 ORDER BY 1 LIMIT {NAMES_SHOWN + 1}
 """
 _TEMPORARY = "SELECT has_database_privilege(current_database(), 'TEMP') AND NOT pg_is_in_recovery()"
+_RIGHTS = """
+SELECT (SELECT rolsuper FROM pg_roles WHERE rolname = current_user), EXISTS (
+    SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE c.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+        AND has_table_privilege(c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE'))
+"""
 _BYTES = ' COLLATE "C"'
 _LABEL_TYPES = {Kind.TEXT: "text", Kind.INTEGER: "bigint", Kind.TIMESTAMP: "timestamp"}
 _ZONED = "timestamp with time zone"
@@ -87,6 +93,10 @@ _MAX_DIGITS = 38
 _FIRST_OF_OTHERS = 16_384  # the object ids of types that are not built in begin here
 
 _COUNTED = [("a", pa.int64()), ("b", pa.int64())]
+_HASH = "hash_record_extended(ROW({}), 0)"
+_HASH_VERSION = 140_000
+"""The hash of labels, in 64 bits and with NULL, and the first version that has it."""
+
 _CHOSEN = "discreet_chosen"
 _SUMS = "discreet_sums"
 """The table of the items that a pair query chooses, and the cursor of the sums that are fetched in batches."""
@@ -136,6 +146,21 @@ class PostgresEngine(SqlEngine["PostgresSession", "PostgresStatement"]):
                 schema, table = session.run(lambda cursor: _find(cursor, table, str(url)))
             self._relation = f"{quoted(schema)}.{quoted(table)}"
             self._name = f"{url}, table {schema}.{table}"
+
+    def account_notes(self) -> list[str]:
+        with self._connection() as session:
+            ((superuser, writes),) = session.run(lambda cursor: cursor.execute(_RIGHTS).fetchall())
+            ((temporary,),) = session.run(lambda cursor: cursor.execute(_TEMPORARY).fetchall())
+        notes = []
+        if superuser:
+            notes.append("the account is a superuser, whom no right restrains: use one that can only read")
+        elif writes:
+            notes.append("the account may write tables: use one that can only read")
+        if not temporary:
+            notes.append(
+                "the account may not make temporary tables, or this is a standby: release takes several times as long"
+            )
+        return notes
 
     def fetch(self, statement: str) -> pa.Table:
         """Return all rows of a SELECT or VALUES, without a semicolon."""
@@ -354,6 +379,9 @@ def _texts(request: HeadRequest, columns: Mapping[str, EngineColumn]) -> list[li
 class PostgresPairs(SqlPairs):
     """Pairs in temporary tables of a transaction, or in common table expressions where those are not allowed.
 
+    An item is named by the hash of its label until it is counted. This is exact because the distinct labels have
+    different hashes; if they do not, pairs are joined with the items by their labels.
+
     The expressions are computed anew by every query, from the one state of the data that the transaction sees.
 
     Args:
@@ -367,38 +395,51 @@ class PostgresPairs(SqlPairs):
         temporary: bool,
         progress: Callable[[float], None] | None,
     ) -> None:
-        self._temporary = temporary
+        self._session = session
         super().__init__(words)
         self._statement = words
-        self._session = session
         self._progress = progress
+        self._users = f"(SELECT u, n FROM {self._distinct} WHERE is_first) AS s"
+        self._pairs = f"(SELECT u, h, n FROM {self._distinct} WHERE {self._few}) AS p"
         self._expressions = "" if temporary else ", ".join(f"{n} AS ({sql})" for n, sql in self._definitions.items())
 
     def create(self) -> None:
         """Write the relations. The transaction is read-only again before the data is read."""
         if not self._expressions:
             self._session.run(self._create)
-            for name, select in self._statements():
+            for name, select in self._definitions.items():
                 self._session.run(partial(self._fill, name=name, select=select), self._progress)
+        hashes = self._select(f"SELECT count(*) AS a, count(DISTINCT h) AS b FROM {self._numbered}").to_pylist()
+        if hashes[0]["a"] != hashes[0]["b"]:  # the labels themselves are compared
+            joined = joined_items(self._words, self._distinct, self._numbered)
+            self._pairs = f"(SELECT u, n, item AS h FROM {joined} WHERE {self._few}) AS p"
+            self._numbered = f"(SELECT {', '.join(self._items)}, item, item AS h FROM {self._numbered}) AS i"
 
     def _sized(self) -> dict[str, str]:
-        relations = super()._sized()
-        if not self._temporary:
-            return relations
-        # One sort, which has parallel workers, makes the pairs distinct and numbers their items, without a join.
-        order = self._words.ordered()
-        distinct = f"{relations[self._distinct]} ORDER BY {order}, u"
-        number = "dense_rank() OVER w - 1 AS number, row_number() OVER w = rank() OVER w AS is_first"
-        ranked = f"SELECT {', '.join(self._items)}, u, {number} FROM ({distinct}) AS d WINDOW w AS (ORDER BY {order})"
-        return relations | {self._distinct: ranked}
+        """Return the relations: each pair with the hash h of its label and the number n of its user's items; items.
+
+        One sort, by user, makes the pairs distinct and gives the sizes.
+        """
+        items = ", ".join(self._items)
+        hashed = _HASH.format(items) if self._session.version >= _HASH_VERSION else "CAST(0 AS bigint)"
+        distinct = f"SELECT DISTINCT u, {hashed} AS h, {items} FROM ({self._words.rows()}) AS r"
+        sizes = "count(*) OVER w AS n, row_number() OVER w = 1 AS is_first"
+        labels = f"SELECT DISTINCT {items}, h FROM {self._distinct} WHERE {self._few}"
+        return {
+            self._distinct: f"SELECT *, {sizes} FROM ({distinct}) AS d WINDOW w AS (PARTITION BY u)",
+            self._numbered: f"SELECT {items}, h, {item_number(self._words)} FROM ({labels}) AS i",
+        }
 
     def _numbering(self, *, has_large: bool) -> dict[str, str]:
-        if has_large:
-            return super()._numbering(has_large=True)
-        self._pairs = f"(SELECT u, number AS item FROM {self._distinct}) AS p"
-        labels = f"SELECT {', '.join(self._items)}, number AS item FROM {self._distinct}"
-        self._numbered = f"({labels} WHERE is_first) AS i"
+        del has_large
         return {}
+
+    def _summed(self, weight: str) -> str:
+        sums = f"SELECT h, CAST(sum({weight}) AS BIGINT) AS b FROM {self._pairs} GROUP BY h"
+        return f"SELECT item AS a, b FROM {self._numbered} JOIN ({sums}) AS s USING (h)"
+
+    def _pairs_of(self, chosen: str) -> str:
+        return f"{self._pairs} JOIN (SELECT * FROM {self._numbered} JOIN {chosen} USING (item)) AS i USING (h)"
 
     def _create(self, cursor: Cursor) -> None:
         cursor.execute(f"CREATE TEMP TABLE {_CHOSEN} (item bigint, k bigint, c bigint) ON COMMIT DROP")
@@ -407,7 +448,7 @@ class PostgresPairs(SqlPairs):
         cursor.execute("SET TRANSACTION READ ONLY")
 
     def _fill(self, cursor: Cursor, *, name: str, select: str) -> None:
-        # Hashing pairs before they are sorted would take half as long again.
+        # Pairs that are hashed would have to be sorted by user for their window, which takes half as long again.
         cursor.execute(f"SET LOCAL enable_hashagg = {'off' if name == self._distinct else 'on'}")
         cursor.execute(f"INSERT INTO {name} {select}", self._values(name))
         cursor.execute(f"ANALYZE {name}")
@@ -480,6 +521,11 @@ class PostgresSession:
         self._seconds = seconds
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._kept = self._writable = self._stopped = False
+
+    @property
+    def version(self) -> int:
+        """The version of the server that is connected, such as 150014; 0 if none is."""
+        return 0 if self._connection is None else self._connection.info.server_version
 
     def run(self, work: Callable[[Cursor], _Result], progress: Callable[[float], None] | None = None) -> _Result:
         """Run *work* in one read-only transaction that sees one snapshot of the data, and return its result.

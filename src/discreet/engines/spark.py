@@ -223,6 +223,7 @@ class SparkEngine(SqlEngine["SessionRun", "SparkStatement"]):
 
     def _tables(self) -> str:
         with self._connection() as connection:
+            connection.ping()
             tables = self._guarded(connection, lambda session: session.catalog.listTables(), None)
         return listing([table.name for table in tables])
 

@@ -215,6 +215,7 @@ class TrinoEngine(SqlEngine["TrinoClient", "TrinoStatement"]):
     def _tables(self) -> str:
         try:
             with contextlib.closing(self._connect()) as client:
+                client.ping()
                 names = client.run(f"SHOW TABLES FROM {self._schema}").column(0).to_pylist()
         except (TrinoNotFoundError, ForbiddenError):
             raise InputError(f"{self._where} is not a catalog with a schema that {self._where.user} may see") from None
@@ -533,8 +534,10 @@ class TrinoClient:
             ready = answer.status_code == requests.codes.ok and answer.json()["starting"] is False
         except requests.exceptions.SSLError:
             raise EngineUnreachable(f"{self._url} has no certificate that is trusted here") from None
-        except (requests.RequestException, ValueError, LookupError, TypeError):
-            ready = False
+        except (requests.exceptions.JSONDecodeError, LookupError, TypeError):
+            raise EngineUnreachable(f"what answers at {self._url} is not Trino") from None
+        except requests.RequestException:
+            raise EngineUnreachable(f"Trino cannot be reached at {self._url}") from None
         if not ready:
             raise EngineUnreachable(f"Trino cannot be reached at {self._url}, or is still starting")
 
