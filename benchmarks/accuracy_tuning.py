@@ -314,10 +314,20 @@ class Branches:
         return {"counts, few below the head": max(few, key=more), "counts alone": max(values, key=more)}
 
 
+class _Queried(ArrayPairs):
+    """Pairs that record whether they were queried: if only the head was, positions are rows of the head."""
+
+    queried = False
+
+    def users_by_size(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
+        self.queried = True
+        return super().users_by_size(bounds)
+
+
 def top(tables: Tables) -> list[str]:
     """Return the share of the k largest items returned with a count within 10 %: the mean over tables and epsilons."""
     lines = []
-    pairs = _pairs(tables, SET_ON)
+    pairs = {name: _Queried(tables.real(name).users, tables.real(name).items) for name in SET_ON}
     for k in SIZES:
         shares = []
         for name, epsilon in itertools.product(SET_ON, EPSILONS[:-1]):
@@ -327,10 +337,11 @@ def top(tables: Tables) -> list[str]:
             race = UnknownGumbel.within_cost(limit_for(epsilon, DELTA), request)
             for trial in range(TRIALS_OF_TOP):
                 cell = {"table": name, "epsilon": epsilon, "k": k}
+                pairs[name].queried = False
                 auto = _auto(epsilon, request).release(pairs[name], trial_bits("top", cell, trial))
                 raced = race.release(head, trial_bits("top by race", cell, trial))
                 raced = replace(raced, positions=order[raced.positions])
-                if auto.chosen == race.name:
+                if not pairs[name].queried:
                     auto = replace(auto, positions=order[auto.positions])
                 shares.append([_within(outcome, table.counts, least) / k for outcome in (auto, raced)])
         lines.append([str(k), *(f"{share:.3f}" for share in np.mean(shares, axis=0))])

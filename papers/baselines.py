@@ -123,6 +123,70 @@ def plume(
     return releases
 
 
+def one_pass(
+    table: UserItems,
+    kept: NDArray[np.bool_],
+    most: int,
+    scale: float,
+    delta: float,
+    rng: np.random.Generator,
+    laplace: bool,
+) -> Counted:
+    """Return the counts of bounded pairs with noise, of items above a threshold: one pass selects and counts.
+
+    Args:
+        table: all pairs.
+        kept: mask of the pairs that bounding leaves.
+        most: the bound on the items of a user.
+        scale: b of Laplace noise, or sigma of Gaussian noise.
+        delta: mass that may be lost.
+        rng: randomness.
+        laplace: True for Laplace noise.
+    """
+    counts = np.bincount(table.items[kept], minlength=len(table.counts))
+    stored = np.flatnonzero(counts)
+    noise = rng.laplace(0, 1, len(stored)) if laplace else rng.standard_normal(len(stored))
+    threshold = 1 + scale * math.log(most / (2 * delta)) if laplace else selection_threshold(scale, most, delta)
+    noisy = counts[stored] + scale * noise
+    sigma = np.full(len(stored), scale * (math.log(10) / 1.645 if laplace else 1.0))  # equal tails of 1/10
+    return Counted(stored, noisy, sigma).above(threshold)
+
+
+def weighted_selection(
+    table: UserItems, kept: NDArray[np.bool_], most: int, sigma: float, delta: float, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Return the items whose weighted sum passes a threshold, the largest sums first (Gopi et al. 2020, section 5).
+
+    Every user gives each of the n items that bounding leaves a weight of 1 / sqrt(n).
+
+    Args:
+        table: all pairs.
+        kept: mask of the pairs that bounding leaves.
+        most: the bound on the items of a user.
+        sigma: of the Gaussian noise.
+        delta: mass that may be lost.
+        rng: randomness.
+    """
+    users = table.users[kept]
+    sums = np.bincount(table.items[kept], 1 / np.sqrt(np.bincount(users))[users], minlength=len(table.counts))
+    stored = np.flatnonzero(sums)
+    noisy = sums[stored] + sigma * rng.standard_normal(len(stored))
+    sizes = np.unique(np.geomspace(1, most, 200).astype(np.int64))
+    threshold = max(1 / math.sqrt(n) + selection_threshold(sigma, int(n), delta) - 1 for n in sizes)
+    passed = np.flatnonzero(noisy > threshold)
+    selected: NDArray[np.int64] = stored[passed[np.argsort(-noisy[passed], kind="stable")]]
+    return selected
+
+
+def two_passes(
+    table: UserItems, selected: NDArray[np.int64], mu: float, percent: float, rng: np.random.Generator
+) -> Counted:
+    """Return bounded counts of *selected* items with Gaussian noise of *mu*-GDP, as the second pass of `plume`."""
+    found = np.zeros(len(table.counts), dtype=np.bool_)
+    found[selected] = True
+    return _recount(table, found, mu**2 / 2, percent, 0, rng)
+
+
 def _recount(
     table: UserItems, found: NDArray[np.bool_], rho: float, percent: float, first: int, rng: np.random.Generator
 ) -> Counted:

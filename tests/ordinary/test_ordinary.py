@@ -17,9 +17,9 @@ from tests.ordinary.measured import DENSE, Measured, is_refused
 from tests.ordinary.questions import QUESTIONS, REFUSED
 from tests.ordinary.tables import SHAPES
 
-HIDDEN = "issue 33, point 4: noise hides users with many items, for whom one round has wide intervals upwards"
-CLIPPED = "issue 33, point 4: clipping of users with many items, whom noise hides, takes a tenth of most counts"
-COVERED = "issue 33, point 4: the counts of few items with a tail of heavy users are too low for their intervals"
+HIDDEN = "docs/accuracy.md, Tails: noise hides users with many items, for whom one round has wide intervals upwards"
+CLIPPED = "docs/accuracy.md, Tails: clipping of users with many items, whom noise hides, takes a tenth of most counts"
+COVERED = "docs/accuracy.md, Tails: the counts of few items with a tail of heavy users are too low for their intervals"
 
 MEANING: dict[tuple[str, str], str] = {}
 """Why an answer does not mean what SQL says, by table and question."""

@@ -150,3 +150,42 @@ class TestCountReleaseAsPublished:
         head = np.array([10**6, 10**6, 10**5, 10**5], dtype=np.int64)
         run = baselines.published_count_release(head, (1.0, 1e-6), 3, np.random.default_rng(8))
         assert sorted(run.items.tolist()) == [0, 1]
+
+
+class TestSelectionsAndOnePass:
+    """The rivals of `benchmarks.accuracy_rivals`: their noise, thresholds and the share of items of single users."""
+
+    table = table(*[[0]] * 400, *[[1]] * 30, [2])
+
+    def test_one_pass_keeps_what_is_above_its_threshold(self):
+        """With hardly any noise, counts are exact, and an item of one user is left out in all runs."""
+        for laplace in (True, False):
+            found = baselines.one_pass(
+                self.table, np.ones(431, dtype=bool), 1, 0.01, 1e-8, np.random.default_rng(1), laplace
+            )
+            assert found.items.tolist() == [0, 1]
+            assert np.abs(found.counts - [400, 30]).max() < 0.1
+
+    @pytest.mark.parametrize("laplace", [True, False])
+    def test_one_pass_releases_items_of_single_users_with_probability_delta(self, laplace):
+        """1,000 such items at a delta of 0.05, of users with one item each."""
+        alone = UserItems("alone", np.arange(20_000), np.arange(20_000))
+        kept = np.ones(20_000, dtype=bool)
+        found = baselines.one_pass(alone, kept, 1, 3.0, 0.05, np.random.default_rng(2), laplace)
+        assert 0.045 < len(found.items) / 20_000 < 0.055
+
+    def test_weighted_selection_divides_by_the_root_of_the_items(self):
+        """A user's weights have an l2 norm of 1, and items come by their sums."""
+        users = np.repeat(np.arange(100), 4)
+        items = np.tile(np.arange(4), 100)
+        single = UserItems("four", np.append(users, np.arange(100, 160)), np.append(items, np.full(60, 3)))
+        kept = np.ones(460, dtype=bool)
+        assert baselines.weighted_selection(single, kept, 4, 0.1, 1e-8, np.random.default_rng(3))[0] == 3
+        assert not len(baselines.weighted_selection(single, kept, 4, 25.0, 1e-8, np.random.default_rng(3)))
+        assert len(baselines.weighted_selection(single, kept, 4, 7.0, 1e-8, np.random.default_rng(3))) >= 3
+
+    def test_the_second_pass_has_the_noise_of_its_mu(self):
+        """The standard deviation is the root of the bound over mu."""
+        found = baselines.two_passes(self.table, np.array([0, 1]), 0.5, 99, np.random.default_rng(4))
+        assert found.sigma.tolist() == [2.0, 2.0]
+        assert np.abs(found.counts - [400, 30]).max() < 10
