@@ -58,6 +58,7 @@ def test_wide_and_lopsided_intervals_have_a_reason():
         (counts - 201, counts + 201, NOISY),
         (counts - np.array([30, 201]), counts + np.array([60, 201]), f"{CLIPPED}; {NOISY}"),
         (counts * 0, counts + 900, NOISY),
+        (counts - np.array([30, 999]), counts + np.array([30, 999]), None),
     ):
         release = release_of(["a", "b"], k=2, low=low, high=high)
         assert release.interval_note == reason

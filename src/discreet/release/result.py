@@ -517,7 +517,8 @@ def interval_note(columns: Sequence[Sequence[float]], relative_error: float, *, 
     """Return the reason why some 95 % intervals are wide or lopsided, as a phrase; None if none are.
 
     Only clipping makes the interval of a count lopsided. Wide means twice the relative error on either side: what
-    clipping adds to a standard error is less.
+    clipping adds to a standard error is less. Values that may be 0 are left out if others may not: of a listed label
+    without rows, every interval is wide beside its count.
 
     Args:
         columns: released values, and the lower and the upper ends of their intervals, shape (3, n).
@@ -525,6 +526,7 @@ def interval_note(columns: Sequence[Sequence[float]], relative_error: float, *, 
         counts: True for counts; intervals of averages are lopsided for another reason.
     """
     ends = list(zip(*columns, strict=True))
+    ends = [each for each in ends if each[1] > 0 or each[2] < 0] or ends
     reasons = []
     if counts and any(0 < bottom <= value and top - value > 1.5 * (value - bottom) + 1 for value, bottom, top in ends):
         reasons.append("intervals reach further up than down, because users with many items are clipped")

@@ -371,3 +371,15 @@ def test_the_choice_of_a_plan_is_no_warning(ann):
         shown,
     )
     assert 'class="note"' not in shown
+
+
+def test_an_answer_says_why_its_intervals_are_wide(ann):
+    """Of the same counts at a small epsilon, not at a large one."""
+    ann.get("/ask")
+    sql = "SELECT country, COUNT(DISTINCT reader) FROM reads GROUP BY country"
+    shown = {
+        epsilon: ann.get(ann.post("/ask", sql=sql, epsilon=epsilon).headers["location"]).text
+        for epsilon in ("0.02", "8")
+    }
+    reason = "Intervals are wide where the noise is large for so few users."
+    assert (reason in shown["0.02"], reason in shown["8"]) == (True, False)
