@@ -106,9 +106,10 @@ class _Grid:
     def __init__(self, epsilon: float, resolution: int) -> None:
         self.resolution = resolution
         self.h = epsilon / resolution
-        self.growth = math.expm1(self.h)
+        self.growth = math.expm1(self.h)  # (x' - x) / x of neighbouring grid points x = e^a and x'
         self.shrink = math.exp(-epsilon)  # e^(a - epsilon) / e^a
-        self.spread = -math.expm1(-epsilon)
+        self.spread = -math.expm1(-epsilon)  # the denominator of p_t
+        # V(-a) = 1 - e^-a + e^-a V(a) below a = 0
         mirrored = np.arange(resolution, 0, -1) * self.h
         self.mirror_factor = np.exp(-mirrored)
         self.mirror_offset = -np.expm1(-mirrored)

@@ -152,7 +152,9 @@ def advise(use: Workload) -> Advice:
     demand(results >= 1, "results_per_query", "at least 1", results)
     demand(0 < use.averaging_chance < 1, "averaging_chance", "above 0 and below 1", use.averaging_chance)
     demand(1e-20 <= use.leak_chance < 1, "leak_chance", "at least 1e-20 and below 1", use.leak_chance)
-    low = 0.0  # the largest epsilon_per at which averaging over the period succeeds rarely enough
+    # 8.3.1: the largest epsilon_per at which averaging a period's answers succeeds rarely enough, by bisection: the
+    # chance grows with epsilon_per.
+    low = 0.0
     high = MAX_EPSILON
     for _ in range(40):
         middle = (low + high) / 2
@@ -162,11 +164,12 @@ def advise(use: Workload) -> Advice:
     epsilon_per = _round_down(low, 2)
     attack = differencing(float(epsilon_per), use.tolerance, use.noise)
     calls = days * use.queries_per_day
-    per_answer = 2 * results + 1
+    per_answer = 2 * results + 1  # steps: a label and a count for each result, and the cut-off
     wanted = calls * per_answer
     demand(results <= 2 * attack.items, "results_per_query", f"at most {2 * attack.items}", results)
     information = min(wanted, attack.information)
-    delta_per = _round_down(use.leak_chance / calls, 1)
+    delta_per = _round_down(use.leak_chance / calls, 1)  # the union bound over all calls
+    # Half of delta is lost mass, which is in the cost, and the other half is for the conversion of rho.
     guarantee = guarantee_of(cost_of_units(information, calls, epsilon_per, delta_per), 2 * calls * delta_per)
     chance = averaging(float(epsilon_per), days, use.tolerance, use.noise)
     revealing = "count precise enough to reveal a user by their difference"
@@ -190,7 +193,7 @@ def advise(use: Workload) -> Advice:
         "guarantee": f"All answers of a period together satisfy {guarantee}.",
     }
     return Advice(
-        epsilon_per, information, calls, delta_per, guarantee, tuple(Reason(*each) for each in reasons.items())
+        epsilon_per, information, calls, delta_per, guarantee, tuple(Reason(*reason) for reason in reasons.items())
     )
 
 

@@ -80,7 +80,7 @@ def draft_catalog(
 
     if secret_in(source):
         raise InputError("the source must be a path, or a URL without a password; name a variable with --password-env")
-    given = source
+    address = source
     if "://" in source and not source.startswith("duckdb:"):
         place, _, options = source.partition("?")
         table = table or dict(parse_qsl(options)).get("table")
@@ -89,7 +89,7 @@ def draft_catalog(
     # A URL that names its data completely, such as spark://local?path=..., is a source like a path.
     in_engine = "://" in source and not source.startswith("duckdb:") and not (table is None and password_env is None)
     password = read_variable(password_env, environment)
-    with closing(open_engine(given, table=table, password=password)) as engine:
+    with closing(open_engine(address, table=table, password=password)) as engine:
         columns = engine.columns()
         sums = {}
         for column, kind in columns.items():

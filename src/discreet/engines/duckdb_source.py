@@ -247,12 +247,12 @@ def cast_columns(connection: duckdb.DuckDBPyConnection, source: Source, cast: Ma
     described = connection.sql(f"SELECT * FROM {source.relation} LIMIT 0")
     held = dict(zip(described.columns, map(str, described.types), strict=True))
     folded = {name.casefold(): name for name in held}
-    found = {}
+    types = {}
     replaced = []
-    for given, type_ in cast.items():
-        name = folded.get(str(given).casefold())
+    for key, type_ in cast.items():
+        name = folded.get(str(key).casefold())
         if name is None:
-            raise UnknownColumn(str(given), held, "column to cast")
+            raise UnknownColumn(str(key), held, "column to cast")
         decimal = _DECIMAL.fullmatch(str(type_))
         digits, places = (int(decimal[1]), int(decimal[2])) if decimal else (0, 0)
         if type_ not in _TYPES and not (decimal and places <= digits and 1 <= digits <= 38):
@@ -288,10 +288,10 @@ def cast_columns(connection: duckdb.DuckDBPyConnection, source: Source, cast: Ma
                 f"column {name!r} of {source.name} cannot be cast to {type_}: it holds a value that has no equal "
                 "one of that type"
             )
-        found[name] = str(type_)
+        types[name] = str(type_)
         replaced.append(f"{value} AS {column}")
     relation = f"(SELECT * REPLACE ({', '.join(replaced)}) FROM {source.relation}) AS cast_columns"
-    return dataclasses.replace(source, relation=relation, cast=found)
+    return dataclasses.replace(source, relation=relation, cast=types)
 
 
 def original_names(connection: duckdb.DuckDBPyConnection, source: Source) -> list[str]:

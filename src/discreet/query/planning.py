@@ -141,7 +141,7 @@ def resolve(
         domain,
         dataset.missing_labels == "keep",
         summed,
-        tuple(made for made in dataset.derived if made.name in used),
+        tuple(column for column in dataset.derived if column.name in used),
         each,
         segments,
     )

@@ -265,7 +265,7 @@ class _Splitter(TreeReader):
         Both can double it with every few characters, and a database that binds the statement expands them first.
         """
         if isinstance(part, list):
-            parts = [self.measure(each, ctes) for each in part]
+            parts = [self.measure(child, ctes) for child in part]
             return _Size(sum(size.columns for size in parts), sum(size.selects for size in parts))
         if not isinstance(part, dict):
             return _Size(0, 0)
@@ -287,7 +287,7 @@ class _Splitter(TreeReader):
                 largest = columns = max(child.columns for child in children)
             case "SELECT_NODE":
                 source = sizes["from_table"].columns
-                stars = Counter(each.get("relation_name", "") for each in part["select_list"] if _has_star(each))
+                stars = Counter(column.get("relation_name", "") for column in part["select_list"] if _has_star(column))
                 columns = len(part["select_list"]) - stars.total()
                 unnamed = stars.pop("", 0)  # * and COLUMNS(*); a.* and b.* together are one of them, unless repeated
                 columns += source * (unnamed + max(stars.values(), default=0))
@@ -323,9 +323,9 @@ class _Splitter(TreeReader):
         node = {**node, "cte_map": {"map": entries}}
         if node["type"] == "SET_OPERATION_NODE":
             children = [self._query(child, ctes) for child in node["children"]]
-            made = {**node, "children": children, "modifiers": self._rewrite(node["modifiers"], ctes)}
-            self._outputs[id(made)] = self._united([self.output_of(child) for child in children])
-            return made
+            rewritten = {**node, "children": children, "modifiers": self._rewrite(node["modifiers"], ctes)}
+            self._outputs[id(rewritten)] = self._united([self.output_of(child) for child in children])
+            return rewritten
         if node["sample"] is not None:
             self.refuse(REFUSED["sample"], node)
         table = node["from_table"]
@@ -338,10 +338,10 @@ class _Splitter(TreeReader):
         source = self._rewrite(node["from_table"], ctes)
         self._relations = self._named(source, ctes)
         rest = {key: value for key, value in node.items() if key not in {"cte_map", "from_table"}}
-        made = {**node, "from_table": source, **{key: self._rewrite(value, ctes) for key, value in rest.items()}}
-        self._outputs[id(made)] = self._selected_output(node, made)
+        rewritten = {**node, "from_table": source, **{key: self._rewrite(value, ctes) for key, value in rest.items()}}
+        self._outputs[id(rewritten)] = self._selected_output(node, rewritten)
         self._relations = outside
-        return made
+        return rewritten
 
     # ------------------------------------------------------------------------------- the columns of a SELECT
 
@@ -483,6 +483,7 @@ class _Splitter(TreeReader):
         table = node["from_table"]
         selected = node["select_list"]
         distinct = any(modifier["type"] == "DISTINCT_MODIFIER" for modifier in node["modifiers"])
+        # The outer statement: aggregates of the dataset become columns of their answers.
         wrapped = _Wrapped(self, ctes)
         parts = {"select_list": wrapped.rewrite(selected)}
         by_users = _ranked_by_users(node) if len(wrapped.aggregates) == 1 else None
@@ -495,14 +496,15 @@ class _Splitter(TreeReader):
         if qualify is not None:
             parts["qualify"] = None  # the answer has only these items, in this order
         if not aggregates and not groups:
-            star = next((each for each in selected if each["type"] == "STAR"), None)
+            star = next((column for column in selected if column["type"] == "STAR"), None)
             self.refuse(_RAW if star is None else REFUSED["STAR"], star or selected, node)
         self._check_columns(wrapped.columns, groups, selected)
-        for given, rewritten in zip(selected, parts["select_list"], strict=True):
-            if rewritten is not given and not rewritten["alias"]:
-                rewritten["alias"] = wrapped.name_of(given)
+        for column, rewritten in zip(selected, parts["select_list"], strict=True):
+            if rewritten is not column and not rewritten["alias"]:
+                rewritten["alias"] = wrapped.name_of(column)
         reader = SelectReader(self._text)
         where = node["where_clause"]
+        # What all queries of this SELECT share: its groups and filter. HAVING and the order are the outer statement's.
         leaf = {
             **node,
             "modifiers": [],
@@ -514,6 +516,7 @@ class _Splitter(TreeReader):
             "qualify": qualify,
         }
         if not aggregates:
+            # Labels that the catalog lists are public: the answer is all of them, and the filter applies to these rows.
             dataset = reader.table(table)
             items = tuple(reader.column(group) for group in groups)
             leaf |= {"where_clause": None, "group_expressions": [], "group_sets": [], "modifiers": [_DISTINCT]}
@@ -535,12 +538,12 @@ class _Splitter(TreeReader):
                 select = reader.read({"node": tree, "named_param_map": []})
                 name = self._leaf(tree, select.dataset, select.items, select, ranked_by)
                 answers.append(f"answers.{name}")
-            parts["where_clause"] = parts.pop("having")
+            parts["where_clause"] = parts.pop("having")  # rows of answers are the groups, so HAVING filters rows
         over = {**_answers(answers, groups), "alias": table["alias"] or table["table_name"]}
-        made = {**node, **parts, "having": None, "from_table": over, "group_expressions": [], "group_sets": []}
+        outer = {**node, **parts, "having": None, "from_table": over, "group_expressions": [], "group_sets": []}
         columns = self._dataset_columns(node, parts["select_list"], wrapped, answers)
-        self._outputs[id(made)] = OutputColumns(None if distinct else made, columns)
-        return made
+        self._outputs[id(outer)] = OutputColumns(None if distinct else outer, columns)
+        return outer
 
     def _dataset_columns(
         self, node: Node, rewritten: list[Node], wrapped: _Wrapped, answers: list[str]

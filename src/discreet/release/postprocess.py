@@ -156,7 +156,9 @@ def compute_outer(
             names: list[str] = []
             for name in table.column_names:  # a repeated name gets a number: count, count_1
                 numbered = (f"{name}_{number}" for number in itertools.count(1))
-                names.append(next(each for each in itertools.chain([name], numbered) if each not in names))
+                names.append(
+                    next(candidate for candidate in itertools.chain([name], numbered) if candidate not in names)
+                )
             for place, type_ in enumerate(types):
                 if type_ == "HUGEINT":  # DuckDB's sums of integers, which Arrow would have as decimals
                     with contextlib.suppress(pa.ArrowInvalid):

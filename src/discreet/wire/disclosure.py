@@ -104,9 +104,14 @@ class Disclosure(Reply):
         published = (self.first_answer or self.written)[:10]
         name = stated.name if several else f"{stated.name}, answer {self.subject[:12]}"
         parameters = {} if privacy is None else privacy.model_dump(include={"epsilon", "delta", "rho"})
-        users = "; ".join(f"{each.name}: one value of {each.user}" for each in self.datasets)
-        counted = "; ".join(f"{each.name}: {each.description or ', '.join(each.columns)}" for each in self.datasets)
-        used = "\n".join(f"- {each.name} ({each.answers} answers): {each.description}" for each in self.mechanisms)
+        users = "; ".join(f"{dataset.name}: one value of {dataset.user}" for dataset in self.datasets)
+        counted = "; ".join(
+            f"{dataset.name}: {dataset.description or ', '.join(dataset.columns)}" for dataset in self.datasets
+        )
+        used = "\n".join(
+            f"- {mechanism.name} ({mechanism.answers} answers): {mechanism.description}"
+            for mechanism in self.mechanisms
+        )
         return {
             "url_slug": re.sub(r"[\W_]+", "-", f"{name} {' '.join(stated.curators)} {published[:4]}".lower()),
             "status": "Draft",
@@ -143,11 +148,11 @@ class Disclosure(Reply):
                     "actors": _lines(self.access),
                     "release_type": "Many releases" if several else "One release",
                     "release_type_details": self.period,
-                    "data_source_type": "Dynamic" if any(each.changes for each in self.datasets) else "Static",
+                    "data_source_type": "Dynamic" if any(dataset.changes for dataset in self.datasets) else "Static",
                     "access_type": "Interactive" if several else "Non-interactive",
                     "access_type_details": _lines(
                         [
-                            *(f"{each.account}: {each.limit} {each.period}" for each in self.accounts),
+                            *(f"{account.account}: {account.limit} {account.period}" for account in self.accounts),
                             (
                                 "Queries are charged to the account of the analyst and to all above it, so that the "
                                 "guarantee holds if all analysts collude."

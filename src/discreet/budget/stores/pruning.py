@@ -101,9 +101,10 @@ def prune(transaction: Transaction, removed: Cut, action: AdminAction) -> None:
     transaction.repeatable = False
     db = transaction.db
     digest = hashlib.sha256()
-    found, _ = db.query((statements.BASE_BEGIN, ()), (statements.WITHOUT_TIMEOUT, ()))
-    if (found[0][0] if found else None) != removed.replaces:
+    base, _ = db.query((statements.BASE_BEGIN, ()), (statements.WITHOUT_TIMEOUT, ()))
+    if (base[0][0] if base else None) != removed.replaces:
         raise InputError("other lines were removed from the ledger at the same time; try again")
+    # The base is the state after the removed lines, from which verification continues.
     db.write([(statements.DROP_BASE, ())])
     for place, chunk in enumerate(chunks_of(removed.reader)):
         digest.update(f"{chunk}\n".encode())

@@ -71,7 +71,7 @@ def budget_report(report: Report, parents: Sequence[Report], default_cost: Cost 
         resets_at=_resets_at(balance),
         suspended_until=None if balance.suspended_until_us is None else iso_time(balance.suspended_until_us),
         suspended_by_officer=next(
-            (each.balance.account.id for each in (report, *parents) if each.balance.account.suspended), None
+            (level.balance.account.id for level in (report, *parents) if level.balance.account.suspended), None
         ),
         guarantee=None if report.guarantee is None else privacy_of(report.guarantee),
         queries_left=None if default_cost is None else queries_left(default_cost, (report, *parents))[0],

@@ -246,15 +246,15 @@ class TrinoProtocol:
             return sealed
 
         try:
-            found = await run_in_thread(work)
+            reply = await run_in_thread(work)
         except (TrinoError, InputError) as error:
             return self._failed(request, state, error)
-        if isinstance(found, str):
-            return JSONResponse(self._body(request, state, "QUEUED", (found, 0)))
-        content = self._body(request, state, "FINISHED") | {"updateType": found.kind}
+        if isinstance(reply, str):
+            return JSONResponse(self._body(request, state, "QUEUED", (reply, 0)))
+        content = self._body(request, state, "FINISHED") | {"updateType": reply.kind}
         # A statement without columns is refused by trino-jdbc.
         content |= {"columns": [tables.column("result", "boolean")], "data": [[True]]}
-        return JSONResponse(content, headers={f"X-Trino-{name}": text for name, text in found.headers.items()})
+        return JSONResponse(content, headers={f"X-Trino-{name}": text for name, text in reply.headers.items()})
 
     def _opened(self, request: Request) -> tuple[Sealed, int]:
         """Return what the address of a page holds, and its number."""
@@ -397,10 +397,10 @@ class TrinoProtocol:
                 return self._compute(command, state, catalog, request_id, run, answers)
             except (Malformed, SQLError, WhereError) as error:
                 rewritten = command.rewriting if isinstance(command, Question) and command.typed else None
-                known = None if rewritten is None or error.position is None else rewritten.place(error.position)
+                position = None if rewritten is None or error.position is None else rewritten.place(error.position)
                 # Sentences of the parser count characters of the rewritten text; the protocol has the place.
                 sentence = re.sub(r" at character \d+: ", ": ", str(error))
-                raise TrinoError("SYNTAX_ERROR", sentence, known) from None
+                raise TrinoError("SYNTAX_ERROR", sentence, position) from None
 
         try:
             while True:
@@ -437,7 +437,7 @@ class TrinoProtocol:
         if isinstance(command, SessionChange):
             raise InvariantViolated("changes of the session are answered at once")
         text = command.rewriting.sql
-        given = options(state.properties)
+        parameters = options(state.properties)
         if command.rewriting.metadata:
             statement = self._pool.split(
                 state.account, text, None, tables.COLUMNS.keys(), disconnected=run.cancelled.is_set
@@ -456,8 +456,8 @@ class TrinoProtocol:
                 disconnected=run.cancelled.is_set,
             )
         if command.form == "columns":
-            given["rehearse"] = True
-        request = StatementRequest(sql=text, **given)
+            parameters["rehearse"] = True
+        request = StatementRequest(sql=text, **parameters)
         digest = hashlib.sha256(request.model_dump_json().encode()).digest()
         watched = Run(
             state.account,

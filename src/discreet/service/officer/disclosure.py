@@ -51,7 +51,7 @@ def disclose(
         InputError: there is no such dataset, the account has a parent, or it must be chosen.
     """
     store = manager.store
-    accounts = {each.id: each for each in store.accounts()}
+    accounts = {entry.id: entry for entry in store.accounts()}
     grants = {account_and_dataset(name): granted_columns(text) for name, text in store.records(GRANT)}
     if dataset is not None and account is not None:
         raise InputError("a disclosure is of an account or of a dataset, not of both")
@@ -63,7 +63,7 @@ def disclose(
     else:
         subject = catalog.find(dataset)
         names = [subject]
-        roots = [each for each in accounts.values() if each.parent is None]
+        roots = [entry for entry in accounts.values() if entry.parent is None]
     used: Counter[str] = Counter()
     times: list[int] = []
     answering: set[str | None] = set()
@@ -74,13 +74,13 @@ def disclose(
             if paid.release is None:
                 damaged += 1
                 continue
-            about = document.read(paid.release.result)
-            if dataset is not None and about["dataset"] != subject:
+            release = document.read(paid.release.result)
+            if dataset is not None and release["dataset"] != subject:
                 continue
             answering.add(root.id)
             times.append(paid.time_us)
             if paid.release_key not in seen:
-                used[wire.mechanism_of(about)] += 1
+                used[wire.mechanism_of(release)] += 1
                 seen.add(paid.release_key)
     if dataset is not None:
         answering |= {_root_of(who, accounts) for who, name in grants if name == subject}
@@ -96,12 +96,12 @@ def disclose(
         datasets=[
             wire.DisclosedDataset(
                 name=name,
-                description=about.description,
-                user=about.user,
-                columns=_columns(name, about, roots, grants, accounts),
-                changes=about.retention_days is not None or not isinstance(about.data_version, str),
+                description=declared.description,
+                user=declared.user,
+                columns=_columns(name, declared, roots, grants, accounts),
+                changes=declared.retention_days is not None or not isinstance(declared.data_version, str),
             )
-            for name, about in zip(names, datasets, strict=True)
+            for name, declared in zip(names, datasets, strict=True)
         ],
         privacy=privacy,
         period=_period(roots),
@@ -120,10 +120,12 @@ def disclose(
         mechanisms=wire.mechanisms_used(used),
         composition=wire.COMPOSITION,
         post_processing=wire.POST_PROCESSING,
-        exclusions=[line for name, about in zip(names, datasets, strict=True) for line in _exclusions(name, about)],
+        exclusions=[
+            line for name, declared in zip(names, datasets, strict=True) for line in _exclusions(name, declared)
+        ],
         unprotected=[
             *wire.UNPROTECTED,
-            *(line for name, about in zip(names, datasets, strict=True) for line in _read_labels(name, about)),
+            *(line for name, declared in zip(names, datasets, strict=True) for line in _read_labels(name, declared)),
         ],
         access=_access(roots, accounts, store, settings, written_us),
         implementation=[*wire.NOISE, _timing(settings)],

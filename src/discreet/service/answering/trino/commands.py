@@ -145,47 +145,47 @@ def read(  # noqa: C901, PLR0911, PLR0912 - a case for each kind of statement
     def again(inner: str, values: list[str]) -> Command:
         return read(bind(inner, values), session, prepared, catalog, typed=False, nested=nested + 1)
 
-    if found := _matches(rf"PREPARE\s+{_NAME}\s+FROM\s+(.*)", text):
+    if match := _matches(rf"PREPARE\s+{_NAME}\s+FROM\s+(.*)", text):
         return SessionChange(
-            "PREPARE", {"Added-Prepare": f"{quote(_plain(found[1]), safe='')}={quote(found[2], safe='')}"}
+            "PREPARE", {"Added-Prepare": f"{quote(_plain(match[1]), safe='')}={quote(match[2], safe='')}"}
         )
-    if found := _matches(r"EXECUTE\s+IMMEDIATE\s+('(?:[^']|'')*')(?:\s+USING\s+(.*))?", text):
-        return again(found[1][1:-1].replace("''", "'"), _arguments(found[2] or ""))
-    if found := _matches(rf"EXECUTE\s+{_NAME}(?:\s+USING\s+(.*))?", text):
-        return again(_prepared(found[1], prepared), _arguments(found[2] or ""))
-    if found := _matches(rf"DEALLOCATE\s+PREPARE\s+{_NAME}", text):
-        return SessionChange("DEALLOCATE", {"Deallocated-Prepare": quote(_plain(found[1]), safe="")})
-    if found := _matches(rf"DESCRIBE\s+INPUT\s+{_NAME}", text):
-        count = len(_parameters(_prepared(found[1], prepared)))
+    if match := _matches(r"EXECUTE\s+IMMEDIATE\s+('(?:[^']|'')*')(?:\s+USING\s+(.*))?", text):
+        return again(match[1][1:-1].replace("''", "'"), _arguments(match[2] or ""))
+    if match := _matches(rf"EXECUTE\s+{_NAME}(?:\s+USING\s+(.*))?", text):
+        return again(_prepared(match[1], prepared), _arguments(match[2] or ""))
+    if match := _matches(rf"DEALLOCATE\s+PREPARE\s+{_NAME}", text):
+        return SessionChange("DEALLOCATE", {"Deallocated-Prepare": quote(_plain(match[1]), safe="")})
+    if match := _matches(rf"DESCRIBE\s+INPUT\s+{_NAME}", text):
+        count = len(_parameters(_prepared(match[1], prepared)))
         return ConstantRows((("Position", "bigint"), ("Type", "varchar")), [[n, "unknown"] for n in range(count)])
-    if found := _matches(rf"DESCRIBE\s+OUTPUT\s+{_NAME}", text):
-        inner = _prepared(found[1], prepared)
+    if match := _matches(rf"DESCRIBE\s+OUTPUT\s+{_NAME}", text):
+        inner = _prepared(match[1], prepared)
         command = again(inner, _examples(inner, catalog))
         return (
             replace(command, form="columns")
             if isinstance(command, Question)
             else ConstantRows((("Column Name", "varchar"),), [])
         )
-    if found := _matches(rf"USE\s+{_PATH}", text):
-        *catalogs, schema = _names(found)
+    if match := _matches(rf"USE\s+{_PATH}", text):
+        *catalogs, schema = _names(match)
         return SessionChange(
             "USE", {"Set-Catalog": catalogs[0] if catalogs else CATALOG, "Set-Schema": quote(schema, safe="")}
         )
-    if found := _matches(rf"SET\s+SESSION\s+{_PATH}\s*=\s*(.*)", text):
-        name = _names(found)[-1]
-        value = found[4]
+    if match := _matches(rf"SET\s+SESSION\s+{_PATH}\s*=\s*(.*)", text):
+        name = _names(match)[-1]
+        value = match[4]
         if quoted := _matches(r"(?:[^\W\d]\w*\s+)?'((?:[^']|'')*)'", value):  # perhaps with its type, as DOUBLE '3'
             value = quoted[1].replace("''", "'")
         options({name: value})
         return SessionChange("SET SESSION", {"Set-Session": f"{name}={quote(value, safe='')}"})
-    if found := _matches(rf"RESET\s+SESSION\s+{_PATH}", text):
-        return SessionChange("RESET SESSION", {"Clear-Session": _names(found)[-1]})
+    if match := _matches(rf"RESET\s+SESSION\s+{_PATH}", text):
+        return SessionChange("RESET SESSION", {"Clear-Session": _names(match)[-1]})
     if _matches(r"START\s+TRANSACTION\b.*", text):
         return SessionChange("START TRANSACTION", {"Started-Transaction-Id": str(uuid.uuid4())})
-    if found := _matches(r"(COMMIT|ROLLBACK)(?:\s+WORK)?", text):
-        return SessionChange(found[1].upper(), {"Clear-Transaction-Id": "true"})
-    if found := _matches(r"SET\s+(ROLE|PATH|TIME\s+ZONE|SESSION\s+AUTHORIZATION)\b.*", text):
-        return SessionChange("SET " + " ".join(found[1].upper().split()))
+    if match := _matches(r"(COMMIT|ROLLBACK)(?:\s+WORK)?", text):
+        return SessionChange(match[1].upper(), {"Clear-Transaction-Id": "true"})
+    if match := _matches(r"SET\s+(ROLE|PATH|TIME\s+ZONE|SESSION\s+AUTHORIZATION)\b.*", text):
+        return SessionChange("SET " + " ".join(match[1].upper().split()))
     shown = _shown(text, session, catalog)
     if shown is None:
         word = text.split(maxsplit=1)[0].upper() if text else ""
@@ -232,8 +232,8 @@ def _shown(text: str, session: TrinoSession, catalog: Catalog) -> str | None:
     if described:
         *place, table = _names(described)
         schema = place[-1] if place else session.schema
-        known = {name.lower() if "." in name else f"main.{name.lower()}" for name in catalog.datasets}
-        if schema != "information_schema" and f"{schema}.{table}".lower() not in known:
+        datasets = {name.lower() if "." in name else f"main.{name.lower()}" for name in catalog.datasets}
+        if schema != "information_schema" and f"{schema}.{table}".lower() not in datasets:
             raise TrinoError(
                 "TABLE_NOT_FOUND", f"there is no table {table!r} in the schema {schema!r}, or it was not granted"
             )
@@ -242,22 +242,22 @@ def _shown(text: str, session: TrinoSession, catalog: Catalog) -> str | None:
         kind = "COLUMNS"
         order = "ordinal_position"
     else:
-        found = _matches(
+        match = _matches(
             rf"SHOW\s+(CATALOGS|SCHEMAS|TABLES|SESSION|FUNCTIONS|(?:CURRENT\s+)?ROLES|ROLE\s+GRANTS|GRANTS)\b"
             rf"(?:\s+(?:FROM|IN|ON)\s+{_PATH})?(?:\s+LIKE\s.*)?",
             text,
         )
-        if not found:
+        if not match:
             return None
-        kind = found[1].upper()
+        kind = match[1].upper()
         where = "true"
         order = "1"
         kind = kind if kind in _SHOW else "ROLES"
         if kind == "TABLES":
-            schema = _plain(found[4] or found[3] or found[2] or session.schema)
+            schema = _plain(match[4] or match[3] or match[2] or session.schema)
             where = f"lower(table_schema) = {text_literal(schema.lower())}"
     table, shown = _SHOW[kind]
-    columns = [each.split(maxsplit=1) for each in shown.split(",")]
+    columns = [column.split(maxsplit=1) for column in shown.split(",")]
     if like := _LIKE.search(text):
         where += f" AND {columns[0][0]} LIKE {like[1]}" + (f" ESCAPE {like[2]}" if like[2] else "")
     selected = ", ".join(f'{name} AS "{title}"' for name, title in columns)

@@ -140,20 +140,20 @@ def _rows(  # noqa: C901, PLR0911, PLR0912 - a case for each table
 ) -> Sequence[tuple[Any, ...]]:
     """Return the rows of a table, without the columns behind the last that is not null."""
     places = {}
-    for dataset, about in sorted(catalog.datasets.items()):
-        schema, _, short = dataset.rpartition(".")
-        places[schema or SCHEMA, short] = about
+    for full_name, dataset in sorted(catalog.datasets.items()):
+        schema, _, short = full_name.rpartition(".")
+        places[schema or SCHEMA, short] = dataset
     schemas = sorted({SCHEMA, *(schema for schema, _ in places)})
     match name:
         case "schemata":
             return [(CATALOG, schema) for schema in [*schemas, "information_schema"]]
         case "tables":
             own = [(CATALOG, "information_schema", own, "BASE TABLE") for own in COLUMNS if "_" not in own]
-            return [*((CATALOG, *place, "BASE TABLE", about.description) for place, about in places.items()), *own]
+            return [*((CATALOG, *place, "BASE TABLE", dataset.description) for place, dataset in places.items()), *own]
         case "jdbc_tables":
-            return [(CATALOG, *place, "TABLE", about.description) for place, about in places.items()]
+            return [(CATALOG, *place, "TABLE", dataset.description) for place, dataset in places.items()]
         case "metadata_table_comments":
-            return [(CATALOG, *place, about.description) for place, about in places.items()]
+            return [(CATALOG, *place, dataset.description) for place, dataset in places.items()]
         case "jdbc_catalogs":
             return [(CATALOG,)]
         case "jdbc_schemas":
@@ -170,9 +170,9 @@ def _rows(  # noqa: C901, PLR0911, PLR0912 - a case for each table
         case "runtime_nodes":
             return [("discreet", "", VERSION, True, "active")]
         case "functions":
-            return [(own, type_, given, "aggregate", False, text) for own, type_, given, text in _FUNCTIONS]
+            return [(own, type_, arguments, "aggregate", False, text) for own, type_, arguments, text in _FUNCTIONS]
         case "session_properties":
-            return [(name, properties.get(name, ""), "", *about) for name, about in PROPERTIES.items()]
+            return [(name, properties.get(name, ""), "", *described) for name, described in PROPERTIES.items()]
         case "budget":
             path: list[tuple[BudgetReport | ParentBudget, float | None]] = [(budget, budget.epsilon_left)]
             path += [(parent, None) for parent in budget.parents]
@@ -181,16 +181,16 @@ def _rows(  # noqa: C901, PLR0911, PLR0912 - a case for each table
                 for of, epsilon in path
             ]
     rows: list[tuple[Any, ...]] = []
-    for place, about in places.items():
-        columns = [(about.user, Kind.TEXT, f"identifies users: COUNT(DISTINCT {about.user})")]
-        columns += [(column, its.kind, uses_of(its)) for column, its in about.columns.items()]
+    for place, dataset in places.items():
+        columns = [(dataset.user, Kind.TEXT, f"identifies users: COUNT(DISTINCT {dataset.user})")]
+        columns += [(column, its.kind, uses_of(its)) for column, its in dataset.columns.items()]
         for number, (column, kind, uses) in enumerate(columns, 1):
             type_, jdbc, size, digits = TYPES[kind]
             if name == "columns":
                 rows.append((CATALOG, *place, column, number, None, "YES", type_, uses, uses))
             elif name == "jdbc_columns":
-                known = (jdbc, type_, size, None, digits, 10, 1, uses)
-                rows.append((CATALOG, *place, column, *known, *[None] * 4, number, "YES"))
+                jdbc_columns = (jdbc, type_, size, None, digits, 10, 1, uses)
+                rows.append((CATALOG, *place, column, *jdbc_columns, *[None] * 4, number, "YES"))
     return rows
 
 

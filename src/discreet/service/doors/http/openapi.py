@@ -83,21 +83,24 @@ def openapi_document(operations: Iterable[Operation]) -> dict[str, Any]:
     }
 
 
-def _operation_object(each: Operation) -> dict[str, Any]:
-    answer: dict[str, Any] = {"description": each.summary}
-    if each.headers:
-        texts = {name: {"description": about, "schema": {"type": "string"}} for name, about in each.headers.items()}
+def _operation_object(operation: Operation) -> dict[str, Any]:
+    answer: dict[str, Any] = {"description": operation.summary}
+    if operation.headers:
+        texts = {
+            name: {"description": description, "schema": {"type": "string"}}
+            for name, description in operation.headers.items()
+        }
         answer["headers"] = texts
-    if each.answer is not None:
-        answer |= _json_response(each.summary, each.answer)
-    if each.contents:
-        others = {media: {"schema": schema} for media, schema in each.contents.items()}
+    if operation.answer is not None:
+        answer |= _json_response(operation.summary, operation.answer)
+    if operation.contents:
+        others = {media: {"schema": schema} for media, schema in operation.contents.items()}
         answer["content"] = answer.get("content", {}) | others
-    made: dict[str, Any] = {
-        "operationId": each.name,
-        "summary": each.summary,
-        "description": each.description,
-        "tags": [_TAGS[each.role]],
+    described: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "description": operation.description,
+        "tags": [_TAGS[operation.role]],
         "parameters": [
             {
                 "name": parameter.name,
@@ -106,22 +109,25 @@ def _operation_object(each: Operation) -> dict[str, Any]:
                 "schema": parameter.schema,
                 "description": parameter.description,
             }
-            for parameter in each.parameters
+            for parameter in operation.parameters
         ],
         "responses": {
-            str(each.status): answer,
-            **{str(status): _json_response(each.summary, model) for status, model in each.other_answers.items()},
-            **_problem_responses(each.all_problems),
+            str(operation.status): answer,
+            **{
+                str(status): _json_response(operation.summary, model)
+                for status, model in operation.other_answers.items()
+            },
+            **_problem_responses(operation.all_problems),
         },
     }
-    if each.role is not None:
-        made["security"] = [{_SCHEME: []}]
-    if each.body is not None:
-        made["requestBody"] = {
+    if operation.role is not None:
+        described["security"] = [{_SCHEME: []}]
+    if operation.body is not None:
+        described["requestBody"] = {
             "required": True,
-            "content": {"application/json": {"schema": _schema_reference(each.body)}},
+            "content": {"application/json": {"schema": _schema_reference(operation.body)}},
         }
-    return made
+    return described
 
 
 def _json_response(description: str, model: type[BaseModel]) -> dict[str, Any]:

@@ -136,7 +136,7 @@ class AnalystPages:
         if not datasets:
             return self._site.render(visit, "no_datasets.html", budget=budget)
         sql = "" if visit.text("from") else visit.text("sql")
-        names = {each.name for each in datasets}
+        names = {dataset.name for dataset in datasets}
         query: Select | None = None  # None for a statement that is not a single query
         if sql:
             with contextlib.suppress(InputError):
@@ -149,8 +149,10 @@ class AnalystPages:
         where = "" if rest is None else condition(rest)
         if not sql:
             # the ten items with the most users, as an example
-            columns = sorted((each for each in detail.columns if each.group), key=lambda each: each.known_domain)
-            items = tuple(each.name for each in columns[:1])
+            columns = sorted(
+                (column for column in detail.columns if column.group), key=lambda column: column.known_domain
+            )
+            items = tuple(column.name for column in columns[:1])
             k = min(10, detail.max_k or 10) if items else None
             query = Select(detail.name, items, Measure("users", detail.user), None, k)
             clause = ""
@@ -412,9 +414,9 @@ class AnalystPages:
         return await run_in_thread(self._show_answer, visit, bytes(found.body), name, form)
 
     def _show_answer(self, visit: Visit, content: bytes, name: str, form: str) -> Response:
-        for known in MEDIA_TYPES:
-            if form == known:
-                return _file(represent(content, known), name, known)
+        for file_form in MEDIA_TYPES:
+            if form == file_form:
+                return _file(represent(content, file_form), name, file_form)
         if form:
             raise NotFound
         release = document.read(content)
