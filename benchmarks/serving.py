@@ -49,6 +49,7 @@ SETTINGS = """
 [service]
 requests_per_minute = 0
 max_concurrent_queries = {most}
+{memory}
 [noise]
 key_file = "noise.key"
 [defaults]
@@ -57,13 +58,14 @@ delta = 1e-8
 """
 
 
-def prepare(folder: Path, rows: int, most: int = 16) -> str:
+def prepare(folder: Path, rows: int, most: int = 16, mib: int | None = None) -> str:
     """Write a table, catalog, settings and store into *folder*; return the key of an analyst with sufficient budget.
 
     Args:
         folder: an empty folder.
         rows: the number of rows of the table.
         most: the setting `max_concurrent_queries`.
+        mib: the setting `max_dataset_memory`.
     """
     with duckdb.connect(str(folder / "reads.db")) as connection:
         connection.execute(
@@ -71,13 +73,15 @@ def prepare(folder: Path, rows: int, most: int = 16) -> str:
             "'article ' || CAST(exp(random() * 10) AS INTEGER) AS article, CAST(random() * 50 AS INTEGER) AS visits "
             f"FROM range({rows})"
         )
-    return configure(folder, CATALOG, "reads", most)
+    return configure(folder, CATALOG, "reads", most, mib)
 
 
-def configure(folder: Path, catalog: str, dataset: str, most: int = 16) -> str:
+def configure(folder: Path, catalog: str, dataset: str, most: int = 16, mib: int | None = None) -> str:
     """Write a catalog, settings and store into *folder*; return the key of an analyst who may query *dataset*."""
     (folder / "catalog.toml").write_text(catalog)
-    (folder / "discreet.toml").write_text(SETTINGS.format(most=most))
+    (folder / "discreet.toml").write_text(
+        SETTINGS.format(most=most, memory="" if mib is None else f"max_dataset_memory = {mib}")
+    )
     (folder / "noise.key").touch(0o600)
     (folder / "noise.key").write_bytes(secrets.token_bytes(32))
     store = SQLiteStore(folder / "budget.db", clock_us(utc_now))

@@ -10,16 +10,18 @@ import subprocess
 import sys
 import tempfile
 import threading
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from decimal import Decimal
 from fractions import Fraction
 from operator import eq, ge, gt, le, lt, ne
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.dataset
 import pyarrow.parquet
 import pytest
@@ -273,6 +275,35 @@ def test_an_interrupt_stops_the_count_and_leaves_nothing(tmp_path, how):
     assert done.stdout.splitlines() == ["stopped 1 True", "[1]"]
     assert (done.returncode, done.stderr) == (0, "")
     assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_a_bound_of_memory_holds_for_every_query_and_changes_no_count(tmp_path, engine):
+    """Beyond it DuckDB writes to disk, also the rows of a CSV file, which are in memory."""
+    rows = 400_000
+    people = np.arange(rows)
+    table = pa.table({"user": people, "item": pa.array(people % 40_000).cast(pa.string())})
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    pyarrow.csv.write_csv(table, tmp_path / "t.csv")
+    for name in ("t.parquet", "t.csv"):
+        opened = engine(tmp_path / name)
+        opened.limit_memory(64)
+        with ThreadPoolExecutor(4) as threads:
+            heads = list(threads.map(lambda _: opened.head(HeadRequest("user", ("item",), 10)), range(4)))  # noqa: B023
+        assert all(head.counts.tolist() == [rows // 40_000] * 11 for head in heads)
+        assert opened.fetch("SELECT current_setting('memory_limit') AS m").to_pylist() == [{"m": "64.0 MiB"}]
+
+
+def test_a_bound_of_memory_below_the_rows_in_memory_is_refused(engine, monkeypatch):
+    """With a sentence, and without DuckDB's, which is about blocks."""
+    opened = engine(pa.table({"user": [1], "item": ["a"]}))
+
+    class Full:
+        def execute(self, statement):
+            raise duckdb.OutOfMemoryException(statement)
+
+    monkeypatch.setattr(opened, "_database", Full())
+    with pytest.raises(InputError, match="take more than the 64 MiB that are allowed"):
+        opened.limit_memory(64)
 
 
 def test_closing_deletes_spilled_files(temporary, engine):

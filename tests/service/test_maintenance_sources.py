@@ -10,11 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from discreet.catalog.loader import load_catalog
 from discreet.catalog.sample import made_up_table
 from discreet.engines import opening
 from discreet.engines.duckdb import DuckDBEngine
 from discreet.engines.opening import source_fingerprint
+from discreet.errors import InputError
 from discreet.service import maintenance as module
+from discreet.service.app import open_bounded
 from discreet.values import Cost
 from tests.service.browser import Browser
 
@@ -200,3 +203,27 @@ def test_maintenance_opens_sources_in_a_thread_of_its_own(deployment, monkeypatc
             maintained.clear()
             assert maintained.wait(20)
         go_on.set()
+
+
+def test_the_memory_of_each_dataset_is_bounded_by_the_settings(tmp_path, monkeypatch):
+    """Of files and of views, when they are opened; one whose rows take more is unavailable, and closed."""
+    with Deployment(tmp_path / "d", service="max_dataset_memory = 64").open() as service:
+        assert service.ask().status_code == 200
+        for name in ("reads", "loose"):
+            bound = service.warehouse.engine(name).fetch("SELECT current_setting('memory_limit') AS bound")
+            assert bound.to_pylist() == [{"bound": "64.0 MiB"}]
+    closed = []
+    close = DuckDBEngine.close
+
+    def counted(engine):
+        closed.append(engine)
+        close(engine)
+
+    def refused(*_):
+        raise InputError("too much")
+
+    monkeypatch.setattr(DuckDBEngine, "limit_memory", refused)
+    monkeypatch.setattr(DuckDBEngine, "close", counted)
+    with pytest.raises(InputError, match="too much"):
+        open_bounded(64, load_catalog(tmp_path / "d" / "catalog.toml"), "reads", {})
+    assert len(closed) == 1

@@ -131,6 +131,19 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         self._check_unchanged(InputError)  # the next check of a file that changed meanwhile must not be a query's
         super().__init__(self._source.identity)
 
+    def limit_memory(self, mib: int) -> None:
+        """Let DuckDB take at most *mib* MiB for all queries of this engine together; beyond them it writes to disk.
+
+        Raises:
+            InputError: the rows that it holds take more.
+        """
+        try:
+            self._database.execute(f"SET memory_limit = '{mib} MiB'")
+        except duckdb.Error:
+            raise InputError(
+                f"the rows of {self._source.name} take more than the {mib:,} MiB that are allowed"
+            ) from None
+
     @staticmethod
     def fingerprint(source: Any) -> str | None:  # noqa: ANN401 - as in the constructor
         """Return a public text that changes whenever the files of *source* change; None for a frame.

@@ -18,7 +18,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from discreet.budget.manager import BudgetManager
+from discreet.catalog.engine_pool import open_dataset
 from discreet.catalog.loader import load_with_digest
+from discreet.engines.duckdb import DuckDBEngine
 from discreet.errors import InputError
 from discreet.release.keys import DerivedKeys
 from discreet.secrets import read_variable
@@ -58,6 +60,8 @@ if TYPE_CHECKING:
     from starlette.types import Lifespan
 
     from discreet.budget.stores.store import BudgetStore
+    from discreet.catalog.model import Catalog
+    from discreet.engines.base import Engine
     from discreet.service.observability.logging import Log
     from discreet.service.observability.traces import Tracer
     from discreet.service.peers import Peers
@@ -134,7 +138,8 @@ def open_service(
         peers = None
         if settings.datacentre is not None:
             peers = stack.enter_context(contextlib.closing(open_peers(settings.datacentre, store, environment, log)))
-        warehouse = stack.enter_context(Warehouse(catalog, runtime.clock, environment))
+        opener = partial(open_bounded, settings.service.max_dataset_memory)
+        warehouse = stack.enter_context(Warehouse(catalog, runtime.clock, environment, opener))
         catalog_file = CatalogFile(settings.service.catalog, digest, warehouse, manager, log)
         maintenance = Maintenance(
             manager=manager,
@@ -239,6 +244,22 @@ def open_service(
             log=log,
             metrics=metrics,
         )
+
+
+def open_bounded(mib: int | None, catalog: Catalog, name: str, environment: Mapping[str, str]) -> Engine:
+    """Open the engine of a dataset as `open_dataset`, and bound DuckDB's memory for it, unless *mib* is None.
+
+    Raises:
+        InputError, EngineError: as `open_dataset`; or rows that are in memory take more than *mib*.
+    """
+    engine = open_dataset(catalog, name, environment)
+    if mib is not None and isinstance(engine, DuckDBEngine):
+        try:
+            engine.limit_memory(mib)
+        except InputError:
+            engine.close()
+            raise
+    return engine
 
 
 @dataclass(frozen=True, slots=True)

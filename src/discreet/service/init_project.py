@@ -225,6 +225,7 @@ port = 8080                   # 0 for any free port
 #trusted_proxies = ["10.0.0.5"]   # whose headers about the client are trusted
 #hosts = ["discreet.example.org"]    # its names for other machines, which clients of Trino need
 #max_concurrent_queries = 16         # queries that may run at once
+#max_dataset_memory = 1024    # MiB of DuckDB for each dataset, beyond which it writes to disk
 #max_statement_workers = 4    # statements that are computed from answers at once, each with up to 300 MB
 #requests_per_minute = 600    # of each key
 #release_grid_ms = 50         # responses are sent at multiples of it, so that their time says less about the data

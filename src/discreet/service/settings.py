@@ -130,6 +130,13 @@ class ServiceSettings(SettingsTable):
     max_concurrent_queries: int = Field(
         default=16, ge=1, le=1_000, description="Maximum number of queries that run at once."
     )
+    max_dataset_memory: int | None = Field(
+        default=None,
+        ge=64,
+        le=67_108_864,
+        description="MiB that DuckDB takes for all queries of a dataset before it writes to disk; "
+        "by default 80 % of the machine's memory.",
+    )
     max_statement_workers: int = Field(
         default=4,
         ge=1,
