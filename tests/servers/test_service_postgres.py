@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from discreet.cli import main
+from discreet.service.init_project import QUESTION
 from tests.cli.test_serve_init import keys_in
 from tests.servers.budget_schemas import new_schema
 from tests.service.process import ServiceProcess
@@ -109,6 +110,28 @@ def test_several_processes_serve_at_one_port(project):
         assert release(service.ask())[0] == body
         assert service.stop() == 0
     assert len(service.events("stopped")) == 2
+
+
+def test_sighup_has_all_processes_read_the_catalog_again(project):
+    """The signal to the parent reaches one worker; the others follow by the store, without an end of any."""
+    folder, keys = project
+    catalog = (folder / "catalog.toml").read_text()
+    fresh = catalog.replace("[datasets.reads", "[datasets.fresh")
+    with ServiceProcess(folder, keys, "--workers", "2") as service:
+        service.until_count("started", 2)
+        workers = service.children()
+        (folder / "catalog.toml").write_text(catalog + fresh[fresh.index("[datasets.fresh") :])
+        service.signal(signal.SIGHUP)
+        service.until_count("catalog_read", 2)
+        headers = {"Authorization": f"Bearer {keys['officer']}"}
+        grant = f"{service.url}/v1/admin/grants/example/fresh"
+        body = {"columns": None, "reason": "a new table"}
+        assert httpx.put(grant, headers=headers, json=body, timeout=60).status_code == 200
+        answers = {release(service.ask(QUESTION.replace("reads", "fresh")))[0] for _ in range(20)}
+        assert len(answers) == 1  # whichever process a connection reached
+        assert service.children() == workers
+        assert service.stop() == 0
+    assert [event["datasets"] for event in service.events("catalog_read")] == [2, 2]
 
 
 def test_all_processes_end_if_one_dies(project):

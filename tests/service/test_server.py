@@ -83,6 +83,27 @@ def ask_again(folder, keys):
 # ---------------------------------------------------------------------------------------------- running and stopping
 
 
+def test_a_dataset_is_added_by_sighup_while_the_service_runs(folder, keys):
+    """The process stays the same; a mistake in the file is logged, and what was served is served."""
+    catalog = (folder / "catalog.toml").read_text()
+    fresh = catalog.replace("[datasets.reads", "[datasets.fresh")
+    headers = {"Authorization": f"Bearer {keys['officer']}"}
+    with ServiceProcess(folder, keys) as service:
+        grant = f"{service.url}/v1/admin/grants/example/fresh"
+        body = {"columns": None, "reason": "a new table"}
+        (folder / "catalog.toml").write_text(catalog + fresh[fresh.index("[datasets.fresh") :])
+        assert httpx.put(grant, headers=headers, json=body, timeout=60).status_code == 422
+        service.signal(signal.SIGHUP)
+        assert service.until("catalog_read")["datasets"] == 2
+        assert httpx.put(grant, headers=headers, json=body, timeout=60).status_code == 200
+        assert service.ask(QUESTION.replace("reads", "fresh")).status_code == 200
+        (folder / "catalog.toml").write_text("nonsense")
+        service.signal(signal.SIGHUP)
+        assert service.until("failed")["where"] == "catalog"
+        assert service.ask(QUESTION.replace("reads", "fresh")).status_code == 200
+        assert service.stop() == 0
+
+
 def test_sigterm_stops_the_service_and_its_ledger_has_a_checkpoint(folder, keys):
     """Exit code 0, and the charge is in the ledger."""
     with ServiceProcess(folder, keys) as service:
