@@ -82,7 +82,7 @@ def made_singles(users: int, rows: int = ROWS) -> Path:
 
 
 def release_cost() -> list[str]:
-    """CPU time of a release and of DuckDB's exact head: whole processes, and the queries alone; medians of pairs."""
+    """CPU time of a release and of DuckDB's exact head: whole processes, and parts of the first; medians of pairs."""
     rows = []
     for title, made in (
         ("one item a user", made_singles(ROWS)),
@@ -95,7 +95,7 @@ def release_cost() -> list[str]:
         runs = process_runs([release, floor], 3)
         processes = [(ours.cpu, engine.cpu) for ours, engine in zip(*runs, strict=True)]
         chosen, queries = _queries(made, 3)
-        for part, pairs in (("process", processes), ("queries", queries)):
+        for part, pairs in (("process", processes), ("queries", queries), ("opening", _openings(made, 3))):
             ratio = statistics.median(ours / engine for ours, engine in pairs)
             times = [f"{statistics.median(each):.2f} s" for each in zip(*pairs, strict=True)]
             rows.append([title, chosen, part, *times, f"{ratio:.2f}x"])
@@ -120,6 +120,18 @@ def _queries(made: Path, rounds: int) -> tuple[str, list[tuple[float, float]]]:
             if counted:
                 taken.append((between - start, time.process_time() - between))
     return chosen, taken
+
+
+def _openings(made: Path, rounds: int) -> list[tuple[float, float]]:
+    """Return CPU seconds of opening a file, which checks its values, and of the head, in turns."""
+    taken = []
+    for _ in range(rounds):
+        start = time.process_time()
+        open_engine(str(made)).close()
+        between = time.process_time()
+        duckdb.sql(_head(made)).to_arrow_table()
+        taken.append((between - start, time.process_time() - between))
+    return taken
 
 
 def _head(made: Path) -> str:
