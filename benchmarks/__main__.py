@@ -37,6 +37,7 @@ BENCHMARKS = {
     "sums": sums.run,
     "processes": processes.run,
     "release": processes.release_cost,
+    "top": processes.top_cost,
     "accounting": accounting.run,
     "accuracy": accuracy.quick,
     "budget": budget.run,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import multiprocessing
 import statistics
+import subprocess
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -100,6 +102,27 @@ def release_cost() -> list[str]:
             times = [f"{statistics.median(each):.2f} s" for each in zip(*pairs, strict=True)]
             rows.append([title, chosen, part, *times, f"{ratio:.2f}x"])
     return table(["table", "release by", "CPU of", "release", "DuckDB's exact head", "ratio"], rows)
+
+
+def top_cost() -> list[str]:
+    """CPU time of a top k by `auto`, which may query pairs, and by a race, which reads the head: whole processes."""
+    rows = []
+    for title, made in (
+        ("one item a user", made_singles(ROWS // 5, ROWS // 5)),
+        ("few items a user", made_table(ROWS // 5)),
+        ("many items a user", made_baskets(100_000, 200_000)),
+    ):
+        for k in (10, 100):
+            command = [sys.executable, "-m", "discreet", "top", str(made), "--user", "user_id", "--item", "item"]
+            command += ["-k", str(k), "--mechanism"]
+            runs = process_runs([[*command, "auto"], [*command, "gumbel"]], 3)
+            pairs = [(auto.cpu, race.cpu) for auto, race in zip(*runs, strict=True)]
+            times = [f"{statistics.median(each):.2f} s" for each in zip(*pairs, strict=True)]
+            ratio = statistics.median(auto / race for auto, race in pairs)
+            shown = subprocess.run([*command, "auto", "--format", "json"], capture_output=True, check=True).stdout
+            chosen = json.loads(shown)["chosen"]
+            rows.append([title, str(k), chosen, *times, f"{ratio:.2f}x"])
+    return table(["table", "k", "auto chose", "auto", "race", "ratio"], rows)
 
 
 def _queries(made: Path, rounds: int) -> tuple[str, list[tuple[float, float]]]:
