@@ -30,7 +30,7 @@ USERS_PER_NOISE = 285
 """The least ratio of users to the first round's noise per item, in users, at which two rounds are chosen: below it,
 the head mostly has more accurate counts (docs/accuracy.md)."""
 
-FEWER_USERS_PER_NOISE = 150
+FEWER_USERS_PER_NOISE = 130
 """From this ratio on, two rounds are chosen for a release without a k if the count at `RANK` is at most `POPULAR` of
 the users: where most users have the same items, the head has more counts."""
 
