@@ -20,7 +20,7 @@ from tests.ordinary.tables import SHAPES
 HIDDEN = "docs/accuracy.md, Tails: noise hides users with many items, for whom one round has wide intervals upwards"
 CLIPPED = "docs/accuracy.md, Tails: clipping of users with many items, whom noise hides, takes a tenth of most counts"
 COVERED = "docs/accuracy.md, Tails: the counts of few items with a tail of heavy users are too low for their intervals"
-UNDECIDED = "docs/accuracy.md, Head and auto: two rounds are better here, and worse elsewhere at the same ratio of users to noise"
+UNDECIDED = "docs/accuracy.md, Head and auto: two rounds are better here, but not for all with as many users per noise"
 
 MEANING: dict[tuple[str, str], str] = {}
 """Why an answer does not mean what SQL says, by table and question."""
