@@ -502,6 +502,9 @@ class Outcome:
         chosen: name of the mechanism that was chosen, for mechanisms that choose one, or None.
         why: the reason for the choice in one sentence, from noisy values alone, or how the items were counted; None
             if there is nothing to say.
+        shared_error: standard deviation of the part of the noise that all counts or sums (in units of the column's last
+            digit) of the release, or of a segment, share: the covariance of two is its square. None if they share none,
+            or how much is not known.
     """
 
     positions: NDArray[np.int64]
@@ -516,3 +519,4 @@ class Outcome:
     measured: Measured | None = None
     chosen: str | None = None
     why: str | None = None
+    shared_error: float | None = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pytest
 
-from discreet.mechanisms import select_verify, two_round
+from discreet.mechanisms import anchored, select_verify, two_round
 from discreet.noise import DiscreteGaussian, DiscreteLaplace, KeyedBits, Race, RoundedGaussians, rounded_gaussian
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def release(mechanism, source, run=0):
     with pytest.MonkeyPatch.context() as patch:
         for kind, name in ((DiscreteGaussian, "gaussian"), (DiscreteLaplace, "laplace")):
             patch.setattr(kind, "draw", _recorded(kind.draw, name, draws))
-        for module in (two_round, select_verify):
+        for module in (two_round, select_verify, anchored):
             patch.setattr(module, "rounded_gaussian", _recorded_rounded(draws))
         patch.setattr(two_round, "RoundedGaussians", _recorded_in_turn(draws))
         patch.setattr(Race, "run", _recorded_race(Race.run, draws))

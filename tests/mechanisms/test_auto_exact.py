@@ -76,7 +76,8 @@ def race_of(mechanism, counts, other):
         p, q = np.array([one.get(outcome, 0.0)]), np.array([two.get(outcome, 0.0)])
         if mechanism.race.counts is not None and outcome[1]:
             # Anchored counts are a function of these: a user moves each by 1, whichever items the user has.
-            for variance in (*[mechanism.race._variances()[0]] * len(outcome[1]), mechanism.race._variances()[1]):
+            noise = mechanism.race._noise()
+            for variance in (*[noise.apart] * len(outcome[1]), noise.shared):
                 law = rounded(math.sqrt(variance))
                 p, q = np.outer(p, law[:-1]).ravel(), np.outer(q, law[1:]).ravel()
         cells.append((p, q))

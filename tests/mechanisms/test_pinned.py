@@ -88,7 +88,7 @@ PINNED = {
         UnknownLaplace(2, 8, 2, F(5), DELTA, 1, "laplace"),
         [[0, 1], [911, 703], [889, 681], [933, 725]],
     ),
-    "known-gumbel": (KnownGumbel(3, 9, F(1, 8), 2), [[0, 2, 1], [885, 626, 713], [822, 563, 650], [948, 689, 776]]),
+    "known-gumbel": (KnownGumbel(3, 9, F(1, 8), 2), [[0, 2, 1], [890, 677, 712], [840, 627, 662], [940, 727, 762]]),
     "known-gumbel, labels": (KnownGumbel(5, 9, F(1, 100), 1, None), [[0, 2, 1, 8, 3], None, None, None]),
     "unknown-gumbel": (
         UnknownGumbel(4, 8, F(1, 4), DELTA, 1, "laplace", optimise_cutoff=True),

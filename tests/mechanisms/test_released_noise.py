@@ -68,6 +68,14 @@ def assert_distributed(z, law="gaussian"):
     assert stats.kstest(z, of.cdf).pvalue > SURE
 
 
+def without_shared(errors, stated, shared):
+    """Return M errors and stated errors without the shared part, and the factor of the variance."""
+    if shared is None:
+        return errors, stated, 1.0
+    assert abs(errors.mean()) < 4 * shared
+    return errors - errors.mean(), np.sqrt(stated**2 - shared**2), ((1 + math.sqrt(M)) / (2 * math.sqrt(M))) ** 2
+
+
 COUNTED = [
     (KnownLaplace, Request(None, M, Sensitivity(M), known_domain=True), 1),
     (KnownLaplace, Request(None, M, Sensitivity(M), noise="laplace", known_domain=True), 1),
@@ -88,10 +96,32 @@ def test_counts_have_the_stated_error_and_the_one_that_is_charged(kind, request_
     )
     assert len(outcome.positions) == M
     errors = outcome.counts - TRUE[outcome.positions]
-    assert_distributed(errors / outcome.std_errors, request_.noise)
     rho = float(outcome.cost.rho) / (prices * M)
     least = 1 / (2 * rho) if request_.noise == "gaussian" else 1 / rho  # b of Laplace noise costs 1 / 2 b^2
+    errors, own, factor = without_shared(errors, outcome.std_errors, outcome.shared_error)
+    least *= factor
+    assert (outcome.shared_error is None) == (request_.noise == "laplace" or not request_.known_domain)
+    assert_distributed(errors / own, request_.noise)
     assert outcome.std_errors[0] ** 2 == pytest.approx(least, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        KnownLaplace(None, 3, 3, Fraction(9), 2),
+        KnownGumbel(3, 3, Fraction(1, 3), 2),
+        KnownLaplace(1, 3, 3, Fraction(9)),
+    ],
+)
+def test_counts_that_share_noise_have_the_stated_covariance(mechanism):
+    """Over 4,000 releases; counts of the largest item alone have it as well, but there is only one."""
+    true = np.array([5000, 3000, 1000])
+    runs = [mechanism.release(ExactHead(true, 3), bits(run)) for run in range(4000)]
+    errors = np.stack([outcome.counts - true[outcome.positions] for outcome in runs])
+    stated = np.full((errors.shape[1],) * 2, runs[0].shared_error ** 2)
+    np.fill_diagonal(stated, runs[0].std_errors ** 2)
+    assert (errors.T @ errors) / len(runs) == pytest.approx(stated, rel=0.12)  # 4 standard errors
+    assert np.mean([outcome.low <= true[outcome.positions] for outcome in runs]) > 0.95
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
@@ -102,17 +132,20 @@ def test_sums_have_the_stated_error_and_the_one_that_is_charged(kind, noise):
     k = M if kind in (KnownGumbelSums, UnknownGumbelSums) else None
     counts = kind is not ListedSums
     bounds = Sensitivity(None if k else M)
-    request_ = Request(k, M, bounds, counts=counts, noise=noise, known_domain=is_known, summed=SumBounds(-2, 7))
+    request_ = Request(k, M, bounds, counts=counts, noise=noise, known_domain=is_known, summed=SumBounds(0, 7))
     true = TRUE[: M if is_known else None]
     sums = 5 * true[::-1].copy()
     outcome = kind.within_cost(LIMIT, request_).release(ExactHead(true, M, None, sums), bits())
     assert len(outcome.positions) == M
     measured = outcome.measured
-    assert_distributed((measured.values - sums[outcome.positions]) / measured.std_errors, noise)
+    assert (outcome.shared_error is None) == (noise == "laplace" or not is_known)
+    errors = measured.values - sums[outcome.positions]
+    errors, own, factor = without_shared(errors, measured.std_errors, outcome.shared_error)
+    assert_distributed(errors / own, noise)
     prices = (2 if counts else 1) + (k is not None)
     rho = float(outcome.cost.rho) / (prices * M) / 49
     least = 1 / (2 * rho) if noise == "gaussian" else 1 / rho
-    assert measured.std_errors[0] ** 2 == pytest.approx(least, rel=0.01)
+    assert measured.std_errors[0] ** 2 == pytest.approx(least * factor, rel=0.01)
 
 
 def test_averages_have_the_error_of_a_quotient():

@@ -64,6 +64,7 @@ class FixedRanking:
 
     def __init__(self, *labels):
         self.labels = labels
+        self.k = self.head_limit = len(labels)
 
     def release(self, head, _):
         """Return the positions of the labels."""

@@ -14,14 +14,18 @@ from discreet.query.quantiles import quantile_sql
 from discreet.release.postprocess import compute_outer
 
 
-def quantiles(histograms, share, miss=0):
-    """Return the quantile of each histogram and its interval, if 95 % of the noise is within *miss*."""
+def quantiles(histograms, share, miss=0, shared=0.0):
+    """Return the quantile of each histogram and its interval, if 95 % of the noise is within *miss*.
+
+    Args:
+        shared: the share of the variance that is of noise that all counts share.
+    """
     rows = [
-        {"grp": place, "bin": bin_, "n": n, "low": max(n - miss, 0), "high": max(n + miss, 0)}
+        {"grp": place, "bin": bin_, "n": n, "low": max(n - miss, 0), "high": max(n + miss, 0), "shared": shared}
         for place, histogram in enumerate(histograms)
         for bin_, n in enumerate(histogram)
     ]
-    sql = quantile_sql("answers.q1", ['"grp"'], '"bin"', Fraction(share), ['"n"', '"low"', '"high"'])
+    sql = quantile_sql("answers.q1", ['"grp"'], '"bin"', Fraction(share), ['"n"', '"low"', '"high"', '"shared"'])
     found = compute_outer(f"{sql} ORDER BY grp", {"q1": pa.Table.from_pylist(rows)}).table
     return [tuple(row.values())[1:] for row in found.to_pylist()]
 
@@ -36,6 +40,22 @@ def test_without_noise_a_quantile_is_that_of_duckdb(share):
             values = [bin_ for bin_, n in enumerate(histogram) for _ in range(n)]
             wanted = connection.execute(f"SELECT quantile_disc(x, {share}) FROM (SELECT unnest($1) x)", [values])
             assert found == (wanted.fetchone()[0],) * 3
+
+
+@pytest.mark.parametrize("share", ["0.9", "0.97"])
+def test_the_interval_of_a_quantile_covers_noise_that_counts_share(share):
+    """Of bins in falling order, where the shared part counts most; taken for independent noise, it would not cover."""
+    random_ = np.random.default_rng(6)
+    true = (3000 * np.exp(-np.arange(40) / 5)).astype(int)
+    within = np.searchsorted(np.cumsum(true), float(share) * true.sum())
+    noise = random_.normal(0, 20, (1500, 40)) * 0.7**0.5 + random_.normal(0, 20, (1500, 1)) * 0.3**0.5
+    noisy = np.rint(true + noise).astype(int).tolist()
+    covered = [
+        np.mean([low <= within <= high for _, low, high in quantiles(noisy, share, round(1.96 * 20), shared)])
+        for shared in (0.3, 0.0)
+    ]
+    assert covered[0] >= 0.95 - 3 * (0.05 * 0.95 / 1500) ** 0.5
+    assert covered[1] < 0.9
 
 
 @pytest.mark.parametrize(("share", "noise"), [("0.5", 3.0), ("0.1", 12.0), ("0.95", 40.0)])

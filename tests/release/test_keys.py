@@ -25,7 +25,9 @@ from discreet.head_request import (
     Or,
     SumBounds,
 )
-from discreet.noise import encode
+from discreet.mechanisms import Each, KnownGumbel, KnownLaplace, UnknownGumbel
+from discreet.mechanisms.sums import KnownLaplaceSums
+from discreet.noise import KeyedBits, encode
 from discreet.query.planning import make_plan
 from discreet.query.query import Query
 from discreet.query.sql import parse_where
@@ -224,6 +226,36 @@ def test_table_version_and_edition_change_the_context():
     ]
     drawn_otherwise = encode(release_context(plan, "t", "v", f"{keys.DRAWING}+another"))
     assert len({*seen, drawn_otherwise}) == len(seen) + 1
+
+
+def test_bits_of_noise_that_values_share_are_others_and_the_name_is_the_same():
+    """What drew independent noise before has another order of drawing, and only that; also of segments and sums."""
+    independent = KnownLaplace(None, 9, 2, Fraction(3))
+    shared = KnownLaplace(None, 9, 9, Fraction(3))
+    summed = SumBounds(0, 5)
+    orders = {
+        f"{keys.DRAWING}, shared": [
+            shared,
+            KnownGumbel(3, 9, Fraction(1)),
+            Each(shared, 2),
+            KnownLaplaceSums(shared, summed, 9),
+        ],
+        keys.DRAWING: [
+            independent,
+            dataclasses.replace(shared, noise="laplace"),
+            KnownGumbel(3, 9, Fraction(1), 1, "laplace"),
+            KnownGumbel(3, 9, Fraction(1), 1, None),
+            UnknownGumbel(3, 9, Fraction(1), Fraction(1, 10)),
+            Each(independent, 2),
+        ],
+    }
+    for order, mechanisms in orders.items():
+        assert [keys.drawing(mechanism) for mechanism in mechanisms] == [order] * len(mechanisms)
+    plan = dataclasses.replace(PLANS["known-laplace"], mechanism=shared)
+    bits = keys.NoiseKey(bytes(32), "v").bits(plan, "t")
+    assert bits.uint64("x", 1) == KeyedBits(
+        bytes(32), release_context(plan, "t", "v", f"{keys.DRAWING}, shared")
+    ).uint64("x", 1)
 
 
 def test_a_query_that_is_only_written_differently_keeps_its_answer():

@@ -119,6 +119,7 @@ def releases(draw):
             else None,
             average=shown == "average",
         ),
+        shared_error=draw(st.none() | FLOATS),
         measured=None
         if shown not in {"sum", "average"}
         else Measured(shown, made(), floats(), made(), made(), Clipping(125, 0.25, 0.0, 1.0) if clipped else None),
@@ -138,6 +139,7 @@ def test_a_document_is_read_back_as_the_same_release(release):
     assert back.to_arrow().equals(release.to_arrow())
     assert back.to_dict() == release.to_dict()
     assert back.labels.equals(release.labels)
+    assert back.shared_error == release.shared_error
     assert back.guarantee == release.guarantee
     assert (back.ordered, back.complete, back.mechanism) == (release.ordered, release.complete, release.mechanism)
     assert str(back) == str(release)

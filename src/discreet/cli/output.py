@@ -174,6 +174,11 @@ def notes(release: Release) -> list[str]:
     if release.why is not None:
         chose = "" if release.chosen is None else f"{release.mechanism} chose {release.chosen}: "
         lines.append(f"{chose}{release.why}")
+    if release.shared_error is not None:
+        lines.append(
+            f"a part of the noise is the same in all numbers (standard error {release.shared_error:.3g}): differences "
+            "are more precise for it, and a total of many numbers is less precise than a query of its own"
+        )
     if wanted is not None and not release.complete:
         lines.append("the others do not stand out enough from the noise; a larger epsilon or a smaller k finds more")
     kind = "computational differential privacy" if guarantee.computational else "differential privacy"

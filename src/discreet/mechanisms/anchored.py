@@ -1,17 +1,108 @@
-"""Noise for the counts of the largest items, of which all share a part (docs/mechanisms/two_round.md)."""
+"""Noise of which all values share a part (docs/noise.md, and docs/mechanisms/two_round.md for weighted values)."""
 
 from __future__ import annotations
 
+import math
+import statistics
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from discreet.accounting.convert import floor_sqrt
+from discreet.noise import rounded_gaussian
+from discreet.noise.discrete import MAX_SCALE, check_scale
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from discreet.noise import Bits
+
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedNoise:
+    """Noise (X_j + R) / 2 of values j, rounded to whole numbers: an X_j for each value and one R for all, Gaussian.
+
+    A user moves each value v_j by low..high, where low is at most 0 and high at least 0. 2 v_j + X_j + R follows from
+    2 v_j - (low + high) N + X_j and (low + high) N + R, where N is the number of users. One user moves these by
+    high - low and |low + high| at most, whichever values the user has. So n values cost
+    ((high - low)^2 n / var X + (low + high)^2 / var R) / 2 (Lebeda 2024; docs/noise.md#shared-noise).
+
+    Args:
+        apart: the variance of each X_j, above 0.
+        shared: the variance of R, above 0.
+    """
+
+    apart: Fraction
+    shared: Fraction
+
+    def __post_init__(self) -> None:
+        check_scale(max(self.apart, self.shared), MAX_SCALE**2)
+
+    @classmethod
+    def of(cls, n: int, precision: Fraction, low: int = 0, high: int = 1) -> Self:
+        """Return the least noise at which *n* values cost *precision* / 2 at most; low + high is not 0."""
+        root = floor_sqrt(Fraction(n))
+        width = high - low
+        common = abs(low + high)
+        unit = (width * n + common * root) / precision
+        return cls(_rounded_up(width * unit), _rounded_up(common * unit / root))
+
+    @classmethod
+    def instead(cls, n: int, moved: int, variance: Fraction, low: int = 0, high: int = 1) -> Self | None:
+        """Return noise for *n* values that costs what independent Gaussian noise does, or None if it is not smaller.
+
+        Args:
+            moved: the number of values that one user moves, for the price of independent noise.
+            variance: that of independent noise.
+        """
+        if n < 2 or low + high == 0:
+            return None
+        most = max(-low, high)
+        noise = cls.of(n, moved * most**2 / variance, low, high)
+        return noise if noise.std < math.sqrt(variance) else None
+
+    @property
+    def std(self) -> float:
+        """The standard deviation of the noise of one value."""
+        return math.sqrt((self.apart + self.shared) / 4 + Fraction(1, 6))  # 1/6 is the variance of the rounding
+
+    @property
+    def shared_std(self) -> float:
+        """The standard deviation of the part that all values share; the covariance of two values is its square."""
+        return math.sqrt(self.shared + Fraction(1, 12)) / 2
+
+    def half_width(self, miss: float = 0.05) -> int:
+        """Return a w, nearly the smallest, with Pr[|noise| > w] <= *miss*."""
+        # Rounding moves the noise by less than 1, so that noise of w + 1 or more is a Gaussian of more than w.
+        return math.ceil(-statistics.NormalDist().inv_cdf(miss / 2) * math.sqrt((self.apart + self.shared) / 4))
+
+    def rho(self, n: int, low: int = 0, high: int = 1) -> Fraction:
+        """Return the zCDP cost of *n* values that one user moves by *low* to *high*."""
+        return ((high - low) ** 2 * n / self.apart + (low + high) ** 2 / self.shared) / 2
+
+    def twice(self, bits: Bits, label: str, anchor: str, n: int) -> Ints:
+        """Draw X_j + R for *n* values, with bits of the labels *label* and *anchor*."""
+        apart = rounded_gaussian(bits, label, self.apart.numerator, np.full(n, self.apart.denominator))
+        return apart + rounded_gaussian(bits, anchor, self.shared.numerator, np.array([self.shared.denominator]))
+
+    def draw(self, bits: Bits, label: str, n: int) -> Ints:
+        """Draw the noise of *n* values.
+
+        Halves are rounded up or down by a coin that does not depend on the value, so that the noise has the mean 0 and
+        its sum with the value follows from 2 v_j + X_j + R.
+        """
+        coins = np.unpackbits(bits.uint64(f"{label}/coin", (n + 63) // 64).view(np.uint8), bitorder="little")[:n]
+        return (self.twice(bits, label, f"{label}/anchor", n) + coins) // 2
+
+
+def _rounded_up(variance: Fraction) -> Fraction:
+    """Round up to a multiple of 1/1024, alike on every machine."""
+    return Fraction(math.ceil(variance * 1024), 1024)
 
 
 @dataclass(frozen=True, slots=True)

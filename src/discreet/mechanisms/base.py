@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from discreet.head_request import SumBounds
+    from discreet.mechanisms.anchored import SharedNoise
     from discreet.noise import Bits, Noise
     from discreet.values import Cost
 
@@ -200,6 +201,11 @@ class Mechanism(Protocol):
 class Ranking(Mechanism, Protocol):
     """A mechanism that returns items, each of which can get a noisy sum as well (`discreet.mechanisms.sums`)."""
 
+    @property
+    def k(self) -> int | None:
+        """The largest number of items, or None for all."""
+        ...
+
     @classmethod
     def units(cls, request: Request, per_value: Fraction) -> Fraction:
         """Return the worst cost in units: a peel costs 1 and a noisy value *per_value* (1 in zCDP, 1/2 in epsilon).
@@ -225,7 +231,12 @@ def count_noise(name: NoiseName, epsilon: Fraction, rows_per_group: int) -> Nois
 
 
 def noisy_outcome(
-    head: ExactHead, positions: NDArray[np.int64], noise: Noise | None, bits: Bits, complete: bool, cost: Cost
+    head: ExactHead,
+    positions: NDArray[np.int64],
+    noise: Noise | SharedNoise | None,
+    bits: Bits,
+    complete: bool,
+    cost: Cost,
 ) -> Outcome:
     """Return the outcome of an ordered selection, with fresh noise on the selected counts if *noise* is not None.
 
@@ -284,7 +295,7 @@ def largest(
     k: int | None,
     bottom: int | None,
     considered: int,
-    noise: Noise,
+    noise: Noise | SharedNoise,
     bits: Bits,
     *,
     counts: bool,

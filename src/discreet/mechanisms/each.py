@@ -87,6 +87,7 @@ class Each:
             complete=all(outcome.complete for outcome in outcomes),
             cost=Cost(max(outcome.cost.rho for outcome in outcomes), max(outcome.cost.delta for outcome in outcomes)),
             measured=_together(measured) if len(measured) == len(outcomes) else None,
+            shared_error=outcomes[0].shared_error,
         )
 
 

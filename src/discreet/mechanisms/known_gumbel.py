@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from discreet.accounting.convert import epsilon_per_unit
 from discreet.errors import InputError
+from discreet.mechanisms.anchored import SharedNoise
 from discreet.mechanisms.base import Expectation, NoiseName, Request, count_noise, noisy_outcome, require_k
 from discreet.noise import Race
 from discreet.values import Cost
 
 if TYPE_CHECKING:
-    from discreet.noise import Bits
+    from discreet.noise import Bits, Noise
     from discreet.values import ExactHead, Outcome
 
 
@@ -22,7 +23,8 @@ class KnownGumbel:
     """The first k items of a Gumbel race over a domain listed in advance; items without users compete too.
 
     k peels of the exponential mechanism, each epsilon-bounded range: k epsilon^2 / 8, and as much again for the counts
-    (LinkedIn 2021, Algorithm 2; Durfee & Rogers 2019, section 4). The cost does not depend on the outcome.
+    (LinkedIn 2021, Algorithm 2; Durfee & Rogers 2019, section 4), with `SharedNoise` if they are Gaussian. The cost
+    does not depend on the outcome.
 
     Args:
         k: number of items, at most the domain's size.
@@ -81,13 +83,26 @@ class KnownGumbel:
         return self.epsilon * (self.k if self.counts is None else Fraction(3 * self.k, 2))
 
     def expectation(self) -> Expectation:
-        std = None if self.counts is None else count_noise(self.counts, self.epsilon, self.rows_per_group).std
+        noise = self.count_noise()
+        std = None if noise is None else noise.std
         return Expectation(std, std)
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
         positions, _ = self.race(head).run(bits, "race", self.k)
-        noise = None if self.counts is None else count_noise(self.counts, self.epsilon, self.rows_per_group)
-        return noisy_outcome(head, positions, noise, bits, complete=len(positions) == self.k, cost=self.worst_cost())
+        noise = self.count_noise()
+        outcome = noisy_outcome(head, positions, noise, bits, len(positions) == self.k, self.worst_cost())
+        return replace(outcome, shared_error=noise.shared_std if isinstance(noise, SharedNoise) else None)
+
+    def count_noise(self) -> Noise | SharedNoise | None:
+        """Return the noise of the counts, or None for labels only."""
+        if self.counts is None:
+            return None
+        independent = count_noise(self.counts, self.epsilon, self.rows_per_group)
+        if self.counts == "laplace":
+            return independent
+        variance = (2 * self.rows_per_group / self.epsilon) ** 2
+        shared = SharedNoise.instead(self.k, self.k, variance, high=self.rows_per_group)
+        return independent if shared is None else shared
 
     def value_scale(self, moved: int) -> Fraction:
         return 2 * moved / self.epsilon

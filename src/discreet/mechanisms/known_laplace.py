@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from discreet.accounting.convert import ceil_sqrt
 from discreet.errors import InputError
+from discreet.mechanisms.anchored import SharedNoise
 from discreet.mechanisms.base import Expectation, NoiseName, Request, largest, noise_of
 from discreet.values import Cost
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
-    from discreet.noise import Bits
+    from discreet.noise import Bits, Noise
     from discreet.values import ExactHead, Outcome
 
 
 @dataclass(frozen=True, slots=True)
 class KnownLaplace:
-    """Independent noise on every count of a domain listed in advance; returns all of them, or the k largest.
+    """Noise on every count of a domain listed in advance; returns all of them, or the k largest.
 
-    One user moves at most Delta counts by at most tau, so noise of scale s (Laplace b, or Gaussian sigma) costs
-    Delta tau^2 / 2 s^2 (LinkedIn 2021, Algorithm 1, whose epsilon is 2 tau / s; the Gaussian has a 29 % smaller
-    standard error at the same cost). Which items are returned costs nothing more.
+    One user moves at most Delta counts by at most tau, so independent noise of scale s (Laplace b, or Gaussian sigma)
+    costs Delta tau^2 / 2 s^2 (LinkedIn 2021, Algorithm 1, whose epsilon is 2 tau / s; the Gaussian has a 29 % smaller
+    standard error at the same cost). Where `SharedNoise` is smaller at that cost, which is where Delta is above about a
+    quarter of the domain, Gaussian counts have it. Which items are returned costs nothing more.
 
     Args:
         k: number of the largest noisy counts to return, or None for all.
         groups_per_user: Delta, at most domain_size; enforced by the engine that reads the head.
-        scale: noise scale, in counts.
+        scale: scale of independent noise, in counts.
         rows_per_group: tau.
         noise: "gaussian" or "laplace".
         counts: False to return labels only.
@@ -92,13 +94,24 @@ class KnownLaplace:
         return None if self.noise == "gaussian" else self.groups_per_user * self.rows_per_group / self.scale
 
     def expectation(self) -> Expectation:
-        std = noise_of(self.noise, self.scale).std if self.counts else None
-        return Expectation(std, std)
+        std = self.count_noise().std
+        return Expectation(std, std) if self.counts else Expectation()
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
-        noise = noise_of(self.noise, self.scale)
+        noise = self.count_noise()
         values = head.counts + noise.draw(bits, "counts", len(head.counts))
-        return largest(values, self.k, None, self.domain_size, noise, bits, counts=self.counts, cost=self.worst_cost())
+        cost = self.worst_cost()
+        outcome = largest(values, self.k, None, self.domain_size, noise, bits, counts=self.counts, cost=cost)
+        shared = noise.shared_std if self.counts and isinstance(noise, SharedNoise) else None
+        return replace(outcome, shared_error=shared)
+
+    def count_noise(self) -> Noise | SharedNoise:
+        """Return the noise of all counts."""
+        independent = noise_of(self.noise, self.scale)
+        if self.noise == "laplace":
+            return independent
+        shared = SharedNoise.instead(self.domain_size, self.groups_per_user, self.scale**2, high=self.rows_per_group)
+        return independent if shared is None else shared
 
     def value_scale(self, moved: int) -> Fraction:
         return self.scale * moved / self.rows_per_group

@@ -15,6 +15,7 @@ import numpy as np
 
 from discreet.accounting.convert import ceil_sqrt
 from discreet.errors import InputError, InvariantViolated
+from discreet.mechanisms.anchored import SharedNoise
 from discreet.mechanisms.base import (
     Expectation,
     Mechanism,
@@ -133,7 +134,7 @@ class RankedSums:
 
     def expectation(self) -> Expectation:
         """Return the expectation of the ranking, with the standard error of a sum."""
-        return replace(self.ranking.expectation(), sum_std_error=self.sum_noise().std / self.summed.parts)
+        return replace(self.ranking.expectation(), sum_std_error=self.released_noise().std / self.summed.parts)
 
     @property
     def average(self) -> bool:
@@ -149,14 +150,26 @@ class RankedSums:
         exact_rows = _rows_of(head) if self.average else None
         found = self.ranking.release(head, bits)
         exact, summed, clipping = _clipped(head, found.positions, self._choice(), self.summed, bits)
-        noise = self.sum_noise(summed.most)
+        noise = self.released_noise(summed.most)
         noisy = with_noise(exact, noise, bits, "sums")
         cost = found.cost + self._price(len(found.positions))
         if exact_rows is not None:
             rows = with_noise(exact_rows[found.positions], self.row_noise(), bits, "rows")
             return replace(averages(noisy, noise, rows, self.row_noise(), found, summed), cost=cost)
         measured = replace(measured_sums(noisy, noise, summed), clipping=clipping)
-        return replace(found, cost=cost, measured=measured)
+        return replace(found, cost=cost, measured=measured, shared_error=_shared_error(noise))
+
+    def released_noise(self, most: int | None = None) -> Noise | SharedNoise:
+        """Return the noise of the sums: `sum_noise`, or noise that they share where it is smaller at the same cost.
+
+        It is shared where the number of returned items, and so the cost, does not depend on the data.
+        """
+        if not self.lossless:
+            return self.sum_noise(most)
+        limit = self.ranking.head_limit
+        returned = limit if self.ranking.k is None else min(self.ranking.k, limit)
+        shared = _shared(self.summed, self.noise, returned, self.moved, self.sum_noise())
+        return self.sum_noise(most) if shared is None else shared
 
     def row_noise(self) -> Noise:
         """Return the noise of the number of rows of an average, which costs as much as that of the sum."""
@@ -271,7 +284,7 @@ class ListedSums:
         return (2 if self.average else 1) * self.moved * self.summed.most / self.scale
 
     def expectation(self) -> Expectation:
-        return Expectation(sum_std_error=self.sum_noise().std / self.summed.parts)
+        return Expectation(sum_std_error=self.released_noise().std / self.summed.parts)
 
     @property
     def average(self) -> bool:
@@ -290,7 +303,7 @@ class ListedSums:
         every = np.arange(len(_sums_of(head)))
         exact_rows = _rows_of(head) if self.average else None
         exact, summed, clipping = _clipped(head, every, self._choice(), self.summed, bits)
-        noise = self.sum_noise(summed.most)
+        noise = self.released_noise(summed.most)
         noisy = with_noise(exact, noise, bits, "sums")
         rows = noisy if exact_rows is None else with_noise(exact_rows, self.row_noise(), bits, "rows")
         order = shuffled(len(noisy), bits, "ties")
@@ -299,7 +312,15 @@ class ListedSums:
             found = Outcome(order, ordered=True, complete=True, cost=self.worst_cost())
             return averages(noisy[order], noise, rows[order], self.row_noise(), found, summed)
         measured = replace(measured_sums(noisy[order], noise, summed), clipping=clipping)
-        return Outcome(order, ordered=True, complete=True, cost=self.worst_cost(), measured=measured)
+        shared = _shared_error(noise)
+        return Outcome(
+            order, ordered=True, complete=True, cost=self.worst_cost(), measured=measured, shared_error=shared
+        )
+
+    def released_noise(self, most: int | None = None) -> Noise | SharedNoise:
+        """Return the noise of the sums: `sum_noise`, or noise that they share where it is smaller at the same cost."""
+        shared = _shared(self.summed, self.noise, self.domain_size, self.moved, self.sum_noise())
+        return self.sum_noise(most) if shared is None else shared
 
     def _choice(self) -> BoundChoice | None:
         return _choice(self.summed, self.moved, self.scale / self.summed.most, self.noise)
@@ -322,6 +343,22 @@ def summing(kind: type[Mechanism], request: Request) -> type[Mechanism]:
         f"the {kind.name} mechanism releases no sums; request a top k, list the items, "
         "or bound the items of one user (groups_per_user)"
     )
+
+
+def _shared(summed: SumBounds, noise: NoiseName, n: int, moved: int, price: Noise) -> SharedNoise | None:
+    """Return noise that *n* sums share, if that is smaller than independent noise at the price of *moved* sums.
+
+    Args:
+        price: the independent Gaussian noise.
+    """
+    if noise == "laplace" or summed.private or summed.rows is not None:
+        return None
+    low, high = summed.units
+    return SharedNoise.instead(n, moved, summed.most**2 / (2 * price.rho(summed.most)), min(low, 0), max(high, 0))
+
+
+def _shared_error(noise: Noise | SharedNoise) -> float | None:
+    return noise.shared_std if isinstance(noise, SharedNoise) else None
 
 
 def _sums_of(head: ExactHead) -> NDArray[np.int64]:
@@ -373,7 +410,7 @@ def _moved_sums(request: Request) -> int:
     return returned if declared is None else min(declared, returned)
 
 
-def measured_sums(noisy: NDArray[np.int64], noise: Noise, summed: SumBounds) -> Measured:
+def measured_sums(noisy: NDArray[np.int64], noise: Noise | SharedNoise, summed: SumBounds) -> Measured:
     """Return the sums with plain intervals, which are valid because no item was selected by this noise.
 
     Intervals end at 0 if all contributions of users have the same sign; the sums themselves stay unbiased.
@@ -396,7 +433,7 @@ def measured_sums(noisy: NDArray[np.int64], noise: Noise, summed: SumBounds) -> 
 
 def averages(
     sums: NDArray[np.int64],
-    sum_noise: Noise,
+    sum_noise: Noise | SharedNoise,
     rows: NDArray[np.int64],
     row_noise: Noise,
     found: Outcome,
@@ -506,7 +543,7 @@ class BoundChoice:
         return noise_of(self.noise, self.scale * moved * _WIDER)
 
 
-def with_noise(exact: NDArray[np.int64], noise: Noise, bits: Bits, label: str) -> NDArray[np.int64]:
+def with_noise(exact: NDArray[np.int64], noise: Noise | SharedNoise, bits: Bits, label: str) -> NDArray[np.int64]:
     """Return noisy values; every sum, share and size that this module releases gets its noise here."""
     return exact + noise.draw(bits, label, len(exact))
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from discreet.accounting.convert import epsilon_per_unit, floor_sqrt
+from discreet.accounting.convert import epsilon_per_unit
 from discreet.errors import InputError
+from discreet.mechanisms.anchored import SharedNoise
 from discreet.mechanisms.base import (
     INTERVAL,
     Expectation,
@@ -21,7 +22,7 @@ from discreet.mechanisms.base import (
     noisy_outcome,
     require_k,
 )
-from discreet.noise import Race, Rival, rounded_gaussian
+from discreet.noise import Race, Rival
 from discreet.values import Cost, Outcome
 
 if TYPE_CHECKING:
@@ -158,12 +159,10 @@ class UnknownGumbel:
 
 
 class AnchoredGumbel(UnknownGumbel):
-    """The race of `UnknownGumbel`, with counts that share a part of their noise; a user has each item once.
+    """The race of `UnknownGumbel`, with `SharedNoise` of the counts; a user has each item once.
 
-    For a count c, 2 c + A + X is published, with a Gaussian X for each count and one A for all: a function of
-    2 c - N + X and N + A, where N is the number of users. A user moves each of these by 1, whichever items the user
-    has. So m counts cost (m / var X + 1 / var A) / 2. With var A = var X / sqrt(k), k counts have the standard
-    deviation (1 + sqrt(k)) / 2 sqrt(k) of noise of their own at the same cost (Lebeda 2024; docs/mechanisms/auto.md).
+    k counts have the standard deviation (1 + sqrt(k)) / 2 sqrt(k) of noise of their own at the same cost
+    (docs/mechanisms/auto.md).
     """
 
     def expectation(self) -> Expectation:
@@ -176,8 +175,8 @@ class AnchoredGumbel(UnknownGumbel):
     @property
     def std_error(self) -> float:
         """The standard error of every count."""
-        apart, shared = self._variances()
-        return math.sqrt(apart + shared) / 2
+        noise = self._noise()
+        return math.sqrt(noise.apart + noise.shared) / 2
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
         positions, reached = self.race(head, self.head_limit).run(bits, "race", self.k)
@@ -186,22 +185,18 @@ class AnchoredGumbel(UnknownGumbel):
         cost = self._cost(m, reached)
         if self.counts is None:
             return Outcome(positions, ordered=True, complete=complete, cost=cost)
-        apart, shared = self._variances()
-        noise = rounded_gaussian(bits, "counts", apart.numerator, np.full(m, apart.denominator))
-        common = rounded_gaussian(bits, "anchor", shared.numerator, np.array([shared.denominator]))
-        doubled = 2 * np.minimum(head.counts[positions], MAX_HALVED) + noise + common
+        noise = self._noise()
+        doubled = 2 * np.minimum(head.counts[positions], MAX_HALVED) + noise.twice(bits, "counts", "anchor", m)
         width = math.ceil(INTERVAL * self.std_error)
-        return counted_outcome(positions, doubled // 2, self.std_error, width, complete=complete, cost=cost)
+        outcome = counted_outcome(positions, doubled // 2, self.std_error, width, complete=complete, cost=cost)
+        return replace(outcome, shared_error=noise.shared_std)
 
-    def _variances(self) -> tuple[Fraction, Fraction]:
-        """Return the variances of X and A, at which k counts cost at most k epsilon^2 / 8: multiples of 1/1024."""
-        root = floor_sqrt(Fraction(self.k))
-        apart = 4 * (self.k + root) / (self.k * self.epsilon**2)
-        return Fraction(math.ceil(1024 * apart), 1024), Fraction(math.ceil(1024 * apart / root), 1024)
+    def _noise(self) -> SharedNoise:
+        """Return the noise with which k counts cost at most k epsilon^2 / 8."""
+        return SharedNoise.of(self.k, self.k * self.epsilon**2 / 4)
 
     def _cost(self, returned: int, reached: bool) -> Cost:
         cost = Cost((returned + reached) * self.epsilon**2 / 8, self.delta)
         if self.counts is None or not returned:
             return cost
-        apart, shared = self._variances()
-        return cost + Cost((returned / apart + 1 / shared) / 2)
+        return cost + Cost(self._noise().rho(returned))

@@ -61,12 +61,13 @@ def quantile_sql(histogram: str, labels: Sequence[str], column: str, share: Frac
     the total is not above 0.
 
     Args:
-        histogram: a table with all bins, whose counts have noise of the same scale.
+        histogram: a table with all bins, whose counts have noise of the same variance, a part of which they may share.
         labels: the columns to group by, quoted.
         column: the column of bins, quoted.
-        columns: three columns of the histogram and of the result, quoted: the count, and the ends of its 95 % interval.
+        columns: three columns of the histogram and of the result, quoted: the count, and the ends of its 95 % interval;
+            and one of the histogram: the share of the variance that is of noise that all counts share.
     """
-    count, low, high = columns
+    count, low, high, shared = columns
     part = share.numerator
     whole = share.denominator
     by = f"PARTITION BY {', '.join(labels)}" if labels else ""
@@ -77,11 +78,15 @@ def quantile_sql(histogram: str, labels: Sequence[str], column: str, share: Frac
         {whole} * sum({count}) {up_to} - {part} * sum({count}) {every} AS "$to",
         1e0 * count(*) {every} AS "$bins", 1e0 * count(*) {up_to} AS "$place"
         FROM {histogram}"""  # noqa: S608 - quoted names and numbers, over answers
-    left = (whole - part) ** 2
-    right = part**2
+    # S_b adds up place counts times whole - part, and the others times -part, so that noise they share is in it
+    # (whole place - part bins) times.
+    miss = [
+        f"""sqrt((1 - {shared}) * ({(whole - part) ** 2} * {place} + {part**2} * ("$bins" - {place}))
+            + {shared} * pow({whole} * {place} - {part} * "$bins", 2))"""
+        for place in ('"$place"', '("$place" - 1)')
+    ]
     tested = f"""SELECT *, "$to" - {whole} * {count} AS "$before",
-        "$miss" * sqrt({left} * "$place" + {right} * ("$bins" - "$place")) AS "$miss_to",
-        "$miss" * sqrt({left} * ("$place" - 1) + {right} * ("$bins" - "$place" + 1)) AS "$miss_before"
+        "$miss" * {miss[0]} AS "$miss_to", "$miss" * {miss[1]} AS "$miss_before"
         FROM ({counted})"""  # noqa: S608
     among = 'FILTER (WHERE "$total" > 0 AND "$before" < "$miss_before" AND "$to" >= -"$miss_to")'
     group = f" GROUP BY {', '.join(labels)}" if labels else ""

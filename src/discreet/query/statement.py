@@ -63,6 +63,7 @@ MAX_SELECTS_EXPANDED = 1_000
 VALUE = "$value"
 LOW = "$low"
 HIGH = "$high"
+SHARED = "$shared"
 """Columns of the answers: the aggregate and the ends of its 95 % interval."""
 
 SCHEMAS = ("tables", "columns")
@@ -639,7 +640,7 @@ class _Splitter(TreeReader):
         name = self._leaf(tree, select.dataset, select.items, select, complete=True)
         labels = [quoted(group["column_names"][-1]) for group in groups]
         bins = quoted(found.column["column_names"][-1])
-        counts = [quoted(count) for count in (VALUE, LOW, HIGH)]
+        counts = [quoted(count) for count in (VALUE, LOW, HIGH, SHARED)]
         return f"({quantile_sql(f'answers.{name}', labels, bins, found.share, counts)})"
 
     def _leaf(

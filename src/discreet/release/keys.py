@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Self
 from discreet.budget.model import Fingerprint
 from discreet.errors import InputError
 from discreet.head_request import HeadRequest, SumBounds
+from discreet.mechanisms import Each, KnownGumbel, KnownLaplace
+from discreet.mechanisms.anchored import SharedNoise
 from discreet.mechanisms.sums import ListedSums, RankedSums
 from discreet.noise import Encodable, KeyedBits
 from discreet.noise.bits import MIN_SECRET_BYTES, encode
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from discreet.engines.base import Reader
+    from discreet.mechanisms import Mechanism
     from discreet.query.planning import Plan
     from discreet.values import ExactHead, UserItemPairs
 
@@ -68,7 +71,7 @@ class NoiseKey:
 
     def bits(self, plan: Plan, table: str) -> KeyedBits:
         """Return the keyed randomness for *plan* on the table with the name *table*."""
-        return KeyedBits(self.secret, release_context(plan, table, self.data_version, DRAWING))
+        return KeyedBits(self.secret, release_context(plan, table, self.data_version, drawing(plan.mechanism)))
 
     def __repr__(self) -> str:
         return f"NoiseKey(..., data_version={self.data_version!r})"
@@ -98,6 +101,21 @@ def release_context(plan: Plan, table: str, data_version: str, edition: str = NA
         *map(encodable, request.derived),
         *(("each", request.each, encodable(request.segments.to_pylist())) if request.each else ()),
     )
+
+
+def drawing(mechanism: Mechanism | Each) -> str:
+    """Return the order in which *mechanism* draws its bits: `DRAWING`, with a mark if values share noise.
+
+    Mechanisms over listed items drew independent noise before, in streams of the same labels.
+    """
+    inner = mechanism.inner if isinstance(mechanism, Each) else mechanism
+    noises: list[object] = []
+    if isinstance(inner, RankedSums | ListedSums):
+        noises.append(inner.released_noise())
+    ranking = inner.ranking if isinstance(inner, RankedSums) else inner
+    if isinstance(ranking, KnownLaplace | KnownGumbel):
+        noises.append(ranking.count_noise())
+    return f"{DRAWING}, shared" if any(isinstance(noise, SharedNoise) for noise in noises) else DRAWING
 
 
 def encodable(value: Any) -> Encodable:  # noqa: ANN401, PLR0911 - a frozen dataclass, or a label

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from discreet.engines.sql import quoted
 from discreet.errors import InputError, SQLError
 from discreet.head_request import Kind
-from discreet.query.statement import HIGH, LOW, VALUE
+from discreet.query.statement import HIGH, LOW, SHARED, VALUE
 from discreet.release.files import require
 from discreet.values import float_above
 
@@ -213,7 +213,7 @@ def answer_types(query: Query, dataset: Dataset) -> dict[str, str]:
     if summed is not None and summed.scale and not query.average:
         number = f"DECIMAL(38,{summed.scale})"
     labels = {item: _TYPES[dataset.columns[item].kind] for item in query.request.items}
-    return labels | dict.fromkeys((VALUE, LOW, HIGH), number)
+    return labels | dict.fromkeys((VALUE, LOW, HIGH), number) | {SHARED: "DOUBLE"}
 
 
 def schema_table(name: str, catalog: Catalog) -> pa.Table:

@@ -140,6 +140,10 @@ class Release:
         chosen: name of the mechanism that auto chose, or None.
         why: the reason for this choice as a sentence, from noisy numbers only, with `interval_note`; without a choice,
             a sentence about a better mechanism that the engine lacks the queries for, or None.
+        shared_error: standard deviation of the part of the noise that all counts or sums, of a segment if there are
+            segments, share; None if they share none, or how much is not known. The covariance of two counts is its
+            square: the error of a difference of two is less than that of independent counts, and that of a sum of many
+            is more.
     """
 
     labels: pa.Table
@@ -157,10 +161,15 @@ class Release:
     measured: Measured | None = None
     chosen: str | None = None
     why: str | None = None
+    shared_error: float | None = None
 
     @classmethod
     def of(cls, plan: Plan, labels: pa.Table, outcome: Outcome, *, computational: bool) -> Release:
         """Return the release of *outcome*; *labels* are its items, in the same order."""
+        summed = plan.query.request.summed
+        shared = outcome.shared_error
+        if shared is not None and summed is not None:
+            shared = shared / 10**summed.scale
         release = cls(
             labels,
             outcome.counts,
@@ -176,6 +185,7 @@ class Release:
             measured=outcome.measured,
             chosen=outcome.chosen,
             why=plan.missed if outcome.why is None else outcome.why,
+            shared_error=shared,
         )
         note = release.interval_note
         if outcome.why is None or note is None:
@@ -265,7 +275,7 @@ class Release:
             InputError: this is not a release with the counts of all listed labels of one column that has an order.
         """
         from discreet.query.quantiles import quantile_sql
-        from discreet.query.statement import HIGH, LOW, VALUE
+        from discreet.query.statement import HIGH, LOW, SHARED, VALUE
         from discreet.release.postprocess import compute_outer
 
         part = exact(share, "the share of a quantile")
@@ -273,7 +283,7 @@ class Release:
         if not 0 < part < 1 or part.denominator > 10**9:
             raise InputError("the share of a quantile is above 0 and below 1, with at most 9 digits")
         check_quantile(self.query, self.mechanism)
-        columns = [quoted(column) for column in (VALUE, LOW, HIGH)]
+        columns = [quoted(column) for column in (VALUE, LOW, HIGH, SHARED)]
         sql = quantile_sql("answers.q1", [], quoted(items[0]), part, columns)
         (row,) = compute_outer(sql, {"q1": self.answer_table()}).table.to_pylist()
         value, low, high = row.values()
@@ -304,21 +314,25 @@ class Release:
         return pa.table(columns | self._numbers())
 
     def answer_table(self) -> pa.Table:
-        """Return the release as a table of an outer statement: its labels, and the columns `VALUE`, `LOW` and `HIGH`.
+        """Return the release as a table of an outer statement: its labels, and `VALUE`, `LOW`, `HIGH` and `SHARED`.
 
         Raises:
             InputError: the release has labels only.
         """
         import pyarrow as pa
 
-        from discreet.query.statement import HIGH, LOW, VALUE
+        from discreet.query.statement import HIGH, LOW, SHARED, VALUE
 
         numbers = self._numbers()
         measure = "average" if self.query.average else "count" if self.query.request.summed is None else "sum"
         if measure not in numbers:
             raise InputError("labels without counts have no value; request counts")
         columns = {item: self.labels.column(item) for item in self.query.request.items}
-        return pa.table(columns | {VALUE: numbers[measure], LOW: numbers["low"], HIGH: numbers["high"]})
+        shared = np.zeros(len(self))
+        if self.shared_error is not None and self.std_errors is not None:
+            shared = (self.shared_error / self.std_errors) ** 2
+        ends = {LOW: numbers["low"], HIGH: numbers["high"], SHARED: arrow_array(shared)}
+        return pa.table(columns | {VALUE: numbers[measure]} | ends)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return a pandas frame; columns as in `to_arrow`. Needs pandas."""
@@ -337,6 +351,7 @@ class Release:
             "mechanism": self.mechanism,
             "chosen": self.chosen,
             "why": self.why,
+            **({} if self.shared_error is None else {"shared_error": self.shared_error}),
             "complete": self.complete,
             "clipped": self.clipped,
             "clipping": self.clipping,

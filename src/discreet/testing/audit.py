@@ -22,6 +22,7 @@ import numpy as np
 
 from discreet.errors import InputError
 from discreet.mechanisms import KnownGumbel, KnownLaplace, TopStable, UnknownGumbel, UnknownLaplace
+from discreet.mechanisms.anchored import SharedNoise
 from discreet.mechanisms.base import noise_of
 from discreet.noise import DiscreteLaplace, KeyedBits
 from discreet.values import ExactHead
@@ -271,7 +272,12 @@ def values_divergence(
         neighbour: the head of a neighbouring table.
         epsilon: at least 0.
         sums: noise of the sums of the items above the threshold, which are also released; None for no sums.
+
+    Raises:
+        InputError: the values share a part of their noise.
     """
+    if isinstance(mechanism, KnownLaplace) and isinstance(mechanism.count_noise(), SharedNoise):
+        raise InputError("the values share a part of their noise, and the audit covers independent noise only")
     noise = noise_of(mechanism.noise, mechanism.scale)
     here = _stored(mechanism, head)
     there = _stored(mechanism, neighbour)

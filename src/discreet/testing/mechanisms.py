@@ -21,6 +21,7 @@ import pytest
 
 from discreet.errors import InputError, InvariantViolated
 from discreet.mechanisms import KnownGumbel, KnownLaplace, UnknownGumbel, UnknownLaplace
+from discreet.mechanisms.anchored import SharedNoise
 from discreet.mechanisms.base import count_noise
 from discreet.mechanisms.sums import ListedSums
 from discreet.noise import KeyedBits
@@ -364,9 +365,14 @@ def sums_divergence(mechanism: RankedSums | ListedSums, head: ExactHead, neighbo
         epsilon: at least 0.
 
     Raises:
-        InputError: sums of the k largest items of a Laplace mechanism, whose audit covers only sums of all items.
+        InputError: sums of the k largest items of a Laplace mechanism, whose audit covers only sums of all items; or
+            values share a part of their noise.
     """
-    noise = mechanism.sum_noise()
+    noise = mechanism.released_noise()
+    ranked = None if isinstance(mechanism, ListedSums) else mechanism.ranking
+    counted = ranked.count_noise() if isinstance(ranked, KnownGumbel) else None
+    if isinstance(noise, SharedNoise) or isinstance(counted, SharedNoise):
+        raise InputError("the values share a part of their noise, and the audit covers independent noise only")
     steps: list[Step] = [(noise, _by_label(head, head.sums), _by_label(neighbour, neighbour.sums))]
     if isinstance(mechanism, ListedSums):
         certain: Mapping[Hashable, float] = {(0, head.labels, False): 1.0}

@@ -153,12 +153,16 @@ class Parameters(Reply):
     bounds: Bounds | None
 
 
+def _complete_schema(schema: dict[str, Any]) -> None:
+    """Add an example, and permit documents without the field that earlier versions did not write."""
+    schema["examples"] = [_EXAMPLE]
+    schema["required"] = [name for name in schema["required"] if name != "shared_error"]
+
+
 class ReleaseDocument(Reply):
     """A release. The same query of the same data gives the same bytes."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [_EXAMPLE]}, json_schema_serialization_defaults_required=True
-    )
+    model_config = ConfigDict(json_schema_extra=_complete_schema, json_schema_serialization_defaults_required=True)
 
     id: str = Field(description="The id of the release.")
     dataset: str
@@ -169,6 +173,11 @@ class ReleaseDocument(Reply):
     why: str | None = Field(
         default=None, description="The reason for the choice, which depends on noisy numbers only."
     )  # versions lack the defaults
+    shared_error: float | None = Field(
+        default=None,
+        description="The standard error of the part of the noise that all counts or sums, of a segment if there are "
+        "segments, share: the covariance of two is its square. Left out if they share none, or how much is not known.",
+    )
     ordered: bool = Field(description="True if the order of the items is a ranking.")
     complete: bool = Field(description="True if all items that the query asks for were returned.")
     clipped: str | None = Field(description="The bound on what one user contributes, in words; null if there is none.")
@@ -209,7 +218,7 @@ def encode(
         "query": parts["query"] | {"keep_missing": request.keep_missing, "bounds": bounds},
     }
     # The bytes are hashed in ledgers, and pydantic writes numbers in other ways than json.
-    document = {name: parts[name] for name in ReleaseDocument.model_fields}
+    document = {name: parts[name] for name in ReleaseDocument.model_fields if name in parts}
     return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
@@ -255,6 +264,7 @@ def decode(document: bytes) -> Release:
             measured=measured,
             chosen=found.chosen,
             why=found.why,
+            shared_error=found.shared_error,
         )
     except (KeyError, TypeError, ValueError, ArithmeticError, pa.ArrowException):
         raise InputError("this is not the document of a release") from None
