@@ -150,7 +150,7 @@ class UnknownGumbel:
     def _mass(self) -> Fraction:
         """Return delta, or less where the proof requires delta <= e^epsilon (1 - e^(-epsilon/tau))."""
         epsilon = float(self.epsilon)
-        most = -math.exp(epsilon) * math.expm1(-epsilon / self.rows_per_group)
+        most = -math.exp(min(epsilon, 700)) * math.expm1(-epsilon / self.rows_per_group)  # far above 1 at 700
         return min(self.delta, Fraction(most * (1 - 1e-9)))
 
     def _cost(self, returned: int, reached: bool) -> Cost:
