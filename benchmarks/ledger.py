@@ -109,7 +109,7 @@ def run() -> list[str]:
         for command in (["show"], ["export"], ["verify"]):
             words = [sys.executable, "-m", "discreet", "ledger", *command, "--config", str(path)]
             (done,) = processes_in_turns([words], 1)
-            rows.append([f"discreet ledger {command[0]}, {done.mib:.0f} MiB", done.seconds])
+            rows.append([f"discreet ledger {command[0]}, {done.mib:.0f} MiB", done.cpu])
     return [f"{lines:,} lines", *table(["what", "CPU seconds"], [[title, f"{seconds:.2f}"] for title, seconds in rows])]
 
 

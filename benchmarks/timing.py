@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+
+_LAUNCHER = """
+import os, sys
+child = os.fork()
+if not child:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.execvp(sys.argv[1], sys.argv[1:])
+_, status, usage = os.wait4(child, 0)
+print(usage.ru_maxrss, usage.ru_utime + usage.ru_stime)
+sys.exit(os.waitstatus_to_exitcode(status) != 0)
+"""
+"""Runs a command from a small process: what a child has at most includes what its parent had when it began."""
 
 
 def in_turns(runs: Sequence[Callable[[], object]], rounds: int) -> list[float]:
@@ -40,14 +53,13 @@ def process_runs(commands: Sequence[list[str]], rounds: int) -> list[list[Proces
     for counted in range(rounds + 1):
         for command, runs in zip(commands, taken, strict=True):
             start = time.perf_counter()
-            child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            _, status, usage = os.wait4(child.pid, 0)
-            child.returncode = os.waitstatus_to_exitcode(status)
-            if child.returncode:
-                raise RuntimeError(f"{command} failed with {child.returncode}")
+            launcher = [sys.executable, "-S", "-c", _LAUNCHER, *command]
+            launched = subprocess.run(launcher, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+            if launched.returncode:
+                raise RuntimeError(f"{command} failed with {launched.returncode}")
             if counted:
-                cpu = usage.ru_utime + usage.ru_stime
-                runs.append(Process(time.perf_counter() - start, usage.ru_maxrss / 1024, cpu))
+                kib, cpu = map(float, launched.stdout.split())
+                runs.append(Process(time.perf_counter() - start, kib / 1024, cpu))
     return taken
 
 
