@@ -298,7 +298,10 @@ class Table:
         if summed is not None:
             column = find_column(summed.column, columns, "column to sum")
             if columns[column] is Kind.UNTYPED:
-                raise InputError(f"column {column!r} holds text, because CSV files do; cast it to integer or decimal")
+                raise InputError(
+                    f"column {column!r} holds text, because CSV files do; cast it to integer or decimal(18,2): "
+                    f"--cast '{column}=integer' on the command line, cast={{{column!r}: 'integer'}} in Python"
+                )
             try:
                 self._engine.check_sum(column)
             except InputError as error:

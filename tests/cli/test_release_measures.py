@@ -80,7 +80,7 @@ def test_a_plan_of_a_sum_opens_the_file(run, visits):
     assert 0 < json.loads(ran.out)["sum_std_error"] < 50
     ran = run("plan", *arguments)
     assert (ran.code, ran.out) == (2, "")
-    assert "column 'price' holds text, because CSV files do; cast it to integer or decimal" in ran.err
+    assert "column 'price' holds text, because CSV files do; cast it to integer or decimal(18,2): --cast 'pr" in ran.err
 
 
 @pytest.mark.parametrize(

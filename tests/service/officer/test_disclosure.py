@@ -85,6 +85,21 @@ def test_a_dataset_discloses_the_sum_over_all_accounts_that_may_query_it(service
     assert slug(service.send("GET", "/v1/admin/disclosure", "officer")) == "out-of-range"  # which of three?
 
 
+def test_an_answer_that_two_roots_paid_for_is_one_answer_of_the_dataset(services):
+    """Both are charged, and nothing more was published."""
+    press = Account.of_epsilon("press", 5.0, DELTA, period=Calendar("month"))
+    service = services(accounts=[*usual_accounts(), press])
+    service.grant("press", "reads", None)
+    key = service.make_key("press")
+    assert service.ask(KNOWN, mechanism="laplace", epsilon=1, delta="1e-9").status_code == 200
+    body = {"sql": KNOWN, "mechanism": "laplace", "epsilon": 1, "delta": "1e-9"}
+    assert service.send("POST", "/v1/query", key, json=body).status_code == 200
+    found = disclosed(service, dataset="reads")
+    assert {each.account for each in found.accounts} == {"sales", "press"}
+    assert found.answers == 1
+    assert {use.name: use.answers for use in found.mechanisms} == {"known-laplace": 1}
+
+
 def test_a_revoked_grant_leaves_what_was_answered(services):
     """The answers of an account count, also once it may not query any more."""
     service = services()
