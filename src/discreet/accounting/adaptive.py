@@ -198,6 +198,7 @@ class _Grid:
         if i == 0:
             return 0.0
         share = float((values[i - 1] - delta) / (values[i - 1] - values[i]))
+        # In x = e^a the chord is straight, so x is 1 + share * growth times the left grid point. The factor rounds up.
         return ((i - 1) * self.h + math.log1p(share * self.growth)) * (1 + 1e-12)
 
     def at(self, values: _Array, a: float) -> float:

@@ -76,9 +76,10 @@ class SqlPairs(ABC):
         self._distinct, self._users, self._numbered, self._pairs = (
             f"{prefix}{name}" for name in ("distinct", "users", "items", "pairs")
         )
+        # Conditions and a SELECT of users with at most, and with more than, MAX_BASKET items.
         self._few = f"n <= {MAX_BASKET}"
         self._large = f"SELECT u FROM {self._users} AS m WHERE m.n > {MAX_BASKET}"
-        self._sizing = self._sized()
+        self._sizing = self._sized()  # by relation, its SELECT: distinct and users, which show if there are large ones
         self._definitions = self._sizing | self._numbering(has_large=True)
 
     def _sized(self) -> dict[str, str]:

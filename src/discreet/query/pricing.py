@@ -121,7 +121,7 @@ def priced(kind: type[Mechanism], request: Request, per: PerUnit) -> Mechanism:
     """
     most = per.cost(per.information if request.k is None else request.k, 1)
     chosen = request.k is not None and request.k < request.head_limit and not request.known_domain
-    made = kind.by_step(per.epsilon_per, per.delta_per, replace(request, optimise_cutoff=chosen))
-    if made is None or (request.k is None and not made.worst_cost().within(most)):
+    mechanism = kind.by_step(per.epsilon_per, per.delta_per, replace(request, optimise_cutoff=chosen))
+    if mechanism is None or (request.k is None and not mechanism.worst_cost().within(most)):
         return kind.within_cost(most, request)
-    return made
+    return mechanism

@@ -611,37 +611,37 @@ class _Splitter(TreeReader):
     def _quantile(self, aggregate: Node, leaf: Node, groups: list[Node]) -> str:
         """Add a query for a histogram of rows; return the SQL of a subquery that computes a quantile from it."""
         reader = SelectReader(self._text)
-        found = read_quantile(aggregate)
-        if found is None:
+        quantile = read_quantile(aggregate)
+        if quantile is None:
             self.refuse("a quantile takes a column and a number above 0 and below 1: QUANTILE(column, 0.9)", aggregate)
-        about = self._dataset(reader.table(leaf["from_table"]))
-        if about is None:
+        dataset = self._dataset(reader.table(leaf["from_table"]))
+        if dataset is None:
             self.refuse("quantiles need a catalog, which lists the bins", aggregate)
-        name = reader.column(found.column)
-        column = next((its for known, its in about.columns.items() if known.casefold() == name.casefold()), None)
+        name = reader.column(quantile.column)
+        column = next((its for key, its in dataset.columns.items() if key.casefold() == name.casefold()), None)
         if column is not None and not column.group:
             self.refuse(
                 f"quantiles are not declared for {name!r}: they need a column of bins that may be grouped", aggregate
             )
-        if about.rows_per_group is None:
+        if dataset.rows_per_group is None:
             self.refuse(
                 "a quantile is of rows, and the catalog does not declare how many rows of a user count: declare "
-                f"rows_per_group, or count users by {name}, as SELECT {name}, COUNT(DISTINCT {about.user})",
+                f"rows_per_group, or count users by {name}, as SELECT {name}, COUNT(DISTINCT {dataset.user})",
                 aggregate,
             )
         rows = parse_statement("SELECT count(*)")["node"]["select_list"]
-        columns = [*groups, found.column]
+        columns = [*groups, quantile.column]
         tree = {**leaf, "modifiers": [], "select_list": columns + rows, "group_expressions": columns}
         tree["group_sets"] = [list(range(len(columns)))]
         select = reader.read({"node": tree, "named_param_map": []})
-        unordered = {name.casefold() for name, its in about.columns.items() if its.kind in {Kind.TEXT, Kind.BOOLEAN}}
+        unordered = {name.casefold() for name, its in dataset.columns.items() if its.kind in {Kind.TEXT, Kind.BOOLEAN}}
         if select.items[-1].casefold() in unordered:
             self.refuse("quantiles are of numbers, dates and timestamps", aggregate)
         name = self._leaf(tree, select.dataset, select.items, select, complete=True)
         labels = [quoted(group["column_names"][-1]) for group in groups]
-        bins = quoted(found.column["column_names"][-1])
+        bins = quoted(quantile.column["column_names"][-1])
         counts = [quoted(count) for count in (VALUE, LOW, HIGH, SHARED)]
-        return f"({quantile_sql(f'answers.{name}', labels, bins, found.share, counts)})"
+        return f"({quantile_sql(f'answers.{name}', labels, bins, quantile.share, counts)})"
 
     def _leaf(
         self,
