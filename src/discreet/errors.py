@@ -27,11 +27,9 @@ Every class carries the problem that a budget service replies with; a subclass i
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from typing import ClassVar, Literal
 
 
 @dataclass(frozen=True, slots=True)

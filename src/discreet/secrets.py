@@ -8,12 +8,12 @@ from __future__ import annotations
 import ipaddress
 import os
 import stat
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from discreet.errors import InputError, file_error
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
 _MAX_BYTES = 1_000_000

@@ -5,17 +5,30 @@ from __future__ import annotations
 import datetime
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, Unpack, cast, get_args
+from fractions import Fraction
+from types import TracebackType
+from typing import Any, Literal, Self, TypeAlias, Unpack, cast, get_args
 
-from discreet.engines.base import RequestQueue, has_all_pair_queries
+from discreet.budget import Budget
+from discreet.engines.base import Engine, RequestQueue, has_all_pair_queries
 from discreet.engines.opening import open_engine
 from discreet.errors import InputError
-from discreet.head_request import MAX_BINNED, And, Derived, HeadRequest, Kind, Period, SumBounds, naming_error
+from discreet.head_request import (
+    MAX_BINNED,
+    And,
+    Derived,
+    HeadRequest,
+    Kind,
+    Period,
+    Predicate,
+    SumBounds,
+    naming_error,
+)
 from discreet.mechanisms import check_bounds
 from discreet.noise import Bits, KeyedBits, SystemBits
-from discreet.query.planning import bind, make_plan
+from discreet.query.planning import Plan, bind, make_plan
 from discreet.query.predicates import bind_where, check_untyped, find_column
 from discreet.query.query import Exact, Options, Query, QueryOptions
 from discreet.query.sql import condition, parse_where
@@ -23,16 +36,6 @@ from discreet.release import NoiseKey, Release, answer
 from discreet.release.answer import default_delta
 from discreet.release.result import check_quantile
 from discreet.values import Sensitivity, check_text, exact
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from fractions import Fraction
-    from types import TracebackType
-
-    from discreet.budget import Budget
-    from discreet.engines.base import Engine
-    from discreet.head_request import Predicate
-    from discreet.query.planning import Plan
 
 
 def scan(

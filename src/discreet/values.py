@@ -8,6 +8,7 @@ from __future__ import annotations
 import decimal
 import math
 import operator
+from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
@@ -15,8 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 from discreet.errors import InputError, InvariantViolated, UnfitData
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import numpy as np
     from numpy.typing import NDArray
 

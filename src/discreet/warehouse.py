@@ -6,38 +6,31 @@ import datetime
 import os
 import time
 import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from types import TracebackType
+from typing import Any, Self, Unpack
 
+import pyarrow as pa
+
+from discreet.budget import Budget
 from discreet.catalog.engine_pool import EnginePool, open_dataset
 from discreet.catalog.loader import load_catalog
 from discreet.catalog.model import Catalog
 from discreet.catalog.sample import MAX_SAMPLE_ROWS, made_up_catalog, open_made_up, sample
+from discreet.engines.base import Engine, Reader, RequestQueue
 from discreet.errors import InputError
 from discreet.head_request import Kind
-from discreet.noise import SystemBits
-from discreet.query.planning import PlannedQuery, columns_named, make_plan, resolve
+from discreet.noise import Bits, SystemBits
+from discreet.query.planning import Plan, PlannedQuery, columns_named, make_plan, resolve
 from discreet.query.pricing import PerUnit
-from discreet.query.query import DatasetQuery, QueryOptions, Select, read_query
-from discreet.query.statement import split_statement
+from discreet.query.query import DatasetQuery, Options, QueryOptions, Select, read_query
+from discreet.query.statement import Leaf, Statement, split_statement
 from discreet.release import NoiseKey, Release, answer, statement
 from discreet.release.answer import default_delta
 from discreet.release.postprocess import ComputedRows, check_outer, compute_outer
 from discreet.values import Cost
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from types import TracebackType
-
-    import pyarrow as pa
-
-    from discreet.budget import Budget
-    from discreet.engines.base import Engine, Reader, RequestQueue
-    from discreet.noise import Bits
-    from discreet.query.planning import Plan
-    from discreet.query.query import Options
-    from discreet.query.statement import Leaf, Statement
 
 
 def connect(catalog: str | Path | Catalog) -> Warehouse:

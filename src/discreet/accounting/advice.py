@@ -14,13 +14,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from discreet.accounting.bounds import demand
-from discreet.accounting.convert import cost_of_units, guarantee_of
-
-if TYPE_CHECKING:
-    from discreet.accounting.convert import Guarantee
+from discreet.accounting.convert import Guarantee, cost_of_units, guarantee_of
 
 CountNoise: TypeAlias = Literal["gaussian", "laplace"]
 """Noise of a released count at the cost of one step: sigma or b = 2 / epsilon_per."""

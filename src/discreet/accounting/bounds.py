@@ -18,6 +18,7 @@ sharpest statement for equal BR steps is in `adaptive`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -30,8 +31,6 @@ from discreet.errors import InputError
 from discreet.values import float_above
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from numpy.typing import NDArray
 
 MAX_STEPS = 10_000

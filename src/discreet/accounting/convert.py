@@ -19,17 +19,13 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from discreet.errors import InputError, InvariantViolated
 from discreet.values import DELTA_QUANTUM, RHO_QUANTUM, Cost, float_above, float_below
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 _SLACK = 1e-12
 # ln(alpha - 1) of the optimum is near ln(ln(1/delta) / rho) / 2: this covers rho from 1e-30 to 1e8.

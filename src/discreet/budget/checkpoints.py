@@ -15,23 +15,22 @@ import errno
 import fcntl
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
 from cryptography.exceptions import InvalidSignature
 
 from discreet.budget.errors import LedgerBroken, StoreBehind, StoreUnavailable
-from discreet.budget.ledger import Head, canonical
+from discreet.budget.ledger import Head, Line, canonical
+from discreet.budget.stores.sqlite import LedgerFile
+from discreet.budget.stores.store import BudgetStore
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-    from discreet.budget.ledger import Line
-    from discreet.budget.stores.sqlite import LedgerFile
-    from discreet.budget.stores.store import BudgetStore
 
 _PURPOSE = b"discreet checkpoint 1\n"
 

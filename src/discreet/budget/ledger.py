@@ -18,18 +18,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from discreet.budget.errors import LedgerBroken
-from discreet.budget.model import NOTHING, Account, Amount, Calendar, Forever, Share, Sliding, Tally, Units
+from discreet.budget.model import NOTHING, Account, Amount, Calendar, Forever, Period, Share, Sliding, Tally, Units
 from discreet.budget.rules import Event
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from discreet.budget.model import Period
 
 GENESIS = b"discreet ledger 1 "
 

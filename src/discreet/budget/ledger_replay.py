@@ -15,22 +15,27 @@ import hashlib
 import itertools
 import json
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from discreet.budget.errors import LedgerBroken
-from discreet.budget.ledger import ACCOUNT_KINDS, ACTION_KINDS, KINDS, MOVE_KINDS, PARTS, Head, account_of, canonical
-from discreet.budget.model import NOTHING, Amount, State, Tally
+from discreet.budget.ledger import (
+    ACCOUNT_KINDS,
+    ACTION_KINDS,
+    KINDS,
+    MOVE_KINDS,
+    PARTS,
+    Entry,
+    Head,
+    Line,
+    account_of,
+    canonical,
+)
+from discreet.budget.model import NOTHING, Account, Amount, State, Tally
 from discreet.budget.periods import DAY_US, NEVER_US, bucket_end, still_counts
 from discreet.budget.rules import TERMINAL, TRANSITIONS, AccountState, Event, Shortfall, admit, failed
-from discreet.budget.sharing.escrow import Incoming, Outgoing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from discreet.budget.ledger import Entry, Line
-    from discreet.budget.model import Account
-    from discreet.budget.sharing.escrow import Holding
+from discreet.budget.sharing.escrow import Holding, Incoming, Outgoing
 
 _EVENTS = {event.value: event for event in Event}
 

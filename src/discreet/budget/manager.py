@@ -12,6 +12,7 @@ the worst case is reserved first, and the actual cost is charged afterwards.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
@@ -20,17 +21,26 @@ from discreet.accounting.bounds import SystemBound, linkedin_system
 from discreet.accounting.convert import Guarantee, epsilon_simple, epsilon_tight, guarantee_of
 from discreet.budget.errors import AccountSuspended, BudgetRefused, LedgerBroken, StoreBehind, StoreUnavailable
 from discreet.budget.memory import Hold
-from discreet.budget.model import Claim, InFlight, Refusal, Replay, Settled, Suspension
+from discreet.budget.model import (
+    Account,
+    AdminAction,
+    Balance,
+    Claim,
+    Fingerprint,
+    InFlight,
+    Refusal,
+    Replay,
+    Reservation,
+    Settled,
+    Suspension,
+)
 from discreet.budget.periods import limits_per_window
 from discreet.values import Cost, float_above, float_below
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from discreet.budget.checkpoints import Checkpoint, Checkpointer
     from discreet.budget.ledger import Line
     from discreet.budget.ledger_replay import LedgerTotals
-    from discreet.budget.model import Account, AdminAction, Balance, Fingerprint, Reservation
     from discreet.budget.stores.store import BudgetStore
 
 

@@ -6,14 +6,11 @@ import math
 import threading
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from discreet.accounting.convert import epsilon_tight, guarantee_of, limit_for
+from discreet.accounting.convert import Guarantee, epsilon_tight, guarantee_of, limit_for
 from discreet.errors import BudgetExceeded, InputError, InvariantViolated
 from discreet.values import Cost, exact, float_above, float_below, number
-
-if TYPE_CHECKING:
-    from discreet.accounting.convert import Guarantee
 
 Result = TypeVar("Result")
 

@@ -15,18 +15,14 @@ from __future__ import annotations
 
 import functools
 import zoneinfo
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from discreet.budget.errors import ClockError
-from discreet.budget.model import Calendar, Forever, Sliding
+from discreet.budget.model import Calendar, Forever, Period, Sliding
 from discreet.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from discreet.budget.model import Period
 
 SECOND_US = 1_000_000
 DAY_US = 86_400 * SECOND_US

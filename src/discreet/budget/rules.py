@@ -13,18 +13,15 @@ reservation whose process ended or whose client disconnected: it does not count 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from discreet.budget.errors import LeaseLost
 from discreet.budget.model import NOTHING, AccountHold, Amount, State, Tally
 from discreet.budget.periods import DAY_US
 from discreet.errors import InputError, InvariantViolated
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 
 class Event(Enum):

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
+
+import pyarrow as pa
 
 from discreet.catalog.domains import known_labels
 from discreet.catalog.engine_pool import column_error, open_dataset, queried_version, user_error
 from discreet.catalog.fields import OwnerQuery
 from discreet.catalog.loader import Finding, write_key, write_text
-from discreet.engines.base import check_private_bounds
+from discreet.catalog.model import Catalog, Column, Dataset
+from discreet.engines.base import Engine, check_private_bounds
 from discreet.errors import EngineError, InputError
-from discreet.head_request import Period
+from discreet.head_request import Kind, Period
 from discreet.mechanisms import check_bounds
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    import pyarrow as pa
-
-    from discreet.catalog.model import Catalog, Column, Dataset
-    from discreet.engines.base import Engine
-    from discreet.head_request import Kind
 
 
 def check(catalog: Catalog, names: Iterable[str] = (), *, environment: Mapping[str, str]) -> list[Finding]:

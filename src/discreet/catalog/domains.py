@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from discreet.catalog.fields import OwnerQuery
-from discreet.catalog.model import MAX_DOMAIN_SIZE, LabelFile
+from discreet.catalog.model import MAX_DOMAIN_SIZE, Dataset, LabelFile
 from discreet.errors import InputError, UnknownColumn
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from discreet.catalog.model import Dataset
     from discreet.engines.base import Engine
 
 

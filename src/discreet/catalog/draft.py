@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import datetime
 import re
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import PurePath
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 from discreet.catalog.fields import secret_in
 from discreet.catalog.loader import write_key, write_text
 from discreet.catalog.model import KINDS
 from discreet.errors import InputError, UnknownColumn
-from discreet.head_request import Derived, Kind
+from discreet.head_request import Derived, Kind, Period
 from discreet.secrets import read_variable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from discreet.head_request import Period
 
 _HEAD = """\
 # What analysts may query. Nothing yet: remove the # before what you allow.

@@ -8,14 +8,16 @@ import hashlib
 import queue
 import threading
 import zoneinfo
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from discreet.catalog.domains import known_domain, known_labels
 from discreet.catalog.fields import OwnerQuery
-from discreet.catalog.model import KINDS, LabelFile, Schedule
-from discreet.engines.base import RequestQueue, check_private_bounds, has_all_pair_queries
+from discreet.catalog.model import KINDS, Catalog, Dataset, LabelFile, Schedule
+from discreet.engines.base import Engine, RequestQueue, check_private_bounds, has_all_pair_queries
 from discreet.errors import (
     DiscreetError,
     EngineError,
@@ -27,18 +29,9 @@ from discreet.errors import (
     UnfitData,
     UnknownColumn,
 )
-from discreet.head_request import Kind, naming_error
+from discreet.head_request import HeadRequest, Kind, naming_error
 from discreet.secrets import read_variable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    import pyarrow as pa
-
-    from discreet.catalog.model import Catalog, Dataset
-    from discreet.engines.base import Engine
-    from discreet.head_request import HeadRequest
-    from discreet.values import ExactHead, UserItemPairs
+from discreet.values import ExactHead, UserItemPairs
 
 _HELD = {kind: type_ for type_, kind in KINDS.items()}
 

@@ -7,29 +7,23 @@ import hashlib
 import json
 import re
 import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from urllib.parse import quote, unquote
 
 from pydantic import ValidationError
-from pydantic.json_schema import GenerateJsonSchema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
 
 from discreet.catalog.engine_pool import check_zone
-from discreet.catalog.fields import INVALID, INVALID_PARENT, LoadContext, OwnerQuery
+from discreet.catalog.fields import INVALID, INVALID_PARENT, LoadContext, OwnerQuery, SettingsTable
 from discreet.catalog.model import Catalog, Clip, Column, Dataset, EngineSettings, LabelFile, LabelRange, Schedule
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import TypeAlias
-
-    from pydantic.json_schema import JsonSchemaValue
-    from pydantic_core import core_schema
-
-    from discreet.catalog.fields import SettingsTable
-
     Placed: TypeAlias = Callable[[tuple[int | str, ...]], tuple[type[SettingsTable], list[str]]]
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")

@@ -5,21 +5,19 @@ from __future__ import annotations
 import datetime
 import math
 import zlib
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from discreet.catalog.model import starts_between
+from discreet.catalog.model import Catalog, Column, Dataset, starts_between
+from discreet.engines.base import Engine
 from discreet.head_request import MONTHS, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pyarrow as pa
 
-    from discreet.catalog.model import Catalog, Column, Dataset
-    from discreet.engines.base import Engine
 
 MAX_SAMPLE_ROWS = 10_000
 """The largest number of rows in a sample."""

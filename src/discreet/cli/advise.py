@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -14,8 +15,6 @@ from discreet.errors import InputError
 from discreet.values import NoiseName
 
 if TYPE_CHECKING:
-    from fractions import Fraction
-
     from discreet.accounting.advice import Advice
 
 _QUESTIONS = {

@@ -9,6 +9,7 @@ import io
 import json
 import os
 import secrets
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,8 +22,6 @@ from discreet.cli.serve import parse_store, require_service
 from discreet.errors import InputError, file_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from discreet.budget.checkpoints import Checkpointer
     from discreet.budget.ledger import Line
     from discreet.budget.stores.sqlite import LedgerFile

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 import click
@@ -11,8 +12,6 @@ from discreet.errors import InputError
 from discreet.values import MechanismChoice, NoiseName, number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from discreet.query.query import Options, Select
     from discreet.table import RowOptions
 

@@ -9,6 +9,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import click
@@ -16,8 +17,6 @@ import click
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     import pyarrow as pa
 
     from discreet.release import Release

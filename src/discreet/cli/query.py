@@ -7,6 +7,7 @@ import json
 import math
 import sys
 import warnings
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,8 +26,6 @@ from discreet.cli.output import Output
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from discreet.client import Answer, Client
     from discreet.query.query import Options
     from discreet.wire.problems import Spend

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +29,6 @@ from discreet.errors import InputError
 from discreet.secrets import read_secret
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from discreet.query.planning import Plan
     from discreet.query.pricing import PerUnit
     from discreet.release import Release

@@ -6,18 +6,23 @@ import contextlib
 import json
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
 from urllib.parse import quote
 
+import pyarrow as pa
 from pydantic import BaseModel, ValidationError
 
+from discreet.budget.model import Mode
 from discreet.client.errors import ServiceError, cost_of
-from discreet.client.retries import HttpRequest, RetryRuntime
+from discreet.client.retries import HttpReply, HttpRequest, RetryRuntime
 from discreet.errors import InputError, how_to_install
-from discreet.query.query import read_query
+from discreet.query.query import Options, Select, read_query
+from discreet.release import Release
 from discreet.release.postprocess import ComputedRows
 from discreet.secrets import read_secret
 from discreet.values import Cost, exact
@@ -38,16 +43,7 @@ from discreet.wire.queries import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from types import TracebackType
-
     import httpx
-    import pyarrow as pa
-
-    from discreet.budget.model import Mode
-    from discreet.client.retries import HttpReply
-    from discreet.query.query import Options, Select
-    from discreet.release import Release
 
 
 _Shape = TypeVar("_Shape", bound=BaseModel)

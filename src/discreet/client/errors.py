@@ -18,8 +18,8 @@ A statement outside the grammar raises `SQLError` or `WhereError` with the posit
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
@@ -35,12 +35,7 @@ from discreet.errors import (
     WhereError,
 )
 from discreet.values import Cost, exact
-from discreet.wire.problems import KINDS, PROBLEM_TYPE, Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from discreet.wire.problems import Spend
+from discreet.wire.problems import KINDS, PROBLEM_TYPE, Problem, Spend
 
 
 class Unauthorized(InputError):

@@ -10,17 +10,12 @@ from __future__ import annotations
 import email.utils
 import secrets
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from discreet.client.errors import read_problem
-from discreet.wire.problems import KINDS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from discreet.wire.problems import Problem
-
+from discreet.wire.problems import KINDS, Problem
 
 FIRST_SECONDS = 0.25
 """The pause after the first failure; it doubles with each further failure."""

@@ -6,19 +6,14 @@ import re
 import ssl
 import sys
 import warnings
-from typing import TYPE_CHECKING
 
 import httpx
 
 from discreet._version import __version__
 from discreet.client.errors import ServiceError, error_of
-from discreet.client.retries import HttpReply, NoReply, pause_before_next
+from discreet.client.retries import HttpReply, HttpRequest, NoReply, RetryRuntime, pause_before_next
 from discreet.errors import InputError
 from discreet.secrets import is_local
-
-if TYPE_CHECKING:
-    from discreet.client.retries import HttpRequest, RetryRuntime
-
 
 USER_AGENT = f"discreet/{__version__} python/{sys.version_info.major}.{sys.version_info.minor}"
 

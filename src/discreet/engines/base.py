@@ -7,9 +7,10 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as Waiting
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -17,7 +18,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from discreet.engines.sql import check_sum, quoted
+from discreet.engines.sql import EngineColumn, HeadStatement, check_sum, quoted
 from discreet.errors import (
     DiscreetError,
     EngineBusy,
@@ -27,18 +28,12 @@ from discreet.errors import (
     InexactHead,
     InputError,
 )
-from discreet.head_request import TOTAL, naming_error
-from discreet.values import ExactHead
+from discreet.head_request import TOTAL, HeadRequest, Kind, SumBounds, naming_error
+from discreet.values import ExactHead, UserItemPairs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from contextlib import AbstractContextManager
-
     from numpy.typing import NDArray
 
-    from discreet.engines.sql import EngineColumn, HeadStatement
-    from discreet.head_request import HeadRequest, Kind, SumBounds
-    from discreet.values import UserItemPairs
 
 _Result = TypeVar("_Result")
 _Statement = TypeVar("_Statement", bound="HeadStatement")

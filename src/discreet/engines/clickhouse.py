@@ -6,9 +6,10 @@ import re
 import ssl
 import sys
 import uuid
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
-from http.client import HTTPException
+from http.client import HTTPException, HTTPResponse
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 from urllib.parse import urlencode
 
@@ -17,20 +18,15 @@ import pyarrow as pa
 
 from discreet.engines.base import SqlEngine, check_names, listing, refused_as, run, typed_domain
 from discreet.engines.http_connection import HttpConnection
-from discreet.engines.opening import parse_url
+from discreet.engines.opening import Url, parse_url
 from discreet.engines.pairs import SqlPairs, arrow_array, item_number
 from discreet.engines.sql import Columns, EngineColumn, HeadStatement, decimal_type, integer_type
 from discreet.errors import DiscreetError, EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError
-from discreet.head_request import MONTHS, Kind
+from discreet.head_request import MONTHS, HeadRequest, Kind, Period
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from http.client import HTTPResponse
-
     from numpy.typing import NDArray
 
-    from discreet.engines.opening import Url
-    from discreet.head_request import HeadRequest, Period
 
 _Result = TypeVar("_Result")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -25,12 +26,7 @@ from discreet.engines.sources import CHANGED
 from discreet.engines.spill import SpillFolder
 from discreet.engines.sql import Columns, EngineColumn, HeadStatement, decimal_type, integer_type
 from discreet.errors import DiscreetError, EngineError, EngineUnreachable, InputError, UnfitData
-from discreet.head_request import Kind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from discreet.head_request import HeadRequest
+from discreet.head_request import HeadRequest, Kind
 
 _Result = TypeVar("_Result")
 

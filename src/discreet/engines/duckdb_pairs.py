@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 
 from discreet.engines.base import int64_array
 from discreet.engines.pairs import arrow_array, joined_items, label_names, numbered_items
+from discreet.engines.sql import HeadStatement
 from discreet.errors import EngineError, InexactHead
 from discreet.head_request import Kind
 from discreet.values import CAPPED_BASKET, MAX_BASKET, WEIGHT_UNIT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import duckdb
     from numpy.typing import NDArray
-
-    from discreet.engines.sql import HeadStatement
 
     Ints = NDArray[np.signedinteger[Any]]
     Blocks = list[tuple[Ints, Ints, Ints]]

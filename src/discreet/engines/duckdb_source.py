@@ -8,6 +8,7 @@ import glob
 import io
 import itertools
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,6 @@ from discreet.engines.sql import quoted, text_literal
 from discreet.errors import InputError, UnknownColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     import pyarrow as pa
 
 _DELIMITERS = (",", ";", "\t", "|")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import selectors
 import socket
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,6 @@ from discreet.errors import InputError
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Mapping
 
 _CONNECT_SECONDS = 10.0
 

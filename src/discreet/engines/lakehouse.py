@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import pyarrow as pa
 
 from discreet.engines.duckdb import DuckDBEngine
-from discreet.engines.opening import parse_url
+from discreet.engines.opening import Url, parse_url
 from discreet.errors import EngineUnreachable, InputError, how_to_install
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyiceberg.table import Table as IcebergTable
 
-    from discreet.engines.opening import Url
 
 _Table = TypeVar("_Table")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import typing
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -12,8 +13,6 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from discreet.errors import InputError, how_to_install
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
     from discreet.engines.base import Engine
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://?", re.IGNORECASE)

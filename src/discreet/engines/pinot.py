@@ -8,29 +8,32 @@ from __future__ import annotations
 
 import hashlib
 import re
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
 
 from discreet.engines.base import PooledEngine, check_named, exact_head, typed_domain
 from discreet.engines.opening import parse_url
-from discreet.engines.pinot_cluster import PinotClient, attested, check_table, check_url, column_of, segments_of, tls_of
+from discreet.engines.pinot_cluster import (
+    Attested,
+    PinotClient,
+    attested,
+    check_table,
+    check_url,
+    column_of,
+    segments_of,
+    tls_of,
+)
 from discreet.engines.pinot_statement import PinotStatement, kind_of
 from discreet.engines.sql import quoted
 from discreet.errors import DiscreetError, EngineError, EngineTimeout, InexactHead, InputError
-from discreet.head_request import Kind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from concurrent.futures import Future
-    from contextlib import AbstractContextManager
-
-    from discreet.engines.pinot_cluster import Attested
-    from discreet.head_request import HeadRequest
-    from discreet.values import ExactHead, UserItemPairs
+from discreet.head_request import HeadRequest, Kind
+from discreet.values import ExactHead, UserItemPairs
 
 _SETTINGS = "/appconfigs"
 """The broker's path of its settings; only a restart changes them."""

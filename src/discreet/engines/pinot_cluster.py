@@ -12,19 +12,17 @@ import re
 import ssl
 import uuid
 from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from discreet.engines.base import PATIENCE_SECONDS, run
 from discreet.engines.http_connection import HttpConnection
 from discreet.errors import EngineError, EngineUnreachable, InexactHead, InputError, UnknownColumn
 from discreet.head_request import Kind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 OPTIONS = {
     "useMultistageEngine": "false",  # it keeps 100,000 groups, and reports all servers as answering

@@ -8,23 +8,34 @@ from __future__ import annotations
 
 import math
 import operator as operators
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from discreet.engines.pinot_cluster import column_of
+from discreet.engines.pinot_cluster import PinotColumn, column_of
 from discreet.engines.sql import NumberType, fit, quoted
 from discreet.errors import InputError
-from discreet.head_request import MAX_BINNED, MONTHS, And, Comparison, IsNull, Kind, Membership, Not, Or
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from discreet.engines.pinot_cluster import PinotColumn
-    from discreet.head_request import Constant, Derived, HeadRequest, Operator, Period, Predicate
+from discreet.head_request import (
+    MAX_BINNED,
+    MONTHS,
+    And,
+    Comparison,
+    Constant,
+    Derived,
+    HeadRequest,
+    IsNull,
+    Kind,
+    Membership,
+    Not,
+    Operator,
+    Or,
+    Period,
+    Predicate,
+)
 
 Condition: TypeAlias = "str | bool"
 """An SQL condition, or its value if that is the same for every row."""

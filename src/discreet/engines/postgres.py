@@ -8,8 +8,9 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 import psycopg
@@ -18,7 +19,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.pq import PGconn, Ping, TransactionStatus
 
 from discreet.engines.base import NAMES_SHOWN, PATIENCE_SECONDS, SqlEngine, listing, run, typed_domain
-from discreet.engines.opening import parse_url
+from discreet.engines.opening import Url, parse_url
 from discreet.engines.pairs import SqlPairs, item_number, joined_items
 from discreet.engines.sql import (
     Columns,
@@ -31,16 +32,10 @@ from discreet.engines.sql import (
     quoted,
 )
 from discreet.errors import EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError
-from discreet.head_request import HeadRequest, Kind
+from discreet.head_request import Constant, HeadRequest, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from typing import TypeAlias
-
     from numpy.typing import NDArray
-
-    from discreet.engines.opening import Url
-    from discreet.head_request import Constant
 
     Cursor: TypeAlias = psycopg.RawCursor[tuple[Any, ...]]
 

@@ -7,12 +7,12 @@ an engine keeps the fingerprint of its source from before the checks, and compar
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     import pyarrow as pa

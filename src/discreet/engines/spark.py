@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from discreet.engines.base import SqlEngine, check_names, listing, typed_domain
-from discreet.engines.opening import parse_url
+from discreet.engines.opening import Url, parse_url
 from discreet.engines.pairs import SqlPairs, arrow_array
-from discreet.engines.spark_session import FAILURES, condition_of, open_session
+from discreet.engines.spark_session import FAILURES, SessionRun, condition_of, open_session
 from discreet.engines.sql import Columns, EngineColumn, HeadStatement, decimal_type, integer_type
 from discreet.errors import EngineError, InexactHead, InputError
-from discreet.head_request import Kind
+from discreet.head_request import HeadRequest, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    import numpy as np
     from numpy.typing import NDArray
     from pyspark.sql import SparkSession
 
-    from discreet.engines.opening import Url
-    from discreet.engines.spark_session import SessionRun
-    from discreet.head_request import HeadRequest
 
 _Result = TypeVar("_Result")
 

@@ -9,13 +9,12 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from discreet.engines.spark import STRICT, SparkEngine
-from discreet.engines.spark_session import FAILURES, ServerSession, condition_of, silence
+from discreet.engines.spark_session import FAILURES, ServerSession, SessionRun, condition_of, silence
 from discreet.errors import EngineError, InputError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from discreet.engines.spark_session import SessionRun
 
 _REFUSED_STEPS = {
     "GlobalLimit": "limit()",

@@ -14,6 +14,7 @@ import time
 import uuid
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
@@ -27,7 +28,6 @@ from discreet.errors import EngineError, EngineUnreachable, InexactHead
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Iterable, Iterator
 
     from pyspark import SparkContext
     from pyspark.sql import SparkSession

@@ -17,18 +17,30 @@ from __future__ import annotations
 
 import math
 from collections import ChainMap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from discreet.errors import InputError, UnknownColumn
-from discreet.head_request import MAX_BINNED, ROW_UNIT, And, Comparison, IsNull, Kind, Membership, Not, Or
+from discreet.head_request import (
+    MAX_BINNED,
+    ROW_UNIT,
+    And,
+    Comparison,
+    Constant,
+    Derived,
+    HeadRequest,
+    IsNull,
+    Kind,
+    Membership,
+    Not,
+    Or,
+    Period,
+    Predicate,
+    SumBounds,
+)
 from discreet.values import MAX_COUNT, SHARE_UNIT
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from discreet.head_request import Constant, Derived, HeadRequest, Period, Predicate, SumBounds
 
 _SUMMED_DIGITS = 20
 """Digits of numbers that can be summed: the sum of 10^18 of them fits the decimals of every engine."""

@@ -7,8 +7,10 @@ import json
 import re
 import threading
 import uuid
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import requests
 import trino.auth
@@ -16,21 +18,14 @@ import trino.dbapi
 import trino.exceptions
 
 from discreet.engines.base import PATIENCE_SECONDS, SqlEngine, check_names, listing, refused_as, run, typed_domain
-from discreet.engines.opening import parse_url
+from discreet.engines.opening import Url, parse_url
 from discreet.engines.pairs import SqlPairs
 from discreet.engines.sql import Columns, EngineColumn, HeadStatement, decimal_type, integer_type, quoted, text_literal
 from discreet.errors import DiscreetError, EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError
-from discreet.head_request import Kind
+from discreet.head_request import HeadRequest, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from typing import TypeAlias
-
-    import numpy as np
     from numpy.typing import NDArray
-
-    from discreet.engines.opening import Url
-    from discreet.head_request import HeadRequest
 
     _Answer: TypeAlias = "tuple[list[list[Any]], list[tuple[str, str]]]"
 

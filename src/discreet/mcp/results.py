@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import unicodedata
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, Field
 
 from discreet.client.errors import BudgetShort, Busy, Forbidden, ServiceError, Suspended, Unauthorized, cost_of
-from discreet.errors import BudgetExceeded
+from discreet.errors import BudgetExceeded, DiscreetError
 from discreet.values import Cost
 from discreet.wire.problems import spend_above
-from discreet.wire.queries import (  # noqa: TC001 - pydantic reads them
+from discreet.wire.queries import (
     BudgetReport,
     DatasetDetail,
     DatasetSummary,
     Expected,
     StatementAnswer,
 )
-
-if TYPE_CHECKING:
-    from discreet.errors import DiscreetError
 
 MAX_ROWS = 200
 """The largest number of rows in a result."""

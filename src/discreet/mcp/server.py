@@ -12,9 +12,17 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, TypeAlias, TypeVar, cast
 
-from mcp.server.mcpserver import AcceptedElicitation, Context, Elicit, ElicitationResult, MCPServer, Resolve
+from mcp.server.mcpserver import (
+    AcceptedElicitation,
+    Context,
+    Elicit,
+    ElicitationResult,
+    MCPServer,
+    RequestStateSecurity,
+    Resolve,
+)
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, InputRequiredResult, TextContent, ToolAnnotations
 from mcp_types.version import is_version_at_least
@@ -42,9 +50,6 @@ from discreet.wire.queries import (
     StatementAnswer,
     StatementEstimate,
 )
-
-if TYPE_CHECKING:
-    from mcp.server.mcpserver import RequestStateSecurity
 
 Call: TypeAlias = Context[Any, Any]
 Send: TypeAlias = Callable[[Call, HttpRequest], Awaitable[HttpReply]]

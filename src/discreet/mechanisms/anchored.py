@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from discreet.accounting.convert import floor_sqrt
-from discreet.noise import rounded_gaussian
+from discreet.noise import Bits, rounded_gaussian
 from discreet.noise.discrete import MAX_SCALE, check_scale
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from discreet.noise import Bits
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]

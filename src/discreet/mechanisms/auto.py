@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Self
@@ -12,19 +13,15 @@ import numpy as np
 from discreet.accounting.convert import floor_bits
 from discreet.accounting.gaussian import epsilon_of_branch, mu_gaussian, rho_of_branch
 from discreet.mechanisms.base import Expectation, Likely, Request
-from discreet.mechanisms.light import Light
+from discreet.mechanisms.light import Cap, Light
 from discreet.mechanisms.select_verify import SelectVerify
 from discreet.mechanisms.two_round import COST_UNIT, TwoRound, add_noise
 from discreet.mechanisms.unknown_gumbel import AnchoredGumbel
-from discreet.values import MAX_BASKET, WEIGHT_UNIT, Cost, ExactHead, Outcome, float_below
+from discreet.noise import Bits
+from discreet.values import MAX_BASKET, WEIGHT_UNIT, Cost, ExactHead, HeadAndPairs, Outcome, UserItemPairs, float_below
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from discreet.mechanisms.light import Cap
     from discreet.mechanisms.two_round import Ints, Sizes
-    from discreet.noise import Bits
-    from discreet.values import HeadAndPairs, UserItemPairs
 
 USERS_PER_NOISE = 285
 """The least ratio of users to the first round's noise per item, in users, at which two rounds are chosen: below it,

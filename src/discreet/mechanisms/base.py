@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 import numpy as np
 
 from discreet.errors import InputError, InvariantViolated
-from discreet.noise import DiscreteGaussian, DiscreteLaplace, Race
+from discreet.mechanisms.anchored import SharedNoise
+from discreet.noise import Bits, DiscreteGaussian, DiscreteLaplace, Noise, Race
 from discreet.values import Cost, ExactHead, Outcome, Sensitivity
 from discreet.values import NoiseName as NoiseName  # noqa: PLC0414 - mechanisms import it from here
 
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from discreet.head_request import SumBounds
-    from discreet.mechanisms.anchored import SharedNoise
-    from discreet.noise import Bits, Noise
-    from discreet.values import Cost
 
 INTERVAL = 1.96
 """Half width of a 95 % interval of Gaussian noise, in standard deviations."""

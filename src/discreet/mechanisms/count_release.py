@@ -14,13 +14,12 @@ from discreet.accounting.privacy_filter import PrivacyFilter
 from discreet.errors import InputError
 from discreet.mechanisms.base import Expectation, Request, require_gaussian
 from discreet.mechanisms.unknown_gumbel import UnknownGumbel
-from discreet.noise import DiscreteGaussian, Race
+from discreet.noise import Bits, DiscreteGaussian, Race
 from discreet.values import Cost, ExactHead, Outcome
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from discreet.noise import Bits
 
 MAX_CALLS = 2_000
 """Each try for the next item may lose delta / MAX_CALLS, so that none fits after MAX_CALLS tries. Public, fixed."""

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 from discreet.errors import InvariantViolated
+from discreet.mechanisms.base import Expectation, Mechanism
+from discreet.noise import Bits
 from discreet.noise.bits import PrefixedBits
 from discreet.values import Cost, Measured, Outcome
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from fractions import Fraction
-
-    from discreet.mechanisms.base import Expectation, Mechanism
-    from discreet.noise import Bits
 
 
 @dataclass(frozen=True, slots=True)

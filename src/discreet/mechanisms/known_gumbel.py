@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 from discreet.accounting.convert import epsilon_per_unit
 from discreet.errors import InputError
 from discreet.mechanisms.anchored import SharedNoise
 from discreet.mechanisms.base import Expectation, NoiseName, Request, count_noise, noisy_outcome, require_k
-from discreet.noise import Race
-from discreet.values import Cost
-
-if TYPE_CHECKING:
-    from discreet.noise import Bits, Noise
-    from discreet.values import ExactHead, Outcome
+from discreet.noise import Bits, Noise, Race
+from discreet.values import Cost, ExactHead, Outcome
 
 
 @dataclass(frozen=True, slots=True)

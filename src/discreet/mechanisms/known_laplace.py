@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Self
+from fractions import Fraction
+from typing import ClassVar, Self
 
 from discreet.accounting.convert import ceil_sqrt
 from discreet.errors import InputError
 from discreet.mechanisms.anchored import SharedNoise
 from discreet.mechanisms.base import Expectation, NoiseName, Request, largest, noise_of
-from discreet.values import Cost
-
-if TYPE_CHECKING:
-    from fractions import Fraction
-
-    from discreet.noise import Bits, Noise
-    from discreet.values import ExactHead, Outcome
+from discreet.noise import Bits, Noise
+from discreet.values import Cost, ExactHead, Outcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from discreet.accounting.laplace import epsilon_of_laplace, rho_laplace
-from discreet.mechanisms.base import Expectation, Likely
-from discreet.noise import DiscreteLaplace
-from discreet.values import CAPPED_BASKET, WEIGHT_UNIT, Cost, Outcome
+from discreet.mechanisms.base import Expectation, Likely, Request
+from discreet.noise import Bits, DiscreteLaplace
+from discreet.values import CAPPED_BASKET, WEIGHT_UNIT, CappedSums, Cost, Outcome
 
 if TYPE_CHECKING:
-    from fractions import Fraction
-
-    from discreet.mechanisms.base import Request
     from discreet.mechanisms.two_round import Floats, Sizes
-    from discreet.noise import Bits
-    from discreet.values import CappedSums
 
 CAPS = (1, 2)
 """Candidate caps, in items per user. Larger ones have more counts than two rounds on steep tables, but release small

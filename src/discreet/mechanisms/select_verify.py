@@ -12,14 +12,13 @@ import numpy as np
 from discreet.accounting.convert import floor_bits, floor_sqrt
 from discreet.accounting.privacy_filter import PrivacyFilter
 from discreet.mechanisms.base import INTERVAL, Expectation, Likely, Request, require_gaussian
-from discreet.noise import Race, Rival, rounded_gaussian
+from discreet.noise import Bits, Race, Rival, rounded_gaussian
 from discreet.noise.discrete import MAX_SCALE, check_scale
 from discreet.values import Cost, ExactHead, Outcome
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from discreet.noise import Bits
 
 RACES = 500
 """The largest number of races; each may lose delta / RACES."""

@@ -29,13 +29,13 @@ from discreet.mechanisms.known_gumbel import KnownGumbel
 from discreet.mechanisms.known_laplace import KnownLaplace
 from discreet.mechanisms.unknown_gumbel import UnknownGumbel
 from discreet.mechanisms.unknown_laplace import UnknownLaplace
+from discreet.noise import Bits, Noise
 from discreet.values import MAX_COUNT, SHARE_UNIT, Clipping, Cost, ExactHead, Measured, Outcome
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from discreet.head_request import SumBounds
-    from discreet.noise import Bits, Noise
 
 MISS = 0.05
 """The failure probability of a 95 % interval."""

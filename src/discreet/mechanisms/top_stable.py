@@ -11,15 +11,13 @@ import numpy as np
 from discreet.accounting.convert import floor_sqrt
 from discreet.errors import InputError
 from discreet.mechanisms.base import Expectation, Request, require_k, shuffled
-from discreet.noise import DiscreteLaplace
+from discreet.noise import Bits, DiscreteLaplace
 from discreet.noise.discrete import laplace_difference_tail, smallest_margin
-from discreet.values import Cost, Outcome
+from discreet.values import Cost, ExactHead, Outcome
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from discreet.noise import Bits
-    from discreet.values import ExactHead
 
 THRESHOLD_SHARE = Fraction(37, 100)
 """p1, the share of epsilon for the threshold's noise; the gaps get the rest (Carvalho et al. 2020, section 5)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Self
@@ -15,16 +16,11 @@ from discreet.errors import InputError
 from discreet.mechanisms.anchored import Anchored
 from discreet.mechanisms.base import INTERVAL, Expectation, Likely, Request, require_gaussian
 from discreet.mechanisms.select_verify import falling_pools
-from discreet.noise import RoundedGaussians, rounded_gaussian
-from discreet.values import MAX_BASKET, MAX_ITEM_COST, WEIGHT_UNIT, Cost, Outcome, float_below
+from discreet.noise import Bits, RoundedGaussians, rounded_gaussian
+from discreet.values import MAX_BASKET, MAX_ITEM_COST, WEIGHT_UNIT, Cost, Outcome, UserItemPairs, float_below
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from numpy.typing import NDArray
-
-    from discreet.noise import Bits
-    from discreet.values import UserItemPairs
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -22,12 +22,8 @@ from discreet.mechanisms.base import (
     noisy_outcome,
     require_k,
 )
-from discreet.noise import Race, Rival
-from discreet.values import Cost, Outcome
-
-if TYPE_CHECKING:
-    from discreet.noise import Bits
-    from discreet.values import ExactHead
+from discreet.noise import Bits, Race, Rival
+from discreet.values import Cost, ExactHead, Outcome
 
 MAX_HALVED = 2**60
 """Larger counts are reduced to this, so that twice a count and its noise fit int64."""

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
 from discreet.accounting.convert import ceil_sqrt
 from discreet.errors import InputError
 from discreet.mechanisms.base import Expectation, NoiseName, Request, largest, noise_of
-from discreet.values import Cost
-
-if TYPE_CHECKING:
-    from discreet.noise import Bits
-    from discreet.values import ExactHead, Outcome
+from discreet.noise import Bits
+from discreet.values import Cost, ExactHead, Outcome
 
 
 @dataclass(frozen=True, slots=True)

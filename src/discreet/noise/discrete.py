@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -20,14 +21,12 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from discreet.errors import InputError
+from discreet.noise.bits import Bits
 from discreet.noise.gumbel import Exponentials
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
-    from discreet.noise.bits import Bits
 
 MAX_SCALE = 2**40
 """Noise wider than this could leave the int64 range next to a large count."""

@@ -13,18 +13,17 @@ import decimal
 import functools
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from discreet.noise.bits import Bits
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
-
-    from discreet.noise.bits import Bits
 
 
 def log_bounds(value: Fraction, digits: int) -> tuple[Fraction, Fraction]:

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from discreet.errors import InvariantViolated
+from discreet.noise.bits import Bits
 from discreet.noise.discrete import MAX_SCALE, check_scale
 from discreet.noise.gumbel import Exponentials
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from discreet.noise.bits import Bits
 
 _ULPS = 2.0**-48
 _BLOCK = 2**20

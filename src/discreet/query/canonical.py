@@ -14,20 +14,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import pairwise
 from math import ceil, floor
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from discreet.errors import InputError, WhereError
-from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membership, Not, Or
+from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membership, Not, Operator, Or, Predicate
 from discreet.query.predicates import MAX_DIGITS, number_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from discreet.head_request import Operator, Predicate
 
 Cut: TypeAlias = "tuple[Any, int]"
 """A cut point in the order of values: (v, 0) is just below the value v, (v, 1) just above it."""

@@ -18,17 +18,14 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from discreet.errors import InputError
+from discreet.query.parse_tree import Node
 from discreet.values import exact
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-
-    from discreet.query.parse_tree import Node
 
 Linear: TypeAlias = "Mapping[str, Fraction]"
 """The coefficients by the name of the answer; that of the name "" is the constant."""

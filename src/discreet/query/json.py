@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Union, get_args
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NotRequired, Union, get_args
 
 from pydantic import (
     AfterValidator,
@@ -14,21 +15,14 @@ from pydantic import (
     TypeAdapter,
     ValidationError,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import ErrorDetails, PydanticCustomError
 from typing_extensions import TypeAliasType, TypedDict
 
 from discreet.errors import InputError, WhereError
-from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membership, Not, Operator, Or
+from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membership, Not, Operator, Or, Predicate
 from discreet.query.predicates import parse_constant
 from discreet.query.query import Measure, MeasureKind, Select, check_name
 from discreet.query.sql import parse_where
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pydantic_core import ErrorDetails
-
-    from discreet.head_request import Predicate
 
 MAX_DEPTH = 120
 """The largest nesting depth of filters; filters read from text have a lower limit."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, get_args
 
@@ -19,8 +20,6 @@ from discreet.head_request import MONTHS, Period
 from discreet.values import is_unicode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import duckdb
 
 MAX_LENGTH = 20_000

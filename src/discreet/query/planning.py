@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, get_args
 
 from discreet.accounting.convert import LEAST_DELTA, Guarantee, epsilon_tight, guarantee_of, limit_for
 from discreet.errors import InputError, InvariantViolated, UnknownColumn
-from discreet.head_request import HeadRequest, Kind, naming_error
+from discreet.head_request import HeadRequest, Kind, SumBounds, naming_error
 from discreet.mechanisms import (
     PAIR_MECHANISMS,
     Auto,
     CountRelease,
     Each,
+    Expectation,
     KnownGumbel,
     KnownLaplace,
     Mechanism,
@@ -29,19 +31,21 @@ from discreet.mechanisms import (
 )
 from discreet.query.canonical import canonical, possible_labels
 from discreet.query.predicates import bind_where, columns_of, find_column
-from discreet.query.pricing import priced
-from discreet.query.query import MAX_HEAD_LIMIT, MAX_SEGMENT_ROWS, Query, default_head_limit
-from discreet.values import Cost, NoiseName, float_below
+from discreet.query.pricing import PerUnit, UnitCost, priced
+from discreet.query.query import (
+    MAX_HEAD_LIMIT,
+    MAX_SEGMENT_ROWS,
+    DatasetQuery,
+    Measure,
+    Query,
+    QueryOptions,
+    Select,
+    default_head_limit,
+)
+from discreet.values import Cost, MechanismChoice, NoiseName, float_below
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from discreet.catalog.model import Dataset
-    from discreet.head_request import SumBounds
-    from discreet.mechanisms import Expectation
-    from discreet.query.pricing import PerUnit, UnitCost
-    from discreet.query.query import DatasetQuery, Measure, QueryOptions, Select
-    from discreet.values import MechanismChoice
 
 MIN_EPSILON = 1e-6
 MAX_EPSILON = 100.0

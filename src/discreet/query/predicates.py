@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import calendar
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from discreet.errors import UnknownColumn, WhereError
-from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membership, Not, Or
+from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membership, Not, Operator, Or, Predicate
 from discreet.values import check_text, is_unicode
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from discreet.head_request import Operator, Predicate
 
 MAX_TEXT_LENGTH = 10_000
 """The largest number of characters in a constant."""

@@ -7,6 +7,7 @@ where this differs from the paper, and why.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -14,13 +15,10 @@ from typing import TYPE_CHECKING
 from discreet.accounting.convert import Guarantee, cost_of_units, guarantee_of, units_of_cost
 from discreet.budget.model import LINKEDIN
 from discreet.errors import InputError
-from discreet.values import DELTA_QUANTUM, RHO_QUANTUM, exact, whole
+from discreet.values import DELTA_QUANTUM, RHO_QUANTUM, Cost, exact, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from discreet.mechanisms import Each, Mechanism, Request
-    from discreet.values import Cost
 
 MIN_EPSILON_PER = Fraction(1, 10**6)
 MAX_EPSILON_PER = Fraction(100)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from discreet.query.parse_tree import Node
 
 QUANTILES = frozenset({"median", "quantile", "quantile_cont", "quantile_disc", "approx_quantile"})

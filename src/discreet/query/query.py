@@ -10,14 +10,12 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypedDict, get_args
 
 from discreet.errors import InputError
-from discreet.head_request import And, Comparison, IsNull, Membership, Not, Or, Predicate
-from discreet.query.pricing import unit_price
+from discreet.head_request import And, Comparison, Constant, HeadRequest, IsNull, Membership, Not, Or, Predicate
+from discreet.query.pricing import PerUnit, unit_price
 from discreet.values import MechanismChoice, NoiseName, Sensitivity, check_text, exact, is_unicode, number, whole
 
 if TYPE_CHECKING:
     from discreet.catalog.model import Catalog, Dataset
-    from discreet.head_request import Constant, HeadRequest
-    from discreet.query.pricing import PerUnit
 
 MeasureKind: TypeAlias = Literal["users", "rows", "sum", "average"]
 

@@ -18,11 +18,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from discreet.engines.sql import quoted, text_literal
 from discreet.errors import InputError, SQLError, WhereError
-from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membership, Not, Or
+from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membership, Not, Operator, Or, Predicate
 from discreet.query.parse_tree import (
     ARGUMENT,
     LITERAL,
@@ -40,11 +40,6 @@ from discreet.query.parse_tree import (
 )
 from discreet.query.predicates import read_number, read_pattern, read_text, read_timestamp
 from discreet.query.query import Measure, MeasureKind, Select
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from discreet.head_request import Operator, Predicate
 
 MAX_LIMIT_DIGITS = 18
 """The largest number of digits in a LIMIT or in a position of the select list."""

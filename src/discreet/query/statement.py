@@ -20,17 +20,20 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from discreet.engines.sql import quoted
 from discreet.errors import SQLError
-from discreet.head_request import Kind
+from discreet.head_request import Kind, Period
 from discreet.query.intervals import MONOTONE, Mark, OutputColumn, OutputColumns, interval_sql, read_ratio
 from discreet.query.parse_tree import (
     GROUPING_SETS,
     REFUSED,
     TOO_DEEP,
+    Json,
+    Node,
     TreeReader,
     check_size,
     parse_statement,
@@ -38,15 +41,11 @@ from discreet.query.parse_tree import (
     write_statement,
 )
 from discreet.query.quantiles import QUANTILES, quantile_sql, read_quantile
+from discreet.query.query import Select
 from discreet.query.sql import MAX_LIMIT_DIGITS, SelectReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-
     from discreet.catalog.model import Catalog, Dataset
-    from discreet.head_request import Period
-    from discreet.query.parse_tree import Json, Node
-    from discreet.query.query import Select
 
 MAX_QUERIES = 20
 """The largest number of queries in one statement."""

@@ -19,29 +19,27 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from discreet.accounting.convert import share_of_delta
 from discreet.budget.memory import Budget, Hold
+from discreet.budget.model import Fingerprint
 from discreet.errors import DiscreetError, InputError
+from discreet.noise import Bits
 from discreet.release.keys import RecordedPairs, fingerprint
 from discreet.release.result import Release, arrow_array
 from discreet.release.shown import shown
-from discreet.values import number
+from discreet.values import Cost, Outcome, number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-    from fractions import Fraction
-
     import pyarrow as pa
 
-    from discreet.budget.model import Fingerprint
     from discreet.engines.base import Reader, RequestQueue
-    from discreet.noise import Bits
     from discreet.query.planning import Plan
     from discreet.query.query import Options
-    from discreet.values import Cost, Outcome
 
 Step: TypeAlias = Literal["reserve", "queue", "engine", "noise", "encode", "settle"]
 """A step of `answer`, for tracing."""

@@ -5,14 +5,11 @@ from __future__ import annotations
 import importlib
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 from discreet.errors import InputError, file_error, how_to_install
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
 
 
 def require(library: str, wanted: str) -> ModuleType:

@@ -11,31 +11,30 @@ import dataclasses
 import hashlib
 import hmac
 import io
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from discreet.budget.model import Fingerprint
 from discreet.errors import InputError
 from discreet.head_request import HeadRequest, SumBounds
-from discreet.mechanisms import Each, KnownGumbel, KnownLaplace
+from discreet.mechanisms import Each, KnownGumbel, KnownLaplace, Mechanism
 from discreet.mechanisms.anchored import SharedNoise
 from discreet.mechanisms.sums import ListedSums, RankedSums
 from discreet.noise import Encodable, KeyedBits
 from discreet.noise.bits import MIN_SECRET_BYTES, encode
 from discreet.release.result import arrow_array
+from discreet.values import ExactHead, UserItemPairs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
 
     from discreet.engines.base import Reader
-    from discreet.mechanisms import Mechanism
     from discreet.query.planning import Plan
-    from discreet.values import ExactHead, UserItemPairs
 
     Ints = NDArray[np.int64]
 

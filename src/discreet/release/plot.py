@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from discreet.accounting import bounds
 from discreet.accounting.adaptive import adaptive_epsilon
@@ -15,10 +17,7 @@ from discreet.release.files import require, write_atomically
 from discreet.release.tables import shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from matplotlib.axes import Axes
-    from numpy.typing import NDArray
 
     from discreet.accounting.advice import Advice
 

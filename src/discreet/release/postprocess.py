@@ -10,28 +10,26 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from discreet.engines.sql import quoted
 from discreet.errors import InputError, SQLError
 from discreet.head_request import Kind
-from discreet.query.statement import HIGH, LOW, SHARED, VALUE
+from discreet.query.intervals import Mark
+from discreet.query.query import Query
+from discreet.query.statement import HIGH, LOW, SHARED, VALUE, Statement
 from discreet.release.files import require
 from discreet.values import float_above
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     import duckdb
     import pandas as pd
     import pyarrow as pa
 
     from discreet.catalog.model import Catalog, Column, Dataset
-    from discreet.query.intervals import Mark
     from discreet.query.planning import Plan
-    from discreet.query.query import Query
-    from discreet.query.statement import Statement
 
 MAX_MEMORY = "128MB"
 MAX_ROWS = 100_000

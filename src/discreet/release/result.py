@@ -8,33 +8,30 @@ import decimal
 import io
 import itertools
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from discreet.accounting.convert import epsilon_tight
+from discreet.accounting.convert import Guarantee, epsilon_tight
 from discreet.engines.sql import quoted
 from discreet.errors import InputError
 from discreet.head_request import Kind
 from discreet.release.files import require, write_atomically, write_text
 from discreet.release.tables import guarded, html_table, text_table
-from discreet.values import exact, float_above, float_below
+from discreet.values import Cost, Measured, Outcome, exact, float_above, float_below
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from fractions import Fraction
-    from pathlib import Path
-
     import pandas as pd
     import polars as pl
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from discreet.accounting.convert import Guarantee
     from discreet.query.planning import Plan
     from discreet.query.query import Query
-    from discreet.values import Cost, Measured, Outcome
 
 
 def arrow_array(values: NDArray[Any]) -> pa.Array:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from discreet.values import Outcome
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
     from discreet.query.query import Query
-    from discreet.values import Outcome
 
 
 def shown(query: Query, labels: pa.Table, outcome: Outcome) -> tuple[pa.Table, Outcome]:

@@ -13,26 +13,21 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
+from discreet.catalog.model import Catalog
 from discreet.errors import InputError, SQLError
 from discreet.mechanisms import KnownLaplace
-from discreet.query.planning import columns_named
+from discreet.query.planning import PlannedQuery, columns_named
 from discreet.query.query import DatasetQuery
-from discreet.release.postprocess import answer_types, arrow_types, explain, schema_table
+from discreet.query.statement import Leaf, Statement
+from discreet.release.postprocess import ComputedRows, answer_types, arrow_types, explain, schema_table
+from discreet.release.result import Release
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from typing import TypeAlias
-
     import pyarrow as pa
-
-    from discreet.catalog.model import Catalog
-    from discreet.query.planning import PlannedQuery
-    from discreet.query.statement import Leaf, Statement
-    from discreet.release.postprocess import ComputedRows
-    from discreet.release.result import Release
 
     Labels: TypeAlias = Callable[[str, tuple[str, ...]], pa.Table | None]
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import html
 import unicodedata
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pyarrow as pa
 
 _RIGHT = frozenset({"rank", "count", "sum", "average", "std_error", "95 % interval"})

@@ -5,21 +5,27 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import httpx
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Lifespan
 
 from discreet.budget.manager import BudgetManager
+from discreet.budget.stores.store import BudgetStore
 from discreet.catalog.engine_pool import open_dataset
 from discreet.catalog.loader import load_with_digest
+from discreet.catalog.model import Catalog
+from discreet.engines.base import Engine
 from discreet.engines.duckdb import DuckDBEngine
 from discreet.errors import InputError
 from discreet.release.keys import DerivedKeys
@@ -42,30 +48,17 @@ from discreet.service.doors.pages.site import Sessions, Site
 from discreet.service.doors.trino import TrinoProtocol
 from discreet.service.maintenance import Maintenance
 from discreet.service.middleware import RequestMiddleware, problem_response
-from discreet.service.observability.logging import CombinedLog, StructuredLog
+from discreet.service.observability.logging import CombinedLog, Log, StructuredLog
 from discreet.service.observability.metrics import Metrics
-from discreet.service.observability.traces import open_tracer
+from discreet.service.observability.traces import Tracer, open_tracer
 from discreet.service.officer.activity import ActivityReader
 from discreet.service.officer.admin import AdminAPI
 from discreet.service.officer.pages import TEMPLATES, OfficerPages
-from discreet.service.peers import open_peers, peer_routes
+from discreet.service.peers import Peers, open_peers, peer_routes
 from discreet.service.runtime import Runtime
+from discreet.service.settings import Settings
 from discreet.service.stores import check_noise_key, checkpointer_of, noise_secret, open_store
 from discreet.warehouse import Warehouse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from starlette.requests import Request
-    from starlette.types import Lifespan
-
-    from discreet.budget.stores.store import BudgetStore
-    from discreet.catalog.model import Catalog
-    from discreet.engines.base import Engine
-    from discreet.service.observability.logging import Log
-    from discreet.service.observability.traces import Tracer
-    from discreet.service.peers import Peers
-    from discreet.service.settings import Settings
 
 _MACHINE = Runtime()
 

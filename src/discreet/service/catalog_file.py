@@ -5,20 +5,15 @@ from __future__ import annotations
 import json
 import secrets
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from discreet.budget.ledger import canonical
+from discreet.budget.manager import BudgetManager
 from discreet.budget.model import MAX_LEASE_MS, AdminAction
 from discreet.catalog.loader import load_with_digest
-from discreet.service.observability.logging import CatalogRead
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from discreet.budget.manager import BudgetManager
-    from discreet.catalog.model import Catalog
-    from discreet.service.observability.logging import Log
-    from discreet.warehouse import Warehouse
+from discreet.catalog.model import Catalog
+from discreet.service.observability.logging import CatalogRead, Log
+from discreet.warehouse import Warehouse
 
 _LEASE_SPARE_MS = 60_000
 _RECORD = "catalog", "file"

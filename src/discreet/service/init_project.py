@@ -7,10 +7,11 @@ import os
 import secrets
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,23 +20,16 @@ from discreet.budget.model import Account, AdminAction, Sliding
 from discreet.budget.periods import clock_us, microseconds
 from discreet.budget.stores import sqlite
 from discreet.budget.stores.sqlite import SQLiteStore
+from discreet.budget.stores.store import BudgetStore
 from discreet.catalog.loader import load_catalog, write_text
+from discreet.catalog.model import Catalog
 from discreet.errors import InputError, file_error
 from discreet.secrets import write_secret
-from discreet.service.auth.api_keys import KeyRecord, digest_of, new_key
+from discreet.service.auth.api_keys import IssuedKey, KeyRecord, digest_of, new_key
 from discreet.service.auth.grants import GRANT, KEY, grant_name, grant_text
 from discreet.service.settings import Store
 from discreet.service.stores import open_store, signing_key, utc_now
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from datetime import datetime
-
-    from discreet.budget.stores.store import BudgetStore
-    from discreet.catalog.model import Catalog
-    from discreet.service.auth.api_keys import IssuedKey
-    from discreet.wire.administration import Role
-
+from discreet.wire.administration import Role
 
 DATA = "data"
 ORGANISATION = "example"

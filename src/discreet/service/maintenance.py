@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 
 from discreet.budget.errors import LedgerBroken, StoreBehind
+from discreet.budget.manager import BudgetManager
 from discreet.budget.periods import microseconds
+from discreet.service.auth.api_keys import ApiKeys
+from discreet.service.catalog_file import CatalogFile
 from discreet.service.observability.logging import (
     DatasetAvailable,
     DatasetUnavailable,
     Failed,
     LeasesExpired,
+    Log,
     SourceReplaced,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from datetime import datetime
-
-    from discreet.budget.manager import BudgetManager
-    from discreet.service.auth.api_keys import ApiKeys
-    from discreet.service.catalog_file import CatalogFile
-    from discreet.service.observability.logging import Log
-    from discreet.service.observability.metrics import Metrics
-    from discreet.warehouse import Warehouse
+from discreet.service.observability.metrics import Metrics
+from discreet.warehouse import Warehouse
 
 INTERVAL_SECONDS = 10.0
 

@@ -6,25 +6,18 @@ It catches every exception, because the server would print its text, which may h
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from discreet.budget.errors import LedgerBroken
-from discreet.service.observability.logging import Failed, Requested, on_grid
+from discreet.service.observability.logging import Failed, Log, Requested, on_grid
+from discreet.service.observability.traces import Tracer
 from discreet.service.problems import problem_of
-from discreet.wire.problems import PROBLEM_TYPE, Malformed, problem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-    from discreet.service.observability.logging import Log
-    from discreet.service.observability.traces import Tracer
-    from discreet.wire.problems import Problem
+from discreet.wire.problems import PROBLEM_TYPE, Malformed, Problem, problem
 
 KEY = "discreet.context"
 """The key of the `RequestContext` in the ASGI scope of a request."""

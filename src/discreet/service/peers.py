@@ -17,23 +17,29 @@ import hmac
 import json
 import ssl
 import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
 import httpx
+from pydantic import BaseModel
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from discreet.budget.errors import ClockError, StoreBehind, UnknownAccount
-from discreet.budget.model import NOTHING, AdminAction, Amount
+from discreet.budget.model import NOTHING, AdminAction, Amount, Refusal
 from discreet.budget.sharing.escrow import Receipt, ShareRequest, Transfer, is_short
+from discreet.budget.sharing.transfers import ShareStore
+from discreet.budget.stores.store import BudgetStore
 from discreet.errors import DiscreetError, InputError
 from discreet.secrets import read_secret, read_variable
 from discreet.service.auth.gate import read_bytes, run_in_thread
 from discreet.service.maintenance import repeating
 from discreet.service.middleware import context_of
-from discreet.service.observability.logging import Failed, ShareMoved
+from discreet.service.observability.logging import Failed, Log, ShareMoved
 from discreet.service.problems import KeyRefused
+from discreet.service.settings import DataCentre
 from discreet.wire.peers import (
     MAX_BODY_BYTES,
     MAX_ENTRIES,
@@ -46,20 +52,6 @@ from discreet.wire.peers import (
     TransferSent,
 )
 from discreet.wire.problems import read_body
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from typing import Any
-
-    from pydantic import BaseModel
-    from starlette.requests import Request
-
-    from discreet.budget.model import Refusal
-    from discreet.budget.sharing.transfers import ShareStore
-    from discreet.budget.stores.store import BudgetStore
-    from discreet.service.observability.logging import Log
-    from discreet.service.settings import DataCentre
-
 
 Answer = TypeVar("Answer", PendingTransfers, Transferred)
 

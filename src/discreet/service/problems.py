@@ -7,12 +7,14 @@ see. All other exceptions get a fixed message, because messages of engines, stor
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from starlette.exceptions import HTTPException
 
 from discreet.budget.errors import AccountSuspended, BudgetRefused, LeaseLost, StoreUnavailable
+from discreet.budget.model import Refusal
 from discreet.errors import (
     DiscreetError,
     EngineBusy,
@@ -20,17 +22,11 @@ from discreet.errors import (
     EngineUnreachable,
     InputError,
     NotFound,
+    ProblemKind,
     SQLError,
     WhereError,
 )
-from discreet.wire.problems import KINDS, Fitting, Malformed, Together, iso_time, spend_above, spend_below
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from discreet.budget.model import Refusal
-    from discreet.errors import ProblemKind
-    from discreet.wire.problems import Slug
+from discreet.wire.problems import KINDS, Fitting, Malformed, Slug, Together, iso_time, spend_above, spend_below
 
 DenialReason: TypeAlias = Literal["missing", "malformed", "unknown", "expired", "token"]
 """The reason why a request is unauthorized: for the log, never for the client."""

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
 
 import anyio
 
 from discreet.service.stores import utc_now
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from datetime import datetime
-
 
 random_id = partial(secrets.token_hex, 16)
 """Returns a new id: 32 hexadecimal digits."""

@@ -9,26 +9,24 @@ import signal
 import socket
 import ssl
 import sys
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from prometheus_client import start_http_server
+from starlette.types import ASGIApp
 
 from discreet._version import __version__
 from discreet.errors import DiscreetError, InputError
 from discreet.secrets import read_secret
 from discreet.service.app import open_service
 from discreet.service.observability.logging import Started, Stopped, capture_library_logs
-from discreet.service.settings import load_settings
+from discreet.service.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
     from multiprocessing.context import SpawnProcess
 
-    from starlette.types import ASGIApp
-
-    from discreet.service.settings import Settings
 
 _KEEP_ALIVE_SECONDS = 75  # longer than proxies keep idle connections for reuse
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -13,15 +15,12 @@ from discreet.budget.ledger import canonical
 from discreet.budget.model import AdminAction
 from discreet.budget.periods import clock_us
 from discreet.budget.stores.sqlite import LedgerFile, SQLiteStore
+from discreet.budget.stores.store import BudgetStore
 from discreet.errors import InputError, how_to_install
 from discreet.noise.bits import MIN_SECRET_BYTES
 from discreet.secrets import read_secret, read_variable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from discreet.budget.stores.store import BudgetStore
     from discreet.release.keys import DerivedKeys
     from discreet.service.settings import Checkpoints, NoiseSettings, Store
 

@@ -15,27 +15,23 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from discreet.errors import InputError
-from discreet.mechanisms import KnownGumbel, KnownLaplace, TopStable, UnknownGumbel, UnknownLaplace
+from discreet.mechanisms import KnownGumbel, KnownLaplace, Mechanism, TopStable, UnknownGumbel, UnknownLaplace
 from discreet.mechanisms.anchored import SharedNoise
 from discreet.mechanisms.base import noise_of
-from discreet.noise import DiscreteLaplace, KeyedBits
-from discreet.values import ExactHead
+from discreet.noise import DiscreteLaplace, KeyedBits, Noise, Race
+from discreet.values import ExactHead, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping
-    from fractions import Fraction
-
     from numpy.typing import NDArray
 
-    from discreet.mechanisms import Mechanism
-    from discreet.noise import Noise, Race
-    from discreet.values import Outcome
 
 Distribution: TypeAlias = "Mapping[Hashable, float]"
 """Probabilities by outcome. They may sum to less than 1; the missing mass is treated as a privacy loss."""

@@ -27,7 +27,9 @@ import random
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from decimal import Context, Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, get_args
@@ -39,6 +41,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from discreet.catalog.domains import combined
+from discreet.engines.base import Engine
 from discreet.engines.sql import MAX_FRAMED_LENGTH
 from discreet.errors import EngineError, EngineTimeout, EngineUnreachable, InputError
 from discreet.head_request import (
@@ -54,23 +57,19 @@ from discreet.head_request import (
     Kind,
     Membership,
     Not,
+    Operator,
     Or,
     Period,
+    Predicate,
     SumBounds,
 )
 from discreet.testing.outcomes import check_outcomes
 from discreet.testing.pairs import ArrayPairs, gathered
-from discreet.values import MAX_BASKET, MAX_ITEM_COST, SHARE_UNIT, WEIGHT_UNIT
+from discreet.values import MAX_BASKET, MAX_ITEM_COST, SHARE_UNIT, WEIGHT_UNIT, UserItemPairs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from contextlib import AbstractContextManager
-
     from numpy.typing import NDArray
 
-    from discreet.engines.base import Engine
-    from discreet.head_request import Operator, Predicate
-    from discreet.values import UserItemPairs
 
 _WIDE = Context(prec=38)
 Row: TypeAlias = "tuple[Any, ...]"

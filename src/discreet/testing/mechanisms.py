@@ -11,6 +11,7 @@ It tests the properties of `Mechanism` and `Outcome` that can be seen from outsi
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import fields
 from fractions import Fraction
 from functools import lru_cache
@@ -20,22 +21,17 @@ import numpy as np
 import pytest
 
 from discreet.errors import InputError, InvariantViolated
-from discreet.mechanisms import KnownGumbel, KnownLaplace, UnknownGumbel, UnknownLaplace
+from discreet.mechanisms import KnownGumbel, KnownLaplace, Mechanism, Request, UnknownGumbel, UnknownLaplace
 from discreet.mechanisms.anchored import SharedNoise
 from discreet.mechanisms.base import count_noise
-from discreet.mechanisms.sums import ListedSums
-from discreet.noise import KeyedBits
+from discreet.mechanisms.sums import ListedSums, RankedSums
+from discreet.noise import KeyedBits, Noise
 from discreet.testing.audit import ROUNDING, distribution, merge_equal_ratios, moved_noise, values_divergence
 from discreet.values import MAX_COUNT, Cost, ExactHead, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
-
     from numpy.typing import NDArray
 
-    from discreet.mechanisms import Mechanism, Request
-    from discreet.mechanisms.sums import RankedSums
-    from discreet.noise import Noise
 
 HEADS: dict[str, Callable[[int], list[int]]] = {
     "empty": lambda _: [],

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pyarrow as pa
 
-from discreet.engines.base import has_all_pair_queries
+from discreet.engines.base import Engine, has_all_pair_queries
 from discreet.errors import DiscreetError, InputError
 from discreet.head_request import (
     And,
@@ -33,8 +34,10 @@ from discreet.head_request import (
     Kind,
     Membership,
     Not,
+    Operator,
     Or,
     Period,
+    Predicate,
     SumBounds,
     naming_error,
 )
@@ -43,10 +46,7 @@ from discreet.values import WEIGHT_UNIT
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Mapping, Sequence
 
-    from discreet.engines.base import Engine
-    from discreet.head_request import Operator, Predicate
 
 USER = "who"
 """The user column of `select`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,8 +10,6 @@ import numpy as np
 from discreet.values import CAPPED_BASKET, MAX_BASKET, WEIGHT_UNIT, ExactHead
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     import pyarrow as pa
     from numpy.typing import ArrayLike, NDArray
 

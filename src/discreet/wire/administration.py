@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from discreet.budget.ledger import entry_of
+from discreet.budget.ledger import Line, entry_of
 from discreet.budget.model import DELTA_UNITS, RHO_UNITS, CalendarUnit, Mode
 from discreet.wire.problems import Spend, iso_time, request_error
 from discreet.wire.queries import BudgetReport, Exact, Period, PeriodKind, Reply, RequestBody
-
-if TYPE_CHECKING:
-    from discreet.budget.ledger import Line
 
 Role = Literal["analyst", "officer", "admin"]
 """analyst: queries charged to an account; officer: accounts, budgets, grants and the ledger; admin: API keys.

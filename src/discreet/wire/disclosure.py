@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -19,9 +20,6 @@ from discreet.mechanisms import MECHANISMS
 from discreet.query.json import from_dict
 from discreet.query.sql import to_sql
 from discreet.wire.queries import Privacy, Reply
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 
 class Deployment(SettingsTable):

@@ -6,6 +6,7 @@ import decimal
 import io
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -18,21 +19,17 @@ from pydantic import ConfigDict, Field
 
 from discreet.accounting.convert import Guarantee
 from discreet.errors import InputError
-from discreet.head_request import HeadRequest, SumBounds
+from discreet.head_request import HeadRequest, Predicate, SumBounds
 from discreet.query.json import from_dict
 from discreet.query.query import Measure, Query, QueryOptions, Select
 from discreet.release import Release
 from discreet.release.tables import guarded
 from discreet.values import Clipping, Cost, Measured, exact
-from discreet.wire.problems import Spend  # noqa: TC001 - pydantic reads it
+from discreet.wire.problems import Spend
 from discreet.wire.queries import Privacy, Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from numpy.typing import DTypeLike, NDArray
-
-    from discreet.head_request import Predicate
 
 
 def question_of(query: Query, dataset: str) -> dict[str, Any]:

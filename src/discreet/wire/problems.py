@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
@@ -23,9 +24,6 @@ from discreet.errors import (
     WhereError,
 )
 from discreet.values import Cost, float_above, float_below
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

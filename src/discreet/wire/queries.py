@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, cast
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, create_model, model_validator
 
-from discreet.budget.model import CalendarUnit, Mode  # noqa: TC001 - pydantic reads them
-from discreet.head_request import ColumnType  # noqa: TC001
-from discreet.head_request import Period as LabelPeriod  # noqa: TC001
+from discreet.budget.model import CalendarUnit, Mode
+from discreet.head_request import ColumnType
+from discreet.head_request import Period as LabelPeriod
 from discreet.query import query as queries
 from discreet.query.json import QueryObject, from_dict
 from discreet.query.query import Options, Select

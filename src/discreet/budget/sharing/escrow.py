@@ -32,15 +32,11 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from discreet.budget.errors import StoreBehind
-from discreet.budget.model import NOTHING, Amount, Share
+from discreet.budget.model import NOTHING, Account, Amount, Share
 from discreet.errors import InputError, InvariantViolated
 from discreet.values import Cost
-
-if TYPE_CHECKING:
-    from discreet.budget.model import Account
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 from discreet.budget.errors import UnknownAccount
 from discreet.budget.ledger import canonical, settings_text, transfer_detail
-from discreet.budget.model import NOTHING, Amount
+from discreet.budget.model import NOTHING, Account, Amount
 from discreet.budget.sharing import escrow
-from discreet.budget.sharing.escrow import Decision, Receipt, Transfer, first_grant, granted
+from discreet.budget.sharing.escrow import (
+    Decision,
+    Holding,
+    Outgoing,
+    Receipt,
+    ShareRequest,
+    Transfer,
+    first_grant,
+    granted,
+)
 from discreet.budget.stores import statements
-from discreet.budget.stores.rows import outgoing_of, terms_of
-from discreet.budget.stores.transaction import buckets_detail, reads, writes
+from discreet.budget.stores.rows import AccountRow, outgoing_of, terms_of
+from discreet.budget.stores.transaction import Database, StoreConnection, Transaction, buckets_detail, reads, writes
 from discreet.budget.stores.verify import holdings
 from discreet.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from discreet.budget.model import Account
-    from discreet.budget.sharing.escrow import Holding, Outgoing, ShareRequest
-    from discreet.budget.stores.rows import AccountRow
-    from discreet.budget.stores.transaction import Database, StoreConnection, Transaction
 
 Answer = TypeVar("Answer")
 

@@ -10,23 +10,18 @@ import hashlib
 import itertools
 import json
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from discreet.budget.ledger import Line, entry_of
+from discreet.budget.ledger import Entry, Line, entry_of
 from discreet.budget.ledger_replay import spent_by_day
 from discreet.budget.model import NOTHING, Amount
 from discreet.budget.periods import DAY_US
 from discreet.budget.stores import statements
 from discreet.budget.stores.rows import LAST, amount_of, amount_text
-from discreet.budget.stores.transaction import reads, writes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from discreet.budget.ledger import Entry
-    from discreet.budget.stores.store import BudgetStore
-    from discreet.budget.stores.transaction import Answer, StoreConnection, Transaction
+from discreet.budget.stores.store import BudgetStore
+from discreet.budget.stores.transaction import Answer, StoreConnection, Transaction, reads, writes
 
 LINES_AT_ONCE = 2_000
 """Lines that one transaction indexes."""

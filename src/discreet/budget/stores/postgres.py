@@ -7,7 +7,8 @@ import functools
 import secrets
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors
@@ -20,13 +21,8 @@ from discreet.budget.periods import GUARD_US
 from discreet.budget.stores import statements
 from discreet.budget.stores.statements import for_postgres
 from discreet.budget.stores.store import BudgetStore, no_step
-from discreet.budget.stores.transaction import Transaction
+from discreet.budget.stores.transaction import StoreConnection, Transaction
 from discreet.errors import DiscreetError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from discreet.budget.stores.transaction import StoreConnection
 
 Answer = TypeVar("Answer")
 

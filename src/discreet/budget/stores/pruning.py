@@ -7,22 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from discreet.budget.ledger import Head, Line, canonical
-from discreet.budget.ledger_replay import chunks_of, reader_of
+from discreet.budget.ledger_replay import LedgerReader, chunks_of, reader_of
+from discreet.budget.model import AdminAction
 from discreet.budget.periods import DAY_US
 from discreet.budget.stores import statements
+from discreet.budget.stores.transaction import StoreConnection, Transaction
 from discreet.budget.stores.verify import verify
 from discreet.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from discreet.budget.ledger_replay import LedgerReader
-    from discreet.budget.model import AdminAction
-    from discreet.budget.stores.transaction import StoreConnection, Transaction
 
 KEPT_US = DAY_US
 """Lines and idempotency keys younger than this are kept, so that a request can be repeated."""

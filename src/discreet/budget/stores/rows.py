@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from discreet.budget import rules
 from discreet.budget.errors import ReleaseDamaged
 from discreet.budget.ledger import Head, account_of
-from discreet.budget.model import AccountHold, Amount, Reservation, State, StoredRelease, Tally
+from discreet.budget.model import Account, AccountHold, Amount, Period, Reservation, State, StoredRelease, Tally
 from discreet.budget.periods import stops_counting_us
 from discreet.budget.sharing.escrow import Incoming, Outgoing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from discreet.budget.model import Account, Period
-    from discreet.values import Cost
+from discreet.values import Cost
 
 LAST = 2**63 - 1
 """The largest number of a row: above all that are in use."""

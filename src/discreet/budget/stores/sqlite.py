@@ -7,28 +7,23 @@ import hashlib
 import queue
 import re
 import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import apsw
 
 from discreet.budget.errors import StoreInUse, StoreUnavailable
 from discreet.budget.ledger import Head, Line
+from discreet.budget.ledger_replay import LedgerTotals
 from discreet.budget.periods import GUARD_US
 from discreet.budget.stores import statements
 from discreet.budget.stores.rows import LAST
 from discreet.budget.stores.statements import for_sqlite
 from discreet.budget.stores.store import BudgetStore, no_step
-from discreet.budget.stores.transaction import Transaction
+from discreet.budget.stores.transaction import StoreConnection, Transaction
 from discreet.budget.stores.verify import verify
 from discreet.errors import DiscreetError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from discreet.budget.ledger_replay import LedgerTotals
-    from discreet.budget.stores.transaction import StoreConnection
-
 
 Answer = TypeVar("Answer")
 

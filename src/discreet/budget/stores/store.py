@@ -12,8 +12,10 @@ import hashlib
 import itertools
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from discreet.budget import rules
 from discreet.budget.errors import (
@@ -28,11 +30,18 @@ from discreet.budget.errors import (
     UnknownAccount,
 )
 from discreet.budget.ledger import Head, Line, canonical, settings_text
+from discreet.budget.ledger_replay import LedgerTotals
 from discreet.budget.model import (
     EMPTY,
     NOTHING,
+    Account,
+    AccountHold,
+    AdminAction,
+    Admission,
     Amount,
     Balance,
+    Claim,
+    Fingerprint,
     PaidRelease,
     Refusal,
     Replay,
@@ -49,6 +58,7 @@ from discreet.budget.rules import TERMINAL, Event, requested, transition
 from discreet.budget.sharing import escrow
 from discreet.budget.sharing.transfers import ShareStore
 from discreet.budget.stores import pruning, statements
+from discreet.budget.stores.pruning import Cut
 from discreet.budget.stores.rows import (
     LAST,
     AccountRow,
@@ -63,19 +73,10 @@ from discreet.budget.stores.rows import (
     tally_of,
     terms_of,
 )
-from discreet.budget.stores.transaction import reads, writes
+from discreet.budget.stores.transaction import ClaimFacts, StoreConnection, Transaction, reads, writes
 from discreet.budget.stores.verify import verify
 from discreet.errors import DiscreetError, InputError, InvariantViolated
 from discreet.values import Cost
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
-
-    from discreet.budget.ledger_replay import LedgerTotals
-    from discreet.budget.model import Account, AccountHold, AdminAction, Admission, Claim, Fingerprint
-    from discreet.budget.stores.pruning import Cut
-    from discreet.budget.stores.transaction import ClaimFacts, StoreConnection, Transaction
 
 Answer = TypeVar("Answer")
 

@@ -11,12 +11,24 @@ import functools
 import hashlib
 import itertools
 import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from discreet.budget.errors import ClockError, UnknownAccount
-from discreet.budget.ledger import Entry, Head, canonical, head_of, next_line, settings_text
-from discreet.budget.model import EMPTY, Amount, InFlight
+from discreet.budget.ledger import Entry, Head, Line, canonical, head_of, next_line, settings_text
+from discreet.budget.model import (
+    EMPTY,
+    Account,
+    AccountHold,
+    Amount,
+    Claim,
+    Fingerprint,
+    InFlight,
+    State,
+    StoredRelease,
+    Tally,
+)
 from discreet.budget.periods import NEVER_US, SECOND_US, Clock, bucket_end, check_period, still_counts
 from discreet.budget.sharing.escrow import Incoming, Outgoing
 from discreet.budget.stores import statements
@@ -38,12 +50,6 @@ from discreet.budget.stores.rows import (
     tally_text,
 )
 from discreet.errors import InvariantViolated
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from discreet.budget.ledger import Line
-    from discreet.budget.model import Account, AccountHold, Claim, Fingerprint, State, StoredRelease, Tally
 
 Answer = TypeVar("Answer")
 Arguments = ParamSpec("Arguments")

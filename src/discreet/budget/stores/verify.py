@@ -6,7 +6,7 @@ import hashlib
 import heapq
 import itertools
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from discreet.budget.errors import LedgerBroken, ReleaseDamaged
 from discreet.budget.ledger import Head, Line
@@ -24,12 +24,8 @@ from discreet.budget.stores.rows import (
     tally_of,
     terms_of,
 )
+from discreet.budget.stores.transaction import StoreConnection
 from discreet.errors import DiscreetError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from discreet.budget.stores.transaction import StoreConnection
 
 
 def holdings(db: StoreConnection, after: str = "", most: int | None = None) -> list[Holding]:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
 from discreet.accounting.convert import limit_for
 from discreet.budget import model
 from discreet.budget.errors import ReleaseDamaged
-from discreet.budget.model import LINKEDIN, LINKEDIN_CONVERSION, Calendar, Forever, Sliding
+from discreet.budget.model import LINKEDIN, LINKEDIN_CONVERSION, Balance, Calendar, Forever, PaidRelease, Sliding
+from discreet.budget.model import Period as AccountPeriod
 from discreet.errors import InputError
 from discreet.service.answering.estimates import privacy_of, queries_left
 from discreet.values import Cost, exact, float_above
 from discreet.wire import document
-from discreet.wire.administration import AccountDetail, AccountSummary
-from discreet.wire.problems import iso_time, spend_above, spend_below
+from discreet.wire.administration import AccountDetail, AccountSummary, Limit, Payment, PeriodRequest
+from discreet.wire.problems import Spend, iso_time, spend_above, spend_below
 from discreet.wire.queries import (
     BudgetReport,
     HistoryEntry,
@@ -26,13 +28,7 @@ from discreet.wire.queries import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from discreet.budget.manager import Report
-    from discreet.budget.model import Balance, PaidRelease
-    from discreet.budget.model import Period as AccountPeriod
-    from discreet.wire.administration import Limit, Payment, PeriodRequest
-    from discreet.wire.problems import Spend
 
 
 def budget_report(report: Report, parents: Sequence[Report], default_cost: Cost | None = None) -> BudgetReport:

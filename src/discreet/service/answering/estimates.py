@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from discreet.accounting.convert import Guarantee
 from discreet.errors import InputError
 from discreet.release.result import privacy_to_dict
 from discreet.values import Cost, float_above
@@ -15,9 +17,6 @@ from discreet.wire.problems import spend_above, spend_below
 from discreet.wire.queries import BudgetPart, Daily, Estimate, Expected, Fit, Privacy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from discreet.accounting.convert import Guarantee
     from discreet.budget.manager import Report
     from discreet.query.planning import Plan
 

@@ -14,18 +14,22 @@ import sys
 import threading
 import time
 from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import pyarrow as pa
 from pydantic import Field, TypeAdapter
 from typing_extensions import TypedDict
 
+from discreet.catalog.model import Catalog
 from discreet.errors import InputError, NotFound, SQLError, WhereError
+from discreet.query.intervals import Mark
 from discreet.query.parse_tree import check_size
-from discreet.query.statement import SCHEMAS
+from discreet.query.statement import SCHEMAS, Statement
 from discreet.release.postprocess import MAX_ROWS
-from discreet.service.answering.trino.commands import COMMAND
+from discreet.service.answering.trino.commands import COMMAND, Command
+from discreet.service.answering.trino.dialect import TrinoSession
 from discreet.service.answering.trino.errors import KINDS, TrinoError
 from discreet.service.answering.worker import (
     MAX_FRAMES,
@@ -33,22 +37,13 @@ from discreet.service.answering.worker import (
     MAX_RESULT_BYTES,
     MAX_SECONDS,
     RESPONSE,
+    RowsForm,
     decode_statement,
     outline_of,
 )
 from discreet.service.problems import ClientDisconnected, StatementFailed, StatementsUnavailable, TooManyRequests
 from discreet.values import Cost
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
-    from discreet.catalog.model import Catalog
-    from discreet.query.intervals import Mark
-    from discreet.query.statement import Statement
-    from discreet.service.answering.trino.commands import Command
-    from discreet.service.answering.trino.dialect import TrinoSession
-    from discreet.service.answering.worker import RowsForm
-    from discreet.wire.queries import StatementQuery
+from discreet.wire.queries import StatementQuery
 
 Argument = TypeVar("Argument")
 Step = TypeVar("Step")

@@ -13,51 +13,41 @@ import math
 import re
 import threading
 from collections import OrderedDict
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from discreet.accounting.convert import limit_for, share_of_delta
 from discreet.budget.errors import AccountSuspended, BudgetRefused, DataChanged, LeaseLost, StoreUnavailable
 from discreet.budget.ledger import canonical
-from discreet.budget.manager import StoredBudget
-from discreet.budget.model import InFlight, Replay, Settled
+from discreet.budget.manager import BudgetManager, StoredBudget
+from discreet.budget.model import InFlight, Refusal, Replay, Settled
 from discreet.catalog.engine_pool import scheduled_version
-from discreet.catalog.model import Schedule
+from discreet.catalog.model import Catalog, Dataset, Schedule
 from discreet.errors import DiscreetError, EngineError, EngineTimeout, InputError, NotFound
 from discreet.head_request import And, Comparison, Membership
 from discreet.noise import SystemBits
 from discreet.query.json import from_dict
-from discreet.query.planning import MIN_EPSILON, PlannedQuery, make_plan
+from discreet.query.planning import MIN_EPSILON, Plan, PlannedQuery, make_plan
 from discreet.query.predicates import columns_of
 from discreet.query.pricing import PRESETS, unit_price
-from discreet.query.query import DatasetQuery, default_head_limit, read_query
+from discreet.query.query import DatasetQuery, Options, default_head_limit, read_query
+from discreet.release import Release
 from discreet.release.answer import answer
+from discreet.release.keys import DerivedKeys
 from discreet.service.answering.estimates import estimate_of
-from discreet.service.observability.logging import Forfeited, Refused, Released
+from discreet.service.observability.logging import Cause, Forfeited, Log, Refused, Released
+from discreet.service.observability.traces import Tracer
 from discreet.service.problems import ClientDisconnected, RequestInFlight, RunFailed, UnaffordableQuery
+from discreet.service.settings import Defaults, Limits, Settings
 from discreet.values import Cost, exact, float_above
-from discreet.wire.document import encode, question_of
+from discreet.warehouse import Warehouse
+from discreet.wire.document import Form, encode, question_of
 from discreet.wire.problems import Fitting, Malformed, Together, spend_above
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container
-    from datetime import datetime
-
-    from discreet.budget.manager import BudgetManager
-    from discreet.budget.model import Refusal
-    from discreet.catalog.model import Catalog, Dataset
-    from discreet.query.planning import Plan
-    from discreet.query.query import Options
-    from discreet.release import Release
-    from discreet.release.keys import DerivedKeys
-    from discreet.service.observability.logging import Cause, Log
-    from discreet.service.observability.traces import Tracer
-    from discreet.service.settings import Defaults, Limits, Settings
-    from discreet.warehouse import Warehouse
-    from discreet.wire.document import Form
-    from discreet.wire.queries import Estimate, QueryRequest
+from discreet.wire.queries import Estimate, QueryRequest
 
 _CAUSES: tuple[tuple[tuple[type[Exception], ...], Cause], ...] = (
     ((EngineTimeout,), "timeout"),

@@ -4,47 +4,37 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+import pyarrow as pa
 
 from discreet.budget import Budget
-from discreet.budget.model import Refusal, Replay
+from discreet.budget.manager import BudgetManager
+from discreet.budget.model import Refusal, Replay, Settled, StoredRelease
+from discreet.budget.stores.store import BudgetStore
+from discreet.catalog.model import Catalog
 from discreet.errors import InputError, NotFound, SQLError, WhereError
+from discreet.query.planning import PlannedQuery
+from discreet.query.query import DatasetQuery, Options
+from discreet.query.statement import Leaf, Statement
+from discreet.release import Release
 from discreet.release import statement as pipeline
-from discreet.release.postprocess import MAX_ROWS
-from discreet.service.answering.pool import WrittenRows
-from discreet.service.answering.queries import planning_options
-from discreet.service.answering.worker import encode_result, with_made_up
+from discreet.release.postprocess import MAX_ROWS, ComputedRows
+from discreet.release.statement import PlannedStatement
+from discreet.service.answering.pool import StatementPool, WrittenRows
+from discreet.service.answering.queries import Queries, Run, planning_options
+from discreet.service.answering.worker import RowsForm, encode_result, with_made_up
 from discreet.service.problems import StatementFailed, StatementsUnavailable, UnaffordableQuery
+from discreet.service.settings import Settings
 from discreet.values import Cost
-from discreet.warehouse import WarehouseQueries
+from discreet.warehouse import Warehouse, WarehouseQueries
 from discreet.wire import document
 from discreet.wire.document import decode
 from discreet.wire.problems import Spend, spend_above
-from discreet.wire.queries import QueryEstimate, StatementEstimate, StatementQuery
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    import pyarrow as pa
-
-    from discreet.budget.manager import BudgetManager
-    from discreet.budget.model import Settled, StoredRelease
-    from discreet.budget.stores.store import BudgetStore
-    from discreet.catalog.model import Catalog
-    from discreet.query.planning import PlannedQuery
-    from discreet.query.query import DatasetQuery, Options
-    from discreet.query.statement import Leaf, Statement
-    from discreet.release import Release
-    from discreet.release.postprocess import ComputedRows
-    from discreet.release.statement import PlannedStatement
-    from discreet.service.answering.pool import StatementPool
-    from discreet.service.answering.queries import Queries, Run
-    from discreet.service.answering.worker import RowsForm
-    from discreet.service.settings import Settings
-    from discreet.warehouse import Warehouse
-    from discreet.wire.queries import StatementRequest
+from discreet.wire.queries import QueryEstimate, StatementEstimate, StatementQuery, StatementRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ import signal
 import socket
 import struct
 import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -56,8 +57,6 @@ from discreet.service.observability.logging import describe_exception
 from discreet.wire.document import FORMS, Form, write_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     import duckdb
 
 

@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import json
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -21,20 +22,17 @@ from discreet.budget.model import AdminAction
 from discreet.budget.periods import microseconds
 from discreet.errors import InputError, InvariantViolated, NotFound
 from discreet.secrets import read_secret, write_secret
-from discreet.service.auth.grants import KEY, USED
+from discreet.service.auth.grants import KEY, USED, RecordCache, Snapshot
 from discreet.service.auth.identity import ROLES, Identity
 from discreet.service.problems import KeyRefused
-from discreet.wire.administration import CreatedKey, KeyPage, KeySummary
+from discreet.wire.administration import CreatedKey, KeyPage, KeySummary, NewKey, Role, RotatedKey
 from discreet.wire.problems import iso_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from discreet.budget.stores.store import BudgetStore
-    from discreet.service.auth.grants import RecordCache, Snapshot
     from discreet.service.auth.oidc import Issuer
-    from discreet.wire.administration import NewKey, Role, RotatedKey
 
 
 MAX_LABEL_LENGTH = 200

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from collections.abc import Callable, Iterator
+from typing import ParamSpec, TypeVar
 
 import anyio
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 
+from discreet.service.auth.api_keys import Authenticator
+from discreet.service.auth.identity import Identity, Needed
 from discreet.service.middleware import context_of
-from discreet.service.observability.logging import Denied
+from discreet.service.observability.logging import Denied, Log
 from discreet.service.problems import (
     ClientDisconnected,
     KeyRefused,
@@ -19,17 +22,7 @@ from discreet.service.problems import (
     TooManyRequests,
     UnsupportedMediaType,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from starlette.requests import Request
-
-    from discreet.service.auth.api_keys import Authenticator
-    from discreet.service.auth.identity import Identity, Needed
-    from discreet.service.observability.logging import Log
-    from discreet.service.settings import ServiceSettings
-
+from discreet.service.settings import ServiceSettings
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")

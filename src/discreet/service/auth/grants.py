@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 from discreet.budget.ledger import canonical
-from discreet.catalog.model import ImpliedColumn
+from discreet.catalog.model import Catalog, ImpliedColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from datetime import datetime
-
     from discreet.budget.stores.store import BudgetStore
-    from discreet.catalog.model import Catalog
     from discreet.warehouse import Warehouse
 
 

@@ -15,9 +15,10 @@ import hmac
 import json
 import threading
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from datetime import datetime, timedelta
+from typing import Any, Literal, NoReturn
 from urllib.parse import quote, urlencode, urlsplit
 
 import httpx
@@ -28,16 +29,10 @@ from joserfc.jws import JWSRegistry
 
 from discreet.budget.model import MAX_NAME_LENGTH
 from discreet.service.auth.identity import Identity
-from discreet.service.observability.logging import IssuerFetched
+from discreet.service.observability.logging import Fetched, IssuerFetched, Log
 from discreet.service.problems import IssuerUnavailable, KeyRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from datetime import datetime
-
-    from discreet.service.observability.logging import Fetched, Log
-    from discreet.service.settings import Oidc
-    from discreet.wire.administration import Role
+from discreet.service.settings import Oidc
+from discreet.wire.administration import Role
 
 ALGORITHMS = frozenset({"RS256", "ES256", "EdDSA", "Ed25519"})
 """Accepted signature algorithms. All are asymmetric, so that no public key can be used as a shared secret."""

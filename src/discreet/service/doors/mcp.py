@@ -8,29 +8,26 @@ anything between requests: any worker of any replica can answer the next one.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, cast
 
 import httpx
 from starlette.requests import Request as HTTPRequest
 from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
 
 from discreet.client.errors import error_of
-from discreet.client.retries import HttpReply
+from discreet.client.retries import HttpReply, HttpRequest
 from discreet.errors import InputError, InvariantViolated, how_to_install
-from discreet.service.auth.gate import read_stream
+from discreet.service.auth.gate import Gate, read_stream
 from discreet.service.middleware import context_of
+from discreet.service.settings import Mcp
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from mcp.server.context import ServerRequestContext
     from starlette.applications import Starlette
-    from starlette.types import Message, Receive, Scope, Send
 
-    from discreet.client.retries import HttpRequest
     from discreet.mcp.server import Call
-    from discreet.service.auth.gate import Gate
-    from discreet.service.settings import Mcp
 
 PATH = "/mcp"
 

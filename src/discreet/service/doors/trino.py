@@ -21,29 +21,41 @@ import math
 import re
 import threading
 import zlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from urllib.parse import unquote_plus
 
 import anyio
 from cryptography.fernet import Fernet, InvalidToken
+from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from discreet.catalog.model import Catalog
 from discreet.errors import InputError, InvariantViolated, NotFound, SQLError, WhereError
 from discreet.release.postprocess import MAX_ROWS
 from discreet.secrets import is_local
-from discreet.service.answering.pool import WrittenRows
+from discreet.service.answering.pool import StatementPool, WrittenRows
 from discreet.service.answering.queries import Run
 from discreet.service.answering.statements import Shape
 from discreet.service.answering.trino import tables
-from discreet.service.answering.trino.commands import ConstantRows, Question, SessionChange, max_seconds, options
+from discreet.service.answering.trino.commands import (
+    Command,
+    ConstantRows,
+    Question,
+    SessionChange,
+    max_seconds,
+    options,
+)
 from discreet.service.answering.trino.dialect import CATALOG, SCHEMA, VERSION, TrinoSession
 from discreet.service.answering.trino.errors import TrinoError, short_spend, trino_error
-from discreet.service.auth.gate import check_role, read_stream, run_in_thread
+from discreet.service.auth.gate import Gate, check_role, read_stream, run_in_thread
+from discreet.service.auth.grants import Grants
+from discreet.service.doors.http.query import QueryAPI
 from discreet.service.middleware import context_of, is_failure, problem_of_request
-from discreet.service.observability.logging import Failed, on_grid
+from discreet.service.observability.logging import Failed, Log, on_grid
 from discreet.service.problems import (
     ClientDisconnected,
     KeyRefused,
@@ -52,23 +64,10 @@ from discreet.service.problems import (
     RunFailed,
     TooManyRequests,
 )
+from discreet.service.runtime import Runtime
+from discreet.service.settings import Settings
 from discreet.wire.problems import Malformed, spend_above, spend_below
 from discreet.wire.queries import StatementRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-
-    from starlette.requests import Request
-
-    from discreet.catalog.model import Catalog
-    from discreet.service.answering.pool import StatementPool
-    from discreet.service.answering.trino.commands import Command
-    from discreet.service.auth.gate import Gate
-    from discreet.service.auth.grants import Grants
-    from discreet.service.doors.http.query import QueryAPI
-    from discreet.service.observability.logging import Log
-    from discreet.service.runtime import Runtime
-    from discreet.service.settings import Settings
 
 MAX_WAIT_SECONDS = 1.0
 """How long a page waits for its answer; clients show progress, and can cancel, that often."""

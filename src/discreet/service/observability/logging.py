@@ -18,7 +18,9 @@ import re
 import sys
 import threading
 import warnings
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TextIO, TypeAlias, get_args
 
@@ -26,9 +28,6 @@ from discreet.errors import InvariantViolated
 from discreet.service.problems import DenialReason, StatementFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from datetime import datetime
-
     from discreet.wire.administration import StoreKind
 
 

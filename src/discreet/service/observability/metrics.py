@@ -7,7 +7,8 @@ are never an account, dataset or user, because /metrics needs no key.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -33,9 +34,6 @@ from discreet.service.observability.logging import (
     Started,
     Stopped,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 MAX_LABELS = 100
 """The maximum of values of a label; further values are counted as "other"."""

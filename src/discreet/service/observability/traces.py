@@ -11,15 +11,14 @@ the settings enable traces.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from discreet._version import __version__
 from discreet.errors import InputError, how_to_install
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
-
     from opentelemetry.sdk.trace.export import SpanProcessor  # type: ignore[attr-defined]
 
 Step: TypeAlias = Literal["request", "plan", "reserve", "queue", "engine", "noise", "settle", "encode"]

@@ -8,13 +8,15 @@ from __future__ import annotations
 import functools
 import json
 from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from discreet.budget.errors import ReleaseDamaged
-from discreet.budget.ledger import ACCOUNT_KINDS, account_of, canonical
-from discreet.budget.model import NOTHING, Amount
-from discreet.budget.stores.ledger_index import Description, LedgerFilter, LedgerIndex
+from discreet.budget.ledger import ACCOUNT_KINDS, Entry, Line, account_of, canonical
+from discreet.budget.model import NOTHING, Account, Amount
+from discreet.budget.stores.ledger_index import Description, LedgerFilter, LedgerIndex, Total
+from discreet.budget.stores.store import BudgetStore
 from discreet.errors import InputError
 from discreet.query.json import from_dict
 from discreet.query.sql import condition
@@ -23,14 +25,6 @@ from discreet.service.auth.grants import GRANT, KEY, account_and_dataset
 from discreet.wire import administration as wire
 from discreet.wire import document
 from discreet.wire.problems import iso_time, spend_above
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from discreet.budget.ledger import Entry, Line
-    from discreet.budget.model import Account
-    from discreet.budget.stores.ledger_index import Total
-    from discreet.budget.stores.store import BudgetStore
 
 _OUTCOMES: Mapping[str, wire.ActivityKind] = {
     "settle": "answered",

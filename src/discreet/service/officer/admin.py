@@ -7,17 +7,20 @@ import dataclasses
 import hashlib
 import json
 import re
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from discreet._version import __version__
 from discreet.budget.errors import AccountChanged, LedgerBroken, StoreBehind, UnknownAccount
 from discreet.budget.ledger_replay import days_until, preview
-from discreet.budget.model import DELTA_UNITS, RHO_UNITS, Account, Amount, Forever
+from discreet.budget.manager import BudgetManager
+from discreet.budget.model import DELTA_UNITS, RHO_UNITS, Account, AdminAction, Amount, Forever
 from discreet.budget.periods import DAY_US, microseconds
 from discreet.budget.stores.ledger_index import LedgerFilter
 from discreet.budget.stores.rows import LAST
+from discreet.budget.stores.store import BudgetStore
 from discreet.errors import InputError, NotFound
 from discreet.service.answering.accounts import (
     account_detail,
@@ -26,30 +29,29 @@ from discreet.service.answering.accounts import (
     read_limit,
     read_period,
 )
-from discreet.service.auth.api_keys import KeyRecord
+from discreet.service.auth.api_keys import ApiKeys, KeyRecord
 from discreet.service.auth.gate import check_role
-from discreet.service.auth.grants import GRANT, KEY, account_and_dataset, grant_name, grant_text, granted_columns
+from discreet.service.auth.grants import (
+    GRANT,
+    KEY,
+    Columns,
+    RecordCache,
+    account_and_dataset,
+    grant_name,
+    grant_text,
+    granted_columns,
+)
+from discreet.service.catalog_file import CatalogFile
 from discreet.service.doors.http.operation import IDEMPOTENCY_KEY, Call, Operation, Parameter, in_path, integer, text
 from discreet.service.middleware import context_of
-from discreet.service.observability.logging import AdminChanged
+from discreet.service.observability.logging import AdminChanged, Log
 from discreet.service.officer.activity import ActivityReader
 from discreet.service.officer.disclosure import disclose
+from discreet.service.settings import Settings
 from discreet.values import Cost
 from discreet.wire import administration as wire
 from discreet.wire.disclosure import Disclosure
 from discreet.wire.problems import iso_time
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from discreet.budget.manager import BudgetManager
-    from discreet.budget.model import AdminAction
-    from discreet.budget.stores.store import BudgetStore
-    from discreet.service.auth.api_keys import ApiKeys
-    from discreet.service.auth.grants import Columns, RecordCache
-    from discreet.service.catalog_file import CatalogFile
-    from discreet.service.observability.logging import Log
-    from discreet.service.settings import Settings
 
 ACCOUNT = in_path("account", "Name of the account; characters such as / are percent-encoded.")
 _DATASET = in_path("dataset", "Name of the dataset in the catalog.")

@@ -4,33 +4,26 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from discreet._version import __version__
 from discreet.accounting.convert import guarantee_of
-from discreet.budget.manager import guaranteed_cost
-from discreet.budget.model import Sliding
-from discreet.budget.stores.store import MAX_HISTORY_PAGE
+from discreet.budget.manager import BudgetManager, guaranteed_cost
+from discreet.budget.model import Account, PaidRelease, Sliding
+from discreet.budget.stores.store import MAX_HISTORY_PAGE, BudgetStore
 from discreet.catalog.fields import OwnerQuery
+from discreet.catalog.model import Catalog, Dataset
 from discreet.errors import InputError
 from discreet.release.result import privacy_to_dict
 from discreet.service.answering.accounts import limit_in_words, period_in_words, period_of
 from discreet.service.auth.api_keys import KeyRecord
 from discreet.service.auth.grants import GRANT, KEY, account_and_dataset, granted_columns
+from discreet.service.settings import Settings
 from discreet.values import Cost
 from discreet.wire import disclosure as wire
 from discreet.wire import document
 from discreet.wire.problems import iso_time
 from discreet.wire.queries import Privacy
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from discreet.budget.manager import BudgetManager
-    from discreet.budget.model import Account, PaidRelease
-    from discreet.budget.stores.store import BudgetStore
-    from discreet.catalog.model import Catalog, Dataset
-    from discreet.service.settings import Settings
 
 
 def disclose(

@@ -5,14 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Iterator, Mapping
 from datetime import UTC, timedelta
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
+from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Amount
 from discreet.errors import DiscreetError
 from discreet.noise import SystemBits
@@ -20,19 +22,12 @@ from discreet.service.doors.http.operation import Operation
 from discreet.service.doors.http.operation import text as text_of
 from discreet.service.doors.pages import charts, text
 from discreet.service.doors.pages.site import HEADERS, KEY, Site, Visit, fields, number_field, show_disclosure
-from discreet.service.officer.admin import ACCOUNT, ACTIVITY, AFTER, QUERIES
+from discreet.service.officer.admin import ACCOUNT, ACTIVITY, AFTER, QUERIES, AdminAPI
 from discreet.service.officer.simulator import SimulatorParameters, parameters_for, released_counts, simulate
+from discreet.service.runtime import Runtime
+from discreet.warehouse import Warehouse
 from discreet.wire import administration as wire
-from discreet.wire.problems import Malformed, read_body
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from discreet.budget.manager import BudgetManager
-    from discreet.service.officer.admin import AdminAPI
-    from discreet.service.runtime import Runtime
-    from discreet.warehouse import Warehouse
-    from discreet.wire.problems import Problem
+from discreet.wire.problems import Malformed, Problem, read_body
 
 TEMPLATES = Path(__file__).parent / "templates"
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from fractions import Fraction
 
 import numpy as np
 
@@ -20,13 +21,8 @@ from discreet.accounting.convert import (
 )
 from discreet.errors import InputError
 from discreet.mechanisms.unknown_gumbel import UnknownGumbel
+from discreet.noise import Bits
 from discreet.values import ExactHead
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from fractions import Fraction
-
-    from discreet.noise import Bits
 
 ANSWERS = 20
 """The number of simulated answers."""

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping  # noqa: TC003 - pydantic reads the types of commands
+from collections.abc import (
+    Callable,
+    Mapping,
+)
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 from sqlglot import TokenType
 
+from discreet.catalog.model import Catalog
 from discreet.engines.sql import text_literal
 from discreet.head_request import Kind
 from discreet.query.parse_tree import MAX_LENGTH
@@ -28,11 +32,6 @@ from discreet.service.answering.trino.errors import TrinoError
 from discreet.service.answering.trino.tables import MAX_RUN_TIME, PROPERTIES
 from discreet.wire.problems import message_of
 from discreet.wire.queries import StatementRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from discreet.catalog.model import Catalog
 
 Form: TypeAlias = Literal["rows", "plan", "io", "valid", "columns"]
 """What a SELECT returns: its rows; its price, or that in JSON ("io"); whether it is valid; or its columns."""

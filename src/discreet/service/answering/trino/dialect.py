@@ -11,12 +11,13 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
-from sqlglot import TokenType, exp
+from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.dialects.trino import Trino
 from sqlglot.errors import ErrorLevel, ParseError, TokenError, UnsupportedError
@@ -24,11 +25,6 @@ from sqlglot.generators.duckdb import DuckDBGenerator
 from sqlglot.parsers.trino import TrinoParser
 
 from discreet.service.answering.trino.errors import TrinoError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from sqlglot import Token
 
 CATALOG = "discreet"
 SCHEMA = "main"

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from discreet.service.problems import problem_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from discreet.wire.problems import Slug, Spend
+from discreet.wire.problems import Slug, Spend
 
 _USER = "USER_ERROR"
 _INTERNAL = "INTERNAL_ERROR"

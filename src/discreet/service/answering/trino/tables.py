@@ -7,20 +7,18 @@ are computed from the catalog of the account, and from its budget.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from discreet.catalog.model import Catalog
 from discreet.head_request import Kind
 from discreet.release.postprocess import uses_of
 from discreet.service.answering.trino.dialect import CATALOG, SCHEMA, VERSION
-from discreet.wire.queries import StatementRequest
+from discreet.wire.queries import BudgetReport, ParentBudget, StatementRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     import pyarrow as pa
 
-    from discreet.catalog.model import Catalog
-    from discreet.wire.queries import BudgetReport, ParentBudget
 
 TYPES: Mapping[Kind, tuple[str, int, int | None, int | None]] = {
     Kind.TEXT: ("varchar", 12, 2**31 - 1, None),

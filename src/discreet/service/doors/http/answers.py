@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from discreet.budget.model import Calendar, Sliding
+from discreet.budget.model import Balance, Calendar, Sliding
 from discreet.service.problems import NotAcceptable
+from discreet.values import Cost
 from discreet.wire import document
+from discreet.wire.document import Form
 from discreet.wire.problems import spend_above
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from discreet.budget.model import Balance
-    from discreet.values import Cost
-    from discreet.wire.document import Form
 
 MEDIA_TYPES: Mapping[Form, str] = {
     "json": "application/json",

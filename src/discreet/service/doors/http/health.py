@@ -5,21 +5,18 @@ The response holds only names of checks and fixed words: nothing about data, acc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from collections.abc import Callable
+from typing import Literal, TypeAlias
 
 from starlette.responses import Response
 
+from discreet.budget.stores.store import BudgetStore
+from discreet.catalog.model import Catalog
 from discreet.errors import DiscreetError
 from discreet.service.doors.http.operation import Operation
+from discreet.service.maintenance import Maintenance
+from discreet.service.peers import Peers
 from discreet.wire.administration import Alive, Readiness
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from discreet.budget.stores.store import BudgetStore
-    from discreet.catalog.model import Catalog
-    from discreet.service.maintenance import Maintenance
-    from discreet.service.peers import Peers
 
 Word: TypeAlias = Literal["ok", "none", "stale", "unavailable", "apart", "empty"]
 """The outcome of a check: passed, not configured, too old, failed, clocks differ, no datasets."""

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 from starlette.responses import Response
 
 from discreet._version import __version__
 from discreet.service.doors.http.operation import Operation
 from discreet.wire.document import ReleaseDocument
-from discreet.wire.problems import KINDS, PROBLEM_TYPE, Problem, problem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pydantic import BaseModel
-
-    from discreet.wire.problems import Slug
+from discreet.wire.problems import KINDS, PROBLEM_TYPE, Problem, Slug, problem
 
 _REF = "#/components/schemas/{model}"
 _SCHEME = "key"

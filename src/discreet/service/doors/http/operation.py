@@ -13,30 +13,24 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from discreet.budget.model import AdminAction
 from discreet.errors import InputError, InvariantViolated
-from discreet.service.auth.gate import read_bytes, run_in_thread
+from discreet.service.auth.gate import Gate, read_bytes, run_in_thread
+from discreet.service.auth.identity import Identity, Needed
 from discreet.service.problems import RoleRefused
 from discreet.values import notation
-from discreet.wire.problems import read_body
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from starlette.types import ASGIApp, Receive, Scope, Send
-
-    from discreet.service.auth.gate import Gate
-    from discreet.service.auth.identity import Identity, Needed
-    from discreet.wire.problems import Slug
+from discreet.wire.problems import Slug, read_body
 
 Handler = TypeVar("Handler", bound="Callable[..., Any]")
 

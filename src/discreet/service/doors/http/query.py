@@ -6,22 +6,30 @@ import contextlib
 import hashlib
 import json
 import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from starlette.requests import Request
 from starlette.responses import Response
 
 from discreet.budget.errors import ReleaseDamaged
-from discreet.budget.model import Replay
+from discreet.budget.manager import BudgetManager
+from discreet.budget.model import Balance, Replay, Settled
+from discreet.catalog.model import Catalog
 from discreet.catalog.sample import MAX_SAMPLE_ROWS
 from discreet.errors import EngineError, InputError, NotFound
 from discreet.query.json import from_dict
+from discreet.query.planning import PlannedQuery
+from discreet.query.query import Select
 from discreet.release.postprocess import ComputedRows, arrow_types
 from discreet.service.answering.accounts import budget_report, history_entry
-from discreet.service.answering.queries import Run, question_in
-from discreet.service.answering.statements import Shape, paid_release, release_key_of
+from discreet.service.answering.pool import WrittenRows
+from discreet.service.answering.queries import Queries, ReplayCache, Run, question_in
+from discreet.service.answering.statements import Shape, Statements, paid_release, release_key_of
 from discreet.service.answering.worker import encode_result
-from discreet.service.auth.gate import run_in_thread, run_while_connected
+from discreet.service.auth.gate import Gate, run_in_thread, run_while_connected
+from discreet.service.auth.grants import Grants
 from discreet.service.doors.http.answers import (
     MEDIA_TYPES,
     budget_headers,
@@ -34,9 +42,12 @@ from discreet.service.doors.http.operation import IDEMPOTENCY_KEY, Call, Operati
 from discreet.service.middleware import context_of
 from discreet.service.observability.logging import on_grid
 from discreet.service.problems import ClientDisconnected, RequestInFlight
+from discreet.service.settings import Settings
 from discreet.values import Cost
+from discreet.warehouse import Warehouse
 from discreet.wire import document
-from discreet.wire.problems import read_body
+from discreet.wire.document import Form
+from discreet.wire.problems import Slug, read_body
 from discreet.wire.queries import (
     BudgetReport,
     DatasetDetail,
@@ -49,26 +60,6 @@ from discreet.wire.queries import (
     StatementEstimate,
     StatementRequest,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-
-    from starlette.requests import Request
-
-    from discreet.budget.manager import BudgetManager
-    from discreet.budget.model import Balance, Settled
-    from discreet.catalog.model import Catalog
-    from discreet.query.planning import PlannedQuery
-    from discreet.query.query import Select
-    from discreet.service.answering.pool import WrittenRows
-    from discreet.service.answering.queries import Queries, ReplayCache
-    from discreet.service.answering.statements import Statements
-    from discreet.service.auth.gate import Gate
-    from discreet.service.auth.grants import Grants
-    from discreet.service.settings import Settings
-    from discreet.warehouse import Warehouse
-    from discreet.wire.document import Form
-    from discreet.wire.problems import Slug
 
 Answered = TypeVar("Answered")
 

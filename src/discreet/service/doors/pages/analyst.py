@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 from urllib.parse import urlencode
 
 from starlette.responses import RedirectResponse, Response
@@ -13,36 +14,30 @@ from starlette.responses import RedirectResponse, Response
 from discreet.budget.errors import ReleaseDamaged
 from discreet.budget.ledger import canonical
 from discreet.budget.periods import microseconds
+from discreet.budget.stores.store import BudgetStore
+from discreet.catalog.model import Catalog
 from discreet.errors import DiscreetError, InputError, NotFound
 from discreet.query.json import from_dict
 from discreet.query.planning import MAX_EPSILON, MIN_EPSILON
 from discreet.query.query import Measure, Select
 from discreet.query.sql import condition, is_select, parse_select, to_sql
+from discreet.service.answering.pool import WrittenRows
 from discreet.service.answering.statements import paid_release
 from discreet.service.auth.gate import run_in_thread
 from discreet.service.doors.http.answers import MEDIA_TYPES, charged_header, content_headers, represent
 from discreet.service.doors.http.operation import Operation
 from discreet.service.doors.http.operation import text as text_of
-from discreet.service.doors.http.query import BEFORE, RELEASE_ID
+from discreet.service.doors.http.query import BEFORE, RELEASE_ID, QueryAPI
 from discreet.service.doors.pages import charts, filters, periods, text
 from discreet.service.doors.pages.site import HEADERS, KEY, Site, Visit, fields, number_field, show_disclosure
+from discreet.service.runtime import Runtime
+from discreet.service.settings import Settings
 from discreet.values import Cost
 from discreet.wire import document
 from discreet.wire.disclosure import release_sheet
+from discreet.wire.document import Form
 from discreet.wire.problems import Spend, iso_time, read_body
-from discreet.wire.queries import StatementAnswer, StatementRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from discreet.budget.stores.store import BudgetStore
-    from discreet.catalog.model import Catalog
-    from discreet.service.answering.pool import WrittenRows
-    from discreet.service.doors.http.query import QueryAPI
-    from discreet.service.runtime import Runtime
-    from discreet.service.settings import Settings
-    from discreet.wire.document import Form
-    from discreet.wire.queries import BudgetReport, DatasetDetail, Estimate, HistoryEntry
+from discreet.wire.queries import BudgetReport, DatasetDetail, Estimate, HistoryEntry, StatementAnswer, StatementRequest
 
 _EPSILON = number_field("epsilon", "Privacy to spend.", MIN_EPSILON, MAX_EPSILON)
 _QUERY = (

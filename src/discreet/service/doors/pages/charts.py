@@ -6,16 +6,13 @@ Charts are SVG rendered by the server, without scripts, exceptions in the conten
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from discreet.service.doors.pages.text import label, number
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from discreet.wire.queries import StatementColumn
+from discreet.wire.queries import StatementColumn
 
 MAX_SERIES = 6
 """The most lines in a chart; the largest are shown."""

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from discreet.service.doors.pages import text
-from discreet.wire.disclosure import to_yaml
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from discreet.wire.disclosure import Disclosure
+from discreet.wire.disclosure import Disclosure, to_yaml
 
 _TEMPLATES = text.open_templates()
 _STYLE = (text.TEMPLATES / "disclosure.css").read_text("utf-8")

@@ -5,20 +5,16 @@ from __future__ import annotations
 import datetime
 import difflib
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from discreet.errors import InputError
-from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membership, Not, Or
+from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membership, Not, Or, Predicate
 from discreet.query.predicates import read_number, read_text, read_timestamp
+from discreet.query.query import Select
 from discreet.query.sql import condition
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from discreet.head_request import Predicate
-    from discreet.query.query import Select
-    from discreet.wire.queries import ColumnDetail, DatasetDetail
+from discreet.wire.queries import ColumnDetail, DatasetDetail
 
 MAX_CHOICES = 100
 """The most labels of a column that are shown as choices; more are suggestions for a text."""

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, cast, get_args
+from typing import cast, get_args
 
-from discreet.catalog.model import ImpliedColumn
-from discreet.head_request import Comparison, Period
+from discreet.catalog.model import Column, ImpliedColumn
+from discreet.head_request import Comparison, Period, Predicate
 from discreet.service.doors.pages.filters import conjuncts
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from discreet.catalog.model import Column
-    from discreet.head_request import Predicate
 
 _DAY = timedelta(days=1)
 _LENGTHS = {"hour": timedelta(hours=1), "day": _DAY, "week": 7 * _DAY}

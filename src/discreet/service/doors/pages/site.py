@@ -19,10 +19,12 @@ import hmac
 import inspect
 import json
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from cryptography.fernet import Fernet, InvalidToken
@@ -30,34 +32,25 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from discreet.budget.model import AdminAction
+from discreet.budget.stores.store import BudgetStore
+from discreet.catalog.model import Catalog
 from discreet.errors import DiscreetError, InputError, NotFound
 from discreet.secrets import is_local
-from discreet.service.auth.gate import check_role, read_bytes, run_in_thread
-from discreet.service.auth.grants import LOGOUT
+from discreet.service.auth.gate import Gate, check_role, read_bytes, run_in_thread
+from discreet.service.auth.grants import LOGOUT, RecordCache
 from discreet.service.auth.identity import Identity
-from discreet.service.auth.oidc import PendingLogin
+from discreet.service.auth.oidc import OidcLogin, PendingLogin
 from discreet.service.doors.http.operation import IDEMPOTENCY_KEY, Call, Operation, Parameter, routes_of
 from discreet.service.doors.pages import charts, text
 from discreet.service.doors.pages.disclosure import DISCLOSURE_FORMS, STYLE_HASH
 from discreet.service.middleware import context_of, is_failure, problem_of_request
 from discreet.service.problems import KeyRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from datetime import datetime
-
-    from starlette.types import ASGIApp, Receive, Scope, Send
-
-    from discreet.budget.stores.store import BudgetStore
-    from discreet.catalog.model import Catalog
-    from discreet.service.auth.gate import Gate
-    from discreet.service.auth.grants import RecordCache
-    from discreet.service.auth.oidc import OidcLogin
-    from discreet.warehouse import Warehouse
-    from discreet.wire.disclosure import Disclosure
-    from discreet.wire.problems import Problem
+from discreet.warehouse import Warehouse
+from discreet.wire.disclosure import Disclosure
+from discreet.wire.problems import Problem
 
 COOKIE = "discreet_session"
 LOGIN_COOKIE = "discreet_login"

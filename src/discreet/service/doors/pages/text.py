@@ -5,30 +5,26 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from discreet.accounting.convert import epsilon_tight
-from discreet.catalog.model import ImpliedColumn
+from discreet.catalog.model import Catalog, ImpliedColumn
 from discreet.mechanisms.select_verify import SelectVerify
 from discreet.mechanisms.two_round import TwoRound
 from discreet.mechanisms.unknown_gumbel import UnknownGumbel
 from discreet.query.json import from_dict
+from discreet.query.query import Select
 from discreet.query.sql import condition
 from discreet.release.result import interval_note
 from discreet.service.answering.accounts import period_in_words
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from discreet.catalog.model import Catalog
-    from discreet.query.query import Select
-    from discreet.wire.administration import Activity, Spent
-    from discreet.wire.problems import Problem, Spend
-    from discreet.wire.queries import BudgetReport, Estimate, Expected
+from discreet.wire.administration import Activity, Spent
+from discreet.wire.problems import Problem, Spend
+from discreet.wire.queries import BudgetReport, Estimate, Expected
 
 TEMPLATES = Path(__file__).parent / "templates"
 
