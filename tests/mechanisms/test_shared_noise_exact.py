@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from discreet.accounting.convert import limit_for
 from discreet.accounting.gaussian import mu_gaussian
 from discreet.head_request import SumBounds
-from discreet.mechanisms import KnownGumbel, KnownLaplace, UnknownGumbel, anchored
+from discreet.mechanisms import KnownGumbel, KnownLaplace, Request, UnknownGumbel, anchored
 from discreet.mechanisms.anchored import SharedNoise
 from discreet.mechanisms.sums import KnownGumbelSums, KnownLaplaceSums, ListedSums, UnknownGumbelSums
 from discreet.noise import DiscreteGaussian
@@ -248,3 +249,16 @@ def test_half_widths_cover_and_are_nearly_the_smallest():
         width = noise.half_width(miss)
         assert mass[np.abs(values[:, 0]) > width].sum() <= miss
         assert mass[np.abs(values[:, 0]) > width - 2].sum() > miss
+
+
+def test_the_errors_are_the_documented_ones():
+    """At epsilon 1 and delta 1e-8: 200 listed items without a bound, and the counts of the top k of a list."""
+    limit = limit_for(1.0, Fraction(1, 10**8), lossless=True)
+    listed = KnownLaplace.within_cost(limit, Request(None, 200, known_domain=True))
+    assert float(listed.scale) == pytest.approx(76.2, abs=0.05)
+    assert listed.expectation().max_std_error == pytest.approx(40.8, abs=0.05)
+    for k, factor in ((10, 0.66), (30, 0.59), (100, 0.55)):
+        top = KnownGumbel.within_cost(limit, Request(k, 200, known_domain=True))
+        assert top.expectation().max_std_error * top.epsilon / 2 == pytest.approx(factor, abs=0.005)
+        if k == 10:
+            assert top.expectation().max_std_error == pytest.approx(15.9, abs=0.05)
