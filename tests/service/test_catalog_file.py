@@ -84,6 +84,9 @@ def test_a_signal_has_the_file_read(service):
     service.opened.catalog.request()
     service.maintenance.refresh_sources()
     assert "fresh" in service.warehouse.catalog.datasets
+    written = service.store.heads()
+    service.maintenance.refresh_sources()
+    assert service.store.heads() == written, "one signal is one line of the ledger"
     write(service, "nonsense")
     service.opened.catalog.request()
     service.maintenance.refresh_sources()
@@ -104,6 +107,19 @@ def test_an_edited_file_is_not_read_unless_that_is_requested(service):
     service.maintenance.refresh_sources()
     assert "fresh" not in service.warehouse.catalog.datasets
     reload(service)
+    assert "fresh" in service.warehouse.catalog.datasets
+
+
+def test_a_file_that_was_edited_after_the_request_is_not_served(service):
+    """Each process serves the file that the officer's request checked, as soon as it has it."""
+    write(service, CATALOG + NEW)
+    reply = service.send("POST", "/v1/admin/catalog", "officer", json={"reason": "a new table"})
+    assert reply.status_code == 204
+    write(service, CATALOG + NEW.replace("fresh", "unchecked"))
+    service.maintenance.refresh_sources()
+    assert not {"fresh", "unchecked"} & set(service.warehouse.catalog.datasets)
+    write(service, CATALOG + NEW)
+    service.maintenance.refresh_sources()
     assert "fresh" in service.warehouse.catalog.datasets
 
 
