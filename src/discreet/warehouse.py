@@ -6,7 +6,7 @@ import datetime
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from types import TracebackType
@@ -20,7 +20,7 @@ from discreet.catalog.loader import load_catalog
 from discreet.catalog.model import Catalog
 from discreet.catalog.sample import MAX_SAMPLE_ROWS, made_up_catalog, open_made_up, sample
 from discreet.engines.base import Engine, Reader, RequestQueue
-from discreet.errors import InputError
+from discreet.errors import InputError, NotFound
 from discreet.head_request import Kind
 from discreet.noise import Bits, SystemBits
 from discreet.query.planning import Plan, PlannedQuery, columns_named, make_plan, resolve
@@ -377,11 +377,18 @@ class WarehouseQueries:
         """Plan a query; as `Warehouse.plan`."""
         return PlannedQuery(self._warehouse.plan(question, budget=self._budget, **self._priced), question)
 
-    def check_budget(self, queries: Mapping[str, PlannedQuery]) -> None:
+    def check_budget(self, queries: Mapping[str, PlannedQuery], prices: Mapping[str, Cost]) -> None:  # noqa: ARG002
         """Raise `BudgetExceeded` unless the budget can pay all queries together."""
         if self._budget is not None:
             total = sum((query.plan.worst_cost for query in queries.values()), Cost())
             self._budget.void(self._budget.reserve(total))
+
+    def saved(self, leaf: Leaf) -> tuple[Release, Cost | None]:  # noqa: ARG002
+        """Raise `NotFound`: a warehouse saves no tables."""
+        raise NotFound
+
+    def pay(self, release: str, price: Cost) -> None:
+        """Do nothing: all releases of a warehouse are paid for."""
 
     def answer(self, leaf: Leaf, query: PlannedQuery) -> Release:
         """Answer a query; the second time, return its answer. As `Warehouse.query`."""
@@ -403,8 +410,8 @@ class _InThisProcess:
     def split(self, text: str, catalog: Catalog) -> Statement:
         return split_statement(text, catalog, today=self._today)
 
-    def check(self, outer: str, types: Mapping[str, Mapping[str, str]]) -> None:
-        check_outer(outer, types)
+    def check(self, outer: str, types: Mapping[str, Mapping[str, str]]) -> Sequence[tuple[str, str]]:
+        return check_outer(outer, types)
 
     def compute(self, statement: Statement, tables: Mapping[str, pa.Table]) -> ComputedRows:
         return compute_outer(statement.outer, tables, statement.marks)

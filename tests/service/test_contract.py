@@ -30,7 +30,7 @@ from discreet.values import Cost
 from tests.budget.suite import set_limit
 from tests.service.faults.strategies import QUESTIONS
 
-from .deployment import ACT, DELTA, Deployment, declared
+from .deployment import ACT, DELTA, KNOWN, Deployment, declared
 
 EXAMPLES = int(os.environ.get("DISCREET_EXAMPLES", "5"))
 CHECKS = [
@@ -59,6 +59,8 @@ def service(tmp_path_factory):
         for account in ("sales", "ann@sales"):
             set_limit(opened.manager.store, account, Cost(10**6, DELTA / 2), DELTA, ACT)
         given_ = opened.ask()
+        saved = opened.send("PUT", f"/v1/tables/{THERE['name']}", json={"sql": KNOWN})
+        assert saved.status_code == 200, saved.text
         opened.there = {**THERE, "id": given_.headers["discreet-release"], "key": deployment.keys["bob"][4:20]}
         opened.schema = schemathesis.openapi.from_dict(opened.send("GET", "/openapi.json", None).json())
         yield opened

@@ -37,6 +37,9 @@ from discreet.wire.queries import (
     HistoryEntry,
     HistoryPage,
     QueryRequest,
+    SavedTableDetail,
+    SavedTableList,
+    SavedTableSummary,
     StatementEstimate,
     StatementQuery,
     StatementRequest,
@@ -203,6 +206,33 @@ class Client:
         sent = {**_ACCEPT, "Content-Type": "application/json"}
         body = _statement_body(text, options)
         return self._read(StatementEstimate, self._transport.send(HttpRequest("POST", "/v1/sql/estimate", body, sent)))
+
+    def save(
+        self, name: str, sql: str, *, view: bool = False, comment: str = "", **options: Unpack[Options]
+    ) -> SavedTableDetail:
+        """Save a statement under a name, with the releases that answer it; a table of that name is replaced.
+
+        It is charged like `sql`, once; `sql("SELECT ... FROM saved.NAME")` is free.
+
+        Args:
+            name: letters, digits and _, up to 63.
+            view: True to save the question only, which is asked whenever it is read.
+            **options: as in `query`, for each query of the statement.
+
+        Raises:
+            InputError: something in the statement or the name is not allowed.
+            BudgetShort: the budget cannot cover the worst cases together; nothing was read.
+            EngineError: the engine behind the service failed.
+            ServiceError: the service cannot be reached, or failed.
+        """
+        body = _body({"sql": sql, "view": view, "comment": comment}, options)
+        sent = {**_ACCEPT, "Content-Type": "application/json", "Idempotency-Key": self._runtime.ids()}
+        path = f"/v1/tables/{path_segment(name, 'a saved table')}"
+        return self._read(SavedTableDetail, self._transport.send(HttpRequest("PUT", path, body, sent)))
+
+    def tables(self) -> list[SavedTableSummary]:
+        """List the saved tables of the account, and those that an officer published to it."""
+        return self._read(SavedTableList, self._get("/v1/tables")).tables
 
     def estimate(self, query: str | Mapping[str, Any] | Select, **options: Unpack[Options]) -> Estimate:
         """Return the plan of a query, its worst cost and whether that fits the budget. No data is read.

@@ -184,23 +184,41 @@ class OutputColumns:
         select: the SELECT as it will be written; None if no columns can be added to it.
         columns: None if they are not known.
         hidden: the ends that were added to it, by the name of their column.
+        union: for UNION ALL, the columns of its SELECTs, in which ends are added.
     """
 
     select: Node | None
     columns: list[OutputColumn] | None
     hidden: dict[str, tuple[str, str]] = field(default_factory=dict)
+    union: list[OutputColumns] = field(default_factory=list)
+
+    def has_ends(self, column: OutputColumn) -> bool:
+        """Return True if the ends of the interval of one of the columns can be selected."""
+        if self.find(column.name) is not column:
+            return False
+        if self.union:
+            return all(part.has_ends(its) and its.noisy for part, its in self._alike(column))
+        return column.ends is not None and self.select is not None
 
     def find(self, name: str) -> OutputColumn | None:
         """Return the only column called *name*, or None."""
         found = [column for column in self.columns or () if column.name == name.casefold()]
         return found[0] if len(found) == 1 and name else None
 
+    def _alike(self, column: OutputColumn) -> list[tuple[OutputColumns, OutputColumn]]:
+        """Return the columns of UNION ALL in the place of *column*."""
+        place = next(place for place, one in enumerate(self.columns or ()) if one is column)
+        return [(part, (part.columns or [])[place]) for part in self.union]
+
     def ends_of(self, name: str) -> tuple[str, str] | None:
         """Add the ends of the interval of a column to the SELECT; return their names, or None if it has none."""
         column = self.find(name)
-        if column is None or column.ends is None or self.select is None:
+        if column is None or not self.has_ends(column):
             return None
-        if column.name not in self.hidden:
+        if column.name not in self.hidden and self.union:
+            selected = [part.ends_of(its.name) or ("", "") for part, its in self._alike(column)]
+            self.hidden[column.name] = selected[0]  # the first SELECT names the columns
+        elif column.name not in self.hidden and self.select is not None and column.ends is not None:
             names = (f"$low {column.name}", f"$high {column.name}")
             for node, alias in zip(column.ends(), names, strict=True):
                 self.select["select_list"].append({**node, "alias": alias})

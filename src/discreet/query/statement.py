@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from discreet.engines.sql import quoted
-from discreet.errors import SQLError
+from discreet.errors import InputError, SQLError
 from discreet.head_request import Kind, Period
 from discreet.query.intervals import MONOTONE, Mark, OutputColumn, OutputColumns, interval_sql, read_ratio
 from discreet.query.parse_tree import (
@@ -42,10 +42,13 @@ from discreet.query.parse_tree import (
 )
 from discreet.query.quantiles import QUANTILES, quantile_sql, read_quantile
 from discreet.query.query import Select
+from discreet.query.saved import MAX_NESTED, SavedPart, unknown_table
+from discreet.query.saved import SCHEMA as SAVED
 from discreet.query.sql import MAX_LIMIT_DIGITS, SelectReader
 
 if TYPE_CHECKING:
     from discreet.catalog.model import Catalog, Dataset
+    from discreet.query.saved import SavedTable
 
 MAX_QUERIES = 20
 """The largest number of queries in one statement."""
@@ -137,6 +140,7 @@ class Leaf:
         select: the query; None for the labels of columns with known domains, which are public.
         ranked_by: the column in ORDER BY COUNT(DISTINCT column), beside a sum or an average; must be the user column.
         complete: True if quantiles are computed from the answer, which then needs all labels.
+        release: the id of the release that a saved table names as the answer; None for a query that is asked.
     """
 
     name: str
@@ -146,6 +150,7 @@ class Leaf:
     select: Select | None
     ranked_by: str | None = None
     complete: bool = False
+    release: str | None = None
 
     def limit_k(self, max_k: float | None) -> Leaf:
         """Return the query without k if k is above *max_k*; the LIMIT is then applied to the answer only."""
@@ -183,6 +188,7 @@ def split_statement(
     *,
     intervals: bool = False,
     today: str | None = None,
+    saved: Mapping[str, SavedTable] | None = None,
 ) -> Statement:
     """Split a statement into queries and post-processing.
 
@@ -195,6 +201,7 @@ def split_statement(
             HIGH take; they cost nothing. A statement with DISTINCT, UNION or GROUP BY of answers there, or with *
             anywhere, stays as it is.
         today: the date that current_date is, YYYY-MM-DD, in UTC; None to refuse it.
+        saved: the saved tables that the statement may name, by name in lower case.
 
     Raises:
         SQLError: part of the statement is not allowed, with its position.
@@ -202,12 +209,12 @@ def split_statement(
         InputError: *catalog* has no such dataset; only for statements that need the catalog.
     """
     check_size(text)
-    text = _COMMENT.sub(lambda match: " " * len(match[0]) if match["comment"] else match[0], text)
+    text = without_comments(text)
     found = _EXPLAIN.match(text)
     if found:
         text = " " * found.end() + text[found.end() :]
     tree = parse_statement(text, arithmetic=True, today=today)
-    splitter = _Splitter(text, catalog, schemas)
+    splitter = _Splitter(text, catalog, schemas, saved or {}, today)
     try:
         splitter.measure(tree["node"], {})
         outer = splitter.subquery(tree, {})
@@ -223,6 +230,11 @@ def split_statement(
         raise SQLError("LOW and HIGH of columns of a subquery go with no *: name the columns")
     leaves = tuple(splitter.leaves.values())
     return Statement(written, leaves, frozenset(splitter.schemas), bool(found), output.marks())
+
+
+def without_comments(text: str) -> str:
+    """Return a statement with spaces instead of its comments."""
+    return _COMMENT.sub(lambda match: " " * len(match[0]) if match["comment"] else match[0], text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,17 +259,32 @@ def _has_star(part: Json) -> bool:
 class _Splitter(TreeReader):
     """Rewrites the tree of a statement and collects its queries."""
 
-    def __init__(self, text: str, catalog: Catalog | None, schemas: Collection[str]) -> None:
+    def __init__(
+        self,
+        text: str,
+        catalog: Catalog | None,
+        schemas: Collection[str],
+        saved: Mapping[str, SavedTable],
+        today: str | None,
+        outside: _Splitter | None = None,
+        answered: SavedPart | None = None,
+    ) -> None:
+        """Args: *outside* reads the statement that names a saved table, *answered* is what answers the queries."""
         super().__init__(text, SQLError)
         self._catalog = catalog
         self._schemas = schemas
-        self.leaves: dict[object, Leaf] = {}
-        self.schemas: set[str] = set()
+        self._saved = saved
+        self._today = today
+        self._answered = answered
+        self._nested: int = 0 if outside is None else outside._nested + 1
+        self._texts: dict[int, tuple[_Splitter, Node, _Size]] = {}
+        self.leaves: dict[object, Leaf] = {} if outside is None else outside.leaves
+        self.schemas: set[str] = set() if outside is None else outside.schemas
         self.has_star = False
         self.uses_hidden = False
         self._selects = 0
         self._relations: Mapping[str, OutputColumns] = {}
-        self._outputs: dict[int, OutputColumns] = {}
+        self._outputs: dict[int, OutputColumns] = {} if outside is None else outside._outputs
 
     def measure(self, part: Json, ctes: Mapping[str, _Size]) -> _Size:
         """Return the size of a part of a statement once its names of WITH and its * are expanded; raise above a limit.
@@ -271,7 +298,7 @@ class _Splitter(TreeReader):
             return _Size(0, 0)
         kind = part.get("type")
         if kind == "BASE_TABLE":
-            named = ctes.get(part["table_name"].casefold()) if not part["schema_name"] else None
+            named = ctes.get(part["table_name"].casefold()) if not part["schema_name"] else self._saved_size(part)
             return named or _Size(_COLUMNS_OF_TABLE, 0)
         for entry in part["cte_map"]["map"] if "cte_map" in part else ():
             ctes = {**ctes, str(entry["key"]).casefold(): self.measure(entry["value"]["query_node"], ctes)}
@@ -324,7 +351,10 @@ class _Splitter(TreeReader):
         if node["type"] == "SET_OPERATION_NODE":
             children = [self._query(child, ctes) for child in node["children"]]
             rewritten = {**node, "children": children, "modifiers": self._rewrite(node["modifiers"], ctes)}
-            self._outputs[id(rewritten)] = self._united([self.output_of(child) for child in children])
+            all_rows = node["setop_type"] == "UNION" and node["setop_all"] and not rewritten["modifiers"]
+            self._outputs[id(rewritten)] = self._united(
+                [self.output_of(child) for child in children], all_rows=all_rows
+            )
             return rewritten
         if node["sample"] is not None:
             self.refuse(REFUSED["sample"], node)
@@ -332,7 +362,7 @@ class _Splitter(TreeReader):
         if table["type"] == "BASE_TABLE":
             schema = table["schema_name"].casefold()
             name = table["table_name"].casefold()
-            if schema != "information_schema" and (schema or name not in ctes):
+            if schema not in {"information_schema", SAVED} and (schema or name not in ctes):
                 return self._over_dataset(node, ctes)
         outside = self._relations
         source = self._rewrite(node["from_table"], ctes)
@@ -343,14 +373,60 @@ class _Splitter(TreeReader):
         self._relations = outside
         return rewritten
 
+    def _saved_size(self, table: Node) -> _Size | None:
+        if table["schema_name"].casefold() != SAVED:
+            return None
+        sizes = [size for *_, size in self._read_saved(table)]
+        return _Size(sizes[0].columns, sum(size.selects for size in sizes) + 1)
+
+    def _read_saved(self, place: Node) -> list[tuple[_Splitter, Node, _Size]]:
+        """Return what reads each part of a saved table, with its tree and its size."""
+        name = place["table_name"].lower()
+        table = self._saved.get(name) or unknown_table(name)
+        if self._nested == MAX_NESTED:
+            self.refuse(f"saved tables are made from others at most {MAX_NESTED} deep", place)
+        for part in table.parts:
+            if id(part) in self._texts:
+                continue
+            today = self._today if table.view else part.today
+            answered = self._answered if table.view else part
+            inner = _Splitter(part.sql, self._catalog, self._schemas, part.uses, today, self, answered)
+            tree = parse_statement(part.sql, arithmetic=True, today=today)
+            self._texts[id(part)] = inner, tree, inner.measure(tree["node"], {})
+        return [self._texts[id(part)] for part in table.parts]
+
+    def _over_saved(self, table: Node) -> Node:
+        """Return a saved table as a subquery: the SELECTs of its parts."""
+        made: Node = parse_statement("SELECT 1 FROM (SELECT 1 UNION ALL SELECT 2) AS x")["node"]["from_table"]
+        parts = []
+        for inner, tree, _ in self._read_saved(table):
+            inner._selects = 0
+            try:
+                parts.append(inner._query(tree["node"], {}))
+            except InputError:  # whose sentence may quote a statement of another account
+                why = "the catalog has changed since it was saved, or its data were not granted"
+                raise SQLError(f"saved.{table['table_name']} cannot be read: {why}") from None
+            self.has_star = self.has_star or inner.has_star
+            self.uses_hidden = self.uses_hidden or inner.uses_hidden
+        body = parts[0]
+        if len(parts) > 1:
+            body = made["subquery"]["node"] | {"children": parts}
+            self._outputs[id(body)] = self._united([self.output_of(part) for part in parts], all_rows=True)
+        alias = {key: table[key] for key in ("column_name_alias",)} | {"alias": table["alias"] or table["table_name"]}
+        return made | alias | {"subquery": made["subquery"] | {"node": body}}
+
     # ------------------------------------------------------------------------------- the columns of a SELECT
 
     def output_of(self, node: Node) -> OutputColumns:
         """Return the columns of a rewritten SELECT."""
         return self._outputs.get(id(node)) or OutputColumns(None, None)
 
-    def _united(self, outputs: list[OutputColumns]) -> OutputColumns:
-        """Return the columns of a set operation: a column is noisy if it is in any of its SELECTs."""
+    def _united(self, outputs: list[OutputColumns], *, all_rows: bool) -> OutputColumns:
+        """Return the columns of a set operation: a column is noisy if it is in any of its SELECTs.
+
+        Args:
+            all_rows: True if a column more cannot change which rows there are.
+        """
         if any(output.columns is None for output in outputs):
             return OutputColumns(None, None)
         columns = [output.columns or [] for output in outputs]
@@ -364,8 +440,9 @@ class _Splitter(TreeReader):
             ended = first.end if len({column.end for column in alike}) == 1 else ""
             # Columns of the same place belong together if they do in each SELECT.
             key = first.key if same else " ".join(column.key for column in alike)
-            united.append(OutputColumn(first.name, noisy, key, ended))
-        return OutputColumns(None, united)
+            queries = frozenset[str]().union(*(column.queries for column in alike))
+            united.append(OutputColumn(first.name, noisy, key, ended, queries))
+        return OutputColumns(None, united, union=outputs if all_rows else [])
 
     def _named(self, table: Node, ctes: Mapping[str, OutputColumns]) -> dict[str, OutputColumns]:
         """Return the relations of a FROM by their casefolded names."""
@@ -407,7 +484,7 @@ class _Splitter(TreeReader):
 
         def answer(part: Node) -> str | None:
             found = self._column(part)
-            if found is None or not found[2].noisy or found[2].ends is None or found[1].select is None:
+            if found is None or not found[2].noisy or not found[1].has_ends(found[2]):
                 return None
             name = f"{found[0]} {found[2].name}"
             used[name] = found
@@ -418,7 +495,7 @@ class _Splitter(TreeReader):
         queries = [column.queries for _, _, column in used.values()]
         together = frozenset[str]().union(*queries)
         # Two columns that are computed from one answer are not independent.
-        if ratio is None or not used or len(together) != sum(map(len, queries)):
+        if ratio is None or not used or len(together) != sum(map(len, queries)) or self._may_share(together):
             return None
 
         def ends() -> tuple[Node, Node]:
@@ -430,6 +507,12 @@ class _Splitter(TreeReader):
             return wrap(interval_sql(ratio, columns))  # type: ignore[arg-type]  # three each
 
         return ends, together
+
+    def _may_share(self, answers: Collection[str]) -> bool:
+        """Return True if a query among *answers* may be answered by a release among them, of a saved table."""
+        used = [leaf for leaf in self.leaves.values() if f"answers.{leaf.name}" in answers]
+        asked = {leaf.select for leaf in used if leaf.release is None}
+        return any(leaf.select in asked for leaf in used if leaf.release is not None)
 
     def _selected_output(self, given: Node, made: Node) -> OutputColumns:
         """Return the columns of a SELECT that reads answers through others."""
@@ -446,7 +529,8 @@ class _Splitter(TreeReader):
             end, inner = _end_of(item)
             found = self._column(inner)
             name = item["alias"] or (item["column_names"][-1] if item["type"] == "COLUMN_REF" else "")
-            key = found[2].key if found else f"{id(given)} {_aggregate_key(inner)}"
+            # The relation tells two columns of a name of WITH apart that is joined with itself.
+            key = f"{found[0]} {found[2].key}" if found else f"{id(given)} {_aggregate_key(inner)}"
             noisy = self._is_noisy(item)
             interval = None if end or not noisy else self._interval(item)
             ends, queries = interval or (None, frozenset())
@@ -654,14 +738,21 @@ class _Splitter(TreeReader):
     ) -> str:
         """Add a query, unless there is an equal one; return the name of the table that holds its answer."""
         query = (dataset, items, select, ranked_by)
-        if query not in self.leaves:
-            if len(self.leaves) == MAX_QUERIES:
+        sql = write_statement({"node": tree, "named_param_map": []})
+        release = None
+        if select is not None and self._answered is not None:
+            release = self._answered.answers.get(sql)
+            if release is None:
+                self.refuse("the catalog now reads its statement in another way", tree)
+        key = (*query, release)
+        if key not in self.leaves:
+            asked = sum(leaf.release is None for leaf in self.leaves.values())
+            if release is None and asked == MAX_QUERIES:
                 self.refuse(f"a statement has at most {MAX_QUERIES} queries", tree)
-            sql = write_statement({"node": tree, "named_param_map": []})
-            self.leaves[query] = Leaf(f"q{len(self.leaves) + 1}", sql, *query)
+            self.leaves[key] = Leaf(f"q{len(self.leaves) + 1}", sql, *query, release=release)
         if complete:
-            self.leaves[query] = replace(self.leaves[query], complete=True)
-        return self.leaves[query].name
+            self.leaves[key] = replace(self.leaves[key], complete=True)
+        return self.leaves[key].name
 
     def _groups(self, node: Node, distinct: bool) -> list[Node]:
         """Return the columns of GROUP BY, or of SELECT DISTINCT, without duplicates."""
@@ -776,6 +867,9 @@ class _Splitter(TreeReader):
             low, high = interval[0]()
             return {**(low if end == "low" else high), "alias": part["alias"] or end}
         self.check_allowed(part)
+        names = part.get("column_names", ())
+        if len(names) > 2 and names[0].casefold() == SAVED:  # as in saved.top.article
+            part = {**part, "column_names": names[1:]}
         return {key: self._rewrite(value, ctes) for key, value in part.items()}
 
     def _table(self, table: Node, ctes: Mapping[str, OutputColumns]) -> Node:
@@ -785,6 +879,8 @@ class _Splitter(TreeReader):
             self.refuse("expected the name of a table", table)
         if not schema and name in ctes:
             return table
+        if schema == SAVED:
+            return self._over_saved(table)
         if schema != "information_schema":
             hint = "join the answers instead, as FROM (SELECT ... FROM a GROUP BY ...) JOIN (SELECT ... FROM b ...)"
             self.refuse(f"rows of a dataset are never joined; {hint}", table)

@@ -21,7 +21,7 @@ from discreet.query.intervals import Mark
 from discreet.query.query import Query
 from discreet.query.statement import HIGH, LOW, SHARED, VALUE, Statement
 from discreet.release.files import require
-from discreet.values import float_above
+from discreet.values import Cost, float_above
 
 if TYPE_CHECKING:
     import duckdb
@@ -78,8 +78,8 @@ class ComputedRows:
 
 def check_outer(
     outer: str, types: Mapping[str, Mapping[str, str]], database: duckdb.DuckDBPyConnection | None = None
-) -> None:
-    """Raise unless an outer statement is valid SQL over tables with these columns.
+) -> list[tuple[str, str]]:
+    """Return the columns of an outer statement with their types; raise unless it is valid over tables with *types*.
 
     Args:
         outer: a `Statement.outer` of `discreet.query.statement.split_statement`.
@@ -98,7 +98,10 @@ def check_outer(
             database.execute(f"CREATE TABLE answers.{quoted(name)} ({declared})")
         _lock(database)
         try:
-            database.sql(outer)
+            relation = database.sql(outer)
+            # Sums of integers are shown as BIGINT where they fit; see `compute_outer`.
+            types_ = ("BIGINT" if str(type_) == "HUGEINT" else str(type_) for type_ in relation.types)
+            return list(zip(relation.columns, types_, strict=True))
         except duckdb.OutOfMemoryException:
             raise SQLError(TOO_MUCH_MEMORY) from None
         except duckdb.Error as error:
@@ -249,30 +252,36 @@ _SCHEMA: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def arrow_types(table: pa.Table) -> dict[str, str]:
-    """Return the SQL types of an Arrow table's columns, by column."""
-    with open_database() as database:
-        relation = database.from_arrow(table.slice(0, 0))
-        return dict(zip(relation.columns, map(str, relation.types), strict=True))
+def arrow_types(tables: Mapping[str, pa.Table]) -> dict[str, dict[str, str]]:
+    """Return the SQL types of the columns of Arrow tables, by table and column."""
+    types: dict[str, dict[str, str]] = {}
+    with contextlib.ExitStack() as stack:
+        database = stack.enter_context(open_database()) if tables else None
+        for name, table in tables.items():
+            relation = database.from_arrow(table.slice(0, 0))  # type: ignore[union-attr]  # there are tables
+            types[name] = dict(zip(relation.columns, map(str, relation.types), strict=True))
+    return types
 
 
-def explain(statement: Statement, plans: Mapping[str, Plan]) -> ComputedRows:
+def explain(statement: Statement, plans: Mapping[str, Plan], prices: Mapping[str, Cost]) -> ComputedRows:
     """Return the rows of EXPLAIN: a row for each query with its mechanism, expected error and worst cost.
 
     Args:
         statement: the split statement.
         plans: the plans of its queries, by `Leaf.name`.
+        prices: the most that releases of saved tables cost which are not paid for, by their id.
     """
     import pyarrow as pa
 
     rows: list[dict[str, Any]] = []
     for leaf in statement.leaves:
+        price = prices.get(leaf.release or "", Cost())
         row: dict[str, Any] = {
             "query": leaf.sql,
             "dataset": leaf.dataset,
-            "mechanism": "public",
-            "rho": 0.0,
-            "delta": 0.0,
+            "mechanism": "public" if leaf.release is None else "saved",
+            "rho": float_above(price.rho),
+            "delta": float_above(price.delta),
         }
         plan = plans.get(leaf.name)
         if plan is not None:

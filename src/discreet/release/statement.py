@@ -18,16 +18,21 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from discreet.catalog.model import Catalog
-from discreet.errors import InputError, SQLError
+from discreet.errors import InputError, NotFound, SQLError
 from discreet.mechanisms import KnownLaplace
 from discreet.query.planning import PlannedQuery, columns_named
+from discreet.query.predicates import columns_of
 from discreet.query.query import DatasetQuery
 from discreet.query.statement import Leaf, Statement
 from discreet.release.postprocess import ComputedRows, answer_types, arrow_types, explain, schema_table
 from discreet.release.result import Release
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
     import pyarrow as pa
+
+    from discreet.values import Cost
 
     Labels: TypeAlias = Callable[[str, tuple[str, ...]], pa.Table | None]
 
@@ -40,13 +45,19 @@ class PlannedStatement:
     """A statement, whose leaves name datasets as the catalog spells them.
 
     Args:
-        public: tables that need no query because their rows are public, by name.
+        public: tables that need no query because their rows are public or saved, by name.
         queries: planned queries, by the name of the table that holds their answer; empty before `plan`.
+        prices: the releases of saved tables that are not paid for, with the most that each costs.
+        columns: the names of the columns of its rows, and their SQL types; empty before `plan`.
+        written: the SQL of the queries as it was before a k was taken from it, by the same names.
     """
 
     statement: Statement
     public: Mapping[str, pa.Table]
     queries: Mapping[str, PlannedQuery] = field(default_factory=dict)
+    prices: Mapping[str, Cost] = field(default_factory=dict)
+    written: Mapping[str, str] = field(default_factory=dict)
+    columns: Sequence[tuple[str, str]] = ()
 
 
 class QueryPort(Protocol):
@@ -56,8 +67,16 @@ class QueryPort(Protocol):
         """Plan a query; no row is read."""
         ...
 
-    def check_budget(self, queries: Mapping[str, PlannedQuery]) -> None:
-        """Raise unless the budget can pay the worst cases of all queries together."""
+    def check_budget(self, queries: Mapping[str, PlannedQuery], prices: Mapping[str, Cost]) -> None:
+        """Raise unless the budget can pay the worst cases of all queries, and *prices* of releases, together."""
+        ...
+
+    def saved(self, leaf: Leaf) -> tuple[Release, Cost | None]:
+        """Return the release that a saved table names, and the most that it costs, or None if it is paid for."""
+        ...
+
+    def pay(self, release: str, price: Cost) -> None:
+        """Charge a release that a saved table names; nothing of it is shown before."""
         ...
 
     def answer(self, leaf: Leaf, query: PlannedQuery) -> Release:
@@ -72,8 +91,8 @@ class RowsPort(Protocol[Rows_co]):
         """Return the queries of a statement; as `discreet.query.statement.split_statement`."""
         ...
 
-    def check(self, outer: str, types: Mapping[str, Mapping[str, str]]) -> None:
-        """Raise unless an outer statement fits tables with these types; as `postprocess.check_outer`."""
+    def check(self, outer: str, types: Mapping[str, Mapping[str, str]]) -> Sequence[tuple[str, str]]:
+        """Return the columns of an outer statement over tables with these types; as `postprocess.check_outer`."""
         ...
 
     def compute(self, statement: Statement, tables: Mapping[str, pa.Table]) -> Rows_co:
@@ -106,6 +125,9 @@ def split(
     statement = port.split(text, catalog)
     leaves = []
     for leaf in statement.leaves:
+        if leaf.release is not None:
+            leaves.append(_saved(leaf, catalog))
+            continue
         name = catalog.find(leaf.dataset)
         dataset = catalog.datasets[name]
         select = leaf.select
@@ -123,6 +145,7 @@ def split(
                 items = labels(name, columns_named(select.items, dataset))
                 size = math.inf if items is None else len(items)
         leaves.append(limited.limit_k(size - 1))
+    written = {leaf.name: leaf.sql for leaf in statement.leaves}
     statement = replace(statement, leaves=tuple(leaves))
     public = {name: schema_table(name, catalog) for name in statement.schemas}
     for leaf in statement.leaves:
@@ -131,7 +154,7 @@ def split(
                 user = catalog.datasets[leaf.dataset].user
                 hint = f"select an aggregate beside it, such as COUNT(DISTINCT {user})"
                 public[leaf.name] = _listed(leaf, catalog, labels, hint)
-    return PlannedStatement(statement, public)
+    return PlannedStatement(statement, public, written=written)
 
 
 def plan(found: PlannedStatement, catalog: Catalog, queries: QueryPort, port: RowsPort[Rows]) -> PlannedStatement:
@@ -144,8 +167,15 @@ def plan(found: PlannedStatement, catalog: Catalog, queries: QueryPort, port: Ro
     """
     statement = found.statement
     planned: dict[str, PlannedQuery] = {}
+    public = dict(found.public)
+    prices: dict[str, Cost] = {}
     types = {}
     for leaf in statement.leaves:
+        if leaf.release is not None:
+            release, price = queries.saved(leaf)
+            public[leaf.name] = release.answer_table()
+            prices |= {} if price is None else {leaf.release: price}
+            continue
         if leaf.select is None:
             continue
         dataset = catalog.datasets[leaf.dataset]
@@ -159,8 +189,8 @@ def plan(found: PlannedStatement, catalog: Catalog, queries: QueryPort, port: Ro
                 raise InputError("quantiles need the counts of all labels: leave the mechanism out, or choose laplace")
         planned[leaf.name] = query
         types[leaf.name] = answer_types(query.plan.query, dataset)
-    port.check(statement.outer, types | {name: arrow_types(table) for name, table in found.public.items()})
-    return replace(found, queries=planned)
+    columns = port.check(statement.outer, types | arrow_types(public))
+    return replace(found, queries=planned, public=public, prices=prices, columns=columns)
 
 
 def answer(planned: PlannedStatement, queries: QueryPort) -> dict[str, pa.Table]:
@@ -172,8 +202,10 @@ def answer(planned: PlannedStatement, queries: QueryPort) -> dict[str, pa.Table]
     """
     if planned.statement.explain:
         return {}
-    queries.check_budget(planned.queries)
+    queries.check_budget(planned.queries, planned.prices)
     tables = dict(planned.public)
+    for release, price in planned.prices.items():
+        queries.pay(release, price)
     for leaf in planned.statement.leaves:
         if leaf.name in planned.queries:
             tables[leaf.name] = queries.answer(leaf, planned.queries[leaf.name]).answer_table()
@@ -188,8 +220,24 @@ def compute(planned: PlannedStatement, tables: Mapping[str, pa.Table], port: Row
     """
     statement = planned.statement
     if statement.explain:
-        return port.show(statement, explain(statement, {name: of.plan for name, of in planned.queries.items()}))
+        plans = {name: of.plan for name, of in planned.queries.items()}
+        return port.show(statement, explain(statement, plans, planned.prices))
     return port.compute(statement, tables)
+
+
+def _saved(leaf: Leaf, catalog: Catalog) -> Leaf:
+    """Return a query that a release answers; raise `NotFound` unless *catalog* has its dataset and columns."""
+    select = leaf.select
+    if select is not None:
+        with contextlib.suppress(InputError):
+            name = catalog.find(leaf.dataset)
+            dataset = catalog.datasets[name]
+            columns = {column.casefold() for column in (dataset.user, *dataset.columns)}
+            named = {*select.items, *select.each, *(columns_of(select.where) if select.where else ())}
+            named |= {select.measure.column} if select.measure.column else set()
+            if {column.casefold() for column in named} <= columns:
+                return replace(leaf, dataset=name)
+    raise NotFound("a saved table reads data that do not exist, or were not granted")
 
 
 def _listed(leaf: Leaf, catalog: Catalog, labels: Labels, hint: str) -> pa.Table:

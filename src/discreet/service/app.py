@@ -32,6 +32,7 @@ from discreet.release.keys import DerivedKeys
 from discreet.secrets import read_variable
 from discreet.service.answering.pool import StatementPool
 from discreet.service.answering.queries import Queries, ReplayCache
+from discreet.service.answering.saved_tables import SavedTables
 from discreet.service.answering.statements import Statements
 from discreet.service.auth.api_keys import ApiKeys, Authenticator, key_file_of
 from discreet.service.auth.gate import Gate
@@ -163,7 +164,8 @@ def open_service(
         query_api = QueryAPI(
             gate=access.gate,
             queries=queries,
-            statements=Statements(queries, manager, warehouse, settings, pool),
+            statements=Statements(queries, manager, warehouse, settings, pool, SavedTables(store)),
+            tables=SavedTables(store),
             cache=ReplayCache(runtime.clock, warehouse.unavailable),
             manager=manager,
             grants=grants,

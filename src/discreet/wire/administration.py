@@ -28,6 +28,12 @@ class AdminRequest(RequestBody):
     reason: str = Field(min_length=1, max_length=2_000, description="Recorded in the ledger.")
 
 
+class Publication(AdminRequest):
+    """Whether all accounts below the parent of the owner read a saved table free."""
+
+    published: bool
+
+
 # ------------------------------------------------------------------------------------------------------ accounts
 
 

@@ -341,6 +341,50 @@ class StatementAnswer(Reply):
     queries: list[StatementQuery]
 
 
+class SavedTableSummary(Reply):
+    """A saved table: a name for statements and the releases that answered them."""
+
+    name: str = Field(description="Its name in the schema saved; with its owner if that is another account.")
+    owner: str = Field(description="The account that made it.")
+    kind: Literal["table", "view"] = Field(description="A view is a question, which is asked whenever it is read.")
+    columns: list[StatementColumn]
+    comment: str
+    published: bool = Field(
+        description="True if an officer decided that all accounts below the owner's parent read it free."
+    )
+
+
+class SavedTableDetail(SavedTableSummary):
+    """A saved table with its statements, for those who may read it."""
+
+    statements: list[str] = Field(description="Its statement, and one for each INSERT.")
+    releases: list[str] = Field(description="Ids of the releases that its rows are computed from.")
+    paid: Spend = Field(description="The cost of these releases together, as it was charged to their first account.")
+
+
+class SavedTableList(Reply):
+    """The saved tables of an account, and those published to it."""
+
+    tables: list[SavedTableSummary]
+
+
+class NewTable(RequestOptions):
+    """A statement to be saved, with the options of each query of a dataset in it."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"sql": "SELECT country, COUNT(DISTINCT reader) AS n FROM reads GROUP BY country", "epsilon": 0.5}
+            ]
+        }
+    )
+
+    sql: str = Field(min_length=1, description="A SELECT.")
+    counts: Literal[True] = Field(default=True, description="Statements compute with counts.")
+    view: bool = Field(default=False, description="True to save the question only, which is asked whenever it is read.")
+    comment: str = Field(default="", max_length=2_000)
+
+
 class QueryEstimate(Reply):
     """The estimate of a query of a dataset in a statement."""
 

@@ -58,6 +58,7 @@ OFFICERS = [
     ("POST", "/clock", WHY),
     ("GET", "/settings", None),
 ]
+OFFICERS += [("PUT", "/tables/ann@sales/top", {"published": False, **WHY})]
 ADMINS = [
     ("GET", "/keys", None),
     ("POST", "/keys", {"account": "ann@sales", "roles": ["analyst"], **WHY}),
@@ -102,6 +103,7 @@ def test_every_route_is_tested_for_roles(route):
         (method, path)
         for method, path in [
             *((method, path.replace("sales/secret", "{account:path}/{dataset}")) for method, path, _ in OFFICERS),
+            ("PUT", "/tables/{account:path}/{name}"),
             *((method, path) for method, path, _ in ADMINS),
             ("DELETE", "/grants/{account:path}/{dataset}"),
             ("DELETE", "/keys/{key}"),

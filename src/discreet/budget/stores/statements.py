@@ -431,6 +431,8 @@ RECORD = "SELECT text FROM budget_records WHERE kind = ? AND name = ?"
 
 RECORDS = "SELECT name, text FROM budget_records WHERE kind = ? ORDER BY name"
 
+RECORDS_OF = "SELECT name, text FROM budget_records WHERE kind = ? AND name > ? AND name < ? ORDER BY name"
+
 RECORDS_VERSION = "SELECT records FROM budget_meta"
 
 _HEADS = "SELECT chain, seq, hash FROM budget_accounts WHERE chain > 0 UNION ALL SELECT 0, seq, hash FROM budget_meta"

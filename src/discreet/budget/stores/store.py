@@ -564,6 +564,7 @@ class BudgetStore(ABC):
         text: str | None,
         action: AdminAction,
         shown: Mapping[str, Any] | None = None,
+        check: Callable[[str | None], object] = lambda _: None,
     ) -> None:
         """Store a text beside the budgets, such as the hash of an API key or a grant, or replace it.
 
@@ -574,6 +575,8 @@ class BudgetStore(ABC):
             name: unique among its kind, up to 2,000 characters that print, or tabs.
             text: canonical JSON (`ledger.canonical`), up to 1,000,000 characters; None removes the record.
             shown: what of the record the line shows too, as JSON, such as the columns of a grant; never a secret.
+            check: called in the transaction with the present text of the record, or None; what it raises changes
+                nothing.
 
         Raises:
             InputError: a value outside its range.
@@ -583,6 +586,8 @@ class BudgetStore(ABC):
         transaction.begin_store()
         detail = _record_action(transaction, action, "record", kind, name, digest or "")
         if detail is not None:
+            rows = _rows(transaction.db, statements.RECORD, kind, name)
+            check(rows[0][0] if rows else None)
             transaction.put_record(kind, name, text)
             record = {"kind": kind, "name": name, "sha256": digest}
             more = {} if shown is None else {"shown": dict(shown)}
@@ -598,6 +603,13 @@ class BudgetStore(ABC):
     def records(self, db: StoreConnection, kind: str) -> list[tuple[str, str]]:
         """Return name and text of all records of a kind, ordered by the code points of the names."""
         return [(name, text) for name, text in _rows(db, statements.RECORDS, kind)]
+
+    @reads
+    def records_of(self, db: StoreConnection, kind: str, account: str) -> list[tuple[str, str]]:
+        """Return what follows *account* and a tab in the names of records of a kind, and their texts, ordered."""
+        begin = f"{account}\t"
+        rows = _rows(db, statements.RECORDS_OF, kind, begin, f"{account}\n")
+        return [(name.removeprefix(begin), text) for name, text in rows]
 
     @reads
     def records_version(self, db: StoreConnection) -> int:

@@ -26,6 +26,7 @@ from discreet.catalog.model import Catalog
 from discreet.errors import InputError, NotFound, SQLError, WhereError
 from discreet.query.intervals import Mark
 from discreet.query.parse_tree import check_size
+from discreet.query.saved import TABLE, SavedTable
 from discreet.query.statement import SCHEMAS, Statement
 from discreet.release.postprocess import MAX_ROWS
 from discreet.service.answering.trino.commands import COMMAND, Command
@@ -65,6 +66,7 @@ FORGOTTEN_SECONDS = 15.0
 MAX_ACCOUNTS = 10_000
 """Accounts whose use of workers is known; the one that used them longest ago is forgotten first."""
 
+_COLUMNS: TypeAdapter[list[tuple[str, str]]] = TypeAdapter(list[tuple[str, str]])
 _TICK_SECONDS = 0.05
 _PROCESS_CLOCK = 2  # CPUCLOCK_SCHED: clock_getcpuclockid(3), which Python lacks
 _MAX_RESPONSE_BYTES = MAX_RESULT_BYTES + 2**20  # with the queries
@@ -160,6 +162,7 @@ class StatementPool:
         *,
         intervals: bool = False,
         today: str | None = None,
+        saved: Mapping[str, SavedTable] | None = None,
         disconnected: Callable[[], bool] = lambda: False,
     ) -> Statement:
         """Return the queries of a statement; see `discreet.query.statement.split_statement`.
@@ -173,7 +176,8 @@ class StatementPool:
         check_size(text)
         outline = None if catalog is None else outline_of(catalog)
         job: dict[str, Any] = {"kind": "split", "text": text, "catalog": outline, "schemas": sorted(schemas)}
-        job |= {"intervals": intervals, "today": today}
+        tables = {name: TABLE.dump_python(table, mode="json") for name, table in (saved or {}).items()}
+        job |= {"intervals": intervals, "today": today, "saved": tables}
         content = self._run(account, _request(job, {}), disconnected, MAX_WAIT_SECONDS, _READ).content
         try:
             return decode_statement(content)
@@ -186,8 +190,8 @@ class StatementPool:
         outer: str,
         types: Mapping[str, Mapping[str, str]],
         disconnected: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """Raise unless *outer* is valid over tables with these columns; see `check_outer`.
+    ) -> list[tuple[str, str]]:
+        """Return the columns of *outer* over tables with these columns, with their types; see `check_outer`.
 
         Args:
             account: whose share of the workers is used.
@@ -202,7 +206,11 @@ class StatementPool:
             StatementFailed: the worker met a bug.
         """
         job = {"kind": "check", "outer": outer, "types": {name: dict(columns) for name, columns in types.items()}}
-        self._run(account, _request(job, {}), disconnected, MAX_WAIT_SECONDS, _COMPUTE)
+        content = self._run(account, _request(job, {}), disconnected, MAX_WAIT_SECONDS, _COMPUTE).content
+        try:
+            return _COLUMNS.validate_json(content)
+        except ValueError:
+            raise InputError(_ENDED) from None
 
     def compute(
         self,

@@ -24,10 +24,10 @@ from discreet.accounting.convert import limit_for, share_of_delta
 from discreet.budget.errors import AccountSuspended, BudgetRefused, DataChanged, LeaseLost, StoreUnavailable
 from discreet.budget.ledger import canonical
 from discreet.budget.manager import BudgetManager, StoredBudget
-from discreet.budget.model import InFlight, Refusal, Replay, Settled
+from discreet.budget.model import InFlight, Refusal, Replay, Settled, StoredRelease
 from discreet.catalog.engine_pool import scheduled_version
 from discreet.catalog.model import Catalog, Dataset, Schedule
-from discreet.errors import DiscreetError, EngineError, EngineTimeout, InputError, NotFound
+from discreet.errors import DiscreetError, EngineError, EngineTimeout, InputError, InvariantViolated, NotFound
 from discreet.head_request import And, Comparison, Membership
 from discreet.noise import SystemBits
 from discreet.query.json import from_dict
@@ -45,6 +45,7 @@ from discreet.service.problems import ClientDisconnected, RequestInFlight, RunFa
 from discreet.service.settings import Defaults, Limits, Settings
 from discreet.values import Cost, exact, float_above
 from discreet.warehouse import Warehouse
+from discreet.wire import document
 from discreet.wire.document import Form, encode, question_of
 from discreet.wire.problems import Fitting, Malformed, Together, spend_above
 from discreet.wire.queries import Estimate, QueryRequest
@@ -205,6 +206,35 @@ class Queries:
             )
         )
         return answered
+
+    def pay(self, stored: StoredRelease, price: Cost, run: Run) -> Replay:
+        """Charge the account of *run* for a stored release that another account was answered.
+
+        Args:
+            price: the most that it can have cost, which the budget must have: a refusal says nothing of the answer.
+
+        Raises:
+            UnaffordableQuery, AccountSuspended, RequestInFlight: as `answer`.
+        """
+        about = document.read(stored.result)
+        where = from_dict(about["question"]).where
+        asked = canonical(about["question"] | {"where": sorted(columns_of(where)) if where else []})
+        try:
+            paid = self._manager.reserve(run.account, stored.release_key, price, question=asked)
+        except BudgetRefused as error:
+            raise UnaffordableQuery(error.refusal, None) from error
+        if isinstance(paid, InFlight):
+            raise RequestInFlight
+        if not isinstance(paid, Replay):
+            raise InvariantViolated("a stored release is not reserved")
+        rho = float_above(paid.charged.rho)
+        delta = float_above(paid.charged.delta)
+        release = stored.release_key.hex()
+        mechanism = about["mechanism"]
+        self._log.event(
+            Released(run.request_id, run.account, about["dataset"], mechanism, release, rho, delta, "store", None)
+        )
+        return paid
 
     def shown_version(self, dataset: Dataset, version: str | None) -> str | None:
         """Return a version of a dataset's data as analysts see it.

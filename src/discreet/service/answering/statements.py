@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
@@ -19,6 +19,7 @@ from discreet.catalog.model import Catalog
 from discreet.errors import InputError, NotFound, SQLError, WhereError
 from discreet.query.planning import PlannedQuery
 from discreet.query.query import DatasetQuery, Options
+from discreet.query.saved import SavedPart, SavedTable, TableChange, changed, unanswered
 from discreet.query.statement import Leaf, Statement
 from discreet.release import Release
 from discreet.release import statement as pipeline
@@ -26,6 +27,7 @@ from discreet.release.postprocess import MAX_ROWS, ComputedRows
 from discreet.release.statement import PlannedStatement
 from discreet.service.answering.pool import StatementPool, WrittenRows
 from discreet.service.answering.queries import Queries, Run, planning_options
+from discreet.service.answering.saved_tables import SavedTables, key_of
 from discreet.service.answering.worker import RowsForm, encode_result, with_made_up
 from discreet.service.problems import StatementFailed, StatementsUnavailable, UnaffordableQuery
 from discreet.service.settings import Settings
@@ -59,16 +61,24 @@ class Statements:
     """Plans and answers statements. Usable from several threads.
 
     Args:
+        tables: those that statements may name.
         pool: reads statements and computes their rows in other processes: they are written by analysts.
     """
 
     def __init__(
-        self, queries: Queries, manager: BudgetManager, warehouse: Warehouse, settings: Settings, pool: StatementPool
+        self,
+        queries: Queries,
+        manager: BudgetManager,
+        warehouse: Warehouse,
+        settings: Settings,
+        pool: StatementPool,
+        tables: SavedTables,
     ) -> None:
         self._queries = queries
         self._manager = manager
         self._warehouse = warehouse
         self._pool = pool
+        self._tables = tables
         self._limits = settings.limits
         self._defaults = settings.defaults
 
@@ -82,9 +92,19 @@ class Statements:
             SQLError, WhereError: the statement is not supported, or does not fit the columns of its answers.
             NotFound: there is no such dataset, or the labels that it needs are not listed.
         """
-        worker = self._worker(run, Shape("json"), request)
+        return self._plan(request, catalog, run, *self._tables.used_by(run.account, request.sql))
+
+    def _plan(
+        self,
+        request: StatementRequest,
+        catalog: Catalog,
+        run: Run,
+        saved: Mapping[str, SavedTable],
+        free: Collection[str],
+    ) -> PlannedStatement:
+        worker = self._worker(run, Shape("json"), request, saved)
         found = self._split(request.sql, self._warehouse.restricted_to(catalog), worker)
-        return pipeline.plan(found, catalog, self._asked(request.options, run, {}), worker)
+        return pipeline.plan(found, catalog, self._asked(request.options, run, {}, free), worker)
 
     def answer(
         self, planned: PlannedStatement, run: Run, shape: Shape, answers: dict[str, Settled | Replay]
@@ -112,6 +132,55 @@ class Statements:
             raise type(error)(f"{error}; its queries were answered, so they stay charged") from error
         return replace(rows, charged=sum((answered.charged for answered in answers.values()), Cost()))
 
+    def change(
+        self,
+        change: TableChange,
+        request: StatementRequest,
+        catalog: Catalog,
+        run: Run,
+        answers: dict[str, Settled | Replay],
+    ) -> WrittenRows:
+        """Make or change a saved table; return what was charged, and the number of its rows, without their content.
+
+        Args:
+            request: its options are those of the queries.
+            answers: as in `answer`.
+
+        Raises:
+            InputError: the change is not allowed; nothing was charged.
+            NotFound: there is no such table. Other errors as in `plan` and `answer`.
+        """
+        before = self._tables.before(run.account, change)
+        if change.action not in {"create table", "create view", "insert"}:
+            self._tables.alter(run.account, change)
+            return WrittenRows(b"", 0)
+        if before is not None and change.lenient:
+            return WrittenRows(b"", 0)
+        view = change.action == "create view"
+        sql = change.sql.strip().rstrip("; \n")
+        uses, free = self._tables.used_by(run.account, sql)
+        alone = request.model_copy(update={"sql": sql, "intervals": False})
+        planned = self._plan(alone, catalog, run, uses, free)
+        bound = {leaf.release or "" for leaf in planned.statement.leaves} & set(free)
+        if not view and any(not self._manager.store.entitled(run.account, release_key_of(id_)) for id_ in bound):
+            raise InputError(
+                "a table is made of what its account paid for, and this reads a published one: CREATE VIEW"
+            )
+        part = SavedPart(sql, self._warehouse.today(), uses={} if view else uses, key=key_of(run.key))
+        new = SavedTable((part,), _named_apart(planned), view)
+        changed(before, change, new)  # refused before anything is charged
+        answered = WrittenRows(b"", 0)
+        if not view:
+            answered = self.answer(planned, run, Shape("json", max_rows=0), answers)
+            ids = {
+                planned.written[leaf.name]: answers[leaf.sql].release.release_key.hex()
+                for leaf in planned.statement.leaves
+                if leaf.name in planned.queries
+            }
+            new = replace(new, parts=(replace(part, answers=ids),))
+        self._tables.save(run.account, change, new)
+        return answered
+
     def recompute(self, sql: str, catalog: Catalog, ids: Sequence[str], run: Run, shape: Shape) -> WrittenRows:
         """Compute the rows of a statement from releases that the account has paid for; no data is queried.
 
@@ -124,11 +193,19 @@ class Statements:
             InputError: the rows cannot be computed from these releases.
         """
         queries: dict[str, StatementQuery] = {}
-        worker = self._worker(run, shape, listed=lambda statement: _listed(statement, queries))
+        saved, free = self._tables.used_by(run.account, sql)
+        worker = self._worker(run, shape, saved=saved, listed=lambda statement: _listed(statement, queries))
         found = self._split(sql, self._warehouse.restricted_to(catalog), worker)
-        leaves = [leaf for leaf in found.statement.leaves if leaf.select is not None]
+        leaves = [leaf for leaf in found.statement.leaves if leaf.select is not None and leaf.release is None]
         releases = dict(zip(dict.fromkeys(leaf.sql for leaf in leaves), ids, strict=False))
         tables = dict(found.public)
+        asked = self._asked({}, run, {}, free)
+        for leaf in found.statement.leaves:
+            if leaf.release is not None:
+                release, price = asked.saved(leaf)
+                if price is not None:
+                    raise NotFound
+                tables[leaf.name] = release.answer_table()
         for leaf in leaves:
             id_ = releases.get(leaf.sql, "")
             stored = paid_release(self._manager.store, run.account, id_)
@@ -149,7 +226,9 @@ class Statements:
             InputError: an option is not allowed or exceeds a limit, or the statement has a column `made_up`.
         """
         options = planning_options(request.options, None, self._defaults, self._limits)
-        worker = self._worker(run, shape, request, made_up=True)
+        saved, _ = self._tables.used_by(run.account, request.sql)
+        saved = {name: unanswered(table) for name, table in saved.items()}
+        worker = self._worker(run, shape, request, saved, made_up=True)
         with self._warehouse.restricted_to(catalog).rehearsal() as made:
             queries = WarehouseQueries(made, budget=Budget.of_cost(_AMPLE), key=bytes(32), **options)
             planned = pipeline.plan(self._split(request.sql, made, worker), made.catalog, queries, worker)
@@ -163,30 +242,36 @@ class Statements:
         """
         queries = []
         for leaf in planned.statement.leaves:
+            if leaf.release is not None:
+                continue  # what it costs is part of the worst cost
             query = planned.queries.get(leaf.name)
             estimate = None
             if query is not None:
                 estimate = self._queries.estimate(query, _run_of(run, leaf.name))
             queries.append(QueryEstimate(sql=leaf.sql, estimate=estimate))
         asked = self._asked({}, run, {})
-        total = _total(asked.unpaid(planned.queries))
+        total = asked.unpaid_total(planned.queries, planned.prices)
         fits = asked.refusal(total) is None
         return StatementEstimate(queries=queries, worst_cost=spend_above(total), fits=fits)
 
-    def _asked(self, options: Options, run: Run, answers: dict[str, Settled | Replay]) -> _AccountQueries:
-        return _AccountQueries(self._queries, self._manager, options, run, answers)
+    def _asked(
+        self, options: Options, run: Run, answers: dict[str, Settled | Replay], free: Collection[str] = ()
+    ) -> _AccountQueries:
+        return _AccountQueries(self._queries, self._manager, options, run, answers, free)
 
     def _worker(
         self,
         run: Run,
         shape: Shape,
         request: StatementRequest | None = None,
+        saved: Mapping[str, SavedTable] | None = None,
         *,
         listed: Callable[[Statement], list[StatementQuery]] | None = None,
         made_up: bool = False,
     ) -> _Worker:
         intervals = request is not None and request.intervals
-        return _Worker(self._pool, run, shape, self._warehouse.today(), listed, intervals=intervals, made_up=made_up)
+        today = self._warehouse.today()
+        return _Worker(self._pool, run, shape, today, saved or {}, listed, intervals=intervals, made_up=made_up)
 
     def _split(self, sql: str, viewed: Warehouse, worker: _Worker) -> PlannedStatement:
         """Split a statement into its queries; as `discreet.release.statement.split`."""
@@ -203,7 +288,8 @@ class _AccountQueries:
 
     Args:
         options: the privacy parameters and options of the request.
-        answers: answers of earlier attempts, by SQL; new ones are added.
+        answers: answers of earlier attempts, by SQL, or by id for a saved table; new ones are added.
+        free: the ids of releases that an officer published to the account.
     """
 
     def __init__(
@@ -213,22 +299,44 @@ class _AccountQueries:
         options: Options,
         run: Run,
         answers: dict[str, Settled | Replay],
+        free: Collection[str],
     ) -> None:
         self._queries = queries
         self._manager = manager
         self._options = options
         self._run = run
         self._answers = answers
+        self._free = free
 
     def plan(self, question: DatasetQuery) -> PlannedQuery:
         return self._queries.plan(question, self._options, self._run)
 
-    def check_budget(self, queries: Mapping[str, PlannedQuery]) -> None:
+    def check_budget(self, queries: Mapping[str, PlannedQuery], prices: Mapping[str, Cost]) -> None:
         unpaid = [] if self._answers else self.unpaid(queries)
-        if len(unpaid) > 1:  # the reservation of a single query makes the same check
-            refusal = self.refusal(_total(unpaid))
+        if len(unpaid) + len(prices) > 1 and not self._answers:  # that of a single one is checked when it is reserved
+            refusal = self.refusal(sum(prices.values(), _total(unpaid)))
             if refusal is not None:
                 raise UnaffordableQuery(refusal, None)
+
+    def saved(self, leaf: Leaf) -> tuple[Release, Cost | None]:
+        release = leaf.release or ""
+        store = self._manager.store
+        key = release_key_of(release)
+        stored = store.release(key)
+        if stored is None:
+            raise NotFound
+        paid = release in self._free or release in self._answers or store.entitled(self._run.account, key)
+        if paid:
+            return decode(stored.result), None
+        # The guarantee is at least the worst case, and does not depend on the answer, as its cost does.
+        privacy = document.read(stored.result)["privacy"]
+        return decode(stored.result), Cost(Fraction(privacy["rho"]), Fraction(privacy["delta"]))
+
+    def pay(self, release: str, price: Cost) -> None:
+        stored = self._manager.store.release(release_key_of(release))
+        if stored is None:
+            raise NotFound
+        self._answers[release] = self._queries.pay(stored, price, self._run)
 
     def answer(self, leaf: Leaf, query: PlannedQuery) -> Release:
         if leaf.sql not in self._answers:  # without their k, two leaves can be the same query
@@ -239,7 +347,7 @@ class _AccountQueries:
         """Return the queries of an answered statement, with the charge of each."""
         queries = {}
         for leaf in statement.leaves:
-            answered = self._answers.get(leaf.sql)
+            answered = self._answers.get(leaf.release or leaf.sql)
             if answered is not None:
                 queries[leaf.sql] = StatementQuery(
                     sql=leaf.sql,
@@ -249,6 +357,10 @@ class _AccountQueries:
                     id=answered.release.release_key.hex(),
                 )
         return _listed(statement, queries)
+
+    def unpaid_total(self, queries: Mapping[str, PlannedQuery], prices: Mapping[str, Cost]) -> Cost:
+        """Return the sum of the worst cases of all that the account has not paid for."""
+        return sum(prices.values(), _total(self.unpaid(queries)))
 
     def unpaid(self, queries: Mapping[str, PlannedQuery]) -> list[PlannedQuery]:
         """Return the distinct queries that the account has not paid for."""
@@ -270,6 +382,7 @@ class _Worker:
 
     Args:
         today: the date that current_date is.
+        saved: the saved tables that the statement may name.
         listed: returns the queries of the statement, which are part of the answer; None for those of a rehearsal.
         intervals: True to add the ends of intervals.
         made_up: True to mark every row as made up.
@@ -281,6 +394,7 @@ class _Worker:
         run: Run,
         shape: Shape,
         today: str,
+        saved: Mapping[str, SavedTable],
         listed: Callable[[Statement], list[StatementQuery]] | None,
         *,
         intervals: bool,
@@ -290,6 +404,7 @@ class _Worker:
         self._run = run
         self._shape = shape
         self._today = today
+        self._saved = saved
         self._listed = listed
         self._intervals = intervals
         self._made_up = made_up
@@ -301,11 +416,12 @@ class _Worker:
             catalog,
             intervals=self._intervals,
             today=self._today,
+            saved=self._saved,
             disconnected=self._run.disconnected,
         )
 
-    def check(self, outer: str, types: Mapping[str, Mapping[str, str]]) -> None:
-        self._pool.check(self._run.account, outer, types, self._run.disconnected)
+    def check(self, outer: str, types: Mapping[str, Mapping[str, str]]) -> Sequence[tuple[str, str]]:
+        return self._pool.check(self._run.account, outer, types, self._run.disconnected)
 
     def compute(self, statement: Statement, tables: Mapping[str, pa.Table]) -> WrittenRows:
         queries = self._queries_of(statement)
@@ -336,6 +452,16 @@ class _Worker:
         return [_free_query(leaf, "made up") for leaf in statement.leaves]
 
 
+def _named_apart(planned: PlannedStatement) -> tuple[tuple[str, str], ...]:
+    """Return the columns of a statement that is saved; raise `InputError` if two have one name."""
+    if planned.statement.explain:
+        raise SQLError("EXPLAIN is not saved")
+    names = [name.casefold() for name, _ in planned.columns]
+    if len(set(names)) < len(names):
+        raise InputError("the columns of a saved table need different names: use AS")
+    return tuple((name, type_) for name, type_ in planned.columns)
+
+
 def release_key_of(id_: str) -> bytes:
     """Return the key of a release by its id; that of no release for a malformed id, which takes as long."""
     try:
@@ -361,7 +487,10 @@ def _run_of(run: Run, name: str) -> Run:
 
 def _listed(statement: Statement, queries: Mapping[str, StatementQuery]) -> list[StatementQuery]:
     """Return the distinct queries of a statement: those in *queries*, by SQL, and public labels."""
-    found = {leaf.sql: queries.get(leaf.sql) or _free_query(leaf, "public") for leaf in statement.leaves}
+    found = {}
+    for leaf in statement.leaves:
+        if leaf.sql in queries or leaf.release is None:  # a saved table that is paid for may have hundreds
+            found[leaf.sql] = queries.get(leaf.sql) or _free_query(leaf, "public")
     return list(found.values())
 
 

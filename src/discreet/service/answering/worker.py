@@ -38,6 +38,7 @@ from discreet.catalog.fields import OwnerQuery
 from discreet.catalog.model import Catalog, Column, Dataset
 from discreet.errors import InputError, NotFound, SQLError, WhereError
 from discreet.query.json import from_dict
+from discreet.query.saved import TABLE
 from discreet.query.statement import Leaf, Statement, split_statement
 from discreet.release.postprocess import (
     MAX_ROWS,
@@ -185,6 +186,7 @@ class _Leaf(TypedDict):
     select: dict[str, Any] | None
     ranked_by: str | None
     complete: bool
+    release: str | None
 
 
 class _Statement(TypedDict):
@@ -397,8 +399,7 @@ def _run(
         case "split":
             return _split(job), 0
         case "check":
-            check_outer(job["outer"], job["types"], database)
-            return b"", 0
+            return json.dumps(check_outer(job["outer"], job["types"], database)).encode(), 0
     result = compute_outer(job["outer"], tables, job["marks"], database)
     if job["made_up"]:
         result = with_made_up(result)
@@ -416,8 +417,10 @@ def _run(
 def _split(job: Mapping[str, Any]) -> bytes:
     catalog = None if job["catalog"] is None else _catalog(job["catalog"])
     try:
+        saved = {name: TABLE.validate_python(table) for name, table in job["saved"].items()}
+        intervals = job["intervals"]
         statement = split_statement(
-            job["text"], catalog, job["schemas"], intervals=job["intervals"], today=job["today"]
+            job["text"], catalog, job["schemas"], intervals=intervals, today=job["today"], saved=saved
         )
     except OverflowError:
         raise SQLError("a number in it is too large") from None

@@ -133,6 +133,7 @@ class _Polled:
         waits: True while it waits for its turn, or for the same statement in another process.
         polled: when the client asked last, in monotonic seconds.
         warnings: their names and sentences.
+        updated: what a change of a saved table was, and the number of its rows; None for other statements.
         task: answers the statement; its content is a line with the columns, and one with the rows of each page.
     """
 
@@ -141,6 +142,7 @@ class _Polled:
     waits: bool = True
     cancelled: threading.Event = field(default_factory=threading.Event)
     warnings: list[tuple[str, str]] = field(default_factory=list)
+    updated: tuple[str, int] | None = None
     task: asyncio.Task[WrittenRows] | None = None
 
 
@@ -306,7 +308,7 @@ class TrinoProtocol:
         columns, *pages = rows.content.split(b"\n", math.ceil(MAX_ROWS / MAX_PAGE_ROWS))
         if page + 1 >= len(pages):
             self._runs.pop(state.id, None)
-        return self._answered(request, state, page, columns, pages, run.warnings)
+        return self._answered(request, state, page, columns, pages, run)
 
     def _drop_finished(self, now: float) -> None:
         """Forget answers that no client fetched: they are free when they are asked for again."""
@@ -444,7 +446,10 @@ class TrinoProtocol:
             if statement.leaves:
                 raise TrinoError("NOT_SUPPORTED", "a statement reads either datasets or tables of metadata")
             budget = self._api.budget_of(state.account)
-            read_tables = {name: tables.table(name, catalog, budget, state.properties) for name in statement.schemas}
+            saved = self._api.saved_tables(state.account)
+            read_tables = {
+                name: tables.table(name, catalog, saved, budget, state.properties) for name in statement.schemas
+            }
             return self._pool.compute(
                 state.account,
                 statement.outer,
@@ -456,7 +461,7 @@ class TrinoProtocol:
             )
         if command.form == "columns":
             parameters["rehearse"] = True
-        request = StatementRequest(sql=text, **parameters)
+        request = StatementRequest(sql=text or "SELECT 1", **parameters)
         digest = hashlib.sha256(request.model_dump_json().encode()).digest()
         watched = Run(
             state.account,
@@ -465,8 +470,11 @@ class TrinoProtocol:
             digest,
             progress=lambda share: setattr(run, "progress", share),
         )
-        work = self._api.statement_work(request, watched, Shape("trino", page_rows=MAX_PAGE_ROWS), answers)
+        shape = Shape("trino", page_rows=MAX_PAGE_ROWS)
+        work = self._api.statement_work(request, watched, shape, answers, command.change)
         answered, balance = work(run.cancelled.is_set)
+        if command.change is not None:
+            run.updated = command.change.action.upper(), answered.rows
         if command.form != "rows":
             return _of_form(command.form, answered)
         warnings = [("APPROXIMATE_FUNCTION", sentence) for sentence in command.rewriting.warnings]
@@ -487,15 +495,17 @@ class TrinoProtocol:
         page: int,
         columns: bytes,
         pages: Sequence[bytes],
-        warnings: Sequence[tuple[str, str]],
+        run: _Polled,
     ) -> Response:
         """Return the response with the rows of a page, as the worker wrote them, and the address of the next."""
         following = (request.path_params["sealed"], page + 1) if page + 1 < len(pages) else None
         body = self._body(request, state, "FINISHED" if following is None else "RUNNING", following, 1.0)
         body["warnings"] = [
             {"warningCode": {"code": number, "name": name}, "message": sentence}
-            for number, (name, sentence) in enumerate(warnings, 0x0100_0000)
+            for number, (name, sentence) in enumerate(run.warnings, 0x0100_0000)
         ]
+        if run.updated is not None:
+            body["updateType"], body["updateCount"] = run.updated
         parts = [json.dumps(body).encode()[:-1], b',"columns":', columns]
         parts += [b',"data":', pages[page]] if page < len(pages) else []
         return Response(b"".join([*parts, b"}"]), media_type="application/json")

@@ -21,6 +21,7 @@ from discreet.errors import InputError
 from discreet.query.json import from_dict
 from discreet.query.sql import condition
 from discreet.service.answering.accounts import limit_in_words, period_in_words, period_of
+from discreet.service.answering.saved_tables import PUBLISHED, RECORD
 from discreet.service.auth.grants import GRANT, KEY, account_and_dataset
 from discreet.wire import administration as wire
 from discreet.wire import document
@@ -37,7 +38,7 @@ _ACTIONS: Mapping[str, wire.ActivityKind] = {
     **dict.fromkeys(("create", "alter", "charge", "refund", "lift"), "account"),
     **dict.fromkeys(("clock", "prune", "note"), "store"),
 }
-_RECORDS: Mapping[str, wire.ActivityKind] = {GRANT: "grant", KEY: "key"}
+_RECORDS: Mapping[str, wire.ActivityKind] = {GRANT: "grant", KEY: "key", RECORD: "account", PUBLISHED: "grant"}
 _ACTION_KINDS = (*dict.fromkeys([*_ACTIONS.values(), *_RECORDS.values()]), "upkeep")
 
 
@@ -218,6 +219,8 @@ class ActivityReader:
             event.dataset = None if event.question is None else event.question["dataset"]
         elif "record" in detail and detail["record"]["kind"] == GRANT:
             event.account, event.dataset = account_and_dataset(detail["record"]["name"])
+        elif "record" in detail and detail["record"]["kind"] in {RECORD, PUBLISHED}:
+            event.account, _ = account_and_dataset(detail["record"]["name"])
         elif "account" in detail:
             event.account = detail["account"] if isinstance(detail["account"], str) else detail["account"]["id"]
         elif event.kind == "key":
@@ -343,6 +346,12 @@ def _record(record: Mapping[str, Any], shown: Mapping[str, Any] | None) -> dict[
             return {"columns": None}
         columns = None if shown is None else shown["columns"]
         return {"columns": "granted" if shown is None else "all" if columns is None else ", ".join(columns) or "none"}
+    if record["kind"] in {RECORD, PUBLISHED}:
+        _, name = account_and_dataset(record["name"])
+        state = (
+            "published" if record["kind"] == PUBLISHED else f"{len((shown or {}).get('releases', ()))} releases added"
+        )
+        return {f"saved table {name}": "none" if record["sha256"] is None else state}
     about = {} if shown is None else {name: value for name, value in shown.items() if value}
     if "expires" in about:
         about["expires"] = about["expires"][:10]

@@ -29,6 +29,7 @@ from discreet.service.answering.accounts import (
     read_limit,
     read_period,
 )
+from discreet.service.answering.saved_tables import SavedTables
 from discreet.service.auth.api_keys import ApiKeys, KeyRecord
 from discreet.service.auth.gate import check_role
 from discreet.service.auth.grants import (
@@ -213,6 +214,25 @@ class AdminAPI:
         found = preview(entries, account, since_us)
         first = None if found.first_us is None else iso_time(found.first_us)
         return wire.Preview(since=iso_time(since_us), queries=found.queries, refused=found.refused, first=first)
+
+    @_officer(
+        "PUT",
+        "/v1/admin/tables/{account:path}/{name}",
+        body=wire.Publication,
+        status=204,
+        parameters=(ACCOUNT, in_path("name", "Name of the saved table."), IDEMPOTENCY_KEY),
+        problems=("not-found",),
+    )
+    def publish_table(self, call: Call, body: wire.Publication) -> None:
+        """Publish a saved table, or end that.
+
+        All accounts below the parent of its owner then read it free, with everything that its owner adds to it.
+        """
+        tables = SavedTables(self._store)
+        parameters = call.parameters
+        action = call.action(body.reason)
+        tables.publish(parameters["account"], parameters["name"], action, published=body.published)
+        self._records.invalidate()
 
     @_officer("GET", "/v1/admin/spending", answer=wire.Spending, parameters=(_DAYS,))
     def spending(self, call: Call) -> wire.Spending:

@@ -20,6 +20,8 @@ from discreet.catalog.model import Catalog
 from discreet.engines.sql import text_literal
 from discreet.head_request import Kind
 from discreet.query.parse_tree import MAX_LENGTH
+from discreet.query.saved import SCHEMA as SAVED
+from discreet.query.saved import TableChange, read_change
 from discreet.service.answering.trino.dialect import (
     CATALOG,
     Rewriting,
@@ -60,11 +62,13 @@ class Question:
     Args:
         rewriting: its SQL for the service.
         typed: True if the client typed the statement, so that positions of errors are meant for its text.
+        change: what the statement makes of a saved table, with the SELECT in *rewriting*; None for a SELECT alone.
     """
 
     rewriting: Rewriting
     form: Form = "rows"
     typed: bool = True
+    change: TableChange | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,12 +189,16 @@ def read(  # noqa: C901, PLR0911, PLR0912 - a case for each kind of statement
         return SessionChange(match[1].upper(), {"Clear-Transaction-Id": "true"})
     if match := _matches(r"SET\s+(ROLE|PATH|TIME\s+ZONE|SESSION\s+AUTHORIZATION)\b.*", text):
         return SessionChange("SET " + " ".join(match[1].upper().split()))
+    changed = _change(text, session, catalog, typed=typed)
+    if changed is not None:
+        return changed
     shown = _shown(text, session, catalog)
     if shown is None:
         word = text.split(maxsplit=1)[0].upper() if text else ""
         raise TrinoError(
             "NOT_SUPPORTED" if word.isalpha() else "SYNTAX_ERROR",
-            f"{word} is not supported: this catalog answers SELECT and EXPLAIN, and SHOW, DESCRIBE, USE and SET SESSION"
+            f"{word} is not supported: this catalog answers SELECT and EXPLAIN, saves tables in the schema saved, and "
+            "knows SHOW, DESCRIBE, USE and SET SESSION"
             if word
             else "the statement is empty; send a SELECT",
         )
@@ -221,6 +229,21 @@ def _question(
     return Question(rewriting, form, typed)
 
 
+def _change(text: str, session: TrinoSession, catalog: Catalog, *, typed: bool) -> Question | None:
+    """Return a statement that makes or changes a saved table; None for others."""
+    change = read_change(text)
+    if change is None:
+        return None
+    rewriting = Rewriting("")
+    if change.start:
+        select = " " * change.start + change.sql.rstrip("; \n")
+        select = re.sub(r"\bWITH\s+(NO\s+)?DATA\s*$", "", select, flags=re.IGNORECASE)
+        dated = change.action != "create view"
+        rewriting = rewrite(select, session, {name.lower() for name in catalog.datasets}, dated=dated)
+        change = replace(change, sql=rewriting.sql)
+    return Question(rewriting, typed=typed, change=replace(change, path=change.path or (session.schema,)))
+
+
 def _shown(text: str, session: TrinoSession, catalog: Catalog) -> str | None:
     """Return the SELECT that a SHOW or DESCRIBE stands for; None for other statements."""
     if _matches(r"SHOW\s+(?:CREATE|STATS)\b.*", text):
@@ -232,7 +255,7 @@ def _shown(text: str, session: TrinoSession, catalog: Catalog) -> str | None:
         *place, table = _names(described)
         schema = place[-1] if place else session.schema
         datasets = {name.lower() if "." in name else f"main.{name.lower()}" for name in catalog.datasets}
-        if schema != "information_schema" and f"{schema}.{table}".lower() not in datasets:
+        if schema not in {"information_schema", SAVED} and f"{schema}.{table}".lower() not in datasets:
             raise TrinoError(
                 "TABLE_NOT_FOUND", f"there is no table {table!r} in the schema {schema!r}, or it was not granted"
             )

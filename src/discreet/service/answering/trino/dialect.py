@@ -24,6 +24,7 @@ from sqlglot.errors import ErrorLevel, ParseError, TokenError, UnsupportedError
 from sqlglot.generators.duckdb import DuckDBGenerator
 from sqlglot.parsers.trino import TrinoParser
 
+from discreet.query.saved import SCHEMA as SAVED
 from discreet.service.answering.trino.errors import TrinoError
 
 CATALOG = "discreet"
@@ -130,11 +131,12 @@ def without_comments(text: str) -> str:
     return "".join(blank)
 
 
-def rewrite(text: str, session: TrinoSession, datasets: Collection[str]) -> Rewriting:
+def rewrite(text: str, session: TrinoSession, datasets: Collection[str], *, dated: bool = True) -> Rewriting:
     """Return a SELECT of a Trino client in the SQL of the service.
 
     Args:
         datasets: the names of the datasets of the account, in lower case.
+        dated: False to leave current_date as it is, for a view.
 
     Raises:
         TrinoError: the text is not one SELECT, or DuckDB cannot express it.
@@ -155,7 +157,7 @@ def rewrite(text: str, session: TrinoSession, datasets: Collection[str]) -> Rewr
     for sketch in sketches:
         sketch.replace(exp.Count(this=exp.Distinct(expressions=[sketch.this])))
     try:
-        tree = cast("exp.Expr", tree.transform(_Adaption(session, datasets, tree).adapt, copy=False))
+        tree = cast("exp.Expr", tree.transform(_Adaption(session, datasets, tree, dated=dated).adapt, copy=False))
         sql = _DuckDB().generate(tree, copy=False, identify=True, comments=False, unsupported_level=ErrorLevel.RAISE)
     except UnsupportedError as error:
         raise TrinoError("NOT_SUPPORTED", f"the statement is not supported: {str(error)[:300]}") from None
@@ -200,7 +202,8 @@ _NUMBER = re.compile(r"\s*(-?)((?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][-+]
 class _Adaption:
     """What the names, literals and functions of a statement are in the SQL of the service."""
 
-    def __init__(self, session: TrinoSession, datasets: Collection[str], tree: exp.Expr) -> None:
+    def __init__(self, session: TrinoSession, datasets: Collection[str], tree: exp.Expr, *, dated: bool) -> None:
+        self._dated = dated
         self._session = session
         self._datasets = datasets
         self._ctes = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
@@ -251,13 +254,15 @@ class _Adaption:
             table.set("catalog", None)
         elif not schema and name not in self._ctes and isinstance(table.this, exp.Identifier):
             schema = self._session.schema
-            known = schema == "information_schema" or f"{schema}.{name}" in self._datasets
+            known = schema in {"information_schema", SAVED} or f"{schema}.{name}" in self._datasets
             if schema != SCHEMA and known:
                 table.set("db", exp.to_identifier(schema))
 
     def _value(self, name: str) -> exp.Expr | None:
         """Return the value of a function of the session; None for other names."""
         now = self._session.now.astimezone(UTC)
+        if not self._dated and name.startswith(("current_date", "current_timestamp", "now", "localtimestamp")):
+            return None
         if name == "current_date":
             return exp.cast(exp.Literal.string(f"{now:%Y-%m-%d}"), "DATE")
         if name in {"now", "current_timestamp", "localtimestamp"}:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from discreet.catalog.model import Catalog
 from discreet.head_request import Kind
+from discreet.query.saved import SCHEMA as SAVED
 from discreet.release.postprocess import uses_of
 from discreet.service.answering.trino.dialect import CATALOG, SCHEMA, VERSION
 from discreet.wire.queries import BudgetReport, ParentBudget, StatementRequest
@@ -19,6 +20,7 @@ from discreet.wire.queries import BudgetReport, ParentBudget, StatementRequest
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from discreet.service.answering.saved_tables import OwnedTable
 
 TYPES: Mapping[Kind, tuple[str, int, int | None, int | None]] = {
     Kind.TEXT: ("varchar", 12, 2**31 - 1, None),
@@ -117,11 +119,18 @@ PROPERTIES: Mapping[str, tuple[str, str]] = {
 """The types and descriptions of all session properties: the options of a statement, and its longest time."""
 
 
-def table(name: str, catalog: Catalog, budget: BudgetReport, properties: Mapping[str, str]) -> pa.Table:
+def table(
+    name: str,
+    catalog: Catalog,
+    saved: Sequence[OwnedTable],
+    budget: BudgetReport,
+    properties: Mapping[str, str],
+) -> pa.Table:
     """Return the rows of a table of `COLUMNS`.
 
     Args:
         catalog: of the account.
+        saved: the saved tables of the account.
         properties: the session properties that are set.
     """
     import pyarrow as pa
@@ -129,29 +138,37 @@ def table(name: str, catalog: Catalog, budget: BudgetReport, properties: Mapping
     types = {"": pa.string(), "bigint": pa.int64(), "double": pa.float64(), "boolean": pa.bool_()}
     columns = [column.partition(":") for column in COLUMNS[name].split()]
     schema = pa.schema([(column, types[type_]) for column, _, type_ in columns])
-    rows = [(*row, *[None] * (len(columns) - len(row))) for row in _rows(name, catalog, budget, properties)]
+    rows = [(*row, *[None] * (len(columns) - len(row))) for row in _rows(name, catalog, saved, budget, properties)]
     return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
 
 
 def _rows(  # noqa: C901, PLR0911, PLR0912 - a case for each table
-    name: str, catalog: Catalog, budget: BudgetReport, properties: Mapping[str, str]
+    name: str, catalog: Catalog, saved: Sequence[OwnedTable], budget: BudgetReport, properties: Mapping[str, str]
 ) -> Sequence[tuple[Any, ...]]:
     """Return the rows of a table, without the columns behind the last that is not null."""
     places = {}
     for full_name, dataset in sorted(catalog.datasets.items()):
         schema, _, short = full_name.rpartition(".")
         places[schema or SCHEMA, short] = dataset
-    schemas = sorted({SCHEMA, *(schema for schema, _ in places)})
+    schemas = sorted({SCHEMA, SAVED, *(schema for schema, _ in places)})
+    own_tables = [(SAVED, of.name, "VIEW" if of.table.view else "TABLE", of.table.comment or None) for of in saved]
+    listed: list[tuple[Any, ...]]
     match name:
         case "schemata":
             return [(CATALOG, schema) for schema in [*schemas, "information_schema"]]
         case "tables":
-            own = [(CATALOG, "information_schema", own, "BASE TABLE") for own in COLUMNS if "_" not in own]
-            return [*((CATALOG, *place, "BASE TABLE", dataset.description) for place, dataset in places.items()), *own]
+            kinds = {"TABLE": "BASE TABLE", "VIEW": "VIEW"}
+            listed = [(CATALOG, *place, "BASE TABLE", dataset.description) for place, dataset in places.items()]
+            listed += [(CATALOG, *place, kinds[kind], comment) for *place, kind, comment in own_tables]
+            return [*listed, *((CATALOG, "information_schema", own, "BASE TABLE") for own in COLUMNS if "_" not in own)]
+        case "views":
+            return [(CATALOG, SAVED, of.name, of.table.parts[0].sql) for of in saved if of.table.view]
         case "jdbc_tables":
-            return [(CATALOG, *place, "TABLE", dataset.description) for place, dataset in places.items()]
+            listed = [(CATALOG, *place, "TABLE", dataset.description) for place, dataset in places.items()]
+            return [*listed, *((CATALOG, *row) for row in own_tables)]
         case "metadata_table_comments":
-            return [(CATALOG, *place, dataset.description) for place, dataset in places.items()]
+            listed = [(CATALOG, *place, dataset.description) for place, dataset in places.items()]
+            return [*listed, *((CATALOG, *place, comment) for *place, _, comment in own_tables)]
         case "jdbc_catalogs":
             return [(CATALOG,)]
         case "jdbc_schemas":
@@ -179,6 +196,16 @@ def _rows(  # noqa: C901, PLR0911, PLR0912 - a case for each table
                 for of, epsilon in path
             ]
     rows: list[tuple[Any, ...]] = []
+    jdbc_types = {type_.partition("(")[0]: numbers for type_, *numbers in TYPES.values()}
+    for table_ in saved:
+        for number, (column, duckdb_type) in enumerate(table_.table.columns, 1):
+            type_ = trino_type(duckdb_type)
+            if name == "columns":
+                rows.append((CATALOG, SAVED, table_.name, column, number, None, "YES", type_))
+            elif name == "jdbc_columns":
+                jdbc, size, digits = jdbc_types.get(type_.partition("(")[0], [12, None, None])
+                described = (jdbc, type_, size, None, digits, 10, 1)
+                rows.append((CATALOG, SAVED, table_.name, column, *described, *[None] * 5, number, "YES"))
     for place, dataset in places.items():
         columns = [(dataset.user, Kind.TEXT, f"identifies users: COUNT(DISTINCT {dataset.user})")]
         columns += [(column, its.kind, uses_of(its)) for column, its in dataset.columns.items()]

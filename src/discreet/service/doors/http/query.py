@@ -8,8 +8,10 @@ import json
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
+import pyarrow as pa
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -22,10 +24,13 @@ from discreet.errors import EngineError, InputError, NotFound
 from discreet.query.json import from_dict
 from discreet.query.planning import PlannedQuery
 from discreet.query.query import Select
-from discreet.release.postprocess import ComputedRows, arrow_types
+from discreet.query.saved import Action, TableChange, read_change
+from discreet.query.statement import without_comments
+from discreet.release.postprocess import MAX_ROWS, ComputedRows, arrow_types
 from discreet.service.answering.accounts import budget_report, history_entry
 from discreet.service.answering.pool import WrittenRows
 from discreet.service.answering.queries import Queries, ReplayCache, Run, question_in
+from discreet.service.answering.saved_tables import OwnedTable, SavedTables
 from discreet.service.answering.statements import Shape, Statements, paid_release, release_key_of
 from discreet.service.answering.worker import encode_result
 from discreet.service.auth.gate import Gate, run_in_thread, run_while_connected
@@ -47,7 +52,7 @@ from discreet.values import Cost
 from discreet.warehouse import Warehouse
 from discreet.wire import document
 from discreet.wire.document import Form
-from discreet.wire.problems import Slug, read_body
+from discreet.wire.problems import Slug, read_body, spend_above
 from discreet.wire.queries import (
     BudgetReport,
     DatasetDetail,
@@ -55,8 +60,13 @@ from discreet.wire.queries import (
     DatasetSummary,
     Estimate,
     HistoryPage,
+    NewTable,
     QueryRequest,
+    SavedTableDetail,
+    SavedTableList,
+    SavedTableSummary,
     StatementAnswer,
+    StatementColumn,
     StatementEstimate,
     StatementRequest,
 )
@@ -82,6 +92,9 @@ HEADERS: Mapping[str, str] = {
 """Descriptions of the headers of an answer, by name."""
 
 BEFORE = integer("before", "The `next` of the previous page.", least=1)
+TABLE_NAME = in_path("name", "Name of the saved table; with its owner, as ann@sales.top, if that is another account.")
+_ONE_TABLE = "/v1/tables/{name}"
+_MISSING: tuple[Slug, ...] = ("not-found",)
 RELEASE_ID = in_path("id", "Id of the release.")
 
 _RELEASE: Mapping[str, Any] = {
@@ -115,6 +128,7 @@ class QueryAPI:
         gate: Gate,
         queries: Queries,
         statements: Statements,
+        tables: SavedTables,
         cache: ReplayCache,
         manager: BudgetManager,
         grants: Grants,
@@ -126,6 +140,7 @@ class QueryAPI:
         self._gate = gate
         self._queries = queries
         self._statements = statements
+        self._tables = tables
         self._cache = cache
         self._manager = manager
         self._grants = grants
@@ -301,7 +316,12 @@ class QueryAPI:
         return answered, self._balance_headers(account, balance)
 
     def statement_work(
-        self, statement: StatementRequest, run: Run, shape: Shape, answers: dict[str, Settled | Replay]
+        self,
+        statement: StatementRequest,
+        run: Run,
+        shape: Shape,
+        answers: dict[str, Settled | Replay],
+        change: TableChange | None = None,
     ) -> Callable[[Callable[[], bool]], tuple[WrittenRows, Balance]]:
         """Return a function that answers a statement, and may be called again after `RequestInFlight`.
 
@@ -311,12 +331,23 @@ class QueryAPI:
         Args:
             run: its `disconnected` is not used.
             answers: answers of the statement's queries, kept between calls: unversioned ones are not replayed.
+            change: what the statement makes of a saved table; None to read it from the statement.
         """
+        if change is None:
+            change = read_change(without_comments(statement.sql))
+        if change is not None and statement.rehearse:
+            raise InputError("a rehearsal saves nothing")
 
         def work(disconnected: Callable[[], bool]) -> tuple[WrittenRows, Balance]:
             catalog = self._grants.catalog_for(run.account)
             watched = replace(run, disconnected=disconnected)
-            if statement.rehearse:
+            if change is not None:
+                answered = self._statements.change(change, statement, catalog, watched, answers)
+                result = ComputedRows(pa.table({"rows": pa.array([answered.rows], pa.int64())}), ("BIGINT",))
+                queries = json.dumps([query.model_dump() for query in answered.queries])
+                pages = shape.page_rows or MAX_ROWS
+                answered = replace(answered, content=encode_result(result, shape.form, queries, page_rows=pages))
+            elif statement.rehearse:
                 answered = self._statements.rehearse(statement, catalog, watched, shape)
             else:
                 planned = self._statements.plan(statement, catalog, watched)
@@ -355,6 +386,9 @@ class QueryAPI:
             digest: the digest of its request.
         """
         run = Run(call.account, context_of(call.request.scope).request_id, key, digest)
+        change = read_change(without_comments(statement.sql))
+        if change is not None:
+            statement = statement.model_copy(update={"sql": change.sql if change.start else "SELECT TRUE AS done"})
 
         def work(disconnected: Callable[[], bool]) -> StatementEstimate:
             watched = replace(run, disconnected=disconnected)
@@ -369,6 +403,10 @@ class QueryAPI:
     ) -> WrittenRows:
         """Return the rows of a statement in *form*, computed from releases that the account has paid for."""
         run = Run(call.account, context_of(call.request.scope).request_id)
+
+        change = read_change(without_comments(sql))
+        if change is not None:
+            sql = change.sql if change.start else "SELECT TRUE AS done"
 
         def work(disconnected: Callable[[], bool]) -> WrittenRows:
             watched = replace(run, disconnected=disconnected)
@@ -405,6 +443,80 @@ class QueryAPI:
 
         with self._gate.slots.slot(run.account):
             return await run_in_thread(work)
+
+    # ---------------------------------------------------------------------------------------------- saved tables
+
+    @Operation("GET", "/v1/tables", role="analyst", answer=SavedTableList)
+    def tables(self, call: Call) -> SavedTableList:
+        """List the saved tables of the account, and those that an officer published to it."""
+        return SavedTableList(tables=[_summary(table) for table in self.saved_tables(call.account)])
+
+    @Operation("GET", _ONE_TABLE, role="analyst", answer=SavedTableDetail, parameters=(TABLE_NAME,), problems=_MISSING)
+    def table(self, call: Call) -> SavedTableDetail:
+        """Describe a saved table that the account has paid for, or that is published to it.
+
+        Its rows are those of SELECT * FROM saved.name.
+        """
+        return self.saved_table(call.account, call.parameters["name"])
+
+    def saved_table(self, account: str, name: str) -> SavedTableDetail:
+        """Return a saved table with its statements; it blocks.
+
+        Raises:
+            NotFound: there is none, or the account has not paid for it.
+        """
+        store = self._manager.store
+        found = self._tables.find(account, name)
+        releases = sorted(found.table.releases)
+        keys = list(map(release_key_of, releases))
+        listed = found.owner == account or found.name in {table.name for table in self.saved_tables(account)}
+        if not listed and not all(store.entitled(account, key) for key in keys):
+            raise NotFound(f"there is no saved table {name[:300]!r}")
+        stored = [store.release(key) for key in keys]
+        paid = sum((release.cost for release in stored if release is not None), Cost())
+        statements = [part.sql for part in found.table.parts]
+        about = _summary(found).model_dump()
+        return SavedTableDetail(**about, statements=statements, releases=releases, paid=spend_above(paid))
+
+    @Operation(
+        "PUT",
+        _ONE_TABLE,
+        role="analyst",
+        body=NewTable,
+        raw=True,
+        answer=SavedTableDetail,
+        parameters=(TABLE_NAME, IDEMPOTENCY_KEY),
+        problems=_QUERY_PROBLEMS,
+    )
+    async def save_table(self, call: Call, body: bytes) -> SavedTableDetail:
+        """Save a statement with the releases that answer it, under a name; a table of that name is replaced.
+
+        Charged like the statement in /v1/sql, once; reading the table is free.
+        """
+        new = read_body(NewTable, body)
+        name = call.parameters["name"]
+        action: Action = "create view" if new.view else "create table"
+        change = TableChange(action, ("saved",), name, new.sql, replace=True, comment=new.comment)
+        request = StatementRequest.model_validate({"sql": new.sql, **new.options})
+        key = call.parameters["Idempotency-Key"]
+        run = Run(call.account, context_of(call.request.scope).request_id, key, hashlib.sha256(body).digest())
+        work = self.statement_work(request, run, Shape("json"), {}, change)
+        await self._run_in_slot(call.request, call.account, work)
+        return await run_in_thread(partial(self.saved_table, call.account, name))
+
+    @Operation("DELETE", _ONE_TABLE, role="analyst", status=204, parameters=(TABLE_NAME,), problems=_MISSING)
+    def drop_table(self, call: Call) -> None:
+        """Drop a saved table or a view of the account.
+
+        Its releases stay, and stay paid for.
+        """
+        name = call.parameters["name"]
+        view = self._tables.find(call.account, name).table.view
+        self._tables.alter(call.account, TableChange("drop view" if view else "drop table", ("saved",), name))
+
+    def saved_tables(self, account: str) -> list[OwnedTable]:
+        """Return the saved tables of an account, and those published to it; it blocks."""
+        return self._tables.listed(account)
 
     # ---------------------------------------------------------------------------------------------- reading
 
@@ -479,7 +591,7 @@ class QueryAPI:
             table = viewed.sample(call.parameters["name"], call.parameters["rows"])
         except InputError as error:
             raise NotFound(str(error)) from None
-        result = ComputedRows(table, tuple(arrow_types(table).values()))
+        result = ComputedRows(table, tuple(arrow_types({"": table})[""].values()))
         return Response(encode_result(result, form, "[]"), headers=content_headers(form))
 
     @Operation(
@@ -526,6 +638,17 @@ class QueryAPI:
         id_ = call.parameters["id"]
         stored = paid_release(self._manager.store, call.account, id_)
         return Response(represent(stored.result, form), headers={"Discreet-Release": id_, **content_headers(form)})
+
+
+def _summary(table: OwnedTable) -> SavedTableSummary:
+    return SavedTableSummary(
+        name=table.name,
+        owner=table.owner,
+        kind="view" if table.table.view else "table",
+        columns=[StatementColumn(name=name, type=type_) for name, type_ in table.table.columns],
+        comment=table.table.comment,
+        published=table.published,
+    )
 
 
 def _release_headers(form: Form, release_key: bytes, charged: Cost, *, replayed: bool) -> dict[str, str]:

@@ -215,7 +215,8 @@ class AnalystPages:
             runs_out = None
         return {
             "statement": not single_query,
-            "free": all(estimate is None or estimate.paid for _, estimate in queries),
+            "free": all(estimate is None or estimate.paid for _, estimate in queries)
+            and (single_query or not (cost.rho or cost.delta)),  # a saved table of another account is no query
             "cost": cost,
             "share": cost.share_of(budget.limit),
             "over": cost.share_of(budget.left) == 1,

@@ -1,0 +1,237 @@
+"""Saved tables of accounts, kept as records of the budget store; see `discreet.query.saved`.
+
+A table belongs to an account, which alone changes it. Others name it with its owner, as saved."team/ann.top", and pay
+for its releases once, unless an officer published it. Views are for their owner only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from discreet.budget.ledger import canonical
+from discreet.budget.model import MAX_RECORD_LENGTH, AdminAction
+from discreet.errors import InputError, NotFound
+from discreet.query.saved import SCHEMA, TABLE, SavedTable, changed, check_table_name, tables_in
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from discreet.budget.stores.store import BudgetStore
+    from discreet.query.saved import TableChange
+
+RECORD = "saved-table"
+PUBLISHED = "published-table"
+"""Kinds of records: saved tables, and those that an officer published, by account and name."""
+
+MAX_TABLES = 1_000
+"""The largest number of saved tables of an account."""
+
+MAX_COMMENT_LENGTH = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedTable:
+    """A saved table, its owner, and its name for the account that reads it.
+
+    Args:
+        published: True if an officer decided that all accounts below the owner's parent read it free.
+    """
+
+    owner: str
+    name: str
+    table: SavedTable
+    published: bool = False
+
+
+class SavedTables:
+    """The saved tables of all accounts. Usable from several threads, and by several processes."""
+
+    def __init__(self, store: BudgetStore) -> None:
+        self._store = store
+
+    def find(self, account: str, name: str) -> OwnedTable:
+        """Return a table as *account* names it.
+
+        Raises:
+            NotFound: there is no such table, or it is a view of another account.
+        """
+        owner, dot, short = name.rpartition(".")
+        owner = owner if dot and owner != account else account
+        text = self._store.record(RECORD, _record_name(owner, short.lower()))
+        table = None if text is None else TABLE.validate_json(text)
+        if table is None or (table.view and owner != account):
+            raise NotFound(f"there is no saved table {name[:300]!r}")
+        shown = short.lower() if owner == account else f"{owner}.{short.lower()}"
+        published = self._store.record(PUBLISHED, _record_name(owner, short.lower())) is not None
+        return OwnedTable(owner, shown, table, published)
+
+    def used_by(self, account: str, sql: str) -> tuple[dict[str, SavedTable], frozenset[str]]:
+        """Return the tables that a statement may name, and the ids of releases that are published to the account.
+
+        Raises:
+            InputError: it reads too many.
+        """
+        free: set[str] = set()
+
+        def read(name: str) -> SavedTable | None:
+            try:
+                found = self.find(account, name)
+            except NotFound:
+                return None
+            if found.published and self._is_below(account, found.owner):
+                free.update(found.table.releases)
+            return found.table
+
+        return tables_in(sql, read), frozenset(free)
+
+    def listed(self, account: str) -> list[OwnedTable]:
+        """Return the tables of an account, and those that are published to it, by name."""
+        public = dict(self._store.records(PUBLISHED))
+        own = [
+            OwnedTable(account, name, TABLE.validate_json(text), _record_name(account, name) in public)
+            for name, text in self._store.records_of(RECORD, account)
+        ]
+        others = []
+        for record in public:
+            owner, _, name = record.partition("\t")
+            text = self._store.record(RECORD, record)
+            if owner != account and text is not None and self._is_below(account, owner):
+                table = TABLE.validate_json(text)
+                others += [] if table.view else [OwnedTable(owner, f"{owner}.{name}", table, published=True)]
+        return own + others
+
+    def before(self, account: str, change: TableChange) -> SavedTable | None:
+        """Return the table that a change is about, or None.
+
+        Raises:
+            InputError: it is in another schema, or its name is not allowed.
+        """
+        if change.path not in {(SCHEMA,), ("discreet", SCHEMA)}:
+            raise InputError(f"tables are saved in the schema {SCHEMA}: name it {SCHEMA}.{change.name[:100]}")
+        text = self._store.record(RECORD, _record_name(account, check_table_name(change.name)))
+        return None if text is None else TABLE.validate_json(text)
+
+    def save(self, account: str, change: TableChange, new: SavedTable) -> None:
+        """Create a table or add a part to it; its releases are paid for. Errors as in `query.saved.changed`."""
+        name = check_table_name(change.name)
+        new = replace(new, comment=_checked(change.comment))
+        is_new = change.action != "insert" and len(self._store.records_of(RECORD, account)) >= MAX_TABLES
+        while True:
+            text = self._store.record(RECORD, _record_name(account, name))
+            if is_new and text is None:
+                raise InputError(f"an account has at most {MAX_TABLES:,} saved tables; DROP some first")
+            before = None if text is None else TABLE.validate_json(text)
+            after = changed(before, change, new)
+            if after is before:
+                return
+            shown = {"table": name, "releases": sorted(new.parts[0].answers.values())}
+            try:
+                self._put(self._store, account, name, after, change.action, shown, text)
+            except _Changed:  # by another statement, which may have made the table
+                continue
+            return
+
+    def alter(self, account: str, change: TableChange) -> bool:
+        """Drop or rename a table, or change its comment; return False if it is not there, and that is allowed.
+
+        Raises:
+            NotFound: there is no such table.
+            InputError: a view was called a table, or the new name is taken or not allowed.
+        """
+        before = self.before(account, change)
+        name = check_table_name(change.name)
+        if before is None:
+            if change.lenient:
+                return False
+            raise NotFound(f"there is no saved table {name!r}")
+        text = _text(before)
+        kind = "view" if before.view else "table"
+        if change.action in {"drop table", "drop view"} and change.action != f"drop {kind}":
+            raise InputError(f"{SCHEMA}.{name} is a {kind}: DROP {kind.upper()} drops it")
+        shown = {"table": name}
+        if change.action == "comment":
+            self._put(self._store, account, name, replace(before, comment=_checked(change.sql)), "comment", shown, text)
+        elif change.action == "rename":
+            to = check_table_name(change.sql)
+
+            def work(store: BudgetStore) -> None:
+                if store.record(RECORD, _record_name(account, to)) is not None:
+                    raise InputError(f"there is {SCHEMA}.{to} already; DROP it first")
+                self._put(store, account, name, None, "rename", shown, text)
+                self._put(store, account, to, before, "rename", {"table": to}, None)
+
+            self._store.together(work)
+        else:
+            self._put(self._store, account, name, None, change.action, shown, text)
+        return True
+
+    def publish(self, owner: str, name: str, action: AdminAction, *, published: bool) -> None:
+        """Let all accounts below the owner's parent read a table free, with all that is added to it, or end that.
+
+        Raises:
+            NotFound: there is no such table.
+        """
+        self._store.account(owner)
+        name = name.lower()
+        record = _record_name(owner, name)
+        known = self._store.record(RECORD, record)
+        if known is None and published:
+            raise NotFound(f"there is no saved table {name!r} of {owner!r}")
+        text = canonical({"by": action.actor}) if published else None
+        self._store.put_record(PUBLISHED, record, text, action, {"table": name, "published": str(published).lower()})
+
+    def _is_below(self, account: str, owner: str) -> bool:
+        """Return True if an account is below the parent of *owner*, or below *owner* if that has none."""
+        parent = self._store.account(owner).parent or owner
+        return parent in {member.id for member in self._store.path(account)}
+
+    def _put(
+        self,
+        store: BudgetStore,
+        account: str,
+        name: str,
+        table: SavedTable | None,
+        reason: str,
+        shown: Mapping[str, Any],
+        before: str | None,
+    ) -> None:
+        """Write a record if it is still as it was; raise `_Changed` otherwise."""
+        text = None if table is None else _text(table)
+        if text is not None and len(text) > MAX_RECORD_LENGTH:
+            most = f"{MAX_RECORD_LENGTH:,} characters, with those of the tables that it is made from"
+            raise InputError(f"the statements of a saved table have up to {most}")
+
+        def check(present: str | None) -> None:
+            if present != before:
+                raise _Changed
+
+        action = AdminAction(account, reason)
+        store.put_record(RECORD, _record_name(account, name), text, action, shown, check)
+
+
+class _Changed(InputError):
+    """A record that another statement changed meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__("another statement changed this saved table at the same time; send this one again")
+
+
+def key_of(key: str | None) -> str:
+    """Return what marks the part of a request with an idempotency key."""
+    return "" if key is None else hashlib.sha256(key.encode()).hexdigest()[:32]
+
+
+def _record_name(account: str, name: str) -> str:
+    return f"{account}\t{name}"  # account names contain no tabs
+
+
+def _text(table: SavedTable) -> str:
+    return canonical(TABLE.dump_python(table, mode="json"))
+
+
+def _checked(comment: str) -> str:
+    if len(comment) > MAX_COMMENT_LENGTH:
+        raise InputError(f"a comment has up to {MAX_COMMENT_LENGTH:,} characters")
+    return comment
