@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -28,7 +29,13 @@ class ServiceProcess:
     def __init__(self, folder, keys, *arguments, settings="discreet.toml"):
         command = [sys.executable, "-m", "discreet", "serve", settings, "--port", "0", *arguments]
         self._process = subprocess.Popen(
-            command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
+            command,
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=dict(os.environ),
+            start_new_session=True,
         )
         self.keys, self.url, self.err = keys, None, ""
         for line in self._process.stderr:
@@ -46,8 +53,8 @@ class ServiceProcess:
         return self
 
     def __exit__(self, *_):
-        if self._process.poll() is None:
-            self._process.kill()
+        with contextlib.suppress(ProcessLookupError):  # its workers, too: while one lives, the pipe has no end
+            os.killpg(self._process.pid, signal.SIGKILL)
         self.end()
 
     def _read(self):
