@@ -286,11 +286,11 @@ def test_a_bound_of_memory_holds_for_every_query_and_changes_no_count(tmp_path, 
     pyarrow.csv.write_csv(table, tmp_path / "t.csv")
     for name in ("t.parquet", "t.csv"):
         opened = engine(tmp_path / name)
-        opened.limit_memory(64)
+        opened.limit_memory(128)
         with ThreadPoolExecutor(4) as threads:
             heads = list(threads.map(lambda _: opened.head(HeadRequest("user", ("item",), 10)), range(4)))  # noqa: B023
         assert all(head.counts.tolist() == [rows // 40_000] * 11 for head in heads)
-        assert opened.fetch("SELECT current_setting('memory_limit') AS m").to_pylist() == [{"m": "64.0 MiB"}]
+        assert opened.fetch("SELECT current_setting('memory_limit') AS m").to_pylist() == [{"m": "128.0 MiB"}]
 
 
 def test_a_bound_of_memory_below_the_rows_in_memory_is_refused(engine, monkeypatch):

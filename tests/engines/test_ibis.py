@@ -45,6 +45,8 @@ def test_tables_and_expressions_in_this_process_are_counted(tables):
 )
 def test_a_table_at_a_server_of_ours_is_refused_with_the_url_to_scan(backend, url):
     """The engine counts where the rows are, which a copy in this process would not; the backend needs no connection."""
+    if backend == "pyspark":
+        pytest.importorskip("pyspark")  # which only the servers' suite installs
     source = importlib.import_module(f"ibis.backends.{backend}").Backend()
     schema = ibis.schema({"reader": "int64", "article": "string"})
     table = operations.DatabaseTable("reads", schema, source=source).to_expr()

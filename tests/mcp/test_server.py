@@ -269,7 +269,7 @@ def test_at_most_200_rows_are_returned(with_agent):
         ("SELECT COUNT(DISTINCT reader) FROM secret", "there is no dataset 'secret'"),
         ("SELECT COUNT(DISTINCT reader) FROM nothing", "there is no dataset 'nothing'"),
         ("SELECT hidden, COUNT(DISTINCT reader) FROM reads GROUP BY hidden", "hidden"),
-        ("DROP TABLE reads", "SELECT"),
+        ("DROP TABLE reads", "save"),
         ("SELECT COUNT(DISTINCT reader) FROM reads; SELECT 1", ""),
         ("SELECT COUNT(DISTINCT reader) FROM reads WHERE article = '" + 5_000 * "x" + "'", "at most 4,096 bytes"),
     ],

@@ -308,7 +308,9 @@ def test_one_round_is_not_taken_where_two_rounds_clip_nobody(items, dense):
 def test_anchored_counts_cost_what_is_charged(k):
     """Of their covariance, for users who have any of the items; no more than counts with noise of their own."""
     race = AnchoredGumbel(k, 1000, Fraction(1, 4), DELTA)
-    apart, shared = map(float, race._variances())
+    noise = race._noise()
+    apart = float(noise.apart)
+    shared = float(noise.shared)
     for m in range(1, k + 1):
         covariance = apart * np.eye(m) + shared
         shifts = [np.append(np.full(a, 2.0), np.zeros(m - a)) for a in range(m + 1)]

@@ -131,6 +131,8 @@ def test_text_is_never_script_on_any_page(service, opened):
         ("/answers/{id}", f"/answers/{found['id']}"),
         ("/answers/{id}", f"/answers/{released[0]}?free=1"),
         ("/answers/{id}", f"/answers/{quote(typed, safe='')}"),
+        ("/dashboard", "/dashboard"),
+        ("/dashboard", f"/dashboard?{urlencode({'q': typed})}"),
         ("/answers/{id}/sheet", f"/answers/{found['id']}/sheet"),
         ("/answers/{id}/sheet", f"/answers/{quote(typed, safe='')}/sheet?{urlencode({'as': typed})}"),
         ("/statements", f"/statements?{urlencode({'sql': statement, 'release': released}, doseq=True)}"),
@@ -150,6 +152,12 @@ def test_text_is_never_script_on_any_page(service, opened):
         ("/officer/keys", f"/officer/keys?{urlencode({'after': typed})}"),
         ("/nowhere", f"/{quote(typed, safe='')}"),
     ]
+    page = opened(f"/answers/{found['id']}")
+    page.click("summary:has-text('name')")
+    page.fill("input[name=title]", EVIL[0])
+    page.click("button:text-is('Save')")
+    page.wait_for_load_state("networkidle")
+    assert EVIL[0] in opened("/dashboard").inner_text("main")
     for _, link in tried:
         page = opened(link)
         assert page.evaluate("window.pwned") is None, link

@@ -153,7 +153,7 @@ FOREIGN = ("discreet.query", "discreet.service", "discreet.values", "discreet.wi
 """The packages that read text of analysts; the others read text of the data owner."""
 
 
-def patterns():
+def patterns():  # noqa: C901 - one case for each way to use a pattern
     """Yield each regular expression with its place and each way in which it is used."""
     for found in pkgutil.walk_packages(discreet.__path__, "discreet."):
         if not found.name.startswith(FOREIGN) or found.name.startswith("discreet.service.doors.mcp"):
@@ -177,11 +177,16 @@ def patterns():
             if isinstance(text, ast.Constant | ast.JoinedStr):
                 pattern = eval(compile(ast.Expression(text), "pattern", "eval"), vars(module))  # noqa: S307
                 yield f"{found.name}:{call.lineno}", re.compile(pattern, flags), method
+        for name, values in vars(module).items():
+            if isinstance(values, tuple) and all(isinstance(value, re.Pattern) for value in values):
+                for number, value in enumerate(values):
+                    yield f"{found.name}:{name}[{number}]", value, "fullmatch"
 
 
 PIECES = (
     "/* ", "/**/", "--", "'", '"', "''", '""', "'a' ", '"a" ', "a", "1", "1.", ".1", "1e", "-", " ", "\n", "(", ")",
     "a.", " . a", "a ", "LIKE '", "LIKE ", "EXPLAIN ", "EXECUTE ", ",", "=", "%", "a,b\t", "a:", "(1,", "e-0",
+    "CREATE TABLE a ", "INSERT INTO a ",
 )  # fmt: skip
 PREFIXES = (
     "", "'", '"', "/*", "EXPLAIN ", "EXPLAIN (", "LIKE '", "a", "1", "-", "decimal(", "timestamp(",

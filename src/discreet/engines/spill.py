@@ -52,7 +52,7 @@ class SpillFolder:
         self._lock = None
 
 
-@functools.cache
+@functools.lru_cache(maxsize=16)
 def _remove_stale(parent: str) -> None:
     """Remove the folders of this user in *parent* that no process has locked; once in a process."""
     with contextlib.suppress(OSError):

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
     from discreet.head_request import SumBounds
 
+UNNAMED = {"named": False}
+"""Metadata of fields that are no part of the names of stored releases, which are older than the field."""
+
 INTERVAL = 1.96
 """Half width of a 95 % interval of Gaussian noise, in standard deviations."""
 
@@ -63,6 +66,7 @@ class Request:
         relative_error: target relative error of a count, above 0 and below 1.
         optimise_cutoff: True to choose the cut-off privately below the head limit (UnkGumb).
         summed: the bounds of a user's contribution to a requested sum, or None for no sums.
+        independent: True for independent noise, as at a price per unit; otherwise values share noise where it is less.
     """
 
     k: int | None
@@ -74,6 +78,7 @@ class Request:
     relative_error: Fraction = Fraction(1, 10)
     optimise_cutoff: bool = False
     summed: SumBounds | None = None
+    independent: bool = False
 
     @property
     def average(self) -> bool:

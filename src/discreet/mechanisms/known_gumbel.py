@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import ClassVar, Self
 
 from discreet.accounting.convert import epsilon_per_unit
 from discreet.errors import InputError
 from discreet.mechanisms.anchored import SharedNoise
-from discreet.mechanisms.base import Expectation, NoiseName, Request, count_noise, noisy_outcome, require_k
+from discreet.mechanisms.base import UNNAMED, Expectation, NoiseName, Request, count_noise, noisy_outcome, require_k
 from discreet.noise import Bits, Noise, Race
 from discreet.values import Cost, ExactHead, Outcome
 
@@ -27,6 +27,7 @@ class KnownGumbel:
         epsilon: epsilon of a peel and of a count.
         rows_per_group: tau.
         counts: noise of the counts, or None for labels only.
+        independent: True for independent noise, as at a price per unit.
     """
 
     k: int
@@ -34,6 +35,7 @@ class KnownGumbel:
     epsilon: Fraction
     rows_per_group: int = 1
     counts: NoiseName | None = "gaussian"
+    independent: bool = field(default=False, metadata=UNNAMED)
 
     name: ClassVar[str] = "known-gumbel"
     lossless: ClassVar[bool] = True
@@ -63,7 +65,8 @@ class KnownGumbel:
         if not request.known_domain:
             raise InputError(f"the {cls.name} mechanism needs the domain; list it, or use an unknown-domain mechanism")
         k = require_k(request, cls.name)
-        return cls(k, request.head_limit, epsilon, request.sensitivity.rows_per_group, request.count_noise)
+        tau = request.sensitivity.rows_per_group
+        return cls(k, request.head_limit, epsilon, tau, request.count_noise, request.independent)
 
     @property
     def head_limit(self) -> int:
@@ -94,7 +97,7 @@ class KnownGumbel:
         if self.counts is None:
             return None
         independent = count_noise(self.counts, self.epsilon, self.rows_per_group)
-        if self.counts == "laplace":
+        if self.counts == "laplace" or self.independent:
             return independent
         variance = (2 * self.rows_per_group / self.epsilon) ** 2
         shared = SharedNoise.instead(self.k, self.k, variance, high=self.rows_per_group)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import ClassVar, Self
 
 from discreet.accounting.convert import ceil_sqrt
 from discreet.errors import InputError
 from discreet.mechanisms.anchored import SharedNoise
-from discreet.mechanisms.base import Expectation, NoiseName, Request, largest, noise_of
+from discreet.mechanisms.base import UNNAMED, Expectation, NoiseName, Request, largest, noise_of
 from discreet.noise import Bits, Noise
 from discreet.values import Cost, ExactHead, Outcome
 
@@ -30,6 +30,7 @@ class KnownLaplace:
         rows_per_group: tau.
         noise: "gaussian" or "laplace".
         counts: False to return labels only.
+        independent: True for independent noise, as at a price per unit.
     """
 
     k: int | None
@@ -39,6 +40,7 @@ class KnownLaplace:
     rows_per_group: int = 1
     noise: NoiseName = "gaussian"
     counts: bool = True
+    independent: bool = field(default=False, metadata=UNNAMED)
 
     name: ClassVar[str] = "known-laplace"
     lossless: ClassVar[bool] = True
@@ -77,6 +79,7 @@ class KnownLaplace:
             request.sensitivity.rows_per_group,
             request.noise,
             request.counts,
+            request.independent,
         )
 
     @property
@@ -104,7 +107,7 @@ class KnownLaplace:
     def count_noise(self) -> Noise | SharedNoise:
         """Return the noise of all counts."""
         independent = noise_of(self.noise, self.scale)
-        if self.noise == "laplace":
+        if self.noise == "laplace" or self.independent:
             return independent
         shared = SharedNoise.instead(self.domain_size, self.groups_per_user, self.scale**2, high=self.rows_per_group)
         return independent if shared is None else shared

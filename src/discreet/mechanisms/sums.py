@@ -7,7 +7,7 @@ Rogers 2024, section 5, suggests this as the next step: discover items by distin
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -17,6 +17,7 @@ from discreet.accounting.convert import ceil_sqrt
 from discreet.errors import InputError, InvariantViolated
 from discreet.mechanisms.anchored import SharedNoise
 from discreet.mechanisms.base import (
+    UNNAMED,
     Expectation,
     Mechanism,
     NoiseName,
@@ -164,7 +165,7 @@ class RankedSums:
 
         It is shared where the number of returned items, and so the cost, does not depend on the data.
         """
-        if not self.lossless:
+        if not isinstance(self.ranking, KnownLaplace | KnownGumbel) or self.ranking.independent:
             return self.sum_noise(most)
         limit = self.ranking.head_limit
         returned = limit if self.ranking.k is None else min(self.ranking.k, limit)
@@ -234,6 +235,7 @@ class ListedSums:
         moved: Delta, or *domain_size* if that is less.
         scale: noise scale in units of the column's last digit.
         noise: "gaussian" or "laplace".
+        independent: True for independent noise, as at a price per unit.
     """
 
     domain_size: int
@@ -241,6 +243,7 @@ class ListedSums:
     moved: int
     scale: Fraction
     noise: NoiseName = "gaussian"
+    independent: bool = field(default=False, metadata=UNNAMED)
 
     name: ClassVar[str] = "listed+sum"
     lossless: ClassVar[bool] = True
@@ -265,7 +268,8 @@ class ListedSums:
     def _make(cls, scale: Fraction, request: Request) -> Self:
         if not request.known_domain or request.k is not None or request.counts:
             raise InputError(f"the {cls.name} mechanism releases the sums of a whole listed domain, without counts")
-        return cls(request.head_limit, _bounds(request), _moved_sums(request), scale, request.noise)
+        moved = _moved_sums(request)
+        return cls(request.head_limit, _bounds(request), moved, scale, request.noise, request.independent)
 
     @property
     def head_limit(self) -> int:
@@ -319,6 +323,8 @@ class ListedSums:
 
     def released_noise(self, most: int | None = None) -> Noise | SharedNoise:
         """Return the noise of the sums: `sum_noise`, or noise that they share where it is smaller at the same cost."""
+        if self.independent:
+            return self.sum_noise(most)
         shared = _shared(self.summed, self.noise, self.domain_size, self.moved, self.sum_noise())
         return self.sum_noise(most) if shared is None else shared
 

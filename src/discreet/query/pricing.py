@@ -112,13 +112,14 @@ def priced(kind: type[Mechanism], request: Request, per: PerUnit) -> Mechanism:
 
     The extra unit chooses the cutoff of an unknown domain privately, as in the paper's Algorithm 4. Where users' items
     are bounded, all counts of a known domain cost Delta units and those of an unknown one a single unit. Without LIMIT,
-    noise is added until the release costs at most `per.information` units.
+    noise is added until the release costs at most `per.information` units. Noise is independent, as in the paper.
 
     Raises:
         InputError: the mechanism cannot answer the request.
     """
     most = per.cost(per.information if request.k is None else request.k, 1)
     chosen = request.k is not None and request.k < request.head_limit and not request.known_domain
+    request = replace(request, independent=True)
     mechanism = kind.by_step(per.epsilon_per, per.delta_per, replace(request, optimise_cutoff=chosen))
     if mechanism is None or (request.k is None and not mechanism.worst_cost().within(most)):
         return kind.within_cost(most, request)

@@ -115,13 +115,16 @@ _COMMENT = rf"(?:\s+COMMENT\s+(?P<comment>{_TEXT}))?"
 _CREATE = r"CREATE\s+(?P<replace>OR\s+REPLACE\s+)?"
 _KIND = r"(?:TABLE|(?P<view>VIEW))"
 _IF_EXISTS = r"(?P<lenient>IF\s+EXISTS\s+)?"
-_FORMS = (
-    rf"{_CREATE}TABLE\s+(?P<lenient>IF\s+NOT\s+EXISTS\s+)?{_PATH}{_COMMENT}\s+AS\b(?P<sql>.*)",
-    rf"{_CREATE}(?P<view>VIEW)\s+{_PATH}{_COMMENT}(?:\s+SECURITY\s+(?:DEFINER|INVOKER))?\s+AS\b(?P<sql>.*)",
-    rf"INSERT\s+INTO\s+{_PATH}\s*(?P<columns>\(\s*{_NAME}(?:\s*,\s*{_NAME})*\s*\))?(?P<sql>[\s(].*)",
-    rf"DROP\s+{_KIND}\s+{_IF_EXISTS}{_PATH}",
-    rf"ALTER\s+{_KIND}\s+{_IF_EXISTS}{_PATH}\s+RENAME\s+TO\s+(?P<sql>{_NAME}(?:\s*\.\s*{_NAME}){{0,2}})",
-    rf"COMMENT\s+ON\s+{_KIND}\s+{_PATH}\s+IS\s+(?P<sql>{_TEXT}|NULL)",
+_FORMS = tuple(
+    re.compile(rf"\s*{form}[\s;]*", re.IGNORECASE | re.DOTALL)
+    for form in (
+        rf"{_CREATE}TABLE\s+(?P<lenient>IF\s+NOT\s+EXISTS\s+)?{_PATH}{_COMMENT}\s+AS\b(?P<sql>.*)",
+        rf"{_CREATE}(?P<view>VIEW)\s+{_PATH}{_COMMENT}(?:\s+SECURITY\s+(?:DEFINER|INVOKER))?\s+AS\b(?P<sql>.*)",
+        rf"INSERT\s+INTO\s+{_PATH}\s*(?P<columns>\(\s*{_NAME}(?:\s*,\s*{_NAME})*\s*\))?(?P<sql>[\s(].*)",
+        rf"DROP\s+{_KIND}\s+{_IF_EXISTS}{_PATH}",
+        rf"ALTER\s+{_KIND}\s+{_IF_EXISTS}{_PATH}\s+RENAME\s+TO\s+(?P<sql>{_NAME}(?:\s*\.\s*{_NAME}){{0,2}})",
+        rf"COMMENT\s+ON\s+{_KIND}\s+{_PATH}\s+IS\s+(?P<sql>{_TEXT}|NULL)",
+    )
 )
 _FIRST = re.compile(r"\s*(CREATE|INSERT|DROP|ALTER|COMMENT)\b", re.IGNORECASE)
 _HINTS = {
@@ -148,7 +151,7 @@ def read_change(text: str) -> TableChange | None:
         return None
     check_size(text)
     word = first[1].upper()
-    form = next(filter(None, (re.fullmatch(rf"\s*{form}[\s;]*", text, re.I | re.S) for form in _FORMS)), None)
+    form = next(filter(None, (form.fullmatch(text) for form in _FORMS)), None)
     if form is None:
         raise SQLError(f"this form of {word} is not supported; {_HINTS[word]} is")
     found = form.groupdict()

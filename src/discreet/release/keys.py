@@ -141,14 +141,18 @@ def encodable(value: Any) -> Encodable:  # noqa: ANN401, PLR0911 - a frozen data
             if value.summed.private:
                 bounds["choices"] = value.summed.choices
             name = "PrivateMagnitude" if value.summed.private else "Magnitude"
-            own = {field.name: encodable(getattr(value, field.name)) for field in dataclasses.fields(value)}
+            own = {field.name: encodable(getattr(value, field.name)) for field in _named_fields(value)}
             own |= {"summed": (name, *bounds.items())}
             return (type(value).__name__, *own.items())
         case _ if dataclasses.is_dataclass(value):
-            fields = dataclasses.fields(value)
-            return (type(value).__name__, *((field.name, encodable(getattr(value, field.name))) for field in fields))
+            named = ((field.name, encodable(getattr(value, field.name))) for field in _named_fields(value))
+            return (type(value).__name__, *named)
         case _:
             return (type(value).__name__, str(value))
+
+
+def _named_fields(value: Any) -> list[dataclasses.Field[Any]]:  # noqa: ANN401 - a dataclass
+    return [field for field in dataclasses.fields(value) if field.metadata.get("named", True)]
 
 
 class DerivedKeys:

@@ -132,6 +132,10 @@ class Statements:
             raise type(error)(f"{error}; its queries were answered, so they stay charged") from error
         return replace(rows, charged=sum((answered.charged for answered in answers.values()), Cost()))
 
+    def check_schema(self, account: str, change: TableChange) -> None:
+        """Raise `InputError` if a change is about a table that is not in the schema of saved tables."""
+        self._tables.before(account, change)
+
     def change(
         self,
         change: TableChange,

@@ -393,6 +393,8 @@ class QueryAPI:
         def work(disconnected: Callable[[], bool]) -> StatementEstimate:
             watched = replace(run, disconnected=disconnected)
             catalog = self._grants.catalog_for(run.account)
+            if change is not None:
+                self._statements.check_schema(run.account, change)
             return self._statements.estimate(self._statements.plan(statement, catalog, watched), watched)
 
         with self._gate.slots.slot(run.account):
