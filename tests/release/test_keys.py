@@ -26,13 +26,13 @@ from discreet.head_request import (
     SumBounds,
 )
 from discreet.mechanisms import Each, KnownGumbel, KnownLaplace, UnknownGumbel
-from discreet.mechanisms.sums import KnownLaplaceSums
+from discreet.mechanisms.sums import KnownLaplaceSums, RankedSums
 from discreet.noise import KeyedBits, encode
 from discreet.query.planning import make_plan
 from discreet.query.query import Query
 from discreet.query.sql import parse_where
 from discreet.release import NoiseKey, answer, keys
-from discreet.release.keys import release_context
+from discreet.release.keys import drawing, release_context
 from discreet.values import Cost, Sensitivity
 from tests.queries import changed, query_of
 
@@ -41,6 +41,7 @@ from .builders import TinyEngine
 SECRET = bytes(range(32))
 DOMAIN = pa.table({"item": [1, 2, 3, 4]})
 BOUNDED = Sensitivity(2, 3)
+SUMMED = SumBounds(Fraction(0), Fraction(3), column="x")
 QUERY = query_of("user", ("item",), 1.0, Fraction(1, 10**8), k=3)
 PLANS = {
     "unknown-gumbel": make_plan(QUERY),
@@ -96,13 +97,36 @@ def test_every_parameter_of_every_mechanism_changes_the_context(name):
     plan = PLANS[name]
     assert plan.mechanism.name == name
     seen = {_context(plan)}
-    for field in dataclasses.fields(plan.mechanism):
+    fields = [field for field in dataclasses.fields(plan.mechanism) if field.metadata.get("named", True)]
+    for field in fields:
         for other in _others(getattr(plan.mechanism, field.name)):
             mechanism = dataclasses.replace(plan.mechanism, **{field.name: other})
             seen.add(_context(dataclasses.replace(plan, mechanism=mechanism)))
-    assert len(seen) == 1 + sum(
-        len(_others(getattr(plan.mechanism, field.name))) for field in dataclasses.fields(plan.mechanism)
-    )
+    assert len(seen) == 1 + sum(len(_others(getattr(plan.mechanism, field.name))) for field in fields)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {},
+        {"k": None},
+        {"k": None, "counts": False, "summed": SUMMED},
+        {"counts": False, "summed": SUMMED},
+    ],
+)
+def test_independent_noise_has_the_name_of_shared_noise_but_other_bits(parts):
+    """The name is older than shared noise, and both are the same question; equal bits would reveal differences."""
+    plan = make_plan(changed(QUERY, domain=DOMAIN, noise="gaussian", **parts))
+    mechanism = plan.mechanism
+    if isinstance(mechanism, RankedSums):
+        ranking = dataclasses.replace(mechanism.ranking, independent=True)
+        independent = dataclasses.replace(mechanism, ranking=ranking)
+    else:
+        independent = dataclasses.replace(mechanism, independent=True)
+    other = dataclasses.replace(plan, mechanism=independent)
+    assert _context(plan) == _context(other)
+    assert drawing(mechanism) == "2, shared"
+    assert drawing(independent) == "2"
 
 
 def test_the_kind_of_mechanism_changes_the_context():
