@@ -1,4 +1,4 @@
-"""The errors of the largest counts, and rivals that are told the truth: `python -m benchmarks.accuracy_rivals`.
+"""The errors of the largest counts, and rivals with the best settings: `python -m benchmarks.accuracy_rivals`.
 
 `--largest` measures the errors of the ten and the hundred largest counts and the bias of all that are released. The
 default compares the counts within 10 % with those of four other methods, each with the settings that are best by the

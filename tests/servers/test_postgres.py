@@ -121,7 +121,7 @@ def test_pairs_are_the_same_without_temporary_tables_and_hashes(loaded, reader, 
 
 
 def test_catalog_check_notes_rights(postgres_url, owner, loaded, tmp_path, monkeypatch):
-    """A catalog is told of superusers, accounts that may write any table, and those without temporary tables."""
+    """A check notes superusers, accounts that may write any table, and those without temporary tables."""
     name = loaded(pa.table({"who": [1], "item": ["a"]}))
     owner.execute("DROP ROLE IF EXISTS writer")
     owner.execute("CREATE ROLE writer LOGIN PASSWORD 'writer'")

@@ -148,7 +148,7 @@ def test_no_number_freezes_the_service(measured, method, path, request_):
 # -------------------------------------------------------------------------------------------------------- patterns
 
 
-METHODS = {"match", "fullmatch", "search", "sub", "finditer", "split"}
+METHODS = {"match", "fullmatch", "search", "sub", "findall", "finditer", "split"}
 FOREIGN = ("discreet.query", "discreet.service", "discreet.values", "discreet.wire")
 """The packages that read text of analysts; the others read text of the data owner."""
 

@@ -134,6 +134,7 @@ _HINTS = {
     "ALTER": "ALTER TABLE saved.name RENAME TO saved.other",
     "COMMENT": "COMMENT ON TABLE saved.name IS '...'",
 }
+_NAMES = re.compile(_NAME)
 _SAVED = re.compile(rf'(?<![\w"])(?:saved|"saved")\s*\.\s*({_NAME})', re.IGNORECASE)
 
 
@@ -151,10 +152,10 @@ def read_change(text: str) -> TableChange | None:
         return None
     check_size(text)
     word = first[1].upper()
-    form = next(filter(None, (form.fullmatch(text) for form in _FORMS)), None)
-    if form is None:
+    match = next(filter(None, (form.fullmatch(text) for form in _FORMS)), None)
+    if match is None:
         raise SQLError(f"this form of {word} is not supported; {_HINTS[word]} is")
-    found = form.groupdict()
+    found = match.groupdict()
     kind = "view" if found.get("view") else "table"
     action = f"{word.lower()} {kind}"
     actions: Mapping[str, Action] = {"ALTER": "rename", "COMMENT": "comment", "INSERT": "insert"}
@@ -171,7 +172,7 @@ def read_change(text: str) -> TableChange | None:
         tuple(part.lower() for part in path),
         name,
         sql,
-        form.start("sql") if word in {"CREATE", "INSERT"} else 0,
+        match.start("sql") if word in {"CREATE", "INSERT"} else 0,
         replace=bool(found.get("replace")),
         lenient=bool(found.get("lenient")),
         columns=tuple(_plain_names(found.get("columns") or "")),
@@ -185,7 +186,7 @@ def _unquoted(text: str, quote: str) -> str:
 
 def _plain_names(text: str) -> list[str]:
     """Return the names in a path or a list, without their quotes."""
-    names = re.findall(_NAME, text)
+    names = _NAMES.findall(text)
     return [_unquoted(name, '"') if name.startswith('"') else name for name in names]
 
 

@@ -66,7 +66,7 @@ VALUE = "$value"
 LOW = "$low"
 HIGH = "$high"
 SHARED = "$shared"
-"""Columns of the answers: the aggregate and the ends of its 95 % interval."""
+"""Columns of answers: the aggregate, the ends of its 95 % interval, and the share of shared noise in its variance."""
 
 SCHEMAS = ("tables", "columns")
 """Tables of information_schema."""

@@ -28,7 +28,7 @@ from discreet.release.postprocess import ComputedRows, answer_types, arrow_types
 from discreet.release.result import Release
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Sequence
 
     import pyarrow as pa
 

@@ -173,7 +173,7 @@ def test_a_table_is_gone_for_an_account_whose_grant_was_withdrawn(service):
 
 
 def test_one_of_two_creators_wins(service):
-    """The other is told that the table is there; inserts at once are all kept."""
+    """The other is refused, as the table is there; simultaneous inserts are all kept."""
     replies = []
 
     def create(sql):

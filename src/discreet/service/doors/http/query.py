@@ -334,7 +334,7 @@ class QueryAPI:
             change: what the statement makes of a saved table; None to read it from the statement.
         """
         if change is None:
-            change = read_change(without_comments(statement.sql))
+            change, _ = _read_change(statement.sql)
         if change is not None and statement.rehearse:
             raise InputError("a rehearsal saves nothing")
 
@@ -386,9 +386,8 @@ class QueryAPI:
             digest: the digest of its request.
         """
         run = Run(call.account, context_of(call.request.scope).request_id, key, digest)
-        change = read_change(without_comments(statement.sql))
-        if change is not None:
-            statement = statement.model_copy(update={"sql": change.sql if change.start else "SELECT TRUE AS done"})
+        change, select = _read_change(statement.sql)
+        statement = statement.model_copy(update={"sql": select})
 
         def work(disconnected: Callable[[], bool]) -> StatementEstimate:
             watched = replace(run, disconnected=disconnected)
@@ -405,15 +404,12 @@ class QueryAPI:
     ) -> WrittenRows:
         """Return the rows of a statement in *form*, computed from releases that the account has paid for."""
         run = Run(call.account, context_of(call.request.scope).request_id)
-
-        change = read_change(without_comments(sql))
-        if change is not None:
-            sql = change.sql if change.start else "SELECT TRUE AS done"
+        _, select = _read_change(sql)
 
         def work(disconnected: Callable[[], bool]) -> WrittenRows:
             watched = replace(run, disconnected=disconnected)
             catalog = self._grants.catalog_for(run.account)
-            return self._statements.recompute(sql, catalog, ids, watched, Shape(form, max_rows))
+            return self._statements.recompute(select, catalog, ids, watched, Shape(form, max_rows))
 
         with self._gate.slots.slot(run.account):
             return await run_while_connected(call.request, work, self._gate.slots.threads)
@@ -660,3 +656,11 @@ def _release_headers(form: Form, release_key: bytes, charged: Cost, *, replayed:
         "Discreet-Charged": charged_header(charged),
         "Discreet-Replayed": "?1" if replayed else "?0",
     }
+
+
+def _read_change(sql: str) -> tuple[TableChange | None, str]:
+    """Return the change of a saved table that a statement makes, or None, and the SELECT whose queries it asks."""
+    change = read_change(without_comments(sql))
+    if change is None:
+        return None, sql
+    return change, change.sql if change.start else "SELECT TRUE AS done"
