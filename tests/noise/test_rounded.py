@@ -15,11 +15,11 @@ from discreet.noise import KeyedBits, RoundedGaussians, rounded_gaussian
 from discreet.noise.gumbel import Exponentials
 from discreet.noise.rounded import (
     _ULPS,
-    _accepted,
     _exactly_accepted,
     _exactly_scaled,
-    _rounded_root,
     _scaled,
+    accepted_proposals,
+    rounded_root,
 )
 
 SECRET = b"thirty-two bytes of rounded noise"
@@ -84,13 +84,13 @@ def test_the_floats_are_confirmed_by_exact_arithmetic():
     """The acceptance of every proposal by fractions of 128 bits equals that of the intervals."""
     bits = KeyedBits(SECRET, 9)
     sizes, tests = Exponentials(bits, "size", 200), Exponentials(bits, "test", 200)
-    assert _accepted(sizes, tests).tolist() == [_exactly_accepted(sizes, tests, i) for i in range(200)]
+    assert accepted_proposals(sizes, tests).tolist() == [_exactly_accepted(sizes, tests, i) for i in range(200)]
 
 
 @pytest.mark.parametrize(("square", "rounded"), [(0, 0), (Fraction(1, 4), 1), (Fraction(24, 100), 0), (6, 2), (7, 3)])
 def test_roots_are_rounded_exactly(square, rounded):
     """The result is floor(sqrt(x) + 1/2)."""
-    assert _rounded_root(Fraction(square)) == rounded
+    assert rounded_root(Fraction(square)) == rounded
 
 
 def test_no_bits_are_drawn_for_no_values():
@@ -138,10 +138,10 @@ def test_each_value_is_the_next_accepted_proposal_with_a_sign_of_its_own(n, ever
     signed = [value if words[i // 64] >> i % 64 & 1 else -value for i, value in enumerate(values)]
 
     def some(sizes, tests):
-        accepted = _accepted(sizes, tests)
+        accepted = accepted_proposals(sizes, tests)
         return accepted & (np.arange(len(accepted)) % every == 0)
 
-    monkeypatch.setattr("discreet.noise.rounded._accepted", some)
+    monkeypatch.setattr("discreet.noise.rounded.accepted_proposals", some)
     assert batch > 1 or every == 1 or n == 1
     assert draw(numerator, precisions, 4, known_bits).tolist() == signed
 
@@ -178,7 +178,7 @@ def test_comparisons_of_floats_that_are_next_to_each_other_are_exact(ulps):
         Fraction(test) > (Fraction(size) - 1) ** 2 / 2
         for size, test in zip(sizes.tolist(), tests.tolist(), strict=True)
     ]
-    assert _accepted(Known(sizes), Known(tests)).tolist() == exact
+    assert accepted_proposals(Known(sizes), Known(tests)).tolist() == exact
     assert exact != (tests > (sizes - 1) ** 2 / 2).tolist()
 
 
@@ -247,7 +247,7 @@ def test_products_of_floats_that_are_next_to_a_half_are_rounded_exactly(margins)
             assert depth < MAX_DEPTH
             return Fraction(float(values[index])), Fraction(float(values[index]))
 
-    exact = [_rounded_root(Fraction(float(value)) ** 2 * variance) for value in values]
+    exact = [rounded_root(Fraction(float(value)) ** 2 * variance) for value in values]
     assert _scaled(Known(), values, np.arange(200), variance, np.ones(200, np.int64)).tolist() == exact
     assert np.floor(values * sigma + 0.5).tolist() != exact
 
@@ -257,14 +257,14 @@ def test_products_of_floats_that_are_next_to_a_half_are_rounded_exactly(margins)
 @pytest.mark.parametrize("parts", [[129], [1, 64, 63, 1], [0, 128, 1], [1] * 129])
 def test_draws_in_parts_are_those_of_one_call(parts, every, block, monkeypatch):
     """Whatever the parts and the blocks of proposals, also where several batches of them are needed."""
-    precisions, exact, calls = np.arange(1, 130), _accepted, []
+    precisions, exact, calls = np.arange(1, 130), accepted_proposals, []
 
     def some(sizes, tests):
         accepted = exact(sizes, tests)
         calls.append(len(accepted))
         return accepted & ((np.arange(len(accepted)) + sizes._first) % every == 0)
 
-    monkeypatch.setattr("discreet.noise.rounded._accepted", some)
+    monkeypatch.setattr("discreet.noise.rounded.accepted_proposals", some)
     expected = draw(2**30, precisions, known_bits=6)
     assert len(calls) > (every > 1)
     monkeypatch.setattr("discreet.noise.rounded._BLOCK", block)

@@ -1,17 +1,19 @@
 """From random bits to exact distributions. Noise is never computed as float(count) + noise.
 
 `bits` draws uniform words, `gumbel` turns them into exponential variates known up to an interval and runs the race,
-`discrete` and `rounded` draw noise. Comparisons use fast floating point with a rigorous error bound, and where that is
-not conclusive, more bits and exact intervals: the results have exactly the documented distribution.
+`discrete`, `rounded` and `correlated` draw noise. Comparisons use fast floating point with a rigorous error bound, and
+where that is not conclusive, more bits and exact intervals: the results have exactly the documented distribution.
 """
 
 from discreet.noise.bits import Bits, Encodable, KeyedBits, SystemBits, encode
+from discreet.noise.correlated import CorrelatedGaussians
 from discreet.noise.discrete import DiscreteGaussian, DiscreteLaplace, Noise
 from discreet.noise.gumbel import Race, Rival
 from discreet.noise.rounded import RoundedGaussians, rounded_gaussian
 
 __all__ = [
     "Bits",
+    "CorrelatedGaussians",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "Encodable",

@@ -140,7 +140,7 @@ class Exponentials:
         """Return bounds of variate *i* of these from *depth* further words; the upper one is None while W may be 0."""
         words = self._more.setdefault(i, [])
         while len(words) < depth:
-            words.append(int(self._bits.uint64(f"{self._label}/{self._first + i}/{len(words) + 1}", 1)[0]))
+            words.append(self._further(i, len(words) + 1))
         known = self._known + 64 * depth
         value = int(self._words[i]) >> (64 - self._known)
         for word in words[:depth]:
@@ -149,6 +149,10 @@ class Exponentials:
         least = -log_bounds(Fraction(value + 1, 1 << known), digits)[1]
         most = -log_bounds(Fraction(value, 1 << known), digits)[0] if value else None
         return max(least, Fraction(0)), most
+
+    def _further(self, i: int, number: int) -> int:
+        """Draw further word *number*, from 1 on, of variate *i* of these."""
+        return int(self._bits.uint64(f"{self._label}/{self._first + i}/{number}", 1)[0])
 
 
 _KEY_ULPS = 2.0**-48

@@ -108,7 +108,7 @@ class RoundedGaussians:
         )
         self._tried += n
         self._values = self._sizes.values()
-        self._accepted = np.flatnonzero(_accepted(self._sizes, tests))
+        self._accepted = np.flatnonzero(accepted_proposals(self._sizes, tests))
 
     def _signs(self, m: int) -> NDArray[np.uint8]:
         if words := (m - len(self._left) + 63) // 64:
@@ -120,7 +120,7 @@ class RoundedGaussians:
         return signs
 
 
-def _accepted(sizes: Exponentials, tests: Exponentials) -> NDArray[np.bool_]:
+def accepted_proposals(sizes: Exponentials, tests: Exponentials) -> NDArray[np.bool_]:
     """Return a mask of the variates with E > (Y - 1)^2 / 2, decided exactly."""
     size = sizes.values()
     test = tests.values()
@@ -177,11 +177,11 @@ def _exactly_scaled(sizes: Exponentials, i: int, variance: Fraction) -> int:
     depth = 1
     while True:
         low, high = sizes.bounds(i, depth)
-        if high is not None and (rounded := _rounded_root(low**2 * variance)) == _rounded_root(high**2 * variance):
+        if high is not None and (rounded := rounded_root(low**2 * variance)) == rounded_root(high**2 * variance):
             return rounded
         depth += 1
 
 
-def _rounded_root(square: Fraction) -> int:
+def rounded_root(square: Fraction) -> int:
     """Return floor(sqrt(square) + 1/2)."""
     return (math.isqrt(math.floor(4 * square)) + 1) // 2

@@ -1,0 +1,202 @@
+"""Correlated Gaussian noise for running counts, rounded to integers: exact, by item and day, without state.
+
+A count that changes every day is the sum of its changes so far. That sum is a matrix A of ones on and below its
+diagonal, and A = R R with R[t, s] = f(t - s), f(k) = binom(2k, k) / 4^k (Fichtenberger, Henzinger & Upadhyay 2023).
+The noise of day t is round(sigma sum over s <= t of f(t - s) g(s)) with independent standard Gaussians g(s): a rounding
+of R g, so that values with it follow from R (changes + ...) by post-processing (docs/running-counts.md).
+
+g(s) of an item is a function of a key, the item and s. So every day and every replica computes the same ones, whatever
+items are drawn together, and nothing is stored. Acceptance and rounding are decided as in `discreet.noise.rounded`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from discreet.errors import InputError, InvariantViolated
+from discreet.noise.bits import MIN_SECRET_BYTES, Encodable, encode
+from discreet.noise.discrete import MAX_SCALE, check_scale
+from discreet.noise.gumbel import Exponentials
+from discreet.noise.rounded import accepted_proposals, rounded_root
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+_BLOCK = 2**16
+"""Items whose noise is drawn at once."""
+
+_FORMAT = "discreet-running-1"
+"""Part of every key. Other noise for the same key, item and day needs another text here."""
+
+
+def factors(n: int) -> Floats:
+    """Return f(0), ..., f(n - 1), each with a relative error below n 2^-51."""
+    weights = np.ones(n)
+    steps = np.arange(1, n, dtype=np.float64)
+    weights[1:] = np.cumprod((2 * steps - 1) / (2 * steps))
+    return weights
+
+
+def squared_sums(n: int) -> Floats:
+    """Return upper bounds of gamma_1, ..., gamma_n: gamma_t is the sum of f(k)^2 over k < t; relative error 1e-9."""
+    return np.cumsum(factors(n) ** 2) * (1 + 1e-9)
+
+
+class CorrelatedGaussians:
+    """Noise of the running counts of any items: round(sigma sum over s = 1..t of f(t - s) g(s)) on day t.
+
+    g(s) = ±Y with Y an accepted exponential variate. Its words are AES-256 of the item under a key for their use, where
+    the item is the first 16 bytes of its HMAC-SHA256: a permutation of distinct items. With n items, two have the same
+    noise with probability n^2 / 2^129.
+
+    Args:
+        secret: at least 32 random bytes; with it the noise can be removed.
+        context: everything that fixes a stream of counts, except the day and the data.
+        variance: sigma^2, at most 2^80.
+        known_bits: the number of bits known at first; fewer than 64 only to force refinements in tests.
+
+    Raises:
+        InputError: the secret is short, or the variance is above 2^80.
+
+    Attributes:
+        variance: sigma^2.
+    """
+
+    def __init__(self, secret: bytes, context: Encodable, variance: Fraction, known_bits: int = 64) -> None:
+        if len(secret) < MIN_SECRET_BYTES:
+            raise InputError(f"a noise secret has at least {MIN_SECRET_BYTES} bytes")
+        check_scale(variance, MAX_SCALE**2)
+        self._key = hmac.digest(secret, encode((_FORMAT, context)), hashlib.sha256)
+        self.variance = variance
+        self._known = known_bits
+
+    def draw(self, items: Sequence[bytes], day: int) -> NDArray[np.int64]:
+        """Return the noise of *items* on *day*, shape (n,).
+
+        Args:
+            items: injective encodings of their labels.
+            day: its number t in the stream, from 1 on.
+        """
+        if day < 1:
+            raise InvariantViolated("a stream begins with day 1")
+        key = hmac.digest(self._key, b"items", hashlib.sha256)
+        names = b"".join(hmac.digest(key, item, hashlib.sha256)[:16] for item in items)
+        drawn = np.zeros(len(items), dtype=np.int64)
+        for start in range(0, len(items), _BLOCK):
+            block = drawn[start : start + _BLOCK]
+            block[:] = self._rounded(_ItemWords(self._key, names[16 * start : 16 * (start + len(block))]), day)
+        return drawn
+
+    def _rounded(self, items: _ItemWords, day: int) -> NDArray[np.int64]:
+        total = np.zeros(len(items))
+        magnitude = np.zeros(len(items))
+        error = np.zeros(len(items))
+        weights = factors(day)
+        for s in range(1, day + 1):
+            weight = weights[day - s]
+            signs = items.signs(s)
+            for sizes, accepted, which in self._proposals(items, s):
+                values = sizes.values()[accepted]
+                total[which] += weight * np.where(signs[which], values, -values)
+                magnitude[which] += weight * values
+                error[which] += weight * sizes.radius(values, accepted)
+        sigma = math.sqrt(self.variance)
+        error = sigma * (error + magnitude * (day + 8) * 2.0**-51) * (1 + 2.0**-48)  # factors, their sum, and sigma
+        least = np.floor(sigma * total + 0.5 - error)
+        unsure = np.flatnonzero(~(least == np.floor(sigma * total + 0.5 + error)))
+        least[unsure] = 0
+        rounded = least.astype(np.int64)
+        for i in unsure.tolist():
+            rounded[i] = self._exactly_rounded(items.of(np.array([i])), day)
+        return rounded
+
+    def _proposals(
+        self, items: _ItemWords, s: int
+    ) -> Iterator[tuple[Exponentials, NDArray[np.intp], NDArray[np.intp]]]:
+        """Yield rounds of proposals for g(s), which of them were accepted, and for which items."""
+        left = np.arange(len(items))
+        number = 0
+        while len(left):
+            those = items.of(left)
+            sizes, tests = (_ItemExponentials(those, f"{s}/{number}/{use}", self._known) for use in ("size", "test"))
+            passed = accepted_proposals(sizes, tests)
+            accepted = np.flatnonzero(passed)
+            yield sizes, accepted, left[accepted]
+            left = left[~passed]
+            number += 1
+
+    def _exactly_rounded(self, item: _ItemWords, day: int) -> int:
+        terms = []
+        for s in range(1, day + 1):
+            *_, (sizes, _, _) = self._proposals(item, s)
+            weight = Fraction(math.comb(2 * (day - s), day - s), 4 ** (day - s))
+            terms.append((weight if item.signs(s)[0] else -weight, sizes))
+        depth = 1
+        while True:
+            low = Fraction(0)
+            high: Fraction | None = Fraction(0)
+            for weight, sizes in terms:
+                least, most = sizes.bounds(0, depth)
+                if most is None or high is None:
+                    high = None
+                    break
+                low += weight * (least if weight > 0 else most)
+                high += weight * (most if weight > 0 else least)
+            if high is not None and (rounded := self._scaled(low)) == self._scaled(high):
+                return rounded
+            depth += 1
+
+    def _scaled(self, value: Fraction) -> int:
+        """Return *value* times sigma, rounded to the nearest whole number."""
+        root = rounded_root(value**2 * self.variance)
+        return root if value > 0 else -root
+
+
+class _ItemWords:
+    """A 64-bit word of each of several items for every label: a source of `Exponentials` that is drawn by item."""
+
+    def __init__(self, key: bytes, names: bytes) -> None:
+        self._key = key
+        self._names = names
+
+    def __len__(self) -> int:
+        return len(self._names) // 16
+
+    def of(self, which: NDArray[np.intp]) -> _ItemWords:
+        """Return the words of the items with the indices *which*."""
+        return _ItemWords(self._key, np.frombuffer(self._names, dtype="V16")[which].tobytes())
+
+    def uint64(self, label: str, n: int, start: int = 0) -> NDArray[np.uint64]:
+        """Return the word of each item; *n* is their number, and *start* is 0."""
+        if n != len(self) or start:
+            raise InvariantViolated("each item has one word of a label")
+        key = hmac.digest(self._key, encode(("words", label)), hashlib.sha256)
+        encrypted = Cipher(algorithms.AES(key), modes.ECB()).encryptor().update(self._names)  # noqa: S305 - one block each
+        words: NDArray[np.uint64] = np.frombuffer(encrypted, dtype="<u8")[::2]
+        return words
+
+    def signs(self, s: int) -> NDArray[np.bool_]:
+        """Return True for each item whose g(s) is positive."""
+        positive: NDArray[np.bool_] = self.uint64(f"{s}/sign", len(self)) >= np.uint64(2**63)
+        return positive
+
+
+class _ItemExponentials(Exponentials):
+    """A standard exponential variate of each item, whose further words are those of the item as well."""
+
+    def __init__(self, items: _ItemWords, label: str, known_bits: int) -> None:
+        super().__init__(items, label, len(items), known_bits)
+        self._items = items
+
+    def _further(self, i: int, number: int) -> int:
+        return int(self._items.of(np.array([i])).uint64(f"{self._label}/{number}", 1)[0])

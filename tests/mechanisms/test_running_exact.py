@@ -1,0 +1,217 @@
+"""Running counts: the exact law of two days against the theorem, planted errors, and released answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare, norm
+
+from discreet.accounting.gaussian import delta_gaussian
+from discreet.errors import InputError, InvariantViolated
+from discreet.mechanisms.running import MAX_GROUPS, MAX_PERIODS, RunningCounts
+from discreet.noise import CorrelatedGaussians
+from discreet.noise.correlated import squared_sums
+from discreet.values import Cost, ExactHead
+
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(12)
+ROOT = math.sqrt(1.25)  # of gamma_2
+HIDDEN = -1
+
+OTHERS = ((0, 0), (0, 1), (0, 3), (1, 1), (1, 2), (1, 5), (2, 2), (2, 5), (4, 4), (40, 43))
+ERASED = ((1, 0), (2, 0), (2, 1), (3, 1), (5, 1), (40, 2))
+OWN = ((1, 1), (0, 1))
+
+
+def small(sigma, tail):
+    """Return a stream of two days and one item of a user, whose quantile has the tail *tail*."""
+    stream = RunningCounts.of(2, 1, 1.0, Fraction(1, 10**3))
+    quantile = Fraction(math.ceil(norm.isf(tail) * 1024), 1024)
+    return dataclasses.replace(stream, variance=Fraction(sigma) ** 2, quantile=quantile)
+
+
+@functools.lru_cache(4096)
+def law(stream, counts, error=None):
+    """Return the joint law of both days' answers as a matrix; its last row and column are for a hidden item.
+
+    Args:
+        counts: the users of the item by day 1 and by day 2.
+        error: a planted error.
+    """
+    sigma = math.sqrt(stream.variance)
+    reach = math.ceil(10 * sigma * ROOT)
+    y = np.arange(-reach, reach + 50)
+    first, second = counts
+    joint = np.zeros((len(y), len(y)))
+    least, thresholds = stream.least, [stream.threshold(1), stream.threshold(2)]
+    if error == "threshold of one user":
+        thresholds = [threshold - least + 1 for threshold in thresholds]
+    for row, value in enumerate(y.tolist()):
+        g = (value - first + NODES / 2) / sigma
+        weight = WEIGHTS / 2 / sigma * norm.pdf(g)
+        if error == "same noise on other rows":
+            if 0 <= (column := row + second - first) < len(y):
+                joint[row, column] = weight.sum()
+            continue
+        fresh = error == "fresh noise" or (error == "redrawn while hidden" and value < thresholds[0])
+        spread, centre = (sigma * ROOT, np.zeros(len(g))) if fresh else (sigma, sigma * g / 2)
+        ends = (np.append(y, y[-1] + 1)[None, :] - 0.5 - second - centre[:, None]) / spread
+        joint[row] = weight @ np.diff(norm.cdf(ends), axis=1)
+    on_first = (first >= least) & (y >= thresholds[0])
+    on_second = (second >= least) & (y >= thresholds[1])
+    shown = on_first[:, None] | on_second[None, :]
+    if error == "listed items need m users":
+        shown = shown & (second >= least)
+    if error == "listed by each day alone":
+        shown = np.broadcast_to(on_second[None, :], shown.shape)
+    result = np.zeros((len(y) + 1, len(y) + 1))
+    result[:-1, :-1] = joint * on_first[:, None] * shown
+    result[-1, :-1] = (joint * ~on_first[:, None] * shown).sum(0)
+    result[:-1, -1] = (joint * on_first[:, None] * ~shown).sum(1)
+    result[-1, -1] = (joint * ~on_first[:, None] * ~shown).sum()
+    return result
+
+
+def excess(stream, worlds, error=None, union="both days", half=0.5):
+    """Return the largest true delta above beta + curve, over worlds, epsilons and directions; at most 0 if it holds.
+
+    Beta is the exact union bound at the integer thresholds, so that their rounding hides nothing.
+    """
+    sigma = math.sqrt(stream.variance)
+    tails = [
+        norm.sf((stream.threshold(day) - stream.least - half) / (sigma * root)) for day, root in ((1, 1.0), (2, ROOT))
+    ]
+    beta = sum(tails) if union == "both days" else max(tails)
+    mu = ROOT / sigma
+    worst = -math.inf
+    for others, own in itertools.product(worlds, OWN):
+        one = law(stream, others, error)
+        other = law(stream, (others[0] + own[0], others[1] + own[1]), error)
+        for epsilon in (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0):
+            for left, right in ((one, other), (other, one)):
+                delta = np.maximum(left - math.exp(epsilon) * right, 0).sum()
+                worst = max(worst, delta - beta - delta_gaussian(mu, epsilon))
+    return worst
+
+
+STREAMS = [small(2, 0.01), small(Fraction(3, 2), 0.05), small(2, 5e-7), small(Fraction(1, 2), 0.02), small(3, 0.02)]
+
+
+@pytest.mark.parametrize("stream", STREAMS, ids=["2", "1.5", "rare", "m=1", "m=3"])
+def test_two_days_satisfy_the_theorem(stream):
+    """I1 for streams: every answer of two days, on every pair of neighbours, also where others are erased between."""
+    assert excess(stream, OTHERS) <= 1e-9
+    assert excess(stream, ERASED) <= 1e-9
+
+
+@pytest.mark.parametrize(
+    ("planted", "worlds"),
+    [
+        ({"error": "fresh noise"}, OTHERS),
+        ({"error": "same noise on other rows"}, OTHERS),
+        ({"union": "one day"}, OTHERS),
+        ({"half": 0.0}, OTHERS),
+        ({"error": "threshold of one user"}, OTHERS),
+        ({"error": "listed items need m users"}, ERASED),
+        ({"error": "redrawn while hidden"}, OTHERS),
+    ],
+    ids=lambda value: next(iter(value.values())) if isinstance(value, dict) else "",
+)
+def test_planted_errors_break_it(planted, worlds):
+    """The law finds them: noise drawn anew or used again, a union over one day, no half for rounding, and cut-offs."""
+    assert max(excess(stream, worlds, **planted) for stream in STREAMS) > 1e-4
+
+
+def counted(stream, counts, secret):
+    """Release one item of each of many equal pairs of *counts* on two days, and count the answers as `law` does."""
+    n = 30_000
+    noise = CorrelatedGaussians(secret, "counted", stream.variance)
+    names = [str(k).encode() for k in range(n)]
+    listed = np.zeros(n, dtype=bool)
+    answers = np.full((2, n), HIDDEN, dtype=np.int64)
+    reach = math.ceil(10 * math.sqrt(stream.variance) * ROOT)
+    size = 2 * reach + 51
+    for day in (1, 2):
+        head = ExactHead(np.full(n, counts[day - 1], dtype=np.int64), n)
+        outcome = stream.release(head, listed, names, day, noise)
+        listed = listed.copy()
+        listed[outcome.positions] = True
+        answers[day - 1] = size - 1
+        answers[day - 1, outcome.positions] = outcome.counts + reach
+        assert outcome.cost == Cost()
+    return np.bincount(answers[0] * size + answers[1], minlength=size**2)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("counts", [(9, 9), (2, 12), (1, 9), (0, 1)])
+def test_what_is_released_has_that_law(counts):
+    """Chi-square of 30,000 released pairs of days; the law with fresh noise, or without the list, does not fit."""
+    stream = small(2, 0.01)
+    observed = counted(stream, counts, b"thirty-two bytes of a public key")
+
+    def fit(error):
+        expected = law(stream, counts, error).ravel() * observed.sum()
+        rare = expected < 8
+        bins = np.append(observed[~rare], observed[rare].sum()), np.append(expected[~rare], expected[rare].sum())
+        if len(bins[0]) == 2 and bins[1][1] < 1e-6:
+            return float(bins[0][1] == 0)
+        keep = bins[1] > 0
+        assert not bins[0][~keep].any()
+        return chisquare(bins[0][keep], bins[1][keep] * bins[0][keep].sum() / bins[1][keep].sum()).pvalue
+
+    assert fit(None) > 1e-3
+    if counts == (9, 9):
+        assert fit("fresh noise") < 1e-6
+        assert fit("listed by each day alone") < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("periods", "groups", "epsilon", "delta"),
+    [(1, 1, 0.5, "1e-6"), (28, 1, 4.0, "1e-8"), (90, 4, 1.0, "1e-8"), (3_653, 1_000, 1e-3, "1e-12")],
+)
+def test_the_parameters_spend_what_was_declared_and_not_more(periods, groups, epsilon, delta):
+    """The squared shift of C items, the curve and C T tests with rounded noise, each within a hundredth."""
+    delta = Fraction(delta)
+    stream = RunningCounts.of(periods, groups, epsilon, delta)
+    gamma = squared_sums(periods)
+    mu = math.sqrt(2 * stream.rho)
+    assert 0.99 * mu**2 < groups * gamma[-1] / float(stream.variance) <= mu**2
+    assert 0.49 < delta_gaussian(mu, epsilon) / float(delta) <= 0.5
+    assert stream.least == math.ceil(math.sqrt(stream.variance))
+    tails = [
+        norm.sf((stream.threshold(day) - stream.least - 0.5) / math.sqrt(float(stream.variance) * gamma[day - 1]))
+        for day in {1, 2, periods // 2 + 1, periods}
+        if day <= periods
+    ]
+    assert max(tails) * groups * periods <= stream.mass == delta / 2
+    assert stream.worst_cost() == Cost(stream.rho, delta / 2)
+
+
+def test_equal_noisy_counts_are_in_the_order_of_their_labels():
+    """The order of the head, that of the true counts, must not show in the answer."""
+    stream = small(2, 0.01)
+    noise = CorrelatedGaussians(b"thirty-two bytes of a public key", "order", stream.variance)
+    names = [f"{k * 7919 % 1000:03}".encode() for k in range(200)]
+    head = ExactHead(np.arange(239, 39, -1), 200)
+    outcome = stream.release(head, np.ones(200, dtype=bool), names, 1, noise)
+    ranked = [(-count, names[place]) for count, place in zip(outcome.counts, outcome.positions, strict=True)]
+    assert ranked == sorted(ranked)
+    assert len({count for count, _ in ranked}) < 200
+
+
+def test_what_is_out_of_range_is_refused():
+    """Periods, items of a user, days outside the stream, and noise of another scale."""
+    for periods, groups in ((0, 1), (MAX_PERIODS + 1, 1), (2, 0), (2, MAX_GROUPS + 1)):
+        with pytest.raises(InputError, match="from 1 to"):
+            RunningCounts.of(periods, groups, 1.0, Fraction(1, 10**8))
+    stream = small(2, 0.01)
+    head = ExactHead(np.array([50]), 1)
+    for day, variance in ((0, stream.variance), (3, stream.variance), (1, stream.variance + 1)):
+        noise = CorrelatedGaussians(b"thirty-two bytes of a public key", "x", variance)
+        with pytest.raises(InvariantViolated, match="belongs to its stream"):
+            stream.release(head, np.array([True]), [b"a"], day, noise)
