@@ -231,7 +231,8 @@ class Warehouse:
             rows: from 1 to 10,000.
 
         Raises:
-            InputError: there is no such dataset, or *rows* is out of range.
+            NotFound: there is no such dataset.
+            InputError: *rows* is out of range.
         """
         if not 1 <= rows <= MAX_SAMPLE_ROWS:
             raise InputError(f"a sample has from 1 to {MAX_SAMPLE_ROWS:,} rows, not {rows:,}")
@@ -253,7 +254,8 @@ class Warehouse:
         """Read a query in any of its forms, and find its dataset.
 
         Raises:
-            InputError: the query is not allowed, or there is no such dataset.
+            NotFound: there is no such dataset.
+            InputError: the query is not allowed.
         """
         if isinstance(query, DatasetQuery):
             return query
@@ -279,7 +281,7 @@ class Warehouse:
             dataset: its name, which may differ in case, or a query of it; the same in all methods.
 
         Raises:
-            InputError: there is no such dataset.
+            NotFound: there is no such dataset.
             EngineError: the engine failed, or the owner's statement does not return a version.
         """
         name = self._name(dataset)
@@ -295,7 +297,7 @@ class Warehouse:
             version: the version from `key_context`, or None if the data may change during the query.
 
         Raises:
-            InputError: there is no such dataset.
+            NotFound: there is no such dataset.
             EngineError: the engine cannot be reached, or the table does not fit the catalog.
         """
         return self._open.reader(self._name(dataset), version)
@@ -304,7 +306,7 @@ class Warehouse:
         """Return the request queue of a dataset's engine.
 
         Raises:
-            InputError: there is no such dataset.
+            NotFound: there is no such dataset.
         """
         return self._open.queue(self._name(dataset))
 

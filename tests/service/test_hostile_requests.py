@@ -12,9 +12,10 @@ import time
 import pytest
 
 import discreet
+from discreet.values import Cost
 from tests.service.browser import Browser
-from tests.service.deployment import Service, fake_runtime
-from tests.service.trino_client import last, post
+from tests.service.deployment import Service, fake_runtime, shared_pool, slug
+from tests.service.trino_client import error, last, post
 
 MAX_CPU_SECONDS = 1.0
 RATIO = "HIGH((COUNT(DISTINCT reader) - {0}.5 * COUNT(*)) / (COUNT(*) + {0}.25 * SUM(minutes)))"
@@ -97,6 +98,34 @@ def test_no_page_freezes_the_service(measured):
     for name, text in TEXTS.items():
         check(f"{name} on a page", lambda text=text: browser.post("/ask", sql=text))
         check(f"{name} in an address", lambda text=text: browser.get("/ask", params={"sql": text[:9_000]}))
+
+
+def test_a_statement_that_is_too_slow_to_read_is_no_missing_name(service, monkeypatch):
+    """Every door says so, and that something in the request is not allowed; it is not taken for a name."""
+    split = shared_pool().split
+
+    def slow(*arguments, **options):
+        """Read it with no time left: the real limit takes four seconds for each door."""
+        with monkeypatch.context() as patch:
+            patch.setattr("discreet.service.answering.pool.MAX_SECONDS", 0.0)
+            return split(*arguments, **options)
+
+    monkeypatch.setattr(shared_pool(), "split", slow)
+    sql = "SELECT COUNT(DISTINCT reader) + 1 AS n FROM reads"
+    sentence = "the statement takes more than 4 seconds to read"
+    shown = sentence.capitalize()
+    for path in ("/v1/sql", "/v1/sql/estimate"):
+        refused = service.send("POST", path, json={"sql": sql})
+        assert (refused.status_code, slug(refused), refused.json()["detail"]) == (422, "out-of-range", sentence)
+    found = error(service, sql)
+    assert (found["errorName"], found["message"]) == ("GENERIC_USER_ERROR", sentence)
+    browser = Browser(service)
+    browser.log_in(service.keys["ann"])
+    assert shown in browser.get("/ask", params={"sql": sql}).text
+    browser.get("/ask")
+    answered = browser.post("/ask", sql=sql)
+    assert (answered.status_code, shown in answered.text) == (422, True)
+    assert service.balance().spent == Cost()
 
 
 DIGITS = "1" * 5_000

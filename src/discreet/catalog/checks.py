@@ -32,7 +32,7 @@ def check(catalog: Catalog, names: Iterable[str] = (), *, environment: Mapping[s
         a finding for each dataset, its user column, its columns, and its version if a query returns it.
 
     Raises:
-        InputError: there is no such dataset.
+        NotFound: there is no such dataset.
     """
     chosen = [catalog.find(name) for name in names] or list(catalog.datasets)
     return [finding for name in dict.fromkeys(chosen) for finding in _check_dataset(catalog, name, environment)]

@@ -37,7 +37,7 @@ from discreet.catalog.fields import (
     invalid,
     invalid_parent,
 )
-from discreet.errors import InputError
+from discreet.errors import InputError, NotFound
 from discreet.head_request import MAX_BINNED, MONTHS, ColumnType, Derived, Kind, Period, SumBounds
 
 
@@ -606,11 +606,11 @@ class Catalog(SettingsTable):
         """Return the declared spelling of a dataset's name; *name* may differ in case.
 
         Raises:
-            InputError: there is no such dataset.
+            NotFound: there is no such dataset.
         """
         folded = {known.casefold(): known for known in self.datasets}
         if name.casefold() in folded:
             return folded[name.casefold()]
         nearest = difflib.get_close_matches(name.casefold(), folded, n=1)
         hint = f"; did you mean {folded[nearest[0]]!r}?" if nearest else ""
-        raise InputError(f"there is no dataset {name!r}{hint}")
+        raise NotFound(f"there is no dataset {name!r}{hint}")

@@ -206,7 +206,7 @@ def split_statement(
     Raises:
         SQLError: part of the statement is not allowed, with its position.
         WhereError: part of the filter of a query is not allowed, with its position.
-        InputError: *catalog* has no such dataset; only for statements that need the catalog.
+        NotFound: *catalog* has no such dataset; only for statements that need the catalog.
     """
     check_size(text)
     text = without_comments(text)

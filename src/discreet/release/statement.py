@@ -119,7 +119,8 @@ def split(
 
     Raises:
         SQLError, WhereError: part of the statement is not allowed, or the order of a sum's items is not by their users.
-        InputError: there is no such dataset, or labels that are needed are not listed.
+        NotFound: there is no such dataset.
+        InputError: labels that are needed are not listed.
         EngineError: the engine failed to return the items of a listed domain.
     """
     statement = port.split(text, catalog)

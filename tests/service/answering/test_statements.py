@@ -216,7 +216,7 @@ def test_a_quantile_is_a_replay_of_the_histogram_of_its_column(services):
 REFUSED = {
     "SELECT * FROM reads": (400, "rows are never shown"),
     "SELECT article FROM reads LIMIT 5": (400, "rows are never shown"),
-    "SELECT DISTINCT article FROM reads": (404, "not listed in the catalog"),
+    "SELECT DISTINCT article FROM reads": (422, "not listed in the catalog"),
     "SELECT article, COUNT(*) FROM secret GROUP BY article": (404, "no dataset 'secret'"),
     "SELECT hidden, COUNT(*) FROM reads GROUP BY hidden": (404, "hidden"),
     "SELECT COUNT(*) FROM reads JOIN daily USING (reader)": (400, "never joined"),

@@ -18,6 +18,7 @@ import pytest
 from discreet.budget.model import Account, Sliding
 from discreet.cli.mcp import mcp
 from discreet.errors import InputError
+from discreet.service.answering.pool import StatementPool
 from discreet.service.settings import Mcp
 from discreet.service.stores import utc_now
 from discreet.values import Cost
@@ -93,6 +94,24 @@ def test_no_statement_of_an_agent_freezes_the_service(started, tool):
         took = time.process_time() - began
         assert took < MAX_CPU_SECONDS, f"{name} takes {took:.2f} s of the service's CPU"
         assert reply.status_code < 500, f"{name} is {reply.status_code}: {reply.text[:300]}"
+
+
+@pytest.mark.parametrize("tool", ["price", "query"])
+def test_a_statement_that_is_too_slow_to_read_is_no_missing_name(started, monkeypatch, tool):
+    """The agent gets the sentence, and none of a name that does not exist."""
+    split = StatementPool.split
+
+    def slow(*arguments, **options):
+        """Read it with no time left."""
+        with monkeypatch.context() as patch:
+            patch.setattr("discreet.service.answering.pool.MAX_SECONDS", 0.0)
+            return split(*arguments, **options)
+
+    monkeypatch.setattr(StatementPool, "split", slow)
+    arguments = {"sql": f"SELECT 1 + ({TOTAL}) AS n", "epsilon": 0.5}
+    reply = posted(started, started.keys["ann"], "tools/call", {"name": tool, "arguments": arguments})
+    assert "takes more than 4 seconds to read" in reply.text
+    assert "not-found" not in reply.text
 
 
 def test_two_clients_that_send_the_same_call_are_charged_once(started):

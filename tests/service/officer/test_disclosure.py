@@ -124,7 +124,7 @@ def test_an_observed_account_promises_nothing(service):
     [
         ({"account": "ann@sales"}, "out-of-range"),
         ({"account": "nobody"}, "not-found"),
-        ({"dataset": "nothing"}, "out-of-range"),
+        ({"dataset": "nothing"}, "not-found"),
         ({"dataset": "reads", "account": "sales"}, "out-of-range"),
     ],
 )

@@ -27,7 +27,7 @@ from discreet.budget.manager import BudgetManager, StoredBudget
 from discreet.budget.model import InFlight, Refusal, Replay, Settled, StoredRelease
 from discreet.catalog.engine_pool import scheduled_version
 from discreet.catalog.model import Catalog, Dataset, Schedule
-from discreet.errors import DiscreetError, EngineError, EngineTimeout, InputError, InvariantViolated, NotFound
+from discreet.errors import DiscreetError, EngineError, EngineTimeout, InputError, InvariantViolated
 from discreet.head_request import And, Comparison, Membership
 from discreet.noise import SystemBits
 from discreet.query.json import from_dict
@@ -423,10 +423,7 @@ def question_in(request: QueryRequest, catalog: Catalog, today: str) -> DatasetQ
         select = read_query(request.query or request.sql, today)
     except InputError as error:
         raise Malformed(str(error), getattr(error, "position", None)) from None
-    try:
-        return DatasetQuery.of(select, catalog)
-    except InputError as error:
-        raise NotFound(str(error)) from None
+    return DatasetQuery.of(select, catalog)
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Refusal, Replay, Settled, StoredRelease
 from discreet.budget.stores.store import BudgetStore
 from discreet.catalog.model import Catalog
-from discreet.errors import InputError, NotFound, SQLError, WhereError
+from discreet.errors import InputError, NotFound, SQLError
 from discreet.query.planning import PlannedQuery
 from discreet.query.query import DatasetQuery, Options
 from discreet.query.saved import SavedPart, SavedTable, TableChange, changed, unanswered
@@ -90,7 +90,8 @@ class Statements:
 
         Raises:
             SQLError, WhereError: the statement is not supported, or does not fit the columns of its answers.
-            NotFound: there is no such dataset, or the labels that it needs are not listed.
+            NotFound: there is no such dataset.
+            InputError: labels that it needs are not listed, or reading it takes too much time or memory.
         """
         return self._plan(request, catalog, run, *self._tables.used_by(run.account, request.sql))
 
@@ -279,12 +280,7 @@ class Statements:
 
     def _split(self, sql: str, viewed: Warehouse, worker: _Worker) -> PlannedStatement:
         """Split a statement into its queries; as `discreet.release.statement.split`."""
-        try:
-            return pipeline.split(sql, viewed.catalog, viewed.labels, worker, self._limits.max_k)
-        except (SQLError, WhereError):
-            raise
-        except InputError as error:
-            raise NotFound(str(error)) from None
+        return pipeline.split(sql, viewed.catalog, viewed.labels, worker, self._limits.max_k)
 
 
 class _AccountQueries:

@@ -424,8 +424,4 @@ def _split(job: Mapping[str, Any]) -> bytes:
         )
     except OverflowError:
         raise SQLError("a number in it is too large") from None
-    except (SQLError, WhereError):
-        raise
-    except InputError as error:
-        raise NotFound(str(error)) from None
     return encode_statement(statement)

@@ -41,7 +41,8 @@ def disclose(
 
     Raises:
         UnknownAccount: there is no such account.
-        InputError: there is no such dataset, the account has a parent, or it must be chosen.
+        NotFound: there is no such dataset.
+        InputError: the account has a parent, or it must be chosen.
     """
     store = manager.store
     accounts = {entry.id: entry for entry in store.accounts()}

@@ -554,10 +554,7 @@ class QueryAPI:
         Lists the granted columns, and whether each may be grouped, filtered or summed.
         """
         catalog = self._grants.catalog_for(call.account)
-        try:
-            name = catalog.find(call.parameters["name"])
-        except InputError as error:
-            raise NotFound(str(error)) from None
+        name = catalog.find(call.parameters["name"])
         version: str | None = None
         with contextlib.suppress(EngineError):  # the description does not depend on the engine; only the version does
             version = self._queries.shown_version(catalog.datasets[name], self._warehouse.key_context(name)[0])
@@ -585,10 +582,7 @@ class QueryAPI:
         """
         form = negotiate(call.request.headers.get("accept"))
         viewed = self._warehouse.restricted_to(self._grants.catalog_for(call.account))
-        try:
-            table = viewed.sample(call.parameters["name"], call.parameters["rows"])
-        except InputError as error:
-            raise NotFound(str(error)) from None
+        table = viewed.sample(call.parameters["name"], call.parameters["rows"])
         result = ComputedRows(table, tuple(arrow_types({"": table})[""].values()))
         return Response(encode_result(result, form, "[]"), headers=content_headers(form))
 
