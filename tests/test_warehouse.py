@@ -224,6 +224,98 @@ def test_listed_items_that_the_filter_excludes_are_left_out(warehouse):
         table.top("x", 4, domain=[1, 2, 3])
 
 
+@pytest.mark.parametrize(
+    ("statement", "listed"),
+    [
+        ("SELECT article, COUNT(DISTINCT reader) FROM reads WHERE article IN ('article 1', 'new') GROUP BY article", 2),
+        ("SELECT article, SUM(minutes) FROM reads WHERE article = 'new' AND age > 5 GROUP BY article", 1),
+        ("SELECT country, article, COUNT(*) FROM reads WHERE article IN ('new', 'a') GROUP BY 1, 2", 6),
+        (
+            "SELECT country, article, COUNT(*) FROM reads WHERE article IN ('b', 'a') AND country = 'US' GROUP BY 1, 2",
+            2,
+        ),
+        ("SELECT article, COUNT(*) FROM reads WHERE article IN ('b', 'a') GROUP BY 1 LIMIT 5", 2),
+        ("SELECT article, kind, COUNT(*) FROM reads WHERE country = 'IN' GROUP BY 1, 2", None),
+        ("SELECT article, COUNT(*) FROM reads WHERE article = 'a' OR age = 5 GROUP BY 1", None),
+        ("SELECT article, COUNT(*) FROM reads WHERE article IS NULL OR article = 'a' GROUP BY 1", None),
+    ],
+)
+def test_a_filter_on_all_grouped_columns_lists_the_items(warehouse, monkeypatch, statement, listed):
+    """Decided by the query alone: items that no row has are released too, as those that the catalog lists."""
+    monkeypatch.setattr(warehouse.engine("reads"), "head", None)
+    plan = warehouse.plan(statement, epsilon=20)
+    domain = plan.query.request.domain
+    assert (None if domain is None else len(domain)) == listed
+    assert plan == warehouse.plan(warehouse.question(statement).select.to_dict(), epsilon=20)
+    assert plan.error_basis == (None if listed is None else f"{listed} listed label{'s' * (listed > 1)}")
+    monkeypatch.undo()
+    if listed is not None:
+        assert len(warehouse.query(statement, epsilon=20)) == listed
+
+
+@pytest.mark.parametrize("measure", ["DISTINCT reader", "*"])
+def test_the_largest_items_without_their_counts_are_labels_only(warehouse, measure):
+    """The race keeps all of epsilon; rows are in the order of the ranks, and the release has no counts."""
+    top = f"SELECT {{}} FROM reads GROUP BY article ORDER BY COUNT({measure}) DESC LIMIT 2"
+    budget = Budget(50.0, 1e-4)
+    answers = warehouse.sql(top.format("upper(article) AS a"), epsilon=5, budget=budget)
+    assert answers.table.to_pylist() == [{"a": "ARTICLE 3"}, {"a": "ARTICLE 2"}]
+    ((sql, release),) = answers.releases.items()
+    assert sql.startswith("SELECT article FROM reads")
+    assert release.counts is release.std_errors is None
+    assert release.charged == budget.spent
+    labels, counts = (
+        warehouse.plan(top.format(f"article, COUNT({measure})"), epsilon=5, counts=counts, mechanism="gumbel")
+        for counts in (False, True)
+    )
+    assert release.query.request == labels.query.request
+    assert labels.expectation.smallest_count < counts.expectation.smallest_count
+    priced = [
+        warehouse.plan(top.format(f"article, COUNT({measure})"), epsilon_per="0.1", counts=c) for c in (False, True)
+    ]
+    assert priced[0].worst_units.information < priced[1].worst_units.information
+
+
+def test_labels_are_counted_where_a_mechanism_or_the_catalog_needs_it(warehouse, folder):
+    """A LIMIT that covers the listed items, HAVING, and `min_users`, which counts decide; the rows are as in SQL."""
+    every = "SELECT country FROM reads GROUP BY country ORDER BY COUNT(DISTINCT reader) DESC LIMIT 7"
+    having = (
+        "SELECT article FROM reads GROUP BY article HAVING COUNT(DISTINCT reader) > 1500 "
+        "ORDER BY COUNT(DISTINCT reader) DESC LIMIT 2"
+    )
+    catalog = (folder / "catalog.toml").read_text().replace('user = "reader"', 'user = "reader"\nmin_users = 1500')
+    (folder / "catalog.toml").write_text(catalog)
+    first = "SELECT article FROM reads GROUP BY article ORDER BY COUNT(DISTINCT reader) DESC LIMIT 3"
+    with connect(folder / "catalog.toml") as shown:
+        for made, sql, rows in (
+            (warehouse, every, 3),
+            (warehouse, having, 2),
+            (shown, first, 2),
+        ):
+            answers = made.sql(sql, epsilon=20)
+            (release,) = answers.releases.values()
+            assert release.counts is not None
+            assert answers.table.num_rows == rows
+            names = answers.table.column(0).to_pylist()
+            if sql is first:
+                assert names == ["article 3", "article 2"]
+            assert set(made.sql(f"EXPLAIN {sql}", epsilon=20).table["query"].to_pylist()) == set(answers.releases)
+
+
+def test_a_domain_that_a_filter_lists_is_the_one_of_the_argument():
+    """The same plan as with `domain`; a mechanism that finds the items itself has no listed ones."""
+    rows = pa.table({"u": range(900), "x": ["a", "b", "c"] * 300, "of": ["p", "q"] * 450})
+    table = discreet.scan(rows, user="u").where("x IN ('a', 'd')")
+    assert table.plan("x") == table.plan("x", domain=["a", "d"])
+    assert table.plan("x", 2) == table.plan("x", 5)
+    assert table.plan("x", mechanism="two-round").query.request.domain is None
+    found = table.release("x", epsilon=20)
+    assert {label for (label,) in shown(found, "x")} == {"a", "d"}
+    assert len(table.plan("x", 1, each="of", segments=["p", "q", "r"]).query.request.domain) == 6
+    many = discreet.scan(rows, user="u").where(f"x IN ({', '.join(repr(str(n)) for n in range(1001))})")
+    assert many.plan("x").query.request.domain is None
+
+
 def test_a_limit_above_the_number_of_listed_items_is_that_number(warehouse):
     """LIMIT 10 of three items is 3, and the same query."""
     statement = "SELECT country, COUNT(DISTINCT reader) FROM reads GROUP BY country LIMIT {}"

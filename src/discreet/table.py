@@ -28,7 +28,8 @@ from discreet.head_request import (
 )
 from discreet.mechanisms import check_bounds
 from discreet.noise import Bits, KeyedBits, SystemBits
-from discreet.query.planning import Plan, bind, make_plan
+from discreet.query.canonical import listed_values
+from discreet.query.planning import Plan, bind, is_listed_by_filter, make_plan
 from discreet.query.predicates import bind_where, check_untyped, find_column
 from discreet.query.query import Exact, Options, Query, QueryOptions
 from discreet.query.sql import condition, parse_where
@@ -315,7 +316,7 @@ class Table:
             query = replace(query, request=replace(query.request, summed=summed))
         kinds = {**columns, **{made.name: made.kind for made in query.request.derived}}
         return make_plan(
-            bind(query, kinds),
+            _with_listed(bind(query, kinds), kinds),
             has_pairs=has_all_pair_queries(self._engine),
             shared_budget=budget is not None,
             force=force,
@@ -410,6 +411,23 @@ def table_query(
         segments=segments,
     )
     return Query(request, QueryOptions.of(cast("Options", options), delta=default_delta), k, average)
+
+
+def _with_listed(query: Query, kinds: Mapping[str, Kind]) -> Query:
+    """Return a query with the domain that its filter lists, if it lists one and none is given."""
+    request = query.request
+    values = listed_values(request.where, kinds)
+    items = request.items[len(request.each) :]
+    if request.domain is not None or not items or not values.keys() >= set(items):
+        return query
+    from discreet.catalog.domains import combined, filtered_domain  # only here, because it imports pydantic
+
+    domain = filtered_domain(items, values, kinds, {}) if is_listed_by_filter(query.options) else None
+    if domain is None:
+        return query
+    k = None if query.k is None else min(query.k, len(domain))
+    domain = domain if request.segments is None else combined(request.segments, domain)
+    return replace(query, request=replace(request, domain=domain), k=k)
 
 
 def _summed(options: dict[str, Any], rows: int | None) -> SumBounds | None:

@@ -15,15 +15,18 @@ from typing import Any, Self, Unpack
 import pyarrow as pa
 
 from discreet.budget import Budget
+from discreet.catalog.domains import filtered_domain
 from discreet.catalog.engine_pool import EnginePool, open_dataset
 from discreet.catalog.loader import load_catalog
 from discreet.catalog.model import Catalog
 from discreet.catalog.sample import MAX_SAMPLE_ROWS, made_up_catalog, open_made_up, sample
 from discreet.engines.base import Engine, Reader, RequestQueue
 from discreet.errors import InputError, NotFound
-from discreet.head_request import Kind
+from discreet.head_request import Kind, Predicate
 from discreet.noise import Bits, SystemBits
-from discreet.query.planning import Plan, PlannedQuery, columns_named, make_plan, resolve
+from discreet.query.canonical import canonical, listed_values, possible_labels
+from discreet.query.planning import Plan, PlannedQuery, columns_named, is_listed_by_filter, make_plan, resolve
+from discreet.query.predicates import bind_where
 from discreet.query.pricing import PerUnit
 from discreet.query.query import DatasetQuery, Options, QueryOptions, Select, read_query
 from discreet.query.statement import Leaf, Statement, split_statement
@@ -184,12 +187,13 @@ class Warehouse:
             scales = {
                 known: self._open.scale(name, known) for known in summed if dataset.columns[known].kind is Kind.DECIMAL
             }
+        priced = QueryOptions.of(options, delta=default_delta(budget, options), per=per)
         resolved = resolve(
             select,
             dataset,
-            QueryOptions.of(options, delta=default_delta(budget, options), per=per),
+            priced,
             scales=scales,
-            domain=self._open.domain(name, (*each, *items)),
+            domain=self.labels(name, (*each, *items), select.where if is_listed_by_filter(priced) else None),
             segments=self._open.domain(name, each),
         )
         has_pairs = self._open.has_pairs(name)
@@ -220,7 +224,8 @@ class Warehouse:
             raise InputError("statements compute with counts; leave counts out")
         here = _InThisProcess(self.today())
         queries = WarehouseQueries(self, budget=budget, key=key, per=per, force=force, **options)
-        planned = statement.plan(statement.split(text, self.catalog, self.labels, here), self.catalog, queries, here)
+        found = statement.split(text, self.catalog, self.labels, queries, here)
+        planned = statement.plan(found, self.catalog, queries, here)
         rows = statement.compute(planned, statement.answer(planned, queries), here)
         return Answers(rows.table, rows.types, rows.intervals, queries.releases)
 
@@ -261,13 +266,30 @@ class Warehouse:
             return query
         return DatasetQuery.of(query if isinstance(query, Select) else read_query(query, self.today()), self.catalog)
 
-    def labels(self, dataset: str, items: tuple[str, ...]) -> pa.Table | None:
-        """Return all possible items if the catalog lists the labels of all columns *items* of a dataset.
+    def labels(self, dataset: str, items: tuple[str, ...], where: Predicate | None = None) -> pa.Table | None:
+        """Return all possible items if the catalog or a filter lists the labels of all columns *items* of a dataset.
+
+        Args:
+            where: the filter of a query; it makes no difference if the catalog lists all the labels.
 
         Raises:
+            UnknownColumn, WhereError: the filter does not fit the columns, or takes too many conditions.
+            InputError: the filter excludes all labels that the catalog lists.
             EngineError: the engine failed to return the items of a listed domain.
         """
-        return self._open.domain(dataset, items)
+        listed = self._open.domain(dataset, items)
+        if listed is not None or where is None or not items:
+            return listed
+        about = self.catalog.datasets[dataset]
+        kinds = {name: about.columns[name].kind for name in about.filterable}
+        form = canonical(bind_where(where, kinds), kinds)
+        columns = {item: self._open.domain(dataset, (item,)) for item in items}
+        known = {
+            item: possible_labels(form, kinds, column).column(0)
+            for item, column in columns.items()
+            if column is not None
+        }
+        return filtered_domain(items, listed_values(form, kinds), kinds, known)
 
     def _name(self, dataset: str | DatasetQuery) -> str:
         return dataset.name if isinstance(dataset, DatasetQuery) else self.catalog.find(dataset)
@@ -375,9 +397,10 @@ class WarehouseQueries:
         self._priced = priced
         self.releases: dict[str, Release] = {}
 
-    def plan(self, question: DatasetQuery) -> PlannedQuery:
+    def plan(self, question: DatasetQuery, *, counts: bool) -> PlannedQuery:
         """Plan a query; as `Warehouse.plan`."""
-        return PlannedQuery(self._warehouse.plan(question, budget=self._budget, **self._priced), question)
+        priced = self._priced | {"counts": counts}
+        return PlannedQuery(self._warehouse.plan(question, budget=self._budget, **priced), question)
 
     def check_budget(self, queries: Mapping[str, PlannedQuery], prices: Mapping[str, Cost]) -> None:  # noqa: ARG002
         """Raise `BudgetExceeded` unless the budget can pay all queries together."""
@@ -417,6 +440,10 @@ class _InThisProcess:
 
     def compute(self, statement: Statement, tables: Mapping[str, pa.Table]) -> ComputedRows:
         return compute_outer(statement.outer, tables, statement.marks)
+
+    def texts(self, statement: Statement, tables: Mapping[str, pa.Table]) -> list[str | None]:
+        texts: list[str | None] = self.compute(statement, tables).table.column(0).to_pylist()
+        return texts
 
     def show(self, statement: Statement, rows: ComputedRows) -> ComputedRows:  # noqa: ARG002
         return rows

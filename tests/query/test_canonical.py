@@ -8,7 +8,7 @@ import pytest
 
 from discreet.errors import WhereError
 from discreet.head_request import Kind, Membership, Not, Or
-from discreet.query.canonical import NO_ROW, canonical
+from discreet.query.canonical import NO_ROW, canonical, listed_values
 from discreet.query.predicates import bind_where, parse_constant
 from discreet.query.sql import parse_where
 from discreet.testing.engines import truth
@@ -210,3 +210,34 @@ def test_forms_are_no_larger_than_filters():
     text = " AND ".join(f"(c{n:02}=1 OR d{n:02}=1)" for n in range(25))
     columns = {f"{letter}{n:02}": Kind.INTEGER for letter in "cd" for n in range(25)}
     assert canonical(parse_where(text), columns) == parse_where(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "listed"),
+    [
+        ("a = 1", {"a": [1]}),
+        ("a IN (3, 1) AND b > 5", {"a": [1, 3]}),
+        ("a BETWEEN 2 AND 12 AND a <> 3", {"a": [2, *range(4, 13)]}),
+        ("a IN (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)", {"a": list(range(1, 11))}),
+        ("(t = 'x' OR t = 'a') AND o = FALSE", {"t": ["a", "x"], "o": [False]}),
+        ("t IN ('a', 'b') AND t <> 'b'", {"t": ["a"]}),
+        ("t = '' AND day = '2024-01-31'", {"t": [""], "day": ["2024-01-31"]}),
+        ("\"at\" = '2024-01-31'", {"at": ["2024-01-31 00:00:00"]}),
+        ("day >= '2024-01-01' AND day <= '2024-01-02'", {}),
+        ("a = 1 OR a IS NULL", {}),
+        ("a IS NULL", {}),
+        ("a = 1 OR b = 1", {}),
+        ("a <> 1", {}),
+        ("t LIKE 'a%'", {}),
+        ("p = 1.5 AND f = 1 AND r = 1", {}),
+        ("r = 'a'", {"r": ["a"]}),
+        ("a BETWEEN 1 AND 1000", {"a": list(range(1, 1001))}),
+        ("a BETWEEN 1 AND 1001", {}),
+        ("a BETWEEN 1 AND 99999999999999999999999", {}),
+        ("a = 9223372036854775808", {}),
+    ],
+)
+def test_a_filter_lists_the_values_that_it_leaves(text, listed):
+    """By its canonical form: the values of a column that is equal to constants, under AND."""
+    where = canonical(_bound(text), _KINDS)
+    assert listed_values(where, _KINDS) == listed

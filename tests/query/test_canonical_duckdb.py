@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from discreet.engines.duckdb import DuckDBEngine
 from discreet.errors import InputError
 from discreet.head_request import And, Comparison, HeadRequest, Kind, Membership, Not, Or
-from discreet.query.canonical import canonical, possible_labels
+from discreet.query.canonical import canonical, listed_values, possible_labels
 from discreet.query.predicates import bind_where
 from discreet.query.sql import parse_where
 from discreet.testing.engines import KINDS, predicates, rows_of, tables
@@ -59,6 +59,22 @@ def test_excluded_labels_have_no_row(table, asked, column):
     assert selected <= left
     if where is not None and KINDS[column] in {Kind.TEXT, Kind.INTEGER, Kind.BOOLEAN, Kind.DATE} and _on(where, column):
         assert selected == left
+
+
+@settings(max_examples=40)
+@given(tables(), predicates(), st.sampled_from(list(KINDS)))
+def test_all_rows_have_a_value_that_their_filter_lists(table, asked, column):
+    """So a domain that a filter lists lacks no row; a value that the filter excludes is not listed."""
+    listed = listed_values(canonical(asked, KINDS), KINDS).get(column)
+    if listed is None:
+        return
+    with contextlib.closing(DuckDBEngine(_numbered(table))) as engine:
+        rows = {row for (row,), _ in rows_of(engine, HeadRequest("row", ("row",), 1000, asked))}
+    texts = {str(value) for value in listed}
+    assert {str(table.column(column)[row].as_py()) for row in rows} <= texts
+    if _on(asked, column):
+        left = {str(label) for n, label in enumerate(table.column(column).to_pylist()) if n not in rows}
+        assert not left & texts
 
 
 def _on(where, column):

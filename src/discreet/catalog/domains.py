@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from discreet.catalog.fields import OwnerQuery
 from discreet.catalog.model import MAX_DOMAIN_SIZE, Dataset, LabelFile
 from discreet.errors import InputError, UnknownColumn
+from discreet.head_request import MAX_LISTED, Kind
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,6 +44,31 @@ def known_domain(items: tuple[str, ...], labels: Mapping[str, pa.Array]) -> pa.T
         places = [place for place in range(len(known)) for _ in range(repeated)] * (total // len(known) // repeated)
         columns[item] = known.take(pa.array(places, pa.int64()))
     return pa.table(columns)
+
+
+def filtered_domain(
+    items: tuple[str, ...], values: Mapping[str, list[Any]], kinds: Mapping[str, Kind], listed: Mapping[str, pa.Array]
+) -> pa.Table | None:
+    """Return every combination of labels that a filter leaves; None if it leaves no list of a column, or too many.
+
+    Args:
+        values: all values that the filter leaves, by column, as `discreet.query.canonical.listed_values` returns them.
+        kinds: the kinds of these columns.
+        listed: the labels that the catalog lists and the filter leaves, by item column; they come before *values*.
+    """
+    import pyarrow as pa
+
+    types = {Kind.INTEGER: pa.int64(), Kind.BOOLEAN: pa.bool_()}
+    moments = {Kind.DATE: pa.date32(), Kind.TIMESTAMP: pa.timestamp("us")}
+    labels = dict(listed)
+    for item in items:
+        if item not in labels and item in values:
+            labels[item] = pa.array(values[item], types.get(kinds[item], pa.string()))
+            if kinds[item] in moments:
+                labels[item] = labels[item].cast(moments[kinds[item]])
+    if math.prod(len(labels[item]) for item in items if item in labels) > MAX_LISTED:
+        return None
+    return known_domain(items, labels)
 
 
 def combined(segments: pa.Table, items: pa.Table) -> pa.Table:

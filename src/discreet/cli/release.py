@@ -171,8 +171,8 @@ def plan(context: click.Context, /, **options: Any) -> None:
 
     Takes the same arguments. Shows the mechanism, the worst-case cost, the expected standard error and the smallest
     count that can appear.
-    SOURCE is not opened, so its columns are not checked, except for sums, whose error depends on the type of the
-    column. With --catalog, no row of the dataset is read.
+    SOURCE is not opened, so its columns are not checked, except for sums and filters on the items, whose error
+    depends on the types of the columns. With --catalog, no row of the dataset is read.
     """
     from discreet.query.pricing import PerUnit
     from discreet.warehouse import connect
@@ -210,12 +210,15 @@ def plan(context: click.Context, /, **options: Any) -> None:
 def _plan_source(options: dict[str, Any], per: PerUnit | None) -> Plan:
     from discreet.engines.opening import source_fingerprint
     from discreet.query.planning import make_plan
+    from discreet.query.predicates import columns_of
     from discreet.query.sql import parse_where
     from discreet.table import scan, table_query
 
     parameters = row_options(options, total=options["k"] is None)
     cast = cast_option(options)
-    if per is None and (options["sum"] is not None or options["average"] is not None):
+    where = None if options["where"] is None else parse_where(options["where"], today())
+    listed = bool(options["item"]) and where is not None and columns_of(where) >= set(options["item"])
+    if per is None and (listed or options["sum"] is not None or options["average"] is not None):
         table = scan(options["source"], user=options["user"], table=options["table"], cast=cast)
         table = table if options["where"] is None else table.where(options["where"])
         return table.plan(options["item"], options["k"], force=options["force"], **parameters)
@@ -224,7 +227,6 @@ def _plan_source(options: dict[str, Any], per: PerUnit | None) -> Plan:
             source_fingerprint(options["source"])
         except (InputError, OSError) as error:
             click.echo(f"note: {error}; the plan does not depend on it", err=True)
-    where = None if options["where"] is None else parse_where(options["where"], today())
     query = table_query(options["user"], options["item"], options["k"], where, **parameters)
     query = dataclasses.replace(query, options=dataclasses.replace(query.options, per=per))
     return make_plan(query, force=options["force"])

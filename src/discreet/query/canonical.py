@@ -22,7 +22,19 @@ from math import ceil, floor
 from typing import Any, TypeAlias
 
 from discreet.errors import InputError, WhereError
-from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membership, Not, Operator, Or, Predicate
+from discreet.head_request import (
+    MAX_LISTED,
+    And,
+    Comparison,
+    Constant,
+    IsNull,
+    Kind,
+    Membership,
+    Not,
+    Operator,
+    Or,
+    Predicate,
+)
 from discreet.query.predicates import MAX_DIGITS, number_of
 
 Cut: TypeAlias = "tuple[Any, int]"
@@ -33,6 +45,8 @@ MAX_CONDITIONS = 1_000
 
 FEW = 8
 """The largest number of consecutive integers that are written as a list; more are written as a range."""
+
+_LISTABLE = {Kind.TEXT, Kind.INTEGER, Kind.BOOLEAN, Kind.DATE, Kind.TIMESTAMP}
 
 NO_ROW = Or(())
 """The canonical form of filters that match no row."""
@@ -125,6 +139,43 @@ def possible_labels(where: Predicate | None, columns: Mapping[str, Kind], domain
     if not len(domain):
         raise InputError("the filter excludes all items that are listed, so that each count is 0; change the filter")
     return domain
+
+
+def listed_values(where: Predicate | None, columns: Mapping[str, Kind]) -> dict[str, list[Any]]:
+    """Return all values that rows matching *where* can have, in order, by column, where the filter leaves a finite set.
+
+    Such are `column = constant`, `column IN (constants)`, and ranges of whole numbers, which have the same form. Only
+    conditions on a single column, joined by AND, are used. Dates and timestamps are ISO 8601 text. Missing values,
+    decimals and floating-point numbers have no list, nor has an untyped column that is not compared with text.
+
+    Args:
+        where: in canonical form.
+        columns: the kinds of the columns of the table that the filter is bound to.
+    """
+    form = True if where is None else _reduce(where, columns, True)
+    parts = form.parts if isinstance(form, _Junction) and form.conjunction else (form,)
+    listed = {}
+    for part in parts:
+        if not isinstance(part, _Values) or part.missing or part.kind not in _LISTABLE:
+            continue
+        if part.kind is not columns[part.column] and part.kind is not Kind.TEXT:
+            continue
+        start, end = _ENDS.get(part.kind, (None, None))
+        values: list[Any] = []
+        for low, high in list(pairwise([start, *part.cuts, end]))[0 if part.first else 1 :: 2]:
+            if low is None or high is None or len(values) > MAX_LISTED:
+                break
+            if part.kind in _STEPS:
+                number = bool if part.kind is Kind.BOOLEAN else int
+                values += map(number, range(low[0], min(high[0], low[0] + MAX_LISTED + 1)))
+            elif low[0] == high[0]:
+                values.append(low[0])
+            else:
+                break
+        else:
+            if len(values) <= MAX_LISTED and all(type(value) is str or -(2**63) <= value < 2**63 for value in values):
+                listed[part.column] = values
+    return listed
 
 
 def _label(kind: Kind, label: Any) -> Any:  # noqa: ANN401 - a label, and a value of a cut

@@ -159,6 +159,11 @@ def resolve(
     return Query(request, options, _k(select.k, domain, segments), average, dataset.min_users, patterns)
 
 
+def is_listed_by_filter(options: QueryOptions) -> bool:
+    """Return True if a filter that names all items lists the domain: unless the mechanism finds the items itself."""
+    return options.mechanism in (None, "auto", "gumbel", "laplace")
+
+
 def _k(k: int | None, domain: Any, segments: Any) -> int | None:  # noqa: ANN401 - Arrow tables
     """Lower k to the number of listed items of a segment: LIMIT 10 of 3 items returns 3, as in SQL."""
     if k is None or domain is None:

@@ -204,7 +204,7 @@ def tables_in(
     """
     left = [MAX_READ] if left is None else left
     found = {}
-    for name in sorted({_plain_names(name)[0] for name in _SAVED.findall(text)}):
+    for name in names_in(text):
         table = read(name)
         if table is None:
             continue
@@ -216,6 +216,11 @@ def tables_in(
             table = replace(table, parts=(replace(part, uses=tables_in(part.sql, read, left)),))
         found[name.lower()] = table
     return found
+
+
+def names_in(text: str) -> list[str]:
+    """Return the names that follow saved. in a statement, in order; some may stand in its texts."""
+    return sorted({_plain_names(name)[0] for name in _SAVED.findall(text)})
 
 
 def unanswered(table: SavedTable) -> SavedTable:

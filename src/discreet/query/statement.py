@@ -35,6 +35,7 @@ from discreet.query.parse_tree import (
     Json,
     Node,
     TreeReader,
+    character,
     check_size,
     parse_statement,
     write_expression,
@@ -44,7 +45,7 @@ from discreet.query.quantiles import QUANTILES, quantile_sql, read_quantile
 from discreet.query.query import Select
 from discreet.query.saved import MAX_NESTED, SavedPart, unknown_table
 from discreet.query.saved import SCHEMA as SAVED
-from discreet.query.sql import MAX_LIMIT_DIGITS, SelectReader
+from discreet.query.sql import MAX_LIMIT_DIGITS, SelectReader, to_sql
 
 if TYPE_CHECKING:
     from discreet.catalog.model import Catalog, Dataset
@@ -141,6 +142,7 @@ class Leaf:
         ranked_by: the column in ORDER BY COUNT(DISTINCT column), beside a sum or an average; must be the user column.
         complete: True if quantiles are computed from the answer, which then needs all labels.
         release: the id of the release that a saved table names as the answer; None for a query that is asked.
+        counts: False if the answer is labels only, in the order of their counts.
     """
 
     name: str
@@ -151,6 +153,7 @@ class Leaf:
     ranked_by: str | None = None
     complete: bool = False
     release: str | None = None
+    counts: bool = True
 
     def limit_k(self, max_k: float | None) -> Leaf:
         """Return the query without k if k is above *max_k*; the LIMIT is then applied to the answer only."""
@@ -159,7 +162,29 @@ class Leaf:
             return self  # planning refuses a k of segments that is above it
         if select.measure.kind in {"sum", "average"}:
             return self  # planning refuses it: k selects the items to sum
-        return replace(self, select=replace(select, k=None), sql=self.sql.rpartition(" ORDER BY ")[0])
+        leaf = self.with_counts()
+        return replace(leaf, select=replace(select, k=None), sql=leaf.sql.rpartition(" ORDER BY ")[0])
+
+    def with_counts(self) -> Leaf:
+        """Return the query with counts, which the answer is then ordered by."""
+        if self.counts or self.select is None:
+            return self
+        return replace(self, counts=True, sql=to_sql(self.select).replace("\n", " "))
+
+
+@dataclass(frozen=True, slots=True)
+class FilterList:
+    """A SELECT in the filter of a query, as `article IN (SELECT ...)`: its values take its place before that is asked.
+
+    Args:
+        start: where its parenthesis begins in the text of the statement.
+        end: the character after its last parenthesis.
+        sql: the SELECT.
+    """
+
+    start: int
+    end: int
+    sql: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +197,7 @@ class Statement:
         schemas: the tables of information_schema that it reads, as `answers.tables` and `answers.columns`.
         explain: True to return the plan only.
         marks: for each column of the result, whether it has an interval; None if that is not known.
+        lists: in filters of queries, in their order; with any, its other parts are those of another statement.
     """
 
     outer: str
@@ -179,6 +205,7 @@ class Statement:
     schemas: frozenset[str]
     explain: bool
     marks: tuple[Mark, ...] | None = None
+    lists: tuple[FilterList, ...] = ()
 
 
 def split_statement(
@@ -229,7 +256,7 @@ def split_statement(
     if splitter.has_star and splitter.uses_hidden:
         raise SQLError("LOW and HIGH of columns of a subquery go with no *: name the columns")
     leaves = tuple(splitter.leaves.values())
-    return Statement(written, leaves, frozenset(splitter.schemas), bool(found), output.marks())
+    return Statement(written, leaves, frozenset(splitter.schemas), bool(found), output.marks(), tuple(splitter.lists))
 
 
 def without_comments(text: str) -> str:
@@ -280,6 +307,7 @@ class _Splitter(TreeReader):
         self._texts: dict[int, tuple[_Splitter, Node, _Size]] = {}
         self.leaves: dict[object, Leaf] = {} if outside is None else outside.leaves
         self.schemas: set[str] = set() if outside is None else outside.schemas
+        self.lists: list[FilterList] = []
         self.has_star = False
         self.uses_hidden = False
         self._selects = 0
@@ -570,6 +598,7 @@ class _Splitter(TreeReader):
         # The outer statement: aggregates of the dataset become columns of their answers.
         wrapped = _Wrapped(self, ctes)
         parts = {"select_list": wrapped.rewrite(selected)}
+        selects_counts = bool(wrapped.aggregates)
         by_users = _ranked_by_users(node) if len(wrapped.aggregates) == 1 else None
         if by_users is not None:
             node = {**node, "modifiers": []}  # the answer has only these items, in this order
@@ -607,6 +636,7 @@ class _Splitter(TreeReader):
             answers = [f"answers.{self._leaf(leaf, dataset, items)}"]
             parts["where_clause"] = self._rewrite(where, ctes)
         else:
+            leaf["where_clause"] = self._without_lists(where)
             ranked_by = None
             if by_users is None:
                 leaf["modifiers"] = self._top(node, wrapped)
@@ -620,7 +650,9 @@ class _Splitter(TreeReader):
                     continue
                 tree = {**leaf, "select_list": [*groups, aggregate]}
                 select = reader.read({"node": tree, "named_param_map": []})
-                name = self._leaf(tree, select.dataset, select.items, select, ranked_by)
+                counts = selects_counts or not (select.k or qualify)
+                tree = tree if counts else {**tree, "select_list": groups}
+                name = self._leaf(tree, select.dataset, select.items, select, ranked_by, counts=counts)
                 answers.append(f"answers.{name}")
             parts["where_clause"] = parts.pop("having")  # rows of answers are the groups, so HAVING filters rows
         over = {**_answers(answers, groups), "alias": table["alias"] or table["table_name"]}
@@ -628,6 +660,29 @@ class _Splitter(TreeReader):
         columns = self._dataset_columns(node, parts["select_list"], wrapped, answers)
         self._outputs[id(outer)] = OutputColumns(None if distinct else outer, columns)
         return outer
+
+    def _without_lists(self, part: Json) -> Json:
+        """Return a filter with any constants in place of lists that are selected, which are added to `lists`."""
+        match part:
+            case list():
+                return [self._without_lists(each) for each in part]
+            case {"type": "SUBQUERY", "subquery_type": "ANY", "comparison_type": "COMPARE_EQUAL", "child": child}:
+                start, end = (
+                    character(self._text, part["query_location"] + length, 0)
+                    for length in (0, part["query_location_length"])
+                )
+                if self._nested:
+                    self.refuse("a view has no such filter", part)
+                if not self._text.startswith("(", start):
+                    self.refuse("a list is selected by IN (SELECT ...)", part)
+                if len(self.lists) == MAX_QUERIES:
+                    self.refuse(f"a statement has at most {MAX_QUERIES} lists in its filters", part)
+                self.lists.append(FilterList(start, end, self._text[start + 1 : end - 1]))
+                constants: Node = parse_statement("SELECT 1 WHERE 1 IN ('', ' ')")["node"]["where_clause"]
+                return {**constants, "children": [child, *constants["children"][1:]]}
+            case dict():
+                return {key: self._without_lists(value) for key, value in part.items()}
+        return part
 
     def _dataset_columns(
         self, node: Node, rewritten: list[Node], wrapped: _Wrapped, answers: list[str]
@@ -735,6 +790,7 @@ class _Splitter(TreeReader):
         ranked_by: str | None = None,
         *,
         complete: bool = False,
+        counts: bool = True,
     ) -> str:
         """Add a query, unless there is an equal one; return the name of the table that holds its answer."""
         query = (dataset, items, select, ranked_by)
@@ -744,12 +800,12 @@ class _Splitter(TreeReader):
             release = self._answered.answers.get(sql)
             if release is None:
                 self.refuse("the catalog now reads its statement in another way", tree)
-        key = (*query, release)
+        key = (*query, release, counts)
         if key not in self.leaves:
             asked = sum(leaf.release is None for leaf in self.leaves.values())
             if release is None and asked == MAX_QUERIES:
                 self.refuse(f"a statement has at most {MAX_QUERIES} queries", tree)
-            self.leaves[key] = Leaf(f"q{len(self.leaves) + 1}", sql, *query, release=release)
+            self.leaves[key] = Leaf(f"q{len(self.leaves) + 1}", sql, *query, release=release, counts=counts)
         if complete:
             self.leaves[key] = replace(self.leaves[key], complete=True)
         return self.leaves[key].name

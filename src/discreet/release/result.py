@@ -310,8 +310,11 @@ class Release:
             columns[_free_name(name, self.labels.column_names)] = self.labels.column(name)
         return pa.table(columns | self._numbers())
 
-    def answer_table(self) -> pa.Table:
+    def answer_table(self, *, ranks: bool = False) -> pa.Table:
         """Return the release as a table of an outer statement: its labels, and `VALUE`, `LOW`, `HIGH` and `SHARED`.
+
+        Args:
+            ranks: True if the statement only orders by `VALUE`: that of labels without counts falls with their rank.
 
         Raises:
             InputError: the release has labels only.
@@ -322,9 +325,13 @@ class Release:
 
         numbers = self._numbers()
         measure = "average" if self.query.average else "count" if self.query.request.summed is None else "sum"
-        if measure not in numbers:
-            raise InputError("labels without counts have no value; request counts")
         columns = {item: self.labels.column(item) for item in self.query.request.items}
+        if measure not in numbers:
+            if not ranks:
+                raise InputError("labels without counts have no value; request counts")
+            falling = arrow_array(np.arange(len(self), 0, -1))
+            nothing = pa.nulls(len(self), pa.int64())
+            return pa.table(columns | {VALUE: falling, LOW: nothing, HIGH: nothing, SHARED: nothing.cast(pa.float64())})
         shared = np.zeros(len(self))
         if self.shared_error is not None and self.std_errors is not None:
             shared = (self.shared_error / self.std_errors) ** 2

@@ -18,7 +18,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from discreet.catalog.model import Catalog
+from discreet.engines.sql import text_literal
 from discreet.errors import InputError, NotFound, SQLError
+from discreet.head_request import MAX_LISTED
 from discreet.mechanisms import KnownLaplace
 from discreet.query.planning import PlannedQuery, columns_named
 from discreet.query.predicates import columns_of
@@ -32,9 +34,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from discreet.catalog.model import Dataset
+    from discreet.head_request import Predicate
+    from discreet.query.statement import FilterList
     from discreet.values import Cost
 
-    Labels: TypeAlias = Callable[[str, tuple[str, ...]], pa.Table | None]
+    Labels: TypeAlias = Callable[[str, tuple[str, ...], Predicate | None], pa.Table | None]
 
 Rows = TypeVar("Rows")
 Rows_co = TypeVar("Rows_co", covariant=True)
@@ -50,6 +55,7 @@ class PlannedStatement:
         prices: the releases of saved tables that are not paid for, with the most that each costs.
         columns: the names of the columns of its rows, and their SQL types; empty before `plan`.
         written: the SQL of the queries as it was before a k was taken from it, by the same names.
+        text: what was split, with values in place of lists in filters.
     """
 
     statement: Statement
@@ -58,13 +64,14 @@ class PlannedStatement:
     prices: Mapping[str, Cost] = field(default_factory=dict)
     written: Mapping[str, str] = field(default_factory=dict)
     columns: Sequence[tuple[str, str]] = ()
+    text: str = ""
 
 
 class QueryPort(Protocol):
     """What plans and answers the queries of a statement."""
 
-    def plan(self, question: DatasetQuery) -> PlannedQuery:
-        """Plan a query; no row is read."""
+    def plan(self, question: DatasetQuery, *, counts: bool) -> PlannedQuery:
+        """Plan a query, of labels only unless *counts*; no row is read."""
         ...
 
     def check_budget(self, queries: Mapping[str, PlannedQuery], prices: Mapping[str, Cost]) -> None:
@@ -99,23 +106,36 @@ class RowsPort(Protocol[Rows_co]):
         """Return the rows of a statement; as `postprocess.compute_outer`."""
         ...
 
+    def texts(self, statement: Statement, tables: Mapping[str, pa.Table]) -> list[str | None]:
+        """Return the rows of a statement with one column of text."""
+        ...
+
     def show(self, statement: Statement, rows: ComputedRows) -> Rows_co:
         """Return the rows of EXPLAIN."""
         ...
 
 
 def split(
-    text: str, catalog: Catalog, labels: Labels, port: RowsPort[Rows], max_k: int | None = None
+    text: str,
+    catalog: Catalog,
+    labels: Labels,
+    queries: QueryPort,
+    port: RowsPort[Rows],
+    max_k: int | None = None,
+    *,
+    made_up: bool = False,
 ) -> PlannedStatement:
     """Split a statement into its queries, and read the tables that are free.
 
-    A query loses its k where the LIMIT is better applied to its answer: above the largest k, or where it covers a known
-    domain.
+    Lists in filters, as `article IN (SELECT article FROM saved.top)`, are computed first, from releases that are paid
+    for, and become constants, which may list the items. A query loses its k where the LIMIT is better applied to its
+    answer: above the largest k, or where it covers a known domain.
 
     Args:
         catalog: the datasets that may be queried; errors name only these.
-        labels: returns the items of columns of a dataset if the catalog lists them; see `EnginePool.domain`.
+        labels: returns the items of columns of a dataset if the catalog or a filter lists them; see `Warehouse.labels`.
         max_k: the largest k of a query, beside that of its dataset.
+        made_up: True to compute lists from any answers of *queries*, which are of made-up rows.
 
     Raises:
         SQLError, WhereError: part of the statement is not allowed, or the order of a sum's items is not by their users.
@@ -124,6 +144,14 @@ def split(
         EngineError: the engine failed to return the items of a listed domain.
     """
     statement = port.split(text, catalog)
+    if statement.lists:
+
+        def read(sql: str, place: int) -> str:
+            inner = split(sql, catalog, labels, queries, port, max_k, made_up=made_up)
+            return _constants(inner, place, catalog, queries, port, made_up=made_up)
+
+        text = _with_lists(text, statement.lists, read)
+        statement = port.split(text, catalog)
     leaves = []
     for leaf in statement.leaves:
         if leaf.release is not None:
@@ -131,8 +159,6 @@ def split(
             continue
         name = catalog.find(leaf.dataset)
         dataset = catalog.datasets[name]
-        select = leaf.select
-        size = math.inf
         if leaf.ranked_by is not None and leaf.ranked_by.casefold() != dataset.user.casefold():
             by = f"ORDER BY COUNT(DISTINCT {dataset.user})"
             raise SQLError(f"the items of a sum are those with the most users: {by}")
@@ -140,12 +166,7 @@ def split(
         if leaf.complete:
             with _naming_query(leaf, statement):
                 _listed(leaf, catalog, labels, "quantiles are computed from all of them")
-        limited = leaf.limit_k(max_k).limit_k(dataset.max_k)
-        if select is not None and limited.select is not None and limited.select.k is not None:
-            with contextlib.suppress(InputError):  # planning raises it again, with the query
-                items = labels(name, columns_named(select.items, dataset))
-                size = math.inf if items is None else len(items)
-        leaves.append(limited.limit_k(size - 1))
+        leaves.append(_limited(leaf, dataset, labels, max_k))
     written = {leaf.name: leaf.sql for leaf in statement.leaves}
     statement = replace(statement, leaves=tuple(leaves))
     public = {name: schema_table(name, catalog) for name in statement.schemas}
@@ -155,7 +176,82 @@ def split(
                 user = catalog.datasets[leaf.dataset].user
                 hint = f"select an aggregate beside it, such as COUNT(DISTINCT {user})"
                 public[leaf.name] = _listed(leaf, catalog, labels, hint)
-    return PlannedStatement(statement, public, written=written)
+    return PlannedStatement(statement, public, written=written, text=text)
+
+
+def _limited(leaf: Leaf, dataset: Dataset, labels: Labels, max_k: int | None) -> Leaf:
+    """Return a query without k if its LIMIT is better applied to its answer, and with counts that decide on items."""
+    if dataset.min_users is not None:
+        leaf = leaf.with_counts()
+    leaf = leaf.limit_k(max_k).limit_k(dataset.max_k)
+    size = math.inf
+    if leaf.select is not None and leaf.select.k is not None:
+        with contextlib.suppress(InputError):  # planning raises it again, with the query
+            items = labels(leaf.dataset, columns_named(leaf.select.items, dataset), leaf.select.where)
+            size = math.inf if items is None else len(items)
+    return leaf.limit_k(size - 1)
+
+
+def _with_lists(text: str, lists: Sequence[FilterList], read: Callable[[str, int], str]) -> str:
+    """Return a statement with constants in place of the lists of its filters.
+
+    Args:
+        read: returns the constants of a list, which begins at a place in the text.
+    """
+    constants: dict[str, str] = {}
+    for one in lists:
+        if one.sql not in constants:
+            constants[one.sql] = read(one.sql, one.start)
+    for one in reversed(lists):
+        text = f"{text[: one.start]}({constants[one.sql]}){text[one.end :]}"
+    return text
+
+
+def _constants(
+    found: PlannedStatement,
+    place: int,
+    catalog: Catalog,
+    queries: QueryPort,
+    port: RowsPort[Rows],
+    *,
+    made_up: bool,
+) -> str:
+    """Return the values of a list in a filter as SQL, in order.
+
+    Raises:
+        SQLError: it is not computed from saved tables alone, which are paid for, or it is not a list of labels.
+    """
+    statement = found.statement
+    if statement.schemas or (not made_up and any(leaf.release is None for leaf in statement.leaves)):
+        raise SQLError("the list of a filter is selected from saved tables: save its statement first", place)
+    planned = plan(found, catalog, queries, port)
+    if planned.prices:
+        raise SQLError(
+            "the list of a filter is selected from saved tables that are paid for: SELECT from it first", place
+        )
+    if len(planned.columns) > 1:
+        raise SQLError("the list of a filter has one column", place)
+    type_ = planned.columns[0][1]
+    if type_ not in _LABEL_TYPES:
+        raise SQLError(f"the list of a filter holds labels, of type {', '.join(_LABEL_TYPES)}, not {type_}", place)
+    outer = f"SELECT DISTINCT CAST(label AS VARCHAR) FROM ({statement.outer}) AS list(label) ORDER BY 1"  # noqa: S608
+    texts = port.texts(replace(statement, outer=outer, marks=()), answer(planned, queries))
+    if len(texts) > MAX_LISTED:
+        raise SQLError(f"the list of a filter has at most {MAX_LISTED:,} values, not {len(texts):,}", place)
+    constants = []
+    for text in texts:
+        if text is None:
+            raise SQLError(
+                "the list of a filter has a missing label, which equals nothing: add IS NOT NULL to it", place
+            )
+        typed = f"{type_} " if type_ in {"DATE", "TIMESTAMP"} else ""
+        constants.append(text if type_ in {"INTEGER", "BIGINT", "BOOLEAN"} else f"{typed}{text_literal(text)}")
+    if not constants:
+        raise SQLError("the list of a filter is empty, so no row is left", place)
+    return ", ".join(constants)
+
+
+_LABEL_TYPES = ("VARCHAR", "INTEGER", "BIGINT", "BOOLEAN", "DATE", "TIMESTAMP")
 
 
 def plan(found: PlannedStatement, catalog: Catalog, queries: QueryPort, port: RowsPort[Rows]) -> PlannedStatement:
@@ -174,14 +270,14 @@ def plan(found: PlannedStatement, catalog: Catalog, queries: QueryPort, port: Ro
     for leaf in statement.leaves:
         if leaf.release is not None:
             release, price = queries.saved(leaf)
-            public[leaf.name] = release.answer_table()
+            public[leaf.name] = release.answer_table(ranks=not leaf.counts)
             prices |= {} if price is None else {leaf.release: price}
             continue
         if leaf.select is None:
             continue
         dataset = catalog.datasets[leaf.dataset]
         with _naming_query(leaf, statement):
-            query = queries.plan(DatasetQuery(leaf.select, leaf.dataset, dataset))
+            query = queries.plan(DatasetQuery(leaf.select, leaf.dataset, dataset), counts=leaf.counts)
             if leaf.complete and (query.plan.query.min_users is not None or query.plan.query.patterns):
                 raise InputError(
                     "quantiles need the counts of all labels, and the catalog does not let all of them be shown"
@@ -205,11 +301,12 @@ def answer(planned: PlannedStatement, queries: QueryPort) -> dict[str, pa.Table]
         return {}
     queries.check_budget(planned.queries, planned.prices)
     tables = dict(planned.public)
-    for release, price in planned.prices.items():
-        queries.pay(release, price)
+    for id_, price in planned.prices.items():
+        queries.pay(id_, price)
     for leaf in planned.statement.leaves:
         if leaf.name in planned.queries:
-            tables[leaf.name] = queries.answer(leaf, planned.queries[leaf.name]).answer_table()
+            release = queries.answer(leaf, planned.queries[leaf.name])
+            tables[leaf.name] = release.answer_table(ranks=not leaf.counts)
     return tables
 
 
@@ -245,7 +342,7 @@ def _listed(leaf: Leaf, catalog: Catalog, labels: Labels, hint: str) -> pa.Table
     """Return the labels of the columns of a query, or raise `InputError` with *hint* if the catalog lacks them."""
     dataset = catalog.datasets[leaf.dataset]
     items = columns_named(leaf.items, dataset)
-    listed = labels(leaf.dataset, items)
+    listed = labels(leaf.dataset, items, None)
     if listed is None:
         unknown = next((item for item in items if dataset.columns[item].domain is None), items[0])
         raise InputError(f"the labels of column {unknown!r} are not listed in the catalog; {hint}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -101,6 +102,70 @@ def test_a_view_is_a_question_and_a_table_of_it_is_an_answer(service):
     assert sorted(answered(service, "SELECT n FROM saved.later")) == sorted([n] for _, n in first)
     assert service.balance().spent == spent
     assert "no saved table 'then'" in refused(service, "SELECT * FROM saved.then", status=400)
+
+
+def test_labels_of_a_saved_table_list_the_items_of_a_query(service):
+    """The list is computed first, free of charge, and is part of the text: a table keeps it, and EXPLAIN shows it."""
+    top = "SELECT article FROM reads GROUP BY article ORDER BY COUNT(DISTINCT reader) DESC LIMIT 3"
+    answered(service, f"CREATE TABLE saved.top AS {top}", epsilon=8)
+    articles = sorted(article for (article,) in answered(service, "SELECT article FROM saved.top"))
+    assert len(articles) == 3
+    drill = "SELECT article, country, COUNT(DISTINCT reader) AS n FROM reads WHERE article IN ({}) GROUP BY 1, 2"
+    by_list = drill.format("SELECT article FROM saved.top ORDER BY 1 DESC -- all\n")
+    before = service.balance().spent
+    written = drill.format(", ".join(f"'{article}'" for article in articles))
+    explained, expected = (sent(service, f"EXPLAIN {sql}", epsilon=4).json()["rows"] for sql in (by_list, written))
+    assert explained == expected
+    assert explained[0][-1] == "9 listed labels"
+    estimates = [
+        service.send("POST", "/v1/sql/estimate", "ann", json={"sql": sql, "epsilon": 4}).json()
+        for sql in (by_list, written)
+    ]
+    assert estimates[0] == estimates[1]
+    assert service.balance().spent == before
+    answered(service, f"CREATE TABLE saved.by_country AS {by_list}", epsilon=4)
+    after = service.balance().spent
+    assert after.rho > before.rho
+    cells = answered(service, "SELECT article, country FROM saved.by_country ORDER BY 1, 2")
+    assert cells == [[article, country] for article in articles for country in ("IN", "US", "XX")]
+    assert answered(service, f"{written} ORDER BY 1, 2", epsilon=4) == answered(
+        service, "SELECT * FROM saved.by_country ORDER BY 1, 2"
+    )
+    answered(service, "DROP TABLE saved.top")
+    service.no_engine()
+    assert len(answered(service, "SELECT n FROM saved.by_country")) == 9
+    assert service.balance().spent == after
+    assert service.manager.verify()
+
+
+def test_a_list_in_a_filter_is_of_answers_that_are_paid_for(service):
+    """Nothing is charged, and no list is computed from what another account paid for."""
+    answered(service, f"CREATE TABLE saved.top AS {COUNTS}", epsilon=4)
+    drill = "SELECT day, COUNT(DISTINCT reader) AS n FROM reads WHERE country {} GROUP BY day"
+    for list_, why in (
+        ("IN (SELECT country FROM reads GROUP BY country)", "save its statement first"),
+        ("IN (SELECT table_name FROM information_schema.tables)", "save its statement first"),
+        ("IN (SELECT country, n FROM saved.top)", "one column"),
+        ("IN (SELECT n * 0.5 FROM saved.top)", "holds labels"),
+        ("IN (SELECT country FROM saved.top WHERE n < -1000)", "empty"),
+        ("NOT IN (SELECT NULLIF(country, 'XX') FROM saved.top)", "missing label"),
+        ("= ANY (SELECT country FROM saved.top)", "IN .SELECT"),
+        ("= (SELECT country FROM saved.top LIMIT 1)", "compared with|subquer"),
+        (f"IN ({'SELECT 1 UNION ' * 3}SELECT i::INTEGER FROM unnest([1]) t(i))", "not allowed"),
+    ):
+        assert re.search(why, refused(service, drill.format(list_), status=400)), list_
+    shared = drill.format('IN (SELECT country FROM saved."ann@sales.top")')
+    assert "paid for" in refused(service, shared, "bob", status=400)
+    action = {"published": True, "reason": "for all"}
+    assert service.send("PUT", "/v1/admin/tables/ann@sales/top", "officer", json=action).status_code == 204
+    explained = sent(service, f"EXPLAIN {shared}", "bob").json()["rows"]
+    assert "'XX'" in explained[0][0]
+    assert "paid for" in refused(service, f"CREATE TABLE saved.t AS {shared}", "bob", status=400)
+    view = f"CREATE VIEW saved.v AS {drill.format('IN (SELECT country FROM saved.top)')}"
+    assert "write its values" in refused(service, view)
+    others = "SELECT COUNT(DISTINCT reader) AS n FROM reads WHERE country NOT IN (SELECT country FROM saved.top)"
+    assert service.send("POST", "/v1/sql", "ann", json={"sql": others, "rehearse": True}).status_code == 200
+    assert len(answered(service, others, epsilon=1)) == 1
 
 
 def test_names_are_changed_and_checked(service):

@@ -19,7 +19,7 @@ from discreet.catalog.model import Catalog
 from discreet.errors import InputError, NotFound, SQLError
 from discreet.query.planning import PlannedQuery
 from discreet.query.query import DatasetQuery, Options
-from discreet.query.saved import SavedPart, SavedTable, TableChange, changed, unanswered
+from discreet.query.saved import SavedPart, SavedTable, TableChange, changed, names_in, unanswered
 from discreet.query.statement import Leaf, Statement
 from discreet.release import Release
 from discreet.release import statement as pipeline
@@ -104,8 +104,9 @@ class Statements:
         free: Collection[str],
     ) -> PlannedStatement:
         worker = self._worker(run, Shape("json"), request, saved)
-        found = self._split(request.sql, self._warehouse.restricted_to(catalog), worker)
-        return pipeline.plan(found, catalog, self._asked(request.options, run, {}, free), worker)
+        asked = self._asked(request.options, run, {}, free)
+        found = self._split(request.sql, self._warehouse.restricted_to(catalog), asked, worker)
+        return pipeline.plan(found, catalog, asked, worker)
 
     def answer(
         self, planned: PlannedStatement, run: Run, shape: Shape, answers: dict[str, Settled | Replay]
@@ -165,13 +166,19 @@ class Statements:
         sql = change.sql.strip().rstrip("; \n")
         uses, free = self._tables.used_by(run.account, sql)
         alone = request.model_copy(update={"sql": sql, "intervals": False})
-        planned = self._plan(alone, catalog, run, uses, free)
+        planned = self._plan(alone, catalog, run, uses, free if view else ())
         bound = {leaf.release or "" for leaf in planned.statement.leaves} & set(free)
         if not view and any(not self._manager.store.entitled(run.account, release_key_of(id_)) for id_ in bound):
             raise InputError(
                 "a table is made of what its account paid for, and this reads a published one: CREATE VIEW"
             )
-        part = SavedPart(sql, self._warehouse.today(), uses={} if view else uses, key=key_of(run.key))
+        if view and planned.text != sql:
+            raise InputError(
+                "a view has no list that is selected in a filter, because that is computed now: write its values"
+            )
+        names = {name.lower() for name in names_in(planned.text)}
+        uses = {} if view else {name: table for name, table in uses.items() if name in names}
+        part = SavedPart(planned.text, self._warehouse.today(), uses=uses, key=key_of(run.key))
         new = SavedTable((part,), _named_apart(planned), view)
         changed(before, change, new)  # refused before anything is charged
         answered = WrittenRows(b"", 0)
@@ -200,21 +207,21 @@ class Statements:
         queries: dict[str, StatementQuery] = {}
         saved, free = self._tables.used_by(run.account, sql)
         worker = self._worker(run, shape, saved=saved, listed=lambda statement: _listed(statement, queries))
-        found = self._split(sql, self._warehouse.restricted_to(catalog), worker)
+        asked = self._asked({}, run, {}, free)
+        found = self._split(sql, self._warehouse.restricted_to(catalog), asked, worker)
         leaves = [leaf for leaf in found.statement.leaves if leaf.select is not None and leaf.release is None]
         releases = dict(zip(dict.fromkeys(leaf.sql for leaf in leaves), ids, strict=False))
         tables = dict(found.public)
-        asked = self._asked({}, run, {}, free)
         for leaf in found.statement.leaves:
             if leaf.release is not None:
                 release, price = asked.saved(leaf)
                 if price is not None:
                     raise NotFound
-                tables[leaf.name] = release.answer_table()
+                tables[leaf.name] = release.answer_table(ranks=not leaf.counts)
         for leaf in leaves:
             id_ = releases.get(leaf.sql, "")
             stored = paid_release(self._manager.store, run.account, id_)
-            tables[leaf.name] = decode(stored.result).answer_table()
+            tables[leaf.name] = decode(stored.result).answer_table(ranks=not leaf.counts)
             charged = Spend.model_validate(document.read(stored.result)["charged"])
             queries[leaf.sql] = StatementQuery(
                 sql=leaf.sql, dataset=leaf.dataset, status="replayed", charged=charged, id=id_
@@ -236,7 +243,8 @@ class Statements:
         worker = self._worker(run, shape, request, saved, made_up=True)
         with self._warehouse.restricted_to(catalog).rehearsal() as made:
             queries = WarehouseQueries(made, budget=Budget.of_cost(_AMPLE), key=bytes(32), **options)
-            planned = pipeline.plan(self._split(request.sql, made, worker), made.catalog, queries, worker)
+            found = self._split(request.sql, made, queries, worker, made_up=True)
+            planned = pipeline.plan(found, made.catalog, queries, worker)
             return pipeline.compute(planned, pipeline.answer(planned, queries), worker)
 
     def estimate(self, planned: PlannedStatement, run: Run) -> StatementEstimate:
@@ -278,9 +286,17 @@ class Statements:
         today = self._warehouse.today()
         return _Worker(self._pool, run, shape, today, saved or {}, listed, intervals=intervals, made_up=made_up)
 
-    def _split(self, sql: str, viewed: Warehouse, worker: _Worker) -> PlannedStatement:
+    def _split(
+        self,
+        sql: str,
+        viewed: Warehouse,
+        queries: pipeline.QueryPort,
+        worker: _Worker,
+        *,
+        made_up: bool = False,
+    ) -> PlannedStatement:
         """Split a statement into its queries; as `discreet.release.statement.split`."""
-        return pipeline.split(sql, viewed.catalog, viewed.labels, worker, self._limits.max_k)
+        return pipeline.split(sql, viewed.catalog, viewed.labels, queries, worker, self._limits.max_k, made_up=made_up)
 
 
 class _AccountQueries:
@@ -308,8 +324,9 @@ class _AccountQueries:
         self._answers = answers
         self._free = free
 
-    def plan(self, question: DatasetQuery) -> PlannedQuery:
-        return self._queries.plan(question, self._options, self._run)
+    def plan(self, question: DatasetQuery, *, counts: bool) -> PlannedQuery:
+        options: Options = self._options if counts else {**self._options, "counts": False}
+        return self._queries.plan(question, options, self._run)
 
     def check_budget(self, queries: Mapping[str, PlannedQuery], prices: Mapping[str, Cost]) -> None:
         unpaid = [] if self._answers else self.unpaid(queries)
@@ -438,6 +455,13 @@ class _Worker:
             disconnected=self._run.disconnected,
         )
         return replace(rows, queries=tuple(queries))
+
+    def texts(self, statement: Statement, tables: Mapping[str, pa.Table]) -> list[str | None]:
+        run = self._run
+        rows = self._pool.compute(
+            run.account, statement.outer, tables, form="json", queries="[]", disconnected=run.disconnected
+        )
+        return [text for (text,) in json.loads(rows.content)["rows"]]
 
     def show(self, statement: Statement, rows: ComputedRows) -> WrittenRows:
         queries = self._queries_of(statement) if self._made_up else []

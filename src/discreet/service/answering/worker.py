@@ -39,7 +39,7 @@ from discreet.catalog.model import Catalog, Column, Dataset
 from discreet.errors import InputError, NotFound, SQLError, WhereError
 from discreet.query.json import from_dict
 from discreet.query.saved import TABLE
-from discreet.query.statement import Leaf, Statement, split_statement
+from discreet.query.statement import FilterList, Leaf, Statement, split_statement
 from discreet.release.postprocess import (
     MAX_ROWS,
     TOO_MUCH_MEMORY,
@@ -187,6 +187,7 @@ class _Leaf(TypedDict):
     ranked_by: str | None
     complete: bool
     release: str | None
+    counts: bool
 
 
 class _Statement(TypedDict):
@@ -195,6 +196,7 @@ class _Statement(TypedDict):
     schemas: frozenset[str]
     explain: bool
     marks: tuple[tuple[int, int] | Literal["none"] | None, ...] | None
+    lists: tuple[FilterList, ...]
 
 
 _STATEMENT: TypeAdapter[_Statement] = TypeAdapter(_Statement)
