@@ -226,7 +226,9 @@ class Table:
         progress: Callable[[float], None] | None = None,
         **options: Unpack[RowOptions],
     ) -> Release:
-        """Release as many accurate counts as the guarantee allows, the largest first; without *item*, one total.
+        """Release as many accurate counts as the guarantee allows; without *item*, one total.
+
+        The largest come first; dates, timestamps, periods and bins are in their order.
 
         Args:
             item: as in `top`; left out for one number of all rows.
@@ -341,7 +343,7 @@ class Table:
         release: Release = answer(
             plan, self._engine, budget, source, queue=self._queue, computational=keyed, progress=progress
         )
-        return release.timed(time.perf_counter() - start)
+        return release.in_order().timed(time.perf_counter() - start)
 
 
 def table_query(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import io
 import json
 import os
@@ -12,6 +13,7 @@ import sys
 import time
 
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -215,3 +217,26 @@ def _counting(pid: int) -> bool:
 def test_a_key_is_not_a_bits_object_by_chance(key):
     """Keyed answers are made by the key's own context, not by the bare secret."""
     assert repr(KeyedBits(key.read_bytes(), "x")) == "KeyedBits(...)"
+
+
+def test_years_of_a_release_are_in_their_order(run, tmp_path):
+    """In the table, in CSV and of a catalog; a top k and a statement, which may be ordered by counts, keep theirs."""
+    path, catalog = tmp_path / "visits.parquet", tmp_path / "catalog.toml"
+    users = {2021: 500, 2020: 900, 2022: 700}
+    rows = [(user, datetime.date(year, 5, 1)) for year, n in users.items() for user in range(n)]
+    pq.write_table(pa.table({"user": [user for user, _ in rows], "day": [day for _, day in rows]}), path)
+    catalog.write_text(
+        f'[datasets.v]\nsource = "{path}"\nuser = "user"\n[datasets.v.columns.day]\ntype = "date"\ngroup = true\n'
+    )
+
+    def years(*arguments):
+        ran = run(*arguments, "--epsilon", 5, "--quiet", "--format", "csv")
+        return [line[:4] for line in ran.out.splitlines()[1:]]
+
+    by_item = ("--item", "day:year")
+    assert years("release", path, "--user", "user", *by_item) == ["2020", "2021", "2022"]
+    assert years("release", "v", "--catalog", catalog, "--item", "day") == ["2020", "2021", "2022"]
+    statement = "SELECT day, COUNT(DISTINCT user) AS n FROM v GROUP BY day ORDER BY n DESC"
+    assert years("release", "v", "--catalog", catalog, "--sql", statement) == ["2020", "2022", "2021"]
+    shown = run("top", path, "--user", "user", *by_item, "-k", 3, "--epsilon", 5).out
+    assert [line.split()[1][:4] for line in shown.splitlines()[1:]] == ["2020", "2022", "2021"]

@@ -55,7 +55,7 @@ def test_periods_of_a_range(asked):
         "2026-01-02": 0,
     }
     rows = asked("release", "--item", "read_at:hour", "--range", "2026-01-01T09:00,2026-01-01T10:00")
-    assert [round(int(row["count"]), -2) for row in rows] == [USERS, 0]
+    assert [round(int(row["count"]), -2) for row in rows] == [0, USERS]  # in their order
     (row,) = asked("release", "--item", "read_at:month")
     assert row["read_at:month"] == "2026-01-01"
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import html
 from fractions import Fraction
 
 import numpy as np
+import pyarrow as pa
+import pytest
 
-from discreet.head_request import SumBounds
+from discreet.head_request import Derived, SumBounds
 from discreet.mechanisms import Request, TwoRound
 from discreet.query.planning import Plan
 from discreet.release import Release
@@ -19,6 +22,45 @@ from .builders import GUARANTEE, release_of
 
 CLIPPED = "intervals reach further up than down, because users with many items are clipped"
 NOISY = "intervals are wide where the noise is large for so few users"
+
+
+DAYS = [datetime.date(2025, 3, 10), None, datetime.date(2024, 12, 30), datetime.date(2025, 1, 6)]
+
+
+@pytest.mark.parametrize(
+    ("labels", "order"),
+    [
+        (pa.array(DAYS, pa.date32()), [2, 3, 0, 1]),
+        (pa.array(DAYS, pa.date32()).cast(pa.timestamp("us")), [2, 3, 0, 1]),
+        (pa.array([40, 20, -30, 100]), [2, 1, 0, 3]),
+    ],
+)
+def test_times_and_bins_are_in_their_order_with_their_numbers(labels, order):
+    """Every number stays beside its label; a missing label is the last."""
+    at = pa.table({"at": labels})
+    derived = (Derived("at", "x", 10),) if pa.types.is_integer(labels.type) else ()
+    release = release_of(at, k=None)
+    values = np.array([1.0, 2.0, 3.0, 4.0])
+    measured = Measured("average", values, values + 4, values + 8, values + 12)
+    release = dataclasses.replace(release, measured=measured, query=changed(release.query, derived=derived))
+    after = release.in_order()
+    assert after.to_arrow() == release.to_arrow().take(order)
+    assert after.to_arrow() != release.to_arrow()
+
+
+@pytest.mark.parametrize(
+    ("labels", "k"),
+    [
+        ({"day": DAYS[2:] + DAYS[:1]}, 3),  # a ranking
+        ({"item": ["c", "a", "b"]}, None),
+        ({"number": [3, 1, 2]}, None),  # not a bin
+        ({"day": DAYS[:1] + DAYS[2:], "item": ["c", "a", "b"]}, None),
+    ],
+)
+def test_rankings_and_other_labels_keep_the_order_of_release(labels, k):
+    """The largest come first."""
+    release = release_of(pa.table(labels), k=k)
+    assert release.in_order() is release
 
 
 def test_a_release_reports_what_was_clipped():

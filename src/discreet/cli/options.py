@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
@@ -28,6 +29,33 @@ def options_of(*options: Callable[[_Command], _Command]) -> Callable[[_Command],
         return command
 
     return add
+
+
+class TableCommand(click.Command):
+    """A command on a table: messages of the library name its options in place of the parameters of Python."""
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - as in click
+        """Run the command; a message of the library about a table, not of a catalog, names options."""
+        try:
+            return super().invoke(ctx)
+        except InputError as error:
+            if ctx.params["catalog"] is None:  # a catalog has settings with the names of parameters
+                error.args = (self._with_options(str(error)), *error.args[1:])
+            raise
+
+    def _with_options(self, message: str) -> str:
+        flags = {parameter.name: parameter.opts[0] for parameter in self.params if isinstance(parameter, click.Option)}
+
+        def flag(written: re.Match[str]) -> str:
+            name, value, text = written.groups()
+            if value == "False":
+                name = f"no_{name}"
+            if name not in flags or (value is None and "_" not in name):
+                return written[0]
+            return flags[name] if text is None else f"{flags[name]} {text}"
+
+        # Neither names in quotes, which are those of the user, nor parts of names.
+        return re.sub(r"(?<![\w'\"-])(\w+)(?:=(True|False|'([^']*)'))?(?![\w'\"])", flag, message)
 
 
 connection_options = options_of(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from discreet.cli.options import (
+    TableCommand,
     cast_option,
     catalog_options,
     epsilon_per_option,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from discreet.release import Release
 
 
-@click.command()
+@click.command(cls=TableCommand)
 @shared_options
 @catalog_options
 @k_option
@@ -48,7 +49,7 @@ def top(**options: Any) -> None:
     _answer("top", options)
 
 
-@click.command()
+@click.command(cls=TableCommand)
 @shared_options
 @catalog_options
 @relative_error_option("0.1")
@@ -56,7 +57,8 @@ def top(**options: Any) -> None:
 def release(**options: Any) -> None:
     """Release as many accurate counts as the guarantee allows.
 
-    The largest come first. Without --item, one number of all rows is released.
+    The largest come first; dates, periods and bins are in their order. Without --item, one number of all rows is
+    released.
 
     SOURCE is a path or glob of Parquet or CSV files, a DuckDB file, the URL of an engine such as
     postgresql://reader@host/database, or a dataset of --catalog.
@@ -136,18 +138,19 @@ def _query_catalog(method: str, options: dict[str, Any]) -> Callable[[Progress],
 
     def run(progress: Progress) -> Release:
         with connect(options["catalog"]) as warehouse:
-            return warehouse.query(
+            answer = warehouse.query(
                 select,
                 key=None if options["key"] is None else read_secret(Path(options["key"]), "noise key"),
                 force=options["force"],
                 progress=progress,
                 **given_options(options),
             )
+            return answer if options["sql"] is not None else answer.in_order()
 
     return run
 
 
-@click.command()
+@click.command(cls=TableCommand)
 @shared_options
 @catalog_options
 @click.option("-k", "k", type=int, help="Plan a top K; without it, a release.")

@@ -65,9 +65,7 @@ class TopStable:
     @classmethod
     def _make(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self:
         if request.counts:
-            raise InputError(
-                "the stable mechanism returns a set without counts; request labels only (counts=False, --no-counts)"
-            )
+            raise InputError("the stable mechanism returns a set without counts; request labels only (counts=False)")
         return cls(require_k(request, cls.name), epsilon, delta, request.sensitivity.rows_per_group)
 
     @property

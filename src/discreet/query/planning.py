@@ -439,7 +439,7 @@ def _check_price(epsilon: float, delta: Fraction, force: bool) -> tuple[str, ...
     if epsilon > MAX_EPSILON and not force:
         raise InputError(
             f"epsilon must be at most {MAX_EPSILON:g}, not {epsilon:g}: above that nothing is protected; allow it with "
-            "--force, or force=True"
+            "force=True"
         )
     if not LEAST_DELTA <= delta < 1:
         raise InputError(f"delta must be below 1 and at least 1e-20, not {_shown(delta)}")

@@ -290,6 +290,29 @@ class Release:
         """Return the release with *seconds* as its duration."""
         return dataclasses.replace(self, seconds=seconds)
 
+    def in_order(self) -> Release:
+        """Return a release of one column of dates, timestamps, periods or bins in their order; any other as it is.
+
+        A top k keeps its order, which is a ranking. A missing label is the last.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        request = self.query.request
+        type_ = self.labels.schema.types[0] if len(request.items) == 1 else pa.null()
+        if self.query.k is not None or not (request.derived or pa.types.is_date(type_) or pa.types.is_timestamp(type_)):
+            return self
+        order = pc.array_sort_indices(self.labels.column(0)).to_numpy()
+
+        def ordered(parts: Release | Measured) -> dict[str, Any]:
+            names = ("counts", "values", "std_errors", "low", "high")
+            columns = {name: getattr(parts, name, None) for name in names}
+            return {name: values[order] for name, values in columns.items() if values is not None}
+
+        measured = self.measured
+        measured = None if measured is None else dataclasses.replace(measured, **ordered(measured))
+        return dataclasses.replace(self, labels=self.labels.take(order), measured=measured, **ordered(self))
+
     def to_arrow(self) -> pa.Table:
         """Return an Arrow table: rank (for a top k, within its segment), the item columns, count, std_error, low, high.
 
