@@ -13,6 +13,7 @@ from discreet.client.retries import HttpReply
 from discreet.mcp.results import plain_text
 from discreet.mcp.server import INSTRUCTIONS, AgentServer
 from discreet.values import Cost
+from discreet.warehouse import Warehouse
 
 from .agent import TOTAL, Agent, Person
 
@@ -332,22 +333,29 @@ def test_a_key_that_may_not_query_stops_the_agent(with_agent, who):
     assert {result["stop"] for result in with_agent(work, who=who)} == {"key"}
 
 
-def test_an_answer_that_was_charged_is_returned_though_the_budget_cannot_be_read(service, with_agent, monkeypatch):
-    """It would be lost otherwise, and it is paid for."""
-    seen = []
-    real = service.sending
+@pytest.mark.parametrize("sql", [TOTAL, LOOSE])
+def test_a_query_is_planned_once_and_is_one_request(service, with_agent, monkeypatch, sql):
+    """Its share is checked by the service, which sends what is left with the answer."""
+    sent = []
+    planned = []
+    send = service.sending
+    plan = Warehouse.plan
 
     async def sending(method, path, *arguments, **named):
-        seen.append(path)
-        if path == "/v1/budget" and "/v1/sql" in seen:
-            path = "/v1/nothing"
-        return await real(method, path, *arguments, **named)
+        sent.append(path)
+        return await send(method, path, *arguments, **named)
+
+    def planning(*arguments, **named):
+        planned.append(arguments)
+        return plan(*arguments, **named)
 
     monkeypatch.setattr(service, "sending", sending)
-    answer = with_agent(lambda agent: agent.query())
-    assert answer["rows"]
-    assert (answer["budget_left"], answer["wrong"]) == (None, None)
+    monkeypatch.setattr(Warehouse, "plan", planning)
+    answer = with_agent(lambda agent: agent.query(sql), share=0.3)
+    assert sent == ["/v1/sql/within?max_share=0.3"]
+    assert len(planned) == 1
     assert answer["charged"]["rho"] > 0
+    assert answer["budget_left"]["share"] == pytest.approx(1 - answer["charged"]["share"])
 
 
 def test_runs_that_failed_are_explained_and_suspend_the_agent(service, with_agent):

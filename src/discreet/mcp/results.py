@@ -173,20 +173,15 @@ class AnswerResult(ToolResult):
         return cls(rows=rows[:MAX_REHEARSED_ROWS], rows_left_out=max(len(rows) - MAX_REHEARSED_ROWS, 0), made_up=True)
 
     @classmethod
-    def of(cls, found: StatementAnswer, report: BudgetReport | None) -> Self:
-        """Return the first rows of an answer.
-
-        Args:
-            report: the budget after the answer; None if it is not known.
-        """
+    def of(cls, found: StatementAnswer, report: BudgetReport) -> Self:
+        """Return the first rows of an answer, and what the budget *report* after it says is left."""
         rows = _rows(found)
         cost = spend_above(sum((cost_of(query.charged) for query in found.queries), Cost()))
-        share = 0.0 if report is None else cost.share_of(report.limit)
         return cls(
             rows=rows[:MAX_ROWS],
             rows_left_out=max(len(rows) - MAX_ROWS, 0),
-            charged=Charged(rho=cost.rho, delta=cost.delta, share=share),
-            budget_left=None if report is None else BudgetLeft.of(report),
+            charged=Charged(rho=cost.rho, delta=cost.delta, share=cost.share_of(report.limit)),
+            budget_left=BudgetLeft.of(report),
         )
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Annotated, Any, TypeAlias, TypeVar, cast
 
 from mcp.server.mcpserver import (
@@ -32,7 +31,7 @@ from discreet._version import __version__
 from discreet.client.client import path_segment
 from discreet.client.errors import ServiceError, error_of
 from discreet.client.retries import HttpReply, HttpRequest
-from discreet.errors import DiscreetError
+from discreet.errors import DiscreetError, InvariantViolated
 from discreet.mcp.results import (
     AnswerResult,
     BudgetLeft,
@@ -44,11 +43,13 @@ from discreet.mcp.results import (
 )
 from discreet.wire.problems import Fitting, message_of, problem
 from discreet.wire.queries import (
+    AnswerWithin,
     BudgetReport,
     DatasetDetail,
     DatasetList,
     StatementAnswer,
     StatementEstimate,
+    StatementRequest,
 )
 
 Call: TypeAlias = Context[Any, Any]
@@ -76,6 +77,7 @@ MAX_SHOWN_LENGTH = 2_000
 _FREE = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 _SPENDS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
 _JSON = {"Accept": "application/json", "Content-Type": "application/json"}
+_ESTIMATE = "/v1/sql/estimate"
 _MULTI_ROUND = "2026-07-28"  # from this version on, a question to the person is a result that the client answers
 
 Sql = Annotated[
@@ -198,9 +200,9 @@ async def rehearse(context: Call, sql: Sql, epsilon: Epsilon = None) -> AnswerRe
 
     The numbers mean nothing: never report them.
     """
-    body = _body(sql, epsilon, rehearse=True)
     try:
-        return AnswerResult.made_up_of(await _post(context, "/v1/sql", body, StatementAnswer))
+        statement = _statement(sql, epsilon, rehearse=True)
+        return AnswerResult.made_up_of(await _post(context, "/v1/sql", statement, StatementAnswer))
     except DiscreetError as error:
         return AnswerResult.refusal(error)
 
@@ -208,7 +210,8 @@ async def rehearse(context: Call, sql: Sql, epsilon: Epsilon = None) -> AnswerRe
 async def price(context: Call, sql: Sql, epsilon: Epsilon = None, again: Again = None) -> Prices:
     """Return what a statement could cost at most, the error to expect, and whether a person has to agree. Free."""
     try:
-        considered = await _consider(context, sql, epsilon, again)
+        estimated = await _post(context, _ESTIMATE, _statement(sql, epsilon), StatementEstimate, again)
+        considered = await _consider(context, sql, estimated, await _report(context))
     except DiscreetError as error:
         return Prices.refusal(error)
     found = Prices() if considered.error is None else Prices.refusal(considered.error)
@@ -232,30 +235,16 @@ class Considered:
     """A statement with its price, before it is sent.
 
     Args:
-        body: the request for the statement.
         share: the largest fraction that it could take of what is left of the budget.
         asks: True if a person has to agree first.
         error: why the budget refuses it; None if it does not.
     """
 
-    body: bytes
-    key: str
     estimate: StatementEstimate
     report: BudgetReport
     share: float
     asks: bool
     error: DiscreetError | None
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """Return the headers of the request.
-
-        The service replays answers about a known version of the data by itself. With a key it would return them for
-        later versions, too.
-        """
-        queries = [query.estimate for query in self.estimate.queries if query.estimate is not None]
-        versioned = all(estimate.data_version is not None for estimate in queries)
-        return {} if versioned else {"Idempotency-Key": self.key}
 
 
 class Confirm(BaseModel):
@@ -265,18 +254,18 @@ class Confirm(BaseModel):
 
 
 async def considered(context: Call, sql: str, epsilon: float | None, again: str | None) -> Considered | AnswerResult:
-    """Return the statement with its price, or the refusal of it."""
+    """Return the answer to a statement that needs no consent, or its refusal; otherwise the price to consent to."""
     try:
-        found = await _consider(context, sql, epsilon, again)
-        if found.error is not None:
-            return AnswerResult.refusal(found.error)
+        found = await _answer(context, sql, epsilon, again, _server(context).max_unasked_share)
+        if isinstance(found, AnswerResult):
+            return found
         capabilities = context.client_capabilities
         version = context.protocol_version
         elicitation = None if capabilities is None else capabilities.elicitation
         shows_forms = elicitation is not None and (elicitation.form is not None or elicitation.url is None)
         # Before that version a form is a request to the client, which has no way in over HTTP without sessions.
         in_reply = version is not None and is_version_at_least(version, _MULTI_ROUND)
-        if found.asks and not (shows_forms and (in_reply or context.session.can_send_request)):
+        if not (shows_forms and (in_reply or context.session.can_send_request)):
             allowed = _server(context).max_unasked_share
             fitting = await _largest_epsilon(context, sql, found.estimate, found.report, allowed)
             without = "" if fitting is None else f"; epsilon = {fitting:g} needs no consent"
@@ -295,7 +284,7 @@ async def agreed(
     sql: str, found: Annotated[Considered | AnswerResult, Resolve(considered)]
 ) -> Confirm | Elicit[Confirm]:
     """Ask the person, not the agent, about a statement that takes a large share of the budget."""
-    if isinstance(found, AnswerResult) or not found.asks:
+    if isinstance(found, AnswerResult):
         return Confirm(spend=True)
     resets = found.report.resets_at
     back = "" if resets is None else f" Some of it comes back from {resets[:10]} on."
@@ -319,11 +308,11 @@ def _shown(sql: str) -> str:
 
 async def query(
     context: Call,
-    sql: Sql,  # noqa: ARG001 - like the other arguments, for `considered`
+    sql: Sql,
     found: Annotated[Considered | AnswerResult, Resolve(considered)],
     yes: Annotated[ElicitationResult[Confirm], Resolve(agreed)],
-    epsilon: Epsilon = None,  # noqa: ARG001
-    again: Again = None,  # noqa: ARG001
+    epsilon: Epsilon = None,
+    again: Again = None,
 ) -> AnswerResult:
     """Answer a statement from the real data, with noise. SPENDS privacy budget, which does not come back soon.
 
@@ -335,24 +324,32 @@ async def query(
         sentence = f"the person did not agree to spend {_percent(found.share)} of what is left; nothing was charged"
         return AnswerResult(stop="declined", wrong=sentence)
     try:
-        answer = await _post(context, "/v1/sql", found.body, StatementAnswer, found.headers)
+        agreed_to = await _answer(context, sql, epsilon, again, 1.0)
     except DiscreetError as error:
         return AnswerResult.refusal(error)
-    try:
-        report = await _report(context)
-    except DiscreetError:  # the answer was charged, so it is returned
-        report = None
-    return AnswerResult.of(answer, report)
+    if isinstance(agreed_to, AnswerResult):
+        return agreed_to
+    raise InvariantViolated("a share is at most 1")
 
 
-async def _consider(context: Call, sql: str, epsilon: float | None, again: str | None) -> Considered:
+async def _answer(
+    context: Call, sql: str, epsilon: float | None, again: str | None, max_share: float
+) -> AnswerResult | Considered:
+    """Return the answer to a statement, or the refusal by a budget; its price if it could take more than a share."""
+    path = f"/v1/sql/within?max_share={max_share!r}"
+    reply = await _post(context, path, _statement(sql, epsilon), AnswerWithin, again)
+    if reply.answer is not None:
+        return AnswerResult.of(reply.answer, reply.budget)
+    if reply.estimate is None:
+        raise ServiceError("the service replied in a form that this version does not read")
+    found = await _consider(context, sql, reply.estimate, reply.budget)
+    return found if found.error is None else AnswerResult.refusal(found.error)
+
+
+async def _consider(context: Call, sql: str, estimate: StatementEstimate, report: BudgetReport) -> Considered:
     """Return a statement with its price."""
-    body = _body(sql, epsilon)
-    key = hashlib.sha256(json.dumps(["discreet-mcp-1", body.decode(), again]).encode()).hexdigest()
-    estimate = await _post(context, "/v1/sql/estimate", body, StatementEstimate, {"Idempotency-Key": key})
-    report = await _report(context)
     cost = estimate.worst_cost
-    share = report.share_of_left(estimate.worst_cost)
+    share = report.share_of_left(cost)
     error = None
     if not estimate.fits:
         # It is not sent: what is held for other queries may be free by then, and no person has agreed.
@@ -363,7 +360,7 @@ async def _consider(context: Call, sql: str, epsilon: float | None, again: str |
         fits = None if fitting is None else Fitting(epsilon=fitting)
         error = error_of(problem("budget-short", "the budget cannot pay it", "", fits=fits, **more), None)
     asks = estimate.fits and share > _server(context).max_unasked_share
-    return Considered(body, key, estimate, report, share, asks, error)
+    return Considered(estimate, report, share, asks, error)
 
 
 async def _largest_epsilon(
@@ -386,7 +383,7 @@ async def _largest_epsilon(
         if not epsilon:
             return None
         try:
-            found = await _post(context, "/v1/sql/estimate", _body(sql, epsilon), StatementEstimate)
+            found = await _post(context, _ESTIMATE, _statement(sql, epsilon), StatementEstimate)
         except DiscreetError:  # it is below the least epsilon
             return None
         if found.fits and report.share_of_left(found.worst_cost) <= allowed:
@@ -402,11 +399,9 @@ def _server(context: Call) -> AgentServer:
     return cast("AgentServer", context.mcp_server)
 
 
-def _body(sql: str, epsilon: float | None, *, rehearse: bool = False) -> bytes:
-    """Return the request for a statement; the same bytes for the same arguments."""
-    fields: dict[str, Any] = {"sql": sql, "intervals": True}
-    fields |= {} if epsilon is None else {"epsilon": float(epsilon)}
-    return json.dumps(fields | ({"rehearse": True} if rehearse else {})).encode()
+def _statement(sql: str, epsilon: float | None, *, rehearse: bool = False) -> StatementRequest:
+    fields = {"sql": sql, "epsilon": epsilon, "rehearse": rehearse, "intervals": True}
+    return StatementRequest.model_validate(fields)
 
 
 async def _report(context: Call) -> BudgetReport:
@@ -418,9 +413,12 @@ async def _get(context: Call, path: str, shape: type[_Shape]) -> _Shape:
 
 
 async def _post(
-    context: Call, path: str, body: bytes, shape: type[_Shape], headers: Mapping[str, str] = MappingProxyType({})
+    context: Call, path: str, statement: StatementRequest, shape: type[_Shape], again: str | None = None
 ) -> _Shape:
-    return await _read(context, HttpRequest("POST", path, body, {**_JSON, **headers}), shape)
+    """Post a statement, and return the reply as a model; the same call has the same body and idempotency key."""
+    body = statement.model_dump_json(exclude_defaults=True).encode()
+    key = hashlib.sha256(json.dumps(["discreet-mcp-1", body.decode(), again]).encode()).hexdigest()
+    return await _read(context, HttpRequest("POST", path, body, {**_JSON, "Idempotency-Key": key}), shape)
 
 
 async def _read(context: Call, request: HttpRequest, shape: type[_Shape]) -> _Shape:

@@ -480,6 +480,16 @@ class BudgetReport(Reply):
         return max((cost.share_of(budget.left) for budget in self.enforced), default=0.0)
 
 
+class AnswerWithin(Reply):
+    """The result of a statement that takes at most a share of what is left of a budget, otherwise its estimate."""
+
+    answer: StatementAnswer | None = None
+    estimate: StatementEstimate | None = Field(
+        default=None, description="Of a statement that could take more; nothing was charged."
+    )
+    budget: BudgetReport
+
+
 class DatasetSummary(Reply):
     """A dataset that the account may query."""
 

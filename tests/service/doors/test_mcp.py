@@ -196,7 +196,7 @@ def test_requests_of_tools_are_limited_and_logged_like_those_of_the_api(started)
     """An officer sees in the log who asked; the statement is not in it."""
     posted(started, started.keys["ann"], "tools/call", {"name": "query", "arguments": {"sql": TOTAL}})
     routes = [event["route"] for event in started.events("requested")]
-    assert routes == ["POST /v1/sql/estimate", "GET /v1/budget", "POST /v1/sql", "GET /v1/budget", "POST /mcp"]
+    assert routes == ["POST /v1/sql/within", "POST /mcp"]
     assert {event["account"] for event in started.events("requested")} == {"ann@sales"}
     assert "SELECT" not in started.stream.getvalue()
 

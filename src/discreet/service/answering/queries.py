@@ -74,6 +74,8 @@ class Run:
         digest: a digest of its body.
         disconnected: returns True once the client has disconnected.
         progress: called with the share of the data of a query that was read, from 0 to 1.
+        max_share: the largest fraction of what is left that a statement may take, from 0 to 1, or None. With it, the
+            key is for data without a version only: with a key, a newer version would get the answer of the older one.
     """
 
     account: str
@@ -82,6 +84,7 @@ class Run:
     digest: bytes = b""
     disconnected: Callable[[], bool] = lambda: False
     progress: Callable[[float], object] = lambda _: None
+    max_share: float | None = None
 
 
 class Queries:

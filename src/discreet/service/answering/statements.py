@@ -25,6 +25,7 @@ from discreet.release import Release
 from discreet.release import statement as pipeline
 from discreet.release.postprocess import MAX_ROWS, ComputedRows
 from discreet.release.statement import PlannedStatement
+from discreet.service.answering.accounts import budget_report
 from discreet.service.answering.pool import StatementPool, WrittenRows
 from discreet.service.answering.queries import Queries, Run, planning_options
 from discreet.service.answering.saved_tables import SavedTables, key_of
@@ -36,7 +37,7 @@ from discreet.warehouse import Warehouse, WarehouseQueries
 from discreet.wire import document
 from discreet.wire.document import decode
 from discreet.wire.problems import Spend, spend_above
-from discreet.wire.queries import QueryEstimate, StatementEstimate, StatementQuery, StatementRequest
+from discreet.wire.queries import BudgetReport, QueryEstimate, StatementEstimate, StatementQuery, StatementRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,15 @@ class Shape:
     form: RowsForm
     max_rows: int | None = None
     page_rows: int | None = None
+
+
+class ShareExceeded(Exception):
+    """A statement could take more of a budget than its run allows, or than is left; nothing was charged."""
+
+    def __init__(self, estimate: StatementEstimate, budget: BudgetReport) -> None:
+        self.estimate = estimate
+        self.budget = budget
+        super().__init__()
 
 
 _AMPLE = Cost(Fraction(10**9), Fraction(1))
@@ -121,10 +131,17 @@ class Statements:
                 was charged. If the budget was spent meanwhile, earlier queries were charged, and are free when
                 sent again.
             InputError: the rows cannot be computed; the answers are charged.
+            ShareExceeded: as its name; the run has a share.
             StatementsUnavailable: no process can be started to compute the rows; the answers are charged.
             StatementFailed: computing them met a bug; the answers are charged.
         """
+        run = _keyed(run, planned)
         asked = self._asked({}, run, answers)
+        if run.max_share is not None and not answers:
+            total = asked.unpaid_total(planned.queries, planned.prices)
+            budget = self.budget(run.account)
+            if asked.refusal(total) is not None or budget.share_of_left(spend_above(total)) > run.max_share:
+                raise ShareExceeded(self.estimate(planned, run), budget)
         tables = pipeline.answer(planned, asked)
         try:
             rows = pipeline.compute(planned, tables, self._worker(run, shape, listed=asked.listed))
@@ -133,6 +150,11 @@ class Statements:
                 raise
             raise type(error)(f"{error}; its queries were answered, so they stay charged") from error
         return replace(rows, charged=sum((answered.charged for answered in answers.values()), Cost()))
+
+    def budget(self, account: str) -> BudgetReport:
+        """Return the balance of *account*."""
+        own, *parents = self._manager.path(account)
+        return budget_report(own, parents, self._queries.default_cost())
 
     def check_schema(self, account: str, change: TableChange) -> None:
         """Raise `InputError` if a change is about a table that is not in the schema of saved tables."""
@@ -167,6 +189,7 @@ class Statements:
         uses, free = self._tables.used_by(run.account, sql)
         alone = request.model_copy(update={"sql": sql, "intervals": False})
         planned = self._plan(alone, catalog, run, uses, free if view else ())
+        run = _keyed(run, planned)
         bound = {leaf.release or "" for leaf in planned.statement.leaves} & set(free)
         if not view and any(not self._manager.store.entitled(run.account, release_key_of(id_)) for id_ in bound):
             raise InputError(
@@ -502,6 +525,12 @@ def paid_release(store: BudgetStore, account: str, id_: str) -> StoredRelease:
     if stored is None:
         raise NotFound
     return stored
+
+
+def _keyed(run: Run, planned: PlannedStatement) -> Run:
+    """Return *run* without its key if that is for data without a version, and all queries are about a version."""
+    versioned = all(query.data_version is not None for query in planned.queries.values())
+    return replace(run, key=None) if versioned and run.max_share is not None else run
 
 
 def _run_of(run: Run, name: str) -> Run:

@@ -27,11 +27,11 @@ from discreet.query.query import Select
 from discreet.query.saved import Action, TableChange, read_change
 from discreet.query.statement import without_comments
 from discreet.release.postprocess import MAX_ROWS, ComputedRows, arrow_types
-from discreet.service.answering.accounts import budget_report, history_entry
+from discreet.service.answering.accounts import history_entry
 from discreet.service.answering.pool import WrittenRows
 from discreet.service.answering.queries import Queries, ReplayCache, Run, question_in
 from discreet.service.answering.saved_tables import OwnedTable, SavedTables
-from discreet.service.answering.statements import Shape, Statements, paid_release, release_key_of
+from discreet.service.answering.statements import Shape, ShareExceeded, Statements, paid_release, release_key_of
 from discreet.service.answering.worker import encode_result
 from discreet.service.auth.gate import Gate, run_in_thread, run_while_connected
 from discreet.service.auth.grants import Grants
@@ -43,7 +43,7 @@ from discreet.service.doors.http.answers import (
     negotiate,
     represent,
 )
-from discreet.service.doors.http.operation import IDEMPOTENCY_KEY, Call, Operation, in_path, integer
+from discreet.service.doors.http.operation import IDEMPOTENCY_KEY, Call, Operation, Parameter, in_path, integer
 from discreet.service.middleware import context_of
 from discreet.service.observability.logging import on_grid
 from discreet.service.problems import ClientDisconnected, RequestInFlight
@@ -54,6 +54,7 @@ from discreet.wire import document
 from discreet.wire.document import Form
 from discreet.wire.problems import Slug, read_body, spend_above
 from discreet.wire.queries import (
+    AnswerWithin,
     BudgetReport,
     DatasetDetail,
     DatasetList,
@@ -93,6 +94,13 @@ HEADERS: Mapping[str, str] = {
 
 BEFORE = integer("before", "The `next` of the previous page.", least=1)
 TABLE_NAME = in_path("name", "Name of the saved table; with its owner, as ann@sales.top, if that is another account.")
+MAX_SHARE = Parameter(
+    "max_share",
+    "query",
+    {"type": "number", "minimum": 0, "maximum": 1},
+    "The largest fraction of what is left, of the account or of a parent, that the statement may take.",
+    required=True,
+)
 _ONE_TABLE = "/v1/tables/{name}"
 _MISSING: tuple[Slug, ...] = ("not-found",)
 RELEASE_ID = in_path("id", "Id of the release.")
@@ -298,19 +306,44 @@ class QueryAPI:
         headers = {**content_headers(form), "Discreet-Charged": charged_header(answered.charged)}
         return Response(answered.content, headers=headers | balance)
 
+    @Operation(
+        "POST",
+        "/v1/sql/within",
+        role="analyst",
+        body=StatementRequest,
+        raw=True,
+        answer=AnswerWithin,
+        parameters=(IDEMPOTENCY_KEY, MAX_SHARE),
+        problems=_QUERY_PROBLEMS,
+    )
+    async def sql_within(self, call: Call, body: bytes) -> Response | AnswerWithin:
+        """Answer a whole SQL statement if it takes at most a share of what is left of the budget.
+
+        Otherwise returns its estimate, and nothing is charged. The balance of the account is returned with either. The
+        Idempotency-Key is used for data without a version only; a new version of the data is a new request.
+        """
+        try:
+            answered, _ = await self.answer_statement(call, body, "json", max_share=call.parameters["max_share"])
+        except ShareExceeded as error:
+            return AnswerWithin(estimate=error.estimate, budget=error.budget)
+        budget = await run_in_thread(self.budget_of, call.account)
+        content = b'{"answer":%b,"budget":%b}' % (answered.content, budget.model_dump_json().encode())
+        return Response(content, media_type=MEDIA_TYPES["json"])
+
     async def answer_statement(
-        self, call: Call, body: bytes, form: Form, max_rows: int | None = None
+        self, call: Call, body: bytes, form: Form, max_rows: int | None = None, max_share: float | None = None
     ) -> tuple[WrittenRows, dict[str, str]]:
         """Answer the statement in *body*, and return it with the headers of the account's balance.
 
         Args:
             max_rows: the number of rows to return, if not all.
+            max_share: as in `Run`.
         """
         request = call.request
         account = call.account
         key = call.parameters["Idempotency-Key"]
         digest = hashlib.sha256(body).digest()
-        run = Run(account, context_of(request.scope).request_id, key, digest)
+        run = Run(account, context_of(request.scope).request_id, key, digest, max_share=max_share)
         work = self.statement_work(read_body(StatementRequest, body), run, Shape(form, max_rows), {})
         answered, balance = await self._run_in_slot(request, account, work)
         return answered, self._balance_headers(account, balance)
@@ -528,8 +561,7 @@ class QueryAPI:
 
     def budget_of(self, account: str) -> BudgetReport:
         """Return the balance of *account*; it blocks."""
-        own, *parents = self._manager.path(account)
-        return budget_report(own, parents, self._queries.default_cost())
+        return self._statements.budget(account)
 
     @Operation("GET", "/v1/datasets", role="analyst", answer=DatasetList)
     def datasets(self, call: Call) -> DatasetList:
