@@ -8,7 +8,6 @@ import heapq
 import io
 import json
 import os
-import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -138,18 +137,13 @@ def prune(config: str, before: datetime, archive: str, reason: str, *, force: bo
     and ended reservations of the same age are removed. If the store is SQLite, stop the service first.
     """
     require_service()
-    from discreet.budget.manager import BudgetManager
     from discreet.budget.model import AdminAction
     from discreet.budget.periods import microseconds
     from discreet.service.settings import load_settings
-    from discreet.service.stores import checkpointer_of, open_store, utc_now
+    from discreet.service.stores import open_manager
 
     check_writable(Path(archive), force=force)
-    settings = load_settings(config)
-    with contextlib.closing(open_store(settings.store, os.environ, utc_now)) as store:
-        manager = BudgetManager(
-            store, lambda: secrets.token_hex(16), checkpointer=checkpointer_of(settings.checkpoints)
-        )
+    with open_manager(load_settings(config), os.environ) as manager:
         removed = manager.prune(
             microseconds(before.replace(tzinfo=UTC)),
             AdminAction("discreet", reason),

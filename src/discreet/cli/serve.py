@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import secrets
@@ -172,19 +171,15 @@ def accept(config: str, reason: str) -> None:
     be a new one, and charged again. If the store is SQLite, stop the service first.
     """
     require_service()
-    from discreet.budget.manager import BudgetManager
     from discreet.budget.model import AdminAction
     from discreet.release.keys import DerivedKeys
     from discreet.service.settings import load_settings
-    from discreet.service.stores import accept_noise_key, checkpointer_of, noise_secret, open_store, utc_now
+    from discreet.service.stores import accept_noise_key, noise_secret, open_manager
 
     settings = load_settings(config)
     keys = DerivedKeys(noise_secret(settings.noise, os.environ))
-    with contextlib.closing(open_store(settings.store, os.environ, utc_now)) as store:
-        manager = BudgetManager(
-            store, lambda: secrets.token_hex(16), checkpointer=checkpointer_of(settings.checkpoints)
-        )
-        accept_noise_key(store, keys, AdminAction("discreet", reason))
+    with open_manager(settings, os.environ) as manager:
+        accept_noise_key(manager.store, keys, AdminAction("discreet", reason))
         manager.maintain()
     click.echo("accepted: the same query is a new one from now on, with other noise, and is charged")
 
@@ -200,30 +195,23 @@ def admin(config: str, reason: str) -> None:
     """
     require_service()
     from discreet.budget.errors import StoreInUse
-    from discreet.budget.manager import BudgetManager
     from discreet.budget.model import AdminAction
     from discreet.service.auth.api_keys import write_key_file
     from discreet.service.auth.grants import KEY
     from discreet.service.init_project import make_key
     from discreet.service.settings import load_settings
-    from discreet.service.stores import checkpointer_of, open_store, utc_now
+    from discreet.service.stores import open_manager
 
     settings = load_settings(config)
     action = AdminAction("discreet", reason)
     made, record = make_key("admin", None, time.time_ns() // 1_000, secrets.token_bytes)
     try:
-        store = open_store(settings.store, os.environ, utc_now)
+        with open_manager(settings, os.environ) as manager:
+            manager.store.put_record(KEY, made.id, record.text, action, record.shown)
+            manager.maintain()
     except StoreInUse:  # one process may open an SQLite store, so the service itself has to add the key
         if settings.store.file is None:
             raise
         write_key_file(settings.store.file, made, record, reason)
-        click.echo(made.text)
         click.echo("note: the service that is running accepts it within ten seconds", err=True)
-        return
-    with contextlib.closing(store):
-        manager = BudgetManager(
-            store, lambda: secrets.token_hex(16), checkpointer=checkpointer_of(settings.checkpoints)
-        )
-        store.put_record(KEY, made.id, record.text, action, record.shown)
-        manager.maintain()
-        click.echo(made.text)
+    click.echo(made.text)

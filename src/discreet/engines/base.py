@@ -38,6 +38,16 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 _Statement = TypeVar("_Statement", bound="HeadStatement")
 
+LABEL_TYPES = {
+    Kind.TEXT: pa.string(),
+    Kind.INTEGER: pa.int64(),
+    Kind.BOOLEAN: pa.bool_(),
+    Kind.DATE: pa.date32(),
+    Kind.TIMESTAMP: pa.timestamp("us"),
+    Kind.FLOAT: pa.float64(),
+}
+"""The Arrow types of labels, by kind; those of decimals depend on their digits."""
+
 NAMES_SHOWN = 30
 """The number of tables that a message lists at most."""
 

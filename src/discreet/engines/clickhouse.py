@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import numpy as np
 import pyarrow as pa
 
-from discreet.engines.base import SqlEngine, check_names, listing, refused_as, run, typed_domain
+from discreet.engines.base import LABEL_TYPES, SqlEngine, check_names, listing, refused_as, run, typed_domain
 from discreet.engines.http_connection import HttpConnection
 from discreet.engines.opening import Url, parse_url
 from discreet.engines.pairs import SqlPairs, arrow_array, item_number
@@ -561,10 +561,4 @@ def label_type(column: EngineColumn) -> pa.DataType:
         return pa.decimal128(len(str(int(column.number.most * 10**column.number.scale))), column.number.scale)
     if column.type == "UInt64":
         return pa.uint64()
-    return {
-        Kind.TEXT: pa.string(),
-        Kind.INTEGER: pa.int64(),
-        Kind.BOOLEAN: pa.bool_(),
-        Kind.DATE: pa.date32(),
-        Kind.TIMESTAMP: pa.timestamp("us"),
-    }[column.kind]
+    return LABEL_TYPES[column.kind]

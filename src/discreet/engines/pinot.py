@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from discreet.engines.base import PooledEngine, check_named, exact_head, typed_domain
+from discreet.engines.base import LABEL_TYPES, PooledEngine, check_named, exact_head, typed_domain
 from discreet.engines.opening import parse_url
 from discreet.engines.pinot_cluster import (
     Attested,
@@ -46,15 +46,6 @@ _TIME_OUTS = {240, 250, 400}
 
 _NO_RESPONSE = 427
 """Pinot's error code of a server that did not respond; together with one of `_TIME_OUTS`, it was too slow."""
-
-LABEL_TYPES = {
-    Kind.TEXT: pa.string(),
-    Kind.INTEGER: pa.int64(),
-    Kind.BOOLEAN: pa.bool_(),
-    Kind.TIMESTAMP: pa.timestamp("us"),
-    Kind.DATE: pa.date32(),
-}
-"""The Arrow types of labels, by kind."""
 
 _FETCHED = {
     "STRING": pa.string(),

@@ -18,7 +18,7 @@ import pyarrow as pa
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import PGconn, Ping, TransactionStatus
 
-from discreet.engines.base import NAMES_SHOWN, PATIENCE_SECONDS, SqlEngine, listing, run, typed_domain
+from discreet.engines.base import LABEL_TYPES, NAMES_SHOWN, PATIENCE_SECONDS, SqlEngine, listing, run, typed_domain
 from discreet.engines.opening import Url, parse_url
 from discreet.engines.pairs import SqlPairs, item_number, joined_items
 from discreet.engines.sql import (
@@ -67,7 +67,7 @@ SELECT (SELECT rolsuper FROM pg_roles WHERE rolname = current_user), EXISTS (
         AND has_table_privilege(c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE'))
 """
 _BYTES = ' COLLATE "C"'
-_LABEL_TYPES = {Kind.TEXT: "text", Kind.INTEGER: "bigint", Kind.TIMESTAMP: "timestamp"}
+_TYPE_NAMES = {Kind.TEXT: "text", Kind.INTEGER: "bigint", Kind.TIMESTAMP: "timestamp"}
 _ZONED = "timestamp with time zone"
 _TYPES = {
     16: EngineColumn(Kind.BOOLEAN, "boolean"),
@@ -322,7 +322,7 @@ class PostgresStatement(HeadStatement):
         casts = []
         for name, item in zip(self.names_listed, self.request.items, strict=False):
             column = self.columns[item]
-            type_ = _LABEL_TYPES.get(column.kind, column.type)
+            type_ = _TYPE_NAMES.get(column.kind, column.type)
             casts.append(f"CAST({name} AS {type_}){_BYTES if column.kind is Kind.TEXT else ''} AS {name}")
         arrays = ", ".join(f"CAST(${n + 1} AS text[])" for n in range(len(casts)))
         return f"(SELECT {', '.join(casts)} FROM unnest({arrays}) AS d({', '.join(self.names_listed)})) AS listed"
@@ -780,10 +780,4 @@ def arrow_type(column: EngineColumn) -> pa.DataType:
         return pa.decimal128(int(digits), int(scale))
     if column.kind is Kind.TIMESTAMP:
         return pa.timestamp("us", "UTC" if column.type == _ZONED else None)
-    return {
-        Kind.TEXT: pa.string(),
-        Kind.INTEGER: pa.int64(),
-        Kind.BOOLEAN: pa.bool_(),
-        Kind.DATE: pa.date32(),
-        Kind.FLOAT: pa.float64(),
-    }[column.kind]
+    return LABEL_TYPES[column.kind]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from discreet.engines.base import SqlEngine, check_names, listing, typed_domain
+from discreet.engines.base import LABEL_TYPES, SqlEngine, check_names, listing, typed_domain
 from discreet.engines.opening import Url, parse_url
 from discreet.engines.pairs import SqlPairs, arrow_array
 from discreet.engines.spark_session import FAILURES, SessionRun, condition_of, open_session
@@ -400,10 +400,4 @@ def _label_type(column: EngineColumn) -> pa.DataType:
     if column.kind is Kind.DECIMAL:
         digits, scale = map(int, column.type.removeprefix("decimal(").rstrip(")").split(","))
         return pa.decimal128(digits, scale)
-    return {
-        Kind.TEXT: pa.string(),
-        Kind.INTEGER: pa.int64(),
-        Kind.BOOLEAN: pa.bool_(),
-        Kind.DATE: pa.date32(),
-        Kind.TIMESTAMP: pa.timestamp("us"),
-    }[column.kind]
+    return LABEL_TYPES[column.kind]

@@ -17,7 +17,16 @@ import trino.auth
 import trino.dbapi
 import trino.exceptions
 
-from discreet.engines.base import PATIENCE_SECONDS, SqlEngine, check_names, listing, refused_as, run, typed_domain
+from discreet.engines.base import (
+    LABEL_TYPES,
+    PATIENCE_SECONDS,
+    SqlEngine,
+    check_names,
+    listing,
+    refused_as,
+    run,
+    typed_domain,
+)
 from discreet.engines.opening import Url, parse_url
 from discreet.engines.pairs import SqlPairs
 from discreet.engines.sql import Columns, EngineColumn, HeadStatement, decimal_type, integer_type, quoted, text_literal
@@ -55,14 +64,6 @@ _KINDS = {
     "double": Kind.FLOAT,
 }
 _TYPE = re.compile(r"(\w+)(?:\((\d+)(?:, ?(\d+))?\))?( with time zone)?")
-_ARROW = {
-    Kind.INTEGER: pa.int64(),
-    Kind.TEXT: pa.string(),
-    Kind.BOOLEAN: pa.bool_(),
-    Kind.DATE: pa.date32(),
-    Kind.TIMESTAMP: pa.timestamp("us"),
-    Kind.FLOAT: pa.float64(),
-}
 _FINEST = 6  # digits of fractional seconds that microseconds hold
 
 _MISSING = {"TABLE_NOT_FOUND", "SCHEMA_NOT_FOUND", "CATALOG_NOT_FOUND", "MISSING_CATALOG_NAME"}
@@ -691,7 +692,7 @@ def arrow_table(rows: Sequence[Sequence[Any]], columns: Sequence[tuple[str, str]
 def label_type(column: EngineColumn) -> pa.DataType:
     """Return the Arrow type of a column's labels."""
     if column.kind is not Kind.DECIMAL:
-        return _ARROW[column.kind]
+        return LABEL_TYPES[column.kind]
     _, digits, scale, _ = _parts(column.type)
     return pa.decimal128(digits, scale)
 

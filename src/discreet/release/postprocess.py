@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from discreet.catalog.model import Catalog, Column, Dataset
+    from discreet.catalog.model import Catalog, Dataset
     from discreet.query.planning import Plan
 
 MAX_MEMORY = "128MB"
@@ -233,11 +233,9 @@ def schema_table(name: str, catalog: Catalog) -> pa.Table:
         if name == "tables":
             rows.append((*place, "BASE TABLE", about.description))
             continue
-        columns = [(about.user, "VARCHAR", f"identifies users: COUNT(DISTINCT {about.user})")]
-        columns += [(column, _TYPES[its.kind], uses_of(its)) for column, its in about.columns.items()]
         rows += [
-            (*place, column, number, "YES", type_, uses)
-            for number, (column, type_, uses) in enumerate(columns, start=1)
+            (*place, column, number, "YES", _TYPES[kind], uses)
+            for number, (column, kind, uses) in enumerate(columns_of(about), start=1)
         ]
     schema_ = pa.schema(
         [(column, pa.int64() if column == "ordinal_position" else pa.string()) for column in _SCHEMA[name]]
@@ -330,12 +328,13 @@ _EXPLAINED: Mapping[str, str] = {
 }
 
 
-def uses_of(column: Column) -> str:
-    """Return the permitted uses of a column of a catalog, for its comment."""
-    uses = [
-        use for use, allowed in (("GROUP BY", column.group), ("WHERE", column.filter), ("SUM", column.sum)) if allowed
-    ]
-    return "for " + ", ".join(uses)
+def columns_of(dataset: Dataset) -> list[tuple[str, Kind, str]]:
+    """Return the columns of a dataset, as information_schema lists them: name, kind, and a comment on their uses."""
+    columns = [(dataset.user, Kind.TEXT, f"identifies users: COUNT(DISTINCT {dataset.user})")]
+    for name, column in dataset.columns.items():
+        uses = (("GROUP BY", column.group), ("WHERE", column.filter), ("SUM", column.sum))
+        columns.append((name, column.kind, "for " + ", ".join(use for use, allowed in uses if allowed)))
+    return columns
 
 
 _SETTINGS: Mapping[str, str] = {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import secrets
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from discreet.budget.checkpoints import Checkpointer, CheckpointFile
 from discreet.budget.ledger import canonical
+from discreet.budget.manager import BudgetManager
 from discreet.budget.model import AdminAction
 from discreet.budget.periods import clock_us
 from discreet.budget.stores.sqlite import LedgerFile, SQLiteStore
@@ -22,7 +25,7 @@ from discreet.secrets import read_secret, read_variable
 
 if TYPE_CHECKING:
     from discreet.release.keys import DerivedKeys
-    from discreet.service.settings import Checkpoints, NoiseSettings, Store
+    from discreet.service.settings import Checkpoints, NoiseSettings, Settings, Store
 
 
 def utc_now() -> datetime:
@@ -48,6 +51,13 @@ def open_store(store: Store, environment: Mapping[str, str], clock: Callable[[],
         _check_exists(store.file)
         return SQLiteStore(store.file, clock_us(clock))
     return _open_postgres(store, environment)
+
+
+@contextlib.contextmanager
+def open_manager(settings: Settings, environment: Mapping[str, str]) -> Iterator[BudgetManager]:
+    """Open the store for a command, as `open_store`, until the context ends."""
+    with contextlib.closing(open_store(settings.store, environment, utc_now)) as store:
+        yield BudgetManager(store, lambda: secrets.token_hex(16), checkpointer=checkpointer_of(settings.checkpoints))
 
 
 def open_ledger(store: Store, environment: Mapping[str, str]) -> BudgetStore | LedgerFile:

@@ -47,6 +47,7 @@ from discreet.values import Cost
 from discreet.wire.queries import StatementQuery
 
 Argument = TypeVar("Argument")
+Decoded = TypeVar("Decoded")
 Step = TypeVar("Step")
 
 MAX_WAIT_SECONDS = 10.0
@@ -145,13 +146,8 @@ class StatementPool:
             check_size(text)
         job: dict[str, Any] = {"kind": "read", "text": text, "prepared": dict(prepared)}
         job |= {"schema": session.schema, "user": session.user, "now": session.now.timestamp()}
-        content = self._run(
-            account, _request(job | {"catalog": outline_of(catalog)}, {}), disconnected, MAX_WAIT_SECONDS, _READ
-        ).content
-        try:
-            return COMMAND.validate_json(content)
-        except ValueError:
-            raise InputError(_ENDED) from None
+        job |= {"catalog": outline_of(catalog)}
+        return self._decoded(account, job, disconnected, _READ, COMMAND.validate_json)
 
     def split(
         self,
@@ -178,11 +174,7 @@ class StatementPool:
         job: dict[str, Any] = {"kind": "split", "text": text, "catalog": outline, "schemas": sorted(schemas)}
         tables = {name: TABLE.dump_python(table, mode="json") for name, table in (saved or {}).items()}
         job |= {"intervals": intervals, "today": today, "saved": tables}
-        content = self._run(account, _request(job, {}), disconnected, MAX_WAIT_SECONDS, _READ).content
-        try:
-            return decode_statement(content)
-        except (ValueError, InputError):
-            raise InputError(_ENDED) from None
+        return self._decoded(account, job, disconnected, _READ, decode_statement)
 
     def check(
         self,
@@ -206,11 +198,7 @@ class StatementPool:
             StatementFailed: the worker met a bug.
         """
         job = {"kind": "check", "outer": outer, "types": {name: dict(columns) for name, columns in types.items()}}
-        content = self._run(account, _request(job, {}), disconnected, MAX_WAIT_SECONDS, _COMPUTE).content
-        try:
-            return _COLUMNS.validate_json(content)
-        except ValueError:
-            raise InputError(_ENDED) from None
+        return self._decoded(account, job, disconnected, _COMPUTE, _COLUMNS.validate_json)
 
     def compute(
         self,
@@ -245,6 +233,21 @@ class StatementPool:
         with self._lock:
             self._closed = True
             self._stop()
+
+    def _decoded(
+        self,
+        account: str,
+        job: Mapping[str, Any],
+        disconnected: Callable[[], bool],
+        step: str,
+        decode: Callable[[bytes], Decoded],
+    ) -> Decoded:
+        """Return the decoded result of a job without answers."""
+        content = self._run(account, _request(job, {}), disconnected, MAX_WAIT_SECONDS, step).content
+        try:
+            return decode(content)
+        except ValueError:  # a statement that controls its process can send anything
+            raise InputError(_ENDED) from None
 
     def _run(
         self, account: str, request: bytes, disconnected: Callable[[], bool], patience: float, step: str

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from discreet.catalog.model import Catalog
 from discreet.head_request import Kind
 from discreet.query.saved import SCHEMA as SAVED
-from discreet.release.postprocess import uses_of
+from discreet.release.postprocess import columns_of
 from discreet.service.answering.trino.dialect import CATALOG, SCHEMA, VERSION
 from discreet.wire.queries import BudgetReport, ParentBudget, StatementRequest
 
@@ -207,9 +207,7 @@ def _rows(  # noqa: C901, PLR0911, PLR0912 - a case for each table
                 described = (jdbc, type_, size, None, digits, 10, 1)
                 rows.append((CATALOG, SAVED, table_.name, column, *described, *[None] * 5, number, "YES"))
     for place, dataset in places.items():
-        columns = [(dataset.user, Kind.TEXT, f"identifies users: COUNT(DISTINCT {dataset.user})")]
-        columns += [(column, its.kind, uses_of(its)) for column, its in dataset.columns.items()]
-        for number, (column, kind, uses) in enumerate(columns, 1):
+        for number, (column, kind, uses) in enumerate(columns_of(dataset), 1):
             type_, jdbc, size, digits = TYPES[kind]
             if name == "columns":
                 rows.append((CATALOG, *place, column, number, None, "YES", type_, uses, uses))
