@@ -233,6 +233,25 @@ class Derived:
 
 
 @dataclass(frozen=True, slots=True)
+class Arrivals:
+    """The order of the items of a user by their arrival, for a head of running counts (docs/running-counts.md).
+
+    The groups_per_user items that a user keeps are the first ones, by the first period in which the user had each. So
+    later rows change nothing about earlier pairs. The head has all items with enough users, and those of the domain
+    that have any: it is cut off nowhere else, and the domain does not restrict what a user keeps.
+
+    Args:
+        period: the derived column that is the period of a row's arrival, a date or a timestamp; the filter ends it.
+        least: items with fewer users are returned only if the domain lists them; at least 1.
+        before: ISO 8601 text of an earlier period, whose counts are `ExactHead.before`; None for none.
+    """
+
+    period: str
+    least: int
+    before: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class HeadRequest:
     """A request for the head: the counts of the largest items, and the rows to count.
 
@@ -250,6 +269,7 @@ class HeadRequest:
         each: the first of the items, whose labels are the segments; empty for one head over all rows. A user with rows
             in several segments counts in one of them, chosen at random.
         segments: the segments listed in advance, an Arrow table with the columns of *each*; no others are counted.
+        arrivals: the period of arrival, by which groups_per_user items of each user are kept; None to keep random ones.
     """
 
     user: str
@@ -264,6 +284,7 @@ class HeadRequest:
     derived: tuple[Derived, ...] = ()
     each: tuple[str, ...] = ()
     segments: Any = None
+    arrivals: Arrivals | None = None
 
     @property
     def listed(self) -> Any:  # noqa: ANN401 - an Arrow table

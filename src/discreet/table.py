@@ -8,8 +8,9 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias, Unpack, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, Unpack, cast, get_args
 
 from discreet.budget import Budget
 from discreet.engines.base import Engine, RequestQueue, has_all_pair_queries
@@ -28,6 +29,7 @@ from discreet.head_request import (
 )
 from discreet.mechanisms import check_bounds
 from discreet.noise import Bits, KeyedBits, SystemBits
+from discreet.noise.bits import MIN_SECRET_BYTES
 from discreet.query.canonical import listed_values
 from discreet.query.planning import Plan, bind, is_listed_by_filter, make_plan
 from discreet.query.predicates import bind_where, check_untyped, find_column
@@ -36,7 +38,10 @@ from discreet.query.sql import condition, parse_where
 from discreet.release import NoiseKey, Release, answer
 from discreet.release.answer import default_delta
 from discreet.release.result import check_quantile
-from discreet.values import Sensitivity, check_text, exact
+from discreet.values import Sensitivity, check_text, exact, number
+
+if TYPE_CHECKING:
+    from discreet.release.running import RunningPeriod, RunningStream
 
 
 def scan(
@@ -280,6 +285,58 @@ class Table:
         plan = self.plan(item, budget=budget, force=force, **options)
         check_quantile(plan.query, plan.mechanism.name, self._engine.columns().get(item))
         return self._answer(plan, budget, bits, None).quantile(share)
+
+    def running(
+        self,
+        item: str | Sequence[str],
+        *,
+        column: str,
+        first: str,
+        periods: int,
+        groups_per_user: int,
+        secret: bytes,
+        answers: str | Path,
+        each: RunningPeriod = "day",
+        epsilon: float = 1.0,
+        delta: Exact = "1e-8",
+        clock: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
+    ) -> RunningStream:
+        """Return a stream of the users so far of every item, refreshed period by period (docs/running-counts.md).
+
+        Its `begin` charges the whole price, `refresh` answers a period, and `show` returns one that was answered.
+
+        Args:
+            item: the column that names the item, or several columns that name it together.
+            column: the column of dates or timestamps of the arrival of a row. Rows never get a past period, and are not
+                changed after they have arrived.
+            first: the start of the first period, in UTC: "2026-12-01", or "2026-12-01 05:00" for hours. Rows before it
+                are not in the stream.
+            periods: the number of periods, from 1 to 3,653.
+            groups_per_user: the first items of each user that count, over the whole stream; from 1 to 1,000.
+            secret: 32 random bytes or more, the same for the whole stream. With it the noise can be removed.
+            answers: the path of a Parquet file, the state of the stream: if it is lost, the stream has ended.
+            each: "hour", "day" or "week"; weeks begin on Monday.
+            epsilon: of all periods together.
+            delta: of all periods together.
+            clock: returns the time with its zone; a period is complete an hour after its end.
+
+        Raises:
+            InputError: an argument is out of range, or does not fit the table.
+        """
+        from discreet.release.running import RunningStream, declare
+
+        given: object = secret
+        if not isinstance(given, bytes) or len(given) < MIN_SECRET_BYTES:
+            raise InputError(f"a noise secret has at least {MIN_SECRET_BYTES} bytes")
+        columns = self._engine.columns()
+        options: RowOptions = {
+            "epsilon": number(epsilon, "epsilon"),
+            "delta": delta,
+            "groups_per_user": groups_per_user,
+        }
+        query = table_query(self._user, item, None, self._where, "1e-8", columns, **options)
+        declaration = declare(self._engine.name, query, columns, column=column, each=each, first=first, periods=periods)
+        return RunningStream(declaration, self._engine, self._queue, secret, Path(answers), clock)
 
     def plan(
         self,

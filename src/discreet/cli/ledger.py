@@ -271,20 +271,11 @@ def _as_csv(lines: Iterable[tuple[int, LedgerLine]]) -> Iterator[str]:
 
 
 def _write_durably(path: Path, parts: Iterable[str]) -> None:
-    """Write a file atomically and flush it and its folder to disk."""
-    from discreet.release.files import write_atomically
+    from discreet.release.files import write_durably
 
     def write(temporary: Path) -> None:
         with temporary.open("w", encoding="utf-8", newline="") as file:
             for part in parts:
                 file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
 
-    write_atomically(path, write)
-    # The content is on disk; the name is only after this.
-    folder = os.open(path.resolve().parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    write_durably(path, write)

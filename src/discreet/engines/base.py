@@ -89,7 +89,8 @@ class Reader(Protocol):
         are in ascending order of the labels, missing ones first, text by UTF-8 bytes. With a domain, exactly its items
         are returned. Segments are in the order of the request; each user counts in one of them. Labels are text, int64,
         decimals, booleans, dates or microseconds, in every engine. With request.summed.choices, the head also has the
-        sums with each bound and the shares; only engines whose attribute has_private_bounds is true get such requests.
+        sums with each bound and the shares; only engines whose attribute has_private_bounds is true get such requests,
+        and only those whose attribute has_arrivals is true get requests with `Arrivals`.
 
         Args:
             seed: decides which random segment and items of a user are kept, where request.each or
@@ -258,6 +259,7 @@ class SqlEngine(PooledEngine[_Connection], Generic[_Connection, _Statement]):
 
     has_private_bounds: ClassVar[bool] = True
     has_capped_sums: ClassVar[bool] = True
+    has_arrivals: ClassVar[bool] = True
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -398,6 +400,12 @@ def check_private_bounds(engine: Engine, summed: SumBounds) -> None:
         )
 
 
+def check_arrivals(engine: Engine) -> None:
+    """Raise `InputError` unless an engine supports requests with arrivals, before a row is read."""
+    if not getattr(engine, "has_arrivals", False):
+        raise InputError("this engine cannot count users by the day of their arrival, which running counts need")
+
+
 def check_named(request: HeadRequest, kind: Callable[[str], Kind]) -> None:
     """Refuse a request whose user or items are of a type that cannot tell them apart.
 
@@ -515,6 +523,9 @@ def exact_head(table: pa.Table, request: HeadRequest) -> ExactHead:
     sizes = [len(counts)] if ends is None else np.diff((0, *ends))
     if len(counts) != len(labels) or max(sizes) > request.limit + 1:
         raise InexactHead("the engine answered with more rows than were requested")
+    if request.arrivals is not None:
+        before = None if request.arrivals.before is None else int64_array(table.column("b"))
+        return ExactHead(counts, request.limit, labels, before=before)
     choices = () if request.summed is None else request.summed.choices
     rows = None if request.summed is None or request.summed.rows is None else int64_array(table.column("r"))
     if not choices:

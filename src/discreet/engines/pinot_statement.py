@@ -144,6 +144,7 @@ class PinotStatement:
         request = self._request
         for unwanted, what in (
             (bool(request.each), "keep a single segment of each user"),
+            (request.arrivals is not None, "count users by the day of their arrival"),
             (request.groups_per_user is not None, "keep a bounded number of items of each user"),
             (request.rows_per_group > 1, "count several rows of a user and an item"),
             (request.summed is not None, "add up what each user contributes"),

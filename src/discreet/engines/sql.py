@@ -27,6 +27,7 @@ from discreet.head_request import (
     MAX_BINNED,
     ROW_UNIT,
     And,
+    Arrivals,
     Comparison,
     Constant,
     Derived,
@@ -157,10 +158,13 @@ def number_columns(request: HeadRequest) -> list[str]:
     """Return the numeric columns that the statement for a head selects after the labels.
 
     Returns:
-        n (counts); t (sums), if a column is summed; r (rows), if it is averaged; and if its bound is chosen privately,
-        t0, t1, ... (sums with the lower bounds) and v0, v1, ... (`ExactHead.shares`, the same in every row).
+        n (counts); b (counts of an earlier period), if arrivals have one; t (sums), if a column is summed; r (rows), if
+        it is averaged; and if its bound is chosen privately, t0, t1, ... (sums with the lower bounds) and v0, v1, ...
+        (`ExactHead.shares`, the same in every row).
     """
     choices = () if request.summed is None else request.summed.choices
+    if request.arrivals is not None:
+        return ["n"] if request.arrivals.before is None else ["n", "b"]
     names = ["n"] if request.summed is None else ["n", "t"]
     names += [] if request.summed is None or request.summed.rows is None else ["r"]
     names += [f"t{n}" for n in range(len(choices) - 1)]
@@ -208,6 +212,8 @@ class HeadStatement:
 
     def write(self) -> str:
         """Return the statement. It selects i0, i1, ... (labels) and the columns of `number_columns`."""
+        if self.request.arrivals is not None:
+            return self._arrived(self.request.arrivals)
         counts = self._counts(self.rows())
         request = self.request
         if not self._names:
@@ -241,6 +247,7 @@ class HeadStatement:
         """Return a SELECT of the rows that pass the filter and have a user and listed labels."""
         request = self.request
         needed = (request.user,) if request.keep_missing else (request.user, *request.items)
+        needed = needed if request.arrivals is None else (*needed, request.arrivals.period)
         kept = [self.present(column) for column in needed]
         if request.where is not None:
             kept.append(self.filtered(request.where))
@@ -248,8 +255,10 @@ class HeadStatement:
         selected.append(f"{self.user(request.user)} AS u")
         if request.summed is not None:
             selected.append(f"{self.summand(request.summed.column, request.summed.scale)} AS x")
+        if request.arrivals is not None:
+            selected.append(f"{self.value(request.arrivals.period)} AS d")
         rows = f"SELECT {', '.join(selected)} FROM {self._relation} WHERE {' AND '.join(kept)}"
-        if not self.names_listed:
+        if not self.names_listed or request.arrivals is not None:
             return rows
         value = "" if request.summed is None else ", x"
         names = ", ".join(self.names_listed)
@@ -460,6 +469,24 @@ class HeadStatement:
         both = f"({counts}) AS h CROSS JOIN ({self._shares(choices)}) AS v"
         return f"SELECT {selected} FROM (WITH p AS ({pairs}) SELECT {selected} FROM {both}) AS w"
 
+    def _arrived(self, arrivals: Arrivals) -> str:
+        """Return the statement for a head of running counts: each user keeps the first items that the user had."""
+        pairs = f"SELECT {self._items}, u, min(d) AS d FROM ({self._listed_rows()}) AS r GROUP BY {self._items}, u"
+        if self.request.groups_per_user is not None:
+            pairs = self._bounded(pairs, self.request.groups_per_user, self._items, "d, ")
+        numbers = "count(*) AS n"
+        if arrivals.before is not None:
+            type_ = self.types[self.columns[arrivals.period].kind]
+            numbers += f", count(CASE WHEN d <= CAST({text_literal(arrivals.before)} AS {type_}) THEN 1 END) AS b"
+        counts = f"SELECT {self._items}, {numbers} FROM ({pairs}) AS p GROUP BY {self._items}"
+        shown = f"n >= {arrivals.least}"
+        if self.names_listed:
+            listed = f"SELECT {self._items}, 1 AS l FROM {self.listed()}"
+            counts = f"SELECT * FROM ({counts}) AS k LEFT JOIN ({listed}) AS l USING ({self._items})"
+            shown += " OR l = 1"
+        selected = f"{self._items}, {', '.join(number_columns(self.request))}"
+        return f"SELECT {selected} FROM ({counts}) AS h WHERE {shown} ORDER BY n DESC, {self.ordered()}"
+
     def _shares(self, choices: tuple[int, ...]) -> str:
         """Return a SELECT of `ExactHead.shares` as v0, v1, ..., from the pairs p."""
         whens = " ".join(f"WHEN coalesce(s, 0) <= {bound} THEN {n}" for n, bound in enumerate(choices))
@@ -530,12 +557,16 @@ class HeadStatement:
         short = f"CASE WHEN {size} > {MAX_FRAMED_LENGTH} THEN {self.digest(text)} ELSE {text} END"
         return f"CAST({size} AS {self.text}) || ':' || {short}"
 
-    def _bounded(self, pairs: str, groups: int, labels: str) -> str:
-        """Keep *groups* items, or segments, of each user, in an order that the seed, the user and the labels decide."""
+    def _bounded(self, pairs: str, groups: int, labels: str, first: str = "") -> str:
+        """Keep *groups* items, or segments, of each user, in an order that the seed, the user and the labels decide.
+
+        Args:
+            first: columns that decide the order before these, each with a comma.
+        """
         names = labels.split(", ")
         texts = [self.as_text("u", self.request.user)]
         texts += [self.as_text(name, item) for name, item in zip(names, self.request.items, strict=False)]
         framed = "".join(f" || coalesce({self._framed(text)}, '-')" for text in texts)
         digest = self.digest(f"'{self._seed.hex()}'{framed}")
-        place = f"row_number() OVER (PARTITION BY u ORDER BY {digest}, {self.ordered(names)}) AS place"
+        place = f"row_number() OVER (PARTITION BY u ORDER BY {first}{digest}, {self.ordered(names)}) AS place"
         return f"SELECT * FROM (SELECT q.*, {place} FROM ({pairs}) AS q) AS o WHERE place <= {groups}"

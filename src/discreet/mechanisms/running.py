@@ -88,6 +88,10 @@ class RunningCounts:
         """Return the standard deviation of the noise on *day*, from 1 on."""
         return math.sqrt(float(self.variance) * float(squared_sums(day)[-1]) + 1 / 12)  # 1/12: rounding
 
+    def half_width(self, day: int) -> int:
+        """Return half of the width of a 95 % interval of a count on *day*, from 1 on."""
+        return math.ceil(INTERVAL * self.std_error(day))
+
     def threshold(self, day: int) -> int:
         """Return the least noisy count with which an item is listed on *day*, from 1 on."""
         std = math.sqrt(float(self.variance) * float(squared_sums(day)[-1])) * (1 + 1e-12)
@@ -113,8 +117,8 @@ class RunningCounts:
         shown = np.flatnonzero(listed | ((head.counts >= self.least) & (noisy >= self.threshold(day))))
         # Not by position in the head, which would reveal the order of the true counts where noisy ones are equal.
         order = np.array(sorted(shown.tolist(), key=lambda i: (-noisy[i], names[i])), dtype=np.int64)
-        std = self.std_error(day)
-        return counted_outcome(order, noisy[order], std, math.ceil(INTERVAL * std), complete=False, cost=Cost())
+        width = self.half_width(day)
+        return counted_outcome(order, noisy[order], self.std_error(day), width, complete=False, cost=Cost())
 
 
 def _rounded_up(value: Fraction) -> Fraction:

@@ -398,7 +398,7 @@ def make_plan(
         raise InputError(f"the {kind.name} mechanism needs an engine that can query user-item pairs; choose head")
     if per is not None:
         return _plan_per_unit(query, _on_segments(priced(kind, request, per), segments), per, force)
-    notes = _check_price(options.epsilon, options.delta, force)
+    notes = check_price(options.epsilon, options.delta, force)
     mechanism = _on_segments(_most_accurate(kind, options, request, shared_budget), segments)
     mechanism.expectation()  # raises, before data is read, if the noise cannot be sampled
     guarantee = guarantee_of(mechanism.worst_cost(), options.delta, mechanism.direct_epsilon())
@@ -432,7 +432,7 @@ def _plan_per_unit(query: Query, mechanism: Mechanism | Each, per: PerUnit, forc
     return Plan(replace(query, options=options), mechanism, guarantee, _notes(delta))
 
 
-def _check_price(epsilon: float, delta: Fraction, force: bool) -> tuple[str, ...]:
+def check_price(epsilon: float, delta: Fraction, force: bool) -> tuple[str, ...]:
     """Raise if epsilon or delta is out of range; return warnings about unwise values."""
     if not MIN_EPSILON <= epsilon < math.inf:
         raise InputError(f"epsilon must be a number of at least {MIN_EPSILON:g}, not {epsilon:g}")

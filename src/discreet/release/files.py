@@ -49,6 +49,27 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
         Path(name).unlink(missing_ok=True)
 
 
+def write_durably(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file atomically, and flush it and its folder to disk.
+
+    Raises:
+        InputError: *path* cannot be written.
+    """
+
+    def flushed(temporary: Path) -> None:
+        write(temporary)
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+
+    write_atomically(path, flushed)
+    # The content is on disk; the name is only after this.
+    folder = os.open(path.resolve().parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
 def write_text(text: str, path: str | Path) -> None:
     """Write *text* as UTF-8, atomically."""
 

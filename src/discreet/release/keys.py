@@ -126,9 +126,10 @@ def encodable(value: Any) -> Encodable:  # noqa: ANN401, PLR0911 - a frozen data
             return tuple(map(encodable, value))
         case dict():
             return tuple((str(key), encodable(part)) for key, part in value.items())
-        case HeadRequest():  # a request without segments keeps the digests from before there were any
-            own = {field.name: encodable(getattr(value, field.name)) for field in dataclasses.fields(value)[:-2]}
+        case HeadRequest():  # a request without segments or arrivals keeps the digests from before there were any
+            own = {field.name: encodable(getattr(value, field.name)) for field in dataclasses.fields(value)[:-3]}
             own |= {"each": (value.each, encodable(value.segments.to_pylist()))} if value.each else {}
+            own |= {"arrivals": encodable(value.arrivals)} if value.arrivals else {}
             return (type(value).__name__, *own.items())
         # Bounds of sums keep the names under which releases were stored when they had four types.
         case SumBounds():
@@ -173,7 +174,7 @@ class DerivedKeys:
             raise InputError(f"the secret of a service has at least {MIN_SECRET_BYTES} bytes")
 
         def key(purpose: str) -> bytes:
-            return _derived(secret, ("discreet-key-1", purpose))
+            return derived_key(secret, ("discreet-key-1", purpose))
 
         self._names = key("release key")
         self._noise = key("noise")
@@ -193,7 +194,7 @@ class DerivedKeys:
         Args:
             table: a name of the table, see `Warehouse.key_context`.
         """
-        return _derived(self._names, ("version", release_context(plan, table, data_version)))
+        return derived_key(self._names, ("version", release_context(plan, table, data_version)))
 
     def release_key_once(self, account: str, key: str, digest: bytes) -> bytes:
         """Return the key of an answer about data without a version; only the same request gets the same key.
@@ -201,7 +202,7 @@ class DerivedKeys:
         Args:
             key: the request's idempotency key, or random text.
         """
-        return _derived(self._names, ("once", account, key, digest))
+        return derived_key(self._names, ("once", account, key, digest))
 
     def bits(self, plan: Plan, table: str, data_version: str) -> KeyedBits:
         """Return the randomness of the answer to *plan*; arguments as in `release_key`."""
@@ -209,14 +210,15 @@ class DerivedKeys:
 
     def shown_version(self, data_version: str) -> str:
         """Return a text that changes with a version of data, and from which the version cannot be guessed."""
-        return _derived(self._versions, data_version).hex()[:32]
+        return derived_key(self._versions, data_version).hex()[:32]
 
     def fingerprint_key(self, table: str, data_version: str) -> bytes:
         """Return the key for fingerprints of one version of a table's data."""
-        return _derived(self._fingerprints, (table, data_version))
+        return derived_key(self._fingerprints, (table, data_version))
 
 
-def _derived(key: bytes, value: Encodable) -> bytes:
+def derived_key(key: bytes, value: Encodable) -> bytes:
+    """Return 32 bytes that differ for other *key* or *value*, and reveal neither."""
     return hmac.digest(key, encode(value), hashlib.sha256)
 
 

@@ -1,0 +1,515 @@
+"""Running counts of a table, refreshed period by period (docs/running-counts.md).
+
+The state of a stream is its key and one Parquet file: the declaration, and the answers of all periods so far. The list
+of items is the union of the answers, so nothing is listed that was not shown. Keys depend on the declaration, which
+holds a random id, and on nothing else: not on the version of the software or of the data, nor on the period.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from discreet.accounting.convert import Guarantee
+from discreet.budget.memory import Budget
+from discreet.engines.base import Engine, RequestQueue, check_arrivals
+from discreet.errors import InputError, file_error
+from discreet.head_request import And, Arrivals, Comparison, Constant, Derived, HeadRequest, Kind
+from discreet.mechanisms.running import RunningCounts
+from discreet.noise import CorrelatedGaussians, encode
+from discreet.query.planning import bind, check_price
+from discreet.query.predicates import find_column
+from discreet.query.query import Query, QueryOptions
+from discreet.query.sql import condition
+from discreet.release.files import write_durably
+from discreet.release.keys import derived_key, encodable
+from discreet.release.result import Release, arrow_array
+from discreet.values import MAX_COUNT, Cost, ExactHead, float_above, whole
+
+if sys.platform != "win32":
+    import fcntl
+
+RunningPeriod: TypeAlias = Literal["hour", "day", "week"]
+
+FORMAT = "discreet-running-1"
+GRACE = datetime.timedelta(hours=1)
+"""How long after its end a period is complete: transactions that load its rows may be open until then."""
+
+_LENGTHS = {"hour": datetime.timedelta(hours=1), "day": datetime.timedelta(days=1), "week": datetime.timedelta(days=7)}
+_STATE = b"discreet-running"
+_PERIOD = "period"
+_USERS = "users"
+
+
+@dataclass(frozen=True, slots=True)
+class RunningDeclaration:
+    """What is counted, in which periods, and at what price; fixed before the first period.
+
+    Args:
+        table: the name of the table.
+        request: the user, the items, the filter, groups_per_user, and one derived column, the period of arrival.
+        kinds: the kinds of the item columns.
+        first: the start of the first period.
+        periods: the number of periods, from 1 to 3,653.
+        epsilon: of the whole stream.
+        delta: of the whole stream.
+
+    Raises:
+        InputError: *first* is not the start of a period.
+    """
+
+    table: str
+    request: HeadRequest
+    kinds: tuple[Kind, ...]
+    first: datetime.datetime
+    periods: int
+    epsilon: float
+    delta: Fraction
+
+    def __post_init__(self) -> None:
+        aligned = self.first.replace(minute=0, second=0, microsecond=0)
+        if self.each != "hour":
+            aligned = aligned.replace(hour=0) - datetime.timedelta(days=aligned.weekday() if self.each == "week" else 0)
+        if aligned != self.first:
+            begin = (
+                "a Monday"
+                if self.each == "week"
+                else f"the start of {'an' if self.each == 'hour' else 'a'} {self.each}"
+            )
+            raise InputError(f"the first period of a stream by {self.each} is {begin}, not {self.first}")
+
+    @property
+    def each(self) -> str:
+        """The length of a period: hour, day or week."""
+        return str(self.request.derived[0].each)
+
+    def mechanism(self) -> RunningCounts:
+        """Return the mechanism with the least noise; the same numbers are read from the file ever after."""
+        return RunningCounts.of(self.periods, self.request.groups_per_user or 0, self.epsilon, self.delta)
+
+    def start(self, number: int) -> datetime.datetime:
+        """Return the start of period *number*, from 1 on."""
+        return self.first + (number - 1) * _LENGTHS[self.each]
+
+    def name(self, number: int) -> str:
+        """Return period *number* as ISO 8601 text, which is also its constant in a filter."""
+        return str(self.value(number))
+
+    def value(self, number: int) -> datetime.date:
+        """Return the start of period *number* as a value of a label."""
+        return self.start(number) if self.each == "hour" else self.start(number).date()
+
+    def number(self, period: str) -> int:
+        """Return the number of a period, named by its start or a moment in it.
+
+        Raises:
+            InputError: it is not a moment, or not in the stream.
+        """
+        number = (moment(period, "the period") - self.first) // _LENGTHS[self.each] + 1
+        if not 1 <= number <= self.periods:
+            raise InputError(
+                f"the stream was declared for the periods {self.name(1)} to {self.name(self.periods)}, and {period} is "
+                "not in them; a longer one is another stream, with its own price"
+            )
+        return number
+
+    def complete(self, now: datetime.datetime) -> int:
+        """Return the number of the last period that is complete at *now* in UTC; 0 if none is."""
+        ended = (now - GRACE - self.first) // _LENGTHS[self.each]
+        return max(min(ended, self.periods), 0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values, equal only for equal declarations."""
+        request = self.request
+        return {
+            "table": self.table,
+            "user": request.user,
+            "items": list(request.items),
+            "kinds": [kind.value for kind in self.kinds],
+            "where": None if request.where is None else condition(request.where),
+            "groups_per_user": request.groups_per_user,
+            "column": request.derived[0].column,
+            "each": self.each,
+            "first": self.name(1),
+            "periods": self.periods,
+            "epsilon": str(Fraction(self.epsilon)),
+            "delta": str(self.delta),
+        }
+
+
+def declare(
+    table: str,
+    query: Query,
+    columns: Mapping[str, Kind],
+    *,
+    column: str,
+    each: RunningPeriod,
+    first: str,
+    periods: int,
+) -> RunningDeclaration:
+    """Return the declaration of a stream.
+
+    Args:
+        table: the name of the table.
+        query: the user, the items, the filter, groups_per_user, epsilon and delta.
+        columns: the columns of the table.
+        column: the column of the time at which a row arrived.
+        each: hour, day or week.
+        first: the start of the first period.
+        periods: the number of periods.
+
+    Raises:
+        InputError: one of them is out of range, or does not fit the table.
+    """
+    if each not in _LENGTHS:
+        raise InputError(f"the periods of a stream are {', '.join(_LENGTHS)}, not {each!r}")
+    if not query.request.items:
+        raise InputError("running counts need at least one item column")
+    if query.request.groups_per_user is None:
+        raise InputError(
+            "running counts need groups_per_user: the most items that a user counts for over the whole stream, chosen "
+            "without looking at the rows"
+        )
+    check_price(query.options.epsilon, query.options.delta, force=False)
+    named = find_column(column, columns, "column of arrival")
+    period = Derived(f"{named}:{each}", named, each)
+    wrong = period.type_error(columns[named])
+    if wrong is not None:
+        raise InputError(wrong)
+    request = bind(query, columns).request
+    request = dataclasses.replace(request, derived=(*request.derived, period))
+    return RunningDeclaration(
+        table,
+        request,
+        tuple(columns[item] for item in request.items),
+        moment(str(first), "the first period"),
+        whole(periods, "the number of periods"),
+        query.options.epsilon,
+        query.options.delta,
+    )
+
+
+def moment(text: str, what: str) -> datetime.datetime:
+    """Return ISO 8601 text as a moment in UTC, without a zone.
+
+    Raises:
+        InputError: it is something else.
+    """
+    try:
+        named = datetime.datetime.fromisoformat(text)
+        return named if named.tzinfo is None else named.astimezone(datetime.UTC).replace(tzinfo=None)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"{what} is a date such as 2026-12-01, or an hour such as 2026-12-01 05:00, not {text!r}"
+        ) from None
+
+
+class RunningStream:
+    """Running counts of a table; made by `discreet.Table.running` and `discreet.Warehouse.running`.
+
+    Args:
+        secret: at least 32 random bytes; the same for the whole stream. With it the noise can be removed.
+        answers: the path of the Parquet file of the answers, which is the state of the stream.
+        clock: returns the time in UTC, with its zone.
+    """
+
+    def __init__(
+        self,
+        declaration: RunningDeclaration,
+        engine: Engine,
+        queue: RequestQueue,
+        secret: bytes,
+        answers: Path,
+        clock: Callable[[], datetime.datetime],
+    ) -> None:
+        self.declaration = declaration
+        self._engine = engine
+        self._queue = queue
+        self._secret = secret
+        self._path = answers
+        self._clock = clock
+
+    def begin(self, budget: Budget | None = None) -> Cost:
+        """Begin the stream: charge its whole price to *budget*, and write its file. No row is read.
+
+        Raises:
+            InputError: it has begun already, or the engine cannot count it; nothing was charged.
+            BudgetExceeded: the price does not fit; nothing was written.
+        """
+        mechanism = self.declaration.mechanism()
+        check_arrivals(self._engine)
+        self._engine.check(self._request(mechanism, self.declaration.periods, None, None))
+        fixed = {"id": os.urandom(16).hex()} | self.declaration.to_dict()
+        fixed |= {name: str(getattr(mechanism, name)) for name in ("variance", "quantile", "rho", "mass")}
+        cost = mechanism.worst_cost()
+        port = Budget.of_cost(cost) if budget is None else budget
+        with self._locked():
+            if self._path.exists():
+                raise InputError(f"the stream of {self._path.name} has begun already; refresh it")
+            hold = port.reserve(cost)
+            try:
+                self._write(_State(json.dumps(fixed), [], pa.table({})))
+            except BaseException:
+                port.void(hold)
+                raise
+            port.start(hold)
+            port.settle(hold, cost, None)
+        return cost
+
+    def refresh(self, period: str | None = None, *, erased: bool = False) -> Release:
+        """Answer a period, and return its release; one that was answered is returned as it was, without reading.
+
+        Args:
+            period: its start, or a moment in it; by default the last complete one.
+            erased: True if all rows of some users were erased since the last answer, which changes its counts.
+
+        Raises:
+            InputError: it is not complete or not in the stream, a later one was answered, or the file is lost or of
+                another stream or key, and nothing was read; or rows of the last answered period or of earlier ones
+                have changed. Nothing was written.
+            EngineError: the engine failed; the period can be tried again.
+        """
+        declared = self.declaration
+        complete = declared.complete(self._clock().astimezone(datetime.UTC).replace(tzinfo=None))
+        with self._locked():
+            state = self._read()
+            number = complete if period is None else declared.number(period)
+            if number in state.numbers:
+                return self._release(state, number)
+            if number < 1 or number > complete:
+                end = declared.start(max(number, 1) + 1) + GRACE
+                raise InputError(f"{declared.name(max(number, 1))} is complete at {end.isoformat(' ')} UTC, not before")
+            if number < state.last:
+                raise InputError(
+                    f"periods are answered in their order, and {declared.name(state.last)} was answered, so "
+                    f"{declared.name(number)} never will be"
+                )
+            state = self._answer(state, number, erased=erased)
+            self._write(state)
+        return self._release(state, number)
+
+    def show(self, period: str | None = None) -> Release:
+        """Return the release of an answered period, by default the last one, from the file; nothing is computed.
+
+        Raises:
+            InputError: it was not answered, or the file is lost.
+        """
+        state = self._read()
+        number = state.last if period is None else self.declaration.number(period)
+        if number not in state.numbers:
+            answered = f"the last is {self.declaration.name(state.last)}" if state.last else "none was"
+            raise InputError(f"this period was not answered; {answered}")
+        return self._release(state, number)
+
+    def _answer(self, state: _State, number: int, *, erased: bool) -> _State:
+        mechanism = state.mechanism
+        last = state.last
+        earlier = self._labels(state, last) if last else None
+        request = self._request(mechanism, number, last or None, earlier)
+        with self._queue.slot():
+            self._engine.check(request)
+            head = self._engine.head(request, seed=derived_key(self._secret, (FORMAT, "order", state.declared)))
+        names = _names(head.labels)
+        if head.before is not None and not erased and state.seals[-1] != self._seal(state, names, head.before):
+            raise InputError(
+                f"rows of {self.declaration.name(last)} or before were added, changed or deleted after the answer, "
+                "and the same noise on other rows reveals them: nothing was answered; if all rows of some users were "
+                "erased and nothing else, allow it with erased=True, or --erased"
+            )
+        listed = dict.fromkeys(names, False)
+        if earlier is not None:
+            missing = [place for place, name in enumerate(_names(earlier)) if name not in listed]
+            labels = pa.concat_tables(
+                [head.labels, earlier.take(pa.array(missing, pa.int64())).cast(head.labels.schema)]
+            )
+            counts = np.append(head.counts, np.zeros(len(missing), dtype=np.int64))
+            head = ExactHead(counts, head.limit, labels)
+            listed |= dict.fromkeys(_names(earlier), True)
+            names = _names(labels)
+        noise = CorrelatedGaussians(self._secret, ("noise", state.declared), mechanism.variance)
+        outcome = mechanism.release(head, np.array([listed[name] for name in names], dtype=bool), names, number, noise)
+        noisy = np.zeros(0, dtype=np.int64) if outcome.counts is None else outcome.counts
+        shown = head.labels.take(arrow_array(outcome.positions))
+        periods = pa.array([self.declaration.value(number)] * len(shown), self._period_type)
+        answer = pa.table([periods, *shown.columns, arrow_array(noisy)], names=self._columns)
+        rows = pa.concat_tables([state.rows, answer]) if len(state.rows) else answer
+        return _State(state.declared, [*state.answered, (number, self._seal(state, names, head.counts))], rows)
+
+    def _request(
+        self, mechanism: RunningCounts, number: int, before: int | None, listed: pa.Table | None
+    ) -> HeadRequest:
+        """Return the request for the users so far in period *number*."""
+        declared = self.declaration
+        request = declared.request
+        period = request.derived[0]
+        within = (
+            Comparison(period.name, ">=", Constant(period.kind, declared.name(1))),
+            Comparison(period.name, "<=", Constant(period.kind, declared.name(number))),
+        )
+        return dataclasses.replace(
+            request,
+            limit=MAX_COUNT,
+            where=And((*within, *(() if request.where is None else (request.where,)))),
+            domain=listed if listed is None or len(listed) else None,
+            arrivals=Arrivals(period.name, mechanism.least, None if before is None else declared.name(before)),
+        )
+
+    def _seal(self, state: _State, names: list[bytes], counts: Any) -> str:  # noqa: ANN401 - int64 counts
+        """Return a keyed digest of the counts of all items that have enough users, which reveals nothing of them."""
+        large = sorted(
+            (name, count) for name, count in zip(names, counts.tolist(), strict=True) if count >= state.mechanism.least
+        )
+        return derived_key(self._secret, (FORMAT, "seal", state.declared, tuple(large))).hex()
+
+    def _release(self, state: _State, number: int) -> Release:
+        declared = self.declaration
+        mechanism = state.mechanism
+        labels = self._labels(state, number)
+        counts = self._rows(state, number).column(-1).to_numpy()
+        width = mechanism.half_width(number)
+        options = QueryOptions(declared.epsilon, declared.delta)
+        return Release(
+            labels,
+            counts,
+            np.full(len(labels), mechanism.std_error(number)),
+            np.maximum(counts - width, 0),
+            np.maximum(counts + width, 0),
+            ordered=True,
+            complete=False,
+            mechanism=mechanism.name,
+            guarantee=Guarantee(
+                declared.epsilon, float_above(declared.delta), float_above(mechanism.rho), computational=True
+            ),
+            charged=Cost(),
+            query=Query(self._request(mechanism, number, None, None), options),
+        )
+
+    def _read(self) -> _State:
+        """Return the state of the file.
+
+        Raises:
+            InputError: there is none, or it is another stream's.
+        """
+        try:
+            table = pq.read_table(self._path)
+            state = json.loads((table.schema.metadata or {})[_STATE])
+            declared = json.loads(state["declared"])
+        except FileNotFoundError:
+            raise InputError(
+                f"there are no answers in {self._path.name}: begin the stream; if they were lost, it has ended, and "
+                "another one has its own price"
+            ) from None
+        except OSError as error:
+            raise file_error(self._path, "read", error) from None
+        except (pa.ArrowException, KeyError, ValueError):
+            raise InputError(
+                f"{self._path.name} does not hold the answers of a stream; restore it, or begin another one"
+            ) from None
+        for name, value in self.declaration.to_dict().items():
+            if declared[name] != value and name != "table":  # which may be moved
+                raise InputError(
+                    f"the stream of {self._path.name} was declared with {name} = {declared[name]!r}, not {value!r}; "
+                    "another declaration is another stream, with its own file and price"
+                )
+        if state["key"] != derived_key(self._secret, (FORMAT, "key", state["declared"])).hex():
+            raise InputError(
+                f"the stream of {self._path.name} has another key; with a new one it would show its counts"
+            )
+        rows = table.replace_schema_metadata(None)
+        return _State(state["declared"], [(number, seal) for number, seal in state["answered"]], rows)
+
+    def _write(self, state: _State) -> None:
+        key = derived_key(self._secret, (FORMAT, "key", state.declared)).hex()
+        held = {"declared": state.declared, "key": key, "answered": state.answered}
+        table = state.rows.replace_schema_metadata({_STATE: json.dumps(held)})
+        write_durably(self._path, lambda path: pq.write_table(table, path))
+
+    @property
+    def _columns(self) -> list[str]:
+        """The names of the columns of the file."""
+        items = (f"{item}_" if item in {_PERIOD, _USERS} else item for item in self.declaration.request.items)
+        return [_PERIOD, *items, _USERS]
+
+    @property
+    def _period_type(self) -> pa.DataType:
+        return pa.timestamp("us") if self.declaration.each == "hour" else pa.date32()
+
+    def _rows(self, state: _State, number: int) -> pa.Table:
+        """Return the rows of the answer of a period."""
+        if not state.rows.num_columns:
+            return state.rows
+        import pyarrow.compute as pc
+
+        value = pa.scalar(self.declaration.value(number), self._period_type)
+        return state.rows.filter(pc.equal(state.rows.column(0), value))
+
+    def _labels(self, state: _State, number: int) -> pa.Table:
+        """Return the labels of the answer of a period."""
+        rows = self._rows(state, number)
+        items = list(self.declaration.request.items)
+        return rows.select(range(1, len(items) + 1)).rename_columns(items)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold a lock of the folder, so that no two processes answer at once."""
+        try:
+            folder = os.open(self._path.resolve().parent, os.O_RDONLY)
+        except OSError as error:
+            raise file_error(self._path, "written", error) from None
+        try:
+            if sys.platform != "win32":  # which locks no folders
+                fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What the file of a stream holds.
+
+    Args:
+        declared: JSON of the declaration, with the id of the stream and the numbers of its mechanism.
+        answered: the number of each answered period with its keyed digest, in order.
+        rows: columns period (its start), the items and users, by period and rank; no columns before the first answer.
+    """
+
+    declared: str
+    answered: list[tuple[int, str]]
+    rows: pa.Table
+
+    @property
+    def mechanism(self) -> RunningCounts:
+        values = json.loads(self.declared)
+        numbers = (Fraction(values[name]) for name in ("variance", "quantile", "rho", "mass"))
+        return RunningCounts(values["periods"], values["groups_per_user"], *numbers)
+
+    @property
+    def numbers(self) -> list[int]:
+        return [number for number, _ in self.answered]
+
+    @property
+    def seals(self) -> list[str]:
+        return [seal for _, seal in self.answered]
+
+    @property
+    def last(self) -> int:
+        return max(self.numbers, default=0)
+
+
+def _names(labels: pa.Table) -> list[bytes]:
+    """Return an injective encoding of each label."""
+    return [encode(encodable(tuple(row.values()))) for row in labels.to_pylist()]
