@@ -388,6 +388,7 @@ def test_damaged_bytes_of_a_release_are_not_replayed_and_cost_nothing(tmp_path):
         (key_of("b"), False),
         (damaged, True),
     ]
+    assert [release.release_key for release in store.releases([damaged, key_of("b")])] == [key_of("b")]
     assert isinstance(store.reserve(claim("free", release="b")), Replay)
     store.close()
 

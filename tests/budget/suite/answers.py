@@ -29,6 +29,18 @@ class Answers(Suite):
             assert store.entitled("ann", key_of("q"))
             assert not store.entitled("bob", key_of("q"))
 
+    def test_several_releases_are_read_at_once(self) -> None:
+        """Those that do not exist are left out, and none comes twice."""
+        with self.accounts() as (store, _):
+            for name in ("q", "r", "s"):
+                spend(store, claim(name, release=name), UNIT, name.encode())
+            found = store.releases([key_of("r"), key_of("q"), key_of("none"), key_of("r")])
+            assert sorted(found, key=lambda release: release.result) == [
+                store.release(key_of("q")),
+                store.release(key_of("r")),
+            ]
+            assert store.releases([]) == []
+
     def test_another_analyst_pays_for_the_same_bytes_and_shared_accounts_pay_once(self) -> None:
         """I7: the account pays its cost in full; organisation and dataset have paid already."""
         with self.accounts() as (store, _):

@@ -136,6 +136,22 @@ def test_pages_and_filters_lose_nothing(service):
     assert activity(service, dataset="secret", kind="queries")["count"] == 0
 
 
+@pytest.mark.parametrize("most", [0, 1, 4096])
+def test_entries_are_the_same_however_many_answers_are_read_at_once(service, monkeypatch, most):
+    """What was read of them is forgotten when it is too much, but never that of entries which are shown next."""
+    for n, who in enumerate(("ann", "bob", "ann", "bob", "ann")):
+        filtered = KNOWN.replace("reads", f"reads WHERE article <> 'x{n // 2}'", 1)
+        assert service.ask(filtered, who, mechanism="laplace", epsilon=0.2).status_code == 200
+    whole = activity(service, kind="queries")["activity"]
+    assert {(each["mechanism"], each["where"]) for each in whole} == {
+        ("known-laplace", f"article <> 'x{n}'") for n in range(3)
+    }
+    assert [each["kind"] for each in reversed(whole)] == ["answered", "repeated"] * 2 + ["answered"]
+    monkeypatch.setattr("discreet.service.officer.activity._RELEASES_AT_ONCE", 2)
+    monkeypatch.setattr("discreet.service.officer.activity._MAX_STORED", most)
+    assert activity(service, kind="queries")["activity"] == whole
+
+
 def test_the_largest_share_comes_first_with_what_it_was_spent_on(service):
     """Accounts by the share of their limits; the question is that which cost most."""
     for epsilon in (0.1, 1):

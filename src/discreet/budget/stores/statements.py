@@ -190,6 +190,7 @@ SQLITE = {
     "without_timeout": "NULL",
     "any_text": "(SELECT value FROM json_each(?))",
     "any_number": "(SELECT value FROM json_each(?))",
+    "any_key": "(SELECT unhex(value) FROM json_each(?))",
 }
 
 POSTGRES = {
@@ -222,6 +223,7 @@ CREATE SEQUENCE budget_paid;
     "settings_json": "a.settings::json",
     "any_text": "(SELECT json_array_elements_text(CAST(%s AS json)))",
     "any_number": "(SELECT CAST(json_array_elements_text(CAST(%s AS json)) AS bigint))",
+    "any_key": "(SELECT decode(json_array_elements_text(CAST(%s AS json)), 'hex'))",
     "without_timeout": "set_config('statement_timeout', '0', true)",
 }
 
@@ -417,6 +419,8 @@ WHERE a.id = ? ORDER BY b.bucket"""
 GET_RESERVATION = f"SELECT {RESERVATION} FROM budget_reservations r WHERE r.id = ?"
 
 GET_RELEASE = f"SELECT {RELEASE} FROM budget_releases s WHERE s.release_key = ?"
+
+GET_RELEASES = f"SELECT {RELEASE} FROM budget_releases s WHERE s.release_key IN {{any_key}}"
 
 ENTITLED = "SELECT 1 FROM budget_entitlements WHERE account = ? AND release_key = ?"
 

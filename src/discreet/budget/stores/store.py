@@ -673,6 +673,15 @@ class BudgetStore(ABC):
         return release_row(rows[0]) if rows else None
 
     @reads
+    def releases(self, db: StoreConnection, release_keys: Iterable[bytes]) -> list[StoredRelease]:
+        """Return those of these stored releases that exist and are not damaged, in any order."""
+        found = []
+        for row in _rows(db, statements.GET_RELEASES, json.dumps([key.hex() for key in release_keys])):
+            with contextlib.suppress(ReleaseDamaged):
+                found.append(release_row(row))
+        return [release for release in found if release is not None]
+
+    @reads
     def entitled(self, db: StoreConnection, account: str, release_key: bytes) -> bool:
         """Return True if the account has paid for the release."""
         return bool(_rows(db, statements.ENTITLED, account, release_key))

@@ -5,14 +5,14 @@ Read from the ledger, the stored questions of answers and the names of keys; nev
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from discreet.budget.errors import ReleaseDamaged
 from discreet.budget.ledger import ACCOUNT_KINDS, Entry, Line, account_of, canonical
 from discreet.budget.model import NOTHING, Account, Amount
 from discreet.budget.stores.ledger_index import Description, LedgerFilter, LedgerIndex, Total
@@ -40,6 +40,12 @@ _ACTIONS: Mapping[str, wire.ActivityKind] = {
 }
 _RECORDS: Mapping[str, wire.ActivityKind] = {GRANT: "grant", KEY: "key", RECORD: "account", PUBLISHED: "grant"}
 _ACTION_KINDS = (*dict.fromkeys([*_ACTIONS.values(), *_RECORDS.values()]), "upkeep")
+
+
+_RELEASES_AT_ONCE = 50
+"""Stored answers that are in memory at once: one of 10,000 items has about a megabyte."""
+
+_MAX_STORED = 4096
 
 
 @dataclass(slots=True)
@@ -77,7 +83,8 @@ class ActivityReader:
         self._store = store
         self._labels = labels
         self._accounts = {account.id: account for account in store.accounts()}
-        self._questions = functools.lru_cache(maxsize=4096)(self._stored)
+        self._stored: dict[str, tuple[dict[str, Any], str, str | None] | None] = {}
+        self._charge = functools.lru_cache(maxsize=4096)(self._new_charge)
         self._index = LedgerIndex(store, self._described)
 
     def update(self) -> None:
@@ -147,8 +154,14 @@ class ActivityReader:
             )
         return sorted(found, key=lambda each: (-each.share, -each.epsilon, each.account))
 
-    def shown(self, event: ActivityEvent) -> wire.Activity:
-        """Return an event with everything that is known of it."""
+    def shown(self, events: Sequence[ActivityEvent]) -> Iterator[wire.Activity]:
+        """Yield events with everything that is known of them."""
+        for begin in range(0, len(events), _RELEASES_AT_ONCE):
+            some = events[begin : begin + _RELEASES_AT_ONCE]
+            self._read(self._release(event) for event in some if event.kind in {"answered", "repeated"})
+            yield from map(self._shown, some)
+
+    def _shown(self, event: ActivityEvent) -> wire.Activity:
         first = event.lines[0][0]
         detail = event.details[0]
         actor = detail.get("actor")
@@ -157,7 +170,7 @@ class ActivityReader:
         where = None
         if event.question is not None:
             where = ", ".join(event.question.get("where") or []) or None
-            stored = self._questions(self._release(event)) if event.kind in {"answered", "repeated"} else None
+            stored = self._stored.get(self._release(event)) if event.kind in {"answered", "repeated"} else None
             if stored is not None:
                 mechanism = stored[1]
                 where = stored[2]
@@ -214,8 +227,10 @@ class ActivityReader:
         if first.reservation is not None:
             event.account = next((by for part in details if (by := part.get("by"))), None)
             event.question = detail.get("question")
-            if event.question is None and (release := self._release(event)) and (found := self._questions(release)):
-                event.question = found[0]  # of a line without a question, by an earlier version
+            if event.question is None and (release := self._release(event)):  # by an earlier version
+                self._read([release])
+                stored = self._stored[release]
+                event.question = None if stored is None else stored[0]
             event.dataset = None if event.question is None else event.question["dataset"]
         elif "record" in detail and detail["record"]["kind"] == GRANT:
             event.account, event.dataset = account_and_dataset(detail["record"]["name"])
@@ -233,22 +248,25 @@ class ActivityReader:
     def _release(self, event: ActivityEvent) -> str:
         return next((name for detail in event.details if (name := detail.get("release"))), "")
 
-    def _stored(self, release: str) -> tuple[dict[str, Any], str, str | None] | None:
-        """Return the question, the mechanism and the filter of a stored answer; None without one that can be read."""
-        try:
-            found = self._store.release(bytes.fromhex(release)) if release else None
-            if found is None:
-                return None
-            about = document.read(found.result)
-            filtered = None if about["question"].get("where") is None else from_dict(about["question"]).where
-            where = None if filtered is None else condition(filtered)
-            return {**about["question"], "where": []}, about["chosen"] or about["mechanism"], where
-        except (InputError, KeyError, ReleaseDamaged):
-            return None
+    def _read(self, releases: Iterable[str]) -> None:
+        """Read the question, the mechanism and the filter of stored answers; None without one that can be read."""
+        if len(self._stored) > _MAX_STORED:
+            self._stored.clear()
+        unread = {name for name in releases if name and name not in self._stored}
+        if not unread:
+            return
+        self._stored |= dict.fromkeys(unread)
+        for release in self._store.releases(map(bytes.fromhex, unread)):
+            with contextlib.suppress(InputError, KeyError):
+                about = document.read(release.result)
+                filtered = None if about["question"].get("where") is None else from_dict(about["question"]).where
+                where = None if filtered is None else condition(filtered)
+                question = {**about["question"], "where": []}
+                self._stored[release.release_key.hex()] = question, about["chosen"] or about["mechanism"], where
 
     # ---------------------------------------------------------------------------------------------- amounts and changes
 
-    def _charge(self, name: str, held: Amount, charged: Amount) -> wire.AccountCharge:
+    def _new_charge(self, name: str, held: Amount, charged: Amount) -> wire.AccountCharge:
         """Return amounts of an account as epsilon at its delta, as a share of its present limit, and in zCDP."""
         account = self._accounts[name]
         least = charged.most(-charged)  # a refund is shown as the amount that came back

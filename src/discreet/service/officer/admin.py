@@ -509,7 +509,7 @@ class AdminAPI:
             time_us, chain, seq = map(int, after.split(":"))  # its place in the ledger, as `Activity.id` has it
             wanted = dataclasses.replace(wanted, before=(time_us, chain, seq))
         found = reader.events(wanted, most + 1)
-        page = [reader.shown(event) for event in found[:most]]
+        page = list(reader.shown(found[:most]))
         return wire.ActivityPage(
             since=iso_time(reader.complete_from_us(wanted.since_us)),
             count=sum(part.events for part in totals),
@@ -529,7 +529,7 @@ class AdminAPI:
 
         def entries(wanted: LedgerFilter) -> Iterator[wire.Activity]:
             while found := reader.events(wanted, _EXPORTED_AT_ONCE):
-                yield from map(reader.shown, found)
+                yield from reader.shown(found)
                 first = found[-1].lines[0][0]
                 last = found[-1].time_us
                 wanted = dataclasses.replace(wanted, before=(last, first.chain, first.seq))
