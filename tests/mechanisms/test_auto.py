@@ -140,40 +140,40 @@ PRICES = {
         (1.5853, None, 26),
         ("two-round", 5.1858, None, 0.085, 62, 916),
         ("head", 7.15, None, 0.1, 143, 1001),
-        ("light", 1.5853, None, 0.085, 26, 59),
+        ("light", 1.5853, None, 0.085, 26, 177),
     ],
     (None, False): [
         (None, None, 26),
         ("two-round", None, None, None, 62, 916),
         ("head", None, None, None, 83, 581),
-        ("light", None, None, None, 26, 59),
+        ("light", None, None, None, 26, 177),
     ],
     (6, True): [
         (1.6747, None, 26),
         ("unknown-gumbel", 13.5149, 13.5149, None, 260, 260),
         ("two-round", 5.2119, None, 0.1166, 51, 765),
         ("head", 7.25, None, 0.1, 145, 1015),
-        ("light", 1.6747, None, 0.1, 26, 60),
+        ("light", 1.6747, None, 0.1016, 26, 187),
     ],
     (6, False): [
         (None, None, 26),
         ("unknown-gumbel", None, None, None, 184, 184),
         ("two-round", None, None, None, 51, 765),
         ("head", None, None, None, 84, 588),
-        ("light", None, None, None, 26, 60),
+        ("light", None, None, None, 26, 187),
     ],
     (300, True): [
         (1.6747, None, 26),
         ("two-round", 5.2119, None, 0.1166, 51, 765),
         ("head", 7.25, None, 0.1, 145, 1015),
-        ("light", 1.6747, None, 0.1, 26, 60),
+        ("light", 1.6747, None, 0.1016, 26, 187),
         ("unknown-gumbel", 71.7788, 71.7788, None, 1830, 1830),
     ],
     (300, False): [
         (None, None, 26),
         ("two-round", None, None, None, 51, 765),
         ("head", None, None, None, 84, 588),
-        ("light", None, None, None, 26, 60),
+        ("light", None, None, None, 26, 187),
         ("unknown-gumbel", None, None, None, 1294, 1294),
     ],
 }
@@ -247,15 +247,77 @@ def test_the_count_at_a_rank_has_the_noise_of_its_share():
     """That at rank 50, or the one below the cut-off."""
     counts = np.arange(100, 0, -1) * 1000
     mechanism = Auto.at_epsilon(Fraction(8), DELTA, REQUEST)
-    std = math.sqrt(499 / mechanism.two_round.mu**2)
+    precision = int(mechanism.two_round.mu**2 * COST_UNIT / 499)
+    std = math.sqrt(COST_UNIT / precision)
     for limit, count in ((80, 51_000), (20, 80_000)):
         limited = replace(mechanism, head=replace(mechanism.head, head_limit=limit))
         errors = [
-            limited._count_at_rank(ExactHead(counts[: limit + 1], limit), KeyedBits(bytes(32), run)) - count
+            limited._count_at_rank(ExactHead(counts[: limit + 1], limit), precision, KeyedBits(bytes(32), run)) - count
             for run in range(300)
         ]
         assert abs(np.mean(errors)) < 4 * std / math.sqrt(300)
         assert 0.85 < np.std(errors) / std < 1.15
+
+
+SPLIT_CASES = {
+    "a cap of two": ((1, 2), 3_000, "light", [("rest of items", 1)]),
+    "a cap of two, few items": ((1, 2), 20, "two-round", [("rest of items", 1)]),
+    "a cap of four": ((2, 4), 3_000, "light", [("split of sizes", 2), ("rest of items", 2)]),
+    "a cap of four, few items": ((2, 4), 20, "two-round", [("split of sizes", 2), ("rest of items", 2)]),
+    "no cap, many users": ((3, 8), 3_000, "two-round", [("split of sizes", 2)]),
+    "no cap, few users": ((12, 40), 3_000, "two-round", [("rank", 1)]),
+}
+"""The least and the largest number of items of a user, the number of items, the branch, and the numbers that are drawn
+after the histogram, with the part of their share that each has."""
+
+
+@pytest.mark.parametrize("case", SPLIT_CASES)
+@pytest.mark.parametrize("enough", [True, False])
+def test_numbers_after_the_histogram_share_one_price(case, enough, monkeypatch):
+    """Whichever are drawn: the split of the histogram, the rest of the items, or the count at a rank."""
+    (least, most), items, chosen, numbers = SPLIT_CASES[case]
+    rng = np.random.default_rng(2)
+    sizes_ = rng.integers(least, most, 40_000, endpoint=True)
+    pairs = ArrayPairs(np.repeat(np.arange(len(sizes_)), sizes_), rng.integers(0, items, sizes_.sum()))
+    drawn = []
+    exact = auto.add_noise
+
+    def recorded(values, unit, precisions, bits, label):
+        drawn.append((label, unit, precisions.tolist()))
+        return exact(values, unit, precisions, bits, label)
+
+    monkeypatch.setattr(auto, "add_noise", recorded)
+    if enough:  # the ratio of users to noise at which the count at a rank would decide
+        monkeypatch.setattr(auto, "USERS_PER_NOISE", math.inf)
+        monkeypatch.setattr(auto, "FEWER_USERS_PER_NOISE", 0)
+        monkeypatch.setattr(auto, "POPULAR", 1.0)
+    mechanism = Auto.at_epsilon(Fraction(2), DELTA, REQUEST)
+    outcome = mechanism.release(pairs, bits())
+    assert outcome.chosen == chosen
+    share = int(mechanism.two_round.mu**2 * COST_UNIT / 499)
+    assert sum(precisions[0] for _, _, precisions in drawn) <= share
+    expected = [number for number in numbers if enough or number[0] != "rank"]
+    if enough and case == "no cap, many users":
+        expected.append(("rank", 2))
+    assert [(label, len(precisions)) for label, _, precisions in drawn] == [
+        (label, 6 if label == "split of sizes" else 1) for label, _ in expected
+    ]
+    for (_, unit, precisions), (label, part) in zip(drawn, expected, strict=True):
+        assert set(precisions) == {share // part}
+        assert unit % 2**20 == 0 if label == "rest of items" else unit == 1
+    assert outcome.cost.within(mechanism.worst_cost())
+
+
+def test_a_table_of_few_users_gets_no_larger_cap():
+    """The test of few items would not be conclusive, and noise may hide one user in a hundred with many items."""
+    rng = np.random.default_rng(2)
+    sizes_ = rng.integers(2, 4, 40_000, endpoint=True)
+    users, items = np.repeat(np.arange(40_000), sizes_), rng.integers(0, 500, sizes_.sum())
+    mechanism = Auto.at_epsilon(Fraction(1), DELTA, REQUEST)
+    for most, chosen in ((40_000, True), (8_000, True), (5_000, False)):
+        kept = users < most
+        outcome = mechanism.release(ArrayPairs(users[kept], items[kept]), bits())
+        assert (outcome.chosen == "light") == chosen
 
 
 @pytest.mark.exact
@@ -280,7 +342,7 @@ def test_a_user_moves_the_rest_of_the_items_by_the_cap_at_most():
         return watched.rest
 
     for _ in range(60):
-        cap = int(rng.integers(1, 3))
+        cap = int(rng.integers(1, 7))
         items = int(rng.choice([30, 33, 60, 200]))
         baskets = [rng.permutation(items)[: rng.integers(1, 6)].tolist() for _ in range(int(rng.integers(10, 300)))]
         user = rng.permutation(items + 50)[: rng.integers(1, 12 * cap)].tolist()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ import pytest
 from discreet.accounting.laplace import rho_laplace
 from discreet.mechanisms import Request, light
 from discreet.mechanisms.auto import Auto
-from discreet.mechanisms.light import CAPS, Cap, Light, measured
+from discreet.mechanisms.light import CAPS, SPLIT, Cap, Light, measured
 from discreet.mechanisms.two_round import Sizes
 from discreet.noise import DiscreteLaplace, KeyedBits
 from discreet.testing import pairs as reference
@@ -103,6 +104,8 @@ CASES = [
     (1, [["a"], ["b"]], ["a", "b"]),
     (2, [["a"], ["a", "b"]], ["a", "b"]),
     (2, [["a"], ["a"]], ["a", "y", "z"]),
+    (3, [["a"], ["a"]], ["a", "y", "z"]),
+    (6, [["a"]], ["a", "z"]),
     (1, [], ["z"]),
     (1, [], ["y", "z"]),
     (1, [["a"], ["b"]] * 7, ["a", "b"]),
@@ -131,8 +134,8 @@ def test_what_is_released_is_private_but_for_the_lost_mass(case, epsilon, monkey
     ("case", "defect"),
     [
         (CASES[0], "half the noise"),
-        (CASES[7], "no cap"),
-        (CASES[5], "a lower threshold"),
+        (CASES[9], "no cap"),
+        (CASES[7], "a lower threshold"),
     ],
 )
 def test_planted_defects_are_detected(case, defect, monkeypatch, coarse):  # noqa: ARG001
@@ -234,12 +237,28 @@ def test_auto_takes_one_round_where_users_have_one_item(epsilon):
     assert outcome.cost.within(auto.worst_cost())
 
 
-def test_a_cap_of_two_is_taken_where_users_have_up_to_two_items():
-    """And where users have more, two rounds: the cap would remove too much."""
+@pytest.mark.parametrize("most", [2, 3, 4, 6])
+def test_a_cap_is_taken_where_users_have_up_to_so_many_items(most):
+    """It has more accurate counts than two rounds, intervals that cover, and is charged as one of a user's item."""
+    pairs = few_items(most, items=3_000)
     auto = Auto.at_epsilon(Fraction(1), DELTA, Request(None, 10_000))
-    outcome = auto.release(few_items(2), bits())
-    assert (outcome.chosen, outcome.why.split(":")[0]) == ("light", "most users have up to 2 items")
-    assert auto.release(few_items(8), bits()).chosen == "two-round"
+    outcome, other = auto.release(pairs, bits()), auto.two_round.release(pairs, bits())
+    cap = min(most, 5)
+    assert (outcome.chosen, outcome.why.split(":")[0]) == ("light", f"most users have up to {cap} items")
+    true = pairs.counts[outcome.positions]
+    accurate = np.abs(outcome.counts - true) <= 0.1 * true
+    assert accurate.sum() > 1.1 * len(other.positions)
+    assert np.mean((outcome.low <= true) & (true <= outcome.high)) > 0.93
+    tests = auto.two_round.budget.histogram + int(auto.two_round.mu**2 * 2**40 / 499)
+    assert outcome.cost == auto.light.worst_cost() + Cost(Fraction(tests, 2**41))
+
+
+def test_two_rounds_are_taken_where_a_cap_would_remove_too_much():
+    """Where users have more than six items, and for a top k whose items stand out."""
+    auto = Auto.at_epsilon(Fraction(1), DELTA, Request(None, 10_000))
+    assert auto.release(few_items(15), bits()).chosen == "two-round"
+    top = Auto.at_epsilon(Fraction(1), DELTA, Request(100, 10_000))
+    assert top.release(few_items(4), bits()).chosen != "light"
 
 
 def test_a_shared_budget_is_charged_the_histogram_and_the_round():
@@ -297,13 +316,15 @@ def weight(n, cap):
 @pytest.mark.parametrize("epsilon", [Fraction(1), Fraction(5)])
 @pytest.mark.parametrize("error", [TENTH, Fraction(2, 5)])
 @pytest.mark.parametrize("k", [None, 4, 300])
-@pytest.mark.parametrize("cap", [Cap(1, 1.0, 0.0, 0.0), Cap(2, 0.8, 0.04, 0.1), Cap(2, 0.9, 0.12, 0.02)])
+@pytest.mark.parametrize(
+    "cap", [Cap(1, 1.0, 0.0, 0.0), Cap(2, 0.8, 0.04, 0.1), Cap(2, 0.9, 0.12, 0.02), Cap(5, 0.9, 0.1, 0.05)]
+)
 def test_a_release_follows_from_what_it_drew(epsilon, error, k, cap):
     """Sums of weights, thresholds, errors and intervals, as docs/mechanisms/light.md defines them."""
     rng = np.random.default_rng(3)
     baskets = [
         sorted(set(np.floor(300 * rng.random(n) ** 3).astype(int).tolist()))
-        for n in np.append(rng.geometric(0.5, 4000), [9, 11, 40, 60])
+        for n in np.append(rng.geometric(0.5, 4000), [9, 11, 40, 60, 120])
     ]
     pairs, scale = table(baskets), float(cap.items / epsilon)
     sums = Counter()
@@ -366,7 +387,76 @@ def test_a_cap_loses_what_the_histogram_says(items):
     assert cap.unseen == pytest.approx(math.hypot(0.5 * math.sqrt(loss(more, 2)), hidden) / cap.kept)
     assert measured(items, sizes([0.0] * 7, [0.0] * 7)) == Cap(items, 1.0, math.inf, 0.0)
     assert measured(items, sizes([0.5] + [0.0] * 6, [0.5] + [0.0] * 6)) == Cap(items, 1.0, 0.0, 0.0)
-    assert measured(items, sizes([0.0] * 6 + [9.0], [0.0] * 6 + [9.0])).kept == 0.05
+    far = sizes([0.0] * 7 + [9.0], [0.0] * 7 + [9.0])
+    assert measured(items, far).kept == 0.05
+    assert measured(items, far, np.ones(6)).kept == 0.05
+
+
+@pytest.mark.parametrize("items", CAPS[2:])
+def test_a_split_of_the_histogram_shows_what_a_cap_loses(items):
+    """Users of 3 to 8 items count as what they have; a bin is divided by what is above 0."""
+    by_size, more = [90.0, 30.0, 600.0, 800.0, 3.0], [90.0, 30.0, 600.0, 800.0, 9.0]
+    cap = measured(items, sizes(by_size, more), np.array([20.0, 40.0, 10.0, -5.0, 30.0, 0.0]))
+    users = {1: 90, 2: 30, 3: 200, 4: 400, 5: 200, 7: 600, 2**3.5: 3}
+
+    def loss(users, power):
+        mass = sum(count * n for n, count in users.items())
+        return sum(count * n * max(0, 1 - items / n) ** power for n, count in users.items()) / mass
+
+    assert cap.kept == pytest.approx(1 - loss(users, 1))
+    assert cap.spread == pytest.approx(math.sqrt(loss(users, 2)))
+    with_tail = users | {2**3.5: 9}
+    hidden = loss(with_tail, 1) - loss(users, 1)
+    assert cap.unseen == pytest.approx(math.hypot(0.5 * math.sqrt(loss(with_tail, 2)), hidden) / cap.kept)
+    even = measured(items, sizes(by_size, more), np.array([-1.0, -1.0, 0.0, 0.0, 0.0, 0.0]))
+    assert even == measured(items, sizes(by_size, more), np.ones(6))
+
+
+def test_larger_caps_need_a_split_and_no_users_whom_noise_may_hide(monkeypatch):
+    """Caps of one and two items do not."""
+    mechanism = Light(Fraction(1), DELTA, TENTH)
+    caps = [Cap(items, 1.0, 0.0, 0.15) for items in CAPS]
+    monkeypatch.setattr(light, "measured", lambda items, *_: caps[items - 1])
+    histogram = sizes([9.0], [9.0])
+    strays = replace(histogram, stray=3.51)
+    even = np.ones(6)
+
+    def chosen(histogram, split):
+        cap = mechanism.cap(histogram, 0.1, split)
+        return None if cap is None else cap.items
+
+    assert chosen(histogram, None) == chosen(histogram, even) == chosen(strays, even) == 1
+    caps[0] = caps[1] = Cap(1, 1.0, 0.13, 0.0)
+    assert [chosen(histogram, None), chosen(histogram, even), chosen(strays, even)] == [None, 3, None]
+    assert mechanism.may_have_cap(histogram, 0.1)
+    assert not mechanism.may_have_cap(strays, 0.1)
+    assert chosen(replace(histogram, stray=3.5), even) == 3
+    caps[2] = Cap(3, 1.0, 0.0, 0.1501)
+    assert chosen(histogram, even) == 4
+    caps[5] = Cap(6, 1.0, 0.0, 0.0)
+    caps[3] = caps[4] = Cap(4, 0.6, 0.0, 0.0)
+    assert chosen(histogram, even) == 6
+
+
+@pytest.mark.parametrize(
+    ("bins", "possible"),
+    [
+        ([0.0, 0.0, 900.0, 0.0], True),
+        ([0.0, 0.0, 300.0, 900.0], True),
+        ([0.0, 0.0, 300.0, 900.0, 5.0], True),
+        ([0.0, 0.0, 300.0, 900.0, 300.0], False),
+        ([0.0, 0.0, 0.0, 0.0, 900.0], False),
+    ],
+)
+def test_a_split_is_drawn_only_where_a_cap_may_be_possible(bins, possible):
+    """With the fewest items that the bins allow."""
+    assert Light(Fraction(1), DELTA, TENTH).may_have_cap(sizes(bins, bins), 0.1) == possible
+
+
+def test_the_split_counts_users_of_three_to_eight_items():
+    """And a user is in one of its bins at most."""
+    pairs = table([range(n) for n in (1, 2, 3, 3, 4, 5, 6, 6, 7, 8, 8, 9, 500)])
+    assert pairs.users_by_size(SPLIT)[1:-1].tolist() == [2, 1, 1, 2, 1, 2]
 
 
 def test_a_cap_is_possible_where_laplace_noise_is_better_and_it_removes_little(monkeypatch):
@@ -375,6 +465,15 @@ def test_a_cap_is_possible_where_laplace_noise_is_better_and_it_removes_little(m
     assert mechanism.possible(1.0) == [1]
     assert mechanism.possible(1.0001) == []
     assert mechanism.possible(1 / 1.415) == [1, 2]
+    assert mechanism.possible(1 / 2.46) == [1, 2, 3, 4, 5, 6]
+    assert mechanism.possible(1 / 2.44) == [1, 2, 3, 4, 5]
+    large = replace(mechanism, relative_error=Fraction(1, 5))
+    thresholds = [large._threshold(cap) * 1.3 / cap / 2**20 / (5 * math.log(10)) for cap in (3, 4)]
+    assert all(1.8 < each < 2.0 for each in thresholds)  # by so much the threshold is above the least precise count
+    assert large.possible(1 / (1.001 * thresholds[0] * math.sqrt(3))) == [1, 2, 3]
+    assert large.possible(0.999 / (thresholds[0] * math.sqrt(3))) == [1, 2, 3]
+    assert large.possible(1.001 / (thresholds[0] * math.sqrt(3))) == [1, 2]
+    assert replace(large, k=5).possible(1.001 / (thresholds[0] * math.sqrt(3))) == [1, 2, 3, 4, 5, 6]
     assert mechanism.possible(1 / 1.413) == [1]
     histogram = sizes([9.0], [9.0])
     for caps, mu, chosen in (
@@ -385,23 +484,25 @@ def test_a_cap_is_possible_where_laplace_noise_is_better_and_it_removes_little(m
         ([Cap(1, 0.4, 0.12, 0.0), Cap(2, 1.0, 0.0, 0.0)], 1.0, 1),
         ([Cap(1, 0.4, 0.12, 0.0), Cap(2, 1.0, 0.0, 0.0)], 1.1, None),
     ):
-        monkeypatch.setattr(light, "measured", lambda items, given, caps=caps: given is histogram and caps[items - 1])
+        monkeypatch.setattr(
+            light, "measured", lambda items, given, _, caps=caps: given is histogram and caps[items - 1]
+        )
         assert mechanism.cap(histogram, mu) == (None if chosen is None else caps[chosen - 1])
 
 
 PRICES = {
-    "release": (Light(Fraction(1), DELTA, TENTH), [1.4142, 0.085, 24, 53]),
-    "top": (Light(Fraction(1), DELTA, TENTH, k=10), [1.4142, 0.1031, 21, 48]),
-    "labels": (Light(Fraction(1), DELTA, TENTH, counts=False), [None, None, 24, 53]),
-    "labels of a top": (Light(Fraction(1), DELTA, TENTH, counts=False, k=10), [None, None, 21, 48]),
-    "a large error": (Light(Fraction(1, 2), DELTA, Fraction(4, 5)), [2.8284, 0.68, 41, 1660]),
-    "a top with a large error": (Light(Fraction(1, 2), DELTA, Fraction(9, 10), k=1), [2.8284, 10.8857, 41, 1660]),
+    "release": (Light(Fraction(1), DELTA, TENTH), [1.4142, 0.085, 24, 157]),
+    "top": (Light(Fraction(1), DELTA, TENTH, k=10), [1.4142, 0.105, 21, 149]),
+    "labels": (Light(Fraction(1), DELTA, TENTH, counts=False), [None, None, 24, 157]),
+    "labels of a top": (Light(Fraction(1), DELTA, TENTH, counts=False, k=10), [None, None, 21, 149]),
+    "a large error": (Light(Fraction(1, 2), DELTA, Fraction(4, 5)), [2.8284, 0.68, 41, 5240]),
+    "a top with a large error": (Light(Fraction(1, 2), DELTA, Fraction(9, 10), k=1), [2.8284, 10.8915, 41, 5240]),
 }
 
 
 @pytest.mark.parametrize(("mechanism", "expected"), PRICES.values(), ids=PRICES)
 def test_the_price_of_one_round(mechanism, expected):
-    """Kept numbers: the least error, the smallest count, and the likely range with one and with two items a user."""
+    """Kept numbers: the least error, the smallest count, and the likely range with one and with six items a user."""
     found = mechanism.expectation()
     (likely,) = found.likely
     assert (likely.name, likely.max_std_error, found.max_std_error, found.sum_std_error) == ("light", None, None, None)
@@ -439,7 +540,7 @@ def test_intervals_end_at_zero():
 @pytest.mark.parametrize("cap", CAPS)
 def test_thresholds_are_rounded_up(cap):
     """At 40 digits, with so much noise that floats have no digits left for fractions of a unit."""
-    for epsilon in (Fraction(1, 500_000), Fraction(1, 333_333), Fraction(1, 100)):
+    for epsilon in (Fraction(cap, 1_000_000), Fraction(cap, 666_667), Fraction(1, 100)):
         with mpmath.workdps(40):
             scale = mpmath.mpf(cap * 2**20) * epsilon.denominator / epsilon.numerator
             noise = scale * mpmath.log(10 * cap / (2 * mpmath.mpf(10) ** -8))

@@ -13,7 +13,7 @@ import numpy as np
 from discreet.accounting.convert import floor_bits
 from discreet.accounting.gaussian import epsilon_of_branch, mu_gaussian, rho_of_branch
 from discreet.mechanisms.base import Expectation, Likely, Request
-from discreet.mechanisms.light import Cap, Light
+from discreet.mechanisms.light import SPLIT, Cap, Light
 from discreet.mechanisms.select_verify import SelectVerify
 from discreet.mechanisms.two_round import COST_UNIT, TwoRound, add_noise
 from discreet.mechanisms.unknown_gumbel import AnchoredGumbel
@@ -189,10 +189,20 @@ class Auto:
                 if self._is_precise(self.race, gap):
                     return self._with_tests(self.race.release(head, bits), self.race.name, complete)
         sizes = self.two_round.measure_sizes(pairs, bits)
-        outcome = self._one_round(sizes, pairs, bits)
-        if outcome is not None:
-            return outcome
+        mu = float(self.two_round.mu)
+        signal = _share_precision(self.two_round, SIGNAL_SHARE)
         leads = self.two_round.leads(sizes, gap)
+        cap = self.light.cap(sizes, mu)
+        enough = 20 * DENSE_EVIDENCE * math.sqrt(2 * COST_UNIT / signal) <= sizes.users
+        if cap is None and enough and not leads and self.light.may_have_cap(sizes, mu):
+            signal //= 2  # the rest is for the number that follows
+            split = pairs.users_by_size(SPLIT)[1:-1]
+            noisy = add_noise(split, 1, np.full(len(split), signal), bits, "split of sizes")
+            cap = self.light.cap(sizes, mu, noisy.astype(np.float64))
+        if cap is not None:
+            outcome = self._one_round(cap, sizes, signal, pairs, bits)
+            if outcome is not None:
+                return outcome
         if self.race is not None and complete and not (leads and self.two_round.leading_error < self.race.std_error):
             numbers, head = self._head_of(pairs)
             outcome = self.race.release(head, bits)
@@ -204,7 +214,9 @@ class Auto:
         if not (leads or many):
             numbers, head = self._head_of(pairs)
             enough = sizes.users_per_noise >= FEWER_USERS_PER_NOISE and not tail_matters and self.race is None
-            if not enough or self._count_at_rank(head, bits) > POPULAR * sizes.users:
+            # The number that one round needs and the count at the rank are paid once, so that there is never both.
+            dense = cap is not None
+            if not enough or not (dense or self._count_at_rank(head, signal, bits) <= POPULAR * sizes.users):
                 why = f"few users for the number of items they have: {measured}"
                 outcome = self._with_tests(self.head.release(head, bits), self.head.name, why)
                 return replace(outcome, positions=numbers[outcome.positions])
@@ -221,14 +233,11 @@ class Auto:
         """Return whether a race is taken without a query of pairs, if count k is *gap* above the cut-off."""
         return race.counts is None or race.std_error <= PRECISE_RACE * self.light.relative_error * gap
 
-    def _one_round(self, sizes: Sizes, pairs: HeadAndPairs, bits: Bits) -> Outcome | None:
-        """Release by one round if a cap is possible and hardly anything would be clipped by two rounds."""
-        cap = self.light.cap(sizes, float(self.two_round.mu))
-        if cap is None:
-            return None
+    def _one_round(self, cap: Cap, sizes: Sizes, signal: int, pairs: HeadAndPairs, bits: Bits) -> Outcome | None:
+        """Release by one round, or return None if two rounds would clip hardly any user."""
         watched = _Watched(pairs)
         outcome = self.light.release(cap, watched, bits)
-        if self._is_dense(cap, sizes, watched.rest, bits):
+        if self._is_dense(cap, sizes, watched.rest, signal, bits):
             return None  # what was computed is not shown
         items = "one item" if cap.items == 1 else f"up to {cap.items} items"
         why = f"most users have {items}: about {cap.kept:.0%} of the counts are kept with a cap there"
@@ -239,9 +248,8 @@ class Auto:
         numbers, counts = _largest_counts(pairs, self.head_limit + 1)
         return numbers, ExactHead(counts, self.head_limit)
 
-    def _count_at_rank(self, head: ExactHead, bits: Bits) -> float:
+    def _count_at_rank(self, head: ExactHead, precision: int, bits: Bits) -> float:
         """Return the count at `RANK`, or that below the cut-off, with noise; one user moves it by at most 1."""
-        precision = _share_precision(self.two_round, SIGNAL_SHARE)
         count = head.count_at(min(RANK, self.head_limit + 1))
         return float(add_noise(np.array([count]), 1, np.array([precision]), bits, "rank")[0])
 
@@ -257,7 +265,7 @@ class Auto:
         needed = threshold + 3 / float(race.epsilon) + 1.5 * math.sqrt(COST_UNIT / precision)
         return int(gap[0]), math.ceil(needed)
 
-    def _is_dense(self, cap: Cap, sizes: Sizes, rest: int, bits: Bits) -> bool:
+    def _is_dense(self, cap: Cap, sizes: Sizes, rest: int, precision: int, bits: Bits) -> bool:
         """Return whether hardly any user has an item that is not among the `DENSE` largest.
 
         Args:
@@ -265,9 +273,9 @@ class Auto:
             sizes: the noisy histogram of users by their number of items.
             rest: the sum of all but the largest capped sums. One user moves it by at most the cap, as it is the least
                 sum over all items but so many.
+            precision: its cost, in units of 1 / `COST_UNIT`.
             bits: source of randomness.
         """
-        precision = _share_precision(self.two_round, SIGNAL_SHARE)
         unit = WEIGHT_UNIT * cap.items
         noisy = float(add_noise(np.array([rest]), unit, np.array([precision]), bits, "rest of items")[0]) / unit
         std = math.sqrt(COST_UNIT / precision)

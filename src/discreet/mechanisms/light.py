@@ -12,14 +12,23 @@ import numpy as np
 from discreet.accounting.laplace import epsilon_of_laplace, rho_laplace
 from discreet.mechanisms.base import Expectation, Likely, Request
 from discreet.noise import Bits, DiscreteLaplace
-from discreet.values import CAPPED_BASKET, WEIGHT_UNIT, CappedSums, Cost, Outcome
+from discreet.values import CAPPED_BASKET, MAX_BASKET, WEIGHT_UNIT, CappedSums, Cost, Outcome
 
 if TYPE_CHECKING:
     from discreet.mechanisms.two_round import Floats, Sizes
 
-CAPS = (1, 2)
-"""Candidate caps, in items per user. Larger ones have more counts than two rounds on steep tables, but release small
-counts, from which a cap removes most where a few users whom noise hides have very many items."""
+CAPS = (1, 2, 3, 4, 5, 6)
+"""Candidate caps, in items per user."""
+
+SPLIT = np.array([2, 3, 4, 5, 6, 7, 8, MAX_BASKET])
+"""Bounds of a histogram that splits the bins of the first one up to 4 and 8 items, which caps from 3 on need."""
+
+MAX_UNSEEN = 1.5
+"""With a cap from 3 on, the largest `Cap.unseen`, per relative error: of a few users with very many items, whom noise
+hides, two rounds remove less."""
+
+MAX_STRAY = 3.5
+"""With a cap from 3 on, the largest `Sizes.stray`: such users may stand out though users with fewer items do not."""
 
 GAIN = 1.3
 """A cap of c items is possible if epsilon is at least GAIN * sqrt(c) times the mu of two rounds: in a shared budget of
@@ -101,26 +110,46 @@ class Light:
         counts = (math.ceil(smallest[0]), math.ceil(smallest[1] / (1 - most_lost)))
         if not self.counts:
             return Expectation(None, None, counts[0], likely=(Likely("light", None, None, None, *counts),))
-        least, most = (self._noise(cap).std / WEIGHT_UNIT for cap in (CAPS[0], CAPS[-1]))
+        least = self._noise(CAPS[0]).std / WEIGHT_UNIT
         relative = PRECISE * share
         if self.k is not None:  # the largest sums above the threshold are returned whatever their error is
-            relative = math.hypot(most / smallest[1], UNEVEN * MAX_SPREAD * share) / (1 - most_lost)
+            noise = max(self._noise(cap).std / self._threshold(cap) for cap in CAPS)
+            relative = math.hypot(noise, UNEVEN * MAX_SPREAD * share) / (1 - most_lost)
         return Expectation(least, None, counts[0], likely=(Likely("light", least, None, relative, *counts),))
 
     def possible(self, mu: float) -> list[int]:
         """Return the caps with less noise than two rounds of *mu*, whatever the histogram."""
-        return [items for items in CAPS if float(self.epsilon) >= GAIN * mu * math.sqrt(items)]
 
-    def cap(self, sizes: Sizes, mu: float) -> Cap | None:
+        def gain(items: int) -> float:
+            if items <= 2 or self.k is not None:
+                return GAIN
+            # The threshold of labels, which two rounds hardly need, leaves out counts precise enough for a large error.
+            least = TAILS * float(self._noise(items).scale) / float(self.relative_error)
+            return GAIN * max(1.0, self._threshold(items) / least)
+
+        return [items for items in CAPS if float(self.epsilon) >= gain(items) * mu * math.sqrt(items)]
+
+    def cap(self, sizes: Sizes, mu: float, split: Floats | None = None) -> Cap | None:
         """Return the cap with the least noise, or None if two rounds are better than any.
 
         Args:
             sizes: the noisy histogram of users by their number of items.
             mu: of the two rounds.
+            split: the noisy numbers of users with 3, 4, ..., 8 items; without it, only caps of 1 and 2 are considered.
         """
-        caps = [measured(items, sizes) for items in self.possible(mu)]
-        possible = [cap for cap in caps if cap.spread <= MAX_SPREAD * self.relative_error]
+        most = 2 if split is None or sizes.stray > MAX_STRAY else CAPS[-1]
+        share = float(self.relative_error)
+        caps = [measured(items, sizes, split) for items in self.possible(mu) if items <= most]
+        possible = [
+            cap
+            for cap in caps
+            if cap.spread <= MAX_SPREAD * share and (cap.items <= 2 or cap.unseen <= MAX_UNSEEN * share)
+        ]
         return min(possible, key=lambda cap: cap.items / cap.kept, default=None)
+
+    def may_have_cap(self, sizes: Sizes, mu: float) -> bool:
+        """Return whether a cap is possible if users have as few items as the bins of *sizes* allow."""
+        return self.cap(sizes, mu, np.array([1.0, 0.0, 1.0, 0.0, 0.0, 0.0])) is not None
 
     def release(self, cap: Cap, pairs: CappedSums, bits: Bits) -> Outcome:
         """Release; the outcome's positions are item numbers."""
@@ -175,12 +204,23 @@ class Light:
         return max(few, WEIGHT_UNIT // CAPPED_BASKET + 1 + many)
 
 
-def measured(items: int, sizes: Sizes) -> Cap:
-    """Return the cap at *items* with its loss, estimated from the noisy histogram.
+def measured(items: int, sizes: Sizes, split: Floats | None = None) -> Cap:
+    """Return the cap at *items* with its loss, estimated from the noisy histograms.
 
     The loss of an item is a mean over its users, so users count in proportion to their number of items.
+
+    Args:
+        items: the cap.
+        sizes: the noisy histogram of users by their number of items.
+        split: noisy numbers of users with 3, 4, ..., 8 items, which split two of its bins; shape (6,).
     """
     n = np.concatenate([[1.0, 2.0], 2.0 ** (np.arange(2, len(sizes.by_size)) - 0.5)])
+    by_size = sizes.by_size
+    with_tail = sizes.continued
+    if split is not None:
+        n = np.concatenate([np.arange(1.0, 9.0), n[4:]])
+        by_size = _divided(by_size, split)
+        with_tail = _divided(with_tail, split)
     lost = 1 - np.where(n > CAPPED_BASKET * items, 0, np.minimum(1, items / n))
 
     def loss(users: Floats) -> tuple[float, float]:
@@ -190,6 +230,14 @@ def measured(items: int, sizes: Sizes) -> Cap:
 
     if sizes.users <= 0:
         return Cap(items, 1.0, math.inf, 0.0)
-    (mean, spread), (mean_with_tail, spread_with_tail) = loss(sizes.by_size), loss(sizes.continued)
+    (mean, spread), (mean_with_tail, spread_with_tail) = loss(by_size), loss(with_tail)
     kept = max(1 - mean, 0.05)
     return Cap(items, kept, spread, math.hypot(UNEVEN * spread_with_tail, mean_with_tail - mean) / kept)
+
+
+def _divided(users: Floats, split: Floats) -> Floats:
+    """Return the histogram with the bins up to 4 and 8 items divided in proportion to *split*."""
+    parts = np.maximum(split, 1e-9)
+    three = users[2] * parts[:2] / parts[:2].sum()
+    five = users[3] * parts[2:] / parts[2:].sum()
+    return np.concatenate([users[:2], three, five, users[4:]])

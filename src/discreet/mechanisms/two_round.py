@@ -149,6 +149,8 @@ class Sizes:
         typical: number of items of a user whose sums fit *scale* exactly.
         users_per_noise: number of users over *scale*.
         continued_per_noise: the same with a tail that holds no more users than were measured there.
+        stray: the most users that one bin or two adjacent ones beyond the last bin of *by_size* have, in standard
+            errors.
     """
 
     by_size: Floats
@@ -158,6 +160,7 @@ class Sizes:
     typical: float
     users_per_noise: float
     continued_per_noise: float
+    stray: float = 0.0
 
     @property
     def users(self) -> float:
@@ -345,8 +348,18 @@ class TwoRound:
         beyond, _ = self._first_scale(probable)
         users = float(by_size.sum())
         users_beyond = float(probable.sum())
+        visible = np.flatnonzero(by_size > 0)
+        unseen = noisy[visible[-1] + 1 if len(visible) else 0 :] / math.sqrt(COST_UNIT / self.budget.histogram)
+        stray = max(unseen.max(initial=0.0), ((unseen[1:] + unseen[:-1]) / math.sqrt(2)).max(initial=0.0))
         return Sizes(
-            by_size, tail, least * scale, kept, scale**2, users / (least * scale), users_beyond / (least * beyond)
+            by_size,
+            tail,
+            least * scale,
+            kept,
+            scale**2,
+            users / (least * scale),
+            users_beyond / (least * beyond),
+            float(stray),
         )
 
     def _first_scale(self, users: Floats) -> tuple[float, float]:
