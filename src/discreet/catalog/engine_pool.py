@@ -345,7 +345,7 @@ class EnginePool:
                 raise
             dataset = self._dataset(name)
             url = dataset.source or "" if dataset.engine is None else self.catalog.engines[dataset.engine].url
-            option = _PAIRS_OPTION.get(url.partition("://")[0], "")
+            option = _PAIRS_OPTION.get(url.partition("://")[0], "")  # "" is in every URL
             return option is not None and option in url
 
     def scale(self, name: str, column: str) -> int:

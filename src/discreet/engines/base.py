@@ -650,7 +650,10 @@ def _cast_domain(connection: duckdb.DuckDBPyConnection, domain: pa.Table, types:
     labels = pa.schema(list(types.items())).empty_table()
     connection.register("domain", domain)
     connection.register("labels", labels)
-    given, wanted = (dict(_column_types(connection, name)) for name in ("domain", "labels"))
+    given, wanted = (
+        {name: type_ for name, type_, *_ in connection.execute(f"DESCRIBE {relation}").fetchall()}
+        for relation in ("domain", "labels")
+    )
     casts = []
     wrong = []
     for n, (column, type_) in enumerate(types.items()):
@@ -664,10 +667,6 @@ def _cast_domain(connection: duckdb.DuckDBPyConnection, domain: pa.Table, types:
     if connection.execute(f"SELECT 1 FROM domain WHERE {' OR '.join(wrong)} LIMIT 1").fetchall():
         raise InputError(_WRONG_LABEL)
     return connection.sql(f"SELECT {', '.join(casts)} FROM domain").to_arrow_table()
-
-
-def _column_types(connection: duckdb.DuckDBPyConnection, relation: str) -> list[tuple[str, str]]:
-    return [(name, type_) for name, type_, *_ in connection.execute(f"DESCRIBE {relation}").fetchall()]
 
 
 _WAITING_PER_CONNECTION = 4

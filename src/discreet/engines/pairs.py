@@ -271,6 +271,7 @@ def _histogram(table: pa.Table, bins: int) -> NDArray[np.int64]:
 
 
 def _scattered(places: NDArray[np.int64], values: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """Return *size* numbers: *values* at *places*, 0 elsewhere."""
     placed = np.zeros(size, dtype=np.int64)
     placed[places] = values
     return placed

@@ -249,8 +249,8 @@ class PinotEngine(PooledEngine[PinotClient]):
             return []
         answer = client.run(text, progress)
         check_signs(answer, known)
-        if _answered_by_broker(answer):
-            # A broker that knows no server responds like one that finds the filter to be always false.
+        if _number(answer, "numServersQueried") == 0 and _number(answer, "numServersResponded") == 0:
+            # The broker finds the filter to be always false, or knows no server: it responds alike.
             if known.segments:
                 every = client.run(f"SELECT COUNT(*) FROM {quoted(self._relation)}", progress)
                 check_signs(every, known)
@@ -314,11 +314,6 @@ def check_signs(answer: dict[str, Any], attested: Attested) -> None:
         raise InexactHead("Pinot counted rows that are still coming in; only offline tables stand still")
     if attested.generation.named and answer.get("brokerId") != attested.broker:
         raise InexactHead("another broker answered than the one whose settings were read; name one broker, not several")
-
-
-def _answered_by_broker(answer: dict[str, Any]) -> bool:
-    """Return True if the broker sent the statement to no server, because it knows that the result is empty."""
-    return _number(answer, "numServersQueried") == 0 and _number(answer, "numServersResponded") == 0
 
 
 def rows_of(answer: dict[str, Any], names: Sequence[str], types: Sequence[str], limit: int) -> list[list[Any]]:

@@ -548,7 +548,10 @@ class PostgresSession:
             return run(answered, lambda: self._cancel(finished), seconds=self._seconds, progress=progress)
         except psycopg.Error as error:
             self.close()
-            raise self._without_message(error) from None
+            # without the server's message, which may hold data
+            if isinstance(error, psycopg.errors.QueryCanceled) and self._seconds is not None:
+                raise EngineTimeout(f"the engine did not answer within {self._seconds:g} seconds") from None
+            raise EngineError(self._failure(error)) from None
         except pa.ArrowException:
             self.close()
             raise EngineError(f"{self._where} answered with values of another type than its columns had") from None
@@ -671,12 +674,6 @@ class PostgresSession:
             case Ping.REJECT:
                 return f"the PostgreSQL server of {self._where} takes no connections now; try again later"
         return f"there is no PostgreSQL server that answers at {self._where}; check the host, the port and the options"
-
-    def _without_message(self, error: psycopg.Error) -> EngineError:
-        """Return the error without the server's message, which may hold data."""
-        if isinstance(error, psycopg.errors.QueryCanceled) and self._seconds is not None:
-            return EngineTimeout(f"the engine did not answer within {self._seconds:g} seconds")
-        return EngineError(self._failure(error))
 
     def _failure(self, error: psycopg.Error) -> str:
         match error:

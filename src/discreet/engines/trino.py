@@ -126,7 +126,9 @@ class TrinoEngine(SqlEngine["TrinoClient", "TrinoStatement"]):
         try:
             shown = connection.run_types(f"{every} LIMIT 0")
         except TrinoNotFoundError:
-            raise InputError(self._not_found()) from None
+            if self._view is not None:
+                raise InputError(f"the view names a table that {self._where} does not have") from None
+            raise InputError(f"there is no such table; the tables of {self._where} are {self._tables()}") from None
         self._check_connectors(connection, every)
         check_names([name for name, _ in shown], self._name)
         return _AnyCase((name.lower(), column_of(type_)) for name, type_ in shown)
@@ -202,11 +204,6 @@ class TrinoEngine(SqlEngine["TrinoClient", "TrinoStatement"]):
                 raise InexactHead(
                     f"catalog {catalog!r} counts in {connector}, which leaves items out; query it directly"
                 )
-
-    def _not_found(self) -> str:
-        if self._view is not None:
-            return f"the view names a table that {self._where} does not have"
-        return f"there is no such table; the tables of {self._where} are {self._tables()}"
 
     def _tables(self) -> str:
         try:

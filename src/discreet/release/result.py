@@ -59,10 +59,7 @@ def plain_value(value: Any) -> Any:  # noqa: ANN401 - a label of any type
             return value
         case datetime.date() | datetime.datetime() | datetime.time():
             return value.isoformat()
-        case decimal.Decimal():
-            return str(value)
-        case _:
-            return str(value)
+    return str(value)
 
 
 def privacy_to_dict(guarantee: Guarantee) -> dict[str, Any]:

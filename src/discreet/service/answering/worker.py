@@ -335,13 +335,6 @@ def _encode_error(error: InputError | TrinoError) -> bytes:
     return json.dumps(described).encode()
 
 
-def _encode_bug(error: Exception) -> bytes:
-    """Return the types and the stack frames of an unexpected exception as JSON, for the log of the service."""
-    names, frames = describe_exception(error)
-    reason = " ".join(frames[-MAX_FRAMES:])
-    return json.dumps({"type": "StatementFailed", "name": names, "reason": reason, "position": None}).encode()
-
-
 def _serve(channel: socket.socket, database: duckdb.DuckDBPyConnection) -> None:
     """Serve one request and end the process."""
     code = 1
@@ -368,7 +361,10 @@ def _serve(channel: socket.socket, database: duckdb.DuckDBPyConnection) -> None:
             content = _encode_error(InputError(TOO_MUCH_MEMORY))
         except Exception as error:  # noqa: BLE001 - its message may hold released counts and the statement
             kind = False
-            content = _encode_bug(error)
+            names, frames = describe_exception(error)  # for the log of the service
+            reason = " ".join(frames[-MAX_FRAMES:])
+            bug = {"type": "StatementFailed", "name": names, "reason": reason, "position": None}
+            content = json.dumps(bug).encode()
         channel.sendall(RESPONSE.pack(kind, rows, len(content)))
         channel.sendall(content)
         code = 0
