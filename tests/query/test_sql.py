@@ -16,6 +16,7 @@ from discreet.head_request import Constant, Kind, Membership
 from discreet.query.json import from_dict
 from discreet.query.parse_tree import MAX_DEPTH, MAX_TREE_DEPTH
 from discreet.query.query import Measure, Select
+from discreet.query.saved import SavedPart, SavedTable
 from discreet.query.sql import parse_select
 from discreet.query.statement import split_statement
 from tests.query.filters import shown
@@ -121,10 +122,13 @@ def _blocks(language):
 
 def test_the_statements_of_the_page_are_read():
     """The first query is in JSON too; the statement of quantiles needs the bins of a catalog."""
-    *queries, percent, quantiles, intervals, everything_else, negated = _blocks("sql")
+    *queries, percent, sets, coverage, quantiles, intervals, everything_else, negated = _blocks("sql")
     questions = [parse_select(text) for text in (*queries, negated)]
     assert len(questions) == 7
     assert [len(split_statement(statement).leaves) for statement in (percent, intervals, everything_else)] == [1, 2, 2]
+    assert [len(leaf.items) for leaf in split_statement(sets).leaves] == [0, 1, 2]
+    levels = {"levels": SavedTable((SavedPart(sets, "2026-11-24"),), view=True)}
+    assert len(split_statement(coverage, saved=levels).leaves) == 3
     with pytest.raises(SQLError, match="quantiles need a catalog"):
         split_statement(quantiles)
     assert from_dict(json.loads(_blocks("json")[0])) == questions[0]

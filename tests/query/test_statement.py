@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import duckdb
 import pyarrow as pa
 import pytest
 
+from discreet.catalog.model import Catalog, Column, Dataset
 from discreet.errors import SQLError
 from discreet.query.statement import HIGH, LOW, VALUE, split_statement
 from discreet.release.postprocess import compute_outer
@@ -162,9 +164,85 @@ def test_selects_are_limited_before_a_statement_is_bound():
     split_statement(nested)
 
 
-@pytest.mark.parametrize("sets", ["CUBE (a, b)", "ROLLUP(a)", "GROUPING  SETS ((a), ())", "grouping sets(a), Cube(b)"])
-def test_sets_of_groups_do_not_reach_the_parser(sets, monkeypatch):
+@pytest.mark.parametrize(
+    "sets",
+    [
+        f"CUBE ({', '.join(f'a{n}' for n in range(13))})",
+        "rollup(a, b, c)" + ", Cube (a, b)" * 6,
+        f"GROUPING  SETS ({', '.join(['()'] * 4097)})",
+    ],
+)
+def test_many_sets_of_groups_do_not_reach_the_parser(sets, monkeypatch):
     """It writes each of them out: fifteen columns are 32,767 sets, in every SELECT of a statement."""
     monkeypatch.setattr("discreet.query.parse_tree._connection", None)
-    with pytest.raises(SQLError, match="GROUPING SETS are not allowed"):
+    with pytest.raises(SQLError, match="at most 20 sets"):
         split_statement(f"SELECT 1 FROM (SELECT 1) GROUP BY {sets}")
+
+
+@pytest.mark.parametrize(
+    ("statement", "why"),
+    [
+        ("SELECT COUNT(*) FROM t GROUP BY CUBE(a, b, c, d, e)", "at most 20 sets"),
+        (
+            "SELECT SUM(n) FROM (SELECT a, COUNT(*) AS n FROM t GROUP BY a) AS x GROUP BY CUBE(a, 1, 2, 3, 4)",
+            "at most 20",
+        ),
+        ("SELECT COUNT(*), SUM(a), AVG(a), COUNT(DISTINCT u), SUM(b), SUM(c) FROM t GROUP BY CUBE(a, b)", "20 queries"),
+        ("SELECT a, COUNT(*), RANK() OVER (ORDER BY a) FROM t GROUP BY ROLLUP(a)", "need a subquery"),
+        ("SELECT a, COUNT(*) FROM t GROUP BY ROLLUP(a) ORDER BY COUNT(DISTINCT u)", "takes what is selected"),
+        ("SELECT a, COUNT(*), GROUPING(c) FROM t GROUP BY ROLLUP(a)", "GROUPING takes columns"),
+        ("SELECT a, COUNT(*) FROM t GROUP BY ROLLUP(a, upper(b))", "may be grouped by"),
+        ("SELECT a FROM t GROUP BY ROLLUP(a)", "rows are never shown"),
+        ("SELECT a, b, COUNT(*) FROM t GROUP BY ROLLUP(a)", "not in GROUP BY"),
+    ],
+)
+def test_sets_of_groups_that_are_no_queries_are_refused(statement, why):
+    """Before anything is asked."""
+    with pytest.raises(SQLError, match=why):
+        split_statement(statement)
+
+
+_SHAPES = """
+SELECT a, b, COUNT(DISTINCT u) AS n, GROUPING(a, b) AS g FROM t GROUP BY ROLLUP(a, b)
+SELECT a, upper(a) AS up, year(d) AS y, COUNT(*) FROM t GROUP BY CUBE(a, d) ORDER BY COUNT(*), 1, 3 LIMIT 9 OFFSET 1
+SELECT COALESCE(a, '') AS c, b, 2 * COUNT(*), SUM(b) FROM t GROUP BY GROUPING SETS ((a, b), b, ()) HAVING SUM(b) > 9
+SELECT b, COUNT(*), GROUPING(b) FROM t WHERE a = 'x' GROUP BY a, ROLLUP(1), () ORDER BY GROUPING(b), b NULLS LAST
+SELECT b, a, COUNT(*) FILTER (WHERE b = 1), COUNT(DISTINCT u) FROM t AS s GROUP BY ROLLUP((s.a, s.b), d) ORDER BY s.b
+SELECT DISTINCT GROUPING(b, a) AS g, a IS NULL AS no_a FROM t GROUP BY CUBE(a, t.b) HAVING COUNT(*) > 0
+WITH w AS (SELECT a, b, COUNT(*) AS n FROM t GROUP BY CUBE(a, b)) SELECT a, SUM(n), MAX(b) FROM w GROUP BY ROLLUP(a)
+SELECT a, b, (SELECT COUNT(*) FROM t), COUNT(*) FROM t GROUP BY GROUPING SETS ((a), (b), (a))
+"""
+
+
+@pytest.mark.parametrize("statement", [line for line in _SHAPES.split("\n") if line])
+def test_sets_of_groups_are_those_of_duckdb(statement):
+    """The same rows, columns, types and missing labels, over the true answers to its queries."""
+    catalog = Catalog.model_construct(
+        datasets={
+            "t": Dataset.model_construct(
+                user="u",
+                rows_per_group=9,
+                columns={
+                    name: Column.model_construct(type=type_, of=None, each=None, group=True, domain=None)
+                    for name, type_ in (("a", "text"), ("b", "integer"), ("d", "date"))
+                },
+            )
+        }
+    )
+    database = duckdb.connect()
+    database.execute("CREATE SCHEMA answers")
+    database.execute(
+        "CREATE TABLE t AS SELECT i % 7 AS u, CASE i % 3 WHEN 0 THEN 'x' WHEN 1 THEN 'y' END AS a, i % 4 AS b, "
+        "DATE '2024-12-30' + CAST(i % 5 AS INTEGER) AS d FROM range(40) AS r(i)"
+    )
+    split = split_statement(statement, catalog)
+    for leaf in split.leaves:
+        answer = database.sql(leaf.sql)
+        labels = "".join(f"{column}, " for column in answer.columns[:-1])
+        aggregate = f'#{len(answer.columns)} AS "{VALUE}", 0 AS "{LOW}", 0 AS "{HIGH}"'
+        answer.project(labels + aggregate).create(f"answers.{leaf.name}")
+    found, expected = database.sql(split.outer), database.sql(statement)
+    assert found.types == expected.types
+    names = zip(found.columns, expected.columns, strict=True)
+    assert all(name == wanted for name, wanted in names if "(" not in wanted)
+    assert sorted(map(repr, found.fetchall())) == sorted(map(repr, expected.fetchall()))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, get_args
 
@@ -58,7 +58,9 @@ _TOKENS = re.compile(
 )
 _FORBIDDEN = {"comment": "comments are not allowed", "prefix": "text is put in plain single quotes", "other": None}
 _WINDOW = "WINDOW is not allowed: put the window behind OVER"  # an unused WINDOW clause is missing from DuckDB's tree
-GROUPING_SETS = "ROLLUP, CUBE and GROUPING SETS are not allowed"
+GROUPING_SETS = "ROLLUP, CUBE and GROUPING SETS are not allowed in a single query; whole statements may have them"
+MAX_WRITTEN_SETS = 4_096
+TOO_MANY_SETS = "ROLLUP, CUBE and GROUPING SETS of a statement have at most 20 sets, each of them a query"
 _CHARACTERS = (
     dict.fromkeys("'\"", "the text is not closed with a quote")
     | dict.fromkeys("?@$", "parameters are not allowed")
@@ -83,6 +85,7 @@ def _check_text(text: str, error: type[SQLError | WhereError], *, arithmetic: bo
     """
     check_size(text, error)
     depth = 0
+    sets = _GroupingSets()
     before = ""  # the previous token
     signs = ""  # operators directly before this token
     for match in _TOKENS.finditer(text):
@@ -92,8 +95,8 @@ def _check_text(text: str, error: type[SQLError | WhereError], *, arithmetic: bo
             continue
         if kind == "word" and found.upper() == "WINDOW":
             raise error(_WINDOW, match.start())
-        if found == "(" and before.upper() in {"CUBE", "ROLLUP", "SETS"}:
-            raise error(GROUPING_SETS, match.start())  # the parser writes out 2^n sets, of every SELECT
+        if sets.read(before, found, depth) > (MAX_WRITTEN_SETS if arithmetic else 0):
+            raise error(TOO_MANY_SETS if arithmetic else GROUPING_SETS, match.start())
         before = found
         forbidden = kind in _FORBIDDEN or (kind == "arithmetic" and not arithmetic)
         if forbidden or (found == ";" and error is WhereError):
@@ -110,6 +113,39 @@ def _check_text(text: str, error: type[SQLError | WhereError], *, arithmetic: bo
         depth += (found == "(") - (found == ")")
         if depth > MAX_DEPTH:
             raise error(f"parentheses may be nested {MAX_DEPTH} deep at most", match.start())
+
+
+class _GroupingSets:
+    """Counts the sets of groups that the parser will write out: 2^n for CUBE, and the product of those of a SELECT."""
+
+    def __init__(self) -> None:
+        self._sets = 0
+        self._open: list[tuple[str, int, int]] = []  # the word, the depth of its elements, and their number
+
+    def read(self, before: str, found: str, depth: int) -> int:
+        """Return at least the number of sets up to a token; 0 as long as there is no word for them.
+
+        Args:
+            before: the previous token.
+            depth: of parentheses before the token.
+        """
+        if found == "(" and before.upper() in _SIZES:
+            self._open.append((before.upper(), depth + 1, 1))
+            self._sets = self._sets or 1
+        elif self._open and self._open[-1][1] == depth and found in {",", ")"}:
+            word, _, elements = self._open.pop()
+            if found == ",":
+                self._open.append((word, depth, elements + 1))
+            else:
+                self._sets *= _SIZES[word](elements)
+        return self._sets
+
+
+_SIZES: Mapping[str, Callable[[int], int]] = {
+    "CUBE": lambda elements: 2 ** min(elements, 20),
+    "ROLLUP": lambda elements: elements + 1,
+    "SETS": lambda elements: elements,
+}
 
 
 def _without_new_keys(node: Node) -> Node:

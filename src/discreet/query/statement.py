@@ -29,9 +29,9 @@ from discreet.errors import InputError, SQLError
 from discreet.head_request import Kind, Period
 from discreet.query.intervals import MONOTONE, Mark, OutputColumn, OutputColumns, interval_sql, read_ratio
 from discreet.query.parse_tree import (
-    GROUPING_SETS,
     REFUSED,
     TOO_DEEP,
+    TOO_MANY_SETS,
     Json,
     Node,
     TreeReader,
@@ -68,6 +68,17 @@ LOW = "$low"
 HIGH = "$high"
 SHARED = "$shared"
 """Columns of answers: the aggregate, the ends of its 95 % interval, and the share of shared noise in its variance."""
+
+SQL_TYPES: Mapping[Kind, str] = {
+    Kind.TEXT: "VARCHAR",
+    Kind.INTEGER: "BIGINT",
+    Kind.DECIMAL: "DECIMAL(38,6)",
+    Kind.FLOAT: "DOUBLE",
+    Kind.BOOLEAN: "BOOLEAN",
+    Kind.DATE: "DATE",
+    Kind.TIMESTAMP: "TIMESTAMP",
+}
+"""The SQL types of labels."""
 
 SCHEMAS = ("tables", "columns")
 """Tables of information_schema."""
@@ -108,7 +119,8 @@ _NODES = _word_set(
     "SUBQUERY JOIN EMPTY EXPRESSION_LIST COLUMN_REF VALUE_CONSTANT CASE_EXPR STAR CONJUNCTION_AND CONJUNCTION_OR "
     "OPERATOR_NOT OPERATOR_IS_NULL OPERATOR_IS_NOT_NULL OPERATOR_COALESCE COMPARE_IN COMPARE_NOT_IN "
     "COMPARE_BETWEEN COMPARE_EQUAL COMPARE_NOTEQUAL COMPARE_LESSTHAN COMPARE_LESSTHANOREQUALTO "
-    "COMPARE_GREATERTHAN COMPARE_GREATERTHANOREQUALTO COMPARE_DISTINCT_FROM COMPARE_NOT_DISTINCT_FROM"
+    "COMPARE_GREATERTHAN COMPARE_GREATERTHANOREQUALTO COMPARE_DISTINCT_FROM COMPARE_NOT_DISTINCT_FROM "
+    "GROUPING_FUNCTION"
 )
 """Types of nodes of an outer statement that are allowed without further checks."""
 
@@ -256,7 +268,14 @@ def split_statement(
     if splitter.has_star and splitter.uses_hidden:
         raise SQLError("LOW and HIGH of columns of a subquery go with no *: name the columns")
     leaves = tuple(splitter.leaves.values())
-    return Statement(written, leaves, frozenset(splitter.schemas), bool(found), output.marks(), tuple(splitter.lists))
+    return Statement(
+        written,
+        leaves,
+        frozenset(splitter.schemas),
+        bool(found),
+        output.marks(),
+        tuple(sorted(splitter.lists, key=lambda one: one.start)),
+    )
 
 
 def without_comments(text: str) -> str:
@@ -307,7 +326,7 @@ class _Splitter(TreeReader):
         self._texts: dict[int, tuple[_Splitter, Node, _Size]] = {}
         self.leaves: dict[object, Leaf] = {} if outside is None else outside.leaves
         self.schemas: set[str] = set() if outside is None else outside.schemas
-        self.lists: list[FilterList] = []
+        self.lists: set[FilterList] = set()
         self.has_star = False
         self.uses_hidden = False
         self._selects = 0
@@ -386,12 +405,17 @@ class _Splitter(TreeReader):
             return rewritten
         if node["sample"] is not None:
             self.refuse(REFUSED["sample"], node)
+        if len(node["group_sets"]) > MAX_QUERIES:
+            self.refuse(TOO_MANY_SETS, node["group_expressions"], node)
         table = node["from_table"]
         if table["type"] == "BASE_TABLE":
             schema = table["schema_name"].casefold()
             name = table["table_name"].casefold()
             if schema not in {"information_schema", SAVED} and (schema or name not in ctes):
-                return self._over_dataset(node, ctes)
+                node = self._with_periods(node)
+                sets = node["group_sets"]
+                several = len(sets) > 1 or (sets and sets[0] != [*range(len(node["group_expressions"]))])
+                return self._over_sets(node, ctes) if several else self._over_dataset(node, ctes)
         outside = self._relations
         source = self._rewrite(node["from_table"], ctes)
         self._relations = self._named(source, ctes)
@@ -591,7 +615,6 @@ class _Splitter(TreeReader):
 
     def _over_dataset(self, node: Node, ctes: Mapping[str, OutputColumns]) -> Node:  # noqa: PLR0915
         """Return *node* rewritten to read the answers of its queries."""
-        node = self._with_periods(node)
         table = node["from_table"]
         selected = node["select_list"]
         distinct = any(modifier["type"] == "DISTINCT_MODIFIER" for modifier in node["modifiers"])
@@ -661,6 +684,86 @@ class _Splitter(TreeReader):
         self._outputs[id(outer)] = OutputColumns(None if distinct else outer, columns)
         return outer
 
+    def _over_sets(self, node: Node, ctes: Mapping[str, OutputColumns]) -> Node:
+        """Return ROLLUP, CUBE or GROUPING SETS as the UNION ALL of a SELECT for each set of columns."""
+        selected = node["select_list"]
+        if node["qualify"] is not None or _has_window(selected):
+            self.refuse("windows over several sets of groups need a subquery: SELECT ... FROM (SELECT ...) AS x", node)
+        groups = [
+            next(iter(self._groups({**node, "group_expressions": [group]}, distinct=False)))
+            for group in node["group_expressions"]
+        ]
+        names = [group["column_names"][-1].casefold() for group in groups]
+        about = self._dataset(SelectReader(self._text).table(node["from_table"]))
+        kinds = {} if about is None else {name.casefold(): column.kind for name, column in about.columns.items()}
+        nulls = {name: f"CAST(NULL AS {SQL_TYPES[kinds[name]]})" if name in kinds else "NULL" for name in names}
+        children = []
+        for places in node["group_sets"]:
+            inside = {names[place] for place in places}
+            left_out = {name: None if name in inside else _constant(null) for name, null in nulls.items()}
+            parts = {key: self._in_set(node[key], left_out) for key in ("select_list", "having")}
+            for item, placed in zip(selected, parts["select_list"], strict=True):
+                if not placed["alias"] and item["type"] == "COLUMN_REF" != placed["type"]:
+                    placed["alias"] = item["column_names"][-1]
+            kept: Node = {
+                "modifiers": [],
+                "cte_map": {"map": []},
+                "group_expressions": [groups[place] for place in places],
+            }
+            kept |= {"group_sets": [[*range(len(places))]] if places else []}
+            children.append({**node, **parts, **kept})
+        modifiers = [self._over_union(modifier, selected) for modifier in node["modifiers"]]
+        distinct = [modifier for modifier in modifiers if modifier["type"] == "DISTINCT_MODIFIER"]
+        if distinct and distinct[0]["distinct_on_targets"]:
+            self.refuse("DISTINCT ON over several sets of groups needs a subquery", node)
+        made: Node = parse_statement(f"SELECT 1 UNION {'' if distinct else 'ALL'} SELECT 2")["node"]
+        modifiers = [modifier for modifier in modifiers if modifier not in distinct]
+        united = self._query({**made, "children": children, "modifiers": modifiers}, ctes)
+        united["cte_map"] = node["cte_map"]
+        return united
+
+    def _in_set(self, part: Json, left_out: Mapping[str, Node | None]) -> Json:
+        """Return an expression as it is for one set: NULL for grouped columns outside of it, a number for GROUPING.
+
+        Args:
+            left_out: NULL for each grouped column, casefolded, that is outside, and None for each one inside.
+        """
+        match part:
+            case list():
+                return [self._in_set(each, left_out) for each in part]
+            case {"type": "FUNCTION", "function_name": str(name)} if name in _MEASURED:
+                return part
+            case {"type": "COLUMN_REF", "column_names": [*_, str(name)]} if null := left_out.get(name.casefold()):
+                return null | {"alias": part["alias"]}
+            case {"type": "GROUPING_FUNCTION", "children": children}:
+                columns = [child.get("column_names", [""])[-1].casefold() for child in children]
+                if not left_out.keys() >= set(columns):
+                    self.refuse("GROUPING takes columns of GROUP BY", part)
+                number = sum(bool(left_out[name]) << place for place, name in enumerate(reversed(columns)))
+                return _constant(f"CAST({number} AS BIGINT)") | {"alias": part["alias"] or "grouping"}
+            case dict():
+                return {key: self._in_set(value, left_out) for key, value in part.items()}
+        return part
+
+    def _over_union(self, modifier: Node, selected: list[Node]) -> Node:
+        """Return ORDER BY with places in the select list for its expressions, as a UNION needs; LIMIT as it is."""
+        if modifier["type"] != "ORDER_MODIFIER":
+            return modifier
+        orders = []
+        for order in modifier["orders"]:
+            by = order["expression"]
+            alike = [place for place, item in enumerate(selected, 1) if _aggregate_key(item) == _aggregate_key(by)]
+            if by["type"] == "COLUMN_REF":
+                name = by["column_names"][-1].casefold()
+                named = [(item["alias"] or item.get("column_names", [""])[-1]).casefold() for item in selected]
+                alike = [place for place, one in enumerate(named, 1) if one == name]
+            if by["type"] == "VALUE_CONSTANT":
+                alike = [_place(by)]
+            if not alike:
+                self.refuse("ORDER BY over several sets of groups takes what is selected", by)
+            orders.append({**order, "expression": _constant(str(alike[0]))})
+        return {**modifier, "orders": orders}
+
     def _without_lists(self, part: Json) -> Json:
         """Return a filter with any constants in place of lists that are selected, which are added to `lists`."""
         match part:
@@ -677,7 +780,7 @@ class _Splitter(TreeReader):
                     self.refuse("a list is selected by IN (SELECT ...)", part)
                 if len(self.lists) == MAX_QUERIES:
                     self.refuse(f"a statement has at most {MAX_QUERIES} lists in its filters", part)
-                self.lists.append(FilterList(start, end, self._text[start + 1 : end - 1]))
+                self.lists.add(FilterList(start, end, self._text[start + 1 : end - 1]))
                 constants: Node = parse_statement("SELECT 1 WHERE 1 IN ('', ' ')")["node"]["where_clause"]
                 return {**constants, "children": [child, *constants["children"][1:]]}
             case dict():
@@ -816,8 +919,6 @@ class _Splitter(TreeReader):
         groups = node["group_expressions"]
         if node["aggregate_handling"] != "STANDARD_HANDLING":
             self.refuse(REFUSED["aggregate_handling"], node)
-        if node["group_sets"] != ([list(range(len(groups)))] if groups else []):
-            self.refuse(GROUPING_SETS, groups, node)
         found: dict[str, Node] = {}
         for group in groups or (selected if distinct else []):
             column = self._selected(group, selected)
@@ -1214,6 +1315,17 @@ def _place(constant: Node) -> int:
     """Return the place in the select list that a constant names, counted from 1; 0 if it is no number of a place."""
     text = str(constant["literal"]["text"])
     return int(text) if text.isdecimal() and len(text) <= MAX_LIMIT_DIGITS else 0
+
+
+def _constant(text: str) -> Node:
+    """Return NULL or a whole number as an expression."""
+    constant: Node = parse_statement(f"SELECT {text}")["node"]["select_list"][0]
+    return constant
+
+
+def _has_window(part: Json) -> bool:
+    is_window = isinstance(part, dict) and part.get("class") == "WINDOW"
+    return is_window or any(map(_has_window, _children(part)))
 
 
 def _without_places(part: Any) -> Any:  # noqa: ANN401 - a part of the tree

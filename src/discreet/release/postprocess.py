@@ -19,7 +19,7 @@ from discreet.errors import InputError, SQLError
 from discreet.head_request import Kind
 from discreet.query.intervals import Mark
 from discreet.query.query import Query
-from discreet.query.statement import HIGH, LOW, SHARED, VALUE, Statement
+from discreet.query.statement import HIGH, LOW, SHARED, SQL_TYPES, VALUE, Statement
 from discreet.release.files import require
 from discreet.values import Cost, float_above
 
@@ -37,15 +37,6 @@ MAX_SECONDS = 10.0
 
 TOO_MUCH_MEMORY = "the statement takes too much memory to compute from its answers"
 _ROWS = f"the result has more than {MAX_ROWS:,} rows; add a LIMIT"
-_TYPES: Mapping[Kind, str] = {
-    Kind.TEXT: "VARCHAR",
-    Kind.INTEGER: "BIGINT",
-    Kind.DECIMAL: "DECIMAL(38,6)",
-    Kind.FLOAT: "DOUBLE",
-    Kind.BOOLEAN: "BOOLEAN",
-    Kind.DATE: "DATE",
-    Kind.TIMESTAMP: "TIMESTAMP",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +204,7 @@ def answer_types(query: Query, dataset: Dataset) -> dict[str, str]:
     summed = query.request.summed
     if summed is not None and summed.scale and not query.average:
         number = f"DECIMAL(38,{summed.scale})"
-    labels = {item: _TYPES[dataset.columns[item].kind] for item in query.request.items}
+    labels = {item: SQL_TYPES[dataset.columns[item].kind] for item in query.request.items}
     return labels | dict.fromkeys((VALUE, LOW, HIGH), number) | {SHARED: "DOUBLE"}
 
 
@@ -234,7 +225,7 @@ def schema_table(name: str, catalog: Catalog) -> pa.Table:
             rows.append((*place, "BASE TABLE", about.description))
             continue
         rows += [
-            (*place, column, number, "YES", _TYPES[kind], uses)
+            (*place, column, number, "YES", SQL_TYPES[kind], uses)
             for number, (column, kind, uses) in enumerate(columns_of(about), start=1)
         ]
     schema_ = pa.schema(

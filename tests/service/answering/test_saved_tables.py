@@ -138,6 +138,45 @@ def test_labels_of_a_saved_table_list_the_items_of_a_query(service):
     assert service.manager.verify()
 
 
+def test_sets_of_groups_are_one_table_with_the_price_of_their_queries(service):
+    """Totals and cells are as released, each with its interval; the same totals alone are free afterwards."""
+    select = (
+        "SELECT country, article, COUNT(*) AS n, LOW(COUNT(*)) AS low, HIGH(COUNT(*)) AS high, "
+        "GROUPING(country, article) AS g FROM reads GROUP BY ROLLUP(country, article)"
+    )
+    estimate = service.send("POST", "/v1/sql/estimate", "ann", json={"sql": select, "epsilon": 4}).json()
+    assert [query["sql"].partition(" FROM ")[0].count(",") for query in estimate["queries"]] == [0, 1, 2]
+    alone = "SELECT {0}COUNT(*) AS n FROM reads{1}"
+    levels = [("", ""), ("country, ", " GROUP BY country"), ("country, article, ", " GROUP BY country, article")]
+    costs = [
+        service.send("POST", "/v1/sql/estimate", "ann", json={"sql": alone.format(*level), "epsilon": 4}).json()
+        for level in levels
+    ]
+    assert estimate["worst_cost"]["rho"] == pytest.approx(sum(cost["worst_cost"]["rho"] for cost in costs))
+    answered(service, f"CREATE TABLE saved.levels AS {select}", epsilon=4)
+    spent = service.balance().spent
+    service.no_engine()
+    found = answered(service, "SELECT * FROM saved.levels")
+    assert all(low <= n <= high for _, _, n, low, high, _ in found)
+    assert sorted((country, n) for country, _, n, *_, g in found if g == 1) == sorted(
+        map(tuple, answered(service, alone.format(*levels[1]), epsilon=4))
+    )
+    ((total, coverage),) = answered(
+        service,
+        "SELECT MAX(n) FILTER (WHERE g = 3), 1.0 * SUM(n) FILTER (WHERE g = 0) / MAX(n) FILTER (WHERE g = 3) "
+        "FROM saved.levels",
+    )
+    assert [[total]] == answered(service, alone.format(*levels[0]), epsilon=4)
+    assert 0.5 < coverage < 1.1
+    ends = answered(service, "SELECT n, LOW(n), HIGH(n), country, g FROM saved.levels")
+    assert sorted(row[:3] for row in ends) == sorted(row[2:5] for row in found)
+    again = answered(service, "SELECT g, SUM(n) AS n FROM saved.levels GROUP BY ROLLUP(g) ORDER BY g NULLS LAST")
+    assert again[-1] == [None, sum(n for _, n in again[:-1])]
+    select = "SELECT country, sum(n), grouping(country) FROM saved.levels GROUP BY ROLLUP (country)"
+    assert sorted(grouping for *_, grouping in rows(service, select)) == [0, 0, 0, 0, 1]
+    assert service.balance().spent == spent
+
+
 def test_a_list_in_a_filter_is_of_answers_that_are_paid_for(service):
     """Nothing is charged, and no list is computed from what another account paid for."""
     answered(service, f"CREATE TABLE saved.top AS {COUNTS}", epsilon=4)
