@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from functools import lru_cache
 from statistics import NormalDist
 from typing import TYPE_CHECKING
@@ -116,15 +117,7 @@ def rho_of_branch(epsilon: float, delta: float, mu: float, test: float, lost: fl
     """
     level, mass = _after_test(epsilon, test)
     first = _gaussian_branch(mu, test, level) + lost
-    low = 0.0
-    high = mu**2
-    if _expected(mass, first, _zcdp_branch(low, level) + lost_other) > delta:
-        return 0.0
-    while high - low > 1e-12 * high:
-        middle = (low + high) / 2
-        fits = _expected(mass, first, _zcdp_branch(middle, level) + lost_other) <= delta
-        low, high = (middle, high) if fits else (low, middle)
-    return low
+    return _largest(mu**2, lambda rho: _expected(mass, first, _zcdp_branch(rho, level) + lost_other) <= delta)
 
 
 @lru_cache(256)
@@ -144,14 +137,17 @@ def epsilon_of_branch(
     """
     level, mass = _after_test(epsilon, test)
     others = np.maximum(_gaussian_branch(mu, test, level) + lost, _zcdp_branch(rho, level) + lost_other)
+    return _largest(epsilon, lambda third: _expected(mass, others, _pure_branch(third, level) + lost_pure) <= delta)
+
+
+def _largest(high: float, fits: Callable[[float], bool]) -> float:
+    """Return the largest number from 0 to *high* that fits, rounded down to about 12 digits; 0 if none does."""
     low = 0.0
-    high = epsilon
-    if _expected(mass, others, _pure_branch(low, level) + lost_pure) > delta:
+    if not fits(low):
         return 0.0
     while high - low > 1e-12 * high:
         middle = (low + high) / 2
-        fits = _expected(mass, others, _pure_branch(middle, level) + lost_pure) <= delta
-        low, high = (middle, high) if fits else (low, middle)
+        low, high = (middle, high) if fits(middle) else (low, middle)
     return low
 
 
