@@ -29,7 +29,6 @@ from discreet.head_request import (
 )
 from discreet.mechanisms import check_bounds
 from discreet.noise import Bits, KeyedBits, SystemBits
-from discreet.noise.bits import MIN_SECRET_BYTES
 from discreet.query.canonical import listed_values
 from discreet.query.planning import Plan, bind, is_listed_by_filter, make_plan
 from discreet.query.predicates import bind_where, check_untyped, find_column
@@ -325,9 +324,6 @@ class Table:
         """
         from discreet.release.running import RunningStream, declare
 
-        given: object = secret
-        if not isinstance(given, bytes) or len(given) < MIN_SECRET_BYTES:
-            raise InputError(f"a noise secret has at least {MIN_SECRET_BYTES} bytes")
         columns = self._engine.columns()
         options: RowOptions = {
             "epsilon": number(epsilon, "epsilon"),

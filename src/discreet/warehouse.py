@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import pyarrow as pa
 
@@ -22,18 +22,22 @@ from discreet.catalog.model import Catalog
 from discreet.catalog.sample import MAX_SAMPLE_ROWS, made_up_catalog, open_made_up, sample
 from discreet.engines.base import Engine, Reader, RequestQueue
 from discreet.errors import InputError, NotFound
-from discreet.head_request import Kind, Predicate
+from discreet.head_request import HeadRequest, Kind, Predicate
 from discreet.noise import Bits, SystemBits
 from discreet.query.canonical import canonical, listed_values, possible_labels
 from discreet.query.planning import Plan, PlannedQuery, columns_named, is_listed_by_filter, make_plan, resolve
 from discreet.query.predicates import bind_where
 from discreet.query.pricing import PerUnit
-from discreet.query.query import DatasetQuery, Options, QueryOptions, Select, read_query
+from discreet.query.query import DatasetQuery, Options, Query, QueryOptions, Select, read_query
+from discreet.query.sql import parse_where
 from discreet.query.statement import Leaf, Statement, split_statement
 from discreet.release import NoiseKey, Release, answer, statement
 from discreet.release.answer import default_delta
 from discreet.release.postprocess import ComputedRows, check_outer, compute_outer
 from discreet.values import Cost
+
+if TYPE_CHECKING:
+    from discreet.release.running import RunningStream
 
 
 def connect(catalog: str | Path | Catalog) -> Warehouse:
@@ -198,6 +202,46 @@ class Warehouse:
         )
         has_pairs = self._open.has_pairs(name)
         return make_plan(resolved, has_pairs=has_pairs, shared_budget=shared or budget is not None, force=force)
+
+    def running(self, name: str, key: bytes | None = None) -> RunningStream:
+        """Return a stream of running counts that the catalog declares (docs/running-counts.md).
+
+        Args:
+            name: its name in `[datasets.DATASET.running.NAME]`.
+            key: 32 random bytes or more, the same for the whole stream; None to show what was answered.
+
+        Raises:
+            InputError: there is no such stream, or it does not fit its table.
+            EngineError: the engine cannot be reached.
+        """
+        from discreet.release.running import RunningStream, declare
+
+        streams = {
+            stream: (dataset, declared)
+            for dataset, about in self.catalog.datasets.items()
+            for stream, declared in about.running.items()
+        }
+        if name not in streams:
+            raise InputError(
+                f"there is no stream {name!r}; the catalog declares {', '.join(sorted(streams)) or 'none'}"
+            )
+        dataset, declared = streams[name]
+        engine = self._open.engine(dataset)
+        columns = engine.columns()
+        where = None if declared.where is None else bind_where(parse_where(declared.where), columns)
+        user = self.catalog.datasets[dataset].user
+        request = HeadRequest(user, declared.items, 0, where, groups_per_user=declared.groups_per_user)
+        declaration = declare(
+            dataset,
+            Query(request, QueryOptions(float(declared.epsilon), declared.delta)),
+            columns,
+            column=declared.column,
+            each=declared.each,
+            first=declared.first,
+            periods=declared.periods,
+        )
+        answers = Path(declared.answers)
+        return RunningStream(declaration, engine, self._open.queue(dataset), key, answers, self._clock)
 
     def sql(
         self,

@@ -9,10 +9,12 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
+from fractions import Fraction
 from typing import Annotated, Any, Literal, TypeAlias, cast, get_args
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     Field,
     PlainValidator,
     Tag,
@@ -413,6 +415,23 @@ class EngineSettings(SettingsTable):
     )
 
 
+class RunningTable(SettingsTable):
+    """A stream of the users so far of every item, refreshed period by period (docs/running-counts.md)."""
+
+    items: Annotated[
+        tuple[Text, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
+    ] = Field(min_length=1, description="The columns that together name an item.")
+    where: Text | None = Field(default=None, description="The filter; it is part of the stream.")
+    column: Text = Field(description="The column of dates or timestamps of the arrival of a row.")
+    each: Literal["hour", "day", "week"] = Field(default="day", description="The length of a period, in UTC.")
+    first: Text = Field(description="The start of the first period: 2026-12-01, or 2026-12-01 05:00 for hours.")
+    periods: int = Field(ge=1, le=3_653, description="The number of periods.")
+    groups_per_user: int = Field(ge=1, le=1_000, description="The first items of each user that count in the stream.")
+    epsilon: Number = Field(description="Epsilon of all periods together.")
+    delta: Number = Field(default=Fraction(1, 10**8), description="Delta of all periods together.")
+    answers: Place = Field(description="The Parquet file of the answers, the state of the stream.")
+
+
 class Dataset(SettingsTable):
     """A table whose rows belong to users, and the permitted queries of it."""
 
@@ -466,6 +485,9 @@ class Dataset(SettingsTable):
         Field(min_length=1),
         AfterValidator(frozen),
     ] = Field(description="The permitted uses of each column. Other columns do not exist for analysts.")
+    running: Annotated[Mapping[Name, RunningTable], AfterValidator(frozen)] = Field(
+        default_factory=dict, validate_default=True, description="Streams of running counts, by name."
+    )
 
     @field_validator("engine")
     @classmethod
@@ -509,6 +531,17 @@ class Dataset(SettingsTable):
             if column.of is not None and column.of.casefold() == user:
                 raise invalid(f"must not compute {name!r} from the user column, which may not be queried")
         return frozen({**columns, **_implied_periods(columns, user)})
+
+    @field_validator("running")
+    @classmethod
+    def _check_retention(cls, running: Mapping[str, RunningTable], info: ValidationInfo) -> Mapping[str, RunningTable]:
+        days = info.data.get("retention_days")
+        for name, stream in running.items():
+            if days is not None and days * 24 < stream.periods * {"hour": 1, "day": 24, "week": 168}[stream.each]:
+                raise invalid(
+                    f"must not hold {name!r}, which is longer than retention_days: rows would vanish during it"
+                )
+        return running
 
     @property
     def declared(self) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from discreet.cli.ledger import ledger
 from discreet.cli.mcp import mcp
 from discreet.cli.query import budget, query, rehearse
 from discreet.cli.release import plan, release, top
+from discreet.cli.running import running
 from discreet.cli.serve import init, key, serve
 from discreet.errors import BudgetExceeded, DiscreetError, InputError
 
@@ -49,6 +50,7 @@ for _command in (
     top,
     release,
     plan,
+    running,
     catalog,
     convert,
     advise,

@@ -30,6 +30,7 @@ from discreet.errors import InputError, file_error
 from discreet.head_request import And, Arrivals, Comparison, Constant, Derived, HeadRequest, Kind
 from discreet.mechanisms.running import RunningCounts
 from discreet.noise import CorrelatedGaussians, encode
+from discreet.noise.bits import MIN_SECRET_BYTES
 from discreet.query.planning import bind, check_price
 from discreet.query.predicates import find_column
 from discreet.query.query import Query, QueryOptions
@@ -221,7 +222,8 @@ class RunningStream:
     """Running counts of a table; made by `discreet.Table.running` and `discreet.Warehouse.running`.
 
     Args:
-        secret: at least 32 random bytes; the same for the whole stream. With it the noise can be removed.
+        key: at least 32 random bytes; the same for the whole stream. With it the noise can be removed. None to show
+            only what was answered.
         answers: the path of the Parquet file of the answers, which is the state of the stream.
         clock: returns the time in UTC, with its zone.
     """
@@ -231,16 +233,35 @@ class RunningStream:
         declaration: RunningDeclaration,
         engine: Engine,
         queue: RequestQueue,
-        secret: bytes,
+        key: bytes | None,
         answers: Path,
         clock: Callable[[], datetime.datetime],
     ) -> None:
         self.declaration = declaration
         self._engine = engine
         self._queue = queue
-        self._secret = secret
+        self._key = key
         self._path = answers
         self._clock = clock
+
+    @property
+    def has_begun(self) -> bool:
+        """True if there is a file of answers."""
+        return self._path.exists()
+
+    def due(self, period: str | None = None) -> int:
+        """Return the number of a period that is complete, by default the last one.
+
+        Raises:
+            InputError: it is not complete, or not in the stream.
+        """
+        declared = self.declaration
+        complete = declared.complete(self._clock().astimezone(datetime.UTC).replace(tzinfo=None))
+        number = max(complete, 1) if period is None else declared.number(period)
+        if number > complete:
+            end = declared.start(number + 1) + GRACE
+            raise InputError(f"{declared.name(number)} is complete at {end.isoformat(' ')} UTC, not before")
+        return number
 
     def begin(self, budget: Budget | None = None) -> Cost:
         """Begin the stream: charge its whole price to *budget*, and write its file. No row is read.
@@ -250,6 +271,7 @@ class RunningStream:
             BudgetExceeded: the price does not fit; nothing was written.
         """
         mechanism = self.declaration.mechanism()
+        self._derived("key", "")  # raises without a key
         check_arrivals(self._engine)
         self._engine.check(self._request(mechanism, self.declaration.periods, None, None))
         fixed = {"id": os.urandom(16).hex()} | self.declaration.to_dict()
@@ -283,15 +305,13 @@ class RunningStream:
             EngineError: the engine failed; the period can be tried again.
         """
         declared = self.declaration
-        complete = declared.complete(self._clock().astimezone(datetime.UTC).replace(tzinfo=None))
         with self._locked():
             state = self._read()
-            number = complete if period is None else declared.number(period)
+            if period is not None and declared.number(period) in state.numbers:
+                return self._release(state, declared.number(period))
+            number = self.due(period)
             if number in state.numbers:
                 return self._release(state, number)
-            if number < 1 or number > complete:
-                end = declared.start(max(number, 1) + 1) + GRACE
-                raise InputError(f"{declared.name(max(number, 1))} is complete at {end.isoformat(' ')} UTC, not before")
             if number < state.last:
                 raise InputError(
                     f"periods are answered in their order, and {declared.name(state.last)} was answered, so "
@@ -321,7 +341,7 @@ class RunningStream:
         request = self._request(mechanism, number, last or None, earlier)
         with self._queue.slot():
             self._engine.check(request)
-            head = self._engine.head(request, seed=derived_key(self._secret, (FORMAT, "order", state.declared)))
+            head = self._engine.head(request, seed=self._derived("order", state.declared))
         names = _names(head.labels)
         if head.before is not None and not erased and state.seals[-1] != self._seal(state, names, head.before):
             raise InputError(
@@ -339,7 +359,7 @@ class RunningStream:
             head = ExactHead(counts, head.limit, labels)
             listed |= dict.fromkeys(_names(earlier), True)
             names = _names(labels)
-        noise = CorrelatedGaussians(self._secret, ("noise", state.declared), mechanism.variance)
+        noise = CorrelatedGaussians(self._derived("noise", state.declared), state.declared, mechanism.variance)
         outcome = mechanism.release(head, np.array([listed[name] for name in names], dtype=bool), names, number, noise)
         noisy = np.zeros(0, dtype=np.int64) if outcome.counts is None else outcome.counts
         shown = head.labels.take(arrow_array(outcome.positions))
@@ -372,7 +392,7 @@ class RunningStream:
         large = sorted(
             (name, count) for name, count in zip(names, counts.tolist(), strict=True) if count >= state.mechanism.least
         )
-        return derived_key(self._secret, (FORMAT, "seal", state.declared, tuple(large))).hex()
+        return derived_key(self._derived("seal", state.declared), tuple(large)).hex()
 
     def _release(self, state: _State, number: int) -> Release:
         declared = self.declaration
@@ -424,7 +444,7 @@ class RunningStream:
                     f"the stream of {self._path.name} was declared with {name} = {declared[name]!r}, not {value!r}; "
                     "another declaration is another stream, with its own file and price"
                 )
-        if state["key"] != derived_key(self._secret, (FORMAT, "key", state["declared"])).hex():
+        if self._key is not None and state["key"] != self._derived("key", state["declared"]).hex():
             raise InputError(
                 f"the stream of {self._path.name} has another key; with a new one it would show its counts"
             )
@@ -432,10 +452,20 @@ class RunningStream:
         return _State(state["declared"], [(number, seal) for number, seal in state["answered"]], rows)
 
     def _write(self, state: _State) -> None:
-        key = derived_key(self._secret, (FORMAT, "key", state.declared)).hex()
+        key = self._derived("key", state.declared).hex()
         held = {"declared": state.declared, "key": key, "answered": state.answered}
         table = state.rows.replace_schema_metadata({_STATE: json.dumps(held)})
         write_durably(self._path, lambda path: pq.write_table(table, path))
+
+    def _derived(self, use: str, declared: str) -> bytes:
+        """Return the key of this stream for one use.
+
+        Raises:
+            InputError: there is no key, or it is short.
+        """
+        if self._key is None or len(self._key) < MIN_SECRET_BYTES:
+            raise InputError(f"the key of running counts has at least {MIN_SECRET_BYTES} bytes")
+        return derived_key(self._key, (FORMAT, use, declared))
 
     @property
     def _columns(self) -> list[str]:

@@ -1,0 +1,98 @@
+"""`discreet running`: users so far of every item, refreshed period by period."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from discreet.errors import InputError
+from discreet.secrets import read_secret
+
+if TYPE_CHECKING:
+    from discreet.catalog.model import Catalog
+
+
+@click.group()
+def running() -> None:
+    """Refresh users so far of every item, day by day."""
+
+
+@running.command()
+@click.argument("catalog")
+@click.argument("name")
+def plan(catalog: str, name: str) -> None:
+    """Show the price and the noise of a stream.
+
+    CATALOG declares the stream NAME. No row is read.
+    """
+    from discreet.warehouse import connect
+
+    with connect(catalog) as warehouse:
+        declared = warehouse.running(name).declaration
+    mechanism = declared.mechanism()
+    last = declared.periods
+    errors = [f"{mechanism.std_error(day):.3g}" for day in (1, last)]
+    smallest = [f"{mechanism.threshold(day):,}" for day in (1, last)]
+    lines = {
+        "periods": f"{last:,} by {declared.each}, {declared.name(1)} to {declared.name(last)}",
+        "guarantee": f"epsilon = {declared.epsilon:g}, delta = {float(declared.delta):g}, for all periods together",
+        "cost": f"{mechanism.worst_cost()}, once, when it begins",
+        "standard error": f"{errors[0]} in the first period, {errors[1]} in the last",
+        "smallest item": f"about {smallest[0]} users in the first period, {smallest[1]} in the last",
+        "counted": f"the first {mechanism.groups_per_user:,} items of each user",
+    }
+    for label, text in lines.items():
+        click.echo(f"{label:<15} {text}")
+
+
+@running.command()
+@click.argument("catalog")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--key", required=True, metavar="FILE", help="The key of the noise: 32 random bytes, kept for ever.")
+@click.option("--begin", is_flag=True, help="Begin streams that have no file yet, at their whole price.")
+@click.option("--period", metavar="TIME", help="The period to answer; by default the last complete one.")
+@click.option("--erased", is_flag=True, help="All rows of some users were erased, and nothing else has changed.")
+def refresh(catalog: str, names: tuple[str, ...], key: str, period: str | None, *, begin: bool, erased: bool) -> None:
+    """Answer the last complete period; a second time, change nothing.
+
+    CATALOG declares the streams; without a NAME, all are refreshed.
+    """
+    from discreet.warehouse import connect
+
+    secret = read_secret(Path(key), "noise key")
+    with connect(catalog) as warehouse:
+        for name in names or _names(warehouse.catalog):
+            stream = warehouse.running(name, secret)
+            if begin and not stream.has_begun:
+                stream.due(period)
+                stream.begin()
+            release = stream.refresh(period, erased=erased)
+            click.echo(f"{name}: {len(release):,} items")
+
+
+@running.command()
+@click.argument("catalog")
+@click.argument("name")
+@click.option("--period", metavar="TIME", help="The period to show; by default the last answered one.")
+@click.option("--format", "form", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
+def show(catalog: str, name: str, period: str | None, form: str) -> None:
+    """Print an answered period of a stream.
+
+    CATALOG declares the stream NAME. Nothing is computed: the answer is in the file of the stream.
+    """
+    from discreet.cli.output import Output
+    from discreet.warehouse import connect
+
+    given: dict[str, Any] = {"form": form, "output": None, "plot": None, "force": False, "quiet": True}
+    with connect(catalog) as warehouse:
+        Output.of(given).write_rows(warehouse.running(name).show(period).to_arrow())
+
+
+def _names(catalog: Catalog) -> list[str]:
+    """Return the names of all streams of a catalog."""
+    names = [name for dataset in catalog.datasets.values() for name in dataset.running]
+    if not names:
+        raise InputError("the catalog declares no running counts; add [datasets.DATASET.running.NAME]")
+    return names

@@ -1,0 +1,112 @@
+"""`discreet running`: a stream of a catalog from its plan to an answer, and its refusals."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from discreet.cli import main
+
+CATALOG = """
+[datasets.reads]
+source = "reads.parquet"
+user = "reader"
+columns.article = {{ type = "text", group = true }}
+{retention}
+
+[datasets.reads.running.by_article]
+items = ["article"]
+where = "country = 'DE'"
+column = "day"
+first = "2026-01-05"
+periods = {periods}
+groups_per_user = 2
+epsilon = 4
+answers = "by_article.parquet"
+"""
+
+
+@pytest.fixture
+def run(tmp_path, capsys):
+    """Return a function that runs `discreet running` in a folder with a catalog, and returns exit code and output."""
+    n = 9_000
+    first = datetime.date(2026, 1, 5)
+    table = pa.table(
+        {
+            "reader": np.arange(n) % 4_000,
+            "article": [f"a{k * k % 5}" for k in range(n)],
+            "country": ["DE", "FR", "DE"] * (n // 3),
+            "day": [first + datetime.timedelta(k % 7) for k in range(n)],
+        }
+    )
+    pq.write_table(table, tmp_path / "reads.parquet")
+    (tmp_path / "noise.key").write_bytes(b"thirty-two bytes of a public key")
+    (tmp_path / "noise.key").chmod(0o600)
+
+    def call(what, *arguments, periods=7, retention=""):
+        (tmp_path / "catalog.toml").write_text(CATALOG.format(periods=periods, retention=retention))
+        key = ("--key", str(tmp_path / "noise.key")) if what == "refresh" else ()
+        with pytest.raises(SystemExit) as ended:
+            main(["running", what, str(tmp_path / "catalog.toml"), *arguments, *key])
+        printed = capsys.readouterr()
+        return ended.value.code, printed.out + printed.err
+
+    return call
+
+
+def test_a_stream_from_its_plan_to_its_answers(run, tmp_path):
+    """Plan, begin and refresh, the same again, and what is shown."""
+    code, text = run("plan", "by_article")
+    assert code == 0
+    assert "7 by day, 2026-01-05 to 2026-01-11" in text
+    assert "the first 2 items of each user" in text
+    assert not (tmp_path / "by_article.parquet").exists()
+    assert run("refresh", "--begin", "--period", "2026-01-06") == (0, "by_article: 3 items\n")
+    assert run("refresh", "by_article") == (0, "by_article: 3 items\n")
+    held = (tmp_path / "by_article.parquet").read_bytes()
+    assert run("refresh", "--begin") == (0, "by_article: 3 items\n")
+    assert (tmp_path / "by_article.parquet").read_bytes() == held
+    code, text = run("show", "by_article", "--format", "csv")
+    assert code == 0
+    rows = list(csv.DictReader(text.splitlines()))
+    assert {row["article"] for row in rows} == {"a0", "a1", "a4"}
+    assert 3_900 < sum(int(row["count"]) for row in rows) < 4_100  # of 4,000 readers, each with one article
+    assert set(rows[0]) == {"article", "count", "std_error", "low", "high"}
+    assert run("show", "by_article", "--period", "2026-01-06")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (("refresh",), {}, "begin the stream; if they were lost, it has ended"),
+        (("refresh", "none"), {}, "there is no stream 'none'; the catalog declares by_article"),
+        (("refresh", "--begin", "--period", "2026-02-01"), {}, "declared for the periods 2026-01-05 to 2026-01-11"),
+        (
+            ("refresh", "--begin", "--period", "2036-01-01"),
+            {"periods": 3_653},
+            "is complete at 2036-01-02 01:00:00 UTC",
+        ),
+        (("plan", "by_article"), {"retention": "retention_days = 6"}, "rows would vanish during it"),
+        (("show", "by_article"), {}, "there are no answers in by_article.parquet"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_exit_code_2(run, tmp_path, arguments, options, message):
+    """A lost file, an unknown stream, a period that was not declared, rows that are deleted during the stream."""
+    code, text = run(*arguments, **options)
+    assert code == 2
+    assert message in text
+    assert "Traceback" not in text
+    assert not (tmp_path / "by_article.parquet").exists()
+
+
+def test_a_declaration_that_was_made_longer_is_refused(run):
+    """The noise and the price follow from the number of periods."""
+    assert run("refresh", "--begin")[0] == 0
+    code, text = run("refresh", periods=14)
+    assert code == 2
+    assert "declared with periods = 7, not 14" in text
