@@ -400,3 +400,41 @@ def test_work_and_a_cancellation_that_never_end_are_left_alone():
     with pytest.raises(EngineTimeout, match=r"did not answer within 0\.1 seconds"):
         run(never.wait, never.wait, seconds=0.1, patience=0.1)
     never.set()
+
+
+def test_no_thread_outlives_its_work(monkeypatch):
+    """A thread that holds a connection when the process ends makes the extension module report leaks."""
+
+    class Slow(Future):
+        def set_result(self, result):
+            super().set_result(result)
+            threading.Event().wait(0.1)
+
+    monkeypatch.setattr(base, "Future", Slow)
+    before = set(threading.enumerate())
+    assert run(lambda: 1, print) == 1
+    assert set(threading.enumerate()) <= before
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_process_ends_with_nothing_on_standard_error(tmp_path, stopped):
+    """After queries of a file that were answered, or stopped while they ran, no thread of ours is left."""
+    pa.parquet.write_table(pa.table({"u": range(1000), "item": ["a"] * 1000}), tmp_path / "reads.parquet")
+    program = f"""
+import threading, discreet
+from discreet.engines import base
+base._POLL_SECONDS = 0
+def progress(share):
+    if {stopped}:
+        raise RuntimeError
+with discreet.scan("reads.parquet", user="u") as table:
+    for query in (table.top, table.release):
+        try:
+            query("item", epsilon=5, progress=progress)
+        except RuntimeError:
+            print("stopped")
+print(threading.active_count())
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == ["stopped"] * 2 * stopped + ["1"]

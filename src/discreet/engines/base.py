@@ -492,6 +492,8 @@ def run(
             latest = time.monotonic() + patience
             for thread in (canceller, worker):
                 thread.join(max(latest - time.monotonic(), 0))
+        else:
+            worker.join()  # no thread holds a result, and with it a connection, when the process ends
 
 
 _FIRST = "'0001-01-01'"
