@@ -29,7 +29,12 @@ def with_agent(service):
     def run(work, *, person=None, mode="auto", share=1.0, who="ann"):
         async def send(_, request):
             found = await service.sending(
-                request.method, request.path, who, headers=dict(request.headers), content=request.body
+                request.method,
+                request.path,
+                who,
+                headers=dict(request.headers),
+                content=request.body,
+                params=request.parameters,
             )
             reply = HttpReply(found.status_code, dict(found.headers), found.content)
             if reply.problem is not None:
@@ -341,9 +346,9 @@ def test_a_query_is_planned_once_and_is_one_request(service, with_agent, monkeyp
     send = service.sending
     plan = Warehouse.plan
 
-    async def sending(method, path, *arguments, **named):
-        sent.append(path)
-        return await send(method, path, *arguments, **named)
+    async def sending(method, path, *arguments, params, **named):
+        sent.append((path, params))
+        return await send(method, path, *arguments, params=params, **named)
 
     def planning(*arguments, **named):
         planned.append(arguments)
@@ -352,7 +357,7 @@ def test_a_query_is_planned_once_and_is_one_request(service, with_agent, monkeyp
     monkeypatch.setattr(service, "sending", sending)
     monkeypatch.setattr(Warehouse, "plan", planning)
     answer = with_agent(lambda agent: agent.query(sql), share=0.3)
-    assert sent == ["/v1/sql/within?max_share=0.3"]
+    assert sent == [("/v1/sql/within", {"max_share": "0.3"})]
     assert len(planned) == 1
     assert answer["charged"]["rho"] > 0
     assert answer["budget_left"]["share"] == pytest.approx(1 - answer["charged"]["share"])

@@ -336,8 +336,7 @@ async def _answer(
     context: Call, sql: str, epsilon: float | None, again: str | None, max_share: float
 ) -> AnswerResult | Considered:
     """Return the answer to a statement, or the refusal by a budget; its price if it could take more than a share."""
-    path = f"/v1/sql/within?max_share={max_share!r}"
-    reply = await _post(context, path, _statement(sql, epsilon), AnswerWithin, again)
+    reply = await _post(context, "/v1/sql/within", _statement(sql, epsilon), AnswerWithin, again, max_share=max_share)
     if reply.answer is not None:
         return AnswerResult.of(reply.answer, reply.budget)
     if reply.estimate is None:
@@ -413,12 +412,19 @@ async def _get(context: Call, path: str, shape: type[_Shape]) -> _Shape:
 
 
 async def _post(
-    context: Call, path: str, statement: StatementRequest, shape: type[_Shape], again: str | None = None
+    context: Call,
+    path: str,
+    statement: StatementRequest,
+    shape: type[_Shape],
+    again: str | None = None,
+    **parameters: float,
 ) -> _Shape:
     """Post a statement, and return the reply as a model; the same call has the same body and idempotency key."""
     body = statement.model_dump_json(exclude_defaults=True).encode()
     key = hashlib.sha256(json.dumps(["discreet-mcp-1", body.decode(), again]).encode()).hexdigest()
-    return await _read(context, HttpRequest("POST", path, body, {**_JSON, "Idempotency-Key": key}), shape)
+    headers = {**_JSON, "Idempotency-Key": key}
+    written = {name: repr(value) for name, value in parameters.items()}
+    return await _read(context, HttpRequest("POST", path, body, headers, written), shape)
 
 
 async def _read(context: Call, request: HttpRequest, shape: type[_Shape]) -> _Shape:

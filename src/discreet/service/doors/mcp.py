@@ -100,7 +100,7 @@ async def _send(call: Call, request: HttpRequest) -> HttpReply:
     outer = cast("HTTPRequest", call.request_context.request)
     transport = httpx.ASGITransport(outer.app, raise_app_exceptions=False, client=outer.scope["client"])
     headers = {**request.headers, "Authorization": outer.headers["authorization"]}
-    url = f"http://discreet{request.path}"
+    url = httpx.URL(f"http://discreet{request.path}", params=request.parameters)
     sent = httpx.Request(request.method, url, headers=headers, content=request.body or b"")
     response = await transport.handle_async_request(sent)
     reply = HttpReply(response.status_code, dict(response.headers), await response.aread())
