@@ -685,3 +685,10 @@ def test_made_up_rows_fit_their_catalog(visits):
     sql = "SELECT date_trunc('day', \"at\") AS d, MEDIAN(age) AS m FROM visits GROUP BY d ORDER BY d"
     with visits.rehearsal() as rehearsed:
         assert len(rehearsed.sql(sql, epsilon=9).table) == 7
+
+
+@pytest.mark.parametrize("sql", ["CREATE TABLE saved.x AS SELECT 1", "/**/ drop table saved.x"])
+def test_a_warehouse_saves_no_tables(warehouse, sql):
+    """One sentence says where tables are saved."""
+    with pytest.raises(InputError, match="saved by a service"):
+        warehouse.sql(sql)

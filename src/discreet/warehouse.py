@@ -29,8 +29,9 @@ from discreet.query.planning import Plan, PlannedQuery, columns_named, is_listed
 from discreet.query.predicates import bind_where
 from discreet.query.pricing import PerUnit
 from discreet.query.query import DatasetQuery, Options, Query, QueryOptions, Select, read_query
+from discreet.query.saved import read_change
 from discreet.query.sql import parse_where
-from discreet.query.statement import Leaf, Statement, split_statement
+from discreet.query.statement import Leaf, Statement, split_statement, without_comments
 from discreet.release import NoiseKey, Release, answer, statement
 from discreet.release.answer import default_delta
 from discreet.release.postprocess import ComputedRows, check_outer, compute_outer
@@ -264,6 +265,11 @@ class Warehouse:
             BudgetExceeded: the budget cannot cover the worst cases together; nothing was read.
             EngineError: as in `query`.
         """
+        if read_change(without_comments(text)) is not None:
+            raise InputError(
+                "tables are saved by a service, which keeps answers: send the statement with discreet.Client or "
+                "discreet query; here, the rows of a SELECT are yours to keep"
+            )
         if not options.get("counts", True):
             raise InputError("statements compute with counts; leave counts out")
         here = _InThisProcess(self.today())

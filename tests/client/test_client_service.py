@@ -134,6 +134,26 @@ def test_a_statement_is_computed_from_answers_that_are_paid_once(service, client
         ann.sql("SELECT * FROM reads")
 
 
+def test_answers_are_saved_as_tables(service, client_of):
+    """Of a statement that is asked, or of answers that are paid for; read free, and dropped."""
+    started, _ = service
+    ann = client_of(started.url)
+    counts = TOP.replace("reader)", "reader) AS n").replace(" LIMIT 3", "")
+    saved = ann.save("top", counts, comment="all", epsilon=4.0)
+    assert (saved.name, saved.comment, saved.kind) == ("top", "all", "table")
+    assert ann.save("again", counts, releases=saved.releases).releases == saved.releases
+    rows = ann.sql("SELECT SUM(n) AS n FROM saved.again")
+    assert rows.charged == Cost()
+    assert ann.table("TOP") == saved
+    assert [table.name for table in ann.tables()] == ["again", "top"]
+    with pytest.raises(InputError, match="already"):
+        ann.save("top", counts, replace=False, epsilon=4.0)
+    ann.drop_table("again")
+    for name in ("again", "team/ann.top"):
+        with pytest.raises(NotFound, match="no saved table"):
+            ann.table(name)
+
+
 def test_datasets_budgets_and_estimates_cost_nothing(service, client_of):
     """Reading datasets, columns, budgets and estimates charges nothing."""
     started, _ = service

@@ -130,6 +130,43 @@ def test_a_whole_statement_is_answered_with_a_table_of_its_own(visit):
     assert ann.page.locator("#answer tbody tr").count() == 5
 
 
+def test_answers_are_named_saved_as_tables_and_read_free(visit):
+    """A statement is named and saved, its table has a page that changes it, and an officer publishes it."""
+    ann = visit("analyst", f"/ask?{urlencode({'sql': STATEMENT, 'epsilon': '0.3'})}")
+    page = ann.page
+    page.wait_for_selector("text=It asks 1 query")
+    page.click("#go")
+    page.wait_for_selector("text=What it was computed from")
+    page.click("text=Name it")
+    page.fill("[name=title]", "Countries")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("h1 >> text=Countries")
+    page.click("text=Save as table")
+    ann.check()
+    page.fill("#table", "countries")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/tables/countries")
+    assert page.locator("#answer tbody tr").count() == 5
+    ann.check("table", whole=True)
+    page.click("text=Rename, comment or drop it")
+    page.fill("[aria-label=comment]", "Readers of each country")
+    ann.check()
+    page.click("button >> text=Comment")
+    page.wait_for_selector("p >> text=Readers of each country")
+    page.click("nav >> text=Tables")
+    ann.check()
+    page.click("nav >> text=Answers")
+    page.wait_for_selector("h2 >> text=Whole statements")
+    ann.check()
+    page.goto(f"{ann.url}/ask?{urlencode({'sql': 'SELECT SUM(n) AS n FROM saved.countries', 'epsilon': '0.3'})}")
+    page.wait_for_selector("#cost >> text=Free")
+    officer = visit("officer", "/officer/accounts/ann@example")
+    officer.page.fill("[aria-label='Reason to publish countries']", "for the team")
+    officer.check()
+    officer.page.click("button >> text=Publish")
+    officer.page.wait_for_selector("#tables >> text=published")
+
+
 def test_days_are_drawn_as_a_line_with_its_band(visit):
     """A first time series takes one click: the columns of the sample data have known days."""
     ann = visit("analyst")

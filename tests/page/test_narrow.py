@@ -72,8 +72,11 @@ def answers(served):
             assert answer.status_code == 200, (name, answer.text)
             found[name] = f"/answers/{answer.json()['id']}"
         rows = client.post("/v1/sql", json={"sql": STATEMENT, "epsilon": 0.7}).json()
-    released = [query["id"] for query in rows["queries"]]
+        released = [query["id"] for query in rows["queries"]]
+        saved = {"sql": STATEMENT, "releases": released, "comment": "Headings of 400,000 readers"}
+        client.put("/v1/tables/headings_of_articles_in_thousands", json=saved).raise_for_status()
     found["statement"] = f"/statements?{urlencode({'sql': STATEMENT, 'release': released}, doseq=True)}"
+    found["table"] = "/tables/headings_of_articles_in_thousands"
     return found
 
 
@@ -86,7 +89,7 @@ def test_every_number_of_an_answer_is_painted(visit, answers, width):
         assert ann.page.evaluate(HIDDEN) == [], name
         assert ann.page.evaluate("document.documentElement.scrollWidth") <= width, name
         ann.check()
-    for path in ("/ask", "/answers", "/budget"):
+    for path in ("/ask", "/answers", "/tables", "/budget"):
         ann.page.goto(ann.url + path)
         assert ann.page.evaluate(HIDDEN) == [], path
 

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -208,15 +208,26 @@ class Client:
         return self._read(StatementEstimate, self._transport.send(HttpRequest("POST", "/v1/sql/estimate", body, sent)))
 
     def save(
-        self, name: str, sql: str, *, view: bool = False, comment: str = "", **options: Unpack[Options]
+        self,
+        name: str,
+        sql: str,
+        *,
+        view: bool = False,
+        comment: str = "",
+        replace: bool = True,
+        releases: Sequence[str] | None = None,
+        **options: Unpack[Options],
     ) -> SavedTableDetail:
-        """Save a statement under a name, with the releases that answer it; a table of that name is replaced.
+        """Save a statement under a name, with the releases that answer it.
 
         It is charged like `sql`, once; `sql("SELECT ... FROM saved.NAME")` is free.
 
         Args:
             name: letters, digits and _, up to 63.
             view: True to save the question only, which is asked whenever it is read.
+            replace: False to refuse the name of a table that there is.
+            releases: the ids of releases that are paid for and answer the queries of the statement, in their order;
+                nothing is then charged. Without them the queries are asked.
             **options: as in `query`, for each query of the statement.
 
         Raises:
@@ -225,10 +236,29 @@ class Client:
             EngineError: the engine behind the service failed.
             ServiceError: the service cannot be reached, or failed.
         """
-        body = _body({"sql": sql, "view": view, "comment": comment}, options)
+        fields = {"sql": sql, "view": view, "comment": comment, "replace": replace}
+        body = _body(fields if releases is None else {**fields, "releases": list(releases)}, options)
         sent = {**_ACCEPT, "Content-Type": "application/json", "Idempotency-Key": self._runtime.ids()}
-        path = f"/v1/tables/{path_segment(name, 'a saved table')}"
-        return self._read(SavedTableDetail, self._transport.send(HttpRequest("PUT", path, body, sent)))
+        return self._read(SavedTableDetail, self._transport.send(HttpRequest("PUT", _table_path(name), body, sent)))
+
+    def table(self, name: str) -> SavedTableDetail:
+        """Describe a saved table: its statements, releases and what they cost.
+
+        Args:
+            name: with its owner, as "ann@sales.top", if that is another account.
+
+        Raises:
+            NotFound: there is no such table that the account has paid for or that is published to it.
+        """
+        return self._read(SavedTableDetail, self._get(_table_path(name)))
+
+    def drop_table(self, name: str) -> None:
+        """Drop a saved table or a view of the account; its releases stay, and stay paid for.
+
+        Raises:
+            NotFound: the account has no such table.
+        """
+        self._transport.send(HttpRequest("DELETE", _table_path(name), headers=_ACCEPT))
 
     def tables(self) -> list[SavedTableSummary]:
         """List the saved tables of the account, and those that an officer published to it."""
@@ -363,6 +393,10 @@ class Client:
 
 _ACCEPT = {"Accept": "application/json"}
 _ACCEPT_ARROW = {"Accept": "application/vnd.apache.arrow.stream"}
+
+
+def _table_path(name: str) -> str:
+    return f"/v1/tables/{path_segment(name, 'a saved table')}"
 
 
 def path_segment(name: str, what: str) -> str:

@@ -66,7 +66,7 @@ class Transport:
         )
 
     def send(self, request: HttpRequest) -> HttpReply:
-        """Send *request*, with retries, and return a reply with status 200.
+        """Send *request*, with retries, and return a reply with status 200, or 204 for DELETE.
 
         Raises:
             DiscreetError: there is no such reply; the error of its problem is raised, see `discreet.client.errors`.
@@ -84,7 +84,7 @@ class Transport:
             runtime.sleep(pause)
         if isinstance(reply, NoReply):
             raise ServiceError(reply.reason)
-        if reply.status == 200:
+        if reply.status == (204 if request.method == "DELETE" else 200):
             return reply
         problem = reply.problem
         if problem is None:

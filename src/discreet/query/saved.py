@@ -95,6 +95,7 @@ class TableChange:
         replace: True for OR REPLACE.
         lenient: True for IF EXISTS and IF NOT EXISTS: if the condition fails, nothing happens.
         columns: those that an INSERT names; empty for all.
+        releases: the ids of the releases that answer the queries of the SELECT, in their order; None to ask them.
     """
 
     action: Action
@@ -106,6 +107,7 @@ class TableChange:
     lenient: bool = False
     columns: tuple[str, ...] = ()
     comment: str = ""
+    releases: tuple[str, ...] | None = None
 
 
 _NAME = r'(?:"(?:[^"]|"")+"|[^\W\d]\w*)'

@@ -40,6 +40,7 @@ from discreet.query.parse_tree import (
 )
 from discreet.query.predicates import read_number, read_pattern, read_text, read_timestamp
 from discreet.query.query import Measure, MeasureKind, Select
+from discreet.query.saved import SCHEMA as SAVED
 
 MAX_LIMIT_DIGITS = 18
 """The largest number of digits in a LIMIT or in a position of the select list."""
@@ -297,12 +298,12 @@ def parse_select(text: str, today: str | None = None) -> Select:
 
 
 def is_select(text: str) -> bool:
-    """Return True if *text* is one query in the grammar; a service handles any other text as a whole statement."""
+    """Return True if *text* is one query of a dataset; a service handles any other text as a whole statement."""
     try:
-        parse_select(text, "2025-01-31")  # any date
+        select = parse_select(text, "2025-01-31")  # any date
     except InputError:
         return False
-    return True
+    return not select.dataset.casefold().startswith(f"{SAVED}.")
 
 
 def _filter_of(node: Json) -> Json:

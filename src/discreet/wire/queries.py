@@ -360,6 +360,9 @@ class SavedTableDetail(SavedTableSummary):
     statements: list[str] = Field(description="Its statement, and one for each INSERT.")
     releases: list[str] = Field(description="Ids of the releases that its rows are computed from.")
     paid: Spend = Field(description="The cost of these releases together, as it was charged to their first account.")
+    omits_items: bool = Field(
+        description="True if items with too few users are missing, so that sums of its rows are too small."
+    )
 
 
 class SavedTableList(Reply):
@@ -383,6 +386,13 @@ class NewTable(RequestOptions):
     counts: Literal[True] = Field(default=True, description="Statements compute with counts.")
     view: bool = Field(default=False, description="True to save the question only, which is asked whenever it is read.")
     comment: str = Field(default="", max_length=2_000)
+    replace: bool = Field(default=True, description="False to refuse the name of a table that there is.")
+    releases: tuple[str, ...] | None = Field(
+        default=None,
+        max_length=20,
+        description="Ids of releases that the account has paid for and that answer the queries of the statement, in "
+        "their order: they are saved, and nothing is asked or charged. Without them the queries are asked.",
+    )
 
 
 class QueryEstimate(Reply):

@@ -211,3 +211,22 @@ def test_a_change_of_an_observed_account_is_not_followed_by_its_denial(officer):
     assert "Done, and written to the" in shown
     assert "This account is observed" in shown
     assert "Nothing has been changed" not in shown
+
+
+def test_an_officer_publishes_a_saved_table(service, officer):
+    """Tables can be published, not views; the accounts below the parent read it free, until that ends."""
+    counts = "SELECT country, COUNT(DISTINCT reader) AS n FROM reads GROUP BY country"
+    for name in ("TABLE saved.top", "VIEW saved.v"):
+        service.send("POST", "/v1/sql", json={"sql": f"CREATE {name} AS {counts}", "epsilon": 4})
+    shown = officer.get(ANN).text
+    assert '"Reason to publish top"' in shown
+    assert "publish v" not in shown
+    assert officer.post(ANN, act="publish", table="v", reason="for all").status_code == 404
+    officer.get(ANN)
+    assert officer.post(ANN, act="publish", table="top").status_code == 400
+    officer.get(ANN)
+    assert officer.post(ANN, act="publish", table="top", reason="for all").headers["location"].endswith("done=publish")
+    assert [table["name"] for table in service.send("GET", "/v1/tables", "bob").json()["tables"]] == ["ann@sales.top"]
+    assert '"Reason to unpublish top"' in officer.get(ANN).text
+    officer.post(ANN, act="unpublish", table="top", reason="no more")
+    assert service.send("GET", "/v1/tables", "bob").json()["tables"] == []

@@ -171,14 +171,13 @@ class SavedTables:
         """Let all accounts below the owner's parent read a table free, with all that is added to it, or end that.
 
         Raises:
-            NotFound: there is no such table.
+            NotFound: there is no such table; views are for their owner.
         """
         self._store.account(owner)
         name = name.lower()
         record = _record_name(owner, name)
-        known = self._store.record(RECORD, record)
-        if known is None and published:
-            raise NotFound(f"there is no saved table {name!r} of {owner!r}")
+        if published and self.find(owner, name).table.view:
+            raise NotFound(f"there is no saved table {name!r} of {owner!r}, which is a view")
         text = canonical({"by": action.actor}) if published else None
         self._store.put_record(PUBLISHED, record, text, action, {"table": name, "published": str(published).lower()})
 

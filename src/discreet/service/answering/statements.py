@@ -17,13 +17,14 @@ from discreet.budget.model import Refusal, Replay, Settled, StoredRelease
 from discreet.budget.stores.store import BudgetStore
 from discreet.catalog.model import Catalog
 from discreet.errors import InputError, NotFound, SQLError
+from discreet.mechanisms import KnownLaplace
 from discreet.query.planning import PlannedQuery
 from discreet.query.query import DatasetQuery, Options
 from discreet.query.saved import SavedPart, SavedTable, TableChange, changed, names_in, unanswered
 from discreet.query.statement import Leaf, Statement
 from discreet.release import Release
 from discreet.release import statement as pipeline
-from discreet.release.postprocess import MAX_ROWS, ComputedRows
+from discreet.release.postprocess import MAX_ROWS, ComputedRows, arrow_types
 from discreet.release.statement import PlannedStatement
 from discreet.service.answering.accounts import budget_report
 from discreet.service.answering.pool import StatementPool, WrittenRows
@@ -35,8 +36,8 @@ from discreet.service.settings import Settings
 from discreet.values import Cost
 from discreet.warehouse import Warehouse, WarehouseQueries
 from discreet.wire import document
-from discreet.wire.document import decode
-from discreet.wire.problems import Spend, spend_above
+from discreet.wire.document import decode, question_of
+from discreet.wire.problems import spend_above
 from discreet.wire.queries import BudgetReport, QueryEstimate, StatementEstimate, StatementQuery, StatementRequest
 
 
@@ -188,7 +189,13 @@ class Statements:
         sql = change.sql.strip().rstrip("; \n")
         uses, free = self._tables.used_by(run.account, sql)
         alone = request.model_copy(update={"sql": sql, "intervals": False})
-        planned = self._plan(alone, catalog, run, uses, free if view else ())
+        if change.releases is None:
+            planned = self._plan(alone, catalog, run, uses, free if view else ())
+        else:
+            planned, worker = self._paid(sql, catalog, change.releases, run, Shape("json"), answers, (uses, free))
+            self._check_questions(planned, catalog, answers)
+            columns = worker.check(planned.statement.outer, arrow_types(planned.public))
+            planned = replace(planned, columns=columns)
         run = _keyed(run, planned)
         bound = {leaf.release or "" for leaf in planned.statement.leaves} & set(free)
         if not view and any(not self._manager.store.entitled(run.account, release_key_of(id_)) for id_ in bound):
@@ -210,11 +217,26 @@ class Statements:
             ids = {
                 planned.written[leaf.name]: answers[leaf.sql].release.release_key.hex()
                 for leaf in planned.statement.leaves
-                if leaf.name in planned.queries
+                if leaf.sql in answers
             }
             new = replace(new, parts=(replace(part, answers=ids),))
         self._tables.save(run.account, change, new)
         return answered
+
+    def _check_questions(
+        self, planned: PlannedStatement, catalog: Catalog, answers: dict[str, Settled | Replay]
+    ) -> None:
+        """Raise `InputError` unless *answers* are to the queries of a statement; nothing more is charged for them."""
+        for leaf in planned.statement.leaves:
+            if leaf.select is None or leaf.release is not None:
+                continue
+            question = DatasetQuery(leaf.select, leaf.dataset, catalog.datasets[leaf.dataset])
+            asked = question_of(self._warehouse.plan(question, shared=True).query, leaf.dataset)
+            stored = answers[leaf.sql].release
+            about = document.read(stored.result)
+            if about["question"] != asked or (leaf.complete and about["mechanism"] != KnownLaplace.name):
+                raise InputError(f"the answer {stored.release_key.hex()} is not one to: {leaf.sql}")
+            answers[leaf.sql] = Replay(stored, Cost())
 
     def recompute(self, sql: str, catalog: Catalog, ids: Sequence[str], run: Run, shape: Shape) -> WrittenRows:
         """Compute the rows of a statement from releases that the account has paid for; no data is queried.
@@ -227,29 +249,38 @@ class Statements:
             NotFound: a dataset or a release does not exist for the account.
             InputError: the rows cannot be computed from these releases.
         """
-        queries: dict[str, StatementQuery] = {}
-        saved, free = self._tables.used_by(run.account, sql)
-        worker = self._worker(run, shape, saved=saved, listed=lambda statement: _listed(statement, queries))
-        asked = self._asked({}, run, {}, free)
+        planned, worker = self._paid(sql, catalog, ids, run, shape, {}, self._tables.used_by(run.account, sql))
+        return worker.compute(planned.statement, planned.public)
+
+    def _paid(
+        self,
+        sql: str,
+        catalog: Catalog,
+        ids: Sequence[str],
+        run: Run,
+        shape: Shape,
+        answers: dict[str, Settled | Replay],
+        used: tuple[Mapping[str, SavedTable], Collection[str]],
+    ) -> tuple[PlannedStatement, _Worker]:
+        """Split a statement whose queries were answered by releases, which are added to *answers*; as `recompute`."""
+        saved, free = used
+        asked = self._asked({}, run, answers, free)
+        worker = self._worker(run, shape, saved=saved, listed=asked.listed)
         found = self._split(sql, self._warehouse.restricted_to(catalog), asked, worker)
         leaves = [leaf for leaf in found.statement.leaves if leaf.select is not None and leaf.release is None]
         releases = dict(zip(dict.fromkeys(leaf.sql for leaf in leaves), ids, strict=False))
         tables = dict(found.public)
+        for leaf in leaves:
+            stored = paid_release(self._manager.store, run.account, releases.get(leaf.sql, ""))
+            tables[leaf.name] = decode(stored.result).answer_table(ranks=not leaf.counts)
+            answers[leaf.sql] = Replay(stored, stored.cost)
         for leaf in found.statement.leaves:
             if leaf.release is not None:
                 release, price = asked.saved(leaf)
                 if price is not None:
                     raise NotFound
                 tables[leaf.name] = release.answer_table(ranks=not leaf.counts)
-        for leaf in leaves:
-            id_ = releases.get(leaf.sql, "")
-            stored = paid_release(self._manager.store, run.account, id_)
-            tables[leaf.name] = decode(stored.result).answer_table(ranks=not leaf.counts)
-            charged = Spend.model_validate(document.read(stored.result)["charged"])
-            queries[leaf.sql] = StatementQuery(
-                sql=leaf.sql, dataset=leaf.dataset, status="replayed", charged=charged, id=id_
-            )
-        return worker.compute(found.statement, tables)
+        return replace(found, public=tables), worker
 
     def rehearse(self, request: StatementRequest, catalog: Catalog, run: Run, shape: Shape) -> WrittenRows:
         """Compute a statement from made-up rows: no data is read, and nothing is charged.

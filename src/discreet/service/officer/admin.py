@@ -29,7 +29,7 @@ from discreet.service.answering.accounts import (
     read_limit,
     read_period,
 )
-from discreet.service.answering.saved_tables import SavedTables
+from discreet.service.answering.saved_tables import OwnedTable, SavedTables
 from discreet.service.auth.api_keys import ApiKeys, KeyRecord
 from discreet.service.auth.gate import check_role
 from discreet.service.auth.grants import (
@@ -228,11 +228,15 @@ class AdminAPI:
 
         All accounts below the parent of its owner then read it free, with everything that its owner adds to it.
         """
-        tables = SavedTables(self._store)
         parameters = call.parameters
         action = call.action(body.reason)
-        tables.publish(parameters["account"], parameters["name"], action, published=body.published)
+        SavedTables(self._store).publish(parameters["account"], parameters["name"], action, published=body.published)
         self._records.invalidate()
+
+    def tables_of(self, account: str) -> list[OwnedTable]:
+        """Return the saved tables of an account that can be published: no views."""
+        tables = SavedTables(self._store).listed(account)
+        return [table for table in tables if table.owner == account and not table.table.view]
 
     @_officer("GET", "/v1/admin/spending", answer=wire.Spending, parameters=(_DAYS,))
     def spending(self, call: Call) -> wire.Spending:

@@ -83,7 +83,7 @@ _SHAPE = (
 _SIMULATION = (*_SIMULATED["epsilon"], *_SIMULATED["steps"], *_SHAPE, *fields("units", "counts"))
 
 _LIMIT = (number_field("epsilon", "The limit.", 0.0, 1e6), *fields("delta"), number_field("days", "Period.", 1, 10**6))
-_CHANGE = (ACCOUNT, *fields("act", "dataset", "columns", "mode", "reason"), *_LIMIT, KEY)
+_CHANGE = (ACCOUNT, *fields("act", "dataset", "table", "columns", "mode", "reason"), *_LIMIT, KEY)
 
 
 class OfficerPages:
@@ -177,6 +177,9 @@ class OfficerPages:
                 case "grant":
                     columns = [part.strip() for part in visit.text("columns").split(",") if part.strip()]
                     self._api.grant(call, _read(wire.NewGrant, {"columns": columns or None} | reason))
+                case "publish" | "unpublish":
+                    published = _read(wire.Publication, {"published": act == "publish"} | reason)
+                    self._api.publish_table(visit.call(account=name, name=visit.text("table")), published)
                 case "revoke":
                     _read(wire.AdminRequest, reason)
                     self._api.revoke_grant(call)
@@ -218,6 +221,7 @@ class OfficerPages:
             registered=self._api.registered,
             grants=self._grants(visit, name),
             inherited=[grant for above in self._above(detail.parent) for grant in self._grants(visit, above)],
+            tables=self._api.tables_of(name),
             datasets=list(self._warehouse.catalog.datasets),
             preview=preview,
             days=DAYS,

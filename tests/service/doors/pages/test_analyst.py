@@ -9,6 +9,7 @@ import pytest
 
 from discreet.query.json import from_dict
 from discreet.query.sql import parse_select, to_sql
+from discreet.service.doors.pages import analyst
 from discreet.values import Cost
 from tests.service.browser import Browser
 from tests.service.deployment import put_grant
@@ -57,7 +58,7 @@ def test_a_whole_statement_is_priced_answered_and_free_the_second_time(service, 
     assert re.findall(r"(\w+) <small[^>]*>no interval<", shown.text) == ["n", "percent"]
     assert 'class="chart"' not in shown.text
     assert "<b>" not in shown.text
-    query = re.search(r'"(/answers/\w{64})"', shown.text)[1]
+    query = re.search(r'href="(/answers/\w{64})"', shown.text)[1]
     assert ann.get(query).status_code == 200
     assert "Free" in ann.get("/ask", params={"sql": sql, "epsilon": "0.5"}).text
     assert ann.post("/ask", sql=sql, epsilon="0.5").headers["location"] == f"{link}&free=1"
@@ -383,3 +384,111 @@ def test_an_answer_says_why_its_intervals_are_wide(ann):
     }
     reason = "Intervals are wide where the noise is large for so few users."
     assert (reason in shown["0.02"], reason in shown["8"]) == (True, False)
+
+
+COUNTS = "SELECT country, COUNT(DISTINCT reader) AS n FROM reads GROUP BY country"
+
+
+def test_answers_are_saved_as_tables_free_of_charge(service, ann):
+    """The answers on the page are saved, of a query and of a statement, also when the data cannot be asked again."""
+    ann.get("/ask")
+    answer = ann.post("/ask", sql=TOP, epsilon="0.5").headers["location"]
+    ann.get("/ask")
+    statement = ann.post("/ask", sql=f"SELECT upper(country) AS c, n * 2 AS n FROM ({COUNTS})", epsilon="1").headers
+    spent = service.balance().spent
+    shown = ann.get(answer).text
+    assert "Save as table" in shown
+    assert ann.post("/tables", name="Top").headers["location"] == "/tables/top"
+    ann.get(statement["location"])
+    assert ann.post("/tables", name="halves").headers["location"] == "/tables/halves"
+    service.no_engine()
+    assert service.send("POST", "/v1/sql", json={"sql": "SELECT * FROM saved.top"}).json()["rows"]
+    table = ann.get("/tables/top").text
+    assert "article 3" in table
+    assert "too few users" in table
+    assert "sums of these rows" not in ann.get("/tables/halves").text  # its labels are listed
+    assert ann.get("/tables/halves?as=csv").text.startswith('"c","n"')
+    assert re.findall(r'href="/tables/(\w+)"', ann.get("/tables").text) == ["halves", "top"]
+    ann.get(statement["location"])
+    assert ann.post("/tables", name="top").status_code == 422
+    assert service.balance().spent == spent
+    assert service.manager.verify()
+
+
+def test_only_answers_to_its_queries_are_saved_with_a_statement(service):
+    """The ids in the form are those of the account's own answers to these queries."""
+    other = service.ask(TOP, epsilon=1).headers["discreet-release"]
+    own = service.ask("SELECT country, COUNT(DISTINCT reader) FROM reads GROUP BY country", epsilon=1)
+    id_ = own.headers["discreet-release"]
+    new = {"sql": COUNTS, "replace": False}
+    for releases, status in (([other], 422), (["0" * 64], 404), ([], 404), (["x"], 404)):
+        reply = service.send("PUT", "/v1/tables/t", json={**new, "releases": releases})
+        assert reply.status_code == status, reply.text
+    assert service.send("PUT", "/v1/tables/t", "bob", json={**new, "releases": [id_]}).status_code == 404
+    assert service.send("PUT", "/v1/tables/t", json={**new, "releases": [id_]}).json()["releases"] == [id_]
+
+
+def test_the_page_of_a_table_changes_it(ann):
+    """Rename, comment and drop; a statement that is typed leads to the page of its table."""
+    ann.get("/ask")
+    assert ann.post("/ask", sql=f"CREATE TABLE saved.a AS {COUNTS}", epsilon="1").headers["location"] == "/tables/a"
+    ann.get("/tables/a")
+    assert ann.post("/tables/a", act="rename", value="b").headers["location"] == "/tables/b"
+    ann.get("/tables/b")
+    ann.post("/tables/b", act="comment", value="it's <new>")
+    assert "it&#39;s &lt;new&gt;" in ann.get("/tables/b").text
+    assert ann.post("/tables/b", act="eat").status_code == 404
+    assert ann.post("/tables/b", act="drop").headers["location"] == "/tables"
+    assert "None yet" in ann.get("/tables").text
+    assert ann.get("/tables/b").status_code == 404
+
+
+def test_a_table_of_a_colleague_is_shown_with_its_price_first(service, ann):
+    """Her page is another's price; once paid it is shown, without the forms that change it."""
+    service.send("POST", "/v1/sql", json={"sql": f"CREATE TABLE saved.a AS {COUNTS}", "epsilon": 4})
+    service.send("POST", "/v1/sql", json={"sql": f"CREATE VIEW saved.v AS {COUNTS}"})
+    assert "A view is a question" in ann.get("/tables/v").text
+    bob = Browser(service)
+    bob.log_in(service.keys["bob"])
+    link = bob.get("/tables/ann@sales.a").headers["location"]
+    assert "of the budget, at most" in bob.get(link).text
+    assert service.balance("bob@sales").spent == Cost()
+    bob.post("/ask", sql='SELECT * FROM saved."ann@sales.a"')
+    shown = bob.get("/tables/ann@sales.a").text
+    assert '<td data-label="country">IN</td>' in shown
+    assert "Rename" not in shown
+    assert bob.get("/tables/a").status_code == 404
+
+
+def test_statements_are_in_the_list_of_answers_and_have_names(service, ann, monkeypatch):
+    """The last ones are listed once each, found by their words, named, and shown on the dashboard."""
+    sql = f"SELECT country, n * 2 AS doubled FROM ({COUNTS})"
+    for text in (sql, sql, sql.replace("* 2", "/ 2")):
+        service.clock.pass_(seconds=1)
+        ann.get("/ask")
+        link = ann.post("/ask", sql=text, epsilon="1").headers["location"].removesuffix("&free=1")
+
+    def listed(words=""):
+        return re.findall(r'href="(/statements\?[^"]*)"', ann.get("/answers", params={"q": words}).text)
+
+    assert html.unescape(listed()[0]) == link
+    assert len(listed()) == 2
+    id_ = re.search(r'action="/answers/(\w{64})"', ann.get(link).text)[1]
+    assert ann.post(f"/answers/{id_}", title="The <half>").headers["location"] == link
+    assert "<h1>The &lt;half&gt;</h1>" in ann.get(link).text
+    assert len(listed("half")) == 1
+    assert len(listed("doubled country")) == 2
+    assert "No answer has all" in ann.get("/answers", params={"q": "minutes"}).text
+    shown = ann.get("/dashboard").text
+    assert "The &lt;half&gt;</a></h2>" in shown
+    assert '<td data-label="country">IN</td>' in shown
+    bob = Browser(service)
+    bob.log_in(service.keys["bob"])
+    bob.get("/budget")
+    assert bob.post(f"/answers/{id_}", title="x").status_code == 404
+    monkeypatch.setattr(analyst, "_MAX_STATEMENTS", 2)
+    for number in range(4):
+        ann.get("/ask")
+        ann.post("/ask", sql=sql.replace("* 2", f"* {number}"), epsilon="1")
+    assert len(listed()) == 3
+    assert len(listed("half")) == 1

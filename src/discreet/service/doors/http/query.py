@@ -101,7 +101,7 @@ MAX_SHARE = Parameter(
     "The largest fraction of what is left, of the account or of a parent, that the statement may take.",
     required=True,
 )
-_ONE_TABLE = "/v1/tables/{name}"
+_ONE_TABLE = "/v1/tables/{name:path}"  # names of accounts may have slashes
 _MISSING: tuple[Slug, ...] = ("not-found",)
 RELEASE_ID = in_path("id", "Id of the release.")
 
@@ -437,12 +437,11 @@ class QueryAPI:
     ) -> WrittenRows:
         """Return the rows of a statement in *form*, computed from releases that the account has paid for."""
         run = Run(call.account, context_of(call.request.scope).request_id)
-        _, select = _read_change(sql)
 
         def work(disconnected: Callable[[], bool]) -> WrittenRows:
             watched = replace(run, disconnected=disconnected)
             catalog = self._grants.catalog_for(run.account)
-            return self._statements.recompute(select, catalog, ids, watched, Shape(form, max_rows))
+            return self._statements.recompute(sql, catalog, ids, watched, Shape(form, max_rows))
 
         with self._gate.slots.slot(run.account):
             return await run_while_connected(call.request, work, self._gate.slots.threads)
@@ -503,11 +502,15 @@ class QueryAPI:
         listed = found.owner == account or found.name in {table.name for table in self.saved_tables(account)}
         if not listed and not all(store.entitled(account, key) for key in keys):
             raise NotFound(f"there is no saved table {name[:300]!r}")
-        stored = [store.release(key) for key in keys]
-        paid = sum((release.cost for release in stored if release is not None), Cost())
-        statements = [part.sql for part in found.table.parts]
-        about = _summary(found).model_dump()
-        return SavedTableDetail(**about, statements=statements, releases=releases, paid=spend_above(paid))
+        stored = [release for key in keys if (release := store.release(key)) is not None]
+        asked = [document.read(release.result) for release in stored]
+        return SavedTableDetail(
+            **_summary(found).model_dump(),
+            statements=[part.sql for part in found.table.parts],
+            releases=releases,
+            paid=spend_above(sum((release.cost for release in stored), Cost())),
+            omits_items=any(about["question"].get("items") and not about["query"]["known_domain"] for about in asked),
+        )
 
     @Operation(
         "PUT",
@@ -527,7 +530,9 @@ class QueryAPI:
         new = read_body(NewTable, body)
         name = call.parameters["name"]
         action: Action = "create view" if new.view else "create table"
-        change = TableChange(action, ("saved",), name, new.sql, replace=True, comment=new.comment)
+        change = TableChange(
+            action, ("saved",), name, new.sql, replace=new.replace, comment=new.comment, releases=new.releases
+        )
         request = StatementRequest.model_validate({"sql": new.sql, **new.options})
         key = call.parameters["Idempotency-Key"]
         run = Run(call.account, context_of(call.request.scope).request_id, key, hashlib.sha256(body).digest())

@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from starlette.responses import RedirectResponse, Response
 
 from discreet.budget.errors import ReleaseDamaged
 from discreet.budget.ledger import canonical
+from discreet.budget.model import AdminAction
 from discreet.budget.periods import microseconds
 from discreet.budget.stores.store import BudgetStore
 from discreet.catalog.model import Catalog
+from discreet.engines.sql import quoted, text_literal
 from discreet.errors import DiscreetError, InputError, NotFound
 from discreet.query.json import from_dict
 from discreet.query.planning import MAX_EPSILON, MIN_EPSILON
 from discreet.query.query import Measure, Select
+from discreet.query.saved import read_change
 from discreet.query.sql import condition, is_select, parse_select, to_sql
+from discreet.query.statement import without_comments
 from discreet.service.answering.pool import WrittenRows
 from discreet.service.answering.statements import paid_release
 from discreet.service.auth.gate import run_in_thread
 from discreet.service.doors.http.answers import MEDIA_TYPES, charged_header, content_headers, represent
 from discreet.service.doors.http.operation import Operation
 from discreet.service.doors.http.operation import text as text_of
-from discreet.service.doors.http.query import BEFORE, RELEASE_ID, QueryAPI
+from discreet.service.doors.http.query import BEFORE, RELEASE_ID, TABLE_NAME, QueryAPI
 from discreet.service.doors.pages import charts, filters, periods, text
 from discreet.service.doors.pages.site import HEADERS, KEY, Site, Visit, fields, number_field, show_disclosure
 from discreet.service.runtime import Runtime
@@ -71,7 +76,11 @@ _MAX_PAGES = 10
 """The most pages of 100 answers that one search reads."""
 
 _NAMES = "names"
-"""The kind of the records with the names of answers, by account."""
+_STATEMENTS = "statements"
+"""The kinds of the records with the names of answers, and with the last statements, by account."""
+
+_MAX_STATEMENTS = 75
+"""The most statements in the list of answers that have a name, and that have none; so they fit into a record."""
 
 _MAX_NAMES = 4_000
 _MAX_NAME_LENGTH = 120
@@ -100,7 +109,7 @@ class AnalystPages:
         try:
             if not is_select(visit.text("sql")):
                 answered, _ = await self._api.answer_statement(visit.call(), _body_of(visit), "json", _MAX_SHOWN)
-                return self._redirect_to_statement(visit, answered)
+                return await run_in_thread(self._redirect_to_statement, visit, answered)
             answer = await self._api.query(visit.call(), _body_of(visit))
         except DiscreetError as error:
             return await self.show_form(visit, error)
@@ -108,13 +117,31 @@ class AnalystPages:
         free = "?free=1" if answer.headers["discreet-charged"] == charged_header(Cost()) else ""
         return RedirectResponse(f"/answers/{name}{free}", 303)
 
+    def _statements(self, visit: Visit) -> dict[str, dict[str, Any]]:
+        """Return the last statements of the account with the fields of their links, by id; all that have a name."""
+        kept: dict[str, dict[str, Any]] = json.loads(self._store.record(_STATEMENTS, visit.call().account) or "{}")
+        return kept
+
     def _redirect_to_statement(self, visit: Visit, answered: WrittenRows) -> Response:
         """Redirect to the page of a statement's answer; show it directly without queries or if the link is too long."""
+        change = read_change(without_comments(visit.text("sql")))
+        if change is not None:
+            name = change.sql if change.action == "rename" else change.name
+            return RedirectResponse("/tables" if change.action.startswith("drop") else _table_path(name.lower()), 303)
         released = [query.id for query in answered.queries if query.id]
         shown = {"sql": visit.text("sql").replace("\r\n", "\n"), "epsilon": visit.text("epsilon"), "release": released}
-        link = f"/statements?{urlencode(shown, doseq=True)}"
+        link = _link_of(shown)
         if not answered.queries or len(link) > _MAX_LINK_LENGTH:
             return self._show_rows(visit, answered, None)
+        call = visit.call()
+        kept = self._statements(visit)
+        if released and _id_of(shown) not in kept:  # a simultaneous change of the list is lost
+            kept[_id_of(shown)] = {**shown, "time": iso_time(microseconds(self._runtime.clock()))}
+            unnamed = sorted(kept.keys() - self._names(visit).keys(), key=lambda id_: str(kept[id_]["time"]))
+            for id_ in unnamed[:-_MAX_STATEMENTS]:
+                del kept[id_]
+            action = AdminAction(call.caller.actor, "asked a statement", name=call.caller.label)
+            self._store.put_record(_STATEMENTS, call.account, canonical(kept), action)
         free = not any(query.charged.rho or query.charged.delta for query in answered.queries)
         return RedirectResponse(f"{link}&free=1" if free else link, 303)
 
@@ -268,28 +295,95 @@ class AnalystPages:
         url = str(visit.request.base_url).rstrip("/")
         epsilon = visit["epsilon"]
         price = {} if epsilon is None else {"epsilon": epsilon}
-        rows = answer.rows
-        places = charts.interval_columns(answer.columns)
-        labels = [column for place, column in enumerate(answer.columns) if place not in (places or ())]
-        items = [] if places is None else charts.statement_items(rows, places)
-        types = {column.name: column.type for column in labels}
+        id_ = _id_of({"sql": sql, "epsilon": visit.text("epsilon"), "release": visit.texts("release")}) if link else ""
         return self._site.render(
             visit,
             "statement.html",
-            answer=answer,
+            id=id_ if id_ in self._statements(visit) else None,
+            name=self._names(visit).get(id_),
+            **_drawn_rows(answer),
+            sql=sql,
+            releases=[query.id for query in answer.queries if query.id],
+            key=self._runtime.random(16).hex(),
             charged=Spend(
                 rho=math.fsum(query.charged.rho for query in answer.queries),
                 delta=math.fsum(query.charged.delta for query in answer.queries),
             ),
             budget=self._api.budget(visit.call()),
-            rows=rows,
-            left_out=answered.rows - len(rows),
-            numeric=[charts.is_number(column) for column in answer.columns],
-            shown=_drawn(items, types, "" if places is None else answer.columns[places[0]].name),
+            left_out=answered.rows - len(answer.rows),
             free=visit.text("free") == "1",
             link=link,
             snippets=text.snippets(sql, price, url, "sql"),
             again=f"/ask?{urlencode({'sql': sql, **price})}",
+        )
+
+    # ---------------------------------------------------------------------------------------------- saved tables
+
+    @Operation(
+        "POST", "/tables", role="analyst", parameters=(KEY, *fields("name", "sql"), *fields("release", many=True))
+    )
+    async def save(self, visit: Visit) -> Response:
+        """Save the answers on a page as a table; nothing is asked or charged."""
+        sql = visit.text("sql").replace("\r\n", "\n")
+        new = {"sql": sql, "releases": visit["release"], "replace": False}
+        saved = await self._api.save_table(visit.call(name=visit.text("name")), json.dumps(new).encode())
+        return RedirectResponse(_table_path(saved.name), 303)
+
+    @Operation("GET", "/tables", role="analyst")
+    def tables(self, visit: Visit) -> Response:
+        """List the saved tables of the account, and those that are published to it."""
+        tables = self._api.tables(visit.call()).tables
+        return self._site.render(visit, "tables.html", tables=tables, account=visit.call().account)
+
+    @Operation("POST", "/tables/{name:path}", role="analyst", parameters=(TABLE_NAME, KEY, *fields("act", "value")))
+    async def change_table(self, visit: Visit) -> Response:
+        """Rename or drop a saved table, or change its comment."""
+        about = await run_in_thread(self._api.table, visit.call(name=visit["name"]))
+        named = f"{about.kind.upper()} saved.{quoted(about.name)}"
+        value = visit.text("value")
+        forms = {
+            "rename": f"ALTER {named} RENAME TO saved.{quoted(value)}",
+            "comment": f"COMMENT ON {named} IS {text_literal(value)}",
+            "drop": f"DROP {named}",
+        }
+        act = visit.text("act")
+        if act not in forms:
+            raise NotFound
+        await self._api.answer_statement(visit.call(), json.dumps({"sql": forms[act]}).encode(), "json")
+        shown = {"rename": _table_path(value.lower()), "comment": _table_path(about.name), "drop": "/tables"}
+        return RedirectResponse(shown[act], 303)
+
+    @Operation("GET", "/tables/{name:path}", role="analyst", parameters=(TABLE_NAME, *fields("as")))
+    async def table(self, visit: Visit) -> Response:
+        """Show a saved table, or return it as a file; the form with its price if the account has not paid for it."""
+        name = visit["name"]
+        form = next((known for known in MEDIA_TYPES if visit.text("as") == known), None)
+        sql = f"SELECT * FROM saved.{quoted(name)}"  # noqa: S608 - a quoted name
+        try:
+            about = await run_in_thread(self._api.table, visit.call(name=name))
+        except NotFound:
+            if form is not None or "." not in name:
+                raise
+            return RedirectResponse(f"/ask?{urlencode({'sql': sql, 'shared': 'other'})}", 303)  # a colleague's
+        answered = None
+        if about.kind == "table":
+            max_rows = _MAX_SHOWN if form is None else None
+            answered = await self._api.recompute(visit.call(), sql, [], form or "json", max_rows)
+            if form is not None:
+                return _file(answered.content, name, form)
+        answer = None if answered is None else StatementAnswer.model_validate_json(answered.content)
+        return self._site.render(
+            visit,
+            "table.html",
+            **({"answer": None} if answer is None else _drawn_rows(answer)),
+            about=about,
+            own=about.owner == visit.call().account,
+            left_out=0 if answered is None or answer is None else answered.rows - len(answer.rows),
+            budget=await run_in_thread(self._api.budget, visit.call()),
+            link=f"{_table_path(name)}?" if answer else None,
+            key=self._runtime.random(16).hex(),
+            snippets=text.snippets(sql, {}, str(visit.request.base_url).rstrip("/"), "sql"),
+            ask=f"/ask?{urlencode({'sql': sql})}",
         )
 
     # ---------------------------------------------------------------------------------------------- answers
@@ -316,11 +410,17 @@ class AnalystPages:
             before = page.next
             if before is None or len(found) >= 20:
                 break
+        statements = {
+            id_: {**one, "link": _link_of(one)}
+            for id_, one in sorted(self._statements(visit).items(), key=lambda item: str(item[1]["time"]), reverse=True)
+            if all(word in f"{names.get(id_, '')} {one['sql']} {text.when(one['time'])}".casefold() for word in words)
+        }
         budget = self._api.budget(visit.call())
         return self._site.render(
             visit,
             "answers.html",
             found=found,
+            statements={} if visit["before"] else statements,
             damaged=damaged,
             next=before,
             names=names,
@@ -333,7 +433,10 @@ class AnalystPages:
         """Give an answer a name, or take it away; it is for all who use the account."""
         call = visit.call()
         title = visit.text("title")
-        paid_release(self._store, call.account, visit["id"])
+        statements = self._statements(visit)
+        statement = statements.get(visit["id"])
+        if statement is None:
+            paid_release(self._store, call.account, visit["id"])
         if len(title) > _MAX_NAME_LENGTH or not title.isprintable():
             raise InputError(f"a name has up to {_MAX_NAME_LENGTH} printable characters")
         names = self._names(visit)  # a simultaneous change of another name is lost
@@ -342,8 +445,10 @@ class AnalystPages:
             names[visit["id"]] = title
         if len(names) > _MAX_NAMES:
             raise InputError(f"an account has names for up to {_MAX_NAMES:,} answers; take one away first")
+        if len(names.keys() & statements.keys()) > _MAX_STATEMENTS:
+            raise InputError(f"an account has names for up to {_MAX_STATEMENTS} statements; take one away first")
         self._store.put_record(_NAMES, call.account, canonical(names), call.action("named an answer"))
-        return RedirectResponse(f"/answers/{visit['id']}", 303)
+        return RedirectResponse(f"/answers/{visit['id']}" if statement is None else _link_of(statement), 303)
 
     def _names(self, visit: Visit) -> dict[str, str]:
         """Return the names that the account has given to answers, by id."""
@@ -351,37 +456,29 @@ class AnalystPages:
         return names
 
     @Operation("GET", "/dashboard", role="analyst", parameters=(text_of("q", "Words of the names."),))
-    def dashboard(self, visit: Visit) -> Response:
+    async def dashboard(self, visit: Visit) -> Response:
         """Show the answers that the account has named beside each other, or those with all words of a search."""
         words = visit.text("q").casefold().split()
         names = [
             (name.casefold(), name, id_)
-            for id_, name in self._names(visit).items()
+            for id_, name in (await run_in_thread(self._names, visit)).items()
             if all(word in name.casefold() for word in words)
         ]
+        statements = await run_in_thread(self._statements, visit)
         shown = []
         damaged = []
         for _, name, id_ in sorted(names)[:_MAX_CHARTS]:
             try:
-                release = document.read(bytes(paid_release(self._store, visit.call().account, id_).result))
-            except NotFound:  # deleted since, when its data was
+                if id_ in statements:
+                    drawn = await self._small_statement(visit, statements[id_])
+                else:
+                    drawn = await run_in_thread(self._small_release, visit, id_)
+            except (NotFound, InputError):  # deleted since, when its data was, or not granted any more
                 continue
             except ReleaseDamaged:
                 damaged.append(name)
-                continue
-            query = from_dict(release["question"])
-            drawn = self._drawn_release(release, query)
-            at_once = _MAX_SHOWN if drawn["line"] or drawn["total"] else _MAX_SMALL
-            shown.append(
-                {
-                    **release,
-                    "name": name,
-                    "title": text.title_of(query, self._site.named, per_user=_is_per_user(release, query)),
-                    "condition": None if query.where is None else condition(query.where),
-                    "drawn": drawn,
-                    "more": len(release["items"]) - at_once,
-                }
-            )
+            else:
+                shown.append({"name": name, "sql": None, **drawn})
         return self._site.render(
             visit,
             "dashboard.html",
@@ -391,6 +488,26 @@ class AnalystPages:
             small_items=_MAX_SMALL,
             q=visit.text("q"),
         )
+
+    def _small_release(self, visit: Visit, id_: str) -> dict[str, Any]:
+        """Return an answer as the dashboard shows it."""
+        release = document.read(bytes(paid_release(self._store, visit.call().account, id_).result))
+        query = from_dict(release["question"])
+        drawn = self._drawn_release(release, query)
+        return {
+            **release,
+            "title": text.title_of(query, self._site.named, per_user=_is_per_user(release, query)),
+            "condition": None if query.where is None else condition(query.where),
+            "drawn": drawn,
+            "more": len(release["items"]) - _at_once(drawn),
+        }
+
+    async def _small_statement(self, visit: Visit, statement: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a statement with its first rows, as the dashboard shows it."""
+        sql = statement["sql"]
+        answered = await self._api.recompute(visit.call(), sql, statement["release"], "json", _MAX_SHOWN)
+        drawn = _drawn_rows(StatementAnswer.model_validate_json(answered.content))
+        return {"link": _link_of(statement), "sql": sql, "more": answered.rows - _at_once(drawn["shown"]), **drawn}
 
     @Operation("GET", "/answers/{id}", role="analyst", parameters=(RELEASE_ID, _FREE))
     async def answer(self, visit: Visit) -> Response:
@@ -443,6 +560,8 @@ class AnalystPages:
             ),
             snippets=text.snippets(sql, price, url, "query"),
             again=f"/ask?{urlencode({'sql': sql, 'epsilon': price['epsilon']})}",
+            sql=_with_named_value(sql, query),
+            releases=[name] if release["query"]["counts"] or release["query"]["summed"] else [],
         )
 
     @Operation("GET", "/answers/{id}/sheet", role="analyst", parameters=(RELEASE_ID, *fields("as")))
@@ -482,6 +601,44 @@ class AnalystPages:
         sure = budget.guarantee
         words = None if sure is None else text.guarantee_in_words(sure.epsilon, sure.delta)
         return self._site.render(visit, "budget.html", budget=budget, bar=text.budget_bar(budget), words=words)
+
+
+def _at_once(drawn: Mapping[str, Any]) -> int:
+    """Return how many items of an answer the dashboard shows."""
+    return _MAX_SHOWN if drawn["line"] or drawn["total"] else _MAX_SMALL
+
+
+def _link_of(statement: Mapping[str, Any]) -> str:
+    shown = {name: statement[name] for name in ("sql", "epsilon", "release")}
+    return f"/statements?{urlencode(shown, doseq=True)}"
+
+
+def _id_of(statement: Mapping[str, Any]) -> str:
+    return hashlib.sha256(_link_of(statement).encode()).hexdigest()
+
+
+def _table_path(name: str) -> str:
+    return f"/tables/{quote(name)}"
+
+
+def _with_named_value(sql: str, query: Select) -> str:
+    """Return the SQL of a query whose value is called n, or n_ if a label has that name."""
+    head, _, rest = sql.partition("\n")
+    names = {column.casefold() for column in (*query.each, *query.items)}
+    return f"{head} AS {'n_' if 'n' in names else 'n'}\n{rest}"
+
+
+def _drawn_rows(answer: StatementAnswer) -> dict[str, Any]:
+    """Return the rows of a statement as the template of its table shows them."""
+    places = charts.interval_columns(answer.columns)
+    labels = [column for place, column in enumerate(answer.columns) if place not in (places or ())]
+    items = [] if places is None else charts.statement_items(answer.rows, places)
+    types = {column.name: column.type for column in labels}
+    return {
+        "answer": answer,
+        "numeric": [charts.is_number(column) for column in answer.columns],
+        "shown": _drawn(items, types, "" if places is None else answer.columns[places[0]].name),
+    }
 
 
 def _body_of(visit: Visit, sql: str | None = None) -> bytes:
