@@ -201,8 +201,8 @@ def test_columns_without_an_interval_are_marked(sql, marks):
         "SELECT LOW(n) FROM (SELECT COUNT(*) AS n FROM t UNION SELECT 3)",
         "SELECT LOW(n) FROM (SELECT max(n) AS n FROM (SELECT c, COUNT(*) AS n FROM t GROUP BY c))",
         "SELECT LOW(sum(n)) FROM (SELECT c, COUNT(*) AS n FROM t GROUP BY c)",
-        "SELECT *, LOW(n) FROM (SELECT COUNT(*) AS n FROM t)",
-        "WITH a AS (SELECT COUNT(*) AS n FROM t) SELECT LOW(n) AS n FROM a UNION ALL SELECT * FROM a",
+        "SELECT * EXCLUDE (m), LOW(n) FROM (SELECT COUNT(*) AS n, SUM(m) AS m FROM t)",
+        "WITH a AS (SELECT COUNT(*) AS n FROM t) SELECT LOW(n) AS n FROM a UNION ALL SELECT COLUMNS(*) FROM a",
     ],
 )
 def test_ends_of_other_expressions_are_refused(sql):

@@ -96,14 +96,36 @@ def test_intervals_of_computed_columns_are_those_of_low_and_high(before, express
         "SELECT COUNT(*) FROM information_schema.tables",
         f"SELECT n * r AS p, sqrt(n) AS s, n + 1 FROM {COUNTS}",
         f"SELECT n FROM {COUNTS} GROUP BY n",
-        f"SELECT * FROM {COUNTS}",
-        f"SELECT n FROM (SELECT * FROM {COUNTS})",
+        f"SELECT * EXCLUDE (r) FROM {COUNTS}",
+        f"SELECT COLUMNS(*) FROM {COUNTS}",
+        f"SELECT n FROM (SELECT * FROM {COUNTS} AS a JOIN {COUNTS} AS b USING (c))",
         f"SELECT a.n AS x, b.n AS y FROM {COUNTS} AS a NATURAL JOIN {COUNTS.replace('FROM t', 'FROM s')} AS b",
     ],
 )
 def test_columns_that_low_and_high_do_not_take_have_no_interval(sql):
     """More columns could also give DISTINCT more rows, and * and natural joins other columns."""
     assert split_statement(sql, intervals=True) == split_statement(sql)
+
+
+@pytest.mark.parametrize(
+    ("star", "named"),
+    [
+        (f"SELECT * FROM {COUNTS}", f"SELECT c, n, r FROM {COUNTS}"),
+        (f"SELECT n / r AS x FROM (SELECT * FROM {COUNTS})", f"SELECT n / r AS x FROM (SELECT c, n, r FROM {COUNTS})"),
+        (
+            f"WITH A AS {COUNTS} SELECT * FROM A ORDER BY 2 DESC",
+            f"WITH A AS {COUNTS} SELECT c, n, r FROM A ORDER BY 2 DESC",
+        ),
+        (
+            'SELECT *, LOW("N x") FROM (SELECT COUNT(*) AS "N x" FROM t)',
+            'SELECT "N x", LOW("N x") FROM (SELECT COUNT(*) AS "N x" FROM t)',
+        ),
+    ],
+)
+@pytest.mark.parametrize("intervals", [False, True])
+def test_a_star_over_known_columns_stands_for_their_names(star, named, intervals):
+    """So it does not select the columns that carry ends of intervals, and has intervals itself."""
+    assert split_statement(star, intervals=intervals) == split_statement(named, intervals=intervals)
 
 
 def test_ends_of_intervals_take_no_name_to_which_the_statement_refers():

@@ -166,6 +166,7 @@ class OutputColumn:
         end: "low" or "high" if it is an end of the interval of the expression *key*.
         queries: the names of the queries whose answers it is computed from.
         ends: returns its interval as nodes of that SELECT, or None if it has no interval.
+        written: its name as it was written.
     """
 
     name: str
@@ -174,6 +175,7 @@ class OutputColumn:
     end: str = ""
     queries: frozenset[str] = frozenset()
     ends: Callable[[], tuple[Node, Node]] | None = None
+    written: str = ""
 
 
 @dataclass(slots=True)

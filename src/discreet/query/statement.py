@@ -237,8 +237,8 @@ def split_statement(
             is allowed.
         schemas: the tables of information_schema.
         intervals: True to add columns NAME_low and NAME_high for each named column of the outermost SELECT that LOW and
-            HIGH take; they cost nothing. A statement with DISTINCT, UNION or GROUP BY of answers there, or with *
-            anywhere, stays as it is.
+            HIGH take; they cost nothing. A statement with DISTINCT, UNION or GROUP BY of answers there, or with a
+            * that is not replaced by names, stays as it is.
         today: the date that current_date is, YYYY-MM-DD, in UTC; None to refuse it.
         saved: the saved tables that the statement may name, by name in lower case.
 
@@ -419,6 +419,7 @@ class _Splitter(TreeReader):
         outside = self._relations
         source = self._rewrite(node["from_table"], ctes)
         self._relations = self._named(source, ctes)
+        node = {**node, "select_list": [named for item in node["select_list"] for named in self._expanded(item)]}
         rest = {key: value for key, value in node.items() if key not in {"cte_map", "from_table"}}
         rewritten = {**node, "from_table": source, **{key: self._rewrite(value, ctes) for key, value in rest.items()}}
         self._outputs[id(rewritten)] = self._selected_output(node, rewritten)
@@ -493,7 +494,7 @@ class _Splitter(TreeReader):
             # Columns of the same place belong together if they do in each SELECT.
             key = first.key if same else " ".join(column.key for column in alike)
             queries = frozenset[str]().union(*(column.queries for column in alike))
-            united.append(OutputColumn(first.name, noisy, key, ended, queries))
+            united.append(OutputColumn(first.name, noisy, key, ended, queries, written=first.written))
         return OutputColumns(None, united, union=outputs if all_rows else [])
 
     def _named(self, table: Node, ctes: Mapping[str, OutputColumns]) -> dict[str, OutputColumns]:
@@ -566,6 +567,19 @@ class _Splitter(TreeReader):
         asked = {leaf.select for leaf in used if leaf.release is None}
         return any(leaf.select in asked for leaf in used if leaf.release is not None)
 
+    def _expanded(self, item: Node) -> list[Node]:
+        """Return the columns that * stands for if they are known, so that it does not select the ends of intervals."""
+        parts = set(item) - {"class", "type", "query_location", "query_location_length"}
+        if item["type"] != "STAR" or any(item.get(part) for part in parts) or len(self._relations) != 1:
+            return [item]
+        (only,) = self._relations.values()
+        columns = only.columns or []
+        if not columns or any(column is not only.find(column.name) for column in columns):
+            return [item]
+        place = {key: item[key] for key in ("query_location", "query_location_length") if key in item}
+        reference: Node = {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": ""} | place
+        return [{**reference, "column_names": [column.written]} for column in columns]
+
     def _selected_output(self, given: Node, made: Node) -> OutputColumns:
         """Return the columns of a SELECT that reads answers through others."""
         columns: list[OutputColumn] = []
@@ -588,7 +602,7 @@ class _Splitter(TreeReader):
             ends, queries = interval or (None, frozenset())
             if not end and found:
                 end = found[2].end
-            columns.append(OutputColumn(name.casefold(), noisy, key, end, queries, ends))
+            columns.append(OutputColumn(name.casefold(), noisy, key, end, queries, ends, name))
         # With a column more, a row that is selected once could be selected twice, or a group could split.
         distinct = any(modifier["type"] == "DISTINCT_MODIFIER" for modifier in given["modifiers"])
         plain = not given["group_expressions"] and not distinct
@@ -804,9 +818,8 @@ class _Splitter(TreeReader):
             interval = wrapped.interval(inner) if noisy and not end else None
             queries = frozenset(answers[number - 1] for number in wrapped.numbers(inner))
             key = f"{id(node)} {_aggregate_key(inner)}"
-            columns.append(
-                OutputColumn(name.casefold(), noisy, key, end, queries if interval else frozenset(), interval)
-            )
+            queries = queries if interval else frozenset()
+            columns.append(OutputColumn(name.casefold(), noisy, key, end, queries, interval, name))
             if made != given and not made["alias"]:  # DuckDB would name it after columns of answers
                 made["alias"] = write_expression(given)
         return columns
