@@ -217,16 +217,18 @@ class Warehouse:
         """
         from discreet.release.running import RunningStream, declare
 
-        streams = {
-            stream: (dataset, declared)
+        streams = [
+            (stream, dataset, declared)
             for dataset, about in self.catalog.datasets.items()
             for stream, declared in about.running.items()
-        }
-        if name not in streams:
+        ]
+        named = [(dataset, declared) for stream, dataset, declared in streams if stream == name]
+        if len(named) != 1:
+            names = ", ".join(sorted(stream for stream, *_ in streams)) or "none"
             raise InputError(
-                f"there is no stream {name!r}; the catalog declares {', '.join(sorted(streams)) or 'none'}"
+                f"there is {'more than one' if named else 'no'} stream {name!r}; the catalog declares {names}"
             )
-        dataset, declared = streams[name]
+        ((dataset, declared),) = named
         engine = self._open.engine(dataset)
         columns = engine.columns()
         where = None if declared.where is None else bind_where(parse_where(declared.where), columns)
