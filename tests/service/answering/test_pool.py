@@ -103,7 +103,8 @@ def test_a_worker_has_no_environment_files_or_connections_and_cannot_get_any(mon
         assert (place / "cwd").resolve() == Path("/")
     assert environment == statement_pool._ENVIRONMENT
     assert len([name for name in opened_files if name.startswith("socket:")]) == 1
-    assert {name for name in opened_files if not name.startswith("socket:")} == {"/dev/null"}
+    others = {name for name in opened_files if not name.startswith("socket:")}
+    assert {name for name in others if not Path(name).name.startswith("libffi.so")} == {"/dev/null"}  # it opens itself
     for name in ("Max open files", "Max file size", "Max core file size"):
         assert limits[name][:2] == ["0", "0"], name
     soft, hard = map(int, limits["Max address space"][:2])
