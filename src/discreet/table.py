@@ -238,9 +238,10 @@ class Table:
             item: as in `top`; left out for one number of all rows.
             **options: as in `top`, and relative_error: the relative error that most counts should stay within, above 0
                 and below 1; it scales the noise. mechanism: "auto", "head", "two-round", "pcr" or "laplace"; by default
-                laplace with *groups_per_user* or *domain*, otherwise auto on engines that can query user-item pairs,
-                and head on the others. head_limit is 10,000 by default. Every item of *domain* is released with a
-                count, and `Release.quantile` computes quantiles from bins that are listed in it.
+                laplace with *groups_per_user* or a *domain* of fewer than four items, otherwise auto on engines that
+                can query user-item pairs; on the others head, and laplace with a *domain*. head_limit is 10,000 by
+                default. Every item of *domain* is released with a count, and `Release.quantile` computes quantiles from
+                bins that are listed in it.
 
         Other arguments, and errors, are those of `top`.
         """

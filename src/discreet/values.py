@@ -431,6 +431,14 @@ class UserItemPairs(CappedSums, Protocol):
         ...
 
 
+class ListedPairs(UserItemPairs, Protocol):
+    """`UserItemPairs` of listed items: the items that have users are numbered, and each has a row in the list."""
+
+    def places(self) -> NDArray[np.int64]:
+        """Return the row of each numbered item in the list, which holds all items in a public order."""
+        ...
+
+
 class HeadAndPairs(UserItemPairs, Protocol):
     """`UserItemPairs` of which a head can be read first; engines write the pairs only if one of their queries follows.
 

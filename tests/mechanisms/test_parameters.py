@@ -15,6 +15,7 @@ from discreet.errors import InputError
 from discreet.mechanisms import (
     Auto,
     CountRelease,
+    KnownAuto,
     KnownGumbel,
     KnownLaplace,
     Request,
@@ -117,7 +118,7 @@ TABLE = [
     (True, 3, 10, KnownLaplace),
     (True, 3, None, KnownLaplace),
     (True, None, 10, KnownGumbel),
-    (True, None, None, KnownLaplace),
+    (True, None, None, KnownAuto),
     (False, 3, 10, UnknownLaplace),
     (False, 3, None, UnknownLaplace),
     (False, None, 5, UnknownGumbel),

@@ -17,6 +17,7 @@ from discreet.errors import InputError
 from discreet.mechanisms import (
     Auto,
     CountRelease,
+    KnownAuto,
     KnownGumbel,
     KnownLaplace,
     SelectVerify,
@@ -77,7 +78,8 @@ def _epsilon(rho, delta):
         (KnownGumbel, {"k": 3, "domain": DOMAIN}),
         (KnownLaplace, {"k": 3, "domain": DOMAIN, "sensitivity": BOUNDED}),
         (KnownLaplace, {"domain": DOMAIN, "sensitivity": BOUNDED}),
-        (KnownLaplace, {"domain": DOMAIN}),
+        (KnownAuto, {"domain": DOMAIN}),
+        (KnownLaplace, {"mechanism": "laplace", "domain": DOMAIN}),
         (UnknownGumbel, {"k": 3, "mechanism": "auto"}),
         (UnknownGumbel, {"k": 3, "mechanism": "gumbel", "sensitivity": BOUNDED}),
         (KnownGumbel, {"k": 3, "mechanism": "gumbel", "sensitivity": BOUNDED, "domain": DOMAIN}),
@@ -93,7 +95,7 @@ def test_the_mechanism_follows_from_the_published_table(mechanism, parts, shared
     plan = make_plan(_query(**parts), shared_budget=shared)
     assert type(plan.mechanism) is mechanism
     assert plan.notes == ()
-    assert plan.reads_pairs == (mechanism in (Auto, TwoRound))
+    assert plan.reads_pairs == (mechanism in (Auto, KnownAuto, TwoRound))
     assert plan.request.limit == (3 if mechanism is TopStable else 40 if "domain" in parts else plan.request.limit)
 
 

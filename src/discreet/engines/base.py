@@ -358,8 +358,8 @@ class SqlEngine(PooledEngine[_Connection], Generic[_Connection, _Statement]):
 def _check_pairs(request: HeadRequest) -> None:
     if request.groups_per_user is not None or request.rows_per_group != 1:
         raise InputError("the pair queries count distinct users with all their items: bound neither rows nor items")
-    if request.domain is not None or request.summed is not None:
-        raise InputError("the pair queries take neither listed items nor a sum")
+    if request.summed is not None:
+        raise InputError("the pair queries take no sum")
     if not request.items or request.each:
         raise InputError("the pair queries need an item column, and have no segments")
 

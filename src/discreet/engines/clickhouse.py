@@ -234,8 +234,11 @@ class ClickHouseStatement(HeadStatement):
     }
 
     def write(self) -> str:
-        statement = super().write()
-        return statement if self.request.listed is None else f"WITH listed AS ({self._listed_items()}) {statement}"
+        return self.with_listed(super().write())
+
+    def with_listed(self, select: str) -> str:
+        """Return a SELECT that uses `rows`, preceded by the listed items."""
+        return select if self.request.listed is None else f"WITH listed AS ({self._listed_items()}) {select}"
 
     def quoted(self, name: str) -> str:
         return quoted(name)
@@ -327,6 +330,7 @@ class ClickHousePairs(SqlPairs):
         client: ClickHouseClient,
         progress: Callable[[float], None] | None,
     ) -> None:
+        self._statement = words
         super().__init__(words, prefix)
         self._listed = f"{prefix}chosen"
         self._client = client
@@ -347,9 +351,9 @@ class ClickHousePairs(SqlPairs):
 
     def _sized(self) -> dict[str, str]:
         items = ", ".join(self._items)
-        rows = self._words.rows()
+        distinct = f"SELECT {items}, groupUniqArray(u) AS us FROM ({self._words.rows()}) AS r GROUP BY {items}"
         return {
-            self._distinct: f"SELECT {items}, groupUniqArray(u) AS us FROM ({rows}) AS r GROUP BY {items}",
+            self._distinct: self._statement.with_listed(distinct),
             self._users: f"SELECT u, count(*) AS n FROM {self._distinct} ARRAY JOIN us AS u GROUP BY u",
         }
 

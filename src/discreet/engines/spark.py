@@ -156,10 +156,7 @@ class SparkEngine(SqlEngine["SessionRun", "SparkStatement"]):
         sql = statement.write()
 
         def count(session: SparkSession) -> pa.Table:
-            self._name_rows(session)
-            if statement.items_listed is not None:
-                listed = session.createDataFrame(statement.items_listed, statement.listed_schema())
-                listed.createOrReplaceTempView(LISTED)
+            self._name_relations(session, statement)
             return _table(session, sql, statement.parameters)
 
         return self._guarded(connection, count, progress)
@@ -171,7 +168,7 @@ class SparkEngine(SqlEngine["SessionRun", "SparkStatement"]):
         def work(part: Callable[[SparkSession], pa.Table | None]) -> Any:  # noqa: ANN401 - the part's result
             return self._guarded(connection, part, progress)
 
-        self._guarded(connection, self._name_rows, None)
+        self._guarded(connection, lambda session: self._name_relations(session, statement), None)
         pairs = SparkPairs(statement, work, connection.frames)
         pairs.create()
         yield pairs
@@ -180,6 +177,13 @@ class SparkEngine(SqlEngine["SessionRun", "SparkStatement"]):
         """Register the files as source, for statements of the data owner."""
         if self._path is not None:
             session.read.options(**STRICT).parquet(self._path).createOrReplaceTempView(_FILES)
+
+    def _name_relations(self, session: SparkSession, statement: SparkStatement) -> None:
+        """Register the rows as `ROWS`, and the listed items, if there are any, as `LISTED`."""
+        self._name_rows(session)
+        if statement.items_listed is not None:
+            listed = session.createDataFrame(statement.items_listed, statement.listed_schema())
+            listed.createOrReplaceTempView(LISTED)
 
     def _name_rows(self, session: SparkSession) -> Any:  # noqa: ANN401 - a data frame of Spark's or of Spark Connect's
         """Register the table, the files or the view as `ROWS`, and return it as a data frame."""

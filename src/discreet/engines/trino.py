@@ -260,16 +260,8 @@ class TrinoStatement(HeadStatement):
         self._view = view
 
     def write(self) -> str:
-        """Return the statement, preceded by the view and the listed items.
-
-        Raises:
-            InputError: the statement is longer than `MAX_LENGTH`.
-        """
-        listed = [] if self.request.listed is None else [f"listed AS ({self._listed_items()})"]
-        statement = _with(self._view, *listed) + super().write()
-        if len(statement) > MAX_LENGTH:
-            raise InputError(f"Trino takes {MAX_LENGTH:,} characters at most; list fewer items or shorter constants")
-        return statement
+        """Return the statement, preceded by the view and the listed items."""
+        return self.with_view(super().write())
 
     def constant(self, text: str, type_: str | None) -> str:
         literal = text_literal(text)  # only the quote needs an escape
@@ -312,8 +304,16 @@ class TrinoStatement(HeadStatement):
         return f"{' = '.join(texts)} AND ({left} IS NULL) = ({right} IS NULL)"
 
     def with_view(self, select: str) -> str:
-        """Return a SELECT that uses `rows`, preceded by the view."""
-        return _with(self._view) + select
+        """Return a SELECT that uses `rows`, preceded by the view and the listed items.
+
+        Raises:
+            InputError: it is longer than `MAX_LENGTH`.
+        """
+        listed = [] if self.request.listed is None else [f"listed AS ({self._listed_items()})"]
+        statement = _with(self._view, *listed) + select
+        if len(statement) > MAX_LENGTH:
+            raise InputError(f"Trino takes {MAX_LENGTH:,} characters at most; list fewer items or shorter constants")
+        return statement
 
     def _listed_items(self) -> str:
         """Return the listed items as one JSON literal per column, which Trino plans much faster than one per label."""

@@ -10,6 +10,7 @@ from discreet.mechanisms.auto import Auto
 from discreet.mechanisms.base import Expectation, Likely, Mechanism, NoiseName, Request, check_bounds
 from discreet.mechanisms.count_release import CountRelease
 from discreet.mechanisms.each import Each
+from discreet.mechanisms.known_auto import KnownAuto
 from discreet.mechanisms.known_gumbel import KnownGumbel
 from discreet.mechanisms.known_laplace import KnownLaplace
 from discreet.mechanisms.select_verify import SelectVerify
@@ -24,6 +25,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     for mechanism in (
         KnownLaplace,
         KnownGumbel,
+        KnownAuto,
         UnknownLaplace,
         UnknownGumbel,
         TopStable,
@@ -34,8 +36,8 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     )
 }
 
-PAIR_MECHANISMS: tuple[type[Mechanism], ...] = (TwoRound, Auto)
-"""The mechanisms that take `HeadAndPairs`; all other mechanisms read an `ExactHead`."""
+PAIR_MECHANISMS: tuple[type[Mechanism], ...] = (TwoRound, Auto, KnownAuto)
+"""The mechanisms that take `HeadAndPairs`, or `ListedPairs` of a known domain; all others read an `ExactHead`."""
 
 __all__ = [
     "MECHANISMS",
@@ -44,6 +46,7 @@ __all__ = [
     "CountRelease",
     "Each",
     "Expectation",
+    "KnownAuto",
     "KnownGumbel",
     "KnownLaplace",
     "Likely",

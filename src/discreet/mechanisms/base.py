@@ -101,7 +101,8 @@ class Likely:
         name: the mechanism, or the branch of one, that the range is for.
         min_std_error: smallest standard error of a count, or None where no counts are released.
         max_std_error: largest standard error; None where no counts are released, or where it grows with the counts.
-        max_relative_error: in that case, the largest standard error of a count, relative to the count.
+        max_relative_error: in that case, the largest standard error of a count, relative to the count; beside a largest
+            standard error, that of clipping, whose square is added to that of the noise.
         smallest_count: the lower end of the range of the smallest released count.
         max_smallest_count: its upper end; larger counts are likely released, up to k of them. The count below the
             head's cut-off is added to both.

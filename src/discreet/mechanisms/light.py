@@ -207,8 +207,6 @@ class Light:
 def measured(items: int, sizes: Sizes, split: Floats | None = None) -> Cap:
     """Return the cap at *items* with its loss, estimated from the noisy histograms.
 
-    The loss of an item is a mean over its users, so users count in proportion to their number of items.
-
     Args:
         items: the cap.
         sizes: the noisy histogram of users by their number of items.
@@ -222,17 +220,31 @@ def measured(items: int, sizes: Sizes, split: Floats | None = None) -> Cap:
         by_size = _divided(by_size, split)
         with_tail = _divided(with_tail, split)
     lost = 1 - np.where(n > CAPPED_BASKET * items, 0, np.minimum(1, items / n))
+    if sizes.users <= 0:
+        return Cap(items, 1.0, math.inf, 0.0)
+    return Cap(items, *loss_of_users(lost, n, by_size, with_tail))
+
+
+def loss_of_users(lost: Floats, n: Floats, users: Floats, tail: Floats) -> tuple[float, float, float]:
+    """Return `kept`, `spread` and `unseen` of a `Cap` if the share *lost* is removed from users of *n* items.
+
+    The loss of an item is a mean over its users, so users count in proportion to their number of items.
+
+    Args:
+        lost: per bin of the histogram, from 0 to 1, shape (m,).
+        n: number of items of a user in each bin, shape (m,).
+        users: the histogram, at least one user, shape (m,).
+        tail: the same, with a tail that the noise may hide.
+    """
 
     def loss(users: Floats) -> tuple[float, float]:
         """Return the mean of the loss, and its root mean square."""
         mass = users * n / (users @ n)
         return float(lost @ mass), math.sqrt(float(lost**2 @ mass))
 
-    if sizes.users <= 0:
-        return Cap(items, 1.0, math.inf, 0.0)
-    (mean, spread), (mean_with_tail, spread_with_tail) = loss(by_size), loss(with_tail)
+    (mean, spread), (mean_with_tail, spread_with_tail) = loss(users), loss(tail)
     kept = max(1 - mean, 0.05)
-    return Cap(items, kept, spread, math.hypot(UNEVEN * spread_with_tail, mean_with_tail - mean) / kept)
+    return kept, spread, math.hypot(UNEVEN * spread_with_tail, mean_with_tail - mean) / kept
 
 
 def _divided(users: Floats, split: Floats) -> Floats:

@@ -17,6 +17,7 @@ from discreet.mechanisms import (
     CountRelease,
     Each,
     Expectation,
+    KnownAuto,
     KnownGumbel,
     KnownLaplace,
     Mechanism,
@@ -53,6 +54,9 @@ DELTA_WARNED = Fraction(1, 10_000)
 
 AUTO_FROM_K = 6
 """The smallest k with `Auto` as default; below, its test costs more than it gains (docs/mechanisms/auto.md)."""
+
+SEVERAL_LISTED = 4
+"""The smallest number of listed items with `KnownAuto` as default; a user of all of fewer items costs little more."""
 
 
 def bind(query: Query, columns: Mapping[str, Kind]) -> Query:
@@ -256,7 +260,7 @@ class Plan:
         errors = [f"{error:.3g}" for error in dict.fromkeys((least, most)) if error is not None]
         errors += ["or more"] if most is None and errors else []
         errors += [f"for {self.error_basis}"] if self.error_basis and errors else []
-        smallest = likely.smallest_count
+        smallest = None if expected.smallest_count is None else likely.smallest_count
         sure = self.guarantee
         probably = f", probably {self.likely_mechanism}" if expected.likely else ""
         return "\n".join(
@@ -407,7 +411,8 @@ def make_plan(
     ):
         raise InvariantViolated("the plan would cost more than the query allows")
     missed = None
-    if not has_pairs and options.mechanism in (None, "auto") and choose(request, has_pairs=True) is Auto:
+    paired = choose(request, has_pairs=True) if options.mechanism in (None, "auto") else None
+    if not has_pairs and (paired is Auto or (paired is KnownAuto and segments is None)):
         missed = (
             "this engine has no pair queries, or not all; with them, tables in which most users have few items get "
             "several times as many accurate counts"
@@ -512,27 +517,30 @@ def choose(request: Request, *, has_pairs: bool, per_unit: bool = False) -> type
 
     | | groups per user declared | not declared |
     | --- | --- | --- |
-    | known domain | KnownLap | KnownGumb (top k), KnownLap with Delta = the domain (all counts) |
+    | known domain | KnownLap | KnownGumb (top k), KnownAuto or KnownLap with Delta = the domain (all counts) |
     | unknown domain | UnkLap | UnkGumb (small top k), Auto (a larger top k), Auto or SelectVerify (all counts) |
 
-    Auto needs user-item pairs and counts distinct users; SelectVerify needs a head only. UnkGumb answers any top k on
-    engines without pairs, without counts, of rows or sums, with Laplace noise, or priced per unit. TopStable, TwoRound
-    and PCR answer only when the query names them. Sums are added by `discreet.mechanisms.summing`.
+    Auto and KnownAuto need user-item pairs and count distinct users; SelectVerify needs a head only. UnkGumb answers
+    any top k on engines without pairs, without counts, of rows or sums, with Laplace noise, or priced per unit.
+    TopStable, TwoRound and PCR answer only when the query names them. Sums are added by `discreet.mechanisms.summing`.
 
     Args:
         has_pairs: True if the engine has pair queries.
         per_unit: True if the request is priced in units: then only released items are charged.
     """
     bounded = request.sensitivity.groups_per_user is not None
-    if request.known_domain:
-        return KnownLaplace if bounded or request.k is None else KnownGumbel
-    if bounded:
-        return UnknownLaplace
     distinct = request.sensitivity.rows_per_group == 1
     paired = has_pairs and distinct and not per_unit
+    counted = request.counts and request.noise == "gaussian" and request.summed is None
+    if request.known_domain:
+        if bounded or request.k is None:
+            several = request.head_limit >= SEVERAL_LISTED
+            return KnownAuto if paired and counted and several and not bounded else KnownLaplace
+        return KnownGumbel
+    if bounded:
+        return UnknownLaplace
     if request.k is None:
         return Auto if paired else SelectVerify
-    counted = request.counts and request.noise == "gaussian" and request.summed is None
     return Auto if paired and counted and request.k >= AUTO_FROM_K else UnknownGumbel
 
 

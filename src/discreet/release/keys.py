@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from discreet.budget.model import Fingerprint
-from discreet.errors import InputError
+from discreet.engines.base import typed_domain
+from discreet.errors import InexactHead, InputError
 from discreet.head_request import HeadRequest, SumBounds
 from discreet.mechanisms import Each, KnownGumbel, KnownLaplace, Mechanism
 from discreet.mechanisms.anchored import SharedNoise
@@ -251,7 +252,7 @@ _PAIR_QUERIES = 10
 
 
 class RecordedPairs:
-    """`HeadAndPairs` of an engine, which also compute a digest of all that the engine returned.
+    """`HeadAndPairs` or `ListedPairs` of an engine, which also compute a digest of all that the engine returned.
 
     With keyed noise, the queries of a plan follow from the data and the key; so equal data give an equal digest. As a
     context, it deletes the pairs on exit if they were written.
@@ -273,6 +274,7 @@ class RecordedPairs:
         self._head: ExactHead | None = None
         self._pairs: UserItemPairs | None = None
         self._items: int | None = None
+        self._listed: pa.Table | None = None
         self._open = contextlib.ExitStack()
         self._digest = hashlib.sha256()
 
@@ -310,17 +312,38 @@ class RecordedPairs:
     def clipped_sums(self, items: Ints, costs: Ints, bound: int) -> Ints:
         return self._record(self._written().clipped_sums(items, costs, bound))
 
+    def places(self) -> Ints:
+        """Return the row of each numbered item in the request's domain.
+
+        Raises:
+            InexactHead: an item is not listed.
+        """
+        numbered = self._labels(np.arange(self.count_items()))
+        self._listed = typed_domain(self._request.domain, {field.name: field.type for field in numbered.schema})
+        rows = {tuple(row.values()): n for n, row in enumerate(self._listed.to_pylist())}
+        labels = [tuple(row.values()) for row in numbered.to_pylist()]
+        if not rows.keys() >= set(labels):
+            raise InexactHead("the engine answered with an item that was not requested")
+        return np.array([rows[label] for label in labels], dtype=np.int64)
+
     def labels(self, items: Ints) -> pa.Table:
         """Return the labels of the positions of an outcome."""
+        if self._listed is not None:
+            return self._listed.rename_columns(list(self._request.items)).take(arrow_array(items))
         if self._pairs is None and self._head is not None:
             return self._head.labels.take(arrow_array(items))
+        return self._labels(items)
+
+    def _labels(self, items: Ints) -> pa.Table:
         labels: pa.Table = self._written().labels(items)
         self._digest.update(encode(_lossless(labels)))
         return labels
 
     def fingerprint(self, plan: Plan, key: bytes) -> Fingerprint:
         """Return keyed digests of the plan's request and mechanism, and of all query results."""
-        request = encode((encodable(plan.request), encodable(plan.mechanism)))
+        rows = dataclasses.replace(plan.request, domain=None)
+        listed = () if plan.request.domain is None else _lossless(plan.request.domain)
+        request = encode((encodable(rows), encodable(plan.mechanism), *listed))
         return Fingerprint(*(hmac.digest(key, part, hashlib.sha256) for part in (request, self._digest.digest())))
 
     def _written(self) -> UserItemPairs:

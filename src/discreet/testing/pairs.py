@@ -58,6 +58,10 @@ class ArrayPairs:
         """Return the number of items."""
         return len(self._numbers)
 
+    def places(self) -> NDArray[np.int64]:
+        """Return the items as they were given: their rows in a list of all of them."""
+        return self._numbers
+
     def weighted_sums(self, limit: float) -> Iterator[NDArray[np.int64]]:
         """Add up the weights of every item's users."""
         weight = weights(limit / np.sqrt(self._sizes))

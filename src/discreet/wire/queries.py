@@ -229,6 +229,8 @@ class Expected(Reply):
             least = rounded(factor * min(each.min_std_error or 0.0 for each in part))
             share = 100 * factor * max(each.max_relative_error or 0.0 for each in part)
             # Where errors are fixed, the smallest count is so large that the error is a smaller share of it.
+            ends = [factor * each.max_std_error for each in part if each.max_std_error is not None]
+            least += f" to {rounded(max(ends))}, or" if share and len(ends) == len(part) else ""
             found.append(f"{least} up to {share:.2g} % of the count" if share else least)
         if not found:
             least = rounded(factor * self.min_std_error)
