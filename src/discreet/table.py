@@ -241,7 +241,7 @@ class Table:
                 laplace with *groups_per_user* or a *domain* of fewer than four items, otherwise auto on engines that
                 can query user-item pairs; on the others head, and laplace with a *domain*. head_limit is 10,000 by
                 default. Every item of *domain* is released with a count, and `Release.quantile` computes quantiles from
-                bins that are listed in it.
+                bins that are listed in it, of a release by laplace.
 
         Other arguments, and errors, are those of `top`.
         """
@@ -282,6 +282,8 @@ class Table:
             )
         if per == "user" and rows not in (None, 1):
             raise InputError("a quantile per user counts users, not rows: leave out rows_per_group")
+        if options.get("domain") is not None and options.get("mechanism") is None:
+            options["mechanism"] = "laplace"  # counts without clipping
         plan = self.plan(item, budget=budget, force=force, **options)
         check_quantile(plan.query, plan.mechanism.name, self._engine.columns().get(item))
         return self._answer(plan, budget, bits, None).quantile(share)

@@ -449,9 +449,11 @@ class WarehouseQueries:
         self._priced = priced
         self.releases: dict[str, Release] = {}
 
-    def plan(self, question: DatasetQuery, *, counts: bool) -> PlannedQuery:
+    def plan(self, question: DatasetQuery, *, counts: bool, complete: bool) -> PlannedQuery:
         """Plan a query; as `Warehouse.plan`."""
         priced = self._priced | {"counts": counts}
+        if complete and priced.get("mechanism") is None:
+            priced["mechanism"] = "laplace"
         return PlannedQuery(self._warehouse.plan(question, budget=self._budget, **priced), question)
 
     def check_budget(self, queries: Mapping[str, PlannedQuery], prices: Mapping[str, Cost]) -> None:  # noqa: ARG002

@@ -109,7 +109,7 @@ def test_every_parameter_of_every_mechanism_changes_the_context(name):
     "parts",
     [
         {},
-        {"k": None},
+        {"k": None, "mechanism": "laplace"},
         {"k": None, "counts": False, "summed": SUMMED},
         {"counts": False, "summed": SUMMED},
     ],

@@ -106,6 +106,8 @@ def _query_source(method: str, options: dict[str, Any]) -> Callable[[Progress], 
     from discreet.table import scan
 
     parameters = row_options(options, total=method == "release")
+    if options.get("quantiles") and parameters.get("mechanism") is None:
+        parameters["mechanism"] = "laplace"  # counts without clipping
     k = 10 if method == "top" and options["k"] is None else options.get("k")
     cast = cast_option(options)
 

@@ -110,7 +110,12 @@ def check_quantile(query: Query, mechanism: str, kind: Kind | None = None) -> No
     domain = query.request.domain
     ordered = len(query.request.items) == 1 and kind not in {Kind.TEXT, Kind.UNTYPED, Kind.BOOLEAN}
     ordered = ordered and domain is not None and str(domain.schema.types[0]) not in {"string", "large_string", "bool"}
-    if not ordered or query.k is not None or mechanism != "known-laplace" or query.request.summed is not None:
+    if (
+        not ordered
+        or query.k is not None
+        or mechanism not in {"known-laplace", "known-auto"}
+        or query.request.summed is not None
+    ):
         raise InputError("quantiles are of releases of one column of bins, numbers or dates, all listed as the domain")
 
 
@@ -276,6 +281,8 @@ class Release:
         items = self.query.request.items
         if not 0 < part < 1 or part.denominator > 10**9:
             raise InputError("the share of a quantile is above 0 and below 1, with at most 9 digits")
+        if self.mechanism == "known-auto" and self.shared_error is None:
+            raise InputError("quantiles need counts without clipping; ask for the release with mechanism laplace")
         check_quantile(self.query, self.mechanism)
         columns = [quoted(column) for column in (VALUE, LOW, HIGH, SHARED)]
         sql = quantile_sql("answers.q1", [], quoted(items[0]), part, columns)

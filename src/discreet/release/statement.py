@@ -70,8 +70,12 @@ class PlannedStatement:
 class QueryPort(Protocol):
     """What plans and answers the queries of a statement."""
 
-    def plan(self, question: DatasetQuery, *, counts: bool) -> PlannedQuery:
-        """Plan a query, of labels only unless *counts*; no row is read."""
+    def plan(self, question: DatasetQuery, *, counts: bool, complete: bool) -> PlannedQuery:
+        """Plan a query, of labels only unless *counts*; no row is read.
+
+        Args:
+            complete: True for quantiles, whose counts have no clipping: laplace is the default mechanism.
+        """
         ...
 
     def check_budget(self, queries: Mapping[str, PlannedQuery], prices: Mapping[str, Cost]) -> None:
@@ -277,7 +281,9 @@ def plan(found: PlannedStatement, catalog: Catalog, queries: QueryPort, port: Ro
             continue
         dataset = catalog.datasets[leaf.dataset]
         with _naming_query(leaf, statement):
-            query = queries.plan(DatasetQuery(leaf.select, leaf.dataset, dataset), counts=leaf.counts)
+            query = queries.plan(
+                DatasetQuery(leaf.select, leaf.dataset, dataset), counts=leaf.counts, complete=leaf.complete
+            )
             if leaf.complete and (query.plan.query.min_users is not None or query.plan.query.patterns):
                 raise InputError(
                     "quantiles need the counts of all labels, and the catalog does not let all of them be shown"

@@ -378,8 +378,10 @@ class _AccountQueries:
         self._answers = answers
         self._free = free
 
-    def plan(self, question: DatasetQuery, *, counts: bool) -> PlannedQuery:
+    def plan(self, question: DatasetQuery, *, counts: bool, complete: bool) -> PlannedQuery:
         options: Options = self._options if counts else {**self._options, "counts": False}
+        if complete and options.get("mechanism") is None:
+            options = {**options, "mechanism": "laplace"}
         return self._queries.plan(question, options, self._run)
 
     def check_budget(self, queries: Mapping[str, PlannedQuery], prices: Mapping[str, Cost]) -> None:
