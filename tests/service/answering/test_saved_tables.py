@@ -379,3 +379,13 @@ def test_an_insert_a_day_for_a_month_is_charged_once_a_day(services):
         where = f"WHERE day >= DATE '2024-10-{filtered % 28 + 4:02}' AND n > {filtered}"
         answered(service, f"SELECT country, SUM(n) AS n, COUNT(*) FROM saved.daily {where} GROUP BY country")
     assert service.balance().spent == spent
+
+
+def test_a_view_of_a_table_that_was_dropped_says_which_is_gone(service):
+    """The view stays, and answers again when there is a table of that name."""
+    answered(service, f"CREATE TABLE saved.base AS {COUNTS}", epsilon=4)
+    answered(service, "CREATE VIEW saved.large AS SELECT country FROM saved.base WHERE n > 5")
+    answered(service, "DROP TABLE saved.base")
+    assert "no saved table 'base'" in refused(service, "SELECT * FROM saved.large", status=400)
+    answered(service, f"CREATE TABLE saved.base AS {COUNTS}", epsilon=4)
+    assert answered(service, "SELECT * FROM saved.large")
