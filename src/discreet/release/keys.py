@@ -100,6 +100,7 @@ def release_context(plan: Plan, table: str, data_version: str, edition: str = NA
         encodable(plan.mechanism),
         *map(encodable, request.derived),
         *(("each", request.each, encodable(request.segments.to_pylist())) if request.each else ()),
+        *(("arrivals", encodable(request.arrivals)) if request.arrivals else ()),
     )
 
 
