@@ -117,7 +117,12 @@ def test_text_is_never_script_on_any_page(service, opened):
     rows = post(service, "analyst", "/v1/sql", {"sql": statement, "epsilon": 1})
     released = [query["id"] for query in rows["queries"]]
     typed = " ".join(EVIL)
+    create = f"CREATE TABLE saved.shown COMMENT '{quoted(EVIL[2])}' AS {statement}"
+    post(service, "analyst", "/v1/sql", {"sql": create, "epsilon": 1})
     tried = [
+        ("/tables", "/tables"),
+        ("/tables/{name:path}", "/tables/shown"),
+        ("/tables/{name:path}", f"/tables/{quote(typed, safe='')}"),
         ("/", "/ask"),
         ("/login", f"/login?{urlencode({'next': typed})}"),
         ("/login/callback", f"/login/callback?{urlencode({'state': typed, 'code': typed})}"),
