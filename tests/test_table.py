@@ -89,7 +89,7 @@ def test_release_returns_counts_with_errors_and_without_items_of_single_users(ta
     assert all(abs(release.counts - truth) < 4 * release.std_errors)
     assert all(release.std_errors < 0.1 * np.array(truth))
     assert (release.complete, release.mechanism, release.query.k) == (False, "auto", None)
-    assert release.chosen == "two-round"
+    assert release.chosen == "light"
     assert "users" in release.why
 
 
