@@ -21,6 +21,9 @@ MeasureKind: TypeAlias = Literal["users", "rows", "sum", "average"]
 
 TOP_HEAD_LIMIT = 1_000
 RELEASE_HEAD_LIMIT = 10_000
+SAVED = "saved"
+"""The schema of saved tables; here, so that queries need not import those."""
+
 MAX_HEAD_LIMIT = 10_000_000
 MAX_SEGMENT_ROWS = 1_000_000
 """The largest number of items that a query reads of all its segments together, with the one below each cut."""

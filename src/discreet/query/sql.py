@@ -39,8 +39,7 @@ from discreet.query.parse_tree import (
     parse_statement,
 )
 from discreet.query.predicates import read_number, read_pattern, read_text, read_timestamp
-from discreet.query.query import Measure, MeasureKind, Select
-from discreet.query.saved import SCHEMA as SAVED
+from discreet.query.query import SAVED, Measure, MeasureKind, Select
 
 MAX_LIMIT_DIGITS = 18
 """The largest number of digits in a LIMIT or in a position of the select list."""
