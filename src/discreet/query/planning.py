@@ -392,7 +392,9 @@ def make_plan(
     per = query.options.per
     segments = query.request.segments
     has_pairs = has_pairs and segments is None
-    default = choose(request, has_pairs=has_pairs, per_unit=per is not None)
+    # Quantiles are computed from the counts of listed bins, so these are not clipped by default.
+    bins = query.known_domain and any(isinstance(derived.each, int) for derived in query.request.derived)
+    default = choose(request, has_pairs=has_pairs and not bins, per_unit=per is not None)
     kind = _mechanism(options.mechanism, request, default)
     if request.summed is not None:
         kind = summing(kind, request)
@@ -411,7 +413,7 @@ def make_plan(
     ):
         raise InvariantViolated("the plan would cost more than the query allows")
     missed = None
-    paired = choose(request, has_pairs=True) if options.mechanism in (None, "auto") else None
+    paired = choose(request, has_pairs=not bins) if options.mechanism in (None, "auto") else None
     if not has_pairs and (paired is Auto or (paired is KnownAuto and segments is None)):
         missed = (
             "this engine has no pair queries, or not all; with them, tables in which most users have few items get "

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 MeasureKind: TypeAlias = Literal["users", "rows", "sum", "average"]
 
-TOP_HEAD_LIMIT = 1_000
-RELEASE_HEAD_LIMIT = 10_000
 SAVED = "saved"
 """The schema of saved tables; here, so that queries need not import those."""
 
+TOP_HEAD_LIMIT = 1_000
+RELEASE_HEAD_LIMIT = 10_000
 MAX_HEAD_LIMIT = 10_000_000
 MAX_SEGMENT_ROWS = 1_000_000
 """The largest number of items that a query reads of all its segments together, with the one below each cut."""

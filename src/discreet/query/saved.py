@@ -18,12 +18,9 @@ from pydantic import TypeAdapter
 
 from discreet.errors import InputError, SQLError
 from discreet.query.parse_tree import check_size
-from discreet.query.query import SAVED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-SCHEMA = SAVED
 
 MAX_PARTS = 400
 """The largest number of parts of a saved table: one for its statement, and one for each INSERT."""

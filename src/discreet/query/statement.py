@@ -42,9 +42,8 @@ from discreet.query.parse_tree import (
     write_statement,
 )
 from discreet.query.quantiles import QUANTILES, quantile_sql, read_quantile
-from discreet.query.query import Select
+from discreet.query.query import SAVED, Select
 from discreet.query.saved import MAX_NESTED, SavedPart, unknown_table
-from discreet.query.saved import SCHEMA as SAVED
 from discreet.query.sql import MAX_LIMIT_DIGITS, SelectReader, to_sql
 
 if TYPE_CHECKING:

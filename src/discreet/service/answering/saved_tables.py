@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from discreet.budget.ledger import canonical
 from discreet.budget.model import MAX_RECORD_LENGTH, AdminAction
 from discreet.errors import InputError, NotFound
-from discreet.query.saved import SCHEMA, TABLE, SavedTable, changed, check_table_name, tables_in
+from discreet.query.query import SAVED
+from discreet.query.saved import TABLE, SavedTable, changed, check_table_name, tables_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,8 +109,8 @@ class SavedTables:
         Raises:
             InputError: it is in another schema, or its name is not allowed.
         """
-        if change.path not in {(SCHEMA,), ("discreet", SCHEMA)}:
-            raise InputError(f"tables are saved in the schema {SCHEMA}: name it {SCHEMA}.{change.name[:100]}")
+        if change.path not in {(SAVED,), ("discreet", SAVED)}:
+            raise InputError(f"tables are saved in the schema {SAVED}: name it {SAVED}.{change.name[:100]}")
         text = self._store.record(RECORD, _record_name(account, check_table_name(change.name)))
         return None if text is None else TABLE.validate_json(text)
 
@@ -149,7 +150,7 @@ class SavedTables:
         text = _text(before)
         kind = "view" if before.view else "table"
         if change.action in {"drop table", "drop view"} and change.action != f"drop {kind}":
-            raise InputError(f"{SCHEMA}.{name} is a {kind}: DROP {kind.upper()} drops it")
+            raise InputError(f"{SAVED}.{name} is a {kind}: DROP {kind.upper()} drops it")
         shown = {"table": name}
         if change.action == "comment":
             self._put(self._store, account, name, replace(before, comment=_checked(change.sql)), "comment", shown, text)
@@ -158,7 +159,7 @@ class SavedTables:
 
             def work(store: BudgetStore) -> None:
                 if store.record(RECORD, _record_name(account, to)) is not None:
-                    raise InputError(f"there is {SCHEMA}.{to} already; DROP it first")
+                    raise InputError(f"there is {SAVED}.{to} already; DROP it first")
                 self._put(store, account, name, None, "rename", shown, text)
                 self._put(store, account, to, before, "rename", {"table": to}, None)
 

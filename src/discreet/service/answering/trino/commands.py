@@ -20,7 +20,7 @@ from discreet.catalog.model import Catalog
 from discreet.engines.sql import text_literal
 from discreet.head_request import Kind
 from discreet.query.parse_tree import MAX_LENGTH
-from discreet.query.saved import SCHEMA as SAVED
+from discreet.query.query import SAVED
 from discreet.query.saved import TableChange, read_change
 from discreet.service.answering.trino.dialect import (
     CATALOG,

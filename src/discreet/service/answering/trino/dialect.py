@@ -24,7 +24,7 @@ from sqlglot.errors import ErrorLevel, ParseError, TokenError, UnsupportedError
 from sqlglot.generators.duckdb import DuckDBGenerator
 from sqlglot.parsers.trino import TrinoParser
 
-from discreet.query.saved import SCHEMA as SAVED
+from discreet.query.query import SAVED
 from discreet.service.answering.trino.errors import TrinoError
 
 CATALOG = "discreet"

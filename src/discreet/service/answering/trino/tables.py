@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from discreet.catalog.model import Catalog
 from discreet.head_request import Kind
-from discreet.query.saved import SCHEMA as SAVED
+from discreet.query.query import SAVED
 from discreet.release.postprocess import columns_of
 from discreet.service.answering.trino.dialect import CATALOG, SCHEMA, VERSION
 from discreet.wire.queries import BudgetReport, ParentBudget, StatementRequest
