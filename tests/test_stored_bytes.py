@@ -119,6 +119,10 @@ QUERIES = {
         "SELECT country, COUNT(DISTINCT reader) FROM reads GROUP BY country LIMIT 2",
         {"noise": "gaussian"},
     ),
+    "listed by a filter": (
+        "SELECT article, COUNT(DISTINCT reader) FROM reads WHERE article IN ('a0', 'a1', 'a3', 'a4', 'a5') GROUP BY 1",
+        {},
+    ),
     "total": ("SELECT COUNT(DISTINCT reader) FROM reads WHERE day >= '2025-01-02'", {}),
     "derived": ("SELECT week, country, COUNT(DISTINCT reader) FROM reads GROUP BY 1, 2 LIMIT 3", {}),
     "sum of all": ("SELECT country, SUM(size) FROM reads GROUP BY country", {}),

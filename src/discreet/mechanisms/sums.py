@@ -346,8 +346,8 @@ def summing(kind: type[Mechanism], request: Request) -> type[Mechanism]:
         if sums.kind is kind:
             return sums
     raise InputError(
-        f"the {kind.name} mechanism releases no sums; request a top k, list the items, "
-        "or bound the items of one user (groups_per_user)"
+        "sums need a top k, listed items, or a bound on the items of one user (groups_per_user); "
+        f"the {kind.name} mechanism releases none"
     )
 
 
