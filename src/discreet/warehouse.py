@@ -198,7 +198,7 @@ class Warehouse:
             dataset,
             priced,
             scales=scales,
-            domain=self.labels(name, (*each, *items), select.where if is_listed_by_filter(priced) else None),
+            domain=self.labels(question, (*each, *items), select.where if is_listed_by_filter(priced) else None),
             segments=self._open.domain(name, each),
         )
         has_pairs = self._open.has_pairs(name)
@@ -318,7 +318,9 @@ class Warehouse:
             return query
         return DatasetQuery.of(query if isinstance(query, Select) else read_query(query, self.today()), self.catalog)
 
-    def labels(self, dataset: str, items: tuple[str, ...], where: Predicate | None = None) -> pa.Table | None:
+    def labels(
+        self, dataset: str | DatasetQuery, items: tuple[str, ...], where: Predicate | None = None
+    ) -> pa.Table | None:
         """Return all possible items if the catalog or a filter lists the labels of all columns *items* of a dataset.
 
         Args:
@@ -329,13 +331,15 @@ class Warehouse:
             InputError: the filter excludes all labels that the catalog lists.
             EngineError: the engine failed to return the items of a listed domain.
         """
-        listed = self._open.domain(dataset, items)
+        name = self._name(dataset)
+        listed = self._open.domain(name, items)
         if listed is not None or where is None or not items:
             return listed
-        about = self.catalog.datasets[dataset]
+        # That of a query has the granted columns only, so that a refused filter reveals no others.
+        about = dataset.dataset if isinstance(dataset, DatasetQuery) else self.catalog.datasets[name]
         kinds = {name: about.columns[name].kind for name in about.filterable}
         form = canonical(bind_where(where, kinds), kinds)
-        columns = {item: self._open.domain(dataset, (item,)) for item in items}
+        columns = {item: self._open.domain(name, (item,)) for item in items}
         known = {
             item: possible_labels(form, kinds, column).column(0)
             for item, column in columns.items()

@@ -290,7 +290,6 @@ def test_clipped_weights_never_exceed_the_bound(engine):
     [
         HeadRequest("user", ("item",), 1, rows_per_group=2),
         HeadRequest("user", ("item",), 1, groups_per_user=2),
-        HeadRequest("user", ("item",), 1, domain=pa.table({"item": ["a"]})),
         HeadRequest("user", ("item",), 1, summed=SumBounds(0, 1, column="user")),
         HeadRequest("user", (), 1),
     ],

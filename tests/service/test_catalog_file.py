@@ -36,7 +36,7 @@ def test_a_new_dataset_needs_no_restart(service):
         service.send(
             "PUT", "/v1/admin/grants/sales/fresh", "officer", json={"columns": None, "reason": "r"}
         ).status_code
-        == 422
+        == 404
     )
     assert reload(service).status_code == 204
     assert service.act("PUT", "/v1/admin/grants/sales/fresh", columns=None).status_code == 200
