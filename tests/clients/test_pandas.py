@@ -29,7 +29,12 @@ with engine.connect() as connection:
     frame = pd.read_sql(days, connection, parse_dates=["day"])
     show("days", frame)
     frame.plot("day", "readers", ylim=(0, None), figsize=(8, 3)).figure.savefig(os.environ["PICTURE"], dpi=100)
+    connection.execute(sa.text("CREATE TABLE saved.days AS SELECT day, COUNT(DISTINCT reader) AS readers "
+                               "FROM reads GROUP BY day")).fetchall()
+    largest = "SELECT day, readers FROM saved.days ORDER BY readers DESC LIMIT 3"
+    show("saved", pd.read_sql(sa.text(largest), connection, parse_dates=["day"]))
     inspector = sa.inspect(connection)
+    shown["saved tables"] = inspector.get_table_names("saved")
     shown["tables"] = {name: inspector.get_table_comment(name)["text"] for name in inspector.get_table_names()}
     shown["columns"] = {c["name"]: [str(c["type"]), c["comment"]] for c in inspector.get_columns("reads")}
     try:
@@ -88,14 +93,27 @@ def test_reflection_has_the_descriptions_of_columns(shown):
 
 
 def test_rows_are_refused_in_one_sentence_and_cost_nothing(shown):
-    """A statement that cannot be answered is a TrinoUserError; three queries were charged, and none twice."""
+    """A statement that cannot be answered is a TrinoUserError; three queries were charged, and none twice.
+
+    The one from the store is that of the saved table.
+    """
     kind, name, message = shown[0]["rows"]
     assert (kind, name) == ("TrinoUserError", "SYNTAX_ERROR")
     assert "rows are never shown" in message
-    assert shown[2] == (3, 0)
+    assert shown[2] == (3, 1)
 
 
 def test_the_budget_is_a_table_and_a_rehearsal_a_property_of_the_session(shown):
     """Both are free."""
     assert 0 < shown[0]["budget"] < 1
     assert shown[0]["made up"]
+
+
+def test_a_saved_table_of_a_paid_answer_is_read_and_listed_free_of_charge(shown):
+    """Its query is that of the time series, which was charged; the charges asserted above include no other."""
+    series = dict(shown[0]["days"]["data"])
+    largest = shown[0]["saved"]["data"]
+    assert len(largest) == 3
+    assert [readers for _, readers in largest] == sorted(series.values(), reverse=True)[:3]
+    assert all(series[day] == readers for day, readers in largest)
+    assert shown[0]["saved tables"] == ["days"]

@@ -306,6 +306,12 @@ def test_the_trino_protocol_makes_and_shows_saved_tables(service):
     )
     assert rows(service, "SHOW TABLES FROM saved") == [["v"], ["x"]]
     assert [row[:2] for row in rows(service, "DESCRIBE saved.x")] == [["country", "varchar"], ["n", "bigint"]]
+    assert rows(service, "SHOW COLUMNS FROM saved.X LIKE 'c%'")[0][0] == "country"
+    assert rows(service, "SHOW COLUMNS FROM saved.x LIKE 'z%'") == []
+    for sql in ("DESCRIBE saved.missing", "SHOW COLUMNS FROM discreet.saved.missing", "DESC missing"):
+        missing = error(service, sql, schema="saved")
+        assert missing["errorName"] == "TABLE_NOT_FOUND"
+        assert "no saved table 'missing'" in missing["message"]
     listed = "SELECT table_name, table_type FROM system.jdbc.tables WHERE table_schem = 'saved' ORDER BY 1"
     kinds = rows(service, listed)
     assert kinds == [["v", "VIEW"], ["x", "TABLE"]]

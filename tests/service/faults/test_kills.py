@@ -107,6 +107,31 @@ def test_a_restart_ends_the_runs_of_a_killed_service_and_their_forfeits_pay_for_
     assert standing(deployment) == (undisturbed[1], Cost(), Cost())
 
 
+@pytest.mark.parametrize("point", ["settle: committed", "after settle"])
+def test_a_statement_killed_between_its_charge_and_its_save_is_free_when_it_is_sent_again(point, deployment):
+    """I4: no table is there after the kill, its answer is paid for, and the same statement saves it."""
+
+    def send(sql):
+        sent = {"sql": sql, "epsilon": 1}
+        return httpx.post(f"{service.url}/v1/sql", json=sent, headers=deployment.headers("ann"), timeout=60)
+
+    create = f"CREATE TABLE saved.x AS {KNOWN.replace('FROM', 'AS n FROM')}"
+    service = Process(deployment, Orders(die=point))
+    with pytest.raises(httpx.TransportError):
+        send(create)
+    service.wait_until_killed()
+    charged = standing(deployment)
+    assert charged[0].rho > 0
+    assert charged[1:] == (Cost(), Cost())
+    with serving(deployment, Orders(later=LATER)) as service:
+        assert "no saved table 'x'" in send("SELECT * FROM saved.x").json()["detail"]
+        again = send(create)
+        rows = send("SELECT * FROM saved.x")
+    assert (again.status_code, again.json()["rows"]) == (200, [[3]])
+    assert len(rows.json()["rows"]) == 3
+    assert standing(deployment) == charged
+
+
 class _Clients:
     """Clients that send queries one after the other, each until it is answered, to a service that is killed."""
 

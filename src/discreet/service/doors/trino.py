@@ -447,6 +447,11 @@ class TrinoProtocol:
                 raise TrinoError("NOT_SUPPORTED", "a statement reads either datasets or tables of metadata")
             budget = self._api.budget_of(state.account)
             saved = self._api.saved_tables(state.account)
+            if command.described not in {None, *(table.name.lower() for table in saved)}:
+                raise NotFound(
+                    f"there is no saved table {command.described!r} of yours, and none is published to you; "
+                    "SHOW TABLES FROM saved lists them"
+                )
             read_tables = {
                 name: tables.table(name, catalog, saved, budget, state.properties) for name in statement.schemas
             }

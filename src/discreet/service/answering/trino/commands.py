@@ -63,12 +63,14 @@ class Question:
         rewriting: its SQL for the service.
         typed: True if the client typed the statement, so that positions of errors are meant for its text.
         change: what the statement makes of a saved table, with the SELECT in *rewriting*; None for a SELECT alone.
+        described: the saved table whose columns it lists, in lower case; None for all else.
     """
 
     rewriting: Rewriting
     form: Form = "rows"
     typed: bool = True
     change: TableChange | None = None
+    described: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +204,7 @@ def read(  # noqa: C901, PLR0911, PLR0912 - a case for each kind of statement
             if word
             else "the statement is empty; send a SELECT",
         )
-    return Question(rewrite(shown, replace(session, schema="main"), ()), typed=False)
+    return shown
 
 
 def _question(
@@ -244,12 +246,13 @@ def _change(text: str, session: TrinoSession, catalog: Catalog, *, typed: bool) 
     return Question(rewriting, typed=typed, change=replace(change, path=change.path or (session.schema,)))
 
 
-def _shown(text: str, session: TrinoSession, catalog: Catalog) -> str | None:
+def _shown(text: str, session: TrinoSession, catalog: Catalog) -> Question | None:
     """Return the SELECT that a SHOW or DESCRIBE stands for; None for other statements."""
     if _matches(r"SHOW\s+(?:CREATE|STATS)\b.*", text):
         raise TrinoError(
             "NOT_SUPPORTED", "tables have no definition and no statistics that could be shown; use DESCRIBE"
         )
+    saved = None
     described = _matches(rf"(?:DESCRIBE|DESC|SHOW\s+COLUMNS\s+(?:FROM|IN))\s+{_PATH}(\s+LIKE\s.*)?", text)
     if described:
         *place, table = _names(described)
@@ -259,6 +262,7 @@ def _shown(text: str, session: TrinoSession, catalog: Catalog) -> str | None:
             raise TrinoError(
                 "TABLE_NOT_FOUND", f"there is no table {table!r} in the schema {schema!r}, or it was not granted"
             )
+        saved = table.lower() if schema == SAVED else None
         where = f"lower(table_schema) = {text_literal(schema.lower())}"
         where += f" AND lower(table_name) = {text_literal(table.lower())}"
         kind = "COLUMNS"
@@ -283,7 +287,8 @@ def _shown(text: str, session: TrinoSession, catalog: Catalog) -> str | None:
     if like := _LIKE.search(text):
         where += f" AND {columns[0][0]} LIKE {like[1]}" + (f" ESCAPE {like[2]}" if like[2] else "")
     selected = ", ".join(f'{name} AS "{title}"' for name, title in columns)
-    return f"SELECT {selected} FROM information_schema.{table} WHERE {where} ORDER BY {order}"  # noqa: S608 - literals are quoted
+    select = f"SELECT {selected} FROM information_schema.{table} WHERE {where} ORDER BY {order}"  # noqa: S608 - literals are quoted
+    return Question(rewrite(select, replace(session, schema="main"), ()), typed=False, described=saved)
 
 
 def _matches(pattern: str, text: str) -> re.Match[str] | None:
