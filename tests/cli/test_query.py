@@ -35,6 +35,8 @@ ESTIMATE = {
         "sum_std_error": None,
         "likely": [],
         "basis": None,
+        "min_half_width": None,
+        "max_half_width": None,
     },
     "paid": False,
     "fits": False,

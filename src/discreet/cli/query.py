@@ -206,6 +206,8 @@ def expected_lines(expected: Expected) -> dict[str, str]:
             errors = [f"{branch}: {error}" for branch, error in zip(branches, errors, strict=False)]
         basis = "" if expected.basis is None else f" for {expected.basis}"
         found["standard error"] = about + "; otherwise ".join(errors) + basis
+        if expected.max_half_width is not None:
+            found["standard error"] += f"; 95 % intervals are ± {expected.interval_ranges()[0]}"
     if counts := expected.count_ranges():
         found["smallest count"] = (about or "about ") + "; otherwise ".join(counts)
         found["smallest count"] += ", more if many items are nearly as large"

@@ -241,7 +241,7 @@ def plan_as_dict(plan: Plan) -> dict[str, Any]:
     """Return a plan as JSON values.
 
     Its keys are mechanism, privacy, worst_cost, units, std_error, sum_std_error, smallest_count, likely, basis,
-    reads, query.
+    half_width, reads, query.
     """
     from discreet.release.result import privacy_to_dict, query_to_dict
     from discreet.values import float_above
@@ -258,6 +258,7 @@ def plan_as_dict(plan: Plan) -> dict[str, Any]:
         "smallest_count": expected.smallest_count,
         "likely": [dataclasses.asdict(each) for each in expected.likely],
         "basis": plan.error_basis,
+        "half_width": {"least": expected.min_half_width, "most": expected.max_half_width},
         "reads": "pairs" if plan.reads_pairs else plan.request.limit + 1,
         "query": query_to_dict(plan.query),
     }
@@ -294,8 +295,11 @@ def plan_as_text(plan: Plan) -> str:
             lines["reads"] = f"{counts}; if count {plan.query.k:,} does not stand out, also {sums}"
     error = _sum_error(plan)
     if error is not None:
-        chosen = plan.query.request.summed is not None and plan.query.request.summed.private
-        lines["error of a sum"] = f"{error:,.3g}{' at most: its bound is chosen privately' if chosen else ''}"
+        summed = plan.query.request.summed
+        note = " at most: its bound is chosen privately" if summed is not None and summed.private else ""
+        if summed is not None and summed.rows is not None:
+            note = "; that of an average depends on the data: about this or more, divided by its number of rows"
+        lines["error of a sum"] = f"{error:,.3g}{note}"
     return "\n".join(f"{name:<16}{text}" for name, text in lines.items() if text)
 
 

@@ -128,6 +128,9 @@ class Expectation:
             (a tail raises it); None where an item with any count can be returned.
         sum_std_error: standard error of a sum, in units of the column's last digit, or None where no sums are released.
         likely: where the values above are only bounds, the probable ranges of the branches, the likeliest first.
+        min_half_width: half width of the 95 % interval of a count if as many as possible are released; None where it
+            is 1.96 standard errors. It is larger where noisy counts select the items (`selected_half_width`).
+        max_half_width: the same if as few as possible are released.
     """
 
     min_std_error: float | None = None
@@ -135,6 +138,8 @@ class Expectation:
     smallest_count: int | None = None
     sum_std_error: float | None = None
     likely: tuple[Likely, ...] = ()
+    min_half_width: int | None = None
+    max_half_width: int | None = None
 
 
 class Mechanism(Protocol):
@@ -294,6 +299,11 @@ def require_k(request: Request, name: str) -> int:
     return request.k
 
 
+def selected_half_width(noise: Noise | SharedNoise, released: int, considered: int) -> int:
+    """Return the half width of the 95 % intervals of *released* of *considered* values, selected by their noise."""
+    return noise.half_width(0.05 * max(released, 1) / considered)
+
+
 def largest(
     values: NDArray[np.int64],
     k: int | None,
@@ -324,7 +334,7 @@ def largest(
     if not counts:
         return Outcome(order, ordered=True, complete=complete, cost=cost)
     released = values[order]
-    width = noise.half_width(0.05 * max(len(order), 1) / considered)
+    width = selected_half_width(noise, len(order), considered)
     errors = np.full(len(order), noise.std)
     low = np.maximum(released - width, 0)
     high = np.maximum(released + width, 0)

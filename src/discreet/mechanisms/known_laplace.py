@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 from discreet.accounting.convert import ceil_sqrt
 from discreet.errors import InputError
 from discreet.mechanisms.anchored import SharedNoise
-from discreet.mechanisms.base import UNNAMED, Expectation, NoiseName, Request, largest, noise_of
+from discreet.mechanisms.base import UNNAMED, Expectation, NoiseName, Request, largest, noise_of, selected_half_width
 from discreet.noise import Bits, Noise
 from discreet.values import Cost, ExactHead, Outcome
 
@@ -93,8 +93,12 @@ class KnownLaplace:
         return None if self.noise == "gaussian" else self.groups_per_user * self.rows_per_group / self.scale
 
     def expectation(self) -> Expectation:
-        std = self.count_noise().std
-        return Expectation(std, std) if self.counts else Expectation()
+        if not self.counts:
+            return Expectation()
+        noise = self.count_noise()
+        released = self.domain_size if self.k is None else min(self.k, self.domain_size)
+        width = selected_half_width(noise, released, self.domain_size)
+        return Expectation(noise.std, noise.std, min_half_width=width, max_half_width=width)
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
         noise = self.count_noise()

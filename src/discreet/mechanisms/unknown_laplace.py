@@ -10,7 +10,7 @@ import numpy as np
 
 from discreet.accounting.convert import ceil_sqrt
 from discreet.errors import InputError
-from discreet.mechanisms.base import Expectation, NoiseName, Request, largest, noise_of
+from discreet.mechanisms.base import Expectation, NoiseName, Request, largest, noise_of, selected_half_width
 from discreet.noise import Bits
 from discreet.values import Cost, ExactHead, Outcome
 
@@ -95,9 +95,14 @@ class UnknownLaplace:
         return noise_of(self.noise, self.scale).difference_margin(self.delta / exposed)
 
     def expectation(self) -> Expectation:
-        """Return the threshold for an empty tail of the head."""
-        std = noise_of(self.noise, self.scale).std if self.counts else None
-        return Expectation(std, std, self.rows_per_group + self.margin())
+        """Return the threshold for an empty tail of the head, and half widths for the most and the fewest items."""
+        smallest = self.rows_per_group + self.margin()
+        if not self.counts:
+            return Expectation(smallest_count=smallest)
+        noise = noise_of(self.noise, self.scale)
+        most = self.head_limit if self.k is None else min(self.k, self.head_limit)
+        widths = [selected_half_width(noise, released, self.head_limit) for released in (most, 1)]
+        return Expectation(noise.std, noise.std, smallest, min_half_width=widths[0], max_half_width=widths[1])
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
         noise = noise_of(self.noise, self.scale)

@@ -297,8 +297,13 @@ class Plan:
 
     @property
     def error_basis(self) -> str | None:
-        """The number of listed labels or of a user's items for which errors are expected; None if data decide."""
+        """The number of listed labels or of a user's items for which errors are expected; None if data decide.
+
+        An average has an expected error only for a number of rows, which the answer has.
+        """
         request = self.query.request
+        if self.query.average:
+            return "a number of rows, by which the error of a sum is divided"
         most = request.groups_per_user
         bound = None if most is None or not request.items else f"at most {most:,} item{'s' * (most > 1)} of a user"
         if request.domain is None:

@@ -198,6 +198,12 @@ class Expected(Reply):
         default=None,
         description="The number of listed labels or of a user's items that errors are for; null if the data decide.",
     )
+    min_half_width: int | None = Field(
+        default=None,
+        description="Half width of 95 % intervals if as many counts as possible are released; null for 1.96 standard "
+        "errors.",
+    )
+    max_half_width: int | None = Field(default=None, description="The same if as few counts as possible are released.")
 
     @classmethod
     def of(cls, plan: Plan) -> Self:
@@ -212,6 +218,8 @@ class Expected(Reply):
             sum_std_error=None if sums is None or summed is None else sums / 10**summed.scale,
             likely=[LikelyRange(**asdict(each)) for each in expected.likely],
             basis=plan.error_basis,
+            min_half_width=expected.min_half_width,
+            max_half_width=expected.max_half_width,
         )
 
     def error_ranges(self, factor: float = 1.0) -> list[str]:
@@ -220,7 +228,7 @@ class Expected(Reply):
         A range is "24.6", or "1.66 up to 12 % of the count".
 
         Args:
-            factor: multiplies the standard errors: 1.96 for 95 % intervals.
+            factor: multiplies the standard errors.
         """
         if self.min_std_error is None:
             return []
@@ -237,6 +245,13 @@ class Expected(Reply):
             most = None if self.max_std_error is None else rounded(factor * self.max_std_error)
             found.append(least if most == least else f"{least} or more" if most is None else f"{least} to {most}")
         return found
+
+    def interval_ranges(self) -> list[str]:
+        """Return the ranges of half widths of 95 % intervals in words, like `error_ranges`."""
+        if self.min_half_width is None or self.max_half_width is None:
+            return self.error_ranges(1.96)
+        ends = dict.fromkeys((self.min_half_width, self.max_half_width))
+        return [" to ".join(f"{width:,}" for width in ends)]
 
     def count_ranges(self) -> list[str]:
         """Return the ranges of the smallest released count in words, like `error_ranges`; empty if any can be."""

@@ -264,6 +264,8 @@ def test_explain_and_estimate_plan_and_charge_nothing(service):
     assert explained["std_error"] is None
     assert (explained["mechanism"], explained["likely_mechanism"]) == ("auto", likely["name"])
     assert explained["error_basis"] is None
+    averages = sent(service, "EXPLAIN SELECT country, AVG(minutes) FROM reads GROUP BY country").json()
+    assert averages["rows"][0][-1] == "a number of rows, by which the error of a sum is divided"
     assert explained["smallest_count"] == likely["smallest_count"] < explained["max_smallest_count"]
     assert estimate["fits"]
     assert estimate["worst_cost"] == estimate["queries"][0]["estimate"]["worst_cost"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from discreet.service.doors.pages import text
+from discreet.wire.queries import Expected
 
 
 def test_the_plan_is_described_in_plain_words_and_then_for_experts():
@@ -32,3 +33,19 @@ def test_wide_and_lopsided_intervals_have_a_reason():
     )
     assert text.interval_note_of({"items": [item | {"high": 110}], "query": query}) is None
     assert text.interval_note_of({"items": [{}], "query": query | {"counts": False}}) is None
+
+
+def test_a_price_has_the_intervals_that_will_be_shown_and_says_what_the_error_of_an_average_depends_on():
+    """Where counts select the items, intervals are wider than 1.96 standard errors; an average needs its rows."""
+    fields = {"min_std_error": 84.2, "max_std_error": 84.2, "smallest_count": None, "sum_std_error": None}
+    (shown,) = text.expected_error(Expected(**fields), "users")
+    assert shown == "95 % of the counts are off by at most 165 users."
+    (shown,) = text.expected_error(Expected(**fields, min_half_width=287, max_half_width=1_323), "users")
+    assert shown == "95 % of the counts are off by at most 287 to 1,323 users."
+    (shown,) = text.expected_error(Expected(**fields, min_half_width=33, max_half_width=33), "rows")
+    assert shown == "95 % of the counts are off by at most 33 rows."
+    average = Expected(**dict.fromkeys(fields) | {"sum_std_error": 100})
+    (shown,) = text.expected_error(average, "average")
+    assert shown == "The error of an average depends on the data: about ± 196 divided by its number of rows, or more."
+    (shown,) = text.expected_error(average, "sum")
+    assert shown == "95 % of the sums are within ± 196 of the clipped truth."

@@ -164,14 +164,17 @@ def expected_error(expected: Expected, kind: str) -> list[str]:
     """
     of = "rows" if kind == "rows" else "users"
     found = []
-    if errors := expected.error_ranges(1.96):
+    if errors := expected.interval_ranges():
         least, *other = (
             f"{error} {of}" if "%" not in error else error.replace(" up to ", f" {of} to ") for error in errors
         )
         off = "will probably be off by at most" if expected.likely else "are off by at most"
         others = f"; if another method answers, by {other[0]}" if other else ""
         found.append(f"95 % of the counts {off} {least}{others}.")
-    if expected.sum_std_error is not None:
+    if expected.sum_std_error is not None and kind == "average":
+        least = f"about ± {number(1.96 * expected.sum_std_error)} divided by its number of rows, or more"
+        found.append(f"The error of an average depends on the data: {least}.")
+    elif expected.sum_std_error is not None:
         found.append(f"95 % of the sums are within ± {number(1.96 * expected.sum_std_error)} of the clipped truth.")
     if counts := expected.count_ranges():
         others = f"; with another method, {counts[1]}" if counts[1:] else ""
