@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import threading
@@ -13,6 +14,7 @@ import pytest
 
 from discreet.accounting.convert import limit_for
 from discreet.budget.errors import StoreUnavailable
+from discreet.budget.ledger import canonical
 from discreet.budget.model import Account
 from tests.service.deployment import ACT, DELTA
 from tests.service.trino_client import error, rows, run
@@ -230,6 +232,16 @@ def test_names_are_changed_and_checked(service):
         ("INSERT INTO saved.b VALUES ('x', 1) x", 400),
     ):
         refused(service, sql, status=status)
+
+
+def test_a_table_that_was_saved_before_a_part_of_its_record_existed_can_be_changed(service):
+    """What the text of a record lacks has its default, so that another text can stand for the same table."""
+    answered(service, f"CREATE TABLE saved.old AS {COUNTS}", epsilon=1)
+    record = json.loads(service.manager.store.record("saved-table", "ann@sales\told"))
+    assert record.pop("comment") == ""
+    service.manager.store.put_record("saved-table", "ann@sales\told", canonical(record), ACT)
+    answered(service, "ALTER TABLE saved.old RENAME TO saved.new")
+    assert len(answered(service, "SELECT * FROM saved.new")) == 3
 
 
 def test_others_pay_once_or_read_what_an_officer_published(service):

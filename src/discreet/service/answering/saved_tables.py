@@ -6,7 +6,7 @@ for its releases once, unless an officer published it. Views are for their owner
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -60,8 +60,7 @@ class SavedTables:
         """
         owner, dot, short = name.rpartition(".")
         owner = owner if dot and owner != account else account
-        text = self._store.record(RECORD, _record_name(owner, short.lower()))
-        table = None if text is None else TABLE.validate_json(text)
+        table = _table_of(self._store.record(RECORD, _record_name(owner, short.lower())))
         if table is None or (table.view and owner != account):
             raise NotFound(f"there is no saved table {name[:300]!r}")
         shown = short.lower() if owner == account else f"{owner}.{short.lower()}"
@@ -111,8 +110,7 @@ class SavedTables:
         """
         if change.path not in {(SAVED,), ("discreet", SAVED)}:
             raise InputError(f"tables are saved in the schema {SAVED}: name it {SAVED}.{change.name[:100]}")
-        text = self._store.record(RECORD, _record_name(account, check_table_name(change.name)))
-        return None if text is None else TABLE.validate_json(text)
+        return _table_of(self._store.record(RECORD, _record_name(account, check_table_name(change.name))))
 
     def save(self, account: str, change: TableChange, new: SavedTable) -> None:
         """Create a table or add a part to it; its releases are paid for. Errors as in `query.saved.changed`."""
@@ -120,19 +118,16 @@ class SavedTables:
         new = replace(new, comment=_checked(change.comment))
         is_new = change.action != "insert" and len(self._store.records_of(RECORD, account)) >= MAX_TABLES
         while True:
-            text = self._store.record(RECORD, _record_name(account, name))
-            if is_new and text is None:
+            before = _table_of(self._store.record(RECORD, _record_name(account, name)))
+            if is_new and before is None:
                 raise InputError(f"an account has at most {MAX_TABLES:,} saved tables; DROP some first")
-            before = None if text is None else TABLE.validate_json(text)
             after = changed(before, change, new)
             if after is before:
                 return
             shown = {"table": name, "releases": sorted(new.parts[0].answers.values())}
-            try:
-                self._put(self._store, account, name, after, change.action, shown, text)
-            except _Changed:  # by another statement, which may have made the table
-                continue
-            return
+            with contextlib.suppress(_Changed):  # by another statement, which may have made the table
+                self._put(self._store, account, name, after, change.action, shown, before)
+                return
 
     def alter(self, account: str, change: TableChange) -> bool:
         """Drop or rename a table, or change its comment; return False if it is not there, and that is allowed.
@@ -147,25 +142,25 @@ class SavedTables:
             if change.lenient:
                 return False
             raise NotFound(f"there is no saved table {name!r}")
-        text = _text(before)
         kind = "view" if before.view else "table"
         if change.action in {"drop table", "drop view"} and change.action != f"drop {kind}":
             raise InputError(f"{SAVED}.{name} is a {kind}: DROP {kind.upper()} drops it")
         shown = {"table": name}
         if change.action == "comment":
-            self._put(self._store, account, name, replace(before, comment=_checked(change.sql)), "comment", shown, text)
+            after = replace(before, comment=_checked(change.sql))
+            self._put(self._store, account, name, after, "comment", shown, before)
         elif change.action == "rename":
             to = check_table_name(change.sql)
 
             def work(store: BudgetStore) -> None:
                 if store.record(RECORD, _record_name(account, to)) is not None:
                     raise InputError(f"there is {SAVED}.{to} already; DROP it first")
-                self._put(store, account, name, None, "rename", shown, text)
+                self._put(store, account, name, None, "rename", shown, before)
                 self._put(store, account, to, before, "rename", {"table": to}, None)
 
             self._store.together(work)
         else:
-            self._put(self._store, account, name, None, change.action, shown, text)
+            self._put(self._store, account, name, None, change.action, shown, before)
         return True
 
     def publish(self, owner: str, name: str, action: AdminAction, *, published: bool) -> None:
@@ -195,16 +190,16 @@ class SavedTables:
         table: SavedTable | None,
         reason: str,
         shown: Mapping[str, Any],
-        before: str | None,
+        before: SavedTable | None,
     ) -> None:
         """Write a record if it is still as it was; raise `_Changed` otherwise."""
-        text = None if table is None else _text(table)
+        text = None if table is None else canonical(TABLE.dump_python(table, mode="json"))
         if text is not None and len(text) > MAX_RECORD_LENGTH:
             most = f"{MAX_RECORD_LENGTH:,} characters, with those of the tables that it is made from"
             raise InputError(f"the statements of a saved table have up to {most}")
 
         def check(present: str | None) -> None:
-            if present != before:
+            if _table_of(present) != before:
                 raise _Changed
 
         action = AdminAction(account, reason)
@@ -218,17 +213,12 @@ class _Changed(InputError):
         super().__init__("another statement changed this saved table at the same time; send this one again")
 
 
-def key_of(key: str | None) -> str:
-    """Return what marks the part of a request with an idempotency key."""
-    return "" if key is None else hashlib.sha256(key.encode()).hexdigest()[:32]
-
-
 def _record_name(account: str, name: str) -> str:
     return f"{account}\t{name}"  # account names contain no tabs
 
 
-def _text(table: SavedTable) -> str:
-    return canonical(TABLE.dump_python(table, mode="json"))
+def _table_of(text: str | None) -> SavedTable | None:
+    return None if text is None else TABLE.validate_json(text)
 
 
 def _checked(comment: str) -> str:

@@ -29,7 +29,7 @@ from discreet.release.statement import PlannedStatement
 from discreet.service.answering.accounts import budget_report
 from discreet.service.answering.pool import StatementPool, WrittenRows
 from discreet.service.answering.queries import Queries, Run, planning_options
-from discreet.service.answering.saved_tables import SavedTables, key_of
+from discreet.service.answering.saved_tables import SavedTables
 from discreet.service.answering.worker import RowsForm, encode_result, with_made_up
 from discreet.service.problems import StatementFailed, StatementsUnavailable, UnaffordableQuery
 from discreet.service.settings import Settings
@@ -157,10 +157,6 @@ class Statements:
         own, *parents = self._manager.path(account)
         return budget_report(own, parents, self._queries.default_cost())
 
-    def check_schema(self, account: str, change: TableChange) -> None:
-        """Raise `InputError` if a change is about a table that is not in the schema of saved tables."""
-        self._tables.before(account, change)
-
     def change(
         self,
         change: TableChange,
@@ -208,7 +204,8 @@ class Statements:
             )
         names = {name.lower() for name in names_in(planned.text)}
         uses = {} if view else {name: table for name, table in uses.items() if name in names}
-        part = SavedPart(planned.text, self._warehouse.today(), uses=uses, key=key_of(run.key))
+        key = "" if run.key is None else hashlib.sha256(run.key.encode()).hexdigest()[:32]
+        part = SavedPart(planned.text, self._warehouse.today(), uses=uses, key=key)
         new = SavedTable((part,), _named_apart(planned), view)
         changed(before, change, new)  # refused before anything is charged
         answered = WrittenRows(b"", 0)

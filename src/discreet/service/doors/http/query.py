@@ -426,7 +426,7 @@ class QueryAPI:
             watched = replace(run, disconnected=disconnected)
             catalog = self._grants.catalog_for(run.account)
             if change is not None:
-                self._statements.check_schema(run.account, change)
+                self._tables.before(run.account, change)  # refuses a name that is not one of saved tables
             return self._statements.estimate(self._statements.plan(statement, catalog, watched), watched)
 
         with self._gate.slots.slot(run.account):
