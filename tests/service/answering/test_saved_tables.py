@@ -232,6 +232,9 @@ def test_names_are_changed_and_checked(service):
         ("INSERT INTO saved.b VALUES ('x', 1) x", 400),
     ):
         refused(service, sql, status=status)
+    elsewhere = {"sql": f"CREATE TABLE main.c AS {COUNTS}"}
+    estimate = service.send("POST", "/v1/sql/estimate", "ann", json=elsewhere)
+    assert (estimate.status_code, "schema saved" in estimate.json()["detail"]) == (422, True)
 
 
 def test_a_table_that_was_saved_before_a_part_of_its_record_existed_can_be_changed(service):
