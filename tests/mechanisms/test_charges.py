@@ -11,6 +11,7 @@ import pytest
 from discreet.head_request import SumBounds
 from discreet.mechanisms import (
     CountRelease,
+    KnownAuto,
     KnownGumbel,
     KnownLaplace,
     Request,
@@ -296,6 +297,41 @@ def test_auto_pays_the_gap_the_histogram_and_the_branch(k, kind):
         spent = release(mechanism.head, pairs.head(mechanism.head_limit), run)[0].cost.rho
         assert_charged(outcome, spent + gap + histogram / 2)
     assert seen == {"one": {"light"}, "few": {"two-round"}}.get(kind, {"head"})
+
+
+WAYS = {"few": "scaled", "many": "shared", "none": "shared"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "shared_budget", "way"),
+    [
+        ("one", False, "capped"),
+        ("one", True, "scaled"),
+        *((kind, shared, way) for kind, way in WAYS.items() for shared in (False, True)),
+    ],
+)
+def test_counts_of_listed_items_pay_for_the_histogram_and_the_way(kind, shared_budget, way):
+    """Whichever way was taken (docs/mechanisms/known_auto.md)."""
+    request, seen = Request(None, 150, known_domain=True), set()
+    alone = KnownAuto.at_epsilon(Fraction(2), LIMIT.delta, request)
+    mechanism = KnownAuto.within_cost(LIMIT, request) if shared_budget else alone
+    for run in RUNS:
+        pairs = table(kind)
+        outcome, draws = release(mechanism, pairs, run)
+        spent = histogram_cost(draws, "sizes", 9) / 2
+        seen.add(outcome.chosen)
+        if outcome.chosen == "capped":
+            (variance,) = set(draws.added["capped"].variances)
+            moved = float(pairs.asked["cap"] * WEIGHT_UNIT / (variance / 2) ** Fraction(1, 2))
+            spent = Fraction(float(spent) + moved - 1 + math.exp(-moved))
+        elif outcome.chosen == "scaled":
+            (variance,) = set(draws.added["scaled"].variances)
+            spent += (WEIGHT_UNIT * pairs.asked["limit"]) ** 2 / variance / 2
+        else:
+            spent += sum((draw.rho() for draw in draws.starting("counts")), Fraction(0))
+        assert outcome.cost.rho * Fraction(998, 1000) < spent <= outcome.cost.rho * (1 + Fraction(1, 10**12))
+        assert len(outcome.positions) == 150
+    assert way in seen
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
