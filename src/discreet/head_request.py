@@ -232,6 +232,18 @@ class Derived:
         return f"column {self.name!r} is computed by {self.each} from column {self.column!r}, which holds {held.value}"
 
 
+MAX_RUNNING_PERIODS = 3_653
+"""The largest number of periods of running counts: ten years of days."""
+
+MAX_RUNNING_GROUPS = 1_000
+"""The largest number of items that a user counts for in running counts."""
+
+RunningPeriod: TypeAlias = Literal["hour", "day", "week"]
+
+PERIOD_HOURS: dict[str, int] = {"hour": 1, "day": 24, "week": 168}
+"""The length of a period of running counts, in hours."""
+
+
 @dataclass(frozen=True, slots=True)
 class Arrivals:
     """The order of the items of a user by their arrival, for a head of running counts (docs/running-counts.md).

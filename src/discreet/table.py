@@ -24,13 +24,14 @@ from discreet.head_request import (
     Kind,
     Period,
     Predicate,
+    RunningPeriod,
     SumBounds,
     naming_error,
 )
 from discreet.mechanisms import check_bounds
 from discreet.noise import Bits, KeyedBits, SystemBits
 from discreet.query.canonical import listed_values
-from discreet.query.planning import Plan, bind, is_listed_by_filter, make_plan
+from discreet.query.planning import Plan, bind, is_listed_by_filter, make_plan, unclipped
 from discreet.query.predicates import bind_where, check_untyped, find_column
 from discreet.query.query import Exact, Options, Query, QueryOptions
 from discreet.query.sql import condition, parse_where
@@ -40,7 +41,7 @@ from discreet.release.result import check_quantile
 from discreet.values import Sensitivity, check_text, exact, number
 
 if TYPE_CHECKING:
-    from discreet.release.running import RunningPeriod, RunningStream
+    from discreet.release.running import RunningStream
 
 
 def scan(
@@ -238,10 +239,10 @@ class Table:
             item: as in `top`; left out for one number of all rows.
             **options: as in `top`, and relative_error: the relative error that most counts should stay within, above 0
                 and below 1; it scales the noise. mechanism: "auto", "head", "two-round", "pcr" or "laplace"; by default
-                laplace with *groups_per_user* or a *domain* of fewer than four items, otherwise auto on engines that
-                can query user-item pairs; on the others head, and laplace with a *domain*. head_limit is 10,000 by
-                default. Every item of *domain* is released with a count, and `Release.quantile` computes quantiles from
-                bins that are listed in it, of a release by laplace.
+                laplace with *groups_per_user*, or a *domain* of bins or of fewer than four items, otherwise auto on
+                engines that can query user-item pairs; on the others head, and laplace with a *domain*. head_limit is
+                10,000 by default. Every item of *domain* is released with a count, and `Release.quantile` computes
+                quantiles from bins that are listed in it, of a release by laplace.
 
         Other arguments, and errors, are those of `top`.
         """
@@ -282,8 +283,8 @@ class Table:
             )
         if per == "user" and rows not in (None, 1):
             raise InputError("a quantile per user counts users, not rows: leave out rows_per_group")
-        if options.get("domain") is not None and options.get("mechanism") is None:
-            options["mechanism"] = "laplace"  # counts without clipping
+        if options.get("domain") is not None:
+            options["mechanism"] = unclipped(options.get("mechanism"))
         plan = self.plan(item, budget=budget, force=force, **options)
         check_quantile(plan.query, plan.mechanism.name, self._engine.columns().get(item))
         return self._answer(plan, budget, bits, None).quantile(share)

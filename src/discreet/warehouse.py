@@ -25,7 +25,15 @@ from discreet.errors import InputError, NotFound
 from discreet.head_request import HeadRequest, Kind, Predicate
 from discreet.noise import Bits, SystemBits
 from discreet.query.canonical import canonical, listed_values, possible_labels
-from discreet.query.planning import Plan, PlannedQuery, columns_named, is_listed_by_filter, make_plan, resolve
+from discreet.query.planning import (
+    Plan,
+    PlannedQuery,
+    columns_named,
+    is_listed_by_filter,
+    make_plan,
+    resolve,
+    unclipped,
+)
 from discreet.query.predicates import bind_where
 from discreet.query.pricing import PerUnit
 from discreet.query.query import DatasetQuery, Options, Query, QueryOptions, Select, read_query
@@ -456,8 +464,8 @@ class WarehouseQueries:
     def plan(self, question: DatasetQuery, *, counts: bool, complete: bool) -> PlannedQuery:
         """Plan a query; as `Warehouse.plan`."""
         priced = self._priced | {"counts": counts}
-        if complete and priced.get("mechanism") is None:
-            priced["mechanism"] = "laplace"
+        if complete:
+            priced["mechanism"] = unclipped(priced.get("mechanism"))
         return PlannedQuery(self._warehouse.plan(question, budget=self._budget, **priced), question)
 
     def check_budget(self, queries: Mapping[str, PlannedQuery], prices: Mapping[str, Cost]) -> None:  # noqa: ARG002

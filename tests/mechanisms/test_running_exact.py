@@ -14,7 +14,8 @@ from scipy.stats import chisquare, norm
 
 from discreet.accounting.gaussian import delta_gaussian
 from discreet.errors import InputError, InvariantViolated
-from discreet.mechanisms.running import MAX_GROUPS, MAX_PERIODS, RunningCounts
+from discreet.head_request import MAX_RUNNING_GROUPS, MAX_RUNNING_PERIODS
+from discreet.mechanisms.running import RunningCounts
 from discreet.noise import CorrelatedGaussians
 from discreet.noise.correlated import squared_sums
 from discreet.values import Cost, ExactHead
@@ -206,7 +207,7 @@ def test_equal_noisy_counts_are_in_the_order_of_their_labels():
 
 def test_what_is_out_of_range_is_refused():
     """Periods, items of a user, days outside the stream, and noise of another scale."""
-    for periods, groups in ((0, 1), (MAX_PERIODS + 1, 1), (2, 0), (2, MAX_GROUPS + 1)):
+    for periods, groups in ((0, 1), (MAX_RUNNING_PERIODS + 1, 1), (2, 0), (2, MAX_RUNNING_GROUPS + 1)):
         with pytest.raises(InputError, match="from 1 to"):
             RunningCounts.of(periods, groups, 1.0, Fraction(1, 10**8))
     stream = small(2, 0.01)

@@ -46,7 +46,7 @@ def stream_of(table, path, now=NOW, secret=SECRET, **parts):
 
 
 def kept(table, day, cap):
-    """Return the number of users whose first *cap* items, by day, can be told without a hash, and hold each item."""
+    """Return the number of users whose first *cap* items, by day, are decided without a hash, and hold each item."""
     first = {}
     for row in table.to_pylist():
         if row["day"] <= day:

@@ -58,14 +58,14 @@ def filtered_domain(
     """
     import pyarrow as pa
 
-    types = {Kind.INTEGER: pa.int64(), Kind.BOOLEAN: pa.bool_()}
-    moments = {Kind.DATE: pa.date32(), Kind.TIMESTAMP: pa.timestamp("us")}
+    from discreet.engines.base import LABEL_TYPES
+
     labels = dict(listed)
     for item in items:
         if item not in labels and item in values:
-            labels[item] = pa.array(values[item], types.get(kinds[item], pa.string()))
-            if kinds[item] in moments:
-                labels[item] = labels[item].cast(moments[kinds[item]])
+            written = pa.string() if kinds[item] in {Kind.DATE, Kind.TIMESTAMP} else None
+            type_ = LABEL_TYPES.get(kinds[item], pa.string())
+            labels[item] = pa.array(values[item], written or type_).cast(type_)
     if math.prod(len(labels[item]) for item in items if item in labels) > MAX_LISTED:
         return None
     return known_domain(items, labels)

@@ -40,7 +40,19 @@ from discreet.catalog.fields import (
     invalid_parent,
 )
 from discreet.errors import InputError, NotFound
-from discreet.head_request import MAX_BINNED, MONTHS, ColumnType, Derived, Kind, Period, SumBounds
+from discreet.head_request import (
+    MAX_BINNED,
+    MAX_RUNNING_GROUPS,
+    MAX_RUNNING_PERIODS,
+    MONTHS,
+    PERIOD_HOURS,
+    ColumnType,
+    Derived,
+    Kind,
+    Period,
+    RunningPeriod,
+    SumBounds,
+)
 
 
 class Schedule(SettingsTable):
@@ -423,10 +435,12 @@ class RunningTable(SettingsTable):
     ] = Field(min_length=1, description="The columns that together name an item.")
     where: Text | None = Field(default=None, description="The filter; it is part of the stream.")
     column: Text = Field(description="The column of dates or timestamps of the arrival of a row.")
-    each: Literal["hour", "day", "week"] = Field(default="day", description="The length of a period, in UTC.")
+    each: RunningPeriod = Field(default="day", description="The length of a period, in UTC.")
     first: Text = Field(description="The start of the first period: 2026-12-01, or 2026-12-01 05:00 for hours.")
-    periods: int = Field(ge=1, le=3_653, description="The number of periods.")
-    groups_per_user: int = Field(ge=1, le=1_000, description="The first items of each user that count in the stream.")
+    periods: int = Field(ge=1, le=MAX_RUNNING_PERIODS, description="The number of periods.")
+    groups_per_user: int = Field(
+        ge=1, le=MAX_RUNNING_GROUPS, description="The first items of each user that count in the stream."
+    )
     epsilon: Number = Field(description="Epsilon of all periods together.")
     delta: Number = Field(default=Fraction(1, 10**8), description="Delta of all periods together.")
     answers: Place = Field(description="The Parquet file of the answers, the state of the stream.")
@@ -537,7 +551,7 @@ class Dataset(SettingsTable):
     def _check_retention(cls, running: Mapping[str, RunningTable], info: ValidationInfo) -> Mapping[str, RunningTable]:
         days = info.data.get("retention_days")
         for name, stream in running.items():
-            if days is not None and days * 24 < stream.periods * {"hour": 1, "day": 24, "week": 168}[stream.each]:
+            if days is not None and days * 24 < stream.periods * PERIOD_HOURS[stream.each]:
                 raise invalid(
                     f"must not hold {name!r}, which is longer than retention_days: rows would vanish during it"
                 )

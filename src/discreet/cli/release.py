@@ -102,12 +102,13 @@ def _answer(method: str, options: dict[str, Any]) -> None:
 
 def _query_source(method: str, options: dict[str, Any]) -> Callable[[Progress], Release]:
     """Return a function that queries SOURCE and shows its progress."""
+    from discreet.query.planning import unclipped
     from discreet.release import NoiseKey
     from discreet.table import scan
 
     parameters = row_options(options, total=method == "release")
-    if options.get("quantiles") and parameters.get("mechanism") is None:
-        parameters["mechanism"] = "laplace"  # counts without clipping
+    if options.get("quantiles"):
+        parameters["mechanism"] = unclipped(parameters.get("mechanism"))
     k = 10 if method == "top" and options["k"] is None else options.get("k")
     cast = cast_option(options)
 

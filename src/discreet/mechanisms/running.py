@@ -11,6 +11,7 @@ import numpy as np
 
 from discreet.accounting.gaussian import mu_gaussian, normal_quantile
 from discreet.errors import InputError, InvariantViolated
+from discreet.head_request import MAX_RUNNING_GROUPS, MAX_RUNNING_PERIODS
 from discreet.mechanisms.base import INTERVAL, counted_outcome
 from discreet.noise.correlated import squared_sums
 from discreet.values import Cost, ExactHead, Outcome, float_below
@@ -21,12 +22,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from discreet.noise import CorrelatedGaussians
-
-MAX_PERIODS = 3_653
-"""Ten years of days."""
-
-MAX_GROUPS = 1_000
-"""The largest number of items of one user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +60,12 @@ class RunningCounts:
         Raises:
             InputError: a number is out of range.
         """
-        if not 1 <= periods <= MAX_PERIODS:
-            raise InputError(f"a stream has from 1 to {MAX_PERIODS:,} periods, not {periods:,}")
-        if not 1 <= groups_per_user <= MAX_GROUPS:
-            raise InputError(f"groups_per_user is from 1 to {MAX_GROUPS:,} for running counts, not {groups_per_user:,}")
+        if not 1 <= periods <= MAX_RUNNING_PERIODS:
+            raise InputError(f"a stream has from 1 to {MAX_RUNNING_PERIODS:,} periods, not {periods:,}")
+        if not 1 <= groups_per_user <= MAX_RUNNING_GROUPS:
+            raise InputError(
+                f"groups_per_user is from 1 to {MAX_RUNNING_GROUPS:,} for running counts, not {groups_per_user:,}"
+            )
         mass = delta / 2
         square = Fraction(mu_gaussian(epsilon, float_below(delta - mass))) ** 2
         variance = groups_per_user * Fraction(squared_sums(periods)[-1]) / square

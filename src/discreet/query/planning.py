@@ -168,6 +168,11 @@ def is_listed_by_filter(options: QueryOptions) -> bool:
     return options.mechanism in (None, "auto", "gumbel", "laplace")
 
 
+def unclipped(mechanism: MechanismChoice | None) -> MechanismChoice:
+    """Return the mechanism of counts that quantiles are computed from: by default laplace, which clips no user."""
+    return "laplace" if mechanism is None else mechanism
+
+
 def _k(k: int | None, domain: Any, segments: Any) -> int | None:  # noqa: ANN401 - Arrow tables
     """Lower k to the number of listed items of a segment: LIMIT 10 of 3 items returns 3, as in SQL."""
     if k is None or domain is None:

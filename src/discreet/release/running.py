@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,17 @@ from discreet.accounting.convert import Guarantee
 from discreet.budget.memory import Budget
 from discreet.engines.base import Engine, RequestQueue, check_arrivals
 from discreet.errors import InputError, file_error
-from discreet.head_request import And, Arrivals, Comparison, Constant, Derived, HeadRequest, Kind
+from discreet.head_request import (
+    PERIOD_HOURS,
+    And,
+    Arrivals,
+    Comparison,
+    Constant,
+    Derived,
+    HeadRequest,
+    Kind,
+    RunningPeriod,
+)
 from discreet.mechanisms.running import RunningCounts
 from discreet.noise import CorrelatedGaussians, encode
 from discreet.noise.bits import MIN_SECRET_BYTES
@@ -43,13 +53,11 @@ from discreet.values import MAX_COUNT, Cost, ExactHead, float_above, whole
 if sys.platform != "win32":
     import fcntl
 
-RunningPeriod: TypeAlias = Literal["hour", "day", "week"]
-
 FORMAT = "discreet-running-1"
 GRACE = datetime.timedelta(hours=1)
 """How long after its end a period is complete: transactions that load its rows may be open until then."""
 
-_LENGTHS = {"hour": datetime.timedelta(hours=1), "day": datetime.timedelta(days=1), "week": datetime.timedelta(days=7)}
+_LENGTHS = {each: datetime.timedelta(hours=hours) for each, hours in PERIOD_HOURS.items()}
 _STATE = b"discreet-running"
 _PERIOD = "period"
 _USERS = "users"

@@ -74,7 +74,7 @@ class QueryPort(Protocol):
         """Plan a query, of labels only unless *counts*; no row is read.
 
         Args:
-            complete: True for quantiles, whose counts have no clipping: laplace is the default mechanism.
+            complete: True for quantiles, whose counts are `unclipped`.
         """
         ...
 

@@ -18,7 +18,7 @@ from discreet.budget.stores.store import BudgetStore
 from discreet.catalog.model import Catalog
 from discreet.errors import InputError, NotFound, SQLError
 from discreet.mechanisms import KnownLaplace
-from discreet.query.planning import PlannedQuery
+from discreet.query.planning import PlannedQuery, unclipped
 from discreet.query.query import DatasetQuery, Options
 from discreet.query.saved import SavedPart, SavedTable, TableChange, changed, names_in, unanswered
 from discreet.query.statement import Leaf, Statement
@@ -377,8 +377,8 @@ class _AccountQueries:
 
     def plan(self, question: DatasetQuery, *, counts: bool, complete: bool) -> PlannedQuery:
         options: Options = self._options if counts else {**self._options, "counts": False}
-        if complete and options.get("mechanism") is None:
-            options = {**options, "mechanism": "laplace"}
+        if complete:
+            options = {**options, "mechanism": unclipped(options.get("mechanism"))}
         return self._queries.plan(question, options, self._run)
 
     def check_budget(self, queries: Mapping[str, PlannedQuery], prices: Mapping[str, Cost]) -> None:

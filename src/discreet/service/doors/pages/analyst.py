@@ -365,22 +365,25 @@ class AnalystPages:
             if form is not None or "." not in name:
                 raise
             return RedirectResponse(f"/ask?{urlencode({'sql': sql, 'shared': 'other'})}", 303)  # a colleague's
-        answered = None
+        drawn: dict[str, Any] = {"answer": None}
+        left_out = 0
         if about.kind == "table":
             max_rows = _MAX_SHOWN if form is None else None
             answered = await self._api.recompute(visit.call(), sql, [], form or "json", max_rows)
             if form is not None:
                 return _file(answered.content, name, form)
-        answer = None if answered is None else StatementAnswer.model_validate_json(answered.content)
+            answer = StatementAnswer.model_validate_json(answered.content)
+            drawn = _drawn_rows(answer)
+            left_out = answered.rows - len(answer.rows)
         return self._site.render(
             visit,
             "table.html",
-            **({"answer": None} if answer is None else _drawn_rows(answer)),
+            **drawn,
             about=about,
             own=about.owner == visit.call().account,
-            left_out=0 if answered is None or answer is None else answered.rows - len(answer.rows),
+            left_out=left_out,
             budget=await run_in_thread(self._api.budget, visit.call()),
-            link=f"{_table_path(name)}?" if answer else None,
+            link=f"{_table_path(name)}?" if about.kind == "table" else None,
             key=self._runtime.random(16).hex(),
             snippets=text.snippets(sql, {}, str(visit.request.base_url).rstrip("/"), "sql"),
             ask=f"/ask?{urlencode({'sql': sql})}",
