@@ -50,7 +50,9 @@ def read_quantile(node: Node) -> Quantile | None:
     return Quantile({**arguments[0], "alias": ""}, share)
 
 
-def quantile_sql(histogram: str, labels: Sequence[str], column: str, share: Fraction, columns: Sequence[str]) -> str:
+def quantile_sql(
+    histogram: str, labels: Sequence[str], column: str, share: Fraction, columns: Sequence[str], *, apart: bool = True
+) -> str:
     """Return the SELECT that computes a quantile and the ends of its 95 % interval from a histogram.
 
     Let S_b be (1 - share) times the count up to bin b, minus share times the count after it: the quantile is the bin
@@ -65,6 +67,8 @@ def quantile_sql(histogram: str, labels: Sequence[str], column: str, share: Frac
         column: the column of bins, quoted.
         columns: three columns of the histogram and of the result, quoted: the count, and the ends of its 95 % interval;
             and one of the histogram: the share of the variance that is of noise that all counts share.
+        apart: False for counts whose errors differ and may depend on each other in unknown ways, as those of clipped
+            users do: then half widths of intervals are added up, which bounds the error of any sum.
     """
     count, low, high, shared = columns
     part = share.numerator
@@ -84,8 +88,13 @@ def quantile_sql(histogram: str, labels: Sequence[str], column: str, share: Frac
             + {shared} * pow({whole} * {place} - {part} * "$bins", 2))"""
         for place in ('"$place"', '("$place" - 1)')
     ]
+    misses = [f'"$miss" * {width}' for width in miss]
+    if not apart:
+        width = f"({high} - {count})"
+        to = f"{whole - 2 * part} * sum({width}) {up_to} + {part} * sum({width}) {every}"
+        misses = [to, f"{to} - {whole - 2 * part} * {width}"]
     tested = f"""SELECT *, "$to" - {whole} * {count} AS "$before",
-        "$miss" * {miss[0]} AS "$miss_to", "$miss" * {miss[1]} AS "$miss_before"
+        {misses[0]} AS "$miss_to", {misses[1]} AS "$miss_before"
         FROM ({counted})"""  # noqa: S608
     among = 'FILTER (WHERE "$total" > 0 AND "$before" < "$miss_before" AND "$to" >= -"$miss_to")'
     group = f" GROUP BY {', '.join(labels)}" if labels else ""

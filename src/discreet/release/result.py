@@ -265,7 +265,8 @@ class Release:
 
         The result is a label, for bins their start: that share of what is counted is in the bins up to it. It is the
         quantile of rows if rows were counted (rows_per_group), otherwise that of users, who count once in each
-        bin in which they have a row. All three are None if the noisy total is not above 0.
+        bin in which they have a row. All three are None if the noisy total is not above 0. Where known-auto clipped
+        users, these have less weight, and the interval is wide: mechanism="laplace" counts for quantiles.
 
         Args:
             share: above 0 and below 1; 0.5 for the median.
@@ -281,11 +282,10 @@ class Release:
         items = self.query.request.items
         if not 0 < part < 1 or part.denominator > 10**9:
             raise InputError("the share of a quantile is above 0 and below 1, with at most 9 digits")
-        if self.mechanism == "known-auto" and self.shared_error is None:
-            raise InputError("quantiles need counts without clipping; ask for the release with mechanism laplace")
         check_quantile(self.query, self.mechanism)
         columns = [quoted(column) for column in (VALUE, LOW, HIGH, SHARED)]
-        sql = quantile_sql("answers.q1", [], quoted(items[0]), part, columns)
+        apart = self.mechanism != "known-auto" or self.shared_error is not None
+        sql = quantile_sql("answers.q1", [], quoted(items[0]), part, columns, apart=apart)
         (row,) = compute_outer(sql, {"q1": self.answer_table()}).table.to_pylist()
         value, low, high = row.values()
         return value, low, high
