@@ -191,6 +191,32 @@ def test_the_parameters_spend_what_was_declared_and_not_more(periods, groups, ep
     ]
     assert max(tails) * groups * periods <= stream.mass == delta / 2
     assert stream.worst_cost() == Cost(stream.rho, delta / 2)
+    assert stream.groups_per_user == groups
+    assert 0 <= stream.variance - groups * Fraction(gamma[-1]) / (2 * stream.rho) < Fraction(1, 1024)
+    assert (1024 * stream.variance).denominator == (1024 * stream.quantile).denominator == 1
+
+
+def test_a_threshold_that_may_be_a_whole_number_is_the_next_one():
+    """Roots and products are floats: 10.5 + 1/2 may stand for a little more than 11."""
+    for whole in range(2, 40):
+        quantile = Fraction(2 * whole - 1, 4)
+        stream = dataclasses.replace(small(2, 0.01), variance=4 / Fraction(squared_sums(1)[-1]), quantile=quantile)
+        assert stream.threshold(1) == stream.least + whole + 1
+
+
+def test_released_counts_are_those_with_noise_and_state_its_spread():
+    """The noise of the day is added; its variance is sigma^2 gamma_t and 1/12 for rounding; more items may follow."""
+    stream = small(2, 0.01)
+    noise = CorrelatedGaussians(b"thirty-two bytes of a public key", "spread", stream.variance)
+    names = [b"%d" % k for k in range(9)]
+    head = ExactHead(np.full(9, 50), 9)
+    for day, gamma in ((1, 1), (2, 1.25)):
+        outcome = stream.release(head, np.ones(9, dtype=bool), names, day, noise)
+        error = math.sqrt(4 * gamma + 1 / 12)
+        assert outcome.counts.tolist() == (50 + noise.draw(names, day))[outcome.positions].tolist()
+        assert outcome.std_errors.tolist() == pytest.approx([error] * 9, rel=1e-8)
+        assert set((outcome.high - outcome.counts).tolist()) == {math.ceil(1.96 * error)}
+        assert outcome.complete is False
 
 
 def test_equal_noisy_counts_are_in_the_order_of_their_labels():

@@ -69,10 +69,106 @@ def test_it_is_the_rounding_of_the_exact_sum(known_bits, variance):
         assert noise.draw(ITEMS[:6], day).tolist() == [exactly(noise, item, day) for item in ITEMS[:6]]
 
 
+class Enclosed:
+    """A variate of which every further word halves the known interval, and nothing bounds it before the second."""
+
+    def __init__(self, value, width):
+        self.value, self.width = value, width
+
+    def bounds(self, index, depth):
+        """Return bounds; the value is not in their middle."""
+        assert index == 0
+        assert 0 < depth < 60
+        width = self.width / 2**depth
+        return max(self.value - width / 3, Fraction(0)), None if depth == 1 else self.value + width
+
+
+@pytest.mark.parametrize("away", [Fraction(1, 1000), Fraction(1, 10**9), Fraction(-1, 1000), Fraction(1, 3)])
+@pytest.mark.parametrize("item", ITEMS[:6])
+def test_a_sum_is_rounded_at_whatever_depth_its_interval_has_one_rounding(item, away, monkeypatch):
+    """Terms of both signs, whose last one is known exactly enough from the start."""
+    noise = CorrelatedGaussians(SECRET, "x", Fraction(9))
+    words = _ItemWords(noise._key, name_of(noise, item))
+    signs = [1 if words.signs(s)[0] else -1 for s in (1, 2, 3)]
+    head = signs[0] * Fraction(3, 8) * Fraction(7, 5) + signs[1] * Fraction(1, 2) * Fraction(1, 7)
+    target = signs[2] * (Fraction(19, 2) + away)  # three times the sum: away from a half
+    sizes = [Fraction(7, 5), Fraction(1, 7), (target / 3 - head) * signs[2]]
+    for widths in ((8, 8, 8), (Fraction(1, 10**6), 8, Fraction(1, 10**6))):
+        variates = dict(zip((1, 2, 3), map(Enclosed, sizes, widths), strict=True))
+        monkeypatch.setattr(noise, "_proposals", lambda _, s, known=variates: iter([(known[s], None, None)]))
+        assert noise._exactly_rounded(words, 3) == signs[2] * (10 if away > 0 else 9)
+
+
+class Measured:
+    """A variate with a value, an error bound, and a true value."""
+
+    def __init__(self, value, error, true):
+        self.value, self.error, self.true = value, error, true
+
+    def values(self):
+        """Return the value in floating point."""
+        return np.array([self.value])
+
+    def radius(self, _values, _which):
+        """Return the bound."""
+        return np.array([self.error])
+
+    def bounds(self, _index, _depth):
+        """Return the true value."""
+        return self.true, self.true
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+@pytest.mark.parametrize("day", [1, 8, 40])
+def test_floats_decide_only_what_their_errors_cannot_change(day, bounded, monkeypatch):
+    """A sum just below a half that is truly just above it: as far as the bound of all errors allows."""
+    noise = CorrelatedGaussians(SECRET, "x", Fraction(2**60))
+    words = _ItemWords(noise._key, name_of(noise, ITEMS[0]))
+    weights = factors(day)[::-1].tolist()
+    signs = [1 if words.signs(s)[0] else -1 for s in range(1, day + 1)]
+    values = [1.5] * day
+    relative = (day + 8) * 2.0**-51
+    margin = (1 + bounded) * relative * sum(weight * value for weight, value in zip(weights, values, strict=True))
+    sums = sum(sign * weight * value for sign, weight, value in zip(signs, weights, values, strict=True))
+    half = (math.floor(sums * 2**30) + 0.5) / 2**30
+    values[-1] += signs[-1] * (half - 0.95 * margin - sums)
+    true = [Fraction(value) for value in values]
+    true[-1] += signs[-1] * Fraction(margin)
+    variates = [
+        Measured(value, relative * value if bounded else 0.0, truth) for value, truth in zip(values, true, strict=True)
+    ]
+    monkeypatch.setattr(noise, "_proposals", lambda _, s: iter([(variates[s - 1], np.array([0]), np.array([0]))]))
+    assert noise._rounded(words, day).tolist() == [math.floor(half * 2**30 + 0.5)]
+
+
+@pytest.mark.parametrize(("variance", "known_bits"), [(Fraction(2**80), {}), (Fraction(2**24), {"known_bits": 16})])
+def test_what_floats_cannot_decide_is_decided_exactly(variance, known_bits):
+    """At the largest variance, and where few bits are known, all items have the exact rounding."""
+    noise = CorrelatedGaussians(SECRET, "x", variance, **known_bits)
+    items = [b"%d" % n for n in range(100)]
+    exact = [noise._exactly_rounded(_ItemWords(noise._key, name_of(noise, item)), 3) for item in items]
+    assert noise.draw(items, 3).tolist() == exact
+
+
+def test_half_of_all_words_are_positive(monkeypatch):
+    """A word of 64 bits is positive from 2^63 on."""
+    monkeypatch.setattr(_ItemWords, "uint64", lambda *_: np.array([2**63 - 1, 2**63], dtype=np.uint64))
+    assert _ItemWords(bytes(32), bytes(32)).signs(1).tolist() == [False, True]
+
+
+def test_an_item_has_one_word_of_a_label():
+    """More, or later ones, would be those of other items."""
+    for n, start in ((2, 0), (1, 1)):
+        with pytest.raises(InvariantViolated, match="one word"):
+            _ItemWords(bytes(32), bytes(16)).uint64("x", n, start)
+
+
 def test_it_does_not_depend_on_what_is_drawn_together(monkeypatch):
     """One item alone, all in another order and blocks of three get the same numbers; another object as well."""
     noise = CorrelatedGaussians(SECRET, ("stream", 1), Fraction(10**9), 6)
-    together = noise.draw(ITEMS, 4).tolist()
+    drawn = noise.draw(ITEMS, 4)
+    assert drawn.dtype == np.int64
+    together = drawn.tolist()
     assert [int(noise.draw([item], 4)[0]) for item in ITEMS] == together
     assert (
         CorrelatedGaussians(SECRET, ("stream", 1), Fraction(10**9), 6).draw(ITEMS[::-1], 4).tolist() == together[::-1]
@@ -112,8 +208,11 @@ def test_golden_values():
     """A stream goes on for years: any other number here breaks its guarantee, so the format needs a new name first."""
     noise = CorrelatedGaussians(SECRET, ("golden", 1), Fraction(2**40))
     assert [noise.draw(ITEMS[:3], day).tolist() for day in (1, 2, 30)] == GOLDEN
+    further = CorrelatedGaussians(SECRET, ("golden", 1), Fraction(2**40), known_bits=3)
+    assert further.draw(ITEMS[:3], 1).tolist() == FURTHER
 
 
+FURTHER = [913371, 220666, 480669]
 GOLDEN = [[1536667, 295989, 434840], [38955, -456597, 704792], [-2886987, 2491227, -829893]]
 
 
