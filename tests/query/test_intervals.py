@@ -13,7 +13,7 @@ import pytest
 from discreet.errors import SQLError
 from discreet.query.intervals import Ratio, interval_sql, read_ratio
 from discreet.query.parse_tree import parse_statement
-from discreet.query.statement import HIGH, LOW, VALUE, split_statement
+from discreet.query.statement import BIAS, HIGH, LOW, NOISE, SHARED, VALUE, split_statement
 from discreet.release.postprocess import compute_outer
 
 SAMPLES = 20_000
@@ -123,9 +123,10 @@ def test_other_expressions_have_no_interval(text):
     assert read(text) is None
 
 
+PARTS = {BIAS: [0.0, 0.0], NOISE: [10.0, 10.0], SHARED: [0.0, 0.0]}
 TABLES = {
-    "q1": pa.table({"c": ["x", "y"], VALUE: [100, 50], LOW: [90, 40], HIGH: [110, 60]}),
-    "q2": pa.table({"c": ["x", "y"], VALUE: [10, 20], LOW: [5, 15], HIGH: [15, 25]}),
+    "q1": pa.table({"c": ["x", "y"], VALUE: [100, 50], LOW: [90, 40], HIGH: [110, 60]} | PARTS),
+    "q2": pa.table({"c": ["x", "y"], VALUE: [10, 20], LOW: [5, 15], HIGH: [15, 25]} | PARTS),
 }
 
 
@@ -200,7 +201,6 @@ def test_columns_without_an_interval_are_marked(sql, marks):
         "SELECT LOW(n) FROM (SELECT DISTINCT COUNT(*) AS n FROM t)",
         "SELECT LOW(n) FROM (SELECT COUNT(*) AS n FROM t UNION SELECT 3)",
         "SELECT LOW(n) FROM (SELECT max(n) AS n FROM (SELECT c, COUNT(*) AS n FROM t GROUP BY c))",
-        "SELECT LOW(sum(n)) FROM (SELECT c, COUNT(*) AS n FROM t GROUP BY c)",
         "SELECT * EXCLUDE (m), LOW(n) FROM (SELECT COUNT(*) AS n, SUM(m) AS m FROM t)",
         "WITH a AS (SELECT COUNT(*) AS n FROM t) SELECT LOW(n) AS n FROM a UNION ALL SELECT COLUMNS(*) FROM a",
     ],
@@ -209,3 +209,68 @@ def test_ends_of_other_expressions_are_refused(sql):
     """Products, columns without noise, two columns of one answer, columns that are counted or made distinct again."""
     with pytest.raises(SQLError, match="LOW"):
         split_statement(sql)
+
+
+CELLS = "(SELECT c, d, COUNT(*) AS n, SUM(m) AS m FROM t GROUP BY c, d) AS x"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"SELECT c, LOW(SUM(n)), HIGH(SUM(x.n)) FROM {CELLS} WHERE d > 3 GROUP BY c HAVING SUM(n) > 5 LIMIT 3",
+        f"SELECT LOW(SUM(n) FILTER (WHERE c = 'x')) FROM {CELLS}",
+        f"SELECT LOW(SUM(n) / SUM(m)), HIGH(ROUND(100 * SUM(n))) FROM {CELLS}",
+        f"SELECT LOW(s - 3) FROM (SELECT SUM(n) AS s FROM {CELLS})",
+        f"SELECT LOW(SUM(k)) FROM (SELECT c, n AS k FROM {CELLS} WHERE d > 3)",
+        "SELECT LOW(SUM(n)) FROM (SELECT c, COUNT(*) AS n FROM t GROUP BY ROLLUP(c)) WHERE c IS NOT NULL",
+        f"SELECT c, d, LOW(SUM(n)) FROM {CELLS} GROUP BY ROLLUP(c, 2)",
+    ],
+)
+def test_sums_over_rows_of_answers_have_ends(sql):
+    """Grouped and filtered by labels, through subqueries and UNION ALL, in expressions of other answers."""
+    assert "sqrt" in split_statement(sql).outer
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"SELECT LOW(SUM(n)) FROM {CELLS} WHERE n > 5",
+        f"SELECT LOW(SUM(n)) FROM {CELLS} WHERE c IN (SELECT c FROM {CELLS})",
+        f"SELECT LOW(SUM(n) FILTER (WHERE m > 5)) FROM {CELLS}",
+        f"SELECT m, LOW(SUM(n)) FROM {CELLS} GROUP BY m",
+        f"SELECT m AS k, LOW(SUM(n)) FROM {CELLS} GROUP BY 1",
+        f"SELECT c, LOW(SUM(n)) FROM {CELLS} GROUP BY ALL",
+        f"SELECT LOW(SUM(n) - SUM(n) FILTER (WHERE c = 'x')) FROM {CELLS}",
+        f"SELECT LOW(SUM(n / 2)) FROM {CELLS}",
+        f"SELECT LOW(SUM(DISTINCT n)) FROM {CELLS}",
+        f"SELECT LOW(SUM(n) OVER ()) FROM {CELLS}",
+        f"SELECT LOW(SUM(x.n)) FROM {CELLS} JOIN (SELECT 1 AS one) AS y ON TRUE",
+        f"SELECT LOW(SUM(n)) FROM (SELECT n FROM {CELLS} ORDER BY n LIMIT 5)",
+        f"SELECT LOW(SUM(n)) FROM (SELECT n FROM {CELLS} WHERE m > 3)",
+        f"SELECT LOW(SUM(n)) FROM (SELECT n FROM {CELLS} QUALIFY ROW_NUMBER() OVER (ORDER BY n) < 3)",
+        f"SELECT LOW(SUM(n)) FROM (SELECT n FROM {CELLS} UNION ALL SELECT n FROM {CELLS})",
+        f"SELECT LOW(SUM(n)) FROM (SELECT x.n FROM {CELLS} CROSS JOIN (SELECT 1 AS one) AS y)",
+        "SELECT LOW(SUM(n)) FROM (SELECT c, COUNT(*) AS n FROM t GROUP BY c HAVING COUNT(*) > 5)",
+        "SELECT LOW(SUM(n)) FROM (SELECT c, COUNT(*) AS n FROM t GROUP BY c ORDER BY n DESC LIMIT 5)",
+        "SELECT LOW(SUM(n)) FROM (SELECT c, AVG(m) AS n FROM t GROUP BY c)",
+        "SELECT LOW(SUM(n)) FROM (SELECT c, ROUND(COUNT(*)) AS n FROM t GROUP BY c)",
+    ],
+)
+def test_sums_over_rows_that_noise_selects_or_repeats_have_no_ends(sql):
+    """Rows with the largest noise would make the sum too large; a row that is there twice has twice its error."""
+    with pytest.raises(SQLError, match="LOW takes"):
+        split_statement(sql)
+
+
+@pytest.mark.parametrize("bias", [0.0, 3.0])
+def test_errors_in_one_direction_add_up_over_the_sums_of_an_expression(bias):
+    """Without them, independent errors add up in squares; the sums of a row are sums of two rows here."""
+    sql = f"SELECT SUM(n) - 2 * SUM(m) AS d, LOW(SUM(n) - 2 * SUM(m)), HIGH(SUM(n) - 2 * SUM(m)) FROM {CELLS}"
+    statement = split_statement(sql)
+    of_row = {"c": ["x", "y"], "d": [1, 1], VALUE: [50, 50], LOW: [40, 40], HIGH: [60, 60], SHARED: [0.36, 0.36]}
+    answer = pa.table(of_row | {BIAS: [bias] * 2, NOISE: [10 - bias] * 2})
+    table = compute_outer(statement.outer, {leaf.name: answer for leaf in statement.leaves}).table
+    (row,) = table.to_pylist()
+    one = 2 * bias + (10 - bias) * math.sqrt(2 * 0.64 + (2 * 0.6) ** 2)
+    half = math.hypot(one, 2 * one) * (math.sqrt(2) if bias else 1)
+    assert list(row.values()) == [-100, pytest.approx(-100 - half), pytest.approx(-100 + half)]

@@ -11,7 +11,7 @@ import pytest
 
 from discreet.errors import InputError, SQLError
 from discreet.query.saved import MAX_NESTED, SavedPart, SavedTable, TableChange, changed, read_change, tables_in
-from discreet.query.statement import HIGH, LOW, VALUE, Statement, split_statement
+from discreet.query.statement import HIGH, LOW, NUMBERS, VALUE, Statement, split_statement
 
 TEXT = "SELECT country, day, COUNT(DISTINCT reader) AS n, SUM(minutes) AS m FROM reads GROUP BY country, day"
 MORE = (
@@ -35,7 +35,8 @@ def answer(number: int) -> pa.Table:
     rows = [(c, d, random_.randint(0, 90)) for c in ("a", "b", None) for d in (1, 2, 3) if random_.random() < 0.8]
     columns = {"country": [c for c, _, _ in rows], "day": [d for _, d, _ in rows], VALUE: [n for *_, n in rows]}
     half = random_.randint(1, 9)
-    return pa.table(columns | {LOW: [n - half for *_, n in rows], HIGH: [n + half for *_, n in rows]})
+    parts = dict.fromkeys(NUMBERS[3:], [float(half)] * len(rows))
+    return pa.table(columns | {LOW: [n - half for *_, n in rows], HIGH: [n + half for *_, n in rows]} | parts)
 
 
 def rows_of(database: duckdb.DuckDBPyConnection, statement: Statement, answers: dict[str, pa.Table]) -> list[tuple]:
@@ -62,6 +63,8 @@ class Statements:
         if self._random.random() < 0.3:
             measure = choose(["SUM(t.n)", "MAX(t.m) - MIN(t.n)", "COUNT(*)", "AVG(t.n)"])
             key = choose(["t.country", "t.day"])
+            if measure == "SUM(t.n)" and ">" not in source + where:
+                measure += f" AS s, {choose(['LOW', 'HIGH'])}(SUM(t.n))"
             having = choose(["", " HAVING COUNT(*) > 1"])
             return f"SELECT {key} AS k, {measure} AS x FROM {source}{where} GROUP BY {key}{having} ORDER BY 1, 2"
         columns = choose(["", ", RANK() OVER (PARTITION BY t.country ORDER BY t.n) AS r", ", upper(t.country) AS u"])

@@ -8,7 +8,7 @@ import pytest
 
 from discreet.catalog.model import Catalog, Column, Dataset
 from discreet.errors import SQLError
-from discreet.query.statement import HIGH, LOW, VALUE, split_statement
+from discreet.query.statement import HIGH, LOW, NUMBERS, VALUE, split_statement
 from discreet.release.postprocess import compute_outer
 
 
@@ -16,9 +16,10 @@ def test_answers_of_one_select_are_joined_by_their_labels():
     """Items that noise leaves out of one answer stay; a missing label is a label; LOW and HIGH are of one aggregate."""
     statement = split_statement("SELECT c, COUNT(*), SUM(m), LOW(COUNT(*)), HIGH(SUM(m)) FROM t GROUP BY c ORDER BY c")
     assert [leaf.select.measure.kind for leaf in statement.leaves] == ["rows", "sum"]
+    parts = {number: [0.0, 0.0] for number in NUMBERS[3:]}
     tables = {
-        "q1": pa.table({"c": ["a", None], VALUE: [5, 7], LOW: [4, 6], HIGH: [6, 8]}),
-        "q2": pa.table({"c": [None, "b"], VALUE: [1, 2], LOW: [-1, 0], HIGH: [3, 4]}),
+        "q1": pa.table({"c": ["a", None], VALUE: [5, 7], LOW: [4, 6], HIGH: [6, 8]} | parts),
+        "q2": pa.table({"c": [None, "b"], VALUE: [1, 2], LOW: [-1, 0], HIGH: [3, 4]} | parts),
     }
     found = [tuple(row.values()) for row in compute_outer(statement.outer, tables).table.to_pylist()]
     assert found == [("a", 5, None, 4, None), ("b", None, 2, None, 4), (None, 7, 1, 6, 3)]
@@ -36,7 +37,7 @@ def test_answers_of_one_select_are_joined_by_their_labels():
 def test_a_column_without_a_name_has_the_one_of_duckdb(expression, name):
     """It is made of what the user wrote, and not of the names of columns of answers."""
     statement = split_statement(f"SELECT c, {expression} FROM t GROUP BY c")
-    columns = {"c": ["a"], VALUE: [5], LOW: [4], HIGH: [6]}
+    columns = {"c": ["a"], VALUE: [5], LOW: [4], HIGH: [6]} | {number: [0.0] for number in NUMBERS[3:]}
     tables = {leaf.name: pa.table(columns) for leaf in statement.leaves}
     assert compute_outer(statement.outer, tables).table.column_names == ["c", name]
 
@@ -261,8 +262,9 @@ def test_sets_of_groups_are_those_of_duckdb(statement):
     for leaf in split.leaves:
         answer = database.sql(leaf.sql)
         labels = "".join(f"{column}, " for column in answer.columns[:-1])
-        aggregate = f'#{len(answer.columns)} AS "{VALUE}", 0 AS "{LOW}", 0 AS "{HIGH}"'
-        answer.project(labels + aggregate).create(f"answers.{leaf.name}")
+        aggregate = f'#{len(answer.columns)} AS "{VALUE}", '
+        others = ", ".join(f'0 AS "{number}"' for number in NUMBERS[1:])
+        answer.project(labels + aggregate + others).create(f"answers.{leaf.name}")
     found, expected = database.sql(split.outer), database.sql(statement)
     assert found.types == expected.types
     names = zip(found.columns, expected.columns, strict=True)

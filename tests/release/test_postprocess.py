@@ -12,7 +12,7 @@ import pytest
 
 from discreet.errors import InputError, SQLError
 from discreet.query.sql import parse_select
-from discreet.query.statement import HIGH, LOW, VALUE, split_statement
+from discreet.query.statement import NUMBERS, split_statement
 from discreet.release import postprocess
 from discreet.release.postprocess import check_outer, compute_outer
 
@@ -73,9 +73,7 @@ def answered(statement, rows):
         value = table.column(table.num_columns - 1)
         names = table.column_names[:-1]
         if table.num_columns and leaf.select is not None:
-            tables[leaf.name] = pa.table(
-                {**{name: table[name] for name in names}, VALUE: value, LOW: value, HIGH: value}
-            )
+            tables[leaf.name] = pa.table({**{name: table[name] for name in names}, **dict.fromkeys(NUMBERS, value)})
     return compute_outer(statement.outer, tables).table
 
 

@@ -10,6 +10,11 @@ the longer side, so that |error of x_i| <= h_i with a probability of at least 95
   approximation, even if L and M share answers. If M is within its own half width of 0, these r are no interval, and
   there is none (NULL).
 
+- A sum of an answer's numbers over its rows has the half width of `sum_sql`, if neither the rows nor their groups were
+  chosen by noisy numbers. It may hold errors that all point in one direction, as those of counts that were selected by
+  their noise. Such a sum in an expression of m answers multiplies the squares of all half widths by m, because
+  (sum |a_i| h_i)^2 <= m sum (a_i h_i)^2 (Cauchy-Schwarz).
+
 Not covered, as for single answers: what the bounds of a user's contribution leave out. An answer that is selected by
 its noisy value covers on average over the released items. Products of answers, and other functions, have no interval.
 """
@@ -102,11 +107,15 @@ def _sum(left: Linear, right: Linear) -> Linear:
     return {name: left.get(name, Fraction(0)) + right.get(name, Fraction(0)) for name in {**left, **right}}
 
 
-def interval_sql(ratio: Ratio, columns: Mapping[str, tuple[str, str, str]]) -> tuple[str, str]:
+def interval_sql(
+    ratio: Ratio, columns: Mapping[str, tuple[str, ...]], one_sided: Collection[str] = ()
+) -> tuple[str, ...]:
     """Return the SQL of the ends of the 95 % interval of a ratio; NULL where there is none.
 
     Args:
-        columns: for each answer the SQL of its value, and of the ends of its interval.
+        columns: for each answer the SQL of its value, and of the ends of its interval; what follows is returned as well
+            if the ratio is just this answer.
+        one_sided: the SQL of what is above 0 or NULL if an error may be in one direction, for sums of answers.
 
     Raises:
         OverflowError: a coefficient is no float.
@@ -119,7 +128,12 @@ def interval_sql(ratio: Ratio, columns: Mapping[str, tuple[str, str, str]]) -> t
         shift = _float(ratio.above.get("", Fraction(0)))
         ends = [f"({factor} * {end} + {shift})" for end in columns[name][1:]]
         return (ends[0], ends[1]) if ratio.above[name] > 0 else (ends[1], ends[0])
-    half = {name: f"greatest({high} - {value}, {value} - {low})" for name, (value, low, high) in columns.items()}
+    half = {name: f"greatest({high} - {value}, {value} - {low})" for name, (value, low, high, *_) in columns.items()}
+    if one_sided and len(columns) > 1:
+        wider = (
+            f"CASE WHEN {' + '.join(f'coalesce({x}, 1)' for x in one_sided)} > 0 THEN sqrt({len(columns)}) ELSE 1 END"
+        )
+        half = {name: f"({width} * {wider})" for name, width in half.items()}
     value = _value(ratio.above, columns)
     if ratio.below == _ONE:
         width = f"sqrt({_product(ratio.above, ratio.above, half)})"
@@ -134,7 +148,26 @@ def interval_sql(ratio: Ratio, columns: Mapping[str, tuple[str, str, str]]) -> t
     return low, high
 
 
-def _value(linear: Linear, columns: Mapping[str, tuple[str, str, str]]) -> str:
+def sum_sql(cells: tuple[str, ...], rows: str) -> tuple[str, ...]:
+    """Return the SQL of the sum of a column over rows, of the ends of its 95 % interval, and of what may be one-sided.
+
+    Errors that may be in one direction add up. Independent noise adds up in squares, but for the part that all rows of
+    a release share: its squares add up over the releases, and are at most the square of the sum over all rows.
+
+    Args:
+        cells: the column, the ends of its interval, the part of the half width that may be in one direction, that of
+            noise, and the share of the noise's variance that the rows of its release share.
+        rows: "" or the FILTER clause.
+    """
+    value, _, _, bias, noise, shared = cells
+    apart = f"sum(pow({noise}, 2) * (1 - {shared})){rows}"
+    common = f"sum({noise} * sqrt({shared})){rows}"
+    total = f"sum({value}){rows}"
+    width = f"(sum({bias}){rows} + sqrt({apart} + pow({common}, 2)))"
+    return total, f"({total} - {width})", f"({total} + {width})", f"sum({bias}){rows}"
+
+
+def _value(linear: Linear, columns: Mapping[str, tuple[str, ...]]) -> str:
     terms = [_float(x) if not name else f"{_float(x)} * {columns[name][0]}" for name, x in linear.items()]
     return f"({' + '.join(terms)})"
 
@@ -154,6 +187,9 @@ Mark: TypeAlias = 'tuple[int, int] | Literal["none"] | None'
 """A column of a result: the places of the ends of its interval, "none" for a noisy number without them in the result,
 or None for what has no noise and for ends of intervals."""
 
+ColumnKind: TypeAlias = Literal["", "answer", "sum"]
+"""What a column is: the number of one query, an expression with a sum of these over rows, or anything else."""
+
 
 @dataclass(slots=True)
 class OutputColumn:
@@ -165,7 +201,8 @@ class OutputColumn:
         key: equal for the same expression of the same SELECT.
         end: "low" or "high" if it is an end of the interval of the expression *key*.
         queries: the names of the queries whose answers it is computed from.
-        ends: returns its interval as nodes of that SELECT, or None if it has no interval.
+        ends: returns its interval as nodes of that SELECT, and the rest of what `sum_sql` takes of its rows, NULL
+            unless *kind* is "answer"; None if it has no interval.
         written: its name as it was written.
     """
 
@@ -174,8 +211,9 @@ class OutputColumn:
     key: str
     end: str = ""
     queries: frozenset[str] = frozenset()
-    ends: Callable[[], tuple[Node, Node]] | None = None
+    ends: Callable[[], tuple[Node, ...]] | None = None
     written: str = ""
+    kind: ColumnKind = ""
 
 
 @dataclass(slots=True)
@@ -187,12 +225,14 @@ class OutputColumns:
         columns: None if they are not known.
         hidden: the ends that were added to it, by the name of their column.
         union: for UNION ALL, the columns of its SELECTs, in which ends are added.
+        whole: True if no noisy number decides which rows of the answers there are, and each is there once.
     """
 
     select: Node | None
     columns: list[OutputColumn] | None
-    hidden: dict[str, tuple[str, str]] = field(default_factory=dict)
+    hidden: dict[str, tuple[str, ...]] = field(default_factory=dict)
     union: list[OutputColumns] = field(default_factory=list)
+    whole: bool = False
 
     def has_ends(self, column: OutputColumn) -> bool:
         """Return True if the ends of the interval of one of the columns can be selected."""
@@ -212,16 +252,16 @@ class OutputColumns:
         place = next(place for place, one in enumerate(self.columns or ()) if one is column)
         return [(part, (part.columns or [])[place]) for part in self.union]
 
-    def ends_of(self, name: str) -> tuple[str, str] | None:
-        """Add the ends of the interval of a column to the SELECT; return their names, or None if it has none."""
+    def ends_of(self, name: str) -> tuple[str, ...] | None:
+        """Add the `ends` of a column to the SELECT; return their names, or None if it has none."""
         column = self.find(name)
         if column is None or not self.has_ends(column):
             return None
         if column.name not in self.hidden and self.union:
-            selected = [part.ends_of(its.name) or ("", "") for part, its in self._alike(column)]
+            selected = [part.ends_of(its.name) or () for part, its in self._alike(column)]
             self.hidden[column.name] = selected[0]  # the first SELECT names the columns
         elif column.name not in self.hidden and self.select is not None and column.ends is not None:
-            names = (f"$low {column.name}", f"$high {column.name}")
+            names = tuple(f"${part} {column.name}" for part in ("low", "high", "bias", "noise", "shared"))
             for node, alias in zip(column.ends(), names, strict=True):
                 self.select["select_list"].append({**node, "alias": alias})
             self.hidden[column.name] = names
@@ -244,7 +284,7 @@ class OutputColumns:
             if column.ends is None or not column.name:
                 continue
             name = node["alias"] or node["column_names"][-1]
-            for end, made in zip(("low", "high"), column.ends(), strict=True):
+            for end, made in zip(("low", "high"), column.ends()[:2], strict=True):
                 alias = f"{name}_{end}"
                 if (column.key, end) not in known and alias.casefold() not in taken:
                     selected.append({**made, "alias": alias})

@@ -27,7 +27,16 @@ from typing import TYPE_CHECKING, Any, cast
 from discreet.engines.sql import quoted
 from discreet.errors import InputError, SQLError
 from discreet.head_request import Kind, Period
-from discreet.query.intervals import MONOTONE, Mark, OutputColumn, OutputColumns, interval_sql, read_ratio
+from discreet.query.intervals import (
+    MONOTONE,
+    ColumnKind,
+    Mark,
+    OutputColumn,
+    OutputColumns,
+    interval_sql,
+    read_ratio,
+    sum_sql,
+)
 from discreet.query.parse_tree import (
     REFUSED,
     TOO_DEEP,
@@ -65,8 +74,12 @@ MAX_SELECTS_EXPANDED = 1_000
 VALUE = "$value"
 LOW = "$low"
 HIGH = "$high"
+BIAS = "$bias"
+NOISE = "$noise"
 SHARED = "$shared"
-"""Columns of answers: the aggregate, the ends of its 95 % interval, and the share of shared noise in its variance."""
+NUMBERS = (VALUE, LOW, HIGH, BIAS, NOISE, SHARED)
+"""Columns of answers: the aggregate, the ends of its 95 % interval, the parts of its half width that may be errors in
+one direction and that are independent noise, and the share of this noise's variance that all rows share."""
 
 SQL_TYPES: Mapping[Kind, str] = {
     Kind.TEXT: "VARCHAR",
@@ -330,6 +343,7 @@ class _Splitter(TreeReader):
         self.uses_hidden = False
         self._selects = 0
         self._relations: Mapping[str, OutputColumns] = {}
+        self._whole = False
         self._outputs: dict[int, OutputColumns] = {} if outside is None else outside._outputs
 
     def measure(self, part: Json, ctes: Mapping[str, _Size]) -> _Size:
@@ -415,15 +429,25 @@ class _Splitter(TreeReader):
                 sets = node["group_sets"]
                 several = len(sets) > 1 or (sets and sets[0] != [*range(len(node["group_expressions"]))])
                 return self._over_sets(node, ctes) if several else self._over_dataset(node, ctes)
-        outside = self._relations
+        outside = self._relations, self._whole
         source = self._rewrite(node["from_table"], ctes)
         self._relations = self._named(source, ctes)
+        self._whole = self._has_whole_rows(node)
         node = {**node, "select_list": [named for item in node["select_list"] for named in self._expanded(item)]}
         rest = {key: value for key, value in node.items() if key not in {"cte_map", "from_table"}}
         rewritten = {**node, "from_table": source, **{key: self._rewrite(value, ctes) for key, value in rest.items()}}
         self._outputs[id(rewritten)] = self._selected_output(node, rewritten)
-        self._relations = outside
+        self._relations, self._whole = outside
         return rewritten
+
+    def _has_whole_rows(self, node: Node) -> bool:
+        """Return True if no noisy number decides which rows of answers a SELECT reads, and how they are grouped."""
+        if node["from_table"]["type"] not in {"BASE_TABLE", "SUBQUERY"}:  # a join may repeat rows
+            return False
+        groups = [self._selected(group, node["select_list"]) for group in node["group_expressions"]]
+        standard = node["aggregate_handling"] == "STANDARD_HANDLING"
+        whole = all(output.whole for output in self._relations.values())
+        return standard and whole and not self._is_noisy([node["where_clause"], *groups])
 
     def _saved_size(self, table: Node) -> _Size | None:
         if table["schema_name"].casefold() != SAVED:
@@ -493,8 +517,14 @@ class _Splitter(TreeReader):
             # Columns of the same place belong together if they do in each SELECT.
             key = first.key if same else " ".join(column.key for column in alike)
             queries = frozenset[str]().union(*(column.queries for column in alike))
-            united.append(OutputColumn(first.name, noisy, key, ended, queries, written=first.written))
-        return OutputColumns(None, united, union=outputs if all_rows else [])
+            kind: ColumnKind = first.kind if len({column.kind for column in alike}) == 1 else ""
+            if kind == "answer" and len(queries) < sum(len(column.queries) for column in alike):
+                kind = ""  # its rows are there twice
+            if any(column.kind == "sum" for column in alike):
+                kind = "sum"
+            united.append(OutputColumn(first.name, noisy, key, ended, queries, None, first.written, kind))
+        whole = all_rows and all(output.whole for output in outputs)
+        return OutputColumns(None, united, union=outputs if all_rows else [], whole=whole)
 
     def _named(self, table: Node, ctes: Mapping[str, OutputColumns]) -> dict[str, OutputColumns]:
         """Return the relations of a FROM by their casefolded names."""
@@ -530,35 +560,49 @@ class _Splitter(TreeReader):
         column = found[0][1].find(name)
         return None if column is None else (found[0][0], found[0][1], column)
 
-    def _interval(self, node: Node) -> tuple[Callable[[], tuple[Node, Node]], frozenset[str]] | None:
-        """Return what makes the interval of an expression of columns of FROM, and its queries; None if it has none."""
-        used: dict[str, tuple[str, OutputColumns, OutputColumn]] = {}
+    def _interval(self, node: Node) -> tuple[Callable[[], tuple[Node, ...]], frozenset[str], ColumnKind] | None:
+        """Return what makes the interval of an expression of columns of FROM, or of sums of these over its rows.
+
+        Returns:
+            what makes it, its queries and its kind, as in `OutputColumn`; None if it has no interval.
+        """
+        used: dict[str, tuple[str, OutputColumns, OutputColumn, str | None]] = {}
 
         def answer(part: Node) -> str | None:
-            found = self._column(part)
+            added = _added_up(part)
+            column, rows = (part, None) if added is None else added
+            found = self._column(column)
             if found is None or not found[2].noisy or not found[1].has_ends(found[2]):
                 return None
-            name = f"{found[0]} {found[2].name}"
-            used[name] = found
+            if added is not None and (found[2].kind != "answer" or not self._whole or self._is_noisy(rows)):
+                return None
+            clause = "" if rows is None else f" FILTER (WHERE {write_expression(self._rewrite(rows, {}))})"
+            name = f"{found[0]} {found[2].name}" if added is None else f"sum {found[0]} {found[2].name}{clause}"
+            used[name] = (*found, None if added is None else clause)
             return name
 
         inner, wrap = _unwrapped(node)
         ratio = read_ratio(inner, answer)
-        queries = [column.queries for _, _, column in used.values()]
+        queries = [column.queries for _, _, column, _ in used.values()]
         together = frozenset[str]().union(*queries)
         # Two columns that are computed from one answer are not independent.
         if ratio is None or not used or len(together) != sum(map(len, queries)) or self._may_share(together):
             return None
+        sums = [name for name, (_, _, column, clause) in used.items() if clause is not None or column.kind == "sum"]
 
-        def ends() -> tuple[Node, Node]:
-            columns = {}
-            for name, (relation, output, column) in used.items():
-                names = output.ends_of(column.name) or ("", "")
+        def ends() -> tuple[Node, ...]:
+            columns: dict[str, tuple[str, ...]] = {}
+            for name, (relation, output, column, clause) in used.items():
                 at = f"{quoted(relation)}." if relation else ""
-                columns[name] = tuple(f"{at}{quoted(each)}" for each in (column.name, *names))
-            return wrap(interval_sql(ratio, columns))  # type: ignore[arg-type]  # three each
+                cells = tuple(f"{at}{quoted(each)}" for each in (column.name, *(output.ends_of(column.name) or ())))
+                columns[name] = cells if clause is None else sum_sql(cells, clause)
+            return wrap(interval_sql(ratio, columns, [columns[name][3] for name in sums]))
 
-        return ends, together
+        kind: ColumnKind = "sum" if sums else ""
+        if inner is node and node["type"] == "COLUMN_REF":
+            ((_, _, column, _),) = used.values()
+            kind = column.kind
+        return ends, together, kind
 
     def _may_share(self, answers: Collection[str]) -> bool:
         """Return True if a query among *answers* may be answered by a release among them, of a saved table."""
@@ -598,14 +642,15 @@ class _Splitter(TreeReader):
             key = f"{found[0]} {found[2].key}" if found else f"{id(given)} {_aggregate_key(inner)}"
             noisy = self._is_noisy(item)
             interval = None if end or not noisy else self._interval(item)
-            ends, queries = interval or (None, frozenset())
+            ends, queries, kind = interval or (None, frozenset(), "")
             if not end and found:
                 end = found[2].end
-            columns.append(OutputColumn(name.casefold(), noisy, key, end, queries, ends, name))
+            columns.append(OutputColumn(name.casefold(), noisy, key, end, queries, ends, name, kind))
         # With a column more, a row that is selected once could be selected twice, or a group could split.
         distinct = any(modifier["type"] == "DISTINCT_MODIFIER" for modifier in given["modifiers"])
         plain = not given["group_expressions"] and not distinct
-        return OutputColumns(made if plain else None, columns)
+        whole = self._whole and plain and _keeps_rows(given)
+        return OutputColumns(made if plain else None, columns, whole=whole)
 
     def _is_noisy(self, part: Json) -> bool:
         """Return True unless an expression is known to have no noise."""
@@ -694,7 +739,8 @@ class _Splitter(TreeReader):
         over = {**_answers(answers, groups), "alias": table["alias"] or table["table_name"]}
         outer = {**node, **parts, "having": None, "from_table": over, "group_expressions": [], "group_sets": []}
         columns = self._dataset_columns(node, parts["select_list"], wrapped, answers)
-        self._outputs[id(outer)] = OutputColumns(None if distinct else outer, columns)
+        whole = not distinct and _keeps_rows(node)
+        self._outputs[id(outer)] = OutputColumns(None if distinct else outer, columns, whole=whole)
         return outer
 
     def _over_sets(self, node: Node, ctes: Mapping[str, OutputColumns]) -> Node:
@@ -818,7 +864,10 @@ class _Splitter(TreeReader):
             queries = frozenset(answers[number - 1] for number in wrapped.numbers(inner))
             key = f"{id(node)} {_aggregate_key(inner)}"
             queries = queries if interval else frozenset()
-            columns.append(OutputColumn(name.casefold(), noisy, key, end, queries, interval, name))
+            kind: ColumnKind = ""
+            if interval is not None and inner.get("function_name") in {"count", "count_star", "sum"}:
+                kind = "answer"  # an average is not added up
+            columns.append(OutputColumn(name.casefold(), noisy, key, end, queries, interval, name, kind))
             if made != given and not made["alias"]:  # DuckDB would name it after columns of answers
                 made["alias"] = write_expression(given)
         return columns
@@ -1033,7 +1082,7 @@ class _Splitter(TreeReader):
             if interval is None:
                 self.refuse(_NO_INTERVAL.format(end.upper()), part)
             self.uses_hidden = True
-            low, high = interval[0]()
+            low, high, *_ = interval[0]()
             return {**(low if end == "low" else high), "alias": part["alias"] or end}
         self.check_allowed(part)
         names = part.get("column_names", ())
@@ -1170,10 +1219,10 @@ class _Wrapped:
         interval = self.interval(inner)
         if interval is None:
             self._splitter.refuse(_NO_INTERVAL.format(end.upper()), part)
-        low, high = interval()
+        low, high, *_ = interval()
         return {**(low if end == "low" else high), "alias": part["alias"]}
 
-    def interval(self, node: Node) -> Callable[[], tuple[Node, Node]] | None:
+    def interval(self, node: Node) -> Callable[[], tuple[Node, ...]] | None:
         """Return what makes the interval of an expression of aggregates, or None if it has none."""
         measures: dict[str, int] = {}
 
@@ -1198,12 +1247,12 @@ class _Wrapped:
         if ratio is None or not measures:
             return None
 
-        def ends() -> tuple[Node, Node]:
+        def ends() -> tuple[Node, ...]:
             columns = {
-                name: tuple(quoted(_numbered_column(column, number)) for column in (VALUE, LOW, HIGH))
+                name: tuple(quoted(_numbered_column(column, number)) for column in NUMBERS)
                 for name, number in measures.items()
             }
-            return wrap(interval_sql(ratio, columns))  # type: ignore[arg-type]  # three each
+            return wrap(interval_sql(ratio, columns))
 
         return ends
 
@@ -1245,8 +1294,8 @@ class _Wrapped:
 
 
 _NO_INTERVAL = (
-    "{} takes an aggregate, or sums, differences, multiples and a ratio of aggregates of different queries; columns "
-    "of a subquery are named without *"
+    "{} takes an aggregate, or sums, differences, multiples and a ratio of aggregates of different queries, or SUM of "
+    "a column of answers whose rows no noisy number selects; columns of a subquery are named without *"
 )
 
 
@@ -1260,8 +1309,24 @@ def _end_of(node: Json) -> tuple[str, Node]:
     return "", node
 
 
-def _unwrapped(node: Node) -> tuple[Node, Callable[[tuple[str, str]], tuple[Node, Node]]]:
-    """Return the argument of calls that round it, and a function that parses ends of intervals and rounds them."""
+def _added_up(node: Node) -> tuple[Node, Node | None] | None:
+    """Return the argument and the filter of SUM(column) over rows of answers; None for anything else."""
+    match node:
+        case {"type": "FUNCTION", "function_name": str(name), "distinct": False, "order_bys": {"orders": []}} if (
+            name.casefold() == "sum" and len(node["arguments"]) == 1
+        ):
+            return node["arguments"][0]["expression"], node["filter"]
+    return None
+
+
+def _keeps_rows(node: Node) -> bool:
+    """Return True if nothing behind WHERE leaves out rows of a SELECT."""
+    ordered = all(modifier["type"] == "ORDER_MODIFIER" for modifier in node["modifiers"])
+    return ordered and node["having"] is None and node["qualify"] is None
+
+
+def _unwrapped(node: Node) -> tuple[Node, Callable[[tuple[str, ...]], tuple[Node, ...]]]:
+    """Return the argument of calls that round it, and a function that parses the `ends` of a column, rounded too."""
     calls = []
     while (
         node.get("type") == "FUNCTION" and str(node.get("function_name")).casefold() in MONOTONE and node["arguments"]
@@ -1269,14 +1334,15 @@ def _unwrapped(node: Node) -> tuple[Node, Callable[[tuple[str, str]], tuple[Node
         calls.append(node)
         node = node["arguments"][0]["expression"]
 
-    def wrap(ends: tuple[str, str]) -> tuple[Node, Node]:
-        found = []
-        for end in ends:
+    def wrap(ends: tuple[str, ...]) -> tuple[Node, ...]:
+        found: list[Node] = []
+        rest = () if calls else ends[2:]
+        for end in (*ends[:2], *rest, *["CAST(NULL AS DOUBLE)"] * (len(NUMBERS) - 3 - len(rest))):
             made: Node = parse_statement(f"SELECT {end}", arithmetic=True)["node"]["select_list"][0]
-            for call in reversed(calls):
+            for call in reversed(calls if len(found) < 2 else ()):
                 made = {**call, "arguments": [{**call["arguments"][0], "expression": made}, *call["arguments"][1:]]}
             found.append(made)
-        return found[0], found[1]
+        return tuple(found)
 
     return node, wrap
 
@@ -1301,7 +1367,8 @@ def _answers(answers: list[str], groups: list[Node]) -> Node:
     branches = []
     columns = []
     for number, answer in enumerate(answers, start=1):
-        numbered = {column: quoted(_numbered_column(column, number)) for column in (VALUE, LOW, HIGH)}
+        names = NUMBERS if answer.startswith("answers.") else NUMBERS[:3]  # a quantile has no more
+        numbered = {column: quoted(_numbered_column(column, number)) for column in names}
         branch = labels + [f"{quoted(column)} AS {alias}" for column, alias in numbered.items()]
         branches.append(f"SELECT {', '.join(branch)} FROM {answer}")  # noqa: S608 - quoted, over answers
         columns += [f"any_value({alias}) AS {alias}" for alias in numbered.values()]

@@ -19,7 +19,7 @@ from discreet.errors import InputError, SQLError
 from discreet.head_request import Kind
 from discreet.query.intervals import Mark
 from discreet.query.query import Query
-from discreet.query.statement import HIGH, LOW, SHARED, SQL_TYPES, VALUE, Statement
+from discreet.query.statement import BIAS, HIGH, LOW, NOISE, SHARED, SQL_TYPES, VALUE, Statement
 from discreet.release.files import require
 from discreet.values import Cost, float_above
 
@@ -205,7 +205,7 @@ def answer_types(query: Query, dataset: Dataset) -> dict[str, str]:
     if summed is not None and summed.scale and not query.average:
         number = f"DECIMAL(38,{summed.scale})"
     labels = {item: SQL_TYPES[dataset.columns[item].kind] for item in query.request.items}
-    return labels | dict.fromkeys((VALUE, LOW, HIGH), number) | {SHARED: "DOUBLE"}
+    return labels | dict.fromkeys((VALUE, LOW, HIGH), number) | dict.fromkeys((BIAS, NOISE, SHARED), "DOUBLE")
 
 
 def schema_table(name: str, catalog: Catalog) -> pa.Table:

@@ -338,7 +338,7 @@ class Release:
         return pa.table(columns | self._numbers())
 
     def answer_table(self, *, ranks: bool = False) -> pa.Table:
-        """Return the release as a table of an outer statement: its labels, and `VALUE`, `LOW`, `HIGH` and `SHARED`.
+        """Return the release as a table of an outer statement: its labels, and the numbers of `query.statement.VALUE`.
 
         Args:
             ranks: True if the statement only orders by `VALUE`: that of labels without counts falls with their rank.
@@ -347,8 +347,9 @@ class Release:
             InputError: the release has labels only.
         """
         import pyarrow as pa
+        import pyarrow.compute as pc
 
-        from discreet.query.statement import HIGH, LOW, SHARED, VALUE
+        from discreet.query.statement import BIAS, HIGH, LOW, NOISE, SHARED, VALUE
 
         numbers = self._numbers()
         measure = "average" if self.query.average else "count" if self.query.request.summed is None else "sum"
@@ -358,12 +359,33 @@ class Release:
                 raise InputError("labels without counts have no value; request counts")
             falling = arrow_array(np.arange(len(self), 0, -1))
             nothing = pa.nulls(len(self), pa.int64())
-            return pa.table(columns | {VALUE: falling, LOW: nothing, HIGH: nothing, SHARED: nothing.cast(pa.float64())})
+            parts = dict.fromkeys((BIAS, NOISE, SHARED), nothing.cast(pa.float64()))
+            return pa.table(columns | {VALUE: falling, LOW: nothing, HIGH: nothing} | parts)
         shared = np.zeros(len(self))
         if self.shared_error is not None and self.std_errors is not None:
             shared = (self.shared_error / self.std_errors) ** 2
-        ends = {LOW: numbers["low"], HIGH: numbers["high"], SHARED: arrow_array(shared)}
+        value, low, high = (pc.cast(numbers[name], pa.float64(), safe=False) for name in (measure, "low", "high"))
+        half = pc.max_element_wise(pc.subtract(high, value), pc.subtract(value, low))
+        nothing = arrow_array(np.zeros(len(self)))
+        parts = {BIAS: nothing, NOISE: half} if self._has_independent_noise else {BIAS: half, NOISE: nothing}
+        ends = {LOW: numbers["low"], HIGH: numbers["high"], **parts, SHARED: arrow_array(shared)}
         return pa.table(columns | {VALUE: numbers[measure]} | ends)
+
+    @property
+    def _has_independent_noise(self) -> bool:
+        """True if nothing but noise is in the intervals, independent but for `shared_error`, which selected no item."""
+        if self.query.request.each:
+            return False
+        if self.measured is not None:  # for items that others numbers selected, if any did
+            return self.measured.name == "sum"
+        match self.chosen or self.mechanism:
+            case _ if not self.complete:  # items may have been left out by their counts
+                return False
+            case "known-laplace":
+                return self.query.k is None
+            case "known-gumbel" | "unknown-gumbel" | "shared":
+                return self.chosen is None or self.shared_error is not None
+        return False
 
     def to_pandas(self) -> pd.DataFrame:
         """Return a pandas frame; columns as in `to_arrow`. Needs pandas."""
