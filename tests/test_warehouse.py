@@ -347,7 +347,7 @@ def test_missing_labels_are_an_item_where_the_catalog_keeps_them(warehouse):
         (TOP.replace("LIMIT 5", "LIMIT 51"), "at most 50 items, not 51"),
         (TOP.replace("reads", "kept").replace("COUNT(DISTINCT reader)", "COUNT(*)"), "rows of this dataset are not"),
         (TOP.replace("GROUP", "WHERE age = 'x' GROUP"), "holds whole numbers and cannot be compared with text"),
-        (SUMS.replace(" LIMIT 5", ""), "sums need a top k"),
+        (SUMS.replace(" LIMIT 5", ""), "sums need the k items with the most users"),
     ],
 )
 def test_queries_that_the_catalog_does_not_allow_are_refused(warehouse, statement, message):

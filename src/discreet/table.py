@@ -511,7 +511,9 @@ def _summed(options: dict[str, Any], rows: int | None) -> SumBounds | None:
             f"average per user, divide sum={columns[0]!r} by the counts of users"
         )
     if bound is None:
-        raise InputError(f"a sum needs a bound: each user's sum of {columns[0]!r} for an item is clipped to it")
+        raise InputError(
+            f"a sum needs a bound, such as bound=100: each user's sum of {columns[0]!r} for an item is clipped to it"
+        )
     ends = bound if isinstance(bound, tuple) else (0, bound)
     if len(ends) != 2:
         raise InputError("the bound of a sum is a number, or a pair of a lower and an upper bound")

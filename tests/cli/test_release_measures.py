@@ -88,7 +88,7 @@ def test_a_plan_of_a_sum_opens_the_file(run, visits):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--sum", "minutes"], "a sum needs a bound"),
+        (["--sum", "minutes"], "a sum needs a bound, such as --bound 100: "),
         (["--bound", "3"], "a bound goes with a sum or an average"),
         (["--sum", "minutes", "--bound", "1,2,3"], "the bound of a sum is a number, or a pair"),
         (["--sum", "minutes", "--bound", "x"], "the bound of a sum must be a finite number, not 'x'"),

@@ -52,10 +52,11 @@ class TableCommand(click.Command):
                 name = f"no_{name}"
             if name not in flags or (value is None and "_" not in name):
                 return written[0]
+            text = value if value is not None and value.isdecimal() else text
             return flags[name] if text is None else f"{flags[name]} {text}"
 
         # Neither names in quotes, which are those of the user, nor parts of names.
-        return re.sub(r"(?<![\w'\"-])(\w+)(?:=(True|False|'([^']*)'))?(?![\w'\"])", flag, message)
+        return re.sub(r"(?<![\w'\"-])(\w+)(?:=(True|False|'([^']*)'|\d+))?(?![\w'\"])", flag, message)
 
 
 connection_options = options_of(

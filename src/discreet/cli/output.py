@@ -179,7 +179,7 @@ def notes(release: Release) -> list[str]:
             "are more precise for it, and a total of many numbers is less precise than a query of its own"
         )
     if wanted is not None and not release.complete:
-        lines.append("the others do not stand out enough from the noise; a larger epsilon or a smaller k finds more")
+        lines.append("others, if there are any, do not stand out enough from the noise; a larger epsilon may find more")
     kind = "computational differential privacy" if guarantee.computational else "differential privacy"
     promised = f"epsilon = {guarantee.epsilon:.4g} and delta = {guarantee.delta:.3g}"
     spent = f"epsilon = {release.spent_epsilon:.4g}" if release.spent_epsilon < guarantee.epsilon else "all"

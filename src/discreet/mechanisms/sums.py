@@ -346,8 +346,8 @@ def summing(kind: type[Mechanism], request: Request) -> type[Mechanism]:
         if sums.kind is kind:
             return sums
     raise InputError(
-        "sums need a top k, listed items, or a bound on the items of one user (groups_per_user); "
-        f"the {kind.name} mechanism releases none"
+        "sums need the k items with the most users (in SQL, ORDER BY COUNT(DISTINCT ...) DESC LIMIT k), listed items, "
+        f"or a bound on the items of one user (groups_per_user); {kind.name} releases none over all items"
     )
 
 

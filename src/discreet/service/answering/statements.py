@@ -114,7 +114,7 @@ class Statements:
         saved: Mapping[str, SavedTable],
         free: Collection[str],
     ) -> PlannedStatement:
-        worker = self._worker(run, Shape("json"), request, saved)
+        worker = self._worker(run, Shape("json"), saved, intervals=request.intervals)
         asked = self._asked(request.options, run, {}, free)
         found = self._split(request.sql, self._warehouse.restricted_to(catalog), asked, worker)
         return pipeline.plan(found, catalog, asked, worker)
@@ -236,7 +236,9 @@ class Statements:
             answers[leaf.sql] = Replay(stored, Cost())
 
     def recompute(self, sql: str, catalog: Catalog, ids: Sequence[str], run: Run, shape: Shape) -> WrittenRows:
-        """Compute the rows of a statement from releases that the account has paid for; no data is queried.
+        """Compute the rows of a statement from releases that the account has paid for, with the ends of intervals.
+
+        No data is queried.
 
         Args:
             ids: the ids of the releases of its queries, in their order.
@@ -246,7 +248,8 @@ class Statements:
             NotFound: a dataset or a release does not exist for the account.
             InputError: the rows cannot be computed from these releases.
         """
-        planned, worker = self._paid(sql, catalog, ids, run, shape, {}, self._tables.used_by(run.account, sql))
+        used = self._tables.used_by(run.account, sql)
+        planned, worker = self._paid(sql, catalog, ids, run, shape, {}, used, intervals=True)
         return worker.compute(planned.statement, planned.public)
 
     def _paid(
@@ -258,11 +261,13 @@ class Statements:
         shape: Shape,
         answers: dict[str, Settled | Replay],
         used: tuple[Mapping[str, SavedTable], Collection[str]],
+        *,
+        intervals: bool = False,
     ) -> tuple[PlannedStatement, _Worker]:
         """Split a statement whose queries were answered by releases, which are added to *answers*; as `recompute`."""
         saved, free = used
         asked = self._asked({}, run, answers, free)
-        worker = self._worker(run, shape, saved=saved, listed=asked.listed)
+        worker = self._worker(run, shape, saved, listed=asked.listed, intervals=intervals)
         found = self._split(sql, self._warehouse.restricted_to(catalog), asked, worker)
         leaves = [leaf for leaf in found.statement.leaves if leaf.select is not None and leaf.release is None]
         releases = dict(zip(dict.fromkeys(leaf.sql for leaf in leaves), ids, strict=False))
@@ -291,7 +296,7 @@ class Statements:
         options = planning_options(request.options, None, self._defaults, self._limits)
         saved, _ = self._tables.used_by(run.account, request.sql)
         saved = {name: unanswered(table) for name, table in saved.items()}
-        worker = self._worker(run, shape, request, saved, made_up=True)
+        worker = self._worker(run, shape, saved, intervals=request.intervals, made_up=True)
         with self._warehouse.restricted_to(catalog).rehearsal() as made:
             queries = WarehouseQueries(made, budget=Budget.of_cost(_AMPLE), key=bytes(32), **options)
             found = self._split(request.sql, made, queries, worker, made_up=True)
@@ -327,13 +332,12 @@ class Statements:
         self,
         run: Run,
         shape: Shape,
-        request: StatementRequest | None = None,
         saved: Mapping[str, SavedTable] | None = None,
         *,
         listed: Callable[[Statement], list[StatementQuery]] | None = None,
+        intervals: bool = False,
         made_up: bool = False,
     ) -> _Worker:
-        intervals = request is not None and request.intervals
         today = self._warehouse.today()
         return _Worker(self._pool, run, shape, today, saved or {}, listed, intervals=intervals, made_up=made_up)
 

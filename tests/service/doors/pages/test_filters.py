@@ -11,7 +11,7 @@ from discreet.head_request import Kind
 from discreet.query.canonical import canonical
 from discreet.query.predicates import bind_where
 from discreet.query.sql import condition, parse_select, parse_where
-from discreet.service.doors.pages.filters import Filter, filters_of, hints, typed_filters, written
+from discreet.service.doors.pages.filters import Filter, filters_of, hints, is_fine, typed_filters, written
 from discreet.wire.queries import ColumnDetail, DatasetDetail
 
 TODAY = datetime.date(2026, 3, 10)
@@ -141,3 +141,10 @@ def test_hints_follow_from_the_catalog(sql, words):
     found = hints(parse_select(sql), DATASET)
     assert len(found) == len(words)
     assert all(word in hint for word, hint in zip(words, found, strict=True))
+
+
+def test_times_and_decimals_are_fine_but_not_their_periods_and_listed_labels():
+    """The page does not begin with a column whose labels have hardly any users."""
+    fine = [column("at", "timestamp"), column("price", "decimal")]
+    others = [column("day", "date"), column("at_hour", "timestamp", each="hour"), column("at", "timestamp", ["a"])]
+    assert [is_fine(one) for one in (*fine, *others)] == [True, True, False, False, False]

@@ -435,7 +435,7 @@ class QueryAPI:
     async def recompute(
         self, call: Call, sql: str, ids: Sequence[str], form: Form, max_rows: int | None = None
     ) -> WrittenRows:
-        """Return the rows of a statement in *form*, computed from releases that the account has paid for."""
+        """Return the rows of a statement, with intervals, in *form*, from releases that the account paid for."""
         run = Run(call.account, context_of(call.request.scope).request_id)
 
         def work(disconnected: Callable[[], bool]) -> WrittenRows:

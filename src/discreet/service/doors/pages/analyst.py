@@ -108,7 +108,8 @@ class AnalystPages:
             return RedirectResponse(f"/ask?{urlencode(typed, doseq=True)}", 303)
         try:
             if not is_select(visit.text("sql")):
-                answered, _ = await self._api.answer_statement(visit.call(), _body_of(visit), "json", _MAX_SHOWN)
+                body = _body_of(visit, intervals=True)
+                answered, _ = await self._api.answer_statement(visit.call(), body, "json", _MAX_SHOWN)
                 return await run_in_thread(self._redirect_to_statement, visit, answered)
             answer = await self._api.query(visit.call(), _body_of(visit))
         except DiscreetError as error:
@@ -170,9 +171,10 @@ class AnalystPages:
         picks, rest = filters.filters_of(detail, None if query is None else query.where, self._runtime.clock().date())
         where = "" if rest is None else condition(rest)
         if not sql:
-            # the ten items with the most users, as an example
+            # the ten items with the most users, as an example; of times and decimals hardly any would have enough users
             columns = sorted(
-                (column for column in detail.columns if column.group), key=lambda column: column.known_domain
+                (column for column in detail.columns if column.group),
+                key=lambda column: (filters.is_fine(column), column.known_domain),
             )
             items = tuple(column.name for column in columns[:1])
             k = min(10, detail.max_k or 10) if items else None
@@ -633,20 +635,25 @@ def _with_named_value(sql: str, query: Select) -> str:
 
 def _drawn_rows(answer: StatementAnswer) -> dict[str, Any]:
     """Return the rows of a statement as the template of its table shows them."""
-    places = charts.interval_columns(answer.columns)
+    ends = charts.interval_columns(answer.columns)
+    noisy = [place for place, column in enumerate(answer.columns) if column.interval is not None]
+    places = (noisy[0], *ends[noisy[0]]) if len(noisy) == len(ends) == 1 else None
     labels = [column for place, column in enumerate(answer.columns) if place not in (places or ())]
     items = [] if places is None else charts.statement_items(answer.rows, places)
     types = {column.name: column.type for column in labels}
     return {
         "answer": answer,
         "numeric": [charts.is_number(column) for column in answer.columns],
+        "ends": ends,
         "shown": _drawn(items, types, "" if places is None else answer.columns[places[0]].name),
     }
 
 
-def _body_of(visit: Visit, sql: str | None = None) -> bytes:
-    """Return the JSON body of the API request for a form."""
+def _body_of(visit: Visit, sql: str | None = None, *, intervals: bool = False) -> bytes:
+    """Return the JSON body of the API request for a form, with the ends of intervals if it is a statement's."""
     body: dict[str, Any] = {"sql": visit.text("sql").replace("\r\n", "\n") if sql is None else sql}
+    if intervals:
+        body["intervals"] = True
     if visit["epsilon"] is not None:
         body["epsilon"] = visit["epsilon"]
     return json.dumps(body).encode()

@@ -133,15 +133,14 @@ def multiples(items: Sequence[Item], segmented: int) -> list[tuple[str, list[Ite
     return list(found.items())
 
 
-def interval_columns(columns: Sequence[StatementColumn]) -> tuple[int, int, int] | None:
-    """Return the positions of the only value column and of the columns low and high, or None without such columns."""
-    names = [column.name.casefold() for column in columns]
-    numbers = [place for place, column in enumerate(columns) if is_number(column)]
-    ends = [place for place in numbers if names[place] in {"low", "high"}]
-    if len(numbers) != 3 or len(ends) != 2 or names[ends[0]] == names[ends[1]]:
-        return None
-    (value,) = set(numbers) - set(ends)
-    return value, names.index("low"), names.index("high")
+def interval_columns(columns: Sequence[StatementColumn]) -> dict[int, tuple[int, int]]:
+    """Return the positions of the columns that hold the ends of the intervals of columns, by their positions."""
+    names = [column.name for column in columns]
+    return {
+        place: (names.index(column.interval[0]), names.index(column.interval[1]))
+        for place, column in enumerate(columns)
+        if column.interval is not None and column.interval != "none"
+    }
 
 
 def time_of(items: Sequence[Item], types: Sequence[str]) -> int | None:

@@ -183,20 +183,27 @@ def written(filters: Iterable[Filter], rest: str) -> str:
     return " AND ".join(parts)
 
 
+def is_fine(column: ColumnDetail) -> bool:
+    """Return True for times and decimals as such: few of them have enough users to be shown."""
+    return column.type in {"timestamp", "decimal"} and column.each is None and not column.known_domain
+
+
 def hints(query: Select, dataset: DatasetDetail) -> list[str]:
     """Return what is allowed and probably not meant, from the catalog alone: rare labels by type, unlisted labels."""
     columns = {column.name.casefold(): column for column in dataset.columns}
     found = []
     for item in query.items:
         column = columns.get(item.casefold())
-        if column is not None and column.type == "timestamp" and column.each is None and not column.known_domain:
+        if column is None or not is_fine(column):
+            continue
+        if column.type == "timestamp":
             periods = [each.name for each in dataset.columns if each.period_of == column.name]
             instead = f" Group by {', '.join(periods[:-1])} or {periods[-1]}." if len(periods) > 1 else ""
             found.append(
                 f"{column.name} holds times to the second and finer, so few of them have enough users to be shown."
                 f"{instead}"
             )
-        elif column is not None and column.type == "decimal" and not column.known_domain:
+        else:
             found.append(f"{column.name} holds decimals, so few of them have enough users to be shown.")
     for name, text in _compared(query.where):
         column = columns.get(name.casefold())
