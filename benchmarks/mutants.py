@@ -24,6 +24,7 @@ from collections import Counter
 from pathlib import Path
 
 import click
+import pytest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -114,6 +115,8 @@ MutantDict = dict
 _chosen = os.environ.get("CHANGE", "")  # of a process that a test starts
 _reached: set[str] = set()
 _failed: list[str] = []
+_reached_by_fixture: dict[str, set[str]] = {}
+_fixture_seconds: dict[str, float] = {}
 
 
 def wrap_in_trampoline(variants, is_classmethod=False):
@@ -132,6 +135,20 @@ def wrap_in_trampoline(variants, is_classmethod=False):
         return call
 
     return decorate
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef):
+    """Take note of what a fixture reaches, and of its time: it is set up by whichever of its tests runs first."""
+    before = set(_reached)
+    _reached.clear()
+    start = _cpu_seconds()
+    value = yield
+    if fixturedef.scope != "function":
+        _reached_by_fixture[fixturedef.argname] = set(_reached)
+        _fixture_seconds[fixturedef.argname] = _cpu_seconds() - start
+    _reached.update(before)
+    return value
 
 
 def pytest_runtest_logreport(report) -> None:
@@ -178,12 +195,17 @@ def _measure(items, measured: Path) -> None:
     reaching: dict[str, list[str]] = {}
     for item, following in zip(items, [*items[1:], None], strict=True):
         _reached.clear()
-        start = sum(os.times()[:4])  # of the processes that it started, too
+        start = _cpu_seconds()
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-        seconds[item.nodeid] = sum(os.times()[:4]) - start
-        for name in _reached:
+        seconds[item.nodeid] = _cpu_seconds() - start + sum(_fixture_seconds.get(name, 0) for name in item.fixturenames)
+        for name in _reached.union(*(_reached_by_fixture.get(name, ()) for name in item.fixturenames)):
             reaching.setdefault(name, []).append(item.nodeid)
     measured.write_text(json.dumps([seconds, reaching, _failed]))
+
+
+def _cpu_seconds() -> float:
+    """Return those of this process and of the processes that it started."""
+    return sum(os.times()[:4])
 
 
 def _try(name: str, items, seconds: dict[str, float]) -> None:
