@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
+from dataclasses import astuple, replace
 from fractions import Fraction
 
 import numpy as np
@@ -12,18 +12,21 @@ import pyarrow as pa
 import pytest
 from scipy import special, stats
 
+from discreet.accounting.laplace import rho_laplace
 from discreet.engines.duckdb import DuckDBEngine
 from discreet.errors import InputError
 from discreet.head_request import HeadRequest
 from discreet.mechanisms import KnownAuto, Request, known_auto
 from discreet.mechanisms.anchored import SharedNoise
+from discreet.mechanisms.base import Expectation, Likely, shuffled
 from discreet.mechanisms.known_auto import Way
+from discreet.mechanisms.light import UNEVEN, loss_of_users
 from discreet.noise import DiscreteLaplace, KeyedBits
 from discreet.release.keys import RecordedPairs
 from discreet.testing import pairs as reference
 from discreet.testing.audit import statistical_audit
 from discreet.testing.pairs import ArrayPairs
-from discreet.values import WEIGHT_UNIT, Sensitivity
+from discreet.values import MAX_BASKET, WEIGHT_UNIT, Cost, Sensitivity
 
 DELTA = Fraction(1, 10**8)
 LISTED = 4
@@ -226,6 +229,200 @@ def test_costs_in_zcdp_are_the_histogram_and_the_way(monkeypatch):
     assert outcome.cost.rho >= mechanism.mu**2 / 2
 
 
+@pytest.mark.parametrize(
+    "rho", [Fraction(1, 700), Fraction(1, 13), Fraction(3, 7), Fraction(90), (1 - Fraction(1, 2 * 10**12)) / 2]
+)
+def test_each_way_may_spend_its_limit_and_no_more(rho):
+    """Gaussian sums, and Laplace sums with the histogram, cost the limit but for what rounding takes."""
+    mechanism = KnownAuto.within_cost(Cost(rho, Fraction(1, 100)), request(40))
+    histogram = Fraction(known_auto._histogram(mechanism.mu), 2 * known_auto.COST_UNIT)
+    assert histogram == known_auto.COST_UNIT * mechanism.mu**2 // 125 / Fraction(2 * known_auto.COST_UNIT)
+    for cost in (mechanism.mu**2 / 2, histogram + rho_laplace(mechanism.pure, WEIGHT_UNIT)):
+        assert (1 - Fraction(1, 10**8)) * rho < cost <= rho
+        assert cost <= mechanism.worst_cost().rho <= rho
+    laplace = replace(mechanism, pure=2 * mechanism.pure, delta=DELTA).worst_cost()
+    gaussian = replace(mechanism, mu=3 * mechanism.mu).worst_cost()
+    assert laplace == Cost(histogram + rho_laplace(2 * mechanism.pure, WEIGHT_UNIT), DELTA)
+    assert gaussian == Cost(9 * mechanism.mu**2 / 2)
+    assert mechanism.direct_epsilon() is None
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(1, 7), Fraction(1), Fraction(3), Fraction(7)])
+def test_the_theorem_gets_a_test_that_costs_no_less_than_the_histogram(epsilon, monkeypatch):
+    """Roots are rounded: up where they are a cost; and epsilon, delta and the relative error are kept."""
+    tests = []
+    branch = known_auto.epsilon_of_branch
+
+    def recorded(*values):
+        tests.append(values)
+        return branch(*values)
+
+    monkeypatch.setattr(known_auto, "epsilon_of_branch", recorded)
+    asked = replace(request(40), relative_error=Fraction(1, 8))
+    mechanism = KnownAuto.at_epsilon(epsilon, DELTA, asked)
+    ((*_, mu, test, lost, rho, lost_other, lost_pure),) = tests
+    histogram = Fraction(known_auto._histogram(mechanism.mu), known_auto.COST_UNIT)
+    assert histogram <= Fraction(test) ** 2 <= histogram * (1 + Fraction(1, 10**11))
+    assert (lost, rho, lost_other, lost_pure) == (0, 0, 0, 0)
+    assert mu == mechanism.mu
+    assert 0.8 * epsilon < mechanism.pure < epsilon
+    assert (mechanism.epsilon, mechanism.direct_epsilon(), mechanism.delta) == (epsilon, epsilon, DELTA)
+    assert mechanism.relative_error == Fraction(1, 8)
+
+
+def test_a_price_has_the_noise_of_each_way_and_the_largest_loss():
+    """The least noise of any, and of those above shared noise none; a budget too small for a histogram has one way."""
+    mechanism = replace(KnownAuto.at_epsilon(Fraction(1), DELTA, request(40)), relative_error=Fraction(1, 8))
+    shared = mechanism._shared().std
+    scaled = math.sqrt(known_auto.COST_UNIT / mechanism._sums)
+    capped = DiscreteLaplace(WEIGHT_UNIT / mechanism.pure).std / WEIGHT_UNIT
+    lost = 0.9 / 8
+    ways = (Likely("shared", shared, shared, None, 0, 0), Likely("scaled", scaled, shared, lost, 0, 0))
+    least = Likely("capped", capped, shared, lost, 0, 0)
+    assert mechanism.expectation() == Expectation(capped, likely=(*ways, least))
+    steep = replace(mechanism, pure=mechanism.pure / 100)
+    assert steep.expectation() == Expectation(scaled, likely=ways)
+    small = replace(mechanism, mu=Fraction(1, 10**6))
+    least = small._shared().std
+    assert small.expectation() == Expectation(least, likely=(Likely("shared", least, least, None, 0, 0),))
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 2e-4, 1e-3])
+def test_an_epsilon_too_small_for_a_histogram_or_laplace_sums_has_no_theorem_of_its_own(epsilon):
+    """The budget is then that of shared noise alone."""
+    assert KnownAuto.at_epsilon(Fraction(epsilon), DELTA, request(40)) is None
+
+
+def test_a_histogram_needs_a_budget_that_a_share_of_it_does_not_round_away():
+    """From 2,000 units on, of which a 125th is 16."""
+    for total, histogram in ((0, 0), (1_999, 0), (2_000, 16), (2_124, 16), (2_125, 17)):
+        mu = Fraction(math.isqrt(total * 4**60 // known_auto.COST_UNIT) + 1, 2**60)
+        assert known_auto._histogram(mu) == histogram
+
+
+@pytest.mark.parametrize("d", [1, 5, 16, 17, 40])
+def test_every_cap_and_every_limit_is_tried(d, monkeypatch):
+    """Caps of 1 to 6 items and of a small domain, limits by an eighth of a power of two, and what each removes."""
+    tried, bounds = {}, []
+    users_by_size = ArrayPairs.users_by_size
+
+    def counted(pairs, given):
+        bounds.extend(given.tolist())
+        return users_by_size(pairs, given)
+
+    def way(name, limit, noise, lost, n, users, tail):
+        tried.setdefault(name, {})[limit] = noise, lost.tolist(), n.tolist()
+        return known_auto.Way(name, limit, noise, *loss_of_users(lost, n, users, tail))
+
+    monkeypatch.setattr(ArrayPairs, "users_by_size", counted)
+    monkeypatch.setattr(known_auto, "_way", way)
+    mechanism = KnownAuto.at_epsilon(Fraction(1), DELTA, request(d))
+    mechanism._choose(ArrayPairs(np.arange(5_000), np.zeros(5_000, dtype=np.int64)), bits())
+    assert bounds == [2**n for n in range(7) if 2**n < 2 * d]
+    sizes = [math.sqrt((last // 2 + 1) * min(last, d)) for last in bounds]
+    caps = {cap for cap in (1, 2, 3, 4, 6, *([d] if d <= 16 else [])) if cap <= d}
+    assert tried["capped"].keys() == caps
+    for cap, (noise, lost, n) in tried["capped"].items():
+        assert noise == mechanism._capped(cap)
+        assert n == pytest.approx(sizes)
+        assert lost == pytest.approx([1.0 if size > 10 * cap else 1 - min(1, cap / size) for size in sizes])
+    assert list(tried["scaled"]) == pytest.approx([2 ** (n / 8) for n in range(4 * len(bounds) - 3)])
+    for limit, (noise, lost, n) in tried["scaled"].items():
+        assert noise == mechanism._scaled(limit)
+        assert n == pytest.approx(sizes)
+        assert lost == pytest.approx([1 - min(1, limit / math.sqrt(size)) for size in sizes])
+
+
+@pytest.mark.parametrize("relative_error", [Fraction(1, 1_000), Fraction(1, 20), Fraction(1, 2)])
+def test_clipping_loses_no_more_than_nine_tenths_of_the_relative_error(relative_error):
+    """Less noise is not worth more loss; where more may be lost, more is."""
+    mechanism = replace(KnownAuto.at_epsilon(Fraction(1), DELTA, request(300)), relative_error=relative_error)
+    pairs, _ = made_up(np.random.default_rng(1), 30_000, 300, 40)
+    way = mechanism._choose(pairs, bits())
+    assert way.loss <= 0.9 * relative_error
+    assert (way.loss > 0.9 / 20) == (relative_error == Fraction(1, 2))
+
+
+def test_scaled_users_cost_no_more_than_is_left_for_them(monkeypatch):
+    """The squared weights of a user, times the precision, are below the budget, whatever the limit."""
+    mechanism = KnownAuto.at_epsilon(Fraction(1), DELTA, request(300))
+    limits, precisions = [], []
+    weighted = ArrayPairs.weighted_sums
+    monkeypatch.setattr(ArrayPairs, "weighted_sums", lambda self, limit: limits.append(limit) or weighted(self, limit))
+
+    def added(values, unit, given, _bits, _label):
+        assert unit == WEIGHT_UNIT
+        precisions.extend(set(given.tolist()))
+        return values
+
+    monkeypatch.setattr(known_auto, "add_noise", added)
+    for way in [Way("scaled", limit, 1.0) for limit in 2.0 ** (np.arange(37) / 8)]:
+        monkeypatch.setattr(KnownAuto, "_choose", lambda *_, way=way: way)
+        mechanism.release(Listed([[0], [1, 2]], 300), bits())
+    assert len(limits) == len(precisions) == 37
+    for limit, precision in zip(limits, precisions, strict=True):
+        spent = Fraction(limit) ** 2 * precision
+        assert mechanism._sums * (1 - Fraction(1, 10**9)) < spent <= mechanism._sums
+
+
+@pytest.mark.parametrize("users", [1, 7, 5_000_001, 2**42 + 1])
+def test_shared_counts_are_whole_users(users, monkeypatch):
+    """A user's weight is one less than the unit of weights; counts of any size are divided by it exactly."""
+    mechanism = KnownAuto(1, Fraction(1, 10**6), Fraction(1), Fraction(1, 10))
+    weights = []
+
+    def sums(_, limit):
+        assert limit == MAX_BASKET
+        return [np.array([weights[-1] * (WEIGHT_UNIT - 1)])]
+
+    monkeypatch.setattr(ArrayPairs, "weighted_sums", sums)
+    counts = []
+    for n in (0, users):
+        weights.append(n)
+        outcome = mechanism.release(ArrayPairs([0], [0]), bits())
+        assert outcome.chosen == "shared"
+        assert outcome.shared_error == mechanism._shared().shared_std
+        counts += outcome.counts.tolist()
+    assert counts == [counts[0], counts[0] + users]
+
+
+def test_clipping_has_no_part_in_the_error_of_an_item_without_users():
+    """Its error is that of the noise, and its interval begins at 0, as it does where noise takes all of a count."""
+    users = np.repeat(np.arange(30_000), 3)
+    items = np.concatenate([np.arange(90_000) % 3, np.arange(4_000) % 40])
+    pairs = ArrayPairs(np.concatenate([users, np.zeros(4_000, dtype=np.int64) + 30_001]), items)
+    mechanism = KnownAuto.at_epsilon(Fraction(1), DELTA, request(300))
+    for way in (Way("capped", 2, 9.0, 0.7, 0.4, 0.3), Way("shared", math.inf, 38.0)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(KnownAuto, "_choose", lambda *_, way=way: way)
+            outcome = mechanism.release(pairs, bits())
+        counts = outcome.counts
+        quantile = known_auto.LAPLACE_INTERVAL if way.name == "capped" else 1.96
+        seen = np.maximum(counts, 0)
+        assert outcome.std_errors == pytest.approx(np.hypot(way.noise, UNEVEN * way.spread / way.kept * seen))
+        assert set(outcome.std_errors[counts <= 0].tolist()) == {way.noise}
+        above = np.maximum(outcome.std_errors, np.hypot(way.noise, way.unseen * seen))
+        assert outcome.high.tolist() == np.maximum(np.ceil(counts + quantile * above), 0).tolist()
+        assert outcome.low.tolist() == np.maximum(np.floor(counts - quantile * outcome.std_errors), 0).tolist()
+    assert 0 in outcome.high.tolist()
+
+
+@pytest.mark.parametrize(("users", "d", "most"), [(4_000, 50, 1), (9_000, 300, 6), (200, 20, 5)])
+def test_items_are_ranked_and_ties_are_in_random_order(users, d, most):
+    """The largest count first; equal ones in the order of a shuffle, however many there are."""
+    pairs, _ = made_up(np.random.default_rng(d), users, d, most)
+    outcome = KnownAuto.at_epsilon(Fraction(30), DELTA, request(d)).release(pairs, bits())
+    assert (outcome.ordered, outcome.complete) == (True, True)
+    assert {values.dtype for values in (outcome.positions, outcome.counts, outcome.low, outcome.high)} == {
+        np.dtype(np.int64)
+    }
+    places = np.empty(d, dtype=np.int64)
+    places[shuffled(d, bits(), "ties")] = np.arange(d)
+    ranks = list(zip((-outcome.counts).tolist(), places[outcome.positions].tolist(), strict=True))
+    assert ranks == sorted(ranks)
+    assert len(set(outcome.counts.tolist())) < d
+
+
 def made_up(rng, users, d, most):
     """Return pairs of *users* with up to *most* of *d* items each, popular ones more often, and the true counts."""
     sizes = np.minimum(rng.zipf(1.8, users), most)
@@ -335,7 +532,107 @@ def test_released_counts_reveal_no_more_than_stated(loud, detected):
 )
 def test_other_requests_are_refused_in_one_sentence(refused):
     """It counts the distinct users of listed items, without a bound."""
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match=r"^known-auto "):
         KnownAuto.within_cost(
             KnownAuto(9, Fraction(1), Fraction(1), Fraction(1, 10)).worst_cost(), replace(request(9), **refused)
         )
+
+
+def rounded_to_six(values):
+    """Return numbers with six significant digits."""
+    return [float(f"{float(value):.6g}") for value in values]
+
+
+def pinned(users, d, most, epsilon):
+    """Return the way that is chosen for a made-up table, and the first, the second and the last released counts."""
+    mechanism = KnownAuto.at_epsilon(Fraction(epsilon), DELTA, request(d))
+    pairs, _ = made_up(np.random.default_rng(d), users, d, most)
+    way = mechanism._choose(pairs, bits())
+    outcome = mechanism.release(pairs, bits())
+    assert (outcome.chosen, outcome.why) == (way.name, way.why)
+    assert (outcome.shared_error is None) == (way.name != "shared")
+    shown = [0, 1, d - 1]
+    whole = [values[shown].tolist() for values in (outcome.positions, outcome.counts, outcome.low, outcome.high)]
+    return way.name, rounded_to_six(astuple(way)[1:]), *whole, rounded_to_six(outcome.std_errors[shown])
+
+
+PINNED = {
+    (30000, 50, 1, 4): (
+        "capped",
+        [2.0, 0.775366, 1.0, 0.0, 0.0],
+        [0, 1, 49],
+        [4220, 1758, 293],
+        [4218, 1756, 291],
+        [4222, 1760, 295],
+        [0.775366, 0.775366, 0.775366],
+    ),
+    (30000, 50, 3, 1): (
+        "capped",
+        [6.0, 9.33759, 0.999598, 0.00858769, 0.00727781],
+        [0, 1, 49],
+        [6967, 3035, 519],
+        [6900, 3001, 498],
+        [7077, 3086, 541],
+        [31.3501, 16.0361, 9.60004],
+    ),
+    (30000, 300, 6, 1): (
+        "capped",
+        [6.0, 9.58168, 0.974133, 0.0397182, 0.0328453],
+        [0, 1, 240],
+        [3941, 1715, 90],
+        [3769, 1638, 69],
+        [4216, 1837, 112],
+        [80.9124, 36.252, 9.75577],
+    ),
+    (30000, 300, 40, 1): (
+        "scaled",
+        [5.65685, 30.4548, 0.95252, 0.0886578, 0.0810188],
+        [0, 1, 290],
+        [5490, 2819, 169],
+        [4985, 2555, 107],
+        [6364, 3271, 235],
+        [257.305, 134.681, 31.454],
+    ),
+    (30000, 300, 40, 4): (
+        "scaled",
+        [6.72717, 9.4584, 0.997785, 0.00412009, 0.0297118],
+        [0, 1, 286],
+        [5303, 2719, 200],
+        [5274, 2697, 181],
+        [5613, 2879, 222],
+        [14.4684, 10.9989, 9.46741],
+    ),
+    (20000, 5, 5, 1): (
+        "capped",
+        [5.0, 7.77819, 1.0, 0.0, 0.0],
+        [0, 1, 4],
+        [12667, 6646, 4301],
+        [12650, 6629, 4284],
+        [12684, 6663, 4318],
+        [7.77819, 7.77819, 7.77819],
+    ),
+    (20000, 16, 9, 1): (
+        "shared",
+        [math.inf, 12.8267, 1.0, 0.0, 0.0],
+        [0, 1, 15],
+        [9010, 4706, 1621],
+        [8984, 4680, 1595],
+        [9036, 4732, 1647],
+        [12.8267, 12.8267, 12.8267],
+    ),
+    (200, 20, 5, 4): (
+        "shared",
+        [math.inf, 3.86009, 1.0, 0.0, 0.0],
+        [0, 1, 17],
+        [91, 43, 7],
+        [83, 35, 0],
+        [99, 51, 15],
+        [3.86009, 3.86009, 3.86009],
+    ),
+}
+
+
+@pytest.mark.parametrize("table", PINNED, ids=str)
+def test_choices_and_numbers_are_kept(table):
+    """What a key releases: a stored release, its replay and a peer's copy must agree for years."""
+    assert pinned(*table) == PINNED[table]

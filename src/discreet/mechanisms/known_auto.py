@@ -160,12 +160,16 @@ class KnownAuto:
     def expectation(self) -> Expectation:
         """Return the range of errors of each way: without clipping they are fixed, and clipping is taken if less."""
         most = self._shared().std
-        lost = LARGEST_LOSS * float(self.relative_error)
-        likely = [Likely("shared", most, most, None, 0, 0)]
+        noises = {"shared": most}
         if _histogram(self.mu):
-            least = {"scaled": self._scaled(1.0), "capped": self._capped(1)}
-            likely += [Likely(name, noise, most, lost, 0, 0) for name, noise in least.items() if noise < most]
-        return Expectation(min(way.min_std_error or 0.0 for way in likely), None, likely=tuple(likely))
+            noises |= {"scaled": self._scaled(1.0), "capped": self._capped(1)}
+        lost = LARGEST_LOSS * float(self.relative_error)
+        likely = [
+            Likely(name, noise, most, None if name == "shared" else lost, 0, 0)
+            for name, noise in noises.items()
+            if noise <= most
+        ]
+        return Expectation(min(noises.values()), likely=tuple(likely))
 
     def release(self, pairs: ListedPairs, bits: Bits) -> Outcome:
         """Release; the outcome's positions are rows of the domain."""
@@ -197,8 +201,9 @@ class KnownAuto:
         order = shuffled(len(counts), bits, "ties")
         order = order[np.argsort(-counts[order], kind="stable")]
         counts = counts[order]
-        std = np.hypot(way.noise, UNEVEN * way.spread / way.kept * np.maximum(counts, 0))
-        above = np.hypot(way.noise, way.unseen * np.maximum(counts, 0))
+        positive = np.maximum(counts, 0)
+        std = np.hypot(way.noise, way.loss * positive)
+        above = np.hypot(way.noise, way.unseen * positive)
         low = np.maximum(np.floor(counts - quantile * std), 0).astype(np.int64)
         high = np.maximum(np.ceil(counts + quantile * np.maximum(std, above)), 0).astype(np.int64)
         return Outcome(
