@@ -57,6 +57,25 @@ class Concurrency(Suite):
                 assert (again.release.result, again.charged) == (b"once", Cost())
             assert units(store, "ann") == (1, 0, 0)
 
+    def test_of_changes_of_one_record_at_once_none_is_lost(self) -> None:
+        """Each begins with the text that the one before it left, and a change to the same text has no line."""
+        with self.accounts() as (store, _):
+            barrier = threading.Barrier(8)
+
+            def add(n: int) -> None:
+                barrier.wait(30)
+                for _ in range(3):
+                    action = AdminAction("ann", "a change")
+                    store.change_record("names", "ann", lambda text: f"{text or ''}{n}", action)
+
+            with ThreadPoolExecutor(8) as pool:
+                list(pool.map(add, range(8)))
+            text = store.record("names", "ann") or ""
+            assert sorted(text) == sorted("01234567" * 3)
+            heads = store.heads()
+            store.change_record("names", "ann", lambda text: text, AdminAction("ann", "no change"))
+            assert store.heads() == heads
+
     def test_an_action_sent_many_times_at_once_is_done_once(self) -> None:
         """I4: concurrent retries of one administrative action leave one line and one charge."""
         with self.accounts() as (store, _):

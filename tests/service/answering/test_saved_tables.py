@@ -338,16 +338,16 @@ def test_the_trino_protocol_makes_and_shows_saved_tables(service):
 def test_what_was_charged_before_a_failure_is_free_when_the_statement_is_sent_again(service, monkeypatch):
     """The store fails between the charge and the save: nothing is saved, and the second time nothing is charged."""
     create = f"CREATE TABLE saved.x AS {COUNTS}"
-    put = type(service.manager.store).put_record
+    put = type(service.manager.store).change_record
 
     def fail(*_, **__):
         raise StoreUnavailable("as if the process was killed")
 
-    monkeypatch.setattr(type(service.manager.store), "put_record", fail)
+    monkeypatch.setattr(type(service.manager.store), "change_record", fail)
     assert sent(service, create, epsilon=4).status_code == 503
     spent = service.balance().spent
     assert spent.rho
-    monkeypatch.setattr(type(service.manager.store), "put_record", put)
+    monkeypatch.setattr(type(service.manager.store), "change_record", put)
     assert "no saved table" in refused(service, "SELECT * FROM saved.x", status=400)
     service.no_engine()
     assert answered(service, create, epsilon=4) == [[3]]

@@ -555,39 +555,63 @@ class BudgetStore(ABC):
 
     # ---------------------------------------------------------------------------------------------- records
 
-    @writes
     def put_record(
         self,
-        transaction: Transaction,
         kind: str,
         name: str,
         text: str | None,
         action: AdminAction,
         shown: Mapping[str, Any] | None = None,
-        check: Callable[[str | None], object] = lambda _: None,
     ) -> None:
         """Store a text beside the budgets, such as the hash of an API key or a grant, or replace it.
+
+        Args:
+            text: canonical JSON (`ledger.canonical`), up to 1,000,000 characters; None removes the record.
+            kind, name, action, shown: as in `change_record`.
+
+        Raises:
+            InputError: a value outside its range.
+        """
+        check_record(kind, name, text)
+        self.change_record(kind, name, lambda _: text, action, shown, always=True)
+
+    @writes
+    def change_record(
+        self,
+        transaction: Transaction,
+        kind: str,
+        name: str,
+        change: Callable[[str | None], str | None],
+        action: AdminAction,
+        shown: Mapping[str, Any] | None = None,
+        *,
+        always: bool = False,
+    ) -> None:
+        """Replace the text of a record by what *change* makes of it; no other change of a record is lost.
 
         The ledger line is a `note` that holds kind, name and the SHA-256 of the text, never the text.
 
         Args:
             kind: the kind of record, up to 200 printable characters without white space.
             name: unique among its kind, up to 2,000 characters that print, or tabs.
-            text: canonical JSON (`ledger.canonical`), up to 1,000,000 characters; None removes the record.
+            change: returns the new text from the present one, None for no record; it is called in the transaction, and
+                what it raises changes nothing.
             shown: what of the record the line shows too, as JSON, such as the columns of a grant; never a secret.
-            check: called in the transaction with the present text of the record, or None; what it raises changes
-                nothing.
+            always: True to write a line also if the text stays the same.
 
         Raises:
             InputError: a value outside its range.
         """
+        transaction.begin_store()
+        rows = _rows(transaction.db, statements.RECORD, kind, name)
+        before = rows[0][0] if rows else None
+        text = change(before)
+        if text == before and not always:
+            return
         check_record(kind, name, text)
         digest = None if text is None else hashlib.sha256(text.encode()).hexdigest()
-        transaction.begin_store()
         detail = _record_action(transaction, action, "record", kind, name, digest or "")
         if detail is not None:
-            rows = _rows(transaction.db, statements.RECORD, kind, name)
-            check(rows[0][0] if rows else None)
             transaction.put_record(kind, name, text)
             record = {"kind": kind, "name": name, "sha256": digest}
             more = {} if shown is None else {"shown": dict(shown)}

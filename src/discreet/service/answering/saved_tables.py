@@ -6,7 +6,6 @@ for its releases once, unless an officer published it. Views are for their owner
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from discreet.query.query import SAVED
 from discreet.query.saved import TABLE, SavedTable, changed, check_table_name, tables_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from discreet.budget.stores.store import BudgetStore
     from discreet.query.saved import TableChange
@@ -117,17 +116,16 @@ class SavedTables:
         name = check_table_name(change.name)
         new = replace(new, comment=_checked(change.comment))
         is_new = change.action != "insert" and len(self._store.records_of(RECORD, account)) >= MAX_TABLES
-        while True:
-            before = _table_of(self._store.record(RECORD, _record_name(account, name)))
+
+        def with_part(text: str | None) -> str | None:
+            before = _table_of(text)
             if is_new and before is None:
                 raise InputError(f"an account has at most {MAX_TABLES:,} saved tables; DROP some first")
             after = changed(before, change, new)
-            if after is before:
-                return
-            shown = {"table": name, "releases": sorted(new.parts[0].answers.values())}
-            with contextlib.suppress(_Changed):  # by another statement, which may have made the table
-                self._put(self._store, account, name, after, change.action, shown, before)
-                return
+            return text if after is before else _text_of(after)
+
+        shown = {"table": name, "releases": sorted(new.parts[0].answers.values())}
+        self._change(self._store, account, name, with_part, change.action, shown)
 
     def alter(self, account: str, change: TableChange) -> bool:
         """Drop or rename a table, or change its comment; return False if it is not there, and that is allowed.
@@ -136,31 +134,32 @@ class SavedTables:
             NotFound: there is no such table.
             InputError: a view was called a table, or the new name is taken or not allowed.
         """
-        before = self.before(account, change)
         name = check_table_name(change.name)
-        if before is None:
+
+        def changed_text(text: str | None) -> str | None:
+            table = _present(text, change, name)
+            return _text_of(replace(table, comment=_checked(change.sql))) if change.action == "comment" else None
+
+        def work(store: BudgetStore) -> None:
+            if change.action == "rename":
+                to = check_table_name(change.sql)
+
+                def renamed(taken: str | None) -> str | None:
+                    text = store.record(RECORD, _record_name(account, name))
+                    _present(text, change, name)
+                    if taken is not None:
+                        raise InputError(f"there is {SAVED}.{to} already; DROP it first")
+                    return text
+
+                self._change(store, account, to, renamed, "rename")
+            self._change(store, account, name, changed_text, change.action)
+
+        try:
+            self._store.together(work)
+        except NotFound:
             if change.lenient:
                 return False
-            raise NotFound(f"there is no saved table {name!r}")
-        kind = "view" if before.view else "table"
-        if change.action in {"drop table", "drop view"} and change.action != f"drop {kind}":
-            raise InputError(f"{SAVED}.{name} is a {kind}: DROP {kind.upper()} drops it")
-        shown = {"table": name}
-        if change.action == "comment":
-            after = replace(before, comment=_checked(change.sql))
-            self._put(self._store, account, name, after, "comment", shown, before)
-        elif change.action == "rename":
-            to = check_table_name(change.sql)
-
-            def work(store: BudgetStore) -> None:
-                if store.record(RECORD, _record_name(account, to)) is not None:
-                    raise InputError(f"there is {SAVED}.{to} already; DROP it first")
-                self._put(store, account, name, None, "rename", shown, before)
-                self._put(store, account, to, before, "rename", {"table": to}, None)
-
-            self._store.together(work)
-        else:
-            self._put(self._store, account, name, None, change.action, shown, before)
+            raise
         return True
 
     def publish(self, owner: str, name: str, action: AdminAction, *, published: bool) -> None:
@@ -182,35 +181,17 @@ class SavedTables:
         parent = self._store.account(owner).parent or owner
         return parent in {member.id for member in self._store.path(account)}
 
-    def _put(
+    def _change(
         self,
         store: BudgetStore,
         account: str,
         name: str,
-        table: SavedTable | None,
+        change: Callable[[str | None], str | None],
         reason: str,
-        shown: Mapping[str, Any],
-        before: SavedTable | None,
+        shown: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write a record if it is still as it was; raise `_Changed` otherwise."""
-        text = None if table is None else canonical(TABLE.dump_python(table, mode="json"))
-        if text is not None and len(text) > MAX_RECORD_LENGTH:
-            most = f"{MAX_RECORD_LENGTH:,} characters, with those of the tables that it is made from"
-            raise InputError(f"the statements of a saved table have up to {most}")
-
-        def check(present: str | None) -> None:
-            if _table_of(present) != before:
-                raise _Changed
-
-        action = AdminAction(account, reason)
-        store.put_record(RECORD, _record_name(account, name), text, action, shown, check)
-
-
-class _Changed(InputError):
-    """A record that another statement changed meanwhile."""
-
-    def __init__(self) -> None:
-        super().__init__("another statement changed this saved table at the same time; send this one again")
+        record = _record_name(account, name)
+        store.change_record(RECORD, record, change, AdminAction(account, reason), shown or {"table": name})
 
 
 def _record_name(account: str, name: str) -> str:
@@ -219,6 +200,25 @@ def _record_name(account: str, name: str) -> str:
 
 def _table_of(text: str | None) -> SavedTable | None:
     return None if text is None else TABLE.validate_json(text)
+
+
+def _present(text: str | None, change: TableChange, name: str) -> SavedTable:
+    """Return the table that is changed, or raise an error if it is not there, or is dropped as another kind."""
+    table = _table_of(text)
+    if table is None:
+        raise NotFound(f"there is no saved table {name!r}")
+    kind = "view" if table.view else "table"
+    if change.action in {"drop table", "drop view"} and change.action != f"drop {kind}":
+        raise InputError(f"{SAVED}.{name} is a {kind}: DROP {kind.upper()} drops it")
+    return table
+
+
+def _text_of(table: SavedTable) -> str:
+    text = canonical(TABLE.dump_python(table, mode="json"))
+    if len(text) > MAX_RECORD_LENGTH:
+        most = f"{MAX_RECORD_LENGTH:,} characters, with those of the tables that it is made from"
+        raise InputError(f"the statements of a saved table have up to {most}")
+    return text
 
 
 def _checked(comment: str) -> str:

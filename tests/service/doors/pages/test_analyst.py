@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 
 import pytest
 
+from discreet.budget.stores.store import BudgetStore
 from discreet.query.json import from_dict
 from discreet.query.sql import parse_select, to_sql
 from discreet.service.doors.pages import analyst
 from discreet.values import Cost
 from tests.service.browser import Browser
-from tests.service.deployment import put_grant
+from tests.service.deployment import ACT, put_grant
 from tests.service.doors.pages.test_site import TOP
 
 
@@ -495,3 +497,32 @@ def test_statements_are_in_the_list_of_answers_and_have_names(service, ann, monk
         ann.post("/ask", sql=sql.replace("* 2", f"* {number}"), epsilon="1")
     assert len(listed()) == 3
     assert len(listed("half")) == 1
+
+
+def test_names_and_statements_of_two_at_once_are_both_kept(service, ann, monkeypatch):
+    """Another writer of the account changes each list after the page has read what it shows."""
+    ann.get("/ask")
+    path = ann.post("/ask", sql=TOP, epsilon="1").headers["location"].partition("?")[0]
+    other = {"sql": "SELECT 1", "epsilon": "", "release": [], "time": "2024-10-04T00:00:00Z"}
+    change = BudgetStore.change_record
+
+    def after_another(store, kind, name, made, action, *rest, **options):
+        with monkeypatch.context() as patch:
+            patch.setattr(BudgetStore, "change_record", change)
+            entry = {"names": "another name", "statements": other}[kind]
+
+            def added(text):
+                return json.dumps({**json.loads(text or "{}"), "f" * 64: entry})
+
+            change(store, kind, name, added, ACT)
+        return change(store, kind, name, made, action, *rest, **options)
+
+    monkeypatch.setattr(BudgetStore, "change_record", after_another)
+    assert ann.post(path, title="a name").status_code == 303
+    sql = "SELECT upper(country), COUNT(DISTINCT reader) AS n FROM reads GROUP BY country"
+    assert ann.post("/ask", sql=sql, epsilon="1").status_code == 303
+    assert set(json.loads(service.store.record("names", "ann@sales")).values()) == {"a name", "another name"}
+    assert {kept["sql"] for kept in json.loads(service.store.record("statements", "ann@sales")).values()} == {
+        sql,
+        "SELECT 1",
+    }

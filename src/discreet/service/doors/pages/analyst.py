@@ -120,8 +120,7 @@ class AnalystPages:
 
     def _statements(self, visit: Visit) -> dict[str, dict[str, Any]]:
         """Return the last statements of the account with the fields of their links, by id; all that have a name."""
-        kept: dict[str, dict[str, Any]] = json.loads(self._store.record(_STATEMENTS, visit.call().account) or "{}")
-        return kept
+        return _entries(self._store.record(_STATEMENTS, visit.call().account))
 
     def _redirect_to_statement(self, visit: Visit, answered: WrittenRows) -> Response:
         """Redirect to the page of a statement's answer; show it directly without queries or if the link is too long."""
@@ -135,14 +134,24 @@ class AnalystPages:
         if not answered.queries or len(link) > _MAX_LINK_LENGTH:
             return self._show_rows(visit, answered, None)
         call = visit.call()
-        kept = self._statements(visit)
-        if released and _id_of(shown) not in kept:  # a simultaneous change of the list is lost
-            kept[_id_of(shown)] = {**shown, "time": iso_time(microseconds(self._runtime.clock()))}
-            unnamed = sorted(kept.keys() - self._names(visit).keys(), key=lambda id_: str(kept[id_]["time"]))
-            for id_ in unnamed[:-_MAX_STATEMENTS]:
-                del kept[id_]
+        if released:
             action = AdminAction(call.caller.actor, "asked a statement", name=call.caller.label)
-            self._store.put_record(_STATEMENTS, call.account, canonical(kept), action)
+
+            def listed(store: BudgetStore) -> None:
+                def with_shown(text: str | None) -> str | None:
+                    kept = _entries(text)
+                    if _id_of(shown) in kept:
+                        return text
+                    kept[_id_of(shown)] = {**shown, "time": iso_time(microseconds(self._runtime.clock()))}
+                    names = _entries(store.record(_NAMES, call.account))
+                    unnamed = sorted(kept.keys() - names.keys(), key=lambda id_: str(kept[id_]["time"]))
+                    for id_ in unnamed[:-_MAX_STATEMENTS]:
+                        del kept[id_]
+                    return canonical(kept)
+
+                store.change_record(_STATEMENTS, call.account, with_shown, action)
+
+            self._store.together(listed)
         free = not any(query.charged.rho or query.charged.delta for query in answered.queries)
         return RedirectResponse(f"{link}&free=1" if free else link, 303)
 
@@ -444,21 +453,32 @@ class AnalystPages:
             paid_release(self._store, call.account, visit["id"])
         if len(title) > _MAX_NAME_LENGTH or not title.isprintable():
             raise InputError(f"a name has up to {_MAX_NAME_LENGTH} printable characters")
-        names = self._names(visit)  # a simultaneous change of another name is lost
-        names.pop(visit["id"], None)
-        if title:
-            names[visit["id"]] = title
-        if len(names) > _MAX_NAMES:
-            raise InputError(f"an account has names for up to {_MAX_NAMES:,} answers; take one away first")
-        if len(names.keys() & statements.keys()) > _MAX_STATEMENTS:
-            raise InputError(f"an account has names for up to {_MAX_STATEMENTS} statements; take one away first")
-        self._store.put_record(_NAMES, call.account, canonical(names), call.action("named an answer"))
+
+        def named(store: BudgetStore) -> None:
+            def with_title(text: str | None) -> str:
+                names = _entries(text)
+                names.pop(visit["id"], None)
+                if title:
+                    names[visit["id"]] = title
+                if len(names) > _MAX_NAMES:
+                    raise InputError(f"an account has names for up to {_MAX_NAMES:,} answers; take one away first")
+                kept = _entries(store.record(_STATEMENTS, call.account))
+                if statement is not None and visit["id"] not in kept:
+                    raise NotFound
+                if len(names.keys() & kept.keys()) > _MAX_STATEMENTS:
+                    raise InputError(
+                        f"an account has names for up to {_MAX_STATEMENTS} statements; take one away first"
+                    )
+                return canonical(names)
+
+            store.change_record(_NAMES, call.account, with_title, call.action("named an answer"))
+
+        self._store.together(named)
         return RedirectResponse(f"/answers/{visit['id']}" if statement is None else _link_of(statement), 303)
 
     def _names(self, visit: Visit) -> dict[str, str]:
         """Return the names that the account has given to answers, by id."""
-        names: dict[str, str] = json.loads(self._store.record(_NAMES, visit.call().account) or "{}")
-        return names
+        return _entries(self._store.record(_NAMES, visit.call().account))
 
     @Operation("GET", "/dashboard", role="analyst", parameters=(text_of("q", "Words of the names."),))
     async def dashboard(self, visit: Visit) -> Response:
@@ -616,6 +636,12 @@ def _at_once(drawn: Mapping[str, Any]) -> int:
 def _link_of(statement: Mapping[str, Any]) -> str:
     shown = {name: statement[name] for name in ("sql", "epsilon", "release")}
     return f"/statements?{urlencode(shown, doseq=True)}"
+
+
+def _entries(text: str | None) -> dict[str, Any]:
+    """Return the entries of a record of names or statements, by id."""
+    entries: dict[str, Any] = json.loads(text or "{}")
+    return entries
 
 
 def _id_of(statement: Mapping[str, Any]) -> str:
