@@ -253,6 +253,18 @@ def test_a_filter_on_all_grouped_columns_lists_the_items(warehouse, monkeypatch,
         assert len(warehouse.query(statement, epsilon=20)) == listed
 
 
+def test_a_statement_has_its_intervals_without_low_and_high(warehouse):
+    """They are those of the query that it is computed from."""
+    sql = (
+        "SELECT article, 2 * n AS twice FROM (SELECT article, COUNT(DISTINCT reader) AS n FROM reads GROUP BY article)"
+    )
+    answers = warehouse.sql(sql, epsilon=20, intervals=True)
+    ((_, release),) = answers.releases.items()
+    rows = zip(release.low.tolist(), release.high.tolist(), strict=True)
+    ends = answers.table.select(["twice_low", "twice_high"]).to_pylist()
+    assert sorted((row["twice_low"], row["twice_high"]) for row in ends) == sorted((2 * a, 2 * b) for a, b in rows)
+
+
 @pytest.mark.parametrize("measure", ["DISTINCT reader", "*"])
 def test_the_largest_items_without_their_counts_are_labels_only(warehouse, measure):
     """The race keeps all of epsilon; rows are in the order of the ranks, and the release has no counts."""

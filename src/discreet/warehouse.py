@@ -262,6 +262,7 @@ class Warehouse:
         budget: Budget | None = None,
         key: bytes | None = None,
         force: bool = False,
+        intervals: bool = False,
         **options: Unpack[Options],
     ) -> Answers:
         """Answer a whole statement: each SELECT directly over a dataset is a query; the rest is computed for free.
@@ -269,6 +270,7 @@ class Warehouse:
         Args:
             text: a SELECT, or EXPLAIN and a SELECT; see docs/sql.md. Other arguments are those of `query`, for each
                 query of the statement.
+            intervals: True to add columns NAME_low and NAME_high, the ends of 95 % intervals, where there are any.
 
         Raises:
             InputError: something in the statement is not allowed, or it cannot be computed from its answers.
@@ -282,7 +284,7 @@ class Warehouse:
             )
         if not options.get("counts", True):
             raise InputError("statements compute with counts; leave counts out")
-        here = _InThisProcess(self.today())
+        here = _InThisProcess(self.today(), intervals=intervals)
         queries = WarehouseQueries(self, budget=budget, key=key, per=per, force=force, **options)
         found = statement.split(text, self.catalog, self.labels, queries, here)
         planned = statement.plan(found, self.catalog, queries, here)
@@ -495,11 +497,12 @@ class WarehouseQueries:
 class _InThisProcess:
     """Reads and computes the statements of callers who may run any code here: a `RowsPort`."""
 
-    def __init__(self, today: str) -> None:
+    def __init__(self, today: str, *, intervals: bool) -> None:
         self._today = today
+        self._intervals = intervals
 
     def split(self, text: str, catalog: Catalog) -> Statement:
-        return split_statement(text, catalog, today=self._today)
+        return split_statement(text, catalog, intervals=self._intervals, today=self._today)
 
     def check(self, outer: str, types: Mapping[str, Mapping[str, str]]) -> Sequence[tuple[str, str]]:
         return check_outer(outer, types)

@@ -127,7 +127,10 @@ def test_numbers_without_an_interval_are_noted(ask):
     for form, shown in (("table", "n\n3\n"), ("csv", '"n","no_interval"\n3,"n"\n'), ("json", '"no_interval": "n"')):
         ran, _ = ask(fields, "query", "--sql", sql, "--format", form)
         assert shown in ran.out
-        assert ran.err == "no interval: n; select LOW(...) and HIGH(...) of them\n"
+        assert ran.err == "no interval: n; --intervals adds those that there are\n"
+    ran, sent = ask(fields, "query", "--sql", sql, "--intervals")
+    assert ran.err == "no interval: n\n"
+    assert json.loads(sent[0].body)["intervals"] is True
 
 
 @pytest.mark.parametrize(

@@ -57,10 +57,11 @@ _delivery_options = options_of(
 @service_query_options
 @no_counts_option
 @click.option("--estimate", is_flag=True, help="Show what it would cost; nothing is read or charged.")
+@click.option("--intervals", is_flag=True, help="Add columns with the ends of intervals to a whole statement.")
 @file_options
 @plot_option
 @_delivery_options
-def query(sql: str, *, estimate: bool, **options: Any) -> None:
+def query(sql: str, *, estimate: bool, intervals: bool, **options: Any) -> None:
     """Query a budget service.
 
     The service sets defaults for missing options. The key is in a file or in DISCREET_KEY, never on the command line,
@@ -73,7 +74,7 @@ def query(sql: str, *, estimate: bool, **options: Any) -> None:
 
     price = given_options(options)
     if not is_select(sql):
-        _run_statement(sql, price, options, estimate=estimate)
+        _run_statement(sql, price, options, estimate=estimate, intervals=intervals)
         return
     if estimate:
         if options["form"] not in {None, "table", "json"}:
@@ -137,7 +138,7 @@ def _interruptible() -> Iterator[None]:
         sys.exit(130)
 
 
-def _run_statement(sql: str, price: Options, options: dict[str, Any], *, estimate: bool) -> None:
+def _run_statement(sql: str, price: Options, options: dict[str, Any], *, estimate: bool, intervals: bool) -> None:
     """Write the rows of a statement, or with *estimate* its worst cost."""
     output = Output.of(options)
     output.check(counts=False)
@@ -153,14 +154,15 @@ def _run_statement(sql: str, price: Options, options: dict[str, Any], *, estimat
             click.echo(json.dumps(found.model_dump(), indent=2) if output.form == "json" else "\n".join(lines))
             return
         with _interruptible():
-            rows = client.sql(sql, **price)
+            rows = client.sql(sql, intervals=intervals, **price)
     output.write_rows(rows.table, rows.no_interval)
     if not output.quiet:
         for query in rows.queries:
             charged = f"rho = {query.charged.rho:.3g}, delta = {query.charged.delta:.3g}"
             click.echo(f"{query.status}, charged {charged}: {query.sql}", err=True)
         if rows.no_interval:
-            click.echo(f"no interval: {', '.join(rows.no_interval)}; select LOW(...) and HIGH(...) of them", err=True)
+            hint = "" if intervals else "; --intervals adds those that there are"
+            click.echo(f"no interval: {', '.join(rows.no_interval)}{hint}", err=True)
 
 
 def _spend(cost: Spend) -> str:

@@ -183,12 +183,13 @@ class Client:
             "observe" if reply.headers.get("discreet-mode") == "observe" else "enforce",
         )
 
-    def sql(self, text: str, *, rehearse: bool = False, **options: Unpack[Options]) -> Rows:
+    def sql(self, text: str, *, rehearse: bool = False, intervals: bool = False, **options: Unpack[Options]) -> Rows:
         """Return the rows of a whole statement, computed from the private answers of its queries.
 
         Args:
             text: a SELECT, or EXPLAIN and a SELECT: each SELECT directly over a dataset is charged like a query.
             rehearse: True to compute it from made-up rows, free of charge; the rows then have a column `made_up`.
+            intervals: True to add columns NAME_low and NAME_high, the ends of 95 % intervals, where there are any.
             **options: as in `query`, for each query of the statement.
 
         Raises:
@@ -197,7 +198,7 @@ class Client:
             EngineError: the engine behind the service failed.
             ServiceError: the service cannot be reached, or failed.
         """
-        body = _statement_body(text, options, rehearse=rehearse)
+        body = _statement_body(text, options, rehearse=rehearse, intervals=intervals)
         sent = {**_ACCEPT_ARROW, "Content-Type": "application/json", "Idempotency-Key": self._runtime.ids()}
         return self._rows(HttpRequest("POST", "/v1/sql", body, sent))
 
@@ -429,8 +430,8 @@ def body_of(query: str | Mapping[str, Any] | Select, options: Options) -> bytes:
     return body
 
 
-def _statement_body(text: str, options: Options, *, rehearse: bool = False) -> bytes:
-    body = _body({"sql": text} | ({"rehearse": True} if rehearse else {}), options)
+def _statement_body(text: str, options: Options, **flags: bool) -> bytes:
+    body = _body({"sql": text} | {name: True for name, flag in flags.items() if flag}, options)
     read_body(StatementRequest, body)
     return body
 
