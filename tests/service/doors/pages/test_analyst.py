@@ -420,6 +420,25 @@ def test_answers_are_saved_as_tables_free_of_charge(service, ann):
     assert service.manager.verify()
 
 
+def test_totals_are_offered_where_an_answer_that_is_saved_lacks_items(service, ann):
+    """Sums of its rows would be too small; its own rows are free in the statement with totals."""
+    ann.get("/ask")
+    sql = "SELECT article, day, COUNT(DISTINCT reader) FROM reads WHERE country = 'IN' GROUP BY article, day"
+    shown = ann.get(ann.post("/ask", sql=sql, epsilon="4").headers["location"]).text
+    assert "sums of these rows are too small" in shown
+    link = html.unescape(re.search(r'<a href="([^"]*)">Ask for totals', shown)[1])
+    form = ann.get(link).text
+    totals = html.unescape(re.search(r"<textarea[^>]*>(.*?)</textarea>", form, re.DOTALL)[1])
+    assert totals.split("\n")[0] == "SELECT article, day, COUNT(DISTINCT reader) AS n"
+    assert totals.endswith("GROUP BY ROLLUP (article, day)")
+    estimate = service.send("POST", "/v1/sql/estimate", "ann", json={"sql": totals, "epsilon": 4}).json()
+    assert [query["estimate"]["paid"] for query in estimate["queries"]] == [False, False, True]
+    for complete in (sql.replace("article, day", "country"), f"{sql} ORDER BY 3 DESC LIMIT 3"):
+        ann.get("/ask")
+        other = ann.post("/ask", sql=complete, epsilon="4").headers["location"]
+        assert "Ask for totals" not in ann.get(other).text
+
+
 def test_only_answers_to_its_queries_are_saved_with_a_statement(service):
     """The ids in the form are those of the account's own answers to these queries."""
     other = service.ask(TOP, epsilon=1).headers["discreet-release"]

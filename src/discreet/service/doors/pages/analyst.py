@@ -25,7 +25,7 @@ from discreet.query.planning import MAX_EPSILON, MIN_EPSILON
 from discreet.query.query import Measure, Select
 from discreet.query.saved import read_change
 from discreet.query.sql import condition, is_select, parse_select, to_sql
-from discreet.query.statement import without_comments
+from discreet.query.statement import MAX_QUERIES, without_comments
 from discreet.service.answering.pool import WrittenRows
 from discreet.service.answering.statements import paid_release
 from discreet.service.auth.gate import run_in_thread
@@ -53,6 +53,9 @@ _QUERY = (
     _EPSILON,
 )
 """The fields of the form for a query: the builder's, or a statement."""
+
+_MAX_ROLLUP = MAX_QUERIES - 1
+"""The largest number of columns whose totals are one statement."""
 
 _FILTERS = ("pick", "filter", "low", "high", "preset")
 """The fields of the builder for filters; filter, low and high have a value for each column with a range."""
@@ -587,6 +590,7 @@ class AnalystPages:
             again=f"/ask?{urlencode({'sql': sql, 'epsilon': price['epsilon']})}",
             sql=_with_named_value(sql, query),
             releases=[name] if release["query"]["counts"] or release["query"]["summed"] else [],
+            totals=_with_totals(query, price["epsilon"], listed=release["query"]["known_domain"]),
         )
 
     @Operation("GET", "/answers/{id}/sheet", role="analyst", parameters=(RELEASE_ID, *fields("as")))
@@ -657,6 +661,14 @@ def _with_named_value(sql: str, query: Select) -> str:
     head, _, rest = sql.partition("\n")
     names = {column.casefold() for column in (*query.each, *query.items)}
     return f"{head} AS {'n_' if 'n' in names else 'n'}\n{rest}"
+
+
+def _with_totals(query: Select, epsilon: float, *, listed: bool) -> str | None:
+    """Return the link of the form that asks for totals beside the items of a query; None if they add up without it."""
+    if listed or query.k is not None or query.each or not 1 <= len(query.items) <= _MAX_ROLLUP:
+        return None
+    head, _, groups = _with_named_value(to_sql(query), query).rpartition("GROUP BY ")
+    return f"/ask?{urlencode({'sql': f'{head}GROUP BY ROLLUP ({groups})', 'epsilon': epsilon})}"
 
 
 def _drawn_rows(answer: StatementAnswer) -> dict[str, Any]:
