@@ -7,9 +7,11 @@ import contextlib
 import pytest
 
 from discreet.budget.errors import LeaseLost
-from discreet.budget.model import Reservation
+from discreet.budget.model import Calendar, Reservation
+from discreet.budget.periods import DAY_US
 from discreet.budget.stores.sqlite import SQLiteStore
-from tests.budget.suite import ACT, UNIT, BudgetStoreSuite, FakeClock, account, claim, units
+from discreet.errors import InputError
+from tests.budget.suite import ACT, NOON_US, UNIT, BudgetStoreSuite, FakeClock, account, claim, units
 
 
 class TestInAFile(BudgetStoreSuite):
@@ -55,3 +57,64 @@ class TestInMemory(BudgetStoreSuite):
         store = SQLiteStore(None, clock)
         yield store
         store.close()
+
+
+def test_each_operation_is_timed_by_its_name(tmp_path):
+    """A graph of the store's times shows which operation is slow, those of upkeep and officers, too."""
+    names = []
+
+    def timed(name):
+        names.append(name)
+        return contextlib.nullcontext()
+
+    with contextlib.closing(SQLiteStore(tmp_path / "budget.db", FakeClock())) as store:
+        store.timed = timed
+        for work in (
+            store.heartbeat,
+            store.expire,
+            store.recover,
+            store.refresh,
+            lambda: store.together(lambda _: None),
+            store.verify,
+            lambda: store.create(account("ann"), ACT),
+            lambda: store.account("ann"),
+        ):
+            work()
+        with pytest.raises(InputError):
+            store.cut(NOON_US, store.heads(), list)
+    assert names == ["beat", "expired", "lost", "due", "together", "verify", "create", "path", "heads", "cut"]
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 4, 100])
+def test_lines_are_read_in_pages_without_gaps(at_once, monkeypatch):
+    """Whatever the size of a page, at most so many lines are read, and no page beyond the last one."""
+    with contextlib.closing(SQLiteStore(None, FakeClock())) as store:
+        store.create(account("ann"), ACT)
+        for n in range(6):
+            store.note(ACT, {"n": str(n)})
+        lines = list(store.lines())
+        assert [line.seq for line in lines] == list(range(1, len(lines) + 1))
+        assert {line.chain for line in lines} == {0}
+        monkeypatch.setattr("discreet.budget.stores.store.LINES_AT_ONCE", at_once)
+        pages = []
+        store.timed = lambda name: pages.append(name) or contextlib.nullcontext()
+        for after in (0, 2, len(lines)):
+            for most in (None, *range(9)):
+                pages.clear()
+                expected = lines[after:] if most is None else lines[after : after + most]
+                assert list(store.lines(0, after, most)) == expected
+                if most is not None and most <= len(lines) - after:
+                    assert len(pages) == -(-most // at_once)
+
+
+def test_a_transaction_of_several_changes_reads_as_the_store_does():
+    """Its parts have the store's id, and the balance of a bucket that is over is that of the next one."""
+    clock = FakeClock()
+    with contextlib.closing(SQLiteStore(None, clock, guard_us=10 * DAY_US)) as store:
+        store.create(account("ann", period=Calendar("month")), ACT)
+        store.charge("ann", UNIT, ACT)
+        store.heartbeat()
+        for days in (0, 5, 9, 30):
+            clock.advance(days=days)
+            assert store.together(lambda within: within.id) == store.id
+            assert store.together(lambda within: within.balance("ann")) == store.balance("ann")

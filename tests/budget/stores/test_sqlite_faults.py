@@ -213,6 +213,7 @@ def test_a_failed_flush_settles_nothing(tmp_path, disk):
     store = small(tmp_path)
     store.reserve(claim("a"))
     store.start("a")
+    assert (store.writable, store.behind) == (True, False)
     disk.before = failing(apsw.IOError(), "xSync")
     with pytest.raises(StoreUnavailable):
         store.settle("a", UNIT, b"x")
@@ -221,7 +222,9 @@ def test_a_failed_flush_settles_nothing(tmp_path, disk):
     disk.before = lambda _: None
     with pytest.raises(StoreUnavailable):  # a flush that succeeds after one that failed may have flushed nothing
         store.settle("a", UNIT, b"x")
+    assert store.writable is False
     store.heartbeat()  # opens the file again
+    assert store.writable is True
     assert store.settle("a", UNIT, b"x").charged == UNIT
     store.close()
     with ReopenedStore(tmp_path) as again:

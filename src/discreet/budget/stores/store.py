@@ -363,10 +363,7 @@ class BudgetStore(ABC):
             the number of reservations that ended.
         """
         ended = 0
-        found = 1
-        while found:
-            names = self.write(lambda transaction: transaction.expired(), "expired")
-            found = sum(map(self._expire_one, names))
+        while found := sum(map(self._expire_one, self.write(lambda transaction: transaction.expired(), "expired"))):
             ended += found
         return ended
 
