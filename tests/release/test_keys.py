@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import hashlib
 from decimal import Decimal
 from fractions import Fraction
 
@@ -14,6 +15,7 @@ import pytest
 from discreet.errors import InputError
 from discreet.head_request import (
     And,
+    Arrivals,
     Comparison,
     Constant,
     Derived,
@@ -317,8 +319,85 @@ def test_the_secret_is_shown_nowhere():
     assert repr(noise) == "NoiseKey(..., data_version='2024-01')"
 
 
-@pytest.mark.parametrize("secret", [b"", bytes(31)])
+@pytest.mark.parametrize("secret", [b"", bytes(31), "thirty-two characters, not bytes", None])
 def test_a_short_secret_is_refused(secret):
     """With fewer than 256 bits the noise could be guessed."""
     with pytest.raises(InputError, match="32 bytes"):
-        NoiseKey(secret, "v").bits(PLANS["pcr"], "t")
+        NoiseKey(secret, "v")
+
+
+@pytest.mark.parametrize("version", ["", None, 7, b"v"])
+def test_a_key_needs_a_data_version(version):
+    """Equal noise on other data would show their difference."""
+    with pytest.raises(InputError, match="data version"):
+        NoiseKey(SECRET, version)
+
+
+def test_a_secret_has_the_keys_that_it_always_had():
+    """Stored releases, sessions, addresses of pages and fingerprints are found with the same secret in any version."""
+    derived = keys.DerivedKeys(SECRET)
+    plan = PLANS["unknown-laplace"]
+    found = {
+        "sessions": derived.sessions,
+        "pages": derived.pages,
+        "agents": derived.agents,
+        "identity": derived.identity,
+        "release": derived.release_key(plan, "t", "v"),
+        "once": derived.release_key_once("ann", "key", b"digest"),
+        "noise": derived.bits(plan, "t", "v").uint64("x", 4).tobytes(),
+        "shown": bytes.fromhex(derived.shown_version("v")),
+        "fingerprints": derived.fingerprint_key("t", "v"),
+    }
+    assert {name: key.hex()[:16] for name, key in found.items()} == DERIVED
+    assert {len(key) for name, key in found.items() if name != "shown"} == {32}
+
+
+DERIVED = {
+    "sessions": "4153166ebf437e55",
+    "pages": "e4eb28a6400546ed",
+    "agents": "c236e55fcf2ccce8",
+    "identity": "dc0e9a2d5c10b085",
+    "release": "5c78e502522025ab",
+    "once": "cb9620163d2ba6db",
+    "noise": "0854e61ba934f61c",
+    "shown": "86e4031e0245d43f",
+    "fingerprints": "39b7c4e86323fd52",
+}
+
+
+def test_requests_have_the_contexts_and_forms_that_they_always_had():
+    """Segments, sums of each kind, derived columns and arrivals: their names are part of stored ones."""
+    arrivals = dataclasses.replace(FULL.request, arrivals=Arrivals("at", 3, "2024-01-01"), each=(), segments=None)
+    private = SumBounds(Fraction(0), Fraction(3), column="x", private=True)
+    values = {
+        "full": release_context(FULL, "t", "v"),
+        "segments": keys.encodable(FULL.request),
+        "arrivals": keys.encodable(arrivals),
+        "bounds": keys.encodable((SUMMED, private, dataclasses.replace(SUMMED, rows=4))),
+        "mapping": keys.encodable({"b": [1, None], "a": Decimal("1.50")}),
+        "sums": keys.encodable(
+            [make_plan(changed(QUERY, k=None, domain=DOMAIN, counts=False, summed=SUMMED)).mechanism, FULL.mechanism]
+        ),
+        "private sums": keys.encodable(
+            make_plan(changed(QUERY, k=None, domain=DOMAIN, counts=False, summed=private)).mechanism
+        ),
+    }
+    digests = {name: hashlib.sha256(encode(value)).hexdigest()[:16] for name, value in values.items()}
+    assert digests == CONTEXTS
+    assert values["arrivals"][-1] == (
+        "arrivals",
+        ("Arrivals", ("period", "at"), ("least", 3), ("before", "2024-01-01")),
+    )
+    assert "each" not in dict(values["arrivals"][1:])
+    assert values["mapping"] == (("b", (1, None)), ("a", ("Decimal", "1.50")))
+
+
+CONTEXTS = {
+    "full": "74506441f8d81989",
+    "segments": "840db2520573daa0",
+    "arrivals": "763cf3ccbc795bcf",
+    "bounds": "f83c95eccd2f61f0",
+    "mapping": "ddb9dc1a100b93b6",
+    "sums": "8066bff610965bff",
+    "private sums": "5a129271eee841e4",
+}
