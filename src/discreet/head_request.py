@@ -238,6 +238,9 @@ MAX_RUNNING_PERIODS = 3_653
 MAX_RUNNING_GROUPS = 1_000
 """The largest number of items that a user counts for in running counts."""
 
+MAX_TABLE_PARTS = 400
+"""The largest number of parts of a table that a service keeps: of inserts into a saved one, of periods of a stream."""
+
 RunningPeriod: TypeAlias = Literal["hour", "day", "week"]
 
 PERIOD_HOURS: dict[str, int] = {"hour": 1, "day": 24, "week": 168}

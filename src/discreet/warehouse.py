@@ -46,7 +46,8 @@ from discreet.release.postprocess import ComputedRows, check_outer, compute_oute
 from discreet.values import Cost
 
 if TYPE_CHECKING:
-    from discreet.release.running import RunningStream
+    from discreet.catalog.model import RunningTable
+    from discreet.release.running import RunningCounter, RunningDeclaration, RunningStream
 
 
 def connect(catalog: str | Path | Catalog) -> Warehouse:
@@ -220,23 +221,41 @@ class Warehouse:
             key: 32 random bytes or more, the same for the whole stream; None to show what was answered.
 
         Raises:
-            InputError: there is no such stream, or it does not fit its table.
+            InputError: there is no such stream, it does not fit its table, or a service refreshes it.
             EngineError: the engine cannot be reached.
         """
-        from discreet.release.running import RunningStream, declare
+        from discreet.release.running import RunningStream
 
-        streams = [
-            (stream, dataset, declared)
+        _, declared = self._declared_running(name)
+        if declared.answers is None:
+            raise InputError(f"a service refreshes the stream {name!r} and keeps its answers, so it has no file")
+        return RunningStream(*self._running(name), key, Path(declared.answers), self._clock)
+
+    def running_counter(self, name: str, key: bytes | None = None) -> RunningCounter:
+        """Return what computes the answers of a stream that the catalog declares, for a service that keeps them.
+
+        Args and errors are those of `running`.
+        """
+        from discreet.release.running import RunningCounter
+
+        return RunningCounter(*self._running(name), key, self._clock)
+
+    def _declared_running(self, name: str) -> tuple[str, RunningTable]:
+        """Return the dataset of a stream, and its declaration; raise `InputError` if there is none."""
+        streams = {
+            stream: (dataset, declared)
             for dataset, about in self.catalog.datasets.items()
             for stream, declared in about.running.items()
-        ]
-        named = [(dataset, declared) for stream, dataset, declared in streams if stream == name]
-        if len(named) != 1:
-            names = ", ".join(sorted(stream for stream, *_ in streams)) or "none"
-            raise InputError(
-                f"there is {'more than one' if named else 'no'} stream {name!r}; the catalog declares {names}"
-            )
-        ((dataset, declared),) = named
+        }
+        if name not in streams:
+            names = ", ".join(sorted(streams)) or "none"
+            raise InputError(f"there is no stream {name!r}; the catalog declares {names}")
+        return streams[name]
+
+    def _running(self, name: str) -> tuple[RunningDeclaration, Engine, RequestQueue]:
+        from discreet.release.running import declare
+
+        dataset, declared = self._declared_running(name)
         engine = self._open.engine(dataset)
         columns = engine.columns()
         where = None if declared.where is None else bind_where(parse_where(declared.where), columns)
@@ -251,8 +270,7 @@ class Warehouse:
             first=declared.first,
             periods=declared.periods,
         )
-        answers = Path(declared.answers)
-        return RunningStream(declaration, engine, self._open.queue(dataset), key, answers, self._clock)
+        return declaration, engine, self._open.queue(dataset)
 
     def sql(
         self,

@@ -196,7 +196,7 @@ def test_a_day_is_complete_an_hour_after_its_end(tmp_path):
     with pytest.raises(InputError, match="complete at 2026-12-04 01:00:00"):
         stream_of(table, tmp_path, almost).refresh("2026-12-03")
     stream_of(table, tmp_path, almost).refresh()
-    assert pq.read_table(tmp_path / "answers.parquet")["period"].unique().to_pylist() == [datetime.date(2026, 12, 2)]
+    assert pq.read_table(tmp_path / "answers.parquet")["day"].unique().to_pylist() == [datetime.date(2026, 12, 2)]
     stream_of(table, tmp_path, almost + datetime.timedelta(seconds=1)).refresh("2026-12-03")
 
 
@@ -331,10 +331,10 @@ def test_hours_and_names_of_the_file_and_several_columns(tmp_path):
     """A stream by hour of timestamps; items called as columns of the file; labels of several types."""
     at = [datetime.datetime(2026, 12, 1, hour % 4, 30) for hour in range(4_000)]
     table = pa.table(
-        {"who": range(4_000), "users": [n % 2 for n in range(4_000)], "period": ["a"] * 4_000, "at": pa.array(at)}
+        {"who": range(4_000), "users": [n % 2 for n in range(4_000)], "hour": ["a"] * 4_000, "at": pa.array(at)}
     )
     stream = discreet.scan(table, user="who").running(
-        ["period", "users"],
+        ["hour", "users"],
         column="at",
         each="hour",
         first="2026-12-01T01:00",
@@ -349,10 +349,10 @@ def test_hours_and_names_of_the_file_and_several_columns(tmp_path):
     stream.refresh("2026-12-01 02:59")
     stream.refresh()
     rows = pq.read_table(tmp_path / "a.parquet")
-    assert rows.column_names == ["period", "period_", "users_", "users"]
-    assert [row["period"].hour for row in rows.to_pylist()] == [2, 2, 3, 3]
+    assert rows.column_names == ["hour", "hour_", "users_", "users"]
+    assert [row["hour"].hour for row in rows.to_pylist()] == [2, 2, 3, 3]
     assert sorted(row["users_"] for row in rows.to_pylist()) == [0, 0, 1, 1]
-    assert all(abs(row["users"] - (1_000 if row["period"].hour == 2 else 1_500)) < 520 for row in rows.to_pylist())
+    assert all(abs(row["users"] - (1_000 if row["hour"].hour == 2 else 1_500)) < 520 for row in rows.to_pylist())
 
 
 DAYS = 4

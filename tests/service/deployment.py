@@ -405,7 +405,7 @@ class Service:
         )
         self.opened, self.app, self.manager = opened, opened.app, opened.manager
         self.store, self.warehouse = opened.manager.store, opened.warehouse
-        self.metrics, self.maintenance = opened.metrics, opened.maintenance
+        self.metrics, self.maintenance, self.streams = opened.metrics, opened.maintenance, opened.streams
         self.engines = Engines(opened.warehouse)
 
     # ------------------------------------------------------------------------------------------------ administration

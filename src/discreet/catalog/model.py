@@ -44,6 +44,7 @@ from discreet.head_request import (
     MAX_BINNED,
     MAX_RUNNING_GROUPS,
     MAX_RUNNING_PERIODS,
+    MAX_TABLE_PARTS,
     MONTHS,
     PERIOD_HOURS,
     ColumnType,
@@ -443,7 +444,29 @@ class RunningTable(SettingsTable):
     )
     epsilon: Number = Field(description="Epsilon of all periods together.")
     delta: Number = Field(default=Fraction(1, 10**8), description="Delta of all periods together.")
-    answers: Place = Field(description="The Parquet file of the answers, the state of the stream.")
+    answers: Place | None = Field(
+        default=None,
+        description="The Parquet file of the answers, the state of a stream that discreet running refreshes.",
+    )
+    account: Text | None = Field(
+        default=None,
+        validate_default=True,
+        description="The account that pays for a stream that a service refreshes: one without a parent or a period.",
+    )
+
+    @field_validator("account")
+    @classmethod
+    def _check_account(cls, account: str | None, info: ValidationInfo) -> str | None:
+        if (account is None) == (info.data.get("answers") is None):
+            raise invalid_parent(
+                "needs either answers, a file, or the account of a service" + (", not both" if account else "")
+            )
+        periods = info.data.get("periods", 0)
+        if account is not None and periods > MAX_TABLE_PARTS:
+            raise invalid_parent(
+                f"has an account, so it has at most {MAX_TABLE_PARTS} periods, which are parts of a table"
+            )
+        return account
 
 
 class Dataset(SettingsTable):
@@ -648,6 +671,15 @@ class Catalog(SettingsTable):
     datasets: Annotated[Mapping[Name, Dataset], Field(min_length=1), AfterValidator(frozen)] = Field(
         description="The datasets that analysts may query, by their names in FROM."
     )
+
+    @field_validator("datasets")
+    @classmethod
+    def _check_streams(cls, datasets: Mapping[str, Dataset]) -> Mapping[str, Dataset]:
+        names = [name.casefold() for dataset in datasets.values() for name in dataset.running]
+        for name in names:
+            if names.count(name) > 1:
+                raise invalid(f"must not declare two streams {name!r}, whatever their case: each name is one stream")
+        return datasets
 
     def find(self, name: str) -> str:
         """Return the declared spelling of a dataset's name; *name* may differ in case.

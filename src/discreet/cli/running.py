@@ -30,7 +30,7 @@ def plan(catalog: str, name: str) -> None:
     from discreet.warehouse import connect
 
     with connect(catalog) as warehouse:
-        declared = warehouse.running(name).declaration
+        declared = warehouse.running_counter(name).declaration
     mechanism = declared.mechanism()
     last = declared.periods
     errors = [f"{mechanism.std_error(day):.3g}" for day in (1, last)]
@@ -57,7 +57,7 @@ def plan(catalog: str, name: str) -> None:
 def refresh(catalog: str, names: tuple[str, ...], key: str, period: str | None, *, begin: bool, erased: bool) -> None:
     """Answer the last complete period; a second time, change nothing.
 
-    CATALOG declares the streams; without a NAME, all are refreshed.
+    CATALOG declares the streams; without a NAME, all that have a file are refreshed. A service refreshes the others.
     """
     from discreet.warehouse import connect
 
@@ -91,8 +91,9 @@ def show(catalog: str, name: str, period: str | None, form: str) -> None:
 
 
 def _names(catalog: Catalog) -> list[str]:
-    """Return the names of all streams of a catalog."""
-    names = [name for dataset in catalog.datasets.values() for name in dataset.running]
+    """Return the names of the streams of a catalog that have a file."""
+    streams = [stream for dataset in catalog.datasets.values() for stream in dataset.running.items()]
+    names = [name for name, declared in streams if declared.answers is not None]
     if not names:
-        raise InputError("the catalog declares no running counts; add [datasets.DATASET.running.NAME]")
+        raise InputError("the catalog declares no running counts with a file; add [datasets.DATASET.running.NAME]")
     return names

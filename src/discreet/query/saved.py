@@ -17,13 +17,11 @@ from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 from pydantic import TypeAdapter
 
 from discreet.errors import InputError, SQLError
+from discreet.head_request import MAX_TABLE_PARTS
 from discreet.query.parse_tree import check_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-MAX_PARTS = 400
-"""The largest number of parts of a saved table: one for its statement, and one for each INSERT."""
 
 MAX_NESTED = 8
 """How often a saved table may be made from saved tables that are made from others."""
@@ -253,8 +251,8 @@ def changed(before: SavedTable | None, change: TableChange, new: SavedTable) -> 
         if types != [type_ for _, type_ in new.columns]:
             columns = ", ".join(f"{column} {type_}" for column, type_ in before.columns)
             raise InputError(f"the SELECT has other columns than {name}, which are {columns}")
-        if len(before.parts) == MAX_PARTS:
-            raise InputError(f"a saved table has at most {MAX_PARTS} parts; save what is new in another table")
+        if len(before.parts) == MAX_TABLE_PARTS:
+            raise InputError(f"a saved table has at most {MAX_TABLE_PARTS} parts; save what is new in another table")
         return replace(before, parts=(*before.parts, part))
     if before is not None and before.view != new.view:
         raise InputError(f"{name} is a {'view' if before.view else 'table'}; DROP it first")

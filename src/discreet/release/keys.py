@@ -168,6 +168,7 @@ class DerivedKeys:
         sessions: 32 bytes that encrypt the sessions of the web page.
         pages: 32 bytes that encrypt the addresses of pages of answers.
         agents: 32 bytes that encrypt the state of an agent's query while a person is asked about its price.
+        running: 32 bytes from which the noise of running counts follows.
         identity: 32 bytes that differ for another secret and reveal nothing of it.
     """
 
@@ -184,6 +185,7 @@ class DerivedKeys:
         self.sessions = key("sessions")
         self.pages = key("pages")
         self.agents = key("agents")
+        self.running = key("running counts")
         self.identity = key("identity")
         self._versions = key("versions")
 

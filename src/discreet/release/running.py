@@ -59,7 +59,6 @@ GRACE = datetime.timedelta(hours=1)
 
 _LENGTHS = {each: datetime.timedelta(hours=hours) for each, hours in PERIOD_HOURS.items()}
 _STATE = b"discreet-running"
-_PERIOD = "period"
 _USERS = "users"
 
 
@@ -226,13 +225,12 @@ def moment(text: str, what: str) -> datetime.datetime:
         ) from None
 
 
-class RunningStream:
-    """Running counts of a table; made by `discreet.Table.running` and `discreet.Warehouse.running`.
+class RunningCounter:
+    """Computes the answers of a stream, period after period; what was answered so far is kept by its callers.
 
     Args:
         key: at least 32 random bytes; the same for the whole stream. With it the noise can be removed. None to show
             only what was answered.
-        answers: the path of the Parquet file of the answers, which is the state of the stream.
         clock: returns the time in UTC, with its zone.
     """
 
@@ -242,20 +240,13 @@ class RunningStream:
         engine: Engine,
         queue: RequestQueue,
         key: bytes | None,
-        answers: Path,
         clock: Callable[[], datetime.datetime],
     ) -> None:
         self.declaration = declaration
         self._engine = engine
         self._queue = queue
         self._key = key
-        self._path = answers
         self._clock = clock
-
-    @property
-    def has_begun(self) -> bool:
-        """True if there is a file of answers."""
-        return self._path.exists()
 
     def due(self, period: str | None = None) -> int:
         """Return the number of a period that is complete, by default the last one.
@@ -271,12 +262,11 @@ class RunningStream:
             raise InputError(f"{declared.name(number)} is complete at {end.isoformat(' ')} UTC, not before")
         return number
 
-    def begin(self, budget: Budget | None = None) -> Cost:
-        """Begin the stream: charge its whole price to *budget*, and write its file. No row is read.
+    def begin_state(self) -> tuple[RunningState, Cost]:
+        """Return the state of a stream that begins, with the price of all its periods. No row is read.
 
         Raises:
-            InputError: it has begun already, or the engine cannot count it; nothing was charged.
-            BudgetExceeded: the price does not fit; nothing was written.
+            InputError: the engine cannot count it, or there is no key.
         """
         mechanism = self.declaration.mechanism()
         self._derived("key", "")  # raises without a key
@@ -284,65 +274,18 @@ class RunningStream:
         self._engine.check(self._request(mechanism, self.declaration.periods, None, None))
         fixed = {"id": os.urandom(16).hex()} | self.declaration.to_dict()
         fixed |= {name: str(getattr(mechanism, name)) for name in ("variance", "quantile", "rho", "mass")}
-        cost = mechanism.worst_cost()
-        port = Budget.of_cost(cost) if budget is None else budget
-        with self._locked():
-            if self._path.exists():
-                raise InputError(f"the stream of {self._path.name} has begun already; refresh it")
-            hold = port.reserve(cost)
-            try:
-                self._write(_State(json.dumps(fixed), [], pa.table({})))
-            except BaseException:
-                port.void(hold)
-                raise
-            port.start(hold)
-            port.settle(hold, cost, None)
-        return cost
+        return RunningState(json.dumps(fixed), [], pa.table({})), mechanism.worst_cost()
 
-    def refresh(self, period: str | None = None, *, erased: bool = False) -> Release:
-        """Answer a period, and return its release; one that was answered is returned as it was, without reading.
+    def answer(self, state: RunningState, number: int, *, erased: bool) -> RunningState:
+        """Return the state with the answer of a period that is due, and later than all that were answered.
 
         Args:
-            period: its start, or a moment in it; by default the last complete one.
-            erased: True if all rows of some users were erased since the last answer, which changes its counts.
+            erased: as in `RunningStream.refresh`.
 
         Raises:
-            InputError: it is not complete or not in the stream, a later one was answered, or the file is lost or of
-                another stream or key, and nothing was read; or rows of the last answered period or of earlier ones
-                have changed. Nothing was written.
+            InputError: rows of the last answered period or of earlier ones have changed.
             EngineError: the engine failed; the period can be tried again.
         """
-        declared = self.declaration
-        with self._locked():
-            state = self._read()
-            if period is not None and declared.number(period) in state.numbers:
-                return self._release(state, declared.number(period))
-            number = self.due(period)
-            if number in state.numbers:
-                return self._release(state, number)
-            if number < state.last:
-                raise InputError(
-                    f"periods are answered in their order, and {declared.name(state.last)} was answered, so "
-                    f"{declared.name(number)} never will be"
-                )
-            state = self._answer(state, number, erased=erased)
-            self._write(state)
-        return self._release(state, number)
-
-    def show(self, period: str | None = None) -> Release:
-        """Return the release of an answered period, by default the last one, from the file; nothing is computed.
-
-        Raises:
-            InputError: it was not answered, or the file is lost.
-        """
-        state = self._read()
-        number = state.last if period is None else self.declaration.number(period)
-        if number not in state.numbers:
-            answered = f"the last is {self.declaration.name(state.last)}" if state.last else "none was"
-            raise InputError(f"this period was not answered; {answered}")
-        return self._release(state, number)
-
-    def _answer(self, state: _State, number: int, *, erased: bool) -> _State:
         mechanism = state.mechanism
         last = state.last
         earlier = self._labels(state, last) if last else None
@@ -371,10 +314,9 @@ class RunningStream:
         outcome = mechanism.release(head, np.array([listed[name] for name in names], dtype=bool), names, number, noise)
         noisy = np.zeros(0, dtype=np.int64) if outcome.counts is None else outcome.counts
         shown = head.labels.take(arrow_array(outcome.positions))
-        periods = pa.array([self.declaration.value(number)] * len(shown), self._period_type)
-        answer = pa.table([periods, *shown.columns, arrow_array(noisy)], names=self._columns)
+        answer = self.rows(number, shown, noisy)
         rows = pa.concat_tables([state.rows, answer]) if len(state.rows) else answer
-        return _State(state.declared, [*state.answered, (number, self._seal(state, names, head.counts))], rows)
+        return RunningState(state.declared, [*state.answered, (number, self._seal(state, names, head.counts))], rows)
 
     def _request(
         self, mechanism: RunningCounts, number: int, before: int | None, listed: pa.Table | None
@@ -395,14 +337,15 @@ class RunningStream:
             arrivals=Arrivals(period.name, mechanism.least, None if before is None else declared.name(before)),
         )
 
-    def _seal(self, state: _State, names: list[bytes], counts: Any) -> str:  # noqa: ANN401 - int64 counts
+    def _seal(self, state: RunningState, names: list[bytes], counts: Any) -> str:  # noqa: ANN401 - int64 counts
         """Return a keyed digest of the counts of all items that have enough users, which reveals nothing of them."""
         large = sorted(
             (name, count) for name, count in zip(names, counts.tolist(), strict=True) if count >= state.mechanism.least
         )
         return derived_key(self._derived("seal", state.declared), tuple(large)).hex()
 
-    def _release(self, state: _State, number: int) -> Release:
+    def release(self, state: RunningState, number: int) -> Release:
+        """Return the release of an answered period."""
         declared = self.declaration
         mechanism = state.mechanism
         labels = self._labels(state, number)
@@ -425,46 +368,6 @@ class RunningStream:
             query=Query(self._request(mechanism, number, None, None), options),
         )
 
-    def _read(self) -> _State:
-        """Return the state of the file.
-
-        Raises:
-            InputError: there is none, or it is another stream's.
-        """
-        try:
-            table = pq.read_table(self._path)
-            state = json.loads((table.schema.metadata or {})[_STATE])
-            declared = json.loads(state["declared"])
-        except FileNotFoundError:
-            raise InputError(
-                f"there are no answers in {self._path.name}: begin the stream; if they were lost, it has ended, and "
-                "another one has its own price"
-            ) from None
-        except OSError as error:
-            raise file_error(self._path, "read", error) from None
-        except (pa.ArrowException, KeyError, ValueError):
-            raise InputError(
-                f"{self._path.name} does not hold the answers of a stream; restore it, or begin another one"
-            ) from None
-        for name, value in self.declaration.to_dict().items():
-            if declared[name] != value and name != "table":  # which may be moved
-                raise InputError(
-                    f"the stream of {self._path.name} was declared with {name} = {declared[name]!r}, not {value!r}; "
-                    "another declaration is another stream, with its own file and price"
-                )
-        if self._key is not None and state["key"] != self._derived("key", state["declared"]).hex():
-            raise InputError(
-                f"the stream of {self._path.name} has another key; with a new one it would show its counts"
-            )
-        rows = table.replace_schema_metadata(None)
-        return _State(state["declared"], [(number, seal) for number, seal in state["answered"]], rows)
-
-    def _write(self, state: _State) -> None:
-        key = self._derived("key", state.declared).hex()
-        held = {"declared": state.declared, "key": key, "answered": state.answered}
-        table = state.rows.replace_schema_metadata({_STATE: json.dumps(held)})
-        write_durably(self._path, lambda path: pq.write_table(table, path))
-
     def _derived(self, use: str, declared: str) -> bytes:
         """Return the key of this stream for one use.
 
@@ -475,17 +378,27 @@ class RunningStream:
             raise InputError(f"the key of running counts has at least {MIN_SECRET_BYTES} bytes")
         return derived_key(self._key, (FORMAT, use, declared))
 
+    def rows(self, number: int, labels: pa.Table, counts: Any) -> pa.Table:  # noqa: ANN401 - int64 counts
+        """Return the rows of a state for the answer of a period."""
+        periods = pa.array([self.declaration.value(number)] * len(labels), self._period_type)
+        return pa.table([periods, *labels.columns, arrow_array(counts)], names=self.columns)
+
+    def period_key(self, state: RunningState, number: int) -> bytes:
+        """Return the key of the release of a period: 32 bytes that differ for other streams and periods."""
+        return derived_key(self._derived("period", state.declared), number)
+
     @property
-    def _columns(self) -> list[str]:
-        """The names of the columns of the file."""
-        items = (f"{item}_" if item in {_PERIOD, _USERS} else item for item in self.declaration.request.items)
-        return [_PERIOD, *items, _USERS]
+    def columns(self) -> list[str]:
+        """The names of the columns of the rows: the period, the items and the users."""
+        each = self.declaration.each
+        items = (f"{item}_" if item in {each, _USERS} else item for item in self.declaration.request.items)
+        return [each, *items, _USERS]
 
     @property
     def _period_type(self) -> pa.DataType:
         return pa.timestamp("us") if self.declaration.each == "hour" else pa.date32()
 
-    def _rows(self, state: _State, number: int) -> pa.Table:
+    def _rows(self, state: RunningState, number: int) -> pa.Table:
         """Return the rows of the answer of a period."""
         if not state.rows.num_columns:
             return state.rows
@@ -494,11 +407,157 @@ class RunningStream:
         value = pa.scalar(self.declaration.value(number), self._period_type)
         return state.rows.filter(pc.equal(state.rows.column(0), value))
 
-    def _labels(self, state: _State, number: int) -> pa.Table:
+    def _labels(self, state: RunningState, number: int) -> pa.Table:
         """Return the labels of the answer of a period."""
         rows = self._rows(state, number)
         items = list(self.declaration.request.items)
         return rows.select(range(1, len(items) + 1)).rename_columns(items)
+
+    def text_of(self, state: RunningState) -> str:
+        """Return a state as JSON, without its rows."""
+        key = self._derived("key", state.declared).hex()
+        return json.dumps({"declared": state.declared, "key": key, "answered": state.answered})
+
+    def state_of(self, text: str, rows: pa.Table, name: str) -> RunningState:
+        """Return the state that was written as JSON.
+
+        Args:
+            name: of the stream, for messages.
+
+        Raises:
+            InputError: it is no state of this stream, or has another key.
+        """
+        try:
+            state = json.loads(text)
+            declared = json.loads(state["declared"])
+        except (KeyError, ValueError):
+            raise InputError(
+                f"{name} does not hold the answers of a stream; restore it, or begin another one"
+            ) from None
+        for field, value in self.declaration.to_dict().items():
+            if declared[field] != value and field != "table":  # which may be moved
+                raise InputError(
+                    f"the stream of {name} was declared with {field} = {declared[field]!r}, not {value!r}; "
+                    "another declaration is another stream, with its own name and price"
+                )
+        if self._key is not None and state["key"] != self._derived("key", state["declared"]).hex():
+            raise InputError(f"the stream of {name} has another key; with a new one it would show its counts")
+        return RunningState(state["declared"], [(number, seal) for number, seal in state["answered"]], rows)
+
+
+class RunningStream(RunningCounter):
+    """Running counts of a table, kept in a file; made by `discreet.Table.running` and `discreet.Warehouse.running`.
+
+    Args:
+        answers: the path of the Parquet file of the answers, which is the state of the stream. Others are those of
+            `RunningCounter`.
+    """
+
+    def __init__(
+        self,
+        declaration: RunningDeclaration,
+        engine: Engine,
+        queue: RequestQueue,
+        key: bytes | None,
+        answers: Path,
+        clock: Callable[[], datetime.datetime],
+    ) -> None:
+        super().__init__(declaration, engine, queue, key, clock)
+        self._path = answers
+
+    @property
+    def has_begun(self) -> bool:
+        """True if there is a file of answers."""
+        return self._path.exists()
+
+    def begin(self, budget: Budget | None = None) -> Cost:
+        """Begin the stream: charge its whole price to *budget*, and write its file. No row is read.
+
+        Raises:
+            InputError: it has begun already, or the engine cannot count it; nothing was charged.
+            BudgetExceeded: the price does not fit; nothing was written.
+        """
+        state, cost = self.begin_state()
+        port = Budget.of_cost(cost) if budget is None else budget
+        with self._locked():
+            if self._path.exists():
+                raise InputError(f"the stream of {self._path.name} has begun already; refresh it")
+            hold = port.reserve(cost)
+            try:
+                self._write(state)
+            except BaseException:
+                port.void(hold)
+                raise
+            port.start(hold)
+            port.settle(hold, cost, None)
+        return cost
+
+    def refresh(self, period: str | None = None, *, erased: bool = False) -> Release:
+        """Answer a period, and return its release; one that was answered is returned as it was, without reading.
+
+        Args:
+            period: its start, or a moment in it; by default the last complete one.
+            erased: True if all rows of some users were erased since the last answer, which changes its counts.
+
+        Raises:
+            InputError: it is not complete or not in the stream, a later one was answered, or the file is lost or of
+                another stream or key, and nothing was read; or rows of the last answered period or of earlier ones
+                have changed. Nothing was written.
+            EngineError: the engine failed; the period can be tried again.
+        """
+        declared = self.declaration
+        with self._locked():
+            state = self._read()
+            if period is not None and declared.number(period) in state.numbers:
+                return self.release(state, declared.number(period))
+            number = self.due(period)
+            if number in state.numbers:
+                return self.release(state, number)
+            if number < state.last:
+                raise InputError(
+                    f"periods are answered in their order, and {declared.name(state.last)} was answered, so "
+                    f"{declared.name(number)} never will be"
+                )
+            state = self.answer(state, number, erased=erased)
+            self._write(state)
+        return self.release(state, number)
+
+    def show(self, period: str | None = None) -> Release:
+        """Return the release of an answered period, by default the last one, from the file; nothing is computed.
+
+        Raises:
+            InputError: it was not answered, or the file is lost.
+        """
+        state = self._read()
+        number = state.last if period is None else self.declaration.number(period)
+        if number not in state.numbers:
+            answered = f"the last is {self.declaration.name(state.last)}" if state.last else "none was"
+            raise InputError(f"this period was not answered; {answered}")
+        return self.release(state, number)
+
+    def _read(self) -> RunningState:
+        """Return the state of the file.
+
+        Raises:
+            InputError: there is none, or it is another stream's.
+        """
+        try:
+            table = pq.read_table(self._path)
+        except FileNotFoundError:
+            raise InputError(
+                f"there are no answers in {self._path.name}: begin the stream; if they were lost, it has ended, and "
+                "another one has its own price"
+            ) from None
+        except OSError as error:
+            raise file_error(self._path, "read", error) from None
+        except pa.ArrowException:
+            table = pa.table({})
+        text = (table.schema.metadata or {}).get(_STATE, b"").decode()
+        return self.state_of(text, table.replace_schema_metadata(None), self._path.name)
+
+    def _write(self, state: RunningState) -> None:
+        table = state.rows.replace_schema_metadata({_STATE: self.text_of(state)})
+        write_durably(self._path, lambda path: pq.write_table(table, path))
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -516,13 +575,14 @@ class RunningStream:
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class RunningState:
     """What the file of a stream holds.
 
     Args:
         declared: JSON of the declaration, with the id of the stream and the numbers of its mechanism.
         answered: the number of each answered period with its keyed digest, in order.
-        rows: columns period (its start), the items and users, by period and rank; no columns before the first answer.
+        rows: the start of the period, the items and users, by period and rank; no columns before the first answer.
+            Those of the last answered period are enough to go on.
     """
 
     declared: str

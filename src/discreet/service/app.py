@@ -32,6 +32,7 @@ from discreet.release.keys import DerivedKeys
 from discreet.secrets import read_variable
 from discreet.service.answering.pool import StatementPool
 from discreet.service.answering.queries import Queries, ReplayCache
+from discreet.service.answering.running import Streams
 from discreet.service.answering.saved_tables import SavedTables
 from discreet.service.answering.statements import Statements
 from discreet.service.auth.api_keys import ApiKeys, Authenticator, key_file_of
@@ -49,7 +50,7 @@ from discreet.service.doors.pages.site import Sessions, Site
 from discreet.service.doors.trino import TrinoProtocol
 from discreet.service.maintenance import Maintenance
 from discreet.service.middleware import RequestMiddleware, problem_response
-from discreet.service.observability.logging import CombinedLog, Log, StructuredLog
+from discreet.service.observability.logging import CombinedLog, Failed, Log, StructuredLog
 from discreet.service.observability.metrics import Metrics
 from discreet.service.observability.traces import Tracer, open_tracer
 from discreet.service.officer.activity import ActivityReader
@@ -74,6 +75,7 @@ class Service:
 
     app: Starlette
     maintenance: Maintenance
+    streams: Streams
     peers: Peers | None
     manager: BudgetManager
     admin_api: AdminAPI
@@ -135,6 +137,9 @@ def open_service(
         opener = partial(open_bounded, settings.service.max_dataset_memory)
         warehouse = stack.enter_context(Warehouse(catalog, runtime.clock, environment, opener))
         catalog_file = CatalogFile(settings.service.catalog, digest, warehouse, manager, log)
+        streams = Streams(
+            manager, warehouse, keys.running, runtime.clock, lambda error: log.event(Failed.of(error, "running counts"))
+        )
         maintenance = Maintenance(
             manager=manager,
             warehouse=warehouse,
@@ -146,6 +151,7 @@ def open_service(
             monotonic=runtime.monotonic,
             has_checkpoints=checkpointer is not None,
             update_index=ActivityReader(store, {}).update,
+            refresh_running=streams.refresh,
         )
         maintenance.refresh_sources()  # before any request: from now on only maintenance opens sources
         grants = Grants(warehouse, access.records, store)
@@ -184,7 +190,6 @@ def open_service(
             clock=runtime.clock,
         )
         apis = query_api, admin_api, HealthAPI(lambda: warehouse.catalog, store, maintenance, peers)
-        documented = OpenAPI([declared for api in apis for declared, _ in operations_of(api)])
         site = Site(
             gate=access.gate,
             sessions=Sessions(keys.sessions, runtime.clock, runtime.random),
@@ -196,7 +201,11 @@ def open_service(
             has_issuer=access.has_issuer,
         )
         routes = [
-            *routes_of(partial(api_endpoint, access.gate), *apis, documented),
+            *routes_of(
+                partial(api_endpoint, access.gate),
+                *apis,
+                OpenAPI([declared for api in apis for declared, _ in operations_of(api)]),
+            ),
             *site.routes(
                 AnalystPages(site, query_api, store, settings, runtime),
                 OfficerPages(site, admin_api, manager, warehouse, runtime),
@@ -229,6 +238,7 @@ def open_service(
         yield Service(
             app=app,
             maintenance=maintenance,
+            streams=streams,
             peers=peers,
             manager=manager,
             admin_api=admin_api,

@@ -37,6 +37,7 @@ class Maintenance:
         catalog: the file of their catalog.
         has_checkpoints: True if the manager writes checkpoints.
         update_index: brings the index of the ledger up to date.
+        refresh_running: begins and refreshes running counts.
 
     Attributes:
         clocks_agree: False if the clock of the store differs from that of the service by more than `CLOCK_TOLERANCE`.
@@ -55,6 +56,7 @@ class Maintenance:
         *,
         has_checkpoints: bool,
         update_index: Callable[[], None],
+        refresh_running: Callable[[], None],
     ) -> None:
         self._manager = manager
         self._keys = keys
@@ -63,6 +65,7 @@ class Maintenance:
         self._warehouse = warehouse
         self._catalog = catalog
         self._update_index = update_index
+        self._refresh_running = refresh_running
         self._clock = clock
         self._monotonic = monotonic
         self.has_checkpoints = has_checkpoints
@@ -125,6 +128,11 @@ class Maintenance:
         for name in sorted(before ^ after):
             self._log.event(DatasetUnavailable(name) if name in after else DatasetAvailable(name))
 
+    def refresh_streams(self) -> None:
+        """Open and check sources, and then refresh running counts, whose rows may be in new ones."""
+        self.refresh_sources()
+        self._refresh_running()
+
     def finish(self) -> None:
         """Do all maintenance for the last time, before the service stops."""
         self.once()
@@ -133,10 +141,10 @@ class Maintenance:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Do all maintenance every ten seconds until the context ends; sources, maybe large, in another thread."""
+        """Do all maintenance every ten seconds until the context ends; what may read much, in another thread."""
         with (
             repeating(self.once, INTERVAL_SECONDS, "maintenance"),
-            repeating(self.refresh_sources, INTERVAL_SECONDS, "sources", patience=1.0),
+            repeating(self.refresh_streams, INTERVAL_SECONDS, "sources", patience=1.0),
         ):
             yield
 

@@ -239,3 +239,37 @@ def stepping_store(step, store, environment, clock):
     from discreet.service.stores import store_url
 
     return PostgresStore(store_url(store, environment), step)
+
+
+def kill_refresh(deployment, transaction, step):
+    """Refresh the running counts of a service in a process that kills itself at a step of one of its transactions.
+
+    Args:
+        transaction: its number, from 1 on, among those of the refresh.
+    """
+    arguments = (deployment.folder, deployment.environment, deployment.clock(), transaction, step)
+    process = CONTEXT.Process(target=_refresh, args=arguments, daemon=True)
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+
+
+def _refresh(folder, environment, now, transaction, step):
+    """Refresh, in the forked process."""
+    from discreet.service import app
+    from discreet.service.runtime import Runtime
+    from discreet.service.settings import load_settings
+
+    begun = None
+
+    def reach(name):
+        nonlocal begun
+        if begun is not None:
+            begun += name == "begin"
+            if (begun, name) == (transaction, step):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    app.open_store = functools.partial(stepping_store, reach)
+    with app.open_service(load_settings(folder / "discreet.toml"), environment, sys.stdout, Runtime(lambda: now)) as it:
+        begun = 0
+        it.streams.refresh()

@@ -12,10 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
+from discreet.service.answering.running import RECORD, STREAM
 from discreet.values import Cost
-from tests.service.deployment import KNOWN, TOP
+from tests.service.answering.test_running import CATALOG, STREAM_TABLE, board, load
+from tests.service.deployment import KNOWN, TOP, Service
 
-from .processes import POINTS, Orders, Process, reached, serving
+from .processes import POINTS, Orders, Process, kill_refresh, reached, serving
 
 LATER = 600.0
 """Seconds after which every lease is over."""
@@ -130,6 +132,36 @@ def test_a_statement_killed_between_its_charge_and_its_save_is_free_when_it_is_s
     assert (again.status_code, again.json()["rows"]) == (200, [[3]])
     assert len(rows.json()["rows"]) == 3
     assert standing(deployment) == charged
+
+
+@pytest.mark.parametrize(
+    ("transaction", "step"),
+    [
+        (2, "committed"),
+        (3, "commit"),
+    ],  # of reserve, start and publish: after the rows may be read, and before they are shown
+    ids=["between charge and read", "between read and publish"],
+)
+def test_a_killed_refresh_publishes_the_same_numbers_and_is_charged_once(services, tmp_path, transaction, step):
+    """I4: the record of the stream, which holds its random id, is stored with the charge; its noise follows from it."""
+    service = services(catalog=CATALOG + STREAM_TABLE, accounts=board(), granted={"visits": None})
+    load(service, 1)
+    service._opened.close()
+    kill_refresh(service.deployment, 1, "committed")  # the charge
+    copy = service.deployment.copy_to(tmp_path / "copy")
+    copy.clock = service.clock
+    kill_refresh(copy, transaction, step)
+    answers = []
+    for deployment in (service.deployment, copy):
+        with Service(deployment) as opened:
+            opened.clock.pass_(hours=1)
+            opened.streams.refresh()
+            stream = STREAM.validate_json(opened.store.record(RECORD, "by_article"))
+            (release,) = stream.releases.values()
+            answers.append(opened.store.release(bytes.fromhex(release)).result)
+            assert opened.balance("board").spent == stream.cost
+            assert opened.manager.verify()
+    assert answers[0] == answers[1]
 
 
 class _Clients:

@@ -820,6 +820,7 @@ class _Within(BudgetStore):
         super().__init__(guard_us)
         self._outer = outer
         self._transaction = transaction
+        self.behind = outer.behind
 
     @property
     def id(self) -> str:

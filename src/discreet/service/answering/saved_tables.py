@@ -1,7 +1,8 @@
 """Saved tables of accounts, kept as records of the budget store; see `discreet.query.saved`.
 
 A table belongs to an account, which alone changes it. Others name it with its owner, as saved."team/ann.top", and pay
-for its releases once, unless an officer published it. Views are for their owner only.
+for its releases once, unless an officer published it. Views are for their owner only. The streams of running counts
+are tables too, for the account that paid for them and all accounts below it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from discreet.budget.model import MAX_RECORD_LENGTH, AdminAction
 from discreet.errors import InputError, NotFound
 from discreet.query.query import SAVED
 from discreet.query.saved import TABLE, SavedTable, changed, check_table_name, tables_in
+from discreet.service.answering.running import RECORD as STREAMS
+from discreet.service.answering.running import STREAM, StoredStream, stored_streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,12 +40,14 @@ class OwnedTable:
 
     Args:
         published: True if an officer decided that all accounts below the owner's parent read it free.
+        stream: the stream whose answers it holds, which all accounts below its payer read free; None for saved ones.
     """
 
     owner: str
     name: str
     table: SavedTable
     published: bool = False
+    stream: StoredStream | None = None
 
 
 class SavedTables:
@@ -60,6 +65,9 @@ class SavedTables:
         owner, dot, short = name.rpartition(".")
         owner = owner if dot and owner != account else account
         table = _table_of(self._store.record(RECORD, _record_name(owner, short.lower())))
+        running = self._running(account, name.lower()) if table is None else None
+        if running is not None:
+            return running
         if table is None or (table.view and owner != account):
             raise NotFound(f"there is no saved table {name[:300]!r}")
         shown = short.lower() if owner == account else f"{owner}.{short.lower()}"
@@ -99,7 +107,9 @@ class SavedTables:
             if owner != account and text is not None and self._is_below(account, owner):
                 table = TABLE.validate_json(text)
                 others += [] if table.view else [OwnedTable(owner, f"{owner}.{name}", table, published=True)]
-        return own + others
+        names = {table.name for table in own}
+        running = [self._running(account, name) for name in stored_streams(self._store) if name not in names]
+        return own + others + [table for table in running if table is not None]
 
     def before(self, account: str, change: TableChange) -> SavedTable | None:
         """Return the table that a change is about, or None.
@@ -119,6 +129,8 @@ class SavedTables:
 
         def with_part(text: str | None) -> str | None:
             before = _table_of(text)
+            if before is None:
+                self._check_free(account, name)
             if is_new and before is None:
                 raise InputError(f"an account has at most {MAX_TABLES:,} saved tables; DROP some first")
             after = changed(before, change, new)
@@ -143,6 +155,7 @@ class SavedTables:
         def work(store: BudgetStore) -> None:
             if change.action == "rename":
                 to = check_table_name(change.sql)
+                self._check_free(account, to)
 
                 def renamed(taken: str | None) -> str | None:
                     text = store.record(RECORD, _record_name(account, name))
@@ -171,10 +184,25 @@ class SavedTables:
         self._store.account(owner)
         name = name.lower()
         record = _record_name(owner, name)
-        if published and self.find(owner, name).table.view:
-            raise NotFound(f"there is no saved table {name!r} of {owner!r}, which is a view")
+        found = self.find(owner, name) if published else None
+        if found is not None and (found.table.view or found.stream is not None):
+            what = "a view" if found.table.view else "running counts"
+            raise NotFound(f"there is no saved table {name!r} of {owner!r}, which is {what}")
         text = canonical({"by": action.actor}) if published else None
         self._store.put_record(PUBLISHED, record, text, action, {"table": name, "published": str(published).lower()})
+
+    def _check_free(self, account: str, name: str) -> None:
+        """Raise `InputError` if a name is that of running counts for an account."""
+        if self._running(account, name) is not None:
+            raise InputError(f"{SAVED}.{name} are running counts; choose another name")
+
+    def _running(self, account: str, name: str) -> OwnedTable | None:
+        """Return the table of a stream that has answers, and whose payer is *account* or above it."""
+        text = self._store.record(STREAMS, name)
+        stream = None if text is None else STREAM.validate_json(text)
+        if stream is None or not stream.releases or not self._is_below(account, stream.account):
+            return None
+        return OwnedTable(stream.account, name, stream.table, published=True, stream=stream)
 
     def _is_below(self, account: str, owner: str) -> bool:
         """Return True if an account is below the parent of *owner*, or below *owner* if that has none."""

@@ -18,6 +18,7 @@ from discreet.budget.stores.store import BudgetStore
 from discreet.catalog.model import Catalog
 from discreet.errors import InputError, NotFound, SQLError
 from discreet.mechanisms import KnownLaplace
+from discreet.mechanisms.running import RunningCounts
 from discreet.query.planning import PlannedQuery, unclipped
 from discreet.query.query import DatasetQuery, Options
 from discreet.query.saved import SavedPart, SavedTable, TableChange, changed, names_in, unanswered
@@ -402,8 +403,11 @@ class _AccountQueries:
         paid = release in self._free or release in self._answers or store.entitled(self._run.account, key)
         if paid:
             return decode(stored.result), None
+        about = document.read(stored.result)
+        if about["mechanism"] == RunningCounts.name:  # paid for with its stream: it has no price of its own
+            raise InputError("running counts are not sold by the period: read the table of the stream, or CREATE VIEW")
         # The guarantee is at least the worst case, and does not depend on the answer, as its cost does.
-        privacy = document.read(stored.result)["privacy"]
+        privacy = about["privacy"]
         return decode(stored.result), Cost(Fraction(privacy["rho"]), Fraction(privacy["delta"]))
 
     def pay(self, release: str, price: Cost) -> None:

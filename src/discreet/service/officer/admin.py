@@ -29,6 +29,7 @@ from discreet.service.answering.accounts import (
     read_limit,
     read_period,
 )
+from discreet.service.answering.running import stored_streams
 from discreet.service.answering.saved_tables import OwnedTable, SavedTables
 from discreet.service.auth.api_keys import ApiKeys, KeyRecord
 from discreet.service.auth.gate import check_role
@@ -236,7 +237,7 @@ class AdminAPI:
     def tables_of(self, account: str) -> list[OwnedTable]:
         """Return the saved tables of an account that can be published: no views."""
         tables = SavedTables(self._store).listed(account)
-        return [table for table in tables if table.owner == account and not table.table.view]
+        return [table for table in tables if table.owner == account and not table.table.view and table.stream is None]
 
     @_officer("GET", "/v1/admin/spending", answer=wire.Spending, parameters=(_DAYS,))
     def spending(self, call: Call) -> wire.Spending:
@@ -290,10 +291,18 @@ class AdminAPI:
         while True:
             before = self._store.account(name)
             try:
-                self._store.alter(altered(before, body), call.action(body.reason), before)
+                after = altered(before, body)
+                self._check_streams(before, after)
+                self._store.alter(after, call.action(body.reason), before)
             except AccountChanged:  # a concurrent change came first: keep its settings where this one omits them
                 continue
             return self._changed(call, name)
+
+    def _check_streams(self, before: Account, after: Account) -> None:
+        """Raise `InputError` if a change would give back what running counts cost, which stay published."""
+        paid = [name for name, stream in stored_streams(self._store).items() if stream.account == before.id]
+        if paid and (before.period, before.mode) != (after.period, after.mode):
+            raise InputError(f"account {before.id} paid for running counts {paid[0]}, so its period and mode stay")
 
     # ---------------------------------------------------------------------------------------------- grants
 

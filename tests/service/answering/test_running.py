@@ -1,0 +1,293 @@
+"""Running counts of a service: one charge, refreshed by maintenance, read free by accounts below the payer."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from fractions import Fraction
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+import pytest
+
+from discreet.budget.model import Account, Calendar, Forever, Sliding
+from discreet.errors import EngineError
+from discreet.release.keys import DerivedKeys
+from discreet.service.answering.running import MAX_TRIES, RECORD, STREAM, Streams
+from discreet.values import Cost
+from tests.service.deployment import ACT, CATALOG, DELTA, put_grant, put_key
+
+from .test_saved_tables import answered, sent
+
+FIRST = date(2026, 11, 1)
+STREAM_TABLE = """
+[datasets.visits]
+source = "visits.parquet"
+user = "reader"
+columns.article = { type = "text", group = true, filter = true }
+columns.loaded = { type = "date", filter = true }
+
+[datasets.visits.running.by_article]
+items = ["article"]
+column = "loaded"
+first = "2026-11-01"
+periods = 28
+groups_per_user = 2
+epsilon = 4
+delta = 1e-8
+account = "board"
+"""
+
+
+def visits(days):
+    """Return rows of so many days: on each, 400 new readers of article 1, 200 of article 2 and 3 of article 3."""
+    rows = [
+        (1_000 * day + reader, f"article {n}", FIRST + timedelta(day))
+        for day in range(days)
+        for n, readers in ((1, 400), (2, 200), (3, 3))
+        for reader in range(readers)
+    ]
+    return pa.table(
+        {
+            "reader": pa.array([reader for reader, *_ in rows], pa.int64()),
+            "article": pa.array([article for _, article, _ in rows], pa.string()),
+            "loaded": pa.array([day for *_, day in rows], pa.date32()),
+        }
+    )
+
+
+def load(service, days):
+    """Replace the file by one with the rows of so many days, at noon of the next day."""
+    pyarrow.parquet.write_table(visits(days), service.folder / "visits.parquet")
+    service.clock.now = datetime(2026, 11, 1 + days, 12, tzinfo=UTC)
+
+
+def board(period=None, epsilon=10.0, parent=None):
+    """Return the account that pays, and ann's below it."""
+    root = Account.of_epsilon("board", epsilon, DELTA, parent, period or Forever())
+    return [root, Account.of_epsilon("ann@board", 1.0, DELTA, "board", Sliding(30))]
+
+
+@pytest.fixture
+def service(services):
+    """Return a service with a stream of one day, whose maintenance a test calls."""
+    opened = services(catalog=CATALOG + STREAM_TABLE, accounts=board(), granted={"visits": None})
+    opened.store.create(Account.of_epsilon("cyd@other", 10.0, DELTA), ACT)
+    put_grant(opened.store, "cyd@other", "visits")
+    for who, account in (("cyd", "cyd@other"), ("board", "board")):
+        opened.keys[who] = put_key(opened.store, account, ("analyst",))
+    load(opened, 1)
+    return opened
+
+
+def spent(service):
+    """Return what the payer and ann have spent."""
+    return [service.manager.get(account).balance.spent for account in ("board", "ann@board")]
+
+
+def refresh(service):
+    """Do what maintenance does every ten seconds."""
+    service.maintenance.refresh_streams()
+
+
+def record(service):
+    """Return the record of the stream, or None."""
+    text = service.store.record(RECORD, "by_article")
+    return None if text is None else STREAM.validate_json(text)
+
+
+def streams_of(service, failures=None):
+    """Return streams as another process of the service has them."""
+    failed = pytest.fail if failures is None else failures.append
+    secret = DerivedKeys((service.folder / "noise.key").read_bytes()).running
+    return Streams(service.manager, service.warehouse, secret, service.clock, failed)
+
+
+def test_a_stream_is_charged_once_and_read_free(service):
+    """Maintenance answers each period when it is complete, missed ones too; accounts below the payer read them."""
+    refresh(service)
+    first = spent(service)
+    assert first == [record(service).cost, Cost()]
+    assert first[0].rho > 0
+    for day in (2, 5):
+        load(service, day)
+        refresh(service)
+        refresh(service)
+    service.warehouse.engine("visits").head = None  # nothing reads from here on
+    rows = answered(service, "SELECT day, article, users, LOW(users), HIGH(users) FROM saved.by_article")
+    assert {day for day, *_ in rows} == {f"2026-11-0{n}" for n in range(1, 6)}
+    for day, article, users, low, high in rows:
+        expected = int(day[-2:]) * {"article 1": 400, "article 2": 200}[article]
+        assert low <= users <= high
+        assert abs(users - expected) < 25
+    last = "SELECT article FROM saved.by_article WHERE day = DATE '2026-11-05' ORDER BY users DESC"
+    assert answered(service, last) == [["article 1"], ["article 2"]]
+    assert spent(service) == first
+    assert service.manager.verify()
+
+
+def test_only_accounts_below_the_payer_read_a_stream(service):
+    """Another root has paid nothing, so its accounts are refused, also a table that the payer made of it."""
+    refresh(service)
+    assert [table["name"] for table in service.get("/v1/tables").json()["tables"]] == ["by_article"]
+    assert service.get("/v1/tables", "cyd").json()["tables"] == []
+    assert answered(service, "CREATE TABLE saved.copy AS SELECT * FROM saved.by_article", "board") == [[2]]
+    for name in ("by_article", '"board.by_article"', '"board.copy"'):
+        assert sent(service, f"SELECT * FROM saved.{name}", "cyd").status_code in (400, 404, 422)
+    (release,) = record(service).releases.values()
+    assert service.get(f"/v1/releases/{release}", "cyd").status_code == 404
+    service.revoke("board", "visits")
+    service.clock.pass_(minutes=1)
+    assert sent(service, "SELECT * FROM saved.by_article").status_code in (400, 404)
+    assert spent(service)[1] == service.balance("cyd@other").spent == Cost()
+
+
+def test_a_stream_keeps_its_name_and_is_changed_by_nobody(service):
+    """An account cannot drop it, nor make a table of its name; views over it are allowed, and free."""
+    refresh(service)
+    assert "running counts" in sent(service, "CREATE TABLE saved.by_article AS SELECT 1").json()["detail"]
+    assert "no saved table" in sent(service, "DROP TABLE saved.by_article").json()["detail"]
+    assert "CREATE VIEW" in sent(service, "CREATE TABLE saved.x AS SELECT * FROM saved.by_article").json()["detail"]
+    answered(service, "CREATE VIEW saved.x AS SELECT article, users FROM saved.by_article")
+    assert len(answered(service, "SELECT * FROM saved.x")) == 2
+    assert spent(service)[1] == Cost()
+
+
+@pytest.mark.parametrize(
+    ("accounts", "message"),
+    [
+        (board(Sliding(30)), "board has a budget that comes back"),
+        (board(Calendar("month")), "board has a budget that comes back"),
+        (board(epsilon=1.0), "could cost more than account 'board' has left"),
+        ([Account.of_epsilon("top", 10.0, DELTA), *board(parent="top")], "board has a parent"),
+        ([Account("board", Cost(Fraction(9), DELTA / 2), DELTA, mode="observe"), board()[1]], "board only observes"),
+    ],
+)
+def test_an_account_that_cannot_pay_begins_no_stream(services, accounts, message):
+    """Its period, its parent or its limit is wrong: nothing is charged or stored, and nothing is read."""
+    service = services(catalog=CATALOG + STREAM_TABLE, accounts=accounts, granted={"visits": None})
+    load(service, 1)
+    refresh(service)
+    assert message in service.streams.problems["by_article"]
+    assert spent(service) == [Cost(), Cost()]
+    assert record(service) is None
+    assert service.events("failed")
+
+
+def test_columns_that_no_query_may_name_begin_no_stream(services):
+    """The table of a stream is read like every other, by the grants of its columns."""
+    catalog = CATALOG + STREAM_TABLE.replace("group = true, filter = true", "filter = true")
+    service = services(catalog=catalog, accounts=board(), granted={"visits": None})
+    load(service, 1)
+    refresh(service)
+    assert "article" in service.streams.problems["by_article"]
+    assert record(service) is None
+    assert spent(service) == [Cost(), Cost()]
+
+
+def test_the_payer_keeps_its_period(service):
+    """A budget that comes back would give back the price of counts that stay published; its limit may change."""
+    refresh(service)
+    path = "/v1/admin/accounts/board"
+    for change in ({"period": {"kind": "sliding", "days": 30}}, {"mode": "observe"}):
+        reply = service.act("PATCH", path, **change)
+        assert reply.status_code == 422
+        assert "paid for running counts by_article" in reply.json()["detail"]
+    assert service.act("PATCH", path, limit={"epsilon": 12, "delta": "1e-6"}).status_code == 200
+    assert service.act("PATCH", "/v1/admin/accounts/ann@board", mode="observe").status_code == 200
+
+
+def test_rows_that_changed_end_the_answers_until_an_officer_allows_it(service):
+    """The same noise on other rows reveals them: nothing is published, until erased users are announced."""
+    refresh(service)
+    before = spent(service)
+    load(service, 2)
+    rows = visits(2)
+    pyarrow.parquet.write_table(rows.filter(pc.not_equal(rows["reader"], 5)), service.folder / "visits.parquet")
+    refresh(service)
+    assert "were added, changed or deleted" in service.streams.problems["by_article"]
+    assert len(record(service).releases) == 1
+    service.streams.allow_erased("by_article", ACT)
+    refresh(service)
+    assert len(record(service).releases) == 2
+    assert not record(service).erased
+    assert spent(service) == before
+    assert service.streams.problems == {}
+
+
+def test_a_period_is_tried_three_times_and_then_missed(service):
+    """A failure waits a quarter of an hour; the next period is answered, and the missed one never."""
+    refresh(service)
+    load(service, 2)
+    service.maintenance.refresh_sources()
+    engine = service.warehouse.engine("visits")
+    asked = []
+
+    def fail(*_, **__):
+        asked.append(None)
+        raise EngineError("it is down")
+
+    head, engine.head = engine.head, fail
+    for _ in range(5):
+        refresh(service)
+        refresh(service)
+        service.clock.pass_(minutes=15)
+    assert len(asked) == 3
+    engine.head = head
+    load(service, 3)
+    refresh(service)
+    assert list(record(service).releases) == ["DATE '2026-11-01'", "DATE '2026-11-03'"]
+
+
+def test_a_day_waits_for_the_data_of_its_schedule(services):
+    """Rows of a day that are loaded by four in the morning are not missed at one."""
+    catalog = CATALOG + STREAM_TABLE.replace(
+        'user = "reader"', 'user = "reader"\ndata_version = { schedule = "daily", at = "04:00", zone = "UTC" }'
+    )
+    service = services(catalog=catalog, accounts=board(), granted={"visits": None})
+    load(service, 1)
+    service.clock.now = datetime(2026, 11, 2, 3, 59, tzinfo=UTC)
+    refresh(service)
+    assert record(service) is None
+    service.clock.pass_(minutes=1)
+    refresh(service)
+    assert len(record(service).releases) == 1
+
+
+def test_two_processes_answer_a_period_once_and_in_order(service):
+    """The record is replaced only as it was read: an older process publishes nothing after a newer one."""
+    refresh(service)
+    load(service, 3)
+    service.maintenance.refresh_sources()
+    failures = []
+    late = streams_of(service, failures)
+    stale = record(service)
+    streams_of(service).refresh()
+    answers = record(service)
+    assert len(answers.releases) == 3
+    late._stream = lambda _: stale
+    late.refresh()  # day 2 is there; day 3 too
+    assert record(service) == answers
+    load(service, 4)
+    service.maintenance.refresh_sources()
+    late._tries["by_article", 2] = late._tries["by_article", 3] = MAX_TRIES
+    late._paused.clear()
+    late.refresh()  # day 4 from the list of day 1
+    assert "at the same time" in str(failures[-1])
+    assert record(service) == answers
+    streams_of(service).refresh()
+    assert len(record(service).releases) == 4
+
+
+def test_another_declaration_of_a_stream_is_refused(service):
+    """Nothing of it changes while it goes on; the answers stay readable."""
+    refresh(service)
+    before = spent(service)
+    text = (service.folder / "catalog.toml").read_text()
+    (service.folder / "catalog.toml").write_text(text.replace("periods = 28", "periods = 60"))
+    service.opened.catalog.request()
+    load(service, 2)
+    refresh(service)
+    assert "declared with periods = 28, not 60" in service.streams.problems["by_article"]
+    assert len(answered(service, "SELECT * FROM saved.by_article")) == 2
+    assert spent(service) == before
