@@ -82,6 +82,22 @@ def test_datasets_columns_and_the_budget_are_free(service, with_agent):
     assert service.balance().spent == Cost()
 
 
+def test_saved_tables_are_listed_and_queried_free_of_charge(service, with_agent):
+    """Not views, which are charged when they are read."""
+    for sql in (f"CREATE TABLE saved.top AS {BY_ARTICLE}", f"CREATE VIEW saved.view AS {BY_ARTICLE}"):
+        assert service.send("POST", "/v1/sql", json={"sql": sql, "epsilon": 1}).status_code == 200
+    spent = service.balance().spent
+
+    async def look(agent):
+        listed = await agent.call("list_datasets")
+        return listed["saved"], await agent.query(f"SELECT SUM(n) AS n FROM {listed['saved'][0]['sql']}")
+
+    saved, found = with_agent(look)
+    assert saved == [{"sql": 'saved."top"', "columns": {"article": "VARCHAR", "n": "BIGINT"}}]
+    assert found["rows"][0]["n_low"] < found["rows"][0]["n"] < found["rows"][0]["n_high"]
+    assert service.balance().spent == spent
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_an_answer_has_intervals_its_charge_and_what_is_left(service, with_agent, mode):
     """The charge is that of the ledger."""

@@ -8,7 +8,9 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, Field
 
 from discreet.client.errors import BudgetShort, Busy, Forbidden, ServiceError, Suspended, Unauthorized, cost_of
+from discreet.engines.sql import quoted
 from discreet.errors import BudgetExceeded, DiscreetError
+from discreet.query.query import SAVED
 from discreet.values import Cost
 from discreet.wire.problems import spend_above
 from discreet.wire.queries import (
@@ -16,6 +18,7 @@ from discreet.wire.queries import (
     DatasetDetail,
     DatasetSummary,
     Expected,
+    SavedTableSummary,
     StatementAnswer,
 )
 
@@ -70,10 +73,24 @@ class ToolResult(BaseModel):
         return found
 
 
+class SavedAnswer(BaseModel):
+    """A saved table."""
+
+    sql: str = Field(description="Its name in FROM.")
+    columns: dict[str, str] = Field(description="The SQL types of its columns, by name.")
+
+    @classmethod
+    def of(cls, table: SavedTableSummary) -> Self:
+        """Return what an agent needs of a saved table, whose columns another person may have named."""
+        columns = {str(plain_text(column.name)): column.type for column in table.columns}
+        return cls(sql=f"{SAVED}.{quoted(table.name)}", columns=columns)
+
+
 class Datasets(ToolResult):
-    """The datasets that may be queried."""
+    """The datasets that may be queried, and saved tables, whose answers are paid for: any query of these is free."""
 
     datasets: list[DatasetSummary] = []
+    saved: list[SavedAnswer] = []
 
 
 class Described(ToolResult):

@@ -40,6 +40,7 @@ from discreet.mcp.results import (
     Described,
     Price,
     Prices,
+    SavedAnswer,
 )
 from discreet.wire.problems import Fitting, message_of, problem
 from discreet.wire.queries import (
@@ -47,6 +48,7 @@ from discreet.wire.queries import (
     BudgetReport,
     DatasetDetail,
     DatasetList,
+    SavedTableList,
     StatementAnswer,
     StatementEstimate,
     StatementRequest,
@@ -165,9 +167,13 @@ def _wrong_arguments(sentence: str) -> CallToolResult:
 
 
 async def list_datasets(context: Call) -> Datasets:
-    """List the datasets that may be queried. Free."""
+    """List the datasets that may be queried, and the saved tables, which any statement reads free. Free."""
     try:
-        return Datasets(datasets=(await _get(context, "/v1/datasets", DatasetList)).datasets)
+        datasets = await _get(context, "/v1/datasets", DatasetList)
+        tables = [
+            table for table in (await _get(context, "/v1/tables", SavedTableList)).tables if table.kind == "table"
+        ]
+        return Datasets(datasets=datasets.datasets, saved=list(map(SavedAnswer.of, tables)))
     except DiscreetError as error:
         return Datasets.refusal(error)
 
