@@ -37,10 +37,12 @@ def test_the_worked_notebook_runs_from_top_to_bottom():
 
 
 def test_sql_magics_answer_whole_statements_and_pay_once(service, tmp_path):
-    """JupySQL with Trino's dialect: a statement around a paid query is free."""
+    """JupySQL with Trino's dialect: a statement around a paid query is free, and so is a saved table of one."""
     service.charged()
     arguments = json.dumps(service.arguments(epsilon=0.5, delta="1e-9"))
     cells = _execute("sql.ipynb", tmp_path / "sql.ipynb", DISCREET_URL=service.address, DISCREET_ARGUMENTS=arguments)
     assert service.key not in json.dumps(cells)
     _draw(tmp_path / "sql.ipynb", ROOT / "docs/images/connect-jupysql.png")
-    assert service.charged() == (2, 1)
+    assert "HIGH(SUM(readers))" in str(cells[-1]["source"])
+    assert cells[-1]["outputs"]
+    assert service.charged() == (2, 2)

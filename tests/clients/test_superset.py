@@ -209,6 +209,30 @@ def test_a_dashboard_can_be_built_on_made_up_rows(superset, service):
     assert superset.charged() == (0, 0)
 
 
+def test_a_dashboard_over_a_saved_table_is_filtered_free_of_charge(superset, database, service):
+    """Two charts with sums and their intervals, and twenty filters of each: the table was charged once."""
+    select = "SELECT day, country, COUNT(DISTINCT reader) AS readers FROM reads GROUP BY day, country"
+    body = {"sql": f"CREATE TABLE saved.daily AS {select}", "epsilon": 0.5}
+    made = httpx.post(f"{service.url}/v1/sql", headers={"Authorization": f"Bearer {service.key}"}, json=body)
+    assert made.status_code == 200, made.text
+    assert superset.charged() == (1, 0)
+    dataset = superset.post("/api/v1/dataset/", {"database": database, "schema": "saved", "table_name": "daily"})["id"]
+    metrics = [
+        {"expressionType": "SQL", "sqlExpression": sql, "label": label}
+        for label, sql in {"n": "SUM(readers)", "low": "LOW(SUM(readers))", "high": "HIGH(SUM(readers))"}.items()
+    ]
+    before = None
+    for day in range(1, 21):
+        filtered = {"metrics": metrics, "granularity": "day", "time_range": f"2026-01-{day:02} : 2026-02-01"}
+        shown = superset.chart(dataset, columns=["country"], orderby=[[metrics[0], False]], **filtered)
+        assert {row["country"] for row in shown} == {"BR", "DE", "IN", "KE", "US"}
+        assert all(row["low"] < row["n"] < row["high"] for row in shown)
+        (total,) = superset.chart(dataset, **filtered)
+        assert total["n"] == sum(row["n"] for row in shown) != before
+        before = total["n"]
+    assert superset.charged() == (0, 0)
+
+
 def test_values_of_a_filter_are_free(superset, dataset):
     """Labels that the catalog lists are public."""
     superset.charged()

@@ -16,7 +16,8 @@ import pytest
 from discreet.mechanisms import Auto, KnownAuto, KnownGumbel, KnownLaplace, Request, SelectVerify, UnknownLaplace
 from discreet.mechanisms.unknown_gumbel import AnchoredGumbel
 from discreet.noise import KeyedBits
-from discreet.query.intervals import sum_sql
+from discreet.query.intervals import interval_sql, read_ratio, sum_sql
+from discreet.query.parse_tree import parse_statement
 from discreet.query.statement import NUMBERS
 from discreet.testing.pairs import ArrayPairs
 from discreet.values import Cost, ExactHead
@@ -72,12 +73,12 @@ FEWER = 50
 """The number of runs of mechanisms whose errors are added up, which is far from exact."""
 
 
-def cells_of(mechanism, source, counts, runs=RUNS):
+def cells_of(mechanism, source, counts, runs=RUNS, first=0):
     """Return the cells of all runs with their true counts, and how often each mechanism was chosen."""
     tables = []
     chosen = Counter()
     for run in range(runs):
-        outcome = mechanism.release(source(), KeyedBits(SECRET, run))
+        outcome = mechanism.release(source(), KeyedBits(SECRET, first + run))
         chosen[outcome.chosen or mechanism.name] += 1
         names = ("counts", "std_errors", "low", "high", "chosen", "shared_error", "complete")
         parts = {name: getattr(outcome, name) for name in names} | {"mechanism": mechanism.name}
@@ -121,3 +122,36 @@ def test_independent_noise_adds_up_in_squares_and_other_errors_add_up(case):
     ((_, width),) = covered(cells, ["true"])
     half = pc.max(pc.add(cells["$noise"], cells["$bias"])).as_py()
     assert width == pytest.approx(half * (math.sqrt(CELLS) if case == "independent" else len(cells)))
+
+
+@pytest.mark.parametrize(
+    "cases",
+    [
+        ("independent", "laplace noise"),
+        ("independent", "above a threshold"),
+        ("light", "capped"),
+        ("above a threshold", "the largest of equal counts"),
+    ],
+)
+def test_expressions_of_sums_are_covered(cases):
+    """Differences and ratios of sums over two releases, with errors in one direction or without."""
+    runs = FEWER if "light" in cases else RUNS
+    selects = []
+    with duckdb.connect() as database:
+        for number, (name, case) in enumerate(zip("ab", cases, strict=True)):
+            cells, _ = cells_of(*CASES[case](), runs=runs, first=number * RUNS)
+            database.register(f"cells_{name}", cells)
+            parts = sum_sql(tuple(f'"{part}"' for part in NUMBERS), "")
+            named = ", ".join(
+                f"{sql} AS {name}{end}" for sql, end in zip(parts, ("", "_low", "_high", "_bias"), strict=True)
+            )
+            selects.append(f"(SELECT run, {named}, sum(exact) AS {name}_exact FROM cells_{name} GROUP BY run)")
+        for text in ("a - b", "a + 2 * b", "a / b", "(a - b) / (a + b)"):
+            node = parse_statement(f"SELECT {text}", arithmetic=True)["node"]["select_list"][0]
+            ratio = read_ratio(node, lambda part: part["column_names"][0] if part["type"] == "COLUMN_REF" else None)
+            columns = {name: (name, f"{name}_low", f"{name}_high") for name in "ab"}
+            low, high = interval_sql(ratio, columns, ["a_bias", "b_bias"])
+            exact = text.replace("a", "a_exact").replace("b", "b_exact")
+            sql = f"SELECT avg(({low} <= {exact} AND {exact} <= {high})::DOUBLE) FROM {selects[0]} JOIN {selects[1]} USING (run)"  # noqa: E501
+            ((share,),) = database.execute(sql).fetchall()
+            assert share >= 0.95 - 3 * math.sqrt(0.05 * 0.95 / runs), text

@@ -323,6 +323,10 @@ def test_the_trino_protocol_makes_and_shows_saved_tables(service):
     assert [row[:2] for row in rows(service, "DESCRIBE saved.x")] == [["country", "varchar"], ["n", "bigint"]]
     assert rows(service, "SHOW COLUMNS FROM saved.X LIKE 'c%'")[0][0] == "country"
     assert rows(service, "SHOW COLUMNS FROM saved.x LIKE 'z%'") == []
+    columns = "SELECT column_name, data_type FROM information_schema.columns WHERE table_schema = 'saved' ORDER BY 1"
+    assert rows(service, f"{columns} LIMIT 2") == [["country", "varchar"], ["country", "varchar"]]
+    sums = rows(service, "SELECT SUM(n), LOW(SUM(n)), HIGH(SUM(n)) FROM saved.x WHERE country <> 'XX'")
+    assert sums[0][1] < sums[0][0] < sums[0][2]
     for sql in ("DESCRIBE saved.missing", "SHOW COLUMNS FROM discreet.saved.missing", "DESC missing"):
         missing = error(service, sql, schema="saved")
         assert missing["errorName"] == "TABLE_NOT_FOUND"
