@@ -118,3 +118,4 @@ def test_a_transaction_of_several_changes_reads_as_the_store_does():
             clock.advance(days=days)
             assert store.together(lambda within: within.id) == store.id
             assert store.together(lambda within: within.balance("ann")) == store.balance("ann")
+            assert store.together(lambda within: within.verify()) == store.verify()

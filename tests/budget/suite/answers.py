@@ -51,6 +51,20 @@ class Answers(Suite):
             assert [units(store, n)[0] for n in ("ann", "bob", "org", "data")] == [2] * 4
             assert spend(store, claim("c", "bob", "q")) == Cost()
 
+    def test_an_account_that_has_paid_needs_no_room(self) -> None:
+        """I7: the organisation is full, but paid for this answer; and a repeated claim gets the settled answer again."""
+        with self.accounts(limit=3) as (store, _):
+            store.alter(dataclasses.replace(store.account("org"), limit=UNIT * 3), ACT)
+            spend(store, claim("a", release="q"), UNIT * 3, b"bytes")
+            repeated = store.reserve(claim("a", release="q"))
+            assert isinstance(repeated, Replay)
+            assert (repeated.release.result, repeated.charged) == (b"bytes", Cost())
+            assert isinstance(store.reserve(claim("b", "bob", "other")), Refusal)
+            shared = store.reserve(claim("c", "bob", "q"))
+            assert isinstance(shared, Replay)
+            assert (shared.release.result, shared.charged) == (b"bytes", UNIT * 3)
+            assert units(store, "org") == (3, 0, 0)
+
     def test_a_refusal_does_not_depend_on_an_unpaid_release(self) -> None:
         """I9: the worst case must fit, whether the release is stored or not."""
         with self.accounts() as (store, _):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import pytest
 
 from discreet.budget.errors import DataChanged, LeaseLost, UnknownAccount
 from discreet.budget.ledger import entry_of
-from discreet.budget.model import AdminAction, Fingerprint, Replay, Reservation, State, Suspension
+from discreet.budget.model import AdminAction, Amount, Fingerprint, Replay, Reservation, State, Suspension
 from discreet.budget.periods import DAY_US
 from discreet.errors import InvariantViolated
 from discreet.values import Cost
@@ -103,13 +104,33 @@ class Failures(Suite):
             assert isinstance(store.reserve(claim("yes", worst=UNIT)), Reservation)
 
     def test_the_ledger_says_what_was_asked_and_what_was_refused(self) -> None:
-        """The question of a claim is in the line that holds its worst case, or refuses it."""
+        """A question is in the line that holds its worst case, or that refuses it and says what was needed, and of whom."""
         with self.accounts(limit=3) as (store, _):
             for name in ("first", "second"):
                 store.reserve(claim(name, question='{"dataset":"reads"}'))
             lines = [entry_of(line) for head in store.heads() for line in store.lines(head.chain)]
-            asked = {entry.kind: json.loads(entry.detail)["question"] for entry in lines if entry.reservation}
-            assert asked == {"reserve": {"dataset": "reads"}, "refuse": {"dataset": "reads"}}
+            found = {entry.kind: (entry.reservation, json.loads(entry.detail)) for entry in lines if entry.reservation}
+            needed = Amount.of(UNIT * 3)
+            asked = {"by": "ann", "question": {"dataset": "reads"}}
+            short = {"short": "ann", "rho": str(needed.rho), "delta": str(needed.delta)}
+            assert found == {
+                "reserve": ("first", asked | {"release": key_of("first").hex()}),
+                "refuse": ("second", asked | short),
+            }
+
+    def test_the_ledger_has_the_hash_of_each_answer(self) -> None:
+        """Of the first one and of its replays, with the ids of the reservations that paid for them."""
+        with self.accounts() as (store, _):
+            spend(store, claim("a", release="q"), UNIT, b"bytes")
+            store.reserve(claim("b", "bob", "q"))
+            lines = [entry_of(line) for head in store.heads() for line in store.lines(head.chain)]
+            about = {"release": key_of("q").hex(), "result": hashlib.sha256(b"bytes").hexdigest()}
+            answered = {
+                entry.kind: (entry.reservation, json.loads(entry.detail))
+                for entry in lines
+                if entry.kind in {"settle", "replay"}
+            }
+            assert answered == {"settle": ("a", {"by": "ann"} | about), "replay": ("b", {"by": "bob"} | about)}
 
     def test_failures_of_different_days_do_not_suspend(self) -> None:
         """Five failures, one every seven hours, do not suspend."""

@@ -68,6 +68,20 @@ class Periods(Suite):
             store.confirm_clock(ACT)
             assert isinstance(store.reserve(claim("b", worst=UNIT * 2)), Refusal)
 
+    def test_a_forfeit_of_another_day_pays_while_it_counts(self) -> None:
+        """I3: it is in a closed bucket of a sliding window, and is charged no second time."""
+        with self.accounts(period=Sliding(3), limit=3) as (store, clock):
+            store.reserve(claim("a", release="q"))
+            store.start("a")
+            store.forfeit("a")
+            clock.advance(days=1)
+            refused = store.reserve(claim("b", release="other"))
+            assert isinstance(refused, Refusal)
+            assert refused.resets_at_us == store.balance("ann").resets_at_us
+            assert refused.resets_at_us is not None
+            assert spend(store, claim("c", release="q"), UNIT * 3) == UNIT * 3
+            assert [units(store, name) for name in ("ann", "org", "data")] == [(3, 0, 0)] * 3
+
     def test_an_expired_forfeit_pays_for_nothing(self) -> None:
         """After its period, the retry is charged in full in the new one."""
         with self.accounts(Calendar("day"), limit=4) as (store, clock):
