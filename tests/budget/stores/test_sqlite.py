@@ -7,11 +7,12 @@ import contextlib
 import pytest
 
 from discreet.budget.errors import LeaseLost
-from discreet.budget.model import Calendar, Reservation
+from discreet.budget.model import Calendar, Refusal, Reservation
 from discreet.budget.periods import DAY_US
+from discreet.budget.stores import statements
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.errors import InputError
-from tests.budget.suite import ACT, NOON_US, UNIT, BudgetStoreSuite, FakeClock, account, claim, units
+from tests.budget.suite import ACT, NOON_US, UNIT, BudgetStoreSuite, FakeClock, account, claim, spend, units
 
 
 class TestInAFile(BudgetStoreSuite):
@@ -119,3 +120,27 @@ def test_a_transaction_of_several_changes_reads_as_the_store_does():
             assert store.together(lambda within: within.id) == store.id
             assert store.together(lambda within: within.balance("ann")) == store.balance("ann")
             assert store.together(lambda within: within.verify()) == store.verify()
+
+
+def test_accounts_without_a_parent_are_refused_and_answered_like_others():
+    """Their lines are in the chain of their own tree, which has one account."""
+    with contextlib.closing(SQLiteStore(None, FakeClock())) as store:
+        for name in ("ann", "bob"):
+            store.create(account(name, 3), ACT)
+        assert spend(store, claim("a", release="q"), UNIT * 3) == UNIT * 3
+        assert isinstance(store.reserve(claim("b")), Refusal)
+        assert spend(store, claim("c", "bob", "q")) == UNIT * 3
+        store.verify()
+
+
+def test_all_leases_that_are_over_end_also_if_they_are_found_in_parts(monkeypatch):
+    """And their number is that of all parts."""
+    monkeypatch.setattr(statements, "EXPIRED", statements.EXPIRED.replace("LIMIT 1000", "LIMIT 2"))
+    clock = FakeClock()
+    with contextlib.closing(SQLiteStore(None, clock)) as store:
+        store.create(account("ann", 30), ACT)
+        for n in range(5):
+            store.reserve(claim(f"r{n}"))
+        clock.advance(days=1)
+        assert (store.expire(), store.expire()) == (5, 0)
+        assert units(store, "ann") == (0, 0, 0)

@@ -52,7 +52,7 @@ class Answers(Suite):
             assert spend(store, claim("c", "bob", "q")) == Cost()
 
     def test_an_account_that_has_paid_needs_no_room(self) -> None:
-        """I7: the organisation is full, but paid for this answer; and a repeated claim gets the settled answer again."""
+        """I7: the organisation is full, but paid for this answer; a repeated claim gets the settled answer again."""
         with self.accounts(limit=3) as (store, _):
             store.alter(dataclasses.replace(store.account("org"), limit=UNIT * 3), ACT)
             spend(store, claim("a", release="q"), UNIT * 3, b"bytes")

@@ -104,7 +104,7 @@ class Failures(Suite):
             assert isinstance(store.reserve(claim("yes", worst=UNIT)), Reservation)
 
     def test_the_ledger_says_what_was_asked_and_what_was_refused(self) -> None:
-        """A question is in the line that holds its worst case, or that refuses it and says what was needed, and of whom."""
+        """A question is in the line that holds its worst case, or refuses it; a refusal says what it needed."""
         with self.accounts(limit=3) as (store, _):
             for name in ("first", "second"):
                 store.reserve(claim(name, question='{"dataset":"reads"}'))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 from discreet.budget.errors import AccountChanged, UnknownAccount
-from discreet.budget.model import Calendar, Forever, Refusal, Replay, Reservation, Sliding
+from discreet.budget.ledger import canonical, entry_of
+from discreet.budget.model import AdminAction, Calendar, Forever, Refusal, Replay, Reservation, Sliding
 from discreet.errors import DiscreetError, InputError
 from discreet.values import RHO_QUANTUM, Cost
 from tests.budget.suite.base import ACT, UNIT, Suite, account, claim, spend, units
@@ -33,6 +36,21 @@ class Officers(Suite):
                 store.alter(dataclasses.replace(before, mode="observe"), ACT, before)
             assert store.path("ann")[0] == dataclasses.replace(before, limit=UNIT)
             store.verify()
+
+    def test_the_ledger_says_who_did_what_and_why(self) -> None:
+        """The name is for readers only; the id of an action is stored with a hash of who did what."""
+        with self.accounts() as (store, _):
+            store.lift("ann", AdminAction("key:1", "because", "once", "Olga"))
+            store.lift("ann", AdminAction("key:1", "because", "once", "renamed"))
+            store.lift("ann", AdminAction("key:1", "again"))
+            lines = [entry_of(line) for head in store.heads() for line in store.lines(head.chain)]
+            what = {"actor": "key:1", "reason": "because", "what": ["lift", "ann"]}
+            digest = hashlib.sha256(canonical(what).encode()).hexdigest()
+            lift = {"actor": "key:1", "account": "ann"}
+            assert [json.loads(entry.detail) for entry in lines if entry.kind == "lift"] == [
+                lift | {"reason": "because", "name": "Olga", "action": {"id": "once", "sha256": digest}},
+                lift | {"reason": "again"},
+            ]
 
     def test_a_limit_may_be_lowered_below_what_is_used(self) -> None:
         """Nothing is left then, holds are kept, and queries that cost nothing more are still answered."""

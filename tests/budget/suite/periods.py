@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import TYPE_CHECKING
+
 import pytest
 
 from discreet.budget.errors import ClockError
 from discreet.budget.model import Calendar, Refusal, Replay, Reservation, Sliding
 from discreet.budget.periods import SECOND_US
 from tests.budget.suite.base import ACT, UNIT, Suite, claim, spend, units
+
+if TYPE_CHECKING:
+    from discreet.budget.model import Period
 
 
 class Periods(Suite):
@@ -81,6 +87,19 @@ class Periods(Suite):
             assert refused.resets_at_us is not None
             assert spend(store, claim("c", release="q"), UNIT * 3) == UNIT * 3
             assert [units(store, name) for name in ("ann", "org", "data")] == [(3, 0, 0)] * 3
+
+    @pytest.mark.parametrize("period", [Sliding(4), Calendar("week")], ids=["sliding", "calendar"])
+    def test_a_balance_is_the_same_before_the_next_bucket_is_opened(self, period: Period) -> None:
+        """Reading writes nothing: what closes, what still counts and when it stops are computed."""
+        with self.accounts(period) as (store, clock):
+            for day in range(9):
+                shown = store.balance("ann")
+                store.refresh()
+                opened = store.balance("ann")
+                assert dataclasses.replace(shown, as_of=opened.as_of) == opened
+                if day in {0, 1, 3}:
+                    spend(store, claim(f"a{day}"), UNIT)
+                clock.advance(days=1)
 
     def test_an_expired_forfeit_pays_for_nothing(self) -> None:
         """After its period, the retry is charged in full in the new one."""

@@ -57,6 +57,18 @@ class Records(Suite):
             assert store.records_version() > version
             assert store.account("child").parent == "parent"
 
+    def test_a_record_that_is_put_again_has_a_line_again(self) -> None:
+        """Each says who put it, and shows what may be shown; the text itself is in none."""
+        with self.accounts() as (store, _):
+            for _ in range(2):
+                store.put_record("key", "a", '"secret"', ACT, {"label": "of ann"})
+            details = [json.loads(body.split("\t")[5]) for body in _lines(store) if "\tnote\t" in body]
+            record = {"kind": "key", "name": "a", "sha256": hashlib.sha256(b'"secret"').hexdigest()}
+            assert (
+                details
+                == [{"actor": ACT.actor, "reason": ACT.reason, "record": record, "shown": {"label": "of ann"}}] * 2
+            )
+
     def test_of_several_changes_all_are_made_or_none(self) -> None:
         """An error in the last part undoes the first; the next transaction is not affected."""
         with self.accounts() as (store, _):

@@ -53,7 +53,7 @@ from discreet.budget.model import (
     Tally,
     check_record,
 )
-from discreet.budget.periods import GUARD_US, NEVER_US, Clock, bucket_end, still_counts
+from discreet.budget.periods import GUARD_US, NEVER_US, Clock, still_counts
 from discreet.budget.rules import TERMINAL, Event, requested, transition
 from discreet.budget.sharing import escrow
 from discreet.budget.sharing.transfers import ShareStore
@@ -1018,7 +1018,7 @@ def _rows(db: StoreConnection, statement: str, *values: Any) -> list[Any]:
 
 
 def _open_bucket(row: AccountRow, closed: list[Bucket], clock: Clock) -> None:
-    """Open the next bucket in *row* and *closed*, without writing it, if the open one is over."""
+    """Make *row* and *closed* those of the next bucket, as far as a balance shows them, if the open one is over."""
     if row.end_us == NEVER_US:
         return
     try:
@@ -1031,8 +1031,6 @@ def _open_bucket(row: AccountRow, closed: list[Bucket], clock: Clock) -> None:
     now_us = clock.now_us
     closed.append(Bucket(row.bucket, row.end_us, True, row.tally))
     closed[:] = [bucket for bucket in closed if still_counts(period, bucket.end_us, now_us)]
-    row.bucket = row.bucket + 1
-    row.end_us = bucket_end(period, now_us)
     row.tally = EMPTY
     row.older = EMPTY
     for bucket in closed:
