@@ -1,9 +1,14 @@
-"""Running counts of 28 days, compared with daily releases and with one release at the end."""
+"""Running counts of 28 days, compared with daily releases and with one release at the end.
+
+`python -m benchmarks.running [PERIODS]...` counts what is within 10 % on eight streams whose bounds a pilot chooses.
+"""
 
 from __future__ import annotations
 
 import datetime
+import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
@@ -13,6 +18,7 @@ import pyarrow as pa
 import discreet
 from benchmarks.timing import table
 from discreet.noise import SystemBits
+from papers.tables import REAL
 
 DAYS, USERS, PAGES, EPSILON = 28, 200_000, 5_000, 4.0
 FIRST = datetime.date(2026, 12, 1)
@@ -93,3 +99,115 @@ def _good(answers: list[discreet.Release], truth: dict[int, dict[int, int]]) -> 
             sum(abs(row["count"] - exact.get(row["page"], 0)) <= exact.get(row["page"], 0) / 10 for row in rows)
         )
     return f"{np.mean(numbers):.0f}", f"{numbers[-1]}"
+
+
+def visits(days: int) -> pa.Table:
+    """Return pages that are always there, and visitors who come once or a few times."""
+    rng = np.random.default_rng(3)
+    sizes = 1 + rng.geometric(1 / 2.5, USERS)
+    sizes[: USERS // 50] *= 15
+    who = np.repeat(np.arange(USERS), sizes)
+    weights = np.cumsum(1 / (np.arange(PAGES) + 3.0))
+    item = np.searchsorted(weights / weights[-1], rng.random(len(who)))
+    start = rng.integers(0, days, USERS)
+    day = np.minimum(days - 1, start[who] + np.floor(rng.exponential(days / 6, len(who))))
+    return first_visits(who, item, day)
+
+
+def articles(days: int) -> pa.Table:
+    """Return a news site: 20 new articles a day, read for a week, by readers who keep coming."""
+    rng = np.random.default_rng(2)
+    sizes = rng.poisson(rng.lognormal(np.log(0.05), 1.2, 100_000) * days)
+    who = np.repeat(np.arange(len(sizes)), sizes)
+    day = rng.integers(0, days, len(who))
+    born = np.maximum(day - np.floor(rng.exponential(2.5, len(who))), 0)
+    weights = np.cumsum(np.arange(1, 21) ** -0.8)
+    return first_visits(who, born * 20 + np.searchsorted(weights / weights[-1], rng.random(len(who))), day)
+
+
+def real(name: str, users: int | None = None) -> Callable[[int], pa.Table]:
+    """Return real pairs with made-up days: each user is there for a random while, on a few days of it."""
+
+    def stream(days: int) -> pa.Table:
+        limit = "" if users is None else f"WHERE who < {users}"
+        user = "dense_rank() OVER (ORDER BY CAST(user_id AS VARCHAR)) - 1 AS who"
+        pairs = f"SELECT DISTINCT {user}, dense_rank() OVER (ORDER BY item) AS item FROM '{REAL / name}.parquet'"
+        columns = duckdb.sql(f"SELECT * FROM ({pairs}) {limit} ORDER BY who, item").fetchnumpy()
+        who, item = columns["who"].astype(np.int64), columns["item"].astype(np.int64)
+        rng = np.random.default_rng(1)
+        n = int(who.max()) + 1
+        start = np.floor(days * rng.random(n) ** 1.3)
+        span = np.minimum(days - start, 1 + np.floor(days * rng.beta(0.7, 1.5, n)))
+        sessions = 1 + rng.poisson(np.sqrt(np.bincount(who)))
+        session = np.floor(rng.random(len(who)) * sessions[who])
+        return first_visits(who, item, start[who] + np.floor((session * 0.618034 + rng.random(n)[who]) % 1 * span[who]))
+
+    return stream
+
+
+STREAMS: dict[str, Callable[[int], pa.Table]] = {
+    "visits": visits,
+    "domains": real("reddit-posts-domain", 500_000),
+    "articles": articles,
+    "gowalla": real("gowalla"),
+    "sports": real("amazon-sports"),
+    "retail": real("retail"),
+    "beauty": real("amazon-beauty"),
+    "movielens": real("movielens-1m"),
+}
+"""Streams by name, from a number of days: one row per user and item, with the day from 0 on."""
+
+
+def first_visits(who: np.ndarray, item: np.ndarray, day: np.ndarray) -> pa.Table:
+    """Return the first day of each user and item."""
+    table = pa.table({"who": who, "item": item.astype(np.int64), "day": day.astype(np.int64)})
+    return duckdb.from_arrow(table).query("t", "SELECT who, item, min(day) AS day FROM t GROUP BY ALL").to_arrow_table()
+
+
+def streams(periods: int, names: list[str]) -> list[str]:
+    """Return counts within 10 % on streams that are refreshed daily: mean of four days; last day; shown on it.
+
+    The pilot is the stream itself, a period earlier.
+    """
+    rows = []
+    for name in names:
+        stream = STREAMS[name](periods)
+        who, item, day = (stream.column(column).to_numpy() for column in ("who", "item", "day"))
+        dates = np.datetime64(FIRST) + np.append(day - periods, day)
+        both = pa.table(
+            {"who": np.tile(who, 2), "item": np.tile(item, 2), "day": pa.array(dates.astype("datetime64[D]"))}
+        )
+        shown = (7, 14, 21, 28) if periods == DAYS else (periods // 4, periods // 2, 3 * periods // 4, periods)
+        for epsilon in (1.0, 4.0):
+            with tempfile.TemporaryDirectory() as folder:
+                counter = discreet.scan(both, user="who").running(
+                    "item",
+                    column="day",
+                    first=str(FIRST),
+                    periods=periods,
+                    pilot=_date(1 - periods),
+                    epsilon=epsilon,
+                    delta="1e-8",
+                    secret=b"a public key for benchmarks only",
+                    answers=Path(folder) / "answers.parquet",
+                    clock=lambda: datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC),
+                )
+                counter.begin()
+                answers = [counter.refresh(_date(number)) for number in range(1, periods + 1)]
+            good = []
+            for number in shown:
+                truth = np.bincount(item[day < number], minlength=int(item.max()) + 1)
+                table = answers[number - 1].to_arrow()
+                exact = truth[table.column("item").to_numpy()]
+                good.append(int((np.abs(table.column("count").to_numpy() - exact) <= exact / 10).sum()))
+            row = [name, f"{epsilon:g}", f"{np.mean(good):.0f}", f"{good[-1]}", f"{len(answers[-1])}"]
+            rows.append(row)
+            print(periods, *row, file=sys.stderr, flush=True)  # it takes minutes
+    return table(["stream", "epsilon", "mean of 4 days", "last day", "shown on it"], rows)
+
+
+if __name__ == "__main__":
+    words = sys.argv[1:]
+    for number in [int(word) for word in words if word.isdigit()] or [DAYS]:
+        print(f"\n{number} days")
+        print("\n".join(streams(number, [word for word in words if word in STREAMS] or list(STREAMS))), flush=True)

@@ -255,15 +255,26 @@ class Arrivals:
     later rows change nothing about earlier pairs. The head has all items with enough users, and those of the domain
     that have any: it is cut off nowhere else, and the domain does not restrict what a user keeps.
 
+    For running counts in two levels, the domain has the column *period* after the items: the period in which an item
+    was listed. In the head of what is not listed, a user keeps the first of the items that were not listed before the
+    user had them, and the listed items are left out. In the head of what is listed, the items compete that are in the
+    domain, and a pair arrives when the user has it and it is listed: in the later of both periods.
+
     Args:
         period: the derived column that is the period of a row's arrival, a date or a timestamp; the filter ends it.
         least: items with fewer users are returned only if the domain lists them; at least 1.
         before: ISO 8601 text of an earlier period, whose counts are `ExactHead.before`; None for none.
+        among: the items that compete for a user's places.
+        reached: places of a user; `ExactHead.reached` are the numbers of users who have an item in each of them.
+        of: the columns that name an item in a request without items, whose head is one row of all pairs.
     """
 
     period: str
     least: int
     before: str | None = None
+    among: Literal["all", "unlisted", "listed"] = "all"
+    reached: tuple[int, ...] = ()
+    of: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,3 +321,8 @@ class HeadRequest:
     def labels(self) -> tuple[str, ...]:
         """The label columns of the head."""
         return self.items or (TOTAL,)
+
+    @property
+    def paired(self) -> tuple[str, ...]:
+        """The columns that name the item of a pair: the items, or for a single row those of `Arrivals.of`."""
+        return self.items if self.arrivals is None else self.items or self.arrivals.of

@@ -296,9 +296,10 @@ class Table:
         column: str,
         first: str,
         periods: int,
-        groups_per_user: int,
         secret: bytes,
         answers: str | Path,
+        groups_per_user: int | None = None,
+        pilot: str | None = None,
         each: RunningPeriod = "day",
         epsilon: float = 1.0,
         delta: Exact = "1e-8",
@@ -315,9 +316,12 @@ class Table:
             first: the start of the first period, in UTC: "2026-12-01", or "2026-12-01 05:00" for hours. Rows before it
                 are not in the stream.
             periods: the number of periods, from 1 to 3,653.
-            groups_per_user: the first items of each user that count, over the whole stream; from 1 to 1,000.
             secret: 32 random bytes or more, the same for the whole stream. With it the noise can be removed.
             answers: the path of a Parquet file, the state of the stream: if it is lost, the stream has ended.
+            groups_per_user: the first items of each user that count, over the whole stream; from 1 to 1,000. Counts
+                are not corrected for others. None for counts that are corrected.
+            pilot: the start of as many periods that end before *first*, from which the bounds of corrected counts are
+                chosen; None for 10 items that are not listed and 10 that are.
             each: "hour", "day" or "week"; weeks begin on Monday.
             epsilon: of all periods together.
             delta: of all periods together.
@@ -335,7 +339,9 @@ class Table:
             "groups_per_user": groups_per_user,
         }
         query = table_query(self._user, item, None, self._where, "1e-8", columns, **options)
-        declaration = declare(self._engine.name, query, columns, column=column, each=each, first=first, periods=periods)
+        declaration = declare(
+            self._engine.name, query, columns, column=column, each=each, first=first, periods=periods, pilot=pilot
+        )
         return RunningStream(declaration, self._engine, self._queue, secret, Path(answers), clock)
 
     def plan(

@@ -251,6 +251,7 @@ class ExactHead:
             is for sums above all bounds. One user moves it by at most 1 in the 1-norm. None unless a bound is chosen.
         rows: int64 numbers of the rows that the sums are of, shape (n,), in parts of a row; None without averages.
         before: int64 counts of an earlier day, shape (n,), each at most that of the day; None without one.
+        reached: int64 numbers of users who have an item in each of B places of theirs, shape (n, B); None without any.
         ends: for a head of several segments, the row after the last one of each, in the order of the request; None for
             the head of all rows, which is a single segment.
     """
@@ -264,6 +265,7 @@ class ExactHead:
     ends: tuple[int, ...] | None = None
     rows: NDArray[np.int64] | None = None
     before: NDArray[np.int64] | None = None
+    reached: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:  # noqa: C901 - one check after the other
         counts = self.counts

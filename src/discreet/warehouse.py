@@ -269,6 +269,7 @@ class Warehouse:
             each=declared.each,
             first=declared.first,
             periods=declared.periods,
+            pilot=declared.pilot,
         )
         return declaration, engine, self._open.queue(dataset)
 

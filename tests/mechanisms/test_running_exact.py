@@ -36,6 +36,33 @@ def small(sigma, tail):
     return dataclasses.replace(stream, variance=Fraction(sigma) ** 2, quantile=quantile)
 
 
+def noisy(stream, counts, error=None, hidden_below=-math.inf):
+    """Return numbers, and the joint law of both days' counts with noise as a matrix of them.
+
+    Args:
+        counts: the users of the item by day 1 and by day 2.
+        error: a planted error.
+        hidden_below: what is not shown on day 1, where an error depends on that.
+    """
+    sigma = math.sqrt(stream.variance)
+    reach = math.ceil(10 * sigma * ROOT)
+    y = np.arange(-reach, reach + 50)
+    first, second = counts
+    joint = np.zeros((len(y), len(y)))
+    for row, value in enumerate(y.tolist()):
+        g = (value - first + NODES / 2) / sigma
+        weight = WEIGHTS / 2 / sigma * norm.pdf(g)
+        if error == "same noise on other rows":
+            if 0 <= (column := row + second - first) < len(y):
+                joint[row, column] = weight.sum()
+            continue
+        fresh = error == "fresh noise" or (error == "redrawn while hidden" and value < hidden_below)
+        spread, centre = (sigma * ROOT, np.zeros(len(g))) if fresh else (sigma, sigma * g / 2)
+        ends = (np.append(y, y[-1] + 1)[None, :] - 0.5 - second - centre[:, None]) / spread
+        joint[row] = weight @ np.diff(norm.cdf(ends), axis=1)
+    return y, joint
+
+
 @functools.lru_cache(4096)
 def law(stream, counts, error=None):
     """Return the joint law of both days' answers as a matrix; its last row and column are for a hidden item.
@@ -44,25 +71,11 @@ def law(stream, counts, error=None):
         counts: the users of the item by day 1 and by day 2.
         error: a planted error.
     """
-    sigma = math.sqrt(stream.variance)
-    reach = math.ceil(10 * sigma * ROOT)
-    y = np.arange(-reach, reach + 50)
     first, second = counts
-    joint = np.zeros((len(y), len(y)))
     least, thresholds = stream.least, [stream.threshold(1), stream.threshold(2)]
     if error == "threshold of one user":
         thresholds = [threshold - least + 1 for threshold in thresholds]
-    for row, value in enumerate(y.tolist()):
-        g = (value - first + NODES / 2) / sigma
-        weight = WEIGHTS / 2 / sigma * norm.pdf(g)
-        if error == "same noise on other rows":
-            if 0 <= (column := row + second - first) < len(y):
-                joint[row, column] = weight.sum()
-            continue
-        fresh = error == "fresh noise" or (error == "redrawn while hidden" and value < thresholds[0])
-        spread, centre = (sigma * ROOT, np.zeros(len(g))) if fresh else (sigma, sigma * g / 2)
-        ends = (np.append(y, y[-1] + 1)[None, :] - 0.5 - second - centre[:, None]) / spread
-        joint[row] = weight @ np.diff(norm.cdf(ends), axis=1)
+    y, joint = noisy(stream, counts, error, thresholds[0])
     on_first = (first >= least) & (y >= thresholds[0])
     on_second = (second >= least) & (y >= thresholds[1])
     shown = on_first[:, None] | on_second[None, :]

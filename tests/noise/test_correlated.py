@@ -138,7 +138,7 @@ def test_floats_decide_only_what_their_errors_cannot_change(day, bounded, monkey
         Measured(value, relative * value if bounded else 0.0, truth) for value, truth in zip(values, true, strict=True)
     ]
     monkeypatch.setattr(noise, "_proposals", lambda _, s: iter([(variates[s - 1], np.array([0]), np.array([0]))]))
-    assert noise._rounded(words, day).tolist() == [math.floor(half * 2**30 + 0.5)]
+    assert noise._rounded(words, np.array([day])).tolist() == [math.floor(half * 2**30 + 0.5)]
 
 
 @pytest.mark.parametrize(("variance", "known_bits"), [(Fraction(2**80), {}), (Fraction(2**24), {"known_bits": 16})])
@@ -161,6 +161,16 @@ def test_an_item_has_one_word_of_a_label():
     for n, start in ((2, 0), (1, 1)):
         with pytest.raises(InvariantViolated, match="one word"):
             _ItemWords(bytes(32), bytes(16)).uint64("x", n, start)
+
+
+def test_the_noise_of_an_item_may_start_on_a_day_of_its_own():
+    """Items of several ages get the numbers that each has alone on the day of its age, in any blocks."""
+    noise = CorrelatedGaussians(SECRET, "ages", Fraction(10**9))
+    ages = np.array([n % 7 + 1 for n in range(len(ITEMS))])
+    alone = [int(noise.draw([item], age)[0]) for item, age in zip(ITEMS, ages.tolist(), strict=True)]
+    assert noise.draw(ITEMS, ages).tolist() == alone
+    with pytest.raises(InvariantViolated, match="begins with day 1"):
+        noise.draw(ITEMS[:2], np.array([1, 0]))
 
 
 def test_it_does_not_depend_on_what_is_drawn_together(monkeypatch):

@@ -439,8 +439,14 @@ class RunningTable(SettingsTable):
     each: RunningPeriod = Field(default="day", description="The length of a period, in UTC.")
     first: Text = Field(description="The start of the first period: 2026-12-01, or 2026-12-01 05:00 for hours.")
     periods: int = Field(ge=1, le=MAX_RUNNING_PERIODS, description="The number of periods.")
-    groups_per_user: int = Field(
-        ge=1, le=MAX_RUNNING_GROUPS, description="The first items of each user that count in the stream."
+    groups_per_user: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_RUNNING_GROUPS,
+        description="The first items of each user that count in the stream; without it, bounds are chosen.",
+    )
+    pilot: Text | None = Field(
+        default=None, description="The start of as many earlier periods, from which bounds on users are chosen."
     )
     epsilon: Number = Field(description="Epsilon of all periods together.")
     delta: Number = Field(default=Fraction(1, 10**8), description="Delta of all periods together.")

@@ -27,6 +27,7 @@ def plan(catalog: str, name: str) -> None:
 
     CATALOG declares the stream NAME. No row is read.
     """
+    from discreet.mechanisms.running import CorrectedCounts
     from discreet.warehouse import connect
 
     with connect(catalog) as warehouse:
@@ -35,13 +36,17 @@ def plan(catalog: str, name: str) -> None:
     last = declared.periods
     errors = [f"{mechanism.std_error(day):.3g}" for day in (1, last)]
     smallest = [f"{mechanism.threshold(day):,}" for day in (1, last)]
+    counted = f"the first {mechanism.groups_per_user:,} items of each user"
+    if isinstance(mechanism, CorrectedCounts):
+        chosen = ", unless the pilot chooses others" if declared.pilot is not None else ""
+        counted = f"{mechanism.bounds} of each user{chosen}; counts are corrected for others"
     lines = {
         "periods": f"{last:,} by {declared.each}, {declared.name(1)} to {declared.name(last)}",
         "guarantee": f"epsilon = {declared.epsilon:g}, delta = {float(declared.delta):g}, for all periods together",
         "cost": f"{mechanism.worst_cost()}, once, when it begins",
         "standard error": f"{errors[0]} in the first period, {errors[1]} in the last",
         "smallest item": f"about {smallest[0]} users in the first period, {smallest[1]} in the last",
-        "counted": f"the first {mechanism.groups_per_user:,} items of each user",
+        "counted": counted,
     }
     for label, text in lines.items():
         click.echo(f"{label:<15} {text}")

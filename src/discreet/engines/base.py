@@ -527,7 +527,9 @@ def exact_head(table: pa.Table, request: HeadRequest) -> ExactHead:
         raise InexactHead("the engine answered with more rows than were requested")
     if request.arrivals is not None:
         before = None if request.arrivals.before is None else int64_array(table.column("b"))
-        return ExactHead(counts, request.limit, labels, before=before)
+        columns = [int64_array(table.column(f"v{n}")) for n in range(len(request.arrivals.reached))]
+        reached = np.column_stack(columns) if columns else None
+        return ExactHead(counts, request.limit, labels, before=before, reached=reached)
     choices = () if request.summed is None else request.summed.choices
     rows = None if request.summed is None or request.summed.rows is None else int64_array(table.column("r"))
     if not choices:

@@ -320,7 +320,7 @@ class PostgresStatement(HeadStatement):
 
     def listed(self) -> str:
         casts = []
-        for name, item in zip(self.names_listed, self.request.items, strict=False):
+        for name, item in zip(self.names_listed, self.request.listed.column_names, strict=True):
             column = self.columns[item]
             type_ = _TYPE_NAMES.get(column.kind, column.type)
             casts.append(f"CAST({name} AS {type_}){_BYTES if column.kind is Kind.TEXT else ''} AS {name}")

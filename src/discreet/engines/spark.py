@@ -295,7 +295,7 @@ class SparkStatement(HeadStatement):
 
     def listed_schema(self) -> str:
         """Return the schema of the listed items in Spark's syntax."""
-        columns = [self.columns[item] for item in self.request.items[: len(self.names_listed)]]
+        columns = [self.columns[item] for item in self.request.listed.column_names]
         words = {**self.types, Kind.TEXT: self.text, Kind.INTEGER: "BIGINT"}
         types = [words.get(column.kind, column.type) for column in columns]
         return ", ".join(f"{name} {type_}" for name, type_ in zip(self.names_listed, types, strict=True))

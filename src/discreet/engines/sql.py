@@ -158,13 +158,15 @@ def number_columns(request: HeadRequest) -> list[str]:
     """Return the numeric columns that the statement for a head selects after the labels.
 
     Returns:
-        n (counts); b (counts of an earlier period), if arrivals have one; t (sums), if a column is summed; r (rows), if
+        n (counts); b (counts of an earlier period) and v0, v1, ... (`ExactHead.reached`), if arrivals have them; t
+        (sums), if a column is summed; r (rows), if
         it is averaged; and if its bound is chosen privately, t0, t1, ... (sums with the lower bounds) and v0, v1, ...
         (`ExactHead.shares`, the same in every row).
     """
     choices = () if request.summed is None else request.summed.choices
     if request.arrivals is not None:
-        return ["n"] if request.arrivals.before is None else ["n", "b"]
+        names = ["n"] if request.arrivals.before is None else ["n", "b"]
+        return names + [f"v{n}" for n in range(len(request.arrivals.reached))]
     names = ["n"] if request.summed is None else ["n", "t"]
     names += [] if request.summed is None or request.summed.rows is None else ["r"]
     names += [f"t{n}" for n in range(len(choices) - 1)]
@@ -203,12 +205,13 @@ class HeadStatement:
         self.parameters: list[str] = []
         self._relation = relation
         self._seed = seed
-        self._names = [f"i{n}" for n in range(len(request.items))]
+        self._names = [f"i{n}" for n in range(len(request.paired))]
         self._items = ", ".join(self._names)
         self._leading = "".join(f"{name}, " for name in self._names)
         self._grouped = f" GROUP BY {self._items}" if self._names else ""
         self._segment = ", ".join(self._names[: len(request.each)])
-        self.names_listed = self._names[: 0 if request.listed is None else len(request.listed.column_names)]
+        listed = [] if request.listed is None else request.listed.column_names
+        self.names_listed = [f"i{n}" for n in range(len(listed))]
 
     def write(self) -> str:
         """Return the statement. It selects i0, i1, ... (labels) and the columns of `number_columns`."""
@@ -246,12 +249,12 @@ class HeadStatement:
     def _listed_rows(self) -> str:
         """Return a SELECT of the rows that pass the filter and have a user and listed labels."""
         request = self.request
-        needed = (request.user,) if request.keep_missing else (request.user, *request.items)
+        needed = (request.user,) if request.keep_missing else (request.user, *request.paired)
         needed = needed if request.arrivals is None else (*needed, request.arrivals.period)
         kept = [self.present(column) for column in needed]
         if request.where is not None:
             kept.append(self.filtered(request.where))
-        selected = [f"{self.label(item)} AS {name}" for item, name in zip(request.items, self._names, strict=True)]
+        selected = [f"{self.label(item)} AS {name}" for item, name in zip(request.paired, self._names, strict=True)]
         selected.append(f"{self.user(request.user)} AS u")
         if request.summed is not None:
             selected.append(f"{self.summand(request.summed.column, request.summed.scale)} AS x")
@@ -472,15 +475,33 @@ class HeadStatement:
     def _arrived(self, arrivals: Arrivals) -> str:
         """Return the statement for a head of running counts: each user keeps the first items that the user had."""
         pairs = f"SELECT {self._items}, u, min(d) AS d FROM ({self._listed_rows()}) AS r GROUP BY {self._items}, u"
+        in_levels = bool(self.names_listed) and arrivals.among != "all"
+        if in_levels:
+            listed = f"SELECT {self._items}, {self.names_listed[-1]} AS f FROM {self.listed()}"
+            pairs = f"SELECT k.*, f FROM ({pairs}) AS k LEFT JOIN ({listed}) AS l USING ({self._items})"
+            if arrivals.among == "listed":
+                pairs = f"SELECT {self._items}, u, greatest(d, f) AS d FROM ({pairs}) AS j WHERE f IS NOT NULL"
+            else:  # what was listed since keeps its places, so that others do not move into them
+                pairs = f"SELECT * FROM ({pairs}) AS j WHERE f IS NULL OR d <= f"
+        kept = "1 = 1"
         if self.request.groups_per_user is not None:
-            pairs = self._bounded(pairs, self.request.groups_per_user, self._items, "d, ")
-        numbers = "count(*) AS n"
+            groups = self.request.groups_per_user
+            pairs = self._bounded(pairs, max(groups, *arrivals.reached, 0), self._items, "d, ")
+            kept = f"place <= {groups}"
+        if in_levels and arrivals.among == "unlisted":
+            pairs = f"SELECT * FROM ({pairs}) AS w WHERE f IS NULL"
+        numbers = f"count(CASE WHEN {kept} THEN 1 END) AS n"
         if arrivals.before is not None:
             type_ = self.types[self.columns[arrivals.period].kind]
-            numbers += f", count(CASE WHEN d <= CAST({text_literal(arrivals.before)} AS {type_}) THEN 1 END) AS b"
+            earlier = f"{kept} AND d <= CAST({text_literal(arrivals.before)} AS {type_})"
+            numbers += f", count(CASE WHEN {earlier} THEN 1 END) AS b"
+        for number, place in enumerate(arrivals.reached):
+            numbers += f", count(CASE WHEN place = {place} THEN 1 END) AS v{number}"
+        if arrivals.of:
+            return f"SELECT {numbers} FROM ({pairs}) AS p"
         counts = f"SELECT {self._items}, {numbers} FROM ({pairs}) AS p GROUP BY {self._items}"
         shown = f"n >= {arrivals.least}"
-        if self.names_listed:
+        if self.names_listed and arrivals.among != "unlisted":
             listed = f"SELECT {self._items}, 1 AS l FROM {self.listed()}"
             counts = f"SELECT * FROM ({counts}) AS k LEFT JOIN ({listed}) AS l USING ({self._items})"
             shown += " OR l = 1"
@@ -565,7 +586,7 @@ class HeadStatement:
         """
         names = labels.split(", ")
         texts = [self.as_text("u", self.request.user)]
-        texts += [self.as_text(name, item) for name, item in zip(names, self.request.items, strict=False)]
+        texts += [self.as_text(name, item) for name, item in zip(names, self.request.paired, strict=False)]
         framed = "".join(f" || coalesce({self._framed(text)}, '-')" for text in texts)
         digest = self.digest(f"'{self._seed.hex()}'{framed}")
         place = f"row_number() OVER (PARTITION BY u ORDER BY {first}{digest}, {self.ordered(names)}) AS place"

@@ -30,8 +30,8 @@ class RunningCounts:
 
     A user counts for the first C items that the user had, in the order of days. On day t, with noise
     Z = `CorrelatedGaussians` of variance sigma^2, an item of h users is listed, with its day, if h >= m and
-    h + Z >= m + ceil(z sigma sqrt(gamma_t) + 1/2), where m = ceil(sigma). From its day on, h + Z is published on every
-    day. sigma^2 >= C gamma_T / mu^2, and Pr[N(0, 1) > z] <= beta / (C T).
+    h + Z >= m + ceil(z sigma sqrt(gamma_t) + 1/2), where m = ceil(sigma / parts). From its day on, h + Z is published
+    on every day. sigma^2 >= C gamma_T / mu^2, and Pr[N(0, 1) > z] <= beta / (C T).
 
     All that is published costs rho = mu^2 / 2 and loses beta; it satisfies (epsilon, beta + curve of mu at epsilon).
 
@@ -42,6 +42,7 @@ class RunningCounts:
         quantile: z, a multiple of 1/1024.
         rho: mu^2 / 2.
         mass: beta.
+        parts: as above: more of them list smaller items, and engines return more items.
     """
 
     periods: int
@@ -50,6 +51,7 @@ class RunningCounts:
     quantile: Fraction
     rho: Fraction
     mass: Fraction
+    parts: int = 1
 
     name: ClassVar[str] = "running"
 
@@ -60,17 +62,21 @@ class RunningCounts:
         Raises:
             InputError: a number is out of range.
         """
-        if not 1 <= periods <= MAX_RUNNING_PERIODS:
-            raise InputError(f"a stream has from 1 to {MAX_RUNNING_PERIODS:,} periods, not {periods:,}")
+        _check_periods(periods)
         if not 1 <= groups_per_user <= MAX_RUNNING_GROUPS:
             raise InputError(
                 f"groups_per_user is from 1 to {MAX_RUNNING_GROUPS:,} for running counts, not {groups_per_user:,}"
             )
-        mass = delta / 2
-        square = Fraction(mu_gaussian(epsilon, float_below(delta - mass))) ** 2
+        square, mass = _price(epsilon, delta)
+        return cls.within(periods, groups_per_user, square, mass)
+
+    @classmethod
+    def within(cls, periods: int, groups_per_user: int, square: Fraction, mass: Fraction, parts: int = 1) -> Self:
+        """Return the stream whose mu^2 is *square* and whose beta is *mass*."""
         variance = groups_per_user * Fraction(squared_sums(periods)[-1]) / square
         quantile = normal_quantile(float_below(mass / (groups_per_user * periods)))
-        return cls(periods, groups_per_user, _rounded_up(variance), _rounded_up(Fraction(quantile)), square / 2, mass)
+        numbers = _rounded_up(variance), _rounded_up(Fraction(quantile)), square / 2, mass
+        return cls(periods, groups_per_user, *numbers, parts)
 
     def worst_cost(self) -> Cost:
         """Return the cost of the whole stream, which is charged when it begins."""
@@ -79,7 +85,7 @@ class RunningCounts:
     @property
     def least(self) -> int:
         """M: items with fewer users are not listed, whatever their noise, so that engines need not return them."""
-        return math.isqrt(math.ceil(self.variance) - 1) + 1
+        return math.isqrt(math.ceil(self.variance / self.parts**2) - 1) + 1
 
     def std_error(self, day: int) -> float:
         """Return the standard deviation of the noise on *day*, from 1 on."""
@@ -116,6 +122,228 @@ class RunningCounts:
         order = np.array(sorted(shown.tolist(), key=lambda i: (-noisy[i], names[i])), dtype=np.int64)
         width = self.half_width(day)
         return counted_outcome(order, noisy[order], self.std_error(day), width, complete=False, cost=Cost())
+
+
+_PILOT, _PLACES, _LISTING = Fraction(1, 100), Fraction(3, 100), Fraction(2, 5)
+"""The parts of mu^2 for the pilot, the kept share, and the listing of items if others are counted."""
+
+_STEPS = 8
+"""The number of places of a user whose users are counted for the kept share."""
+
+_PARTS = 4
+_DEFAULT_GROUPS = 10
+_MOST_LISTED_GROUPS = 30
+_FEW = 6
+"""Users have few items if nine in ten have at most so many."""
+
+_LEAST_SHARE = 0.25
+_SMALLEST_SHARE = 0.02
+_PRECISION = 0.085
+_SHORTEST_WINDOW = 3
+
+
+def _pilot_places() -> tuple[int, ...]:
+    places = [1]
+    while places[-1] < MAX_RUNNING_GROUPS:
+        places.append(min(max(places[-1] + 1, places[-1] * 11 // 10), MAX_RUNNING_GROUPS))
+    return tuple(places)
+
+
+PILOT_PLACES = _pilot_places()
+"""1, 2, 3, ... and then about 10 % apart: the numbers of items of a user that a pilot tells apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectedCounts:
+    """Running counts in one or two levels, corrected for the items that the bounds on users cut off.
+
+    In two levels, *listing* lists items without their counts. Of the items that were not listed when a user had them,
+    the user counts there for the first ones. Of the listed items the user counts in *counting* for the first ones, in
+    the order in which the user had them and they were listed; its noise starts when an item is listed.
+
+    The noisy numbers of users who have an item in the places C + 1, 2 C + 1, 4 C + 1, ... give the share of the pairs
+    of listed items that is kept.
+
+    Args:
+        listing: lists items, and counts them if there is no second level.
+        counting: the second level, which has no threshold.
+        places_variance: of the numbers of users by place.
+        rho: of all parts together, with the pilot's.
+        pilot: the noisy numbers of users by `PILOT_PLACES`; empty without a pilot.
+    """
+
+    listing: RunningCounts
+    counting: RunningCounts | None
+    places_variance: Fraction
+    rho: Fraction
+    pilot: tuple[int, ...] = ()
+
+    name: ClassVar[str] = "running"
+
+    @classmethod
+    def of(cls, periods: int, epsilon: float, delta: Fraction, *, has_pilot: bool) -> Self:
+        """Return the stream that is (*epsilon*, *delta*)-differentially private, with 10 items in each level.
+
+        Raises:
+            InputError: a number is out of range.
+        """
+        _check_periods(periods)
+        square, mass = _price(epsilon, delta)
+        return cls.within(periods, square, mass, has_pilot=has_pilot)
+
+    @classmethod
+    def within(
+        cls, periods: int, square: Fraction, mass: Fraction, *, has_pilot: bool, pilot: Sequence[int] = ()
+    ) -> Self:
+        """Return the stream whose mu^2 is *square*, with bounds that the pilot decides.
+
+        Args:
+            has_pilot: True if there is a pilot, which is paid even if its numbers are not known yet.
+            pilot: the noisy numbers of users by `PILOT_PLACES`.
+        """
+        middle, most = (_quantile(pilot, share) for share in (Fraction(3, 4), Fraction(9, 10)))
+        rest = square * (1 - _PLACES - (_PILOT if has_pilot else 0))
+        variance = _rounded_up(_STEPS * Fraction(squared_sums(periods)[-1]) / (_PLACES * square))
+        if most <= _FEW:
+            listing = RunningCounts.within(periods, middle, rest, mass, _PARTS)
+            return cls(listing, None, variance, square / 2, tuple(pilot))
+        listing = RunningCounts.within(periods, min(middle, _MOST_LISTED_GROUPS), square * _LISTING, mass, _PARTS)
+        counting = RunningCounts.within(periods, middle, rest - square * _LISTING, mass)
+        return cls(listing, counting, variance, square / 2, tuple(pilot))
+
+    @classmethod
+    def pilot_variance(cls, square: Fraction) -> Fraction:
+        """Return the variance of the numbers of a pilot: a user moves one of them by 1."""
+        return _rounded_up(1 / (_PILOT * square))
+
+    @property
+    def published(self) -> RunningCounts:
+        """The level whose counts are published."""
+        return self.counting or self.listing
+
+    @property
+    def periods(self) -> int:
+        """T, the number of periods."""
+        return self.listing.periods
+
+    @property
+    def mass(self) -> Fraction:
+        """Beta, all of which listing loses."""
+        return self.listing.mass
+
+    @property
+    def least(self) -> int:
+        """M of the level that lists items."""
+        return self.listing.least
+
+    @property
+    def groups_per_user(self) -> int:
+        """The most items that a user counts for."""
+        return self.published.groups_per_user
+
+    @property
+    def bounds(self) -> str:
+        """The bounds on a user, for people."""
+        if self.counting is None:
+            return f"the first {self.groups_per_user:,} items"
+        return (
+            f"the first {self.listing.groups_per_user:,} items that are not listed, and {self.groups_per_user:,} listed"
+        )
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The places of a user by which the kept share is computed."""
+        return tuple(self.groups_per_user * 2**step + 1 for step in range(_STEPS))
+
+    @property
+    def window(self) -> int:
+        """The number of days whose arrivals decide the kept share of a day in two levels."""
+        return max(_SHORTEST_WINDOW, self.periods // 8)
+
+    def worst_cost(self) -> Cost:
+        """Return the cost of the whole stream, which is charged when it begins."""
+        return Cost(self.rho, self.mass)
+
+    def std_error(self, day: int) -> float:
+        """Return the standard deviation of the noise of a count before its correction, *day* days after its listing."""
+        return self.published.std_error(day)
+
+    def threshold(self, day: int) -> int:
+        """Return the least noisy count with which an item is listed on *day*, from 1 on."""
+        return self.listing.threshold(day)
+
+    def share(self, kept: float, reached: NDArray[np.int64], earlier: tuple[float, list[int]] | None) -> float:
+        """Return the share of pairs that is kept, of those that arrived after an earlier day; post-processing.
+
+        Args:
+            kept: the sum of all noisy counts.
+            reached: the noisy numbers of users by `places`.
+            earlier: both on the earlier day; None for all pairs.
+        """
+        kept_before, reached_before = (0.0, [0] * _STEPS) if earlier is None else earlier
+        more = max(kept - kept_before, 1.0)
+        cut = max(self._cut_off(reached) - self._cut_off(np.array(reached_before)), 0.0)
+        return max(more / (more + cut), _SMALLEST_SHARE)
+
+    def _cut_off(self, reached: NDArray[np.int64]) -> float:
+        """Return the number of pairs beyond the bound: in geometric progression between two places."""
+        error = math.sqrt(float(self.places_variance) * float(squared_sums(self.periods)[-1]))
+        users = np.minimum.accumulate(np.where(reached < 4 * error, 0, reached))
+        total = 0.0
+        for step, (here, there) in enumerate(zip(users[:-1].tolist(), users[1:].tolist(), strict=True)):
+            width = self.groups_per_user * 2**step
+            if here > there > 0:
+                total += (here - there) / -math.expm1(math.log(there / here) / width)
+            else:
+                total += width * (here if there else here / 2)
+        return total
+
+    def corrected(
+        self, kept: NDArray[np.int64], share: float, earlier: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], float]:
+        """Return the corrected counts, and the share of all pairs so far that is kept; post-processing.
+
+        Args:
+            kept: the noisy counts, shape (n,).
+            share: the kept share of all pairs, or in two levels of those that arrived in the window.
+            earlier: the last corrected counts and the last noisy counts, shape (2, n), 0 for new items.
+        """
+        counts = kept / share if self.counting is None else earlier[0] + (kept - earlier[1]) / share
+        return counts, min(max(kept.sum() / max(counts.sum(), 1.0), _SMALLEST_SHARE), 1.0)
+
+    def errors(self, ages: NDArray[np.int64], whole: float) -> NDArray[np.float64]:
+        """Return the standard errors of corrected counts.
+
+        Args:
+            ages: the number of days since the noise of each began, from 1 on.
+            whole: the share of all pairs that is kept.
+        """
+        variance = float(self.published.variance) * squared_sums(self.periods)[ages - 1] + 1 / 12  # 1/12: rounding
+        errors: NDArray[np.float64] = np.sqrt(variance) / whole
+        return errors
+
+    def precise(self, counts: NDArray[np.float64], errors: NDArray[np.float64], share: float) -> NDArray[np.bool_]:
+        """Return True for the counts to show: nearly all of them are within 10 %."""
+        return (errors <= _PRECISION * counts) & (share >= _LEAST_SHARE)
+
+
+def _quantile(pilot: Sequence[int], share: Fraction) -> int:
+    """Return the number of items that *share* of the users have at most; the default if there is no user."""
+    sums = np.cumsum(pilot)
+    if not len(sums) or sums[-1] <= 0:
+        return _DEFAULT_GROUPS
+    return PILOT_PLACES[int(np.flatnonzero(sums >= share * int(sums[-1]))[0])]
+
+
+def _check_periods(periods: int) -> None:
+    if not 1 <= periods <= MAX_RUNNING_PERIODS:
+        raise InputError(f"a stream has from 1 to {MAX_RUNNING_PERIODS:,} periods, not {periods:,}")
+
+
+def _price(epsilon: float, delta: Fraction) -> tuple[Fraction, Fraction]:
+    """Return mu^2 and beta of a stream."""
+    mass = delta / 2
+    return Fraction(mu_gaussian(epsilon, float_below(delta - mass))) ** 2, mass
 
 
 def _rounded_up(value: Fraction) -> Fraction:

@@ -80,44 +80,50 @@ class CorrelatedGaussians:
         self.variance = variance
         self._known = known_bits
 
-    def draw(self, items: Sequence[bytes], day: int) -> NDArray[np.int64]:
+    def draw(self, items: Sequence[bytes], day: int | NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the noise of *items* on *day*, shape (n,).
 
         Args:
             items: injective encodings of their labels.
-            day: its number t in the stream, from 1 on.
+            day: its number t in the stream, from 1 on; or that of each item, whose noise starts on its own day 1.
         """
-        if day < 1:
+        days = np.broadcast_to(np.asarray(day, dtype=np.int64), (len(items),))
+        if days.min(initial=1) < 1:
             raise InvariantViolated("a stream begins with day 1")
         key = hmac.digest(self._key, b"items", hashlib.sha256)
         names = b"".join(hmac.digest(key, item, hashlib.sha256)[:16] for item in items)
         drawn = np.zeros(len(items), dtype=np.int64)
         for start in range(0, len(items), _BLOCK):
             block = drawn[start : start + _BLOCK]
-            block[:] = self._rounded(_ItemWords(self._key, names[16 * start : 16 * (start + len(block))]), day)
+            words = _ItemWords(self._key, names[16 * start : 16 * (start + len(block))])
+            block[:] = self._rounded(words, days[start : start + len(block)])
         return drawn
 
-    def _rounded(self, items: _ItemWords, day: int) -> NDArray[np.int64]:
+    def _rounded(self, items: _ItemWords, days: NDArray[np.int64]) -> NDArray[np.int64]:
         total = np.zeros(len(items))
         magnitude = np.zeros(len(items))
         error = np.zeros(len(items))
-        weights = factors(day)
-        for s in range(1, day + 1):
-            weight = weights[day - s]
-            signs = items.signs(s)
-            for sizes, accepted, which in self._proposals(items, s):
+        last = int(days.max(initial=0))
+        weights = factors(max(last, 1))
+        for s in range(1, last + 1):
+            started = np.flatnonzero(days >= s)
+            those = items.of(started)
+            signs = those.signs(s)
+            for sizes, accepted, which in self._proposals(those, s):
+                places = started[which]
+                weight = weights[days[places] - s]
                 values = sizes.values()[accepted]
-                total[which] += weight * np.where(signs[which], values, -values)
-                magnitude[which] += weight * values
-                error[which] += weight * sizes.radius(values, accepted)
+                total[places] += weight * np.where(signs[which], values, -values)
+                magnitude[places] += weight * values
+                error[places] += weight * sizes.radius(values, accepted)
         sigma = math.sqrt(self.variance)
-        error = sigma * (error + magnitude * (day + 8) * 2.0**-51) * (1 + 2.0**-48)  # factors, their sum, and sigma
+        error = sigma * (error + magnitude * (last + 8) * 2.0**-51) * (1 + 2.0**-48)  # factors, their sum, and sigma
         least = np.floor(sigma * total + 0.5 - error)
         unsure = np.flatnonzero(~(least == np.floor(sigma * total + 0.5 + error)))
         least[unsure] = 0
         rounded = least.astype(np.int64)
         for i in unsure.tolist():
-            rounded[i] = self._exactly_rounded(items.of(np.array([i])), day)
+            rounded[i] = self._exactly_rounded(items.of(np.array([i])), int(days[i]))
         return rounded
 
     def _proposals(

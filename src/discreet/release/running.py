@@ -38,15 +38,17 @@ from discreet.head_request import (
     Kind,
     RunningPeriod,
 )
-from discreet.mechanisms.running import RunningCounts
-from discreet.noise import CorrelatedGaussians, encode
+from discreet.mechanisms.base import INTERVAL
+from discreet.mechanisms.running import CorrectedCounts, RunningCounts
+from discreet.noise import CorrelatedGaussians
 from discreet.noise.bits import MIN_SECRET_BYTES
 from discreet.query.planning import bind, check_price
 from discreet.query.predicates import find_column
 from discreet.query.query import Query, QueryOptions
 from discreet.query.sql import condition
+from discreet.release.corrected import CorrectedReader, CorrectedState, changed, completed, counts_of, label_names
 from discreet.release.files import write_durably
-from discreet.release.keys import derived_key, encodable
+from discreet.release.keys import derived_key
 from discreet.release.result import Release, arrow_array
 from discreet.values import MAX_COUNT, Cost, ExactHead, float_above, whole
 
@@ -74,9 +76,10 @@ class RunningDeclaration:
         periods: the number of periods, from 1 to 3,653.
         epsilon: of the whole stream.
         delta: of the whole stream.
+        pilot: the start of as many earlier periods, from which the bounds on users are chosen; None for none.
 
     Raises:
-        InputError: *first* is not the start of a period.
+        InputError: *first* or *pilot* is not the start of a period, or the pilot does not end before *first*.
     """
 
     table: str
@@ -86,27 +89,68 @@ class RunningDeclaration:
     periods: int
     epsilon: float
     delta: Fraction
+    pilot: datetime.datetime | None = None
 
     def __post_init__(self) -> None:
-        aligned = self.first.replace(minute=0, second=0, microsecond=0)
+        self._check_start(self.first, "first period")
+        if self.pilot is None:
+            return
+        if self.request.groups_per_user is not None:
+            raise InputError("the bound on a user comes from groups_per_user or from a pilot; leave one of them out")
+        self._check_start(self.pilot, "pilot")
+        if self.pilot + self.periods * _LENGTHS[self.each] > self.first:
+            raise InputError(
+                f"a pilot has as many periods as the stream, and they end before {self.name(1)}: it begins at "
+                f"{self.first - self.periods * _LENGTHS[self.each]} at the latest"
+            )
+
+    def _check_start(self, moment: datetime.datetime, what: str) -> None:
+        aligned = moment.replace(minute=0, second=0, microsecond=0)
         if self.each != "hour":
             aligned = aligned.replace(hour=0) - datetime.timedelta(days=aligned.weekday() if self.each == "week" else 0)
-        if aligned != self.first:
+        if aligned != moment:
             begin = (
                 "a Monday"
                 if self.each == "week"
                 else f"the start of {'an' if self.each == 'hour' else 'a'} {self.each}"
             )
-            raise InputError(f"the first period of a stream by {self.each} is {begin}, not {self.first}")
+            raise InputError(f"the {what} of a stream by {self.each} is {begin}, not {moment}")
 
     @property
     def each(self) -> str:
         """The length of a period: hour, day or week."""
         return str(self.request.derived[0].each)
 
-    def mechanism(self) -> RunningCounts:
-        """Return the mechanism with the least noise; the same numbers are read from the file ever after."""
-        return RunningCounts.of(self.periods, self.request.groups_per_user or 0, self.epsilon, self.delta)
+    @property
+    def type(self) -> pa.DataType:
+        """The Arrow type of the starts of periods."""
+        return pa.timestamp("us") if self.each == "hour" else pa.date32()
+
+    def mechanism(self) -> RunningCounts | CorrectedCounts:
+        """Return the mechanism with the least noise; the same numbers are read from the file ever after.
+
+        If there is a pilot, it decides the bounds on users; until then they are those of a stream without one.
+        """
+        groups = self.request.groups_per_user
+        if groups is None:
+            return CorrectedCounts.of(self.periods, self.epsilon, self.delta, has_pilot=self.pilot is not None)
+        return RunningCounts.of(self.periods, groups, self.epsilon, self.delta)
+
+    def arrived(self, first: datetime.datetime, periods: int, arrivals: Arrivals, groups: int) -> HeadRequest:
+        """Return the request for the rows of some periods from *first* on.
+
+        Args:
+            groups: the number of places of a user.
+        """
+        period = self.request.derived[0]
+        starts = first, first + (periods - 1) * _LENGTHS[self.each]
+        texts = (str(start if self.each == "hour" else start.date()) for start in starts)
+        since, until = (Constant(period.kind, text) for text in texts)
+        within = Comparison(period.name, ">=", since), Comparison(period.name, "<=", until)
+        where = And((*within, *(() if self.request.where is None else (self.request.where,))))
+        return dataclasses.replace(
+            self.request, limit=MAX_COUNT, where=where, groups_per_user=groups, arrivals=arrivals
+        )
 
     def start(self, number: int) -> datetime.datetime:
         """Return the start of period *number*, from 1 on."""
@@ -142,7 +186,8 @@ class RunningDeclaration:
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values, equal only for equal declarations."""
         request = self.request
-        return {
+        chosen = {"pilot": None if self.pilot is None else str(self.pilot)}
+        return ({} if request.groups_per_user is not None else chosen) | {
             "table": self.table,
             "user": request.user,
             "items": list(request.items),
@@ -167,6 +212,7 @@ def declare(
     each: RunningPeriod,
     first: str,
     periods: int,
+    pilot: str | None = None,
 ) -> RunningDeclaration:
     """Return the declaration of a stream.
 
@@ -178,6 +224,7 @@ def declare(
         each: hour, day or week.
         first: the start of the first period.
         periods: the number of periods.
+        pilot: the start of earlier periods, from which the bounds on users are chosen; None for none.
 
     Raises:
         InputError: one of them is out of range, or does not fit the table.
@@ -186,11 +233,6 @@ def declare(
         raise InputError(f"the periods of a stream are {', '.join(_LENGTHS)}, not {each!r}")
     if not query.request.items:
         raise InputError("running counts need at least one item column")
-    if query.request.groups_per_user is None:
-        raise InputError(
-            "running counts need groups_per_user: the most items that a user counts for over the whole stream, chosen "
-            "without looking at the rows"
-        )
     check_price(query.options.epsilon, query.options.delta, force=False)
     named = find_column(column, columns, "column of arrival")
     period = Derived(f"{named}:{each}", named, each)
@@ -207,6 +249,7 @@ def declare(
         whole(periods, "the number of periods"),
         query.options.epsilon,
         query.options.delta,
+        None if pilot is None else moment(str(pilot), "the pilot"),
     )
 
 
@@ -273,7 +316,8 @@ class RunningCounter:
         check_arrivals(self._engine)
         self._engine.check(self._request(mechanism, self.declaration.periods, None, None))
         fixed = {"id": os.urandom(16).hex()} | self.declaration.to_dict()
-        fixed |= {name: str(getattr(mechanism, name)) for name in ("variance", "quantile", "rho", "mass")}
+        numbers = ("variance", "quantile", "rho", "mass") if isinstance(mechanism, RunningCounts) else ("rho", "mass")
+        fixed |= {name: str(getattr(mechanism, name)) for name in numbers}
         return RunningState(json.dumps(fixed), [], pa.table({})), mechanism.worst_cost()
 
     def answer(self, state: RunningState, number: int, *, erased: bool) -> RunningState:
@@ -287,61 +331,55 @@ class RunningCounter:
             EngineError: the engine failed; the period can be tried again.
         """
         mechanism = state.mechanism
+        if isinstance(mechanism, CorrectedCounts):
+            return self._answer_corrected(state, number, erased=erased)
         last = state.last
         earlier = self._labels(state, last) if last else None
-        request = self._request(mechanism, number, last or None, earlier)
-        with self._queue.slot():
-            self._engine.check(request)
-            head = self._engine.head(request, seed=self._derived("order", state.declared))
-        names = _names(head.labels)
-        if head.before is not None and not erased and state.seals[-1] != self._seal(state, names, head.before):
-            raise InputError(
-                f"rows of {self.declaration.name(last)} or before were added, changed or deleted after the answer, "
-                "and the same noise on other rows reveals them: nothing was answered; if all rows of some users were "
-                "erased and nothing else, allow it with erased=True, or --erased"
-            )
-        listed = dict.fromkeys(names, False)
-        if earlier is not None:
-            missing = [place for place, name in enumerate(_names(earlier)) if name not in listed]
-            labels = pa.concat_tables(
-                [head.labels, earlier.take(pa.array(missing, pa.int64())).cast(head.labels.schema)]
-            )
-            counts = np.append(head.counts, np.zeros(len(missing), dtype=np.int64))
-            head = ExactHead(counts, head.limit, labels)
-            listed |= dict.fromkeys(_names(earlier), True)
-            names = _names(labels)
+        head = self._head(state, self._request(mechanism, number, last or None, earlier))
+        if head.before is not None and not erased and state.seals[-1] != self._seal(state, head.labels, head.before):
+            raise InputError(changed(self.declaration.name(last)))
+        seal = self._seal(state, head.labels, head.counts)
+        head, listed = completed(head, earlier)
         noise = CorrelatedGaussians(self._derived("noise", state.declared), state.declared, mechanism.variance)
-        outcome = mechanism.release(head, np.array([listed[name] for name in names], dtype=bool), names, number, noise)
+        outcome = mechanism.release(head, listed, label_names(head.labels), number, noise)
         noisy = np.zeros(0, dtype=np.int64) if outcome.counts is None else outcome.counts
         shown = head.labels.take(arrow_array(outcome.positions))
         answer = self.rows(number, shown, noisy)
         rows = pa.concat_tables([state.rows, answer]) if len(state.rows) else answer
-        return RunningState(state.declared, [*state.answered, (number, self._seal(state, names, head.counts))], rows)
+        return RunningState(state.declared, [*state.answered, (number, seal)], rows)
+
+    def _answer_corrected(self, state: RunningState, number: int, *, erased: bool) -> RunningState:
+        reader = CorrectedReader(
+            self.declaration,
+            lambda request: self._head(state, request),
+            lambda use: self._derived(use, state.declared),
+            erased=erased,
+        )
+        before = state.corrected or reader.begin(2 * state.mechanism.rho, state.mechanism.mass)
+        seal = state.seals[-1] if state.answered else None
+        after, shown, counts, seal = reader.answer(before, number, seal)
+        answer = self.rows(number, shown, counts)
+        rows = pa.concat_tables([state.rows, answer]) if len(state.rows) else answer
+        return RunningState(state.declared, [*state.answered, (number, seal)], rows, after)
+
+    def _head(self, state: RunningState, request: HeadRequest) -> ExactHead:
+        with self._queue.slot():
+            self._engine.check(request)
+            return self._engine.head(request, seed=self._derived("order", state.declared))
 
     def _request(
-        self, mechanism: RunningCounts, number: int, before: int | None, listed: pa.Table | None
+        self, mechanism: RunningCounts | CorrectedCounts, number: int, before: int | None, listed: pa.Table | None
     ) -> HeadRequest:
         """Return the request for the users so far in period *number*."""
         declared = self.declaration
-        request = declared.request
-        period = request.derived[0]
-        within = (
-            Comparison(period.name, ">=", Constant(period.kind, declared.name(1))),
-            Comparison(period.name, "<=", Constant(period.kind, declared.name(number))),
-        )
-        return dataclasses.replace(
-            request,
-            limit=MAX_COUNT,
-            where=And((*within, *(() if request.where is None else (request.where,)))),
-            domain=listed if listed is None or len(listed) else None,
-            arrivals=Arrivals(period.name, mechanism.least, None if before is None else declared.name(before)),
-        )
+        earlier = None if before is None else declared.name(before)
+        arrivals = Arrivals(declared.request.derived[0].name, mechanism.least, earlier)
+        request = declared.arrived(declared.first, number, arrivals, mechanism.groups_per_user)
+        return dataclasses.replace(request, domain=listed if listed is None or len(listed) else None)
 
-    def _seal(self, state: RunningState, names: list[bytes], counts: Any) -> str:  # noqa: ANN401 - int64 counts
+    def _seal(self, state: RunningState, labels: pa.Table, counts: Any) -> str:  # noqa: ANN401 - int64 counts
         """Return a keyed digest of the counts of all items that have enough users, which reveals nothing of them."""
-        large = sorted(
-            (name, count) for name, count in zip(names, counts.tolist(), strict=True) if count >= state.mechanism.least
-        )
+        large = counts_of(labels, counts, state.mechanism.least)
         return derived_key(self._derived("seal", state.declared), tuple(large)).hex()
 
     def release(self, state: RunningState, number: int) -> Release:
@@ -350,12 +388,16 @@ class RunningCounter:
         mechanism = state.mechanism
         labels = self._labels(state, number)
         counts = self._rows(state, number).column(-1).to_numpy()
-        width = mechanism.half_width(number)
+        if state.corrected is None:
+            errors = np.full(len(labels), mechanism.std_error(number))
+        else:
+            errors = state.corrected.std_errors(label_names(labels), number)
+        width = np.ceil(INTERVAL * errors).astype(np.int64)
         options = QueryOptions(declared.epsilon, declared.delta)
         return Release(
             labels,
             counts,
-            np.full(len(labels), mechanism.std_error(number)),
+            errors,
             np.maximum(counts - width, 0),
             np.maximum(counts + width, 0),
             ordered=True,
@@ -416,7 +458,8 @@ class RunningCounter:
     def text_of(self, state: RunningState) -> str:
         """Return a state as JSON, without its rows."""
         key = self._derived("key", state.declared).hex()
-        return json.dumps({"declared": state.declared, "key": key, "answered": state.answered})
+        held = {"declared": state.declared, "key": key, "answered": state.answered}
+        return json.dumps(held | ({} if state.corrected is None else {"corrected": state.corrected.to_text()}))
 
     def state_of(self, text: str, rows: pa.Table, name: str) -> RunningState:
         """Return the state that was written as JSON.
@@ -435,14 +478,16 @@ class RunningCounter:
                 f"{name} does not hold the answers of a stream; restore it, or begin another one"
             ) from None
         for field, value in self.declaration.to_dict().items():
-            if declared[field] != value and field != "table":  # which may be moved
+            before = declared.get(field)
+            if before != value and field != "table":  # which may be moved
                 raise InputError(
-                    f"the stream of {name} was declared with {field} = {declared[field]!r}, not {value!r}; "
+                    f"the stream of {name} was declared with {field} = {before!r}, not {value!r}; "
                     "another declaration is another stream, with its own name and price"
                 )
         if self._key is not None and state["key"] != self._derived("key", state["declared"]).hex():
             raise InputError(f"the stream of {name} has another key; with a new one it would show its counts")
-        return RunningState(state["declared"], [(number, seal) for number, seal in state["answered"]], rows)
+        corrected = CorrectedState.of_text(state["corrected"]) if "corrected" in state else None
+        return RunningState(state["declared"], [(number, seal) for number, seal in state["answered"]], rows, corrected)
 
 
 class RunningStream(RunningCounter):
@@ -583,17 +628,24 @@ class RunningState:
         answered: the number of each answered period with its keyed digest, in order.
         rows: the start of the period, the items and users, by period and rank; no columns before the first answer.
             Those of the last answered period are enough to go on.
+        corrected: of a stream whose counts are corrected, its list and noisy numbers; None before the first answer.
     """
 
     declared: str
     answered: list[tuple[int, str]]
     rows: pa.Table
+    corrected: CorrectedState | None = None
 
     @property
-    def mechanism(self) -> RunningCounts:
+    def mechanism(self) -> RunningCounts | CorrectedCounts:
+        if self.corrected is not None:
+            return self.corrected.mechanism
         values = json.loads(self.declared)
-        numbers = (Fraction(values[name]) for name in ("variance", "quantile", "rho", "mass"))
-        return RunningCounts(values["periods"], values["groups_per_user"], *numbers)
+        if values["groups_per_user"] is None:
+            square, mass = 2 * Fraction(values["rho"]), Fraction(values["mass"])
+            return CorrectedCounts.within(values["periods"], square, mass, has_pilot=values["pilot"] is not None)
+        variance, quantile, rho, mass = (Fraction(values[name]) for name in ("variance", "quantile", "rho", "mass"))
+        return RunningCounts(values["periods"], values["groups_per_user"], variance, quantile, rho, mass)
 
     @property
     def numbers(self) -> list[int]:
@@ -606,8 +658,3 @@ class RunningState:
     @property
     def last(self) -> int:
         return max(self.numbers, default=0)
-
-
-def _names(labels: pa.Table) -> list[bytes]:
-    """Return an injective encoding of each label."""
-    return [encode(encodable(tuple(row.values()))) for row in labels.to_pylist()]

@@ -32,7 +32,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from decimal import Context, Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -317,22 +317,30 @@ def reference_head(table: pa.Table, request: HeadRequest, seed: bytes = b"") -> 
 
 
 def _reference_arrivals(table: pa.Table, request: HeadRequest, arrivals: Arrivals, seed: bytes) -> list[Row]:
+    width = len(request.paired)
+    listings = [] if request.domain is None else [tuple(row.values()) for row in request.domain.to_pylist()]
+    listed = {labels[:width]: "".join(map(str, labels[width:])) for labels in listings}
     counts: dict[tuple[Any, ...], list[int]] = {}
-    for items in _users(table, request, seed):
-        for labels, rows in items.items():
-            totals = counts.setdefault(labels, [0, 0])
-            totals[0] += 1
-            totals[1] += arrivals.before is not None and _first(rows, arrivals) <= arrivals.before
-    listed = set() if request.domain is None else {tuple(row.values()) for row in request.domain.to_pylist()}
+    for user, items in _by_user(table, request).items():
+        days = {labels: str(min(row[arrivals.period] for row in rows)) for labels, rows in items.items()}
+        if listed and arrivals.among == "unlisted":
+            days = {labels: day for labels, day in days.items() if day <= listed.get(labels, day)}
+        if listed and arrivals.among == "listed":
+            days = {labels: max(day, listed[labels]) for labels, day in days.items() if labels in listed}
+        order = sorted(days, key=lambda labels, user=user, days=days: (days[labels], digest(seed, user, labels)))  # type: ignore[misc]
+        for place, labels in enumerate(order, 1):
+            if labels in listed and arrivals.among == "unlisted":
+                continue
+            kept = place <= (request.groups_per_user or place)
+            totals = counts.setdefault(() if arrivals.of else labels, [0, 0, *(0 for _ in arrivals.reached)])
+            totals[0] += kept
+            totals[1] += kept and arrivals.before is not None and days[labels] <= arrivals.before
+            totals[2:] = [n + (place == reached) for n, reached in zip(totals[2:], arrivals.reached, strict=True)]
+    if arrivals.of:
+        return [(("all",), *counts.get((), [0, 0, *(0 for _ in arrivals.reached)]))]
     shown = [item for item in counts.items() if item[1][0] >= arrivals.least or item[0] in listed]
-    columns = 1 if arrivals.before is None else 2
     ranked = sorted(shown, key=lambda item: (-item[1][0], *map(_sorted_by, item[0])))
-    return [(labels, *totals[:columns]) for labels, totals in ranked]
-
-
-def _first(rows: list[dict[str, Any]], arrivals: Arrivals) -> str:
-    """Return the first period of some rows, as text that sorts by time."""
-    return str(min(row[arrivals.period] for row in rows))
+    return [(labels, *totals) for labels, totals in ranked]
 
 
 def _contribution(rows: list[dict[str, Any]], summed: SumBounds) -> tuple[int, ...]:
@@ -353,27 +361,30 @@ def _contribution(rows: list[dict[str, Any]], summed: SumBounds) -> tuple[int, .
 
 def _users(table: pa.Table, request: HeadRequest, seed: bytes) -> list[dict[tuple[Any, ...], list[dict[str, Any]]]]:
     """Return for each user the counted rows of each item that the user keeps."""
+    kept = []
+    for user, items in _by_user(table, request).items():
+        if request.each:
+            segment = min((labels[: len(request.each)] for labels in items), key=functools.partial(digest, seed, user))
+            items = {labels: rows for labels, rows in items.items() if labels[: len(segment)] == segment}  # noqa: PLW2901
+        order = sorted(items, key=functools.partial(digest, seed, user))
+        kept.append({labels: items[labels] for labels in order[: request.groups_per_user]})
+    return kept
+
+
+def _by_user(table: pa.Table, request: HeadRequest) -> dict[Any, dict[tuple[Any, ...], list[dict[str, Any]]]]:
+    """Return the counted rows of each user and item."""
     users: dict[Any, dict[tuple[Any, ...], list[dict[str, Any]]]] = {}
     listed = None
     if request.listed is not None and request.arrivals is None:
         listed = {tuple(row.values()) for row in request.listed.to_pylist()}
     for row in _rows(table, request):
-        labels = tuple(row[item] for item in request.items) if request.items else ("all",)
+        labels = tuple(row[item] for item in request.paired) if request.paired else ("all",)
         known = row[request.user] is not None and (request.keep_missing or None not in labels)
         known = known and (request.arrivals is None or row[request.arrivals.period] is not None)
         counts = request.where is None or truth(request.where, row) is True
         if known and counts and (listed is None or labels[: len(request.listed.column_names)] in listed):
             users.setdefault(row[request.user], {}).setdefault(labels, []).append(row)
-    kept = []
-    for user, items in users.items():
-        if request.each:
-            segment = min((labels[: len(request.each)] for labels in items), key=functools.partial(digest, seed, user))
-            items = {labels: rows for labels, rows in items.items() if labels[: len(segment)] == segment}  # noqa: PLW2901
-        order = sorted(items, key=functools.partial(digest, seed, user))
-        if request.arrivals is not None:
-            order.sort(key=lambda labels, items=items: _first(items[labels], request.arrivals))  # type: ignore[misc]
-        kept.append({labels: items[labels] for labels in order[: request.groups_per_user]})
-    return kept
+    return users
 
 
 def reference_bounds(
@@ -514,8 +525,10 @@ def rows_of(engine: Engine, request: HeadRequest, seed: bytes = b"") -> list[Row
         ends = (0, *(head.ends or ()))
         for start, end, segment in zip(ends[:-1], ends[1:], request.segments.to_pylist(), strict=True):
             assert all(label[: len(segment)] == tuple(segment.values()) for label in labels[start:end])
-    if head.before is not None:
-        return list(zip(labels, head.counts.tolist(), head.before.tolist(), strict=True))
+    if request.arrivals is not None:
+        before = np.zeros_like(head.counts) if head.before is None else head.before
+        reached = np.zeros((len(labels), 0), dtype=np.int64) if head.reached is None else head.reached
+        return list(zip(labels, *(column.tolist() for column in (head.counts, before, *reached.T)), strict=True))
     if head.sums is None:
         return list(zip(labels, head.counts.tolist(), strict=True))
     columns = [values.tolist() for values in (head.counts, head.sums, head.rows) if values is not None]
@@ -640,8 +653,12 @@ class EngineSuite:
     def test_users_count_for_their_first_items_by_arrival(
         self, data: st.DataObject, table: pa.Table, listed: pa.Table
     ) -> None:
-        """Running counts: the first items of each user, by period and digest; all items that are listed or large."""
+        """Running counts: the first items of each user, by period and digest; all items that are listed or large.
+
+        In two levels: the items that were not listed when a user had them; and those listed, in the order of arrival.
+        """
         domain = listed.select(["word", "size"]).drop_null().group_by(["word", "size"]).aggregate([])
+        numbers = pa.array([n % 3 for n in range(len(domain))], pa.int64())
         with self.opened(table) as engine:
             if not getattr(engine, "has_arrivals", False):
                 pytest.skip("the engine has no running counts")
@@ -650,15 +667,28 @@ class EngineSuite:
                 last = data.draw(st.sampled_from(["1960-01-01 01:00:00", "2024-02-29 00:00:00"]))
                 last = last if made.each == "hour" else last[:10]
                 before = data.draw(st.none() | st.just(last))
+                among: Literal["all", "unlisted", "listed"] = data.draw(st.sampled_from(["all", "unlisted", "listed"]))
+                moments = ["1960-01-01 01:00:00", "2024-02-28 23:00:00", "2024-02-29 00:00:00"]
+                type_ = pa.timestamp("us") if made.each == "hour" else pa.date32()
+                periods = pa.array(moments).take(numbers).cast(pa.timestamp("us")).cast(type_, safe=False)
+                dated = domain if among == "all" else domain.append_column("start", periods)
+                arrivals = Arrivals(
+                    "start",
+                    data.draw(st.sampled_from([1, 2, 3])),
+                    before,
+                    among,
+                    data.draw(st.sampled_from([(), (1,), (2, 3, 5)])),
+                    data.draw(st.sampled_from([(), ("word", "size")])),
+                )
                 request = HeadRequest(
                     "who",
-                    ("word", "size"),
+                    () if arrivals.of else ("word", "size"),
                     1000,
                     data.draw(st.none() | predicates(KINDS | {"start": made.kind})),
                     groups_per_user=data.draw(st.sampled_from([1, 2, 5])),
-                    domain=data.draw(st.sampled_from([None, domain])),
+                    domain=None if arrivals.of else data.draw(st.sampled_from([None, dated])),
                     derived=(made,),
-                    arrivals=Arrivals("start", data.draw(st.sampled_from([1, 2, 3])), before),
+                    arrivals=arrivals,
                 )
                 seed = data.draw(st.sampled_from([b"", b"s" * 32]))
                 assert rows_of(engine, request, seed) == reference_head(table, request, seed)

@@ -1,0 +1,308 @@
+"""Running counts that are corrected for the bounds on users, in one or two levels (docs/running-counts.md#two-levels).
+
+The state is one text: the mechanism, whose bounds a pilot may have chosen with the first answer; the list, with the
+period in which each item was listed; and the noisy numbers from which the counts are corrected. Everything in it has
+noise or follows from what has.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from discreet.errors import InputError
+from discreet.head_request import MAX_RUNNING_GROUPS, Arrivals, HeadRequest
+from discreet.mechanisms.running import PILOT_PLACES, CorrectedCounts, RunningCounts
+from discreet.noise import CorrelatedGaussians, encode
+from discreet.noise.bits import Encodable
+from discreet.release.keys import derived_key, encodable
+from discreet.release.result import arrow_array
+from discreet.values import MAX_COUNT, ExactHead
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from discreet.release.running import RunningDeclaration
+
+_SINCE, _KEPT, _CORRECTED = "since", "kept", "corrected"
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """What is kept of an answered period, to correct later ones.
+
+    Args:
+        number: of the period.
+        kept: the sum of all noisy counts.
+        whole: the share of all pairs so far that the bounds kept, by which standard errors are divided.
+        reached: the noisy numbers of users by place.
+    """
+
+    number: int
+    kept: float
+    whole: float
+    reached: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectedState:
+    """The state of a stream that is corrected.
+
+    Args:
+        mechanism: with all of its numbers, which never change.
+        listing: the items, since (the number of the period in which each was listed), and of the last answered period
+            kept (the noisy count) and corrected.
+        periods: the answered ones, in their order.
+    """
+
+    mechanism: CorrectedCounts
+    listing: pa.Table
+    periods: list[Period]
+
+    def to_text(self) -> str:
+        """Return JSON; equal states have equal texts."""
+        buffer = io.BytesIO()
+        with pa.ipc.new_stream(buffer, self.listing.schema) as writer:
+            writer.write_table(self.listing.combine_chunks())
+        listing = base64.b64encode(buffer.getvalue()).decode()
+        periods = [dataclasses.astuple(period) for period in self.periods]
+        mechanism = dataclasses.asdict(self.mechanism)
+        return json.dumps({"mechanism": mechanism, "listing": listing, "periods": periods}, default=str)
+
+    @classmethod
+    def of_text(cls, text: str) -> CorrectedState:
+        """Return the state that was written as JSON."""
+        values = json.loads(text)
+        listing = pa.ipc.open_stream(base64.b64decode(values["listing"])).read_all()
+        return cls(_mechanism(values["mechanism"]), listing, [Period(*period) for period in values["periods"]])
+
+    def std_errors(self, names: Sequence[bytes], number: int) -> NDArray[np.float64]:
+        """Return the standard errors of the counts of listed items in an answered period."""
+        since = dict(zip(label_names(self.listing.drop_columns(_OWN)), self._since, strict=True))
+        ages = number + 1 - np.array([since[name] for name in names], dtype=np.int64)
+        (period,) = (period for period in self.periods if period.number == number)
+        return self.mechanism.errors(ages, period.whole)
+
+    @property
+    def _since(self) -> list[int]:
+        since: list[int] = self.listing.column(_SINCE).to_pylist()
+        return since
+
+
+_OWN = [_SINCE, _KEPT, _CORRECTED]
+
+
+class CorrectedReader:
+    """Reads the periods of a stream that is corrected, and adds noise.
+
+    Args:
+        read: returns the head for a request; the order of a user's items is the same for the whole stream.
+        key: returns the key of the stream for a use.
+        erased: True if all rows of some users were erased since the last answer.
+    """
+
+    def __init__(
+        self,
+        declaration: RunningDeclaration,
+        read: Callable[[HeadRequest], ExactHead],
+        key: Callable[[str], bytes],
+        *,
+        erased: bool,
+    ) -> None:
+        self._declaration = declaration
+        self._read = read
+        self._key = key
+        self._erased = erased
+        self._period = declaration.request.derived[0].name
+
+    def begin(self, square: Fraction, mass: Fraction) -> CorrectedState:
+        """Return the state before the first answer, with bounds that the pilot chooses, if there is one.
+
+        Args:
+            square: mu^2.
+            mass: beta.
+        """
+        declared = self._declaration
+        has_pilot = declared.pilot is not None
+        pilot: list[int] = []
+        if declared.pilot is not None:
+            arrivals = Arrivals(self._period, 1, reached=PILOT_PLACES, of=declared.request.items)
+            request = declared.arrived(declared.pilot, declared.periods, arrivals, MAX_RUNNING_GROUPS)
+            head = self._read(dataclasses.replace(request, items=()))
+            users = -np.diff(_reached(head, np.array([0])), append=0)
+            noise = self._noise("pilot", CorrectedCounts.pilot_variance(square))
+            pilot = (users + noise.draw([encode(place) for place in PILOT_PLACES], 1)).tolist()
+        mechanism = CorrectedCounts.within(declared.periods, square, mass, has_pilot=has_pilot, pilot=pilot)
+        return CorrectedState(mechanism, None, [])
+
+    def answer(
+        self, state: CorrectedState, number: int, seal: str | None
+    ) -> tuple[CorrectedState, pa.Table, NDArray[np.int64], str]:
+        """Answer a period.
+
+        Args:
+            seal: the seal of the last answered period; None before the first.
+
+        Returns:
+            the next state; the labels and the counts that are precise enough to show, the largest first; and the seal.
+
+        Raises:
+            InputError: rows of the last answered period or of earlier ones have changed.
+        """
+        mechanism = state.mechanism
+        level = mechanism.counting
+        count = self._count_in_one_level if level is None else self._count_in_two_levels
+        labels, since, kept, reached, seals = count(state, number)
+        if seal is not None and not self._erased and seals[1] != seal:
+            raise InputError(changed(self._declaration.name(state.periods[-1].number)))
+        places = [encode(place) for place in mechanism.places]
+        reached = reached + self._noise("places", mechanism.places_variance).draw(places, number)
+        window = [period for period in state.periods if level and period.number <= number - mechanism.window]
+        share = mechanism.share(float(kept.sum()), reached, (window[-1].kept, window[-1].reached) if window else None)
+        names = label_names(labels)
+        earlier = np.zeros((2, len(names)))
+        if state.periods:
+            past = zip(*(state.listing.column(name).to_pylist() for name in (_CORRECTED, _KEPT)), strict=True)
+            known = dict(zip(label_names(state.listing.drop_columns(_OWN)), past, strict=True))
+            earlier = np.array([known.get(name, (0, 0)) for name in names], dtype=np.float64).reshape(-1, 2).T
+        corrected, whole = mechanism.corrected(kept, share, earlier)
+        counts = np.rint(corrected).astype(np.int64)
+        precise = mechanism.precise(corrected, mechanism.errors(number + 1 - since, whole), share)
+        order = sorted(np.flatnonzero(precise).tolist(), key=lambda place: (-counts[place], names[place]))
+        listing = labels
+        for name, values in zip(_OWN, (since, kept, corrected), strict=True):
+            listing = listing.append_column(name, pa.array(values))
+        period = Period(number, float(kept.sum()), whole, reached.tolist())
+        shown = np.array(order, dtype=np.int64)
+        following = CorrectedState(mechanism, listing, [*state.periods, period])
+        return following, labels.take(arrow_array(shown)), counts[shown], seals[0]
+
+    def _count_in_one_level(self, state: CorrectedState, number: int) -> _Counted:
+        level = state.mechanism.listing
+        earlier = state.listing.drop_columns(_OWN) if state.periods else None
+        arrivals = self._arrivals(state, level.least, reached=state.mechanism.places)
+        head = self._read(self._so_far(number, arrivals, level.groups_per_user, earlier))
+        seals = self._seal(level.least, head.labels, head.counts), self._seal(level.least, head.labels, head.before)
+        head, listed = completed(head, earlier)
+        names = label_names(head.labels)
+        outcome = level.release(head, listed, names, number, self._noise("listing", level.variance))
+        labels = head.labels.take(arrow_array(outcome.positions))
+        kept = np.zeros(0, dtype=np.int64) if outcome.counts is None else outcome.counts
+        # The noise of all counts starts with the stream, in whatever period an item is listed.
+        return labels, np.ones(len(kept), dtype=np.int64), kept, _reached(head, outcome.positions), seals
+
+    def _count_in_two_levels(self, state: CorrectedState, number: int) -> _Counted:
+        listing, counting = state.mechanism.listing, state.mechanism.published
+        declared = self._declaration
+        listed = None
+        if state.periods and len(state.listing):
+            periods = [declared.value(since) for since in state.listing.column(_SINCE).to_pylist()]
+            listed = state.listing.drop_columns(_OWN).append_column(self._period, pa.array(periods, declared.type))
+        arrivals = self._arrivals(state, listing.least, among="unlisted")
+        found = self._read(self._so_far(number, arrivals, listing.groups_per_user, listed))
+        unlisted = np.zeros(len(found.counts), dtype=bool)
+        noise = self._noise("listing", listing.variance)
+        new = listing.release(found, unlisted, label_names(found.labels), number, noise).positions
+        added = found.labels.take(arrow_array(new))
+        added = added.append_column(self._period, pa.array([declared.value(number)] * len(new), declared.type))
+        listed = added if listed is None else pa.concat_tables([listed, added.cast(listed.schema)])
+        labels = listed.drop_columns(self._period)
+        none = np.zeros(0, dtype=np.int64)
+        head = ExactHead(none, MAX_COUNT, labels, before=none)  # without a list, all items would compete
+        if len(listed):
+            arrivals = self._arrivals(state, 1, among="listed", reached=state.mechanism.places)
+            head = self._read(self._so_far(number, arrivals, counting.groups_per_user, listed))
+        names = label_names(labels)
+        counts = dict(zip(label_names(head.labels), head.counts.tolist(), strict=True))
+        kept = np.array([counts.get(name, 0) for name in names], dtype=np.int64)
+        since = np.append(state.listing.column(_SINCE) if state.periods else none, np.full(len(new), number))
+        kept += self._noise("counting", counting.variance).draw(names, number + 1 - since)
+        rest = np.setdiff1d(np.arange(len(found.counts)), new)
+        remaining = found.labels.take(arrow_array(rest))
+        seal = self._seal(listing.least, remaining, found.counts[rest], head.labels, head.counts)
+        before = self._seal(listing.least, found.labels, found.before, head.labels, head.before)
+        return labels, since, kept, _reached(head, np.arange(len(head.counts))), (seal, before)
+
+    def _noise(self, use: str, variance: Fraction) -> CorrelatedGaussians:
+        return CorrelatedGaussians(self._key("noise"), use, variance)
+
+    def _arrivals(self, state: CorrectedState, least: int, **parts: Any) -> Arrivals:
+        before = self._declaration.name(state.periods[-1].number) if state.periods else None
+        return Arrivals(self._period, least, before, **parts)
+
+    def _so_far(self, number: int, arrivals: Arrivals, groups: int, listed: pa.Table | None) -> HeadRequest:
+        request = self._declaration.arrived(self._declaration.first, number, arrivals, groups)
+        return dataclasses.replace(request, domain=listed if listed is None or len(listed) else None)
+
+    def _seal(self, least: int, labels: pa.Table, counts: Any, *listed: Any) -> str:  # noqa: ANN401 - labels and counts
+        """Return a keyed digest of the counts of items with enough users, and of *listed* items and counts."""
+        if counts is None:
+            return ""
+        items: list[Encodable] = [*counts_of(labels, counts, least)]
+        items += ["listed", *counts_of(*listed)] if listed else []
+        return derived_key(self._key("seal"), tuple(items)).hex()
+
+
+_Counted = tuple[pa.Table, "NDArray[np.int64]", "NDArray[np.int64]", "NDArray[np.int64]", tuple[str, str]]
+"""Listed labels, since when, noisy counts, exact users by place, and the seals of this period and the last one."""
+
+
+def changed(period: str) -> str:
+    """Return an error message for rows that changed after the answer of a period."""
+    return (
+        f"rows of {period} or before were added, changed or deleted after the answer, and the same noise on other rows "
+        "reveals them: nothing was answered; if all rows of some users were erased and nothing else, allow it with "
+        "erased=True, or --erased"
+    )
+
+
+def completed(head: ExactHead, earlier: pa.Table | None) -> tuple[ExactHead, NDArray[np.bool_]]:
+    """Return the head with the items that were listed and have no users, and which of its items were listed."""
+    if earlier is None:
+        return head, np.zeros(len(head.counts), dtype=bool)
+    names = set(label_names(head.labels))
+    known = label_names(earlier)
+    missing = [place for place, name in enumerate(known) if name not in names]
+    labels = pa.concat_tables([head.labels, earlier.take(pa.array(missing, pa.int64())).cast(head.labels.schema)])
+    counts = np.append(head.counts, np.zeros(len(missing), dtype=np.int64))
+    reached = None if head.reached is None else np.pad(head.reached, ((0, len(missing)), (0, 0)))
+    listed = set(known)
+    flags = np.array([name in listed for name in label_names(labels)], dtype=bool)
+    return ExactHead(counts, head.limit, labels, reached=reached), flags
+
+
+def label_names(labels: pa.Table) -> list[bytes]:
+    """Return an injective encoding of each label."""
+    return [encode(encodable(tuple(row.values()))) for row in labels.to_pylist()]
+
+
+def counts_of(labels: pa.Table, counts: NDArray[np.int64], least: int = 1) -> list[tuple[bytes, int]]:
+    """Return the names and counts of the items with at least *least* users, in the order of the names."""
+    return sorted((name, n) for name, n in zip(label_names(labels), counts.tolist(), strict=True) if n >= least)
+
+
+def _reached(head: ExactHead, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the numbers of users by place, of some rows of a head together."""
+    none = np.zeros((len(head.counts), 1), dtype=np.int64)
+    return np.asarray((none if head.reached is None else head.reached)[rows].sum(axis=0), dtype=np.int64)
+
+
+def _mechanism(values: dict[str, Any]) -> CorrectedCounts:
+    listing, counting = (part and _level(part) for part in (values["listing"], values["counting"]))
+    variance, rho = (Fraction(values[name]) for name in ("places_variance", "rho"))
+    return CorrectedCounts(listing, counting, variance, rho, tuple(values["pilot"]))
+
+
+def _level(values: dict[str, Any]) -> RunningCounts:
+    variance, quantile, rho, mass = (Fraction(values[name]) for name in ("variance", "quantile", "rho", "mass"))
+    bounds = values["periods"], values["groups_per_user"]
+    return RunningCounts(*bounds, variance, quantile, rho, mass, values["parts"])
