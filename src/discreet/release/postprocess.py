@@ -12,13 +12,14 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from discreet.engines.sql import quoted
 from discreet.errors import InputError, SQLError
 from discreet.head_request import Kind
 from discreet.query.intervals import Mark
-from discreet.query.query import Query
+from discreet.query.query import SAVED, Query
 from discreet.query.statement import BIAS, HIGH, LOW, NOISE, SHARED, SQL_TYPES, VALUE, Statement
 from discreet.release.files import require
 from discreet.values import Cost, float_above
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from discreet.catalog.model import Catalog, Dataset
     from discreet.query.planning import Plan
+    from discreet.query.saved import SavedTable
 
 MAX_MEMORY = "128MB"
 MAX_ROWS = 100_000
@@ -208,12 +210,13 @@ def answer_types(query: Query, dataset: Dataset) -> dict[str, str]:
     return labels | dict.fromkeys((VALUE, LOW, HIGH), number) | dict.fromkeys((BIAS, NOISE, SHARED), "DOUBLE")
 
 
-def schema_table(name: str, catalog: Catalog) -> pa.Table:
+def schema_table(name: str, catalog: Catalog, saved: Mapping[str, SavedTable] = MappingProxyType({})) -> pa.Table:
     """Return a table of information_schema for the datasets and columns of *catalog*.
 
     Args:
         name: "tables" or "columns".
         catalog: the datasets that the caller may query.
+        saved: the saved tables that the caller may read, by name.
     """
     import pyarrow as pa
 
@@ -227,6 +230,14 @@ def schema_table(name: str, catalog: Catalog) -> pa.Table:
         rows += [
             (*place, column, number, "YES", SQL_TYPES[kind], uses)
             for number, (column, kind, uses) in enumerate(columns_of(about), start=1)
+        ]
+    for table, of in saved.items():
+        place = ("discreet", SAVED, table)
+        if name == "tables":
+            rows.append((*place, "VIEW" if of.view else "BASE TABLE", of.comment))
+            continue
+        rows += [
+            (*place, column, number, "YES", type_, "") for number, (column, type_) in enumerate(of.columns, start=1)
         ]
     schema_ = pa.schema(
         [(column, pa.int64() if column == "ordinal_position" else pa.string()) for column in _SCHEMA[name]]

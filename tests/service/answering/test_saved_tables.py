@@ -216,6 +216,10 @@ def test_names_are_changed_and_checked(service):
     answered(service, "COMMENT ON TABLE saved.b IS 'it''s'")
     answered(service, f"CREATE TABLE IF NOT EXISTS saved.b AS {BY_DAY.format('IS NULL')}")
     answered(service, "DROP TABLE IF EXISTS saved.nothing")
+    schema = "SELECT table_name, {} FROM information_schema.{} WHERE table_schema = 'saved' ORDER BY 2"
+    assert answered(service, schema.format("table_type, table_comment", "tables")) == [["b", "BASE TABLE", "it's"]]
+    columns = answered(service, schema.format("ordinal_position, column_name, data_type", "columns"))
+    assert columns == [["b", 1, "country", "VARCHAR"], ["b", 2, "n", "BIGINT"]]
     listed = service.send("GET", "/v1/tables").json()["tables"]
     assert [(one["name"], one["kind"], one["comment"]) for one in listed] == [("b", "table", "it's")]
     for sql, status in (

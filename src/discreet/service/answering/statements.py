@@ -25,7 +25,7 @@ from discreet.query.saved import SavedPart, SavedTable, TableChange, changed, na
 from discreet.query.statement import Leaf, Statement
 from discreet.release import Release
 from discreet.release import statement as pipeline
-from discreet.release.postprocess import MAX_ROWS, ComputedRows, arrow_types
+from discreet.release.postprocess import MAX_ROWS, ComputedRows, arrow_types, schema_table
 from discreet.release.statement import PlannedStatement
 from discreet.service.answering.accounts import budget_report
 from discreet.service.answering.pool import StatementPool, WrittenRows
@@ -117,7 +117,7 @@ class Statements:
     ) -> PlannedStatement:
         worker = self._worker(run, Shape("json"), saved, intervals=request.intervals)
         asked = self._asked(request.options, run, {}, free)
-        found = self._split(request.sql, self._warehouse.restricted_to(catalog), asked, worker)
+        found = self._split(request.sql, run, self._warehouse.restricted_to(catalog), asked, worker)
         return pipeline.plan(found, catalog, asked, worker)
 
     def answer(
@@ -269,7 +269,7 @@ class Statements:
         saved, free = used
         asked = self._asked({}, run, answers, free)
         worker = self._worker(run, shape, saved, listed=asked.listed, intervals=intervals)
-        found = self._split(sql, self._warehouse.restricted_to(catalog), asked, worker)
+        found = self._split(sql, run, self._warehouse.restricted_to(catalog), asked, worker)
         leaves = [leaf for leaf in found.statement.leaves if leaf.select is not None and leaf.release is None]
         releases = dict(zip(dict.fromkeys(leaf.sql for leaf in leaves), ids, strict=False))
         tables = dict(found.public)
@@ -300,7 +300,7 @@ class Statements:
         worker = self._worker(run, shape, saved, intervals=request.intervals, made_up=True)
         with self._warehouse.restricted_to(catalog).rehearsal() as made:
             queries = WarehouseQueries(made, budget=Budget.of_cost(_AMPLE), key=bytes(32), **options)
-            found = self._split(request.sql, made, queries, worker, made_up=True)
+            found = self._split(request.sql, run, made, queries, worker, made_up=True)
             planned = pipeline.plan(found, made.catalog, queries, worker)
             return pipeline.compute(planned, pipeline.answer(planned, queries), worker)
 
@@ -345,14 +345,21 @@ class Statements:
     def _split(
         self,
         sql: str,
+        run: Run,
         viewed: Warehouse,
         queries: pipeline.QueryPort,
         worker: _Worker,
         *,
         made_up: bool = False,
     ) -> PlannedStatement:
-        """Split a statement into its queries; as `discreet.release.statement.split`."""
-        return pipeline.split(sql, viewed.catalog, viewed.labels, queries, worker, self._limits.max_k, made_up=made_up)
+        """Split a statement into its queries, as `discreet.release.statement.split`, and list saved tables too."""
+        catalog = viewed.catalog
+        found = pipeline.split(sql, catalog, viewed.labels, queries, worker, self._limits.max_k, made_up=made_up)
+        if not found.statement.schemas:
+            return found
+        saved = {owned.name: owned.table for owned in self._tables.listed(run.account)}
+        schemas = {name: schema_table(name, catalog, saved) for name in found.statement.schemas}
+        return replace(found, public={**found.public, **schemas})
 
 
 class _AccountQueries:
