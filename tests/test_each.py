@@ -16,7 +16,8 @@ import discreet
 from discreet.budget import Budget
 from discreet.engines.duckdb import DuckDBEngine
 from discreet.errors import InputError, SQLError, UnknownColumn, WhereError
-from discreet.mechanisms import Each, KnownLaplace, SelectVerify, UnknownGumbel
+from discreet.mechanisms import Each, EachAuto, KnownGumbel, KnownLaplace, SelectVerify, UnknownGumbel
+from discreet.mechanisms.sums import UnknownGumbelSums
 from discreet.query.json import from_dict
 from discreet.query.planning import make_plan
 from discreet.query.pricing import PRESETS, UnitCost
@@ -199,26 +200,31 @@ def test_all_segments_cost_what_one_costs(warehouse):
     priced = dataclasses.replace(query, options=dataclasses.replace(query.options, per=PRESETS["linkedin"]))
     assert make_plan(priced).worst_units == UnitCost(21, 1)
     alone = "SELECT article, COUNT(DISTINCT reader) AS n FROM reads GROUP BY article ORDER BY n DESC LIMIT 2"
-    assert warehouse.plan(TOP).worst_cost == warehouse.plan(alone).worst_cost
+    costs = [warehouse.plan(text, mechanism="gumbel").worst_cost for text in (TOP, alone)]
+    assert costs[0] == costs[1]
 
 
 @pytest.mark.parametrize(
     ("query", "mechanism", "listed"),
     [
-        ({"items": ["article"], "k": 10}, UnknownGumbel, None),
-        ({"items": ["article"]}, SelectVerify, None),
+        ({"items": ["article"], "k": 10}, EachAuto, None),
+        ({"items": ["article"], "k": 1}, EachAuto, None),
+        ({"items": ["article"]}, EachAuto, None),
+        ({"items": ["article"], "k": 10, "measure": {"kind": "rows"}}, SelectVerify, None),
+        ({"items": ["article"], "k": 2, "measure": {"kind": "rows"}}, UnknownGumbel, None),
+        ({"items": ["article"], "k": 10, "measure": {"kind": "sum", "column": "minutes"}}, UnknownGumbelSums, None),
         ({"items": ["kind"]}, KnownLaplace, 3),
-        ({"items": ["kind"], "k": 2}, None, 3),
+        ({"items": ["kind"], "k": 2}, KnownGumbel, 3),
     ],
 )
-def test_every_segment_has_the_mechanism_of_a_query_of_its_own(warehouse, query, mechanism, listed):
-    """A top k, releases by head, and listed domains, whose size is that of one segment."""
+def test_the_mechanism_of_segments_is_chosen_by_what_is_counted(warehouse, query, mechanism, listed):
+    """Users by pairs or heads, rows by heads, sums by a race, and listed items, whose number is that of one segment."""
     whole = {"dataset": "reads", "each": ["country"], "measure": {"kind": "users", "column": "reader"}} | query
     plan = warehouse.plan(whole)
-    assert isinstance(plan.mechanism, Each)
-    assert mechanism is None or type(plan.mechanism.inner) is mechanism
+    chosen = plan.mechanism.inner if isinstance(plan.mechanism, Each) else plan.mechanism
+    assert type(chosen) is mechanism
     assert plan.mechanism.segments == 3
-    assert not plan.reads_pairs
+    assert plan.reads_pairs == (mechanism is EachAuto)
     if listed is not None:
         assert plan.mechanism.head_limit == listed
         assert len(plan.request.domain) == 3 * listed
@@ -244,10 +250,29 @@ def test_a_column_that_may_not_be_grouped_by_does_not_exist(warehouse):
         warehouse.plan(TOP.replace("country", "minutes"))
 
 
-def test_mechanisms_on_pairs_are_refused(warehouse):
-    """They read pairs of all users and items at once."""
-    with pytest.raises(InputError, match="of which 'each' has none"):
+def test_two_rounds_are_refused(warehouse):
+    """They count the items of all segments as one release."""
+    with pytest.raises(InputError, match="items of all segments as one release; choose auto or head"):
         warehouse.plan(TOP.replace("<= 2", ">= 1"), mechanism="two-round")
+
+
+def test_without_pairs_the_head_is_used_and_what_is_missed_is_said():
+    """From three items on; a race finds one or two as well."""
+    segments = pa.table({"country": COUNTRIES})
+    for k, mechanism in ((None, SelectVerify), (3, SelectVerify), (2, UnknownGumbel)):
+        query = query_of("reader", ("country", "article"), k=k, each=("country",), segments=segments)
+        plan = make_plan(query, has_pairs=False)
+        assert type(plan.mechanism.inner) is mechanism
+        assert "no pair queries" in plan.missed
+        assert make_plan(query).missed is None
+
+
+def test_a_price_names_both_ways():
+    """One round where users have few items, and the heads otherwise."""
+    segments = pa.table({"country": COUNTRIES})
+    plan = make_plan(query_of("reader", ("country", "article"), k=3, each=("country",), segments=segments))
+    assert [branch.name for branch in plan.expectation.likely] == ["head", "light"]
+    assert plan.worst_cost == plan.mechanism.worst_cost()
 
 
 def test_a_private_bound_of_sums_is_refused(warehouse):
@@ -288,9 +313,11 @@ def test_a_top_of_each_is_released_with_ranks_within_the_label(warehouse):
         (1, "IN", "IN 1"),
         (2, "IN", "IN 3"),
     ]
-    assert "counts in one of them, chosen at random" in release.clipped
+    assert (release.mechanism, release.chosen, release.clipped) == ("auto", "light", None)
     assert not release.complete
-    assert release.mechanism == "unknown-gumbel"
+    raced = warehouse.query(TOP, epsilon=5, mechanism="gumbel")
+    assert raced.mechanism == "unknown-gumbel"
+    assert "counts in one of them, chosen at random" in raced.clipped
     one = warehouse.query(TOP.replace("GROUP", "WHERE country = 'IN' GROUP"), epsilon=5)
     assert [row["rank"] for row in one.to_arrow().to_pylist()] == [1, 2]
 
@@ -298,9 +325,9 @@ def test_a_top_of_each_is_released_with_ranks_within_the_label(warehouse):
 def test_a_budget_is_charged_the_most_that_a_label_cost(warehouse):
     """Pay what you get: the cost of two items and counts, not of four."""
     budget = Budget(5.0, "1e-8")
-    release = warehouse.query(TOP, budget=budget, epsilon=1)
+    release = warehouse.query(TOP, budget=budget, epsilon=1, mechanism="gumbel")
     assert len(release) == 4
-    plan = warehouse.plan(TOP, budget=Budget(5.0, "1e-8"), epsilon=1)
+    plan = warehouse.plan(TOP, budget=Budget(5.0, "1e-8"), epsilon=1, mechanism="gumbel")
     assert release.charged.within(plan.worst_cost)
     assert release.charged.rho > plan.worst_cost.rho * Fraction(1, 2)
     assert budget.spent == release.charged
@@ -361,7 +388,7 @@ def test_wrong_segments_of_a_table_are_refused(table, arguments, words):
 
 def test_one_segment_costs_and_finds_what_a_query_of_its_rows_does(table):
     """A single label is today's query with a filter on it."""
-    one = table.top("article", 2, each="country", segments=["IN"], epsilon=5)
+    one = table.top("article", 2, each="country", segments=["IN"], epsilon=5, mechanism="gumbel")
     same = table.where("country = 'IN'").top("article", 2, epsilon=5, mechanism="gumbel")
     assert one.labels.column("article").to_pylist() == same.labels.column("article").to_pylist()
     assert one.charged == same.charged

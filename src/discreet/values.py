@@ -9,7 +9,7 @@ import decimal
 import math
 import operator
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
@@ -441,6 +441,21 @@ class ListedPairs(UserItemPairs, Protocol):
         ...
 
 
+class SegmentedPairs(UserItemPairs, Protocol):
+    """`UserItemPairs` whose items begin with the labels of a listed segment, and the head of each segment.
+
+    The pairs are of all rows of a user with a listed segment; the heads, of those in a single segment of each user.
+    """
+
+    def head(self, limit: int) -> ExactHead:
+        """Return the *limit* + 1 largest counts of each segment; after it, no other query is made."""
+        ...
+
+    def segments(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the segment of each of *items*, by its number in the request."""
+        ...
+
+
 class HeadAndPairs(UserItemPairs, Protocol):
     """`UserItemPairs` of which a head can be read first; engines write the pairs only if one of their queries follows.
 
@@ -531,3 +546,16 @@ class Outcome:
     chosen: str | None = None
     why: str | None = None
     shared_error: float | None = None
+
+    def take(self, rows: NDArray[Any]) -> Outcome:
+        """Return the outcome with only these *rows*, a mask or their numbers, in that order."""
+
+        def part(values: Any) -> Any:  # noqa: ANN401 - an array of any numbers, or None
+            return None if values is None else values[rows]
+
+        numbers: dict[str, Any] = {name: part(getattr(self, name)) for name in ("counts", "std_errors", "low", "high")}
+        measured = self.measured
+        if measured is not None:
+            arrays = {name: part(getattr(measured, name)) for name in ("values", "std_errors", "low", "high")}
+            measured = replace(measured, **arrays)
+        return replace(self, positions=self.positions[rows], measured=measured, **numbers)

@@ -291,7 +291,10 @@ def plan_as_text(plan: Plan) -> str:
     if plan.reads_pairs:
         sums = "noisy counts of users, and weighted sums over users, of all items"
         lines["reads"] = sums
-        if plan.query.k is not None and plan.request.limit > 0:  # without a head limit no head is read first
+        if plan.request.segments is not None:
+            lines["reads"] = f"{sums}; or the {plan.request.limit + 1:,} largest counts of each segment as well"
+            lines["segments"] += ", unless one round is chosen"
+        elif plan.query.k is not None and plan.request.limit > 0:  # without a head limit no head is read first
             counts = f"the {plan.request.limit + 1:,} largest counts"
             lines["reads"] = f"{counts}; if count {plan.query.k:,} does not stand out, also {sums}"
     error = _sum_error(plan)

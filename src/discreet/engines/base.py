@@ -115,7 +115,8 @@ class Reader(Protocol):
         The pairs are deleted on exit. Inside the context, no other method may be called.
 
         Args:
-            request: only its user, items, filter and keep_missing are used.
+            request: only its user, items, filter, keep_missing and what it lists are used: the items, or the segments,
+                which are then the first of the items.
             progress: called during each query as by `head`.
 
         Raises:

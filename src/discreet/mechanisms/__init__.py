@@ -9,7 +9,7 @@ from __future__ import annotations
 from discreet.mechanisms.auto import Auto
 from discreet.mechanisms.base import Expectation, Likely, Mechanism, NoiseName, Request, check_bounds
 from discreet.mechanisms.count_release import CountRelease
-from discreet.mechanisms.each import Each
+from discreet.mechanisms.each import Each, EachAuto
 from discreet.mechanisms.known_auto import KnownAuto
 from discreet.mechanisms.known_gumbel import KnownGumbel
 from discreet.mechanisms.known_laplace import KnownLaplace
@@ -37,7 +37,8 @@ MECHANISMS: dict[str, type[Mechanism]] = {
 }
 
 PAIR_MECHANISMS: tuple[type[Mechanism], ...] = (TwoRound, Auto, KnownAuto)
-"""The mechanisms that take `HeadAndPairs`, or `ListedPairs` of a known domain; all others read an `ExactHead`."""
+"""The mechanisms that take `HeadAndPairs`, `SegmentedPairs` for `EachAuto`, or `ListedPairs` of a known domain; all
+others read an `ExactHead`."""
 
 __all__ = [
     "MECHANISMS",
@@ -45,6 +46,7 @@ __all__ = [
     "Auto",
     "CountRelease",
     "Each",
+    "EachAuto",
     "Expectation",
     "KnownAuto",
     "KnownGumbel",

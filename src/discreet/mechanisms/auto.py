@@ -143,10 +143,14 @@ class Auto:
     def worst_cost(self) -> Cost:
         """Return the largest cost of a branch, with the histogram and the gap."""
         two_round = self.two_round.worst_cost()
-        others = (self.head.worst_cost(), self.light.worst_cost())
-        rest = max(branch.rho for branch in others) + _tests(self.two_round)
-        delta = max(two_round.delta, self.delta, *(branch.delta for branch in others))
-        return Cost(max(two_round.rho + _tests_alone(self.two_round), rest), delta)
+        rest = self._worst_of_one_round_and_head()
+        return Cost(max(two_round.rho + _tests_alone(self.two_round), rest.rho), max(two_round.delta, rest.delta))
+
+    def _worst_of_one_round_and_head(self) -> Cost:
+        """Return the largest cost of one round and of the head, with the histogram and the other tests."""
+        branches = (self.light.worst_cost(), self.head.worst_cost())
+        rho = max(branch.rho for branch in branches) + _tests(self.two_round)
+        return Cost(rho, max(self.delta, *(branch.delta for branch in branches)))
 
     def direct_epsilon(self) -> Fraction | None:
         """Return epsilon of the exact theorem, if it determined the branches' budgets."""
@@ -189,16 +193,8 @@ class Auto:
                 if self._is_precise(self.race, gap):
                     return self._with_tests(self.race.release(head, bits), self.race.name, complete)
         sizes = self.two_round.measure_sizes(pairs, bits)
-        mu = float(self.two_round.mu)
-        signal = _share_precision(self.two_round, SIGNAL_SHARE)
         leads = self.two_round.leads(sizes, gap)
-        cap = self.light.cap(sizes, mu)
-        enough = 20 * DENSE_EVIDENCE * math.sqrt(2 * COST_UNIT / signal) <= sizes.users
-        if cap is None and enough and not leads and self.light.may_have_cap(sizes, mu):
-            signal //= 2  # the rest is for the number that follows
-            split = pairs.users_by_size(SPLIT)[1:-1]
-            noisy = add_noise(split, 1, np.full(len(split), signal), bits, "split of sizes")
-            cap = self.light.cap(sizes, mu, noisy.astype(np.float64))
+        cap, signal = self._cap(sizes, pairs, bits, split=not leads)
         if cap is not None:
             outcome = self._one_round(cap, sizes, signal, pairs, bits)
             if outcome is not None:
@@ -233,15 +229,36 @@ class Auto:
         """Return whether a race is taken without a query of pairs, if count k is *gap* above the cut-off."""
         return race.counts is None or race.std_error <= PRECISE_RACE * self.light.relative_error * gap
 
+    def _cap(self, sizes: Sizes, pairs: UserItemPairs, bits: Bits, *, split: bool) -> tuple[Cap | None, int]:
+        """Return the cap of one round, or None, and what is left for the number that follows.
+
+        Args:
+            sizes: the noisy histogram of users by their number of items.
+            pairs: the pairs.
+            bits: source of randomness.
+            split: True to measure the users with 3 to 8 items where a cap of more than 2 may be possible.
+
+        Returns:
+            the cap, and a cost in units of 1 / `COST_UNIT`.
+        """
+        mu = float(self.two_round.mu)
+        signal = _share_precision(self.two_round, SIGNAL_SHARE)
+        cap = self.light.cap(sizes, mu)
+        enough = 20 * DENSE_EVIDENCE * math.sqrt(2 * COST_UNIT / signal) <= sizes.users
+        if cap is None and enough and split and self.light.may_have_cap(sizes, mu):
+            signal //= 2  # the rest is for the number that follows
+            users = pairs.users_by_size(SPLIT)[1:-1]
+            noisy = add_noise(users, 1, np.full(len(users), signal), bits, "split of sizes")
+            cap = self.light.cap(sizes, mu, noisy.astype(np.float64))
+        return cap, signal
+
     def _one_round(self, cap: Cap, sizes: Sizes, signal: int, pairs: HeadAndPairs, bits: Bits) -> Outcome | None:
         """Release by one round, or return None if two rounds would clip hardly any user."""
         watched = _Watched(pairs)
         outcome = self.light.release(cap, watched, bits)
         if self._is_dense(cap, sizes, watched.rest, signal, bits):
             return None  # what was computed is not shown
-        items = "one item" if cap.items == 1 else f"up to {cap.items} items"
-        why = f"most users have {items}: about {cap.kept:.0%} of the counts are kept with a cap there"
-        return self._with_tests(outcome, "light", why)
+        return self._with_tests(outcome, "light", cap.why)
 
     def _head_of(self, pairs: HeadAndPairs) -> tuple[Ints, ExactHead]:
         """Return the numbers of the largest items of the pairs, and their counts as a head."""

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from discreet.errors import InvariantViolated
+from discreet.mechanisms.auto import Auto
 from discreet.mechanisms.base import Expectation, Mechanism
 from discreet.noise import Bits
 from discreet.noise.bits import PrefixedBits
-from discreet.values import Cost, Measured, Outcome
+from discreet.values import Cost, Measured, Outcome, SegmentedPairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,61 @@ class Each:
             measured=_together(measured) if len(measured) == len(outcomes) else None,
             shared_error=outcomes[0].shared_error,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class EachAuto(Auto):
+    """Measure how many (segment, item) pairs users have, then release by one round of all pairs, or each head.
+
+    Where users have few pairs, a pair is an item of one round, in which all rows of a user count. Otherwise each
+    segment is released from its head. There are neither two rounds nor a race.
+
+    Args:
+        segments: the number of segments, at least 1.
+        k: number of items of each segment, or None for as many accurate counts as possible.
+    """
+
+    segments: int = 1
+    k: int | None = None
+
+    @classmethod
+    def of(cls, auto: Auto, segments: int, k: int | None) -> Self:
+        """Return the release of *segments* with the budgets of *auto*, which has no k."""
+        head = replace(auto.head, k=k)
+        # The k largest of a segment need not be precise, and may be below those of another.
+        light = auto.light if k is None else replace(auto.light, k=segments * auto.head_limit)
+        return cls(auto.two_round, head, light, None, auto.epsilon, auto.delta, segments, k)
+
+    def worst_cost(self) -> Cost:
+        """Return the largest cost of one round or of a head, with the histogram."""
+        return self._worst_of_one_round_and_head()
+
+    def expectation(self) -> Expectation:
+        """Return bounds that hold for both branches, and the probable range of each: the head, and then one round."""
+        branches = [self.head.expectation()]
+        if self.light.possible(float(self.two_round.mu)):
+            branches.append(self.light.expectation())
+        errors = [branch.min_std_error for branch in branches if branch.min_std_error is not None]
+        counts = [branch.smallest_count for branch in branches if branch.smallest_count is not None]
+        likely = tuple(branch.likely[0] for branch in branches)
+        return Expectation(min(errors, default=None), None, min(counts), likely=likely)
+
+    def release(self, pairs: SegmentedPairs, bits: Bits) -> Outcome:  # type: ignore[override]
+        """Release; the outcome's positions are rows of the head if it is chosen, and otherwise numbers of pairs."""
+        sizes = self.two_round.measure_sizes(pairs, bits)
+        cap, _ = self._cap(sizes, pairs, bits, split=True)
+        if cap is None:
+            outcome = Each(self.head, self.segments).release(pairs.head(self.head_limit), bits)
+            why = f"too few of about {sizes.users:,.0f} users have few items in all segments together"
+            return self._with_tests(outcome, self.head.name, why)
+        outcome = self.light.release(cap, pairs, bits)
+        segment = pairs.segments(outcome.positions)
+        order = np.argsort(segment, kind="stable")  # of a segment, the largest first
+        segment = segment[order]
+        rank = np.arange(len(order)) - np.searchsorted(segment, segment)
+        outcome = outcome.take(order[rank < (len(order) if self.k is None else self.k)])
+        complete = self.k is not None and len(outcome.positions) == self.k * self.segments
+        return self._with_tests(replace(outcome, complete=complete), "light", cap.why)
 
 
 def _joined(arrays: Iterable[Any]) -> Any:  # noqa: ANN401 - arrays of one type, or None without numbers

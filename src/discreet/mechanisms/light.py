@@ -68,6 +68,12 @@ class Cap:
     spread: float
     unseen: float
 
+    @property
+    def why(self) -> str:
+        """The reason for one round in one sentence."""
+        items = "one item" if self.items == 1 else f"up to {self.items} items"
+        return f"most users have {items}: about {self.kept:.0%} of the counts are kept with a cap there"
+
 
 @dataclass(frozen=True, slots=True)
 class Light:

@@ -16,6 +16,7 @@ from discreet.mechanisms import (
     Auto,
     CountRelease,
     Each,
+    EachAuto,
     Expectation,
     KnownAuto,
     KnownGumbel,
@@ -54,6 +55,9 @@ DELTA_WARNED = Fraction(1, 10_000)
 
 AUTO_FROM_K = 6
 """The smallest k with `Auto` as default; below, its test costs more than it gains (docs/mechanisms/auto.md)."""
+
+EACH_FROM_K = 3
+"""The smallest k with the head for the items of each segment where there are no pairs (docs/mechanisms/each.md)."""
 
 SEVERAL_LISTED = 4
 """The smallest number of listed items with `KnownAuto` as default; a user of all of fewer items costs little more."""
@@ -401,21 +405,23 @@ def make_plan(
     options = query.options
     per = query.options.per
     segments = query.request.segments
-    has_pairs = has_pairs and segments is None
     # Quantiles are computed from the counts of listed bins, so these are not clipped by default.
     bins = query.known_domain and any(isinstance(derived.each, int) for derived in query.request.derived)
-    default = choose(request, has_pairs=has_pairs and not bins, per_unit=per is not None)
+    segmented = segments is not None
+    default = choose(request, has_pairs=has_pairs and not bins, per_unit=per is not None, segmented=segmented)
     kind = _mechanism(options.mechanism, request, default)
     if request.summed is not None:
         kind = summing(kind, request)
-    if kind in PAIR_MECHANISMS and segments is not None:
-        raise InputError(f"the {kind.name} mechanism reads user-item pairs, of which 'each' has none; choose head")
+    if kind is TwoRound and segmented:
+        raise InputError("two rounds count the items of all segments as one release; choose auto or head for 'each'")
     if kind in PAIR_MECHANISMS and not has_pairs:
         raise InputError(f"the {kind.name} mechanism needs an engine that can query user-item pairs; choose head")
     if per is not None:
-        return _plan_per_unit(query, _on_segments(priced(kind, request, per), segments), per, force)
+        return _plan_per_unit(query, _on_segments(priced(kind, request, per), query), per, force)
     notes = check_price(options.epsilon, options.delta, force)
-    mechanism = _on_segments(_most_accurate(kind, options, request, shared_budget), segments)
+    # The k of `EachAuto` is for each segment, and no branch of it is for a top k of all pairs.
+    request = replace(request, k=None) if kind is Auto and segmented else request
+    mechanism = _on_segments(_most_accurate(kind, options, request, shared_budget), query)
     mechanism.expectation()  # raises, before data is read, if the noise cannot be sampled
     guarantee = guarantee_of(mechanism.worst_cost(), options.delta, mechanism.direct_epsilon())
     if guarantee.epsilon > options.epsilon * (1 + 1e-9) or Fraction(guarantee.delta) > options.delta * (
@@ -423,8 +429,8 @@ def make_plan(
     ):
         raise InvariantViolated("the plan would cost more than the query allows")
     missed = None
-    paired = choose(request, has_pairs=not bins) if options.mechanism in (None, "auto") else None
-    if not has_pairs and (paired is Auto or (paired is KnownAuto and segments is None)):
+    paired = choose(request, has_pairs=not bins, segmented=segmented) if options.mechanism in (None, "auto") else None
+    if not has_pairs and paired in PAIR_MECHANISMS:
         missed = (
             "this engine has no pair queries, or not all; with them, tables in which most users have few items get "
             "several times as many accurate counts"
@@ -432,8 +438,15 @@ def make_plan(
     return Plan(query, mechanism, guarantee, notes, missed)
 
 
-def _on_segments(mechanism: Mechanism, segments: Any) -> Mechanism | Each:  # noqa: ANN401 - an Arrow table
-    return mechanism if segments is None else Each(mechanism, len(segments))
+def _on_segments(mechanism: Mechanism, query: Query) -> Mechanism | Each:
+    segments = query.request.segments
+    if segments is None:
+        return mechanism
+    return (
+        EachAuto.of(mechanism, len(segments), query.k)
+        if isinstance(mechanism, Auto)
+        else Each(mechanism, len(segments))
+    )
 
 
 def _plan_per_unit(query: Query, mechanism: Mechanism | Each, per: PerUnit, force: bool) -> Plan:
@@ -524,7 +537,7 @@ def _request(query: Query) -> Request:
     )
 
 
-def choose(request: Request, *, has_pairs: bool, per_unit: bool = False) -> type[Mechanism]:
+def choose(request: Request, *, has_pairs: bool, per_unit: bool = False, segmented: bool = False) -> type[Mechanism]:
     """Return the default mechanism for *request*, by its domain and declared bounds (LinkedIn 2021, Table 1).
 
     | | groups per user declared | not declared |
@@ -533,12 +546,14 @@ def choose(request: Request, *, has_pairs: bool, per_unit: bool = False) -> type
     | unknown domain | UnkLap | UnkGumb (small top k), Auto (a larger top k), Auto or SelectVerify (all counts) |
 
     Auto and KnownAuto need user-item pairs and count distinct users; SelectVerify needs a head only. UnkGumb answers
-    any top k on engines without pairs, without counts, of rows or sums, with Laplace noise, or priced per unit.
+    any top k on engines without pairs, without counts, of rows or sums, with Laplace noise, or priced per unit. Of each
+    segment, Auto answers any k, and the head a k from 3 on where UnkGumb would; listed items are counted by KnownLap.
     TopStable, TwoRound and PCR answer only when the query names them. Sums are added by `discreet.mechanisms.summing`.
 
     Args:
         has_pairs: True if the engine has pair queries.
         per_unit: True if the request is priced in units: then only released items are charged.
+        segmented: True for the items of each segment.
     """
     bounded = request.sensitivity.groups_per_user is not None
     distinct = request.sensitivity.rows_per_group == 1
@@ -547,12 +562,16 @@ def choose(request: Request, *, has_pairs: bool, per_unit: bool = False) -> type
     if request.known_domain:
         if bounded or request.k is None:
             several = request.head_limit >= SEVERAL_LISTED
+            paired = paired and not segmented
             return KnownAuto if paired and counted and several and not bounded else KnownLaplace
         return KnownGumbel
     if bounded:
         return UnknownLaplace
     if request.k is None:
         return Auto if paired else SelectVerify
+    if segmented and counted and not per_unit:
+        head = SelectVerify if request.k >= EACH_FROM_K else UnknownGumbel
+        return Auto if paired else head
     return Auto if paired and counted and request.k >= AUTO_FROM_K else UnknownGumbel
 
 

@@ -160,13 +160,13 @@ def _read(
     span: Callable[[Step], AbstractContextManager[None]],
 ) -> tuple[pa.Table, Outcome, Fingerprint | None]:
     """Read the exact data and add noise; returns the released labels, the outcome and the fingerprint."""
+    drawn = plan.request.each or plan.request.groups_per_user is not None
+    seed = bits.uint64("groups", 4).tobytes() if drawn else b""
     if plan.reads_pairs:  # the mechanism alternates between queries and noise
-        with span("engine"), RecordedPairs(engine, plan.request, progress=progress) as recorded:
+        with span("engine"), RecordedPairs(engine, plan.request, seed=seed, progress=progress) as recorded:
             outcome = plan.mechanism.release(recorded, bits)
             labels = recorded.labels(outcome.positions)
         return labels, outcome, None if key is None else recorded.fingerprint(plan, key)
-    drawn = plan.request.each or plan.request.groups_per_user is not None
-    seed = bits.uint64("groups", 4).tobytes() if drawn else b""
     with span("engine"):
         head = engine.head(plan.request, seed=seed, progress=progress)
     with span("noise"):

@@ -255,21 +255,29 @@ _PAIR_QUERIES = 10
 
 
 class RecordedPairs:
-    """`HeadAndPairs` or `ListedPairs` of an engine, which also compute a digest of all that the engine returned.
+    """`HeadAndPairs`, `SegmentedPairs` or `ListedPairs` of an engine, with a digest of all that the engine returned.
 
     With keyed noise, the queries of a plan follow from the data and the key; so equal data give an equal digest. As a
     context, it deletes the pairs on exit if they were written.
 
     Args:
+        seed: decides in which segment a user counts in the head, where the request has segments.
         progress: called with the finished share of all queries, which never falls, although engines report each
-            statement from 0 to 1: a head is the first half, and each of the queries of pairs an equal part of the rest.
+            statement from 0 to 1: a head is the first half, and each of the queries of pairs an equal part of the rest;
+            or the head is what is left after the queries.
     """
 
     def __init__(
-        self, engine: Reader, request: HeadRequest, *, progress: Callable[[float], None] | None = None
+        self,
+        engine: Reader,
+        request: HeadRequest,
+        *,
+        seed: bytes = b"",
+        progress: Callable[[float], None] | None = None,
     ) -> None:
         self._engine = engine
         self._request = request
+        self._seed = seed
         self._progress = progress
         self._begin = 0.0  # of the query that runs
         self._part = 0.0
@@ -289,8 +297,14 @@ class RecordedPairs:
 
     def head(self, limit: int) -> ExactHead:
         request = dataclasses.replace(self._request, limit=limit)
-        self._part = 0.5
-        self._head = self._engine.head(request, progress=self._report)
+        if self._pairs is None:
+            self._part = 0.5
+        else:  # an engine answers nothing else while it has the pairs
+            self._open.close()
+            self._pairs = None
+            self._begin += self._part
+            self._part = 1 - self._begin
+        self._head = self._engine.head(request, seed=self._seed, progress=self._report)
         self._digest.update(encode(_lossless(self._head.labels)))
         self._record(self._head.counts)
         return self._head
@@ -322,12 +336,17 @@ class RecordedPairs:
             InexactHead: an item is not listed.
         """
         numbered = self._labels(np.arange(self.count_items()))
-        self._listed = typed_domain(self._request.domain, {field.name: field.type for field in numbered.schema})
-        rows = {tuple(row.values()): n for n, row in enumerate(self._listed.to_pylist())}
-        labels = [tuple(row.values()) for row in numbered.to_pylist()]
-        if not rows.keys() >= set(labels):
-            raise InexactHead("the engine answered with an item that was not requested")
-        return np.array([rows[label] for label in labels], dtype=np.int64)
+        self._listed = _typed_as(self._request.domain, numbered)
+        return _rows_of(numbered, self._listed)
+
+    def segments(self, items: Ints) -> Ints:
+        """Return the row of the segment of each of *items* in the request's segments.
+
+        Raises:
+            InexactHead: a segment is not listed.
+        """
+        labels = self._labels(items).select(list(self._request.each))
+        return _rows_of(labels, _typed_as(self._request.segments, labels))
 
     def labels(self, items: Ints) -> pa.Table:
         """Return the labels of the positions of an outcome."""
@@ -354,7 +373,9 @@ class RecordedPairs:
         if self._pairs is None:
             self._begin = self._part
             self._part = (1 - self._begin) / _PAIR_QUERIES
-            self._pairs = self._open.enter_context(self._engine.pairs(self._request, progress=self._report))
+            # With segments, the pairs are those of all of a user's rows that have one.
+            request = dataclasses.replace(self._request, each=())
+            self._pairs = self._open.enter_context(self._engine.pairs(request, progress=self._report))
         self._begin += self._part
         return self._pairs
 
@@ -374,3 +395,21 @@ class RecordedPairs:
         self._digest.update(len(result).to_bytes(8, "little"))
         self._digest.update(result.tobytes())
         return result
+
+
+def _typed_as(listed: pa.Table, labels: pa.Table) -> pa.Table:
+    """Return the *listed* labels in the types of *labels*, which an engine returned."""
+    return typed_domain(listed, {field.name: field.type for field in labels.schema})
+
+
+def _rows_of(labels: pa.Table, listed: pa.Table) -> Ints:
+    """Return the row of each of *labels* in *listed*.
+
+    Raises:
+        InexactHead: one is not listed.
+    """
+    rows = {tuple(row.values()): n for n, row in enumerate(listed.to_pylist())}
+    named = [tuple(row.values()) for row in labels.to_pylist()]
+    if not rows.keys() >= set(named):
+        raise InexactHead("the engine answered with an item that was not requested")
+    return np.array([rows[label] for label in named], dtype=np.int64)

@@ -232,7 +232,7 @@ class Release:
             bounds.append(f"at most {request.rows_per_group:,} rows of each user and item are counted")
         if request.groups_per_user is not None and request.items:
             bounds.append(f"at most {request.groups_per_user:,} items of each user are counted")
-        if request.each:
+        if request.each and self.chosen != "light":
             names = " and ".join(request.each)
             bounds.append(f"a user with rows of several labels of {names} counts in one of them, chosen at random")
         return f"{'; '.join(bounds)}; the intervals do not cover what that leaves out" if bounds else None

@@ -6,7 +6,7 @@ Decided by noisy counts and released labels alone, never by rows.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,16 +37,7 @@ def shown(query: Query, labels: pa.Table, outcome: Outcome) -> tuple[pa.Table, O
     if kept.all():
         return labels, outcome
 
-    def part(values: Any) -> Any:  # noqa: ANN401 - an array of any numbers, or None
-        return None if values is None else values[kept]
-
-    counts: dict[str, Any] = {name: part(getattr(outcome, name)) for name in ("counts", "std_errors", "low", "high")}
-    measured = outcome.measured
-    if measured is not None:
-        arrays = {name: part(getattr(measured, name)) for name in ("values", "std_errors", "low", "high")}
-        measured = dataclasses.replace(measured, **arrays)
-    less = dataclasses.replace(outcome, positions=outcome.positions[kept], complete=False, measured=measured, **counts)
-    return labels.take(np.flatnonzero(kept)), less
+    return labels.take(np.flatnonzero(kept)), dataclasses.replace(outcome.take(kept), complete=False)
 
 
 def matching(labels: pa.ChunkedArray, pattern: str) -> NDArray[np.bool_]:

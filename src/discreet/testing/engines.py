@@ -427,11 +427,12 @@ def reference_pairs(table: pa.Table, request: HeadRequest, largest_basket: int =
     """Return the user-item pairs of *table*, computed in plain Python."""
     numbered: dict[Any, int] = {}
     pairs = []
-    listed = None if request.domain is None else {tuple(row.values()) for row in request.domain.to_pylist()}
+    listed = None if request.listed is None else {tuple(row.values()) for row in request.listed.to_pylist()}
+    first = 0 if request.listed is None else len(request.listed.column_names)
     for row in _rows(table, request):
         labels = tuple(row[item] for item in request.items)
         known = row[request.user] is not None and (request.keep_missing or None not in labels)
-        known = known and (listed is None or labels in listed)
+        known = known and (listed is None or labels[:first] in listed)
         if known and (request.where is None or truth(request.where, row) is True):
             pairs.append((numbered.setdefault(row[request.user], len(numbered)), labels))
     items = sorted({labels for _, labels in pairs}, key=lambda labels: tuple(map(_sorted_by, labels)))
@@ -947,6 +948,7 @@ class EngineSuite:
             (("start", "word"), {"derived": (Derived("start", "at", "week"),)}),
             (("start",), {"derived": (Derived("start", "size", 10),)}),
             (("word", "open"), {"domain": pa.table({"word": ["a", "B", "nowhere"], "open": [True, False, True]})}),
+            (("word", "open"), {"segments": pa.table({"word": ["a", "B", "nowhere"]}), "keep_missing": True}),
         ],
     )
     def test_pair_queries_return_the_integers_that_numpy_gives(

@@ -111,6 +111,45 @@ class ArrayPairs:
         return self._user[rows >= 0], rows[rows >= 0]
 
 
+class ArraySegments(ArrayPairs):
+    """`discreet.values.SegmentedPairs` over arrays, whose item numbers are those of (segment, item) pairs.
+
+    Args:
+        users: the user of each row, any int64.
+        segments: the number of the segment of each row, from 0 on.
+        items: the item of each row, 0 or more.
+        seed: decides in which segment each user counts in the head.
+    """
+
+    def __init__(self, users: ArrayLike, segments: ArrayLike, items: ArrayLike, seed: int = 0) -> None:
+        segment = np.asarray(segments, dtype=np.int64)
+        item = np.asarray(items, dtype=np.int64)
+        self._width = int(item.max(initial=0)) + 1
+        self._count = int(segment.max(initial=0)) + 1
+        self._seed = seed
+        super().__init__(users, segment * self._width + item)
+
+    def segments(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the segment of each of *items*."""
+        return self._numbers[items] // self._width
+
+    def head(self, limit: int) -> ExactHead:
+        """Return the largest counts of each segment, where each user counts in one of the user's, at random."""
+        segment = self.segments(self._item)
+        priority = np.random.default_rng(self._seed).random((len(self._sizes), self._count))  # of each user by itself
+        held = np.zeros_like(priority)
+        held[self._user, segment] = priority[self._user, segment]
+        chosen = held.argmax(axis=1)
+        counts = np.bincount(self._item[segment == chosen[self._user]], minlength=len(self._numbers))
+        rows = np.lexsort((-counts, self.segments(np.arange(len(counts)))))
+        rows = rows[counts[rows] > 0]
+        ends = np.searchsorted(self.segments(rows), np.arange(self._count), side="right")
+        starts = np.concatenate([[0], ends[:-1]])
+        kept = np.arange(len(rows)) - np.repeat(starts, ends - starts) <= limit
+        ends = np.cumsum(np.bincount(self.segments(rows[kept]), minlength=self._count))
+        return ExactHead(counts[rows[kept]], limit, self.labels(rows[kept]), ends=tuple(ends.tolist()))
+
+
 def in_batches(sums: NDArray[np.int64], size: int = 2**20) -> Iterator[NDArray[np.int64]]:
     """Yield *sums* in batches of at most *size*."""
     for start in range(0, len(sums), size):
