@@ -263,13 +263,16 @@ def arrow_types(tables: Mapping[str, pa.Table]) -> dict[str, dict[str, str]]:
     return types
 
 
-def explain(statement: Statement, plans: Mapping[str, Plan], prices: Mapping[str, Cost]) -> ComputedRows:
+def explain(
+    statement: Statement, plans: Mapping[str, Plan], prices: Mapping[str, Cost], running: Mapping[str, float]
+) -> ComputedRows:
     """Return the rows of EXPLAIN: a row for each query with its mechanism, expected error and worst cost.
 
     Args:
         statement: the split statement.
         plans: the plans of its queries, by `Leaf.name`.
         prices: the most that releases of saved tables cost which are not paid for, by their id.
+        running: epsilon of all periods of running counts together, by `Leaf.name`; they are paid for.
     """
     import pyarrow as pa
 
@@ -283,6 +286,8 @@ def explain(statement: Statement, plans: Mapping[str, Plan], prices: Mapping[str
             "rho": float_above(price.rho),
             "delta": float_above(price.delta),
         }
+        if leaf.name in running:
+            row |= {"mechanism": "running", "epsilon": running[leaf.name]}
         plan = plans.get(leaf.name)
         if plan is not None:
             cost = plan.worst_cost

@@ -22,6 +22,7 @@ from discreet.engines.sql import text_literal
 from discreet.errors import InputError, NotFound, SQLError
 from discreet.head_request import MAX_LISTED
 from discreet.mechanisms import KnownLaplace
+from discreet.mechanisms.running import RunningCounts
 from discreet.query.planning import PlannedQuery, columns_named
 from discreet.query.predicates import columns_of
 from discreet.query.query import DatasetQuery
@@ -53,6 +54,7 @@ class PlannedStatement:
         public: tables that need no query because their rows are public or saved, by name.
         queries: planned queries, by the name of the table that holds their answer; empty before `plan`.
         prices: the releases of saved tables that are not paid for, with the most that each costs.
+        running: epsilon of the streams of running counts that saved tables hold, by the names of the tables.
         columns: the names of the columns of its rows, and their SQL types; empty before `plan`.
         written: the SQL of the queries as it was before a k was taken from it, by the same names.
         text: what was split, with values in place of lists in filters.
@@ -62,6 +64,7 @@ class PlannedStatement:
     public: Mapping[str, pa.Table]
     queries: Mapping[str, PlannedQuery] = field(default_factory=dict)
     prices: Mapping[str, Cost] = field(default_factory=dict)
+    running: Mapping[str, float] = field(default_factory=dict)
     written: Mapping[str, str] = field(default_factory=dict)
     columns: Sequence[tuple[str, str]] = ()
     text: str = ""
@@ -270,12 +273,15 @@ def plan(found: PlannedStatement, catalog: Catalog, queries: QueryPort, port: Ro
     planned: dict[str, PlannedQuery] = {}
     public = dict(found.public)
     prices: dict[str, Cost] = {}
+    running: dict[str, float] = {}
     types = {}
     for leaf in statement.leaves:
         if leaf.release is not None:
             release, price = queries.saved(leaf)
             public[leaf.name] = release.answer_table(ranks=not leaf.counts)
             prices |= {} if price is None else {leaf.release: price}
+            if release.mechanism == RunningCounts.name:
+                running[leaf.name] = release.guarantee.epsilon
             continue
         if leaf.select is None:
             continue
@@ -293,7 +299,7 @@ def plan(found: PlannedStatement, catalog: Catalog, queries: QueryPort, port: Ro
         planned[leaf.name] = query
         types[leaf.name] = answer_types(query.plan.query, dataset)
     columns = port.check(statement.outer, types | arrow_types(public))
-    return replace(found, queries=planned, public=public, prices=prices, columns=columns)
+    return replace(found, queries=planned, public=public, prices=prices, running=running, columns=columns)
 
 
 def answer(planned: PlannedStatement, queries: QueryPort) -> dict[str, pa.Table]:
@@ -325,7 +331,7 @@ def compute(planned: PlannedStatement, tables: Mapping[str, pa.Table], port: Row
     statement = planned.statement
     if statement.explain:
         plans = {name: of.plan for name, of in planned.queries.items()}
-        return port.show(statement, explain(statement, plans, planned.prices))
+        return port.show(statement, explain(statement, plans, planned.prices, planned.running))
     return port.compute(statement, tables)
 
 

@@ -188,6 +188,7 @@ def open_service(
             settings=settings,
             log=log,
             clock=runtime.clock,
+            streams=streams,
         )
         apis = query_api, admin_api, HealthAPI(lambda: warehouse.catalog, store, maintenance, peers)
         site = Site(

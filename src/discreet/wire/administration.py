@@ -34,6 +34,26 @@ class Publication(AdminRequest):
     published: bool
 
 
+class RunningCounts(Reply):
+    """A stream of running counts, which the catalog declares with an account."""
+
+    name: str
+    account: str = Field(description="The account that pays, once, for all periods.")
+    epsilon: float = Field(description="Epsilon of all periods together.")
+    paid: Spend | None = Field(description="What it cost; null before it has begun.")
+    periods: int = Field(description="The number of periods that were answered.")
+    until: str | None = Field(description="The start of the last period; null before it has begun.")
+    problem: str | None = Field(
+        description="Why the last refresh by the process that was asked failed; null if none did."
+    )
+
+
+class RunningCountsList(Reply):
+    """All streams, by name."""
+
+    streams: list[RunningCounts]
+
+
 # ------------------------------------------------------------------------------------------------------ accounts
 
 

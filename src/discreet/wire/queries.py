@@ -371,6 +371,14 @@ class SavedTableSummary(Reply):
     )
 
 
+class RunningSummary(Reply):
+    """What running counts cost, until when."""
+
+    epsilon: float = Field(description="Epsilon of all periods together, which their owner paid when they began.")
+    answered: str = Field(description="The start of the last period that was answered.")
+    until: str = Field(description="The start of the last period.")
+
+
 class SavedTableDetail(SavedTableSummary):
     """A saved table with its statements, for those who may read it."""
 
@@ -379,6 +387,9 @@ class SavedTableDetail(SavedTableSummary):
     paid: Spend = Field(description="The cost of these releases together, as it was charged to their first account.")
     omits_items: bool = Field(
         description="True if items with too few users are missing, so that sums of its rows are too small."
+    )
+    running: RunningSummary | None = Field(
+        default=None, description="Set for running counts, which the service refreshes, and whose owner paid for them."
     )
 
 

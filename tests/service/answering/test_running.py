@@ -15,7 +15,9 @@ from discreet.errors import EngineError
 from discreet.release.keys import DerivedKeys
 from discreet.service.answering.running import MAX_TRIES, RECORD, STREAM, Streams
 from discreet.values import Cost
+from tests.service.browser import Browser
 from tests.service.deployment import ACT, CATALOG, DELTA, put_grant, put_key
+from tests.service.trino_client import rows
 
 from .test_saved_tables import answered, sent
 
@@ -122,6 +124,11 @@ def test_a_stream_is_charged_once_and_read_free(service):
         assert abs(users - expected) < 25
     last = "SELECT article FROM saved.by_article WHERE day = DATE '2026-11-05' ORDER BY users DESC"
     assert answered(service, last) == [["article 1"], ["article 2"]]
+    explained = service.send("POST", "/v1/sql", json={"sql": f"EXPLAIN {last}"}).json()
+    names = [column["name"] for column in explained["columns"]]
+    plans = [dict(zip(names, row, strict=True)) for row in explained["rows"]]
+    shown = {(plan["mechanism"], plan["epsilon"], plan["rho"]) for plan in plans}
+    assert shown == {("running", 4.0, 0.0)}  # the price of all periods, which is paid
     assert spent(service) == first
     assert service.manager.verify()
 
@@ -207,7 +214,15 @@ def test_rows_that_changed_end_the_answers_until_an_officer_allows_it(service):
     refresh(service)
     assert "were added, changed or deleted" in service.streams.problems["by_article"]
     assert len(record(service).releases) == 1
-    service.streams.allow_erased("by_article", ACT)
+    (listed,) = service.get("/v1/admin/running", "officer").json()["streams"]
+    assert (listed["account"], listed["periods"], listed["until"]) == ("board", 1, "2026-11-28")
+    assert "were added" in listed["problem"]
+    browser = Browser(service)
+    assert browser.log_in(service.keys["officer"]).status_code == 303
+    page = browser.get("/officer/accounts/board").text
+    assert all(text in page for text in ("by_article", "2026-11-28", "were added, changed or deleted"))
+    assert service.act("POST", "/v1/admin/running/none/erased").status_code == 404
+    assert service.act("POST", "/v1/admin/running/by_article/erased").status_code == 204
     refresh(service)
     assert len(record(service).releases) == 2
     assert not record(service).erased
@@ -291,3 +306,33 @@ def test_another_declaration_of_a_stream_is_refused(service):
     assert "declared with periods = 28, not 60" in service.streams.problems["by_article"]
     assert len(answered(service, "SELECT * FROM saved.by_article")) == 2
     assert spent(service) == before
+
+
+def test_the_page_of_a_stream_has_a_line_for_each_item_with_its_band(service):
+    """And says what it cost until when; the table is found in the list, and a file has all rows."""
+    for day in (1, 2, 3):
+        load(service, day)
+        refresh(service)
+    browser = Browser(service)
+    assert browser.log_in(service.keys["ann"]).status_code == 303
+    assert "by_article" in browser.get("/tables").text
+    page = browser.get("/tables/by_article").text
+    assert page.count('class="band ') == page.count('class="line ') == 2
+    for text in ("article 1", "article 2", "running counts", "the last answered one is 2026-11-03", "2026-11-28"):
+        assert text in page
+    assert "Drop" not in page
+    assert len(browser.get("/tables/by_article?as=csv").text.splitlines()) == 7
+    about = service.get("/v1/tables/by_article").json()
+    assert about["running"] == {"epsilon": 4.0, "answered": "2026-11-03", "until": "2026-11-28"}
+    assert about["paid"]["rho"] == pytest.approx(float(record(service).cost.rho))
+
+
+def test_tools_find_a_stream_over_the_trino_protocol(service):
+    """It is listed and described as a table of the schema saved, by its payer's accounts only."""
+    refresh(service)
+    assert rows(service, "SHOW TABLES FROM saved") == [["by_article"]]
+    described = [row[:2] for row in rows(service, "DESCRIBE saved.by_article")]
+    assert described == [["day", "date"], ["article", "varchar"], ["users", "bigint"]]
+    latest = "SELECT article FROM by_article WHERE day = (SELECT max(day) FROM by_article) ORDER BY users DESC"
+    assert rows(service, latest, schema="saved") == [["article 1"], ["article 2"]]
+    assert rows(service, "SHOW TABLES FROM saved", "cyd") == []

@@ -46,6 +46,7 @@ class Administration:
             settings,
             SimpleNamespace(event=lambda _: None),
             Clock(),
+            SimpleNamespace(listed=list),
         )
 
     def create(self, asked, act):

@@ -40,7 +40,10 @@ from discreet.release.postprocess import arrow_types
 from discreet.release.running import GRACE, RunningCounter, RunningState
 from discreet.values import Cost
 from discreet.warehouse import Warehouse
+from discreet.wire.administration import RunningCounts
 from discreet.wire.document import decode, encode
+from discreet.wire.problems import spend_above
+from discreet.wire.queries import RunningSummary
 
 if TYPE_CHECKING:
     from discreet.catalog.model import Catalog, RunningTable
@@ -92,13 +95,20 @@ class StoredStream:
         return Cost(Fraction(self.rho), Fraction(self.delta))
 
     @property
+    def summary(self) -> RunningSummary:
+        """What it cost, until when; once there is an answer."""
+        answered = next(reversed(self.releases)).partition("'")[2].rstrip("'")
+        return RunningSummary(epsilon=self.epsilon, answered=answered, until=self.last)
+
+    @property
     def table(self) -> SavedTable:
         """The table of all periods that were answered; its rows are theirs."""
         parts = tuple(
             SavedPart(self.sql.replace("{}", period, 1), "", {self.query: release})
             for period, release in self.releases.items()
         )
-        return SavedTable(parts, self.columns, comment=f"Users so far, until {self.last}.")
+        comment = f"Users so far, until {self.last}; {self.account} paid epsilon {self.epsilon:g} for all periods."
+        return SavedTable(parts, self.columns, comment=comment)
 
 
 STREAM: TypeAdapter[StoredStream] = TypeAdapter(StoredStream)
@@ -144,7 +154,7 @@ class Streams:
         failed: called with each failure.
 
     Attributes:
-        problems: why the last try of a stream failed, in a sentence, by its name.
+        problems: why the last try of a stream failed, in a sentence, by its name in lower case.
     """
 
     def __init__(
@@ -170,17 +180,48 @@ class Streams:
         for dataset, about in self._warehouse.catalog.datasets.items():
             for name, declared in about.running.items():
                 now = self._clock()
-                if declared.account is None or now < self._paused.get(name, now):
+                if declared.account is None or now < self._paused.get(name.lower(), now):
                     continue
                 try:
                     while self._answer_next(name, dataset, declared):
                         pass
-                    self.problems.pop(name, None)
+                    self.problems.pop(name.lower(), None)
                 except Exception as error:  # noqa: BLE001 - the thread must go on
                     self._failed(error)
-                    self._paused[name] = now + PAUSE
+                    self._paused[name.lower()] = now + PAUSE
                     is_known = isinstance(error, InputError | BudgetRefused)
-                    self.problems[name] = str(error) if is_known else "the engine or the store failed"
+                    self.problems[name.lower()] = str(error) if is_known else "the engine or the store failed"
+
+    def listed(self) -> list[RunningCounts]:
+        """Return all streams that the catalog declares with an account, or that have begun, by name."""
+        stored = stored_streams(self._store)
+        listed = [
+            RunningCounts(
+                name=name,
+                account=stream.account,
+                epsilon=stream.epsilon,
+                paid=spend_above(stream.cost),
+                periods=len(stream.releases),
+                until=stream.last,
+                problem=self.problems.get(name),
+            )
+            for name, stream in stored.items()
+        ]
+        for about in self._warehouse.catalog.datasets.values():
+            for name, declared in about.running.items():
+                if declared.account is not None and name.lower() not in stored:
+                    listed.append(
+                        RunningCounts(
+                            name=name,
+                            account=declared.account,
+                            epsilon=float(declared.epsilon),
+                            paid=None,
+                            periods=0,
+                            until=None,
+                            problem=self.problems.get(name.lower()),
+                        )
+                    )
+        return sorted(listed, key=lambda stream: stream.name)
 
     def allow_erased(self, name: str, action: AdminAction) -> None:
         """Let the next answer be of rows from which all rows of some users were erased, and nothing else changed.
@@ -195,7 +236,7 @@ class Streams:
             return _text_of(replace(STREAM.validate_json(text), erased=True))
 
         self._store.change_record(RECORD, name.lower(), allowed, action, {"stream": name, "erased": True})
-        self._paused.pop(name, None)
+        self._paused.pop(name.lower(), None)
 
     def _answer_next(self, name: str, dataset: str, declared: RunningTable) -> bool:
         """Answer the period after the last answered one; return False if it is not complete, or another process does.

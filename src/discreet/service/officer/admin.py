@@ -29,7 +29,7 @@ from discreet.service.answering.accounts import (
     read_limit,
     read_period,
 )
-from discreet.service.answering.running import stored_streams
+from discreet.service.answering.running import Streams, stored_streams
 from discreet.service.answering.saved_tables import OwnedTable, SavedTables
 from discreet.service.auth.api_keys import ApiKeys, KeyRecord
 from discreet.service.auth.gate import check_role
@@ -117,6 +117,7 @@ class AdminAPI:
         settings: Settings,
         log: Log,
         clock: Callable[[], datetime],
+        streams: Streams,
     ) -> None:
         self._manager = manager
         self._store = manager.store
@@ -126,6 +127,7 @@ class AdminAPI:
         self._settings = settings
         self._log = log
         self._clock = clock
+        self._streams = streams
 
     @property
     def registered(self) -> bool:
@@ -238,6 +240,26 @@ class AdminAPI:
         """Return the saved tables of an account that can be published: no views."""
         tables = SavedTables(self._store).listed(account)
         return [table for table in tables if table.owner == account and not table.table.view and table.stream is None]
+
+    @_officer("GET", "/v1/admin/running", answer=wire.RunningCountsList)
+    def running_counts(self, call: Call) -> wire.RunningCountsList:  # noqa: ARG002 - as of every operation
+        """List the streams of running counts, with what they cost until when."""
+        return wire.RunningCountsList(streams=self._streams.listed())
+
+    @_officer(
+        "POST",
+        "/v1/admin/running/{name}/erased",
+        body=wire.AdminRequest,
+        status=204,
+        parameters=(in_path("name", "Name of the stream."), IDEMPOTENCY_KEY),
+        problems=("not-found",),
+    )
+    def allow_erased(self, call: Call, body: wire.AdminRequest) -> None:
+        """Let a stream go on after all rows of some users were erased, and nothing else changed.
+
+        The answer of its next period then covers rows that differ from those of the last one.
+        """
+        self._streams.allow_erased(call.parameters["name"], call.action(body.reason))
 
     @_officer("GET", "/v1/admin/spending", answer=wire.Spending, parameters=(_DAYS,))
     def spending(self, call: Call) -> wire.Spending:

@@ -180,6 +180,9 @@ class OfficerPages:
                 case "publish" | "unpublish":
                     published = _read(wire.Publication, {"published": act == "publish"} | reason)
                     self._api.publish_table(visit.call(account=name, name=visit.text("table")), published)
+                case "erased":
+                    erased = _read(wire.AdminRequest, reason)
+                    self._api.allow_erased(visit.call(name=visit.text("table")), erased)
                 case "revoke":
                     _read(wire.AdminRequest, reason)
                     self._api.revoke_grant(call)
@@ -222,6 +225,7 @@ class OfficerPages:
             grants=self._grants(visit, name),
             inherited=[grant for above in self._above(detail.parent) for grant in self._grants(visit, above)],
             tables=self._api.tables_of(name),
+            streams=[one for one in self._api.running_counts(visit.call()).streams if one.account == name],
             datasets=list(self._warehouse.catalog.datasets),
             preview=preview,
             days=DAYS,

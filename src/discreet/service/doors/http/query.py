@@ -504,12 +504,14 @@ class QueryAPI:
             raise NotFound(f"there is no saved table {name[:300]!r}")
         stored = [release for key in keys if (release := store.release(key)) is not None]
         asked = [document.read(release.result) for release in stored]
+        paid = sum((release.cost for release in stored), Cost()) if found.stream is None else found.stream.cost
         return SavedTableDetail(
             **_summary(found).model_dump(),
             statements=[part.sql for part in found.table.parts],
             releases=releases,
-            paid=spend_above(sum((release.cost for release in stored), Cost())),
+            paid=spend_above(paid),
             omits_items=any(about["question"].get("items") and not about["query"]["known_domain"] for about in asked),
+            running=None if found.stream is None else found.stream.summary,
         )
 
     @Operation(

@@ -42,7 +42,15 @@ from discreet.wire import document
 from discreet.wire.disclosure import release_sheet
 from discreet.wire.document import Form
 from discreet.wire.problems import Spend, iso_time, read_body
-from discreet.wire.queries import BudgetReport, DatasetDetail, Estimate, HistoryEntry, StatementAnswer, StatementRequest
+from discreet.wire.queries import (
+    BudgetReport,
+    DatasetDetail,
+    Estimate,
+    HistoryEntry,
+    SavedTableDetail,
+    StatementAnswer,
+    StatementRequest,
+)
 
 _EPSILON = number_field("epsilon", "Privacy to spend.", MIN_EPSILON, MAX_EPSILON)
 _QUERY = (
@@ -383,7 +391,8 @@ class AnalystPages:
         left_out = 0
         if about.kind == "table":
             max_rows = _MAX_SHOWN if form is None else None
-            answered = await self._api.recompute(visit.call(), sql, [], form or "json", max_rows)
+            shown = _largest_so_far(about) if about.running is not None and form is None else sql
+            answered = await self._api.recompute(visit.call(), shown, [], form or "json", max_rows)
             if form is not None:
                 return _file(answered.content, name, form)
             answer = StatementAnswer.model_validate_json(answered.content)
@@ -394,7 +403,7 @@ class AnalystPages:
             "table.html",
             **drawn,
             about=about,
-            own=about.owner == visit.call().account,
+            own=about.owner == visit.call().account and about.running is None,
             left_out=left_out,
             budget=await run_in_thread(self._api.budget, visit.call()),
             link=f"{_table_path(name)}?" if about.kind == "table" else None,
@@ -650,6 +659,17 @@ def _entries(text: str | None) -> dict[str, Any]:
 
 def _id_of(statement: Mapping[str, Any]) -> str:
     return hashlib.sha256(_link_of(statement).encode()).hexdigest()
+
+
+def _largest_so_far(about: SavedTableDetail) -> str:
+    """Return the statement of all periods of running counts, of the items that are the largest in the last one."""
+    period, *items, users = (quoted(column.name) for column in about.columns)
+    names = ", ".join(items)
+    table = f"saved.{quoted(about.name)}"
+    last = f"SELECT max({period}) FROM {table}"  # noqa: S608 - quoted names
+    most = max(_MAX_SHOWN // len(about.releases), charts.MAX_SERIES)
+    largest = f"SELECT {names} FROM {table} WHERE {period} = ({last}) ORDER BY {users} DESC LIMIT {most}"  # noqa: S608
+    return f"SELECT * FROM {table} WHERE ({names}) IN ({largest}) ORDER BY {period}, {users} DESC"  # noqa: S608
 
 
 def _table_path(name: str) -> str:
