@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from discreet.errors import SQLError
-from discreet.query.intervals import Ratio, interval_sql, read_ratio
+from discreet.query.intervals import Ratio, interval_sql, read_ratio, sum_sql
 from discreet.query.parse_tree import parse_statement
 from discreet.query.statement import BIAS, HIGH, LOW, NOISE, SHARED, VALUE, split_statement
 from discreet.release.postprocess import compute_outer
@@ -224,6 +224,7 @@ CELLS = "(SELECT c, d, COUNT(*) AS n, SUM(m) AS m FROM t GROUP BY c, d) AS x"
         f"SELECT LOW(SUM(k)) FROM (SELECT c, n AS k FROM {CELLS} WHERE d > 3)",
         "SELECT LOW(SUM(n)) FROM (SELECT c, COUNT(*) AS n FROM t GROUP BY ROLLUP(c)) WHERE c IS NOT NULL",
         f"SELECT c, d, LOW(SUM(n)) FROM {CELLS} GROUP BY ROLLUP(c, 2)",
+        f"SELECT upper(c) AS g, LOW(SUM(n)) FROM {CELLS} GROUP BY g",
     ],
 )
 def test_sums_over_rows_of_answers_have_ends(sql):
@@ -239,6 +240,7 @@ def test_sums_over_rows_of_answers_have_ends(sql):
         f"SELECT LOW(SUM(n) FILTER (WHERE m > 5)) FROM {CELLS}",
         f"SELECT m, LOW(SUM(n)) FROM {CELLS} GROUP BY m",
         f"SELECT m AS k, LOW(SUM(n)) FROM {CELLS} GROUP BY 1",
+        f"SELECT 'x' AS n, LOW(SUM(n)) FROM {CELLS} GROUP BY n",
         f"SELECT c, LOW(SUM(n)) FROM {CELLS} GROUP BY ALL",
         f"SELECT LOW(SUM(n) - SUM(n) FILTER (WHERE c = 'x')) FROM {CELLS}",
         f"SELECT LOW(SUM(n / 2)) FROM {CELLS}",
@@ -271,6 +273,23 @@ def test_errors_in_one_direction_add_up_over_the_sums_of_an_expression(bias):
     answer = pa.table(of_row | {BIAS: [bias] * 2, NOISE: [10 - bias] * 2})
     table = compute_outer(statement.outer, {leaf.name: answer for leaf in statement.leaves}).table
     (row,) = table.to_pylist()
-    one = 2 * bias + (10 - bias) * math.sqrt(2 * 0.64 + (2 * 0.6) ** 2)
+    one = 2 * bias + (10 - bias) * math.sqrt(2 * 0.64 + (1.081 * 2 * 0.6) ** 2)
     half = math.hypot(one, 2 * one) * (math.sqrt(2) if bias else 1)
     assert list(row.values()) == [-100, pytest.approx(-100 - half), pytest.approx(-100 + half)]
+
+
+@pytest.mark.parametrize("share", [0.3, 0.7])
+def test_sums_with_shared_laplace_noise_are_covered(share):
+    """A sum of 30 rows is mostly the noise that they share; its tail is longer than that of the noise of one."""
+    random = np.random.default_rng(11)
+    apart, common = (random.laplace(0, math.sqrt(part / 2), (SAMPLES, n)) for part, n in ((1 - share, 30), (share, 1)))
+    half = np.quantile(np.abs(random.laplace(0, math.sqrt((1 - share) / 2), 10**6)
+                              + random.laplace(0, math.sqrt(share / 2), 10**6)), 0.95)  # fmt: skip
+    rows = pa.table({"run": np.repeat(np.arange(SAMPLES), 30), VALUE: (apart + common).ravel()})
+    cells = (f'"{VALUE}"', "0", "0", "0", f"{half}", f"{share}")
+    _, low, high, _ = sum_sql(cells, "")
+    with duckdb.connect() as database:
+        database.register("rows", rows)
+        sql = f"SELECT avg((low <= 0 AND 0 <= high)::DOUBLE) FROM (SELECT {low} AS low, {high} AS high FROM rows GROUP BY run)"  # noqa: E501
+        ((covered,),) = database.execute(sql).fetchall()
+    assert 0.95 <= covered < 0.96

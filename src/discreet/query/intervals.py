@@ -38,6 +38,9 @@ Linear: TypeAlias = "Mapping[str, Fraction]"
 MONOTONE = frozenset({"round", "floor", "ceil", "ceiling", "trunc"})
 """Functions that keep the order of their first argument: an end of the interval is that of the argument, rounded."""
 
+LAPLACE_TAIL = 1.081
+"""The half width of a 95 % interval of Laplace noise relative to that of Gaussian noise of the same variance."""
+
 _ONE: Linear = {"": Fraction(1)}
 
 
@@ -152,7 +155,8 @@ def sum_sql(cells: tuple[str, ...], rows: str) -> tuple[str, ...]:
     """Return the SQL of the sum of a column over rows, of the ends of its 95 % interval, and of what may be one-sided.
 
     Errors that may be in one direction add up. Independent noise adds up in squares, but for the part that all rows of
-    a release share: its squares add up over the releases, and are at most the square of the sum over all rows.
+    a release share: its squares add up over the releases, and are at most the square of the sum over all rows. It may
+    be Laplace noise, of which a sum of many rows has more, and so a longer tail, than a single one.
 
     Args:
         cells: the column, the ends of its interval, the part of the half width that may be in one direction, that of
@@ -161,7 +165,7 @@ def sum_sql(cells: tuple[str, ...], rows: str) -> tuple[str, ...]:
     """
     value, _, _, bias, noise, shared = cells
     apart = f"sum(pow({noise}, 2) * (1 - {shared})){rows}"
-    common = f"sum({noise} * sqrt({shared})){rows}"
+    common = f"{LAPLACE_TAIL} * sum({noise} * sqrt({shared})){rows}"
     total = f"sum({value}){rows}"
     width = f"(sum({bias}){rows} + sqrt({apart} + pow({common}, 2)))"
     return total, f"({total} - {width})", f"({total} + {width})", f"sum({bias}){rows}"

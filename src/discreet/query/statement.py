@@ -446,7 +446,9 @@ class _Splitter(TreeReader):
         groups = [self._selected(group, node["select_list"]) for group in node["group_expressions"]]
         standard = node["aggregate_handling"] == "STANDARD_HANDLING"
         whole = all(output.whole for output in self._relations.values())
-        return standard and whole and not self._is_noisy([node["where_clause"], *groups])
+        columns = map(self._column, node["group_expressions"])  # which a name means rather than an alias
+        by_noise = any(found is not None and found[2].noisy for found in columns)
+        return standard and whole and not by_noise and not self._is_noisy([node["where_clause"], *groups])
 
     def _saved_size(self, table: Node) -> _Size | None:
         if table["schema_name"].casefold() != SAVED:
