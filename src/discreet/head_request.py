@@ -127,12 +127,14 @@ The noise of listed items grows with their number where the items of a user are 
 counts is 10 % of 900, and an unknown domain shows counts above 66 to 988 (`Plan.expectation`), depending on the data.
 """
 
-MAX_CHOICES = 20
-"""The largest number of upper bounds to choose from privately; the smallest is then 2^-19 of the largest."""
+MAX_LENGTHS = 20
+"""The largest number of bounds to choose from privately; the smallest is then 2^-19 of the largest."""
 
+MAX_STEPS = 2**20
+"""The largest upper bound of a sum whose bound is chosen privately, in steps, so that squares of sums fit an int64."""
 
 ROW_UNIT = 2**8
-"""The weight of a user's rows in an average is a whole multiple of 1 / ROW_UNIT."""
+"""The weight of a user's rows in an average, or of a user's sums, is a whole multiple of 1 / ROW_UNIT."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,8 @@ class SumBounds:
         low: smaller sums are raised to it. A multiple of 10^-scale.
         high: larger sums are lowered to it. A multiple of 10^-scale.
         scale: digits after the decimal point of the column; sums are whole multiples of 10^-scale, the unit.
-        private: True to choose the upper bound privately from `choices`; *low* is 0 then.
+        private: True to bound each user's sums of all items together as well, by a bound that is chosen privately from
+            `squared_lengths`; *low* is 0 then.
         column: the column to sum, whose missing values add 0; mechanisms do not read it.
         rows: tau, the most rows of a user and an item that an average counts, at least 1; None for a sum.
     """
@@ -181,17 +184,23 @@ class SumBounds:
         return 0 if self.rows is None else ROW_UNIT * self.rows
 
     @property
-    def choices(self) -> tuple[int, ...]:
-        """The upper bounds to choose from privately, ascending, in units of the last digit; empty if *high* is used.
+    def step(self) -> int:
+        """The unit of lengths, in units of the last digit: 1, or more if *high* is above `MAX_STEPS`."""
+        return -(-self.units[1] // MAX_STEPS)
 
-        They are *high* and its halves, rounded up: `MAX_CHOICES`, or fewer if 1 is reached.
+    def squared_lengths(self, items: int) -> tuple[int, ...]:
+        """Return the squares of the bounds to choose from privately, ascending, in squared steps.
+
+        The length of a user's sums is the root of the sum of their squares, each sum rounded up to a whole number of
+        steps. The largest bound is that of *items* sums of *high*, which no user exceeds; the others are its halves,
+        `MAX_LENGTHS` at most. Empty if no bound is chosen.
         """
         if not self.private:
             return ()
-        found = [self.units[1]]
-        while found[-1] > 1 and len(found) < MAX_CHOICES:
-            found.append(-(-found[-1] // 2))
-        return tuple(reversed(found))
+        squares = [items * (-(-self.units[1] // self.step)) ** 2]
+        while squares[-1] > 1 and len(squares) < MAX_LENGTHS:
+            squares.append(-(-squares[-1] // 4))
+        return tuple(reversed(squares))
 
 
 Period: TypeAlias = Literal["hour", "day", "week", "month", "quarter", "year"]
@@ -316,6 +325,12 @@ class HeadRequest:
     def listed(self) -> Any:  # noqa: ANN401 - an Arrow table
         """The labels listed in advance, with the first or all of the item columns; None if nothing is listed."""
         return self.segments if self.domain is None else self.domain
+
+    @property
+    def squared_lengths(self) -> tuple[int, ...]:
+        """The squares of the bounds to choose the bound of a user's sums from, ascending; empty if none is chosen."""
+        most = self.limit if self.groups_per_user is None else min(self.limit, self.groups_per_user)
+        return () if self.summed is None else self.summed.squared_lengths(most if self.items else 1)
 
     @property
     def labels(self) -> tuple[str, ...]:

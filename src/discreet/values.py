@@ -33,9 +33,6 @@ DELTA_QUANTUM = Fraction(1, 10**27)
 MAX_EXPONENT = 1_000
 """Largest power of ten in a number written as text: larger ones would take forever to parse exactly."""
 
-SHARE_UNIT = 2**16
-"""A user's contribution to the shares of an `ExactHead` is a whole multiple of 1 / SHARE_UNIT."""
-
 MAX_COUNT = 2**62
 """Counts and sums above this are refused, so that one of them plus noise always fits an int64."""
 
@@ -244,11 +241,12 @@ class ExactHead:
         labels: the n labels, in the columnar form that the engine and the release share; mechanisms never read them.
         sums: int64 sums of a column beside the counts, shape (n,), in units of its last digit, none beyond 2^62 on
             either side of 0; None without sums.
-        bounded: the sums with each user's contribution clipped to each of m bounds, ascending, int64 of shape (n, m);
-            None unless a bound is chosen from them.
-        shares: int64 of shape (m + 1,) in units of 1 / `SHARE_UNIT`: the share of a user's items whose sums are above
-            bound i - 1 and at most bound i, added up over the users of all rows that the query selects. The last entry
-            is for sums above all bounds. One user moves it by at most 1 in the 1-norm. None unless a bound is chosen.
+        scaled: for each of m bounds, ascending, the sums with each user's sums multiplied by the weight with which
+            their length is at most the bound: int64 of shape (n, m), in parts of 1 / `ROW_UNIT` of the last digit. The
+            length of a user's sums is the root of the sum of their squares, over the items of the head, which are all
+            that the query selects. None unless a bound is chosen from them.
+        users: int64 of shape (m,): the users whose sums have a length above bound i - 1 and at most bound i; users
+            whose sums are all 0 are left out. None unless a bound is chosen.
         rows: int64 numbers of the rows that the sums are of, shape (n,), in parts of a row; None without averages.
         before: int64 counts of an earlier day, shape (n,), each at most that of the day; None without one.
         reached: int64 numbers of users who have an item in each of B places of theirs, shape (n, B); None without any.
@@ -260,8 +258,8 @@ class ExactHead:
     limit: int
     labels: Any = None
     sums: NDArray[np.int64] | None = None
-    bounded: NDArray[np.int64] | None = None
-    shares: NDArray[np.int64] | None = None
+    scaled: NDArray[np.int64] | None = None
+    users: NDArray[np.int64] | None = None
     ends: tuple[int, ...] | None = None
     rows: NDArray[np.int64] | None = None
     before: NDArray[np.int64] | None = None
@@ -270,8 +268,8 @@ class ExactHead:
     def __post_init__(self) -> None:  # noqa: C901 - one check after the other
         counts = self.counts
         if self.ends is not None:
-            if self.shares is not None or self.ends[-1] != len(counts) or list(self.ends) != sorted(self.ends):
-                raise InvariantViolated("a head of segments holds exactly their rows, without shares of all rows")
+            if self.users is not None or self.ends[-1] != len(counts) or list(self.ends) != sorted(self.ends):
+                raise InvariantViolated("a head of segments holds exactly their rows, without users of all rows")
             _ = self.parts  # each is checked like the head of all rows
             return
         if counts.ndim != 1 or counts.dtype.str[1:] != "i8":
@@ -280,10 +278,9 @@ class ExactHead:
             raise InvariantViolated("a head has one int64 sum for each count")
         if self.rows is not None and (self.rows.shape != counts.shape or self.rows.dtype.str[1:] != "i8"):
             raise InvariantViolated("a head has one int64 number of rows for each count")
-        if (self.bounded is None) != (self.shares is None):
-            raise InvariantViolated("a head has sums at several bounds and shares above them, or neither")
-        bounds = 0 if self.shares is None else len(self.shares) - 1
-        if self.bounded is not None and self.bounded.shape != (len(counts), bounds):
+        if (self.scaled is None) != (self.users is None):
+            raise InvariantViolated("a head has sums at several bounds and users between them, or neither")
+        if self.scaled is not None and self.users is not None and self.scaled.shape != (len(counts), len(self.users)):
             raise InvariantViolated("a head has one sum for each count and bound")
         if len(counts) > self.limit + 1:
             raise InvariantViolated("the engine returned more items than requested")
@@ -456,6 +453,21 @@ class SegmentedPairs(UserItemPairs, Protocol):
         ...
 
 
+class HeadAndSums(Protocol):
+    """A head, and the sums of those of its items that were returned, which are read once they are known."""
+
+    def head(self, limit: int) -> ExactHead:
+        """Return the *limit* + 1 largest counts, without sums."""
+        ...
+
+    def sums_of(self, positions: NDArray[np.int64]) -> ExactHead:
+        """Return the head of the items at *positions* of the first one alone, in that order, with `scaled` and `users`.
+
+        Its counts are not used.
+        """
+        ...
+
+
 class HeadAndPairs(UserItemPairs, Protocol):
     """`UserItemPairs` of which a head can be read first; engines write the pairs only if one of their queries follows.
 
@@ -472,19 +484,24 @@ class HeadAndPairs(UserItemPairs, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Clipping:
-    """The privately chosen bound on a user's contribution to a sum, and a noisy estimate of the clipped share.
+    """The privately chosen bound on a user's contribution to the sums, and noisy estimates of what it takes away.
 
     Args:
-        bound: the bound, in units of the column's last digit.
-        share: the share of a user's items whose sums are above the bound, averaged over the users; from 0 to 1.
+        bound: the bound on the length of a user's sums of the returned items, rounded up to units of the column's last
+            digit.
+        share: the share of users who are above the bound, of those who add to a returned sum; from 0 to 1.
         low: lower end of a 95 % interval for the share.
         high: upper end.
+        kept: the share of the sums that is left, by which the released sums were divided. None in releases that were
+            stored before version 0.3: there the bound is on each sum by itself, and the share is that of a user's items
+            above it, averaged over users.
     """
 
     bound: int
     share: float
     low: float
     high: float
+    kept: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

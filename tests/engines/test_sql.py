@@ -106,15 +106,13 @@ def test_other_numbers_cannot_be_summed(number):
 
 
 def test_the_numeric_columns_of_a_head_are_named_by_what_they_hold():
-    """Counts, sums, sums with each lower bound, and shares, of which there is one more than of bounds."""
+    """Counts, sums, sums with each bound, and the users between two bounds."""
     of = [HeadRequest("who", (), 1, summed=summed) for summed in (None, _PRICE, _CHOSEN)]
-    choices = len(_CHOSEN.choices)
+    lengths = len(of[2].squared_lengths)
+    assert lengths > 1
     assert number_columns(of[0]) == ["n"]
     assert number_columns(of[1]) == ["n", "t"]
-    assert number_columns(of[2]) == [
-        *("n", "t", *(f"t{n}" for n in range(choices - 1))),
-        *(f"v{n}" for n in range(choices + 1)),
-    ]
+    assert number_columns(of[2]) == ["n", "t", *(f"{name}{n}" for name in "tv" for n in range(lengths))]
 
 
 def test_derived_columns_have_types_like_others():
@@ -162,7 +160,7 @@ def test_every_name_is_written_in_one_way():
     requests += [HeadRequest("who", ("bin", "week"), 9, derived=derived, keep_missing=True)]
     written = " ".join(statement(request).write() for request in requests)
     words = set(re.findall(r"[A-Za-z_]\w*", re.sub(r"'[^']*'", "", written)))
-    assert {"n", "t", "t0", "v0", "u", "x", "p", "s", "g", "i0", "listed", "SELECT", "AND", "OR"} <= words
+    assert {"n", "t", "t0", "v0", "u", "x", "p", "s", "l", "i0", "listed", "SELECT", "AND", "OR"} <= words
     assert len({word.lower() for word in words}) == len(words)
 
 
@@ -205,16 +203,16 @@ def test_heads_of_every_form_are_those_of_plain_counting():
         for items, listed in ((("word",), None), ((), None), (("word",), words)):
             request = HeadRequest("who", items, 9, domain=listed, summed=chosen)
             head = engine.head(request)
-            sums, shares = reference_bounds(table, request, chosen)
+            sums, users = reference_bounds(table, request, chosen)
             found = dict(
                 zip(
                     zip(*(column.to_pylist() for column in head.labels.columns), strict=True),
-                    head.bounded.tolist(),
+                    head.scaled.tolist(),
                     strict=True,
                 )
             )
             assert {label: total for label, total in found.items() if label in sums or any(total)} == sums
-            assert head.shares.tolist() == shares
+            assert head.users.tolist() == users
 
 
 def test_no_and_every_row_pass_empty_filters():

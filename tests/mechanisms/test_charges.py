@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from discreet.head_request import SumBounds
+from discreet.head_request import ROW_UNIT, SumBounds
 from discreet.mechanisms import (
     CountRelease,
     KnownAuto,
@@ -25,7 +26,7 @@ from discreet.mechanisms.auto import Auto
 from discreet.mechanisms.sums import ListedSums, UnknownGumbelSums, UnknownLaplaceSums
 from discreet.mechanisms.two_round import COST_UNIT, UNCLIPPED
 from discreet.testing.pairs import ArrayPairs
-from discreet.values import SHARE_UNIT, WEIGHT_UNIT, Cost, ExactHead, Sensitivity
+from discreet.values import WEIGHT_UNIT, Cost, ExactHead, Sensitivity
 
 from .draws import release
 
@@ -337,33 +338,45 @@ def test_counts_of_listed_items_pay_for_the_histogram_and_the_way(kind, shared_b
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize("private", [False, True])
 def test_sums_pay_for_each_returned_sum_and_for_a_chosen_bound(noise, private):
-    """Beside the ranking: C^2 / 2 s^2 for each sum, and a quarter of a count each for the shares and the size."""
+    """Beside the ranking: C^2 / 2 s^2 for each sum; and a count for the choice of the length of all together."""
     summed = SumBounds(0, 8, private=True) if private else SumBounds(-3, 8)
     request = Request(4, 9, noise=noise, summed=summed)
     mechanism = UnknownGumbelSums.within_cost(LIMIT, request)
     for counts in HEADS:
         for run in RUNS:
             plain = head(counts, 9, sums=3)
-            bounded = np.minimum.outer(plain.counts * 3, plain.counts.max(initial=0) * np.array([1, 2, 4, 8]))
-            shares = np.array([100, 2000, 3000, 50, 0]) * SHARE_UNIT
-            given = ExactHead(plain.counts, 9, None, plain.sums, bounded, shares) if private else plain
-            outcome, draws = release(mechanism, given, run)
+            outcome, draws = release(mechanism, ThreeEach(plain) if private else plain, run)
             race = draws.raced["race"]
             rho = peels(race, 1, race.reached) + draws.added["counts"].rho()
-            chosen = outcome.measured.clipping.bound if private and len(outcome.positions) else 8
-            rho += draws.added["sums"].rho(chosen)
-            if private and len(outcome.positions):
-                assert len(draws.added["shares"].variances) == 5
-                rho += draws.added["shares"].rho(SHARE_UNIT) / 5  # one vote, in all shares together
-                first = [c for c in (1, 2, 4, 8) if math.isclose(draws.added["size"].rho(c), peel_of(mechanism) / 4)]
-                assert len(first) == 1  # the size moves by the bound that it was measured with
-                rho += peel_of(mechanism) / 4
+            n = len(outcome.positions)
+            if not private:
+                rho += draws.added["sums"].rho(8)
+            elif n:
+                users = draws.added["users"]
+                rho += users.rho() / len(users.variances)  # a user moves one bin
+                bound = outcome.measured.clipping.bound
+                (square,) = (s for s in summed.squared_lengths(n) if math.ceil(math.sqrt(s)) == bound)
+                rho += square * draws.added["sums"].rho(ROW_UNIT) / n  # all sums together move by the bound
             assert_charged(outcome, rho)
 
 
-def peel_of(mechanism):
-    """Return the cost of a peel, which is that of a count."""
-    return mechanism.ranking.epsilon**2 / 8
+class ThreeEach(NamedTuple):
+    """A `HeadAndSums` of users who add 3 to their only item."""
+
+    plain: ExactHead
+
+    def head(self, _):
+        """Return the counts."""
+        return self.plain
+
+    def sums_of(self, positions):
+        """Return the sums of users of length 3."""
+        squares = np.array(SumBounds(0, 8, private=True).squared_lengths(len(positions)))
+        counts = self.plain.counts[positions]
+        weights = np.where(squares >= 9, ROW_UNIT, np.floor(ROW_UNIT * np.sqrt(squares / 9)) - 1).astype(np.int64)
+        users = np.where(np.arange(len(squares)) == np.searchsorted(squares, 9), counts.sum(), 0)
+        none = np.zeros(len(positions), dtype=np.int64)
+        return ExactHead(none, len(none), scaled=np.outer(3 * counts, weights), users=users)
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
+from discreet.accounting.convert import limit_for
 from discreet.errors import InvariantViolated
-from discreet.head_request import SumBounds
+from discreet.head_request import ROW_UNIT, SumBounds
 from discreet.mechanisms import Request, UnknownGumbel, check_bounds, sums
-from discreet.mechanisms.sums import CHOICE_PRICE, BoundChoice, KnownGumbelSums, ListedSums, UnknownGumbelSums
+from discreet.mechanisms.sums import KnownGumbelSums, ListedSums, ScaledSums, UnknownGumbelSums
 from discreet.noise import KeyedBits
-from discreet.values import SHARE_UNIT, Cost, ExactHead, Outcome, Sensitivity
+from discreet.testing.audit import statistical_audit
+from discreet.values import Cost, ExactHead, Outcome, Sensitivity
 
-CHOICES = (1, 2, 4, 7)
 SUMMED = SumBounds(0, 7, private=True)
 ITEMS = 3
 VALUES = [None, 0, 3, 7, 9]
@@ -25,21 +27,39 @@ VALUES = [None, 0, 3, 7, 9]
 OTHERS = [(1, None, 3), (9, 9, 9), (None, None, 2), (0, 1, None), (5, None, None)]
 
 
-def head_of(users, *, weigh=lambda owned: SHARE_UNIT // owned, clip=min):
-    """Return the head of a listed domain, as an engine returns it; a planted defect may weigh or clip differently."""
-    bounded = np.zeros((ITEMS, len(CHOICES)), dtype=np.int64)
-    shares = np.zeros(len(CHOICES) + 1, dtype=np.int64)
-    for user in users:
-        owned = [(item, value) for item, value in enumerate(user) if value is not None]
-        for item, value in owned:
-            bounded[item] += [clip(value, bound) for bound in CHOICES]
-            shares[int(np.searchsorted(CHOICES, value))] += weigh(len(owned))
-    counts = np.zeros(ITEMS, dtype=np.int64)  # nothing here looks at them, and the items keep their order
-    return ExactHead(counts, ITEMS, np.arange(ITEMS), bounded[:, -1], bounded, shares)
+def full_weight(square, length):
+    """Return the weight that an engine gives to a user whose sums have a squared *length*."""
+    return ROW_UNIT if length <= square else math.floor(ROW_UNIT * math.sqrt(square / length)) - 1
+
+
+class Users:
+    """A `HeadAndSums` of users, each a sum or None for every item; a planted defect may weigh or measure otherwise."""
+
+    def __init__(self, users, weigh=full_weight, measure=lambda sums: sum(value**2 for value in sums), listed=1):
+        self.users, self.weigh, self.measure, self.listed = users, weigh, measure, listed
+        self.items = len(users[0])
+
+    def head(self, limit):
+        """Return a head that no ranking here looks at."""
+        return ExactHead(np.zeros(self.items, dtype=np.int64), max(limit, self.items), np.arange(self.items))
+
+    def sums_of(self, positions):
+        """Return what an engine does for the items at *positions* as a listed domain."""
+        squares = SUMMED.squared_lengths(len(positions))
+        scaled = np.zeros((len(positions), len(squares)), dtype=np.int64)
+        users = np.zeros(len(squares), dtype=np.int64)
+        for user in self.users:
+            clipped = [min(user[item] or 0, 7) for item in positions]
+            length = self.measure(clipped)
+            if length:
+                users[sum(length > square for square in squares)] += self.listed
+            weights = [self.weigh(square, length) for square in squares]
+            scaled += np.outer(clipped, weights)
+        return ExactHead(np.zeros(len(positions), dtype=np.int64), len(positions), scaled=scaled, users=users)
 
 
 class Replay:
-    """Records the noisy values of a release, and replays them on another head: what moved, and how far.
+    """Records the noisy values of a release, and replays them on another table: what moved, and how far.
 
     Attributes:
         rho: what it cost that the values moved: half their squared moves by the variance of their noise.
@@ -88,7 +108,12 @@ MECHANISMS = [
 ]
 
 
-def largest_cost(monkeypatch, mechanism, heads=head_of, runs=1, make=Replay):
+def released(mechanism, users, bits):
+    """Return the outcome for a table of users."""
+    return mechanism.release(users.sums_of(range(users.items)) if isinstance(mechanism, ListedSums) else users, bits)
+
+
+def largest_cost(monkeypatch, mechanism, table=Users, runs=1, make=Replay):
     """Return what noisy values cost at most if one user is added, in multiples of their charge."""
     worst = 0.0
     for user in itertools.product(VALUES, repeat=ITEMS):
@@ -96,9 +121,9 @@ def largest_cost(monkeypatch, mechanism, heads=head_of, runs=1, make=Replay):
             replay = make()
             monkeypatch.setattr(sums, "with_noise", replay)
             secret, context = b"a secret of thirty-two bytes....", (run, repr(user))
-            outcome = mechanism.release(heads(OTHERS), KeyedBits(secret, context))
+            outcome = released(mechanism, table(OTHERS), KeyedBits(secret, context))
             replay.replaying = True
-            again = mechanism.release(heads([*OTHERS, user]), KeyedBits(secret, context))
+            again = released(mechanism, table([*OTHERS, user]), KeyedBits(secret, context))
             assert outcome.measured.values.tolist() == again.measured.values.tolist()
             assert outcome.measured.clipping == again.measured.clipping
             worst = max(worst, replay.rho / float(outcome.cost.rho))
@@ -108,122 +133,128 @@ def largest_cost(monkeypatch, mechanism, heads=head_of, runs=1, make=Replay):
 @pytest.mark.exact
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda mechanism: mechanism.name)
 def test_no_user_moves_the_noisy_values_further_than_is_charged(monkeypatch, mechanism):
-    """All users of three items: the squared moves of shares, size and sums are within the charge, and attain it."""
-    assert 0.8 < largest_cost(monkeypatch, mechanism) <= 1
+    """All users of three items: squared moves of the histogram and the sums are within the charge, and attain it."""
+    assert 0.8 < largest_cost(monkeypatch, mechanism, runs=2) <= 1
 
 
-def _unweighted(users):
-    return head_of(users, weigh=lambda _: SHARE_UNIT)
-
-
-def _unclipped(users):
-    return head_of(users, clip=lambda value, _: value)
-
-
-def _next_bound(users):
-    head = head_of(users)
-    return replace(head, bounded=np.roll(head.bounded, -1, axis=1))
+DEFECTS = {
+    "no weights": lambda users: Users(users, weigh=lambda *_: ROW_UNIT),
+    "weights of the next bound": lambda users: Users(users, weigh=lambda square, n: full_weight(4 * square, n)),
+    "the largest sum for the length": lambda users: Users(users, measure=lambda sums: max(sums) ** 2),
+    "users counted for each item": lambda users: Users(users, listed=ITEMS),
+}
 
 
 @pytest.mark.exact
-@pytest.mark.parametrize(
-    ("mechanism", "heads"),
-    [
-        (MECHANISMS[0], _unweighted),
-        (MECHANISMS[0], _unclipped),
-        (MECHANISMS[0], _next_bound),
-        (replace(MECHANISMS[0], moved=1), head_of),
-        (replace(MECHANISMS[2], moved=1), head_of),
-    ],
-    ids=["every item of a user weighs 1", "clipped to nothing", "one bound further", "moved 1", "ranking moved 1"],
-)
-def test_sums_that_move_further_than_is_charged_are_rejected(monkeypatch, mechanism, heads):
-    """The replay can fail: it detects planted defects of weights, clipping and price."""
-    assert largest_cost(monkeypatch, mechanism, heads, runs=2) > 1.05
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_sums_that_move_further_than_is_charged_are_rejected(monkeypatch, defect):
+    """The replay can fail: it detects planted defects of weights, lengths and counts."""
+    assert largest_cost(monkeypatch, MECHANISMS[0], DEFECTS[defect], runs=2) > 1.02
 
 
-class ExactShares(Replay):
-    """A planted defect: chooses from the shares without noise."""
+@pytest.mark.exact
+@pytest.mark.parametrize("mechanism", [MECHANISMS[0], MECHANISMS[2]])
+def test_noise_of_the_bound_below_is_rejected(monkeypatch, mechanism):
+    """And so is a price that forgets a step."""
+    plain = ScaledSums._noise
+    monkeypatch.setattr(ScaledSums, "_noise", lambda self, square, moved: plain(self, max(square // 4, 1), moved))
+    assert largest_cost(monkeypatch, mechanism, runs=2) > 1.05
+    monkeypatch.undo()
+    monkeypatch.setattr(ScaledSums, "cost", lambda _: Cost())
+    assert largest_cost(monkeypatch, mechanism, runs=2) > 1.05
+
+
+class ExactUsers(Replay):
+    """A planted defect: chooses from the users without noise."""
 
     def __call__(self, exact, noise, bits, label):
-        return exact if label == "shares" else super().__call__(exact, noise, bits, label)
+        return exact if label == "users" else super().__call__(exact, noise, bits, label)
 
 
 @pytest.mark.exact
-def test_a_choice_from_exact_shares_is_rejected(monkeypatch):
+def test_a_choice_from_exact_users_is_rejected(monkeypatch):
     """The choice, or what is reported about it, differs on the other table."""
     with pytest.raises(AssertionError):
-        largest_cost(monkeypatch, MECHANISMS[0], make=ExactShares)
+        largest_cost(monkeypatch, MECHANISMS[0], make=ExactUsers)
 
 
-def test_a_choice_costs_half_a_count():
-    """In zCDP, in any units of the ranking; nothing is charged if nothing is returned."""
+@pytest.mark.statistical
+@pytest.mark.parametrize(("loud", "detected"), [(1, False), (8, True)])
+def test_released_sums_reveal_no_more_than_stated(loud, detected):
+    """A sampled audit of what is released between two neighbours; noise of an eighth is seen."""
+    request = Request(None, ITEMS, counts=False, known_domain=True, summed=SUMMED)
+    mechanism = ListedSums.within_cost(limit_for(2.0, Fraction(1, 1000)), request)
+    mechanism = replace(mechanism, scale=mechanism.scale / loud)
+
+    def views(users, secret):
+        source = Users(users).sums_of(range(ITEMS))
+        for run in range(3_000):
+            measured = mechanism.release(source, KeyedBits(secret, run)).measured
+            yield int(measured.values.sum()) // 16, measured.clipping.bound
+
+    table = OTHERS * 5
+    sides = (views(table, bytes(32)), views([*table, (9, 9, 9)], bytes([1]) * 32))
+    assert (statistical_audit(*sides, 2.0) > 0.001) == detected
+
+
+def test_a_choice_costs_a_quarter_of_the_sums_and_a_count_at_most():
+    """In zCDP, in any units of the ranking; nothing is charged, or read, if nothing is returned."""
     for noise in ("gaussian", "laplace"):
-        ranking = UnknownGumbel(3, 10, Fraction(1, 4), Fraction(1, 10**9), 1, None)
-        mechanism = UnknownGumbelSums(ranking, SUMMED, 3, noise)
-        assert mechanism.worst_cost().rho == ranking.worst_cost().rho + Fraction(1, 16) / 8 * (3 + CHOICE_PRICE)
-        assert mechanism.direct_epsilon() is None
-        empty = np.zeros(0, dtype=np.int64)
-        nothing = ExactHead(empty, 10, None, empty, np.zeros((0, 4), dtype=np.int64), np.zeros(5, dtype=np.int64))
-        outcome = mechanism.release(nothing, KeyedBits(b"k" * 32, "test"))
-        assert outcome.cost == ranking.release(nothing, KeyedBits(b"k" * 32, "test")).cost
+        for k, price in ((1, Fraction(1, 4)), (3, Fraction(3, 4)), (8, Fraction(1))):
+            ranking = UnknownGumbel(k, 10, Fraction(1, 4), Fraction(1, 10**9), 1, None)
+            mechanism = UnknownGumbelSums(ranking, SUMMED, k, noise)
+            excess = mechanism.worst_cost().rho - ranking.worst_cost().rho - Fraction(1, 16) / 8 * (k + price)
+            assert -Fraction(1, 10**9) < excess <= 0
+            assert mechanism.direct_epsilon() is None
+
+        class Empty:
+            def head(self, limit):
+                return ExactHead(np.zeros(0, dtype=np.int64), limit)
+
+        outcome = mechanism.release(Empty(), KeyedBits(b"k" * 32, "test"))
+        assert outcome.cost == ranking.release(Empty().head(10), KeyedBits(b"k" * 32, "test")).cost
         assert outcome.measured.clipping is None
 
 
 @pytest.mark.parametrize("kind", [KnownGumbelSums, ListedSums])
 def test_the_plan_spends_the_limit(kind):
     """`within_cost` leaves room for the choice, and little more."""
-    request = Request(
-        3 if kind is KnownGumbelSums else None,
-        3,
-        Sensitivity(2),
-        counts=kind is KnownGumbelSums,
-        known_domain=True,
-        summed=SUMMED,
-    )
+    ranked = kind is KnownGumbelSums
+    request = Request(3 if ranked else None, 3, Sensitivity(2), counts=ranked, known_domain=True, summed=SUMMED)
     limit = Cost(Fraction(1, 10))
     made = kind.within_cost(limit, request)
     assert made.worst_cost().within(limit)
     assert made.worst_cost().rho > limit.rho * Fraction(999, 1000)
 
 
-def _population(rng, users=3000, items=5):
-    """Return users of one to three items, with sums of lognormal size."""
-    return [
-        [(int(item), float(rng.lognormal(3, 1))) for item in rng.choice(items, size=rng.integers(1, 4), replace=False)]
-        for _ in range(users)
-    ]
-
-
-def _head(users, choices, items=5):
-    counts = np.zeros(items, dtype=np.int64)
-    bounded = np.zeros((items, len(choices)), dtype=np.int64)
-    shares = np.zeros(len(choices) + 1, dtype=np.int64)
-    for owned in users:
-        for item, value in owned:
-            counts[item] += 1
-            bounded[item] += [min(int(value), bound) for bound in choices]
-            shares[int(np.searchsorted(choices, int(value)))] += SHARE_UNIT // len(owned)
-    order = np.argsort(-counts, kind="stable")
-    return ExactHead(counts[order], items, None, bounded[order, -1], bounded[order], shares)
-
-
 @pytest.mark.statistical
-def test_a_generous_bound_is_made_tight_and_the_share_above_it_is_reported():
-    """Of a declared bound 5,000 times too wide the chosen one keeps most of the sums; the interval holds its share."""
-    choices = tuple(2**n for n in range(18))
-    head = _head(_population(np.random.default_rng(3)), choices)
-    mechanism = ListedSums(5, SumBounds(0, 2**17, private=True), 3, Fraction(2**17 * 20))
-    above = head.shares[::-1].cumsum()[::-1] / head.shares.sum()
-    within = 0
-    for run in range(300):
-        measured = mechanism.release(head, KeyedBits(b"a secret of thirty-two bytes....", run)).measured
+def test_a_generous_bound_is_made_tight_and_intervals_hold():
+    """Of a declared bound 5,000 times too wide the chosen one keeps most of the sums, and errors are as priced."""
+    rng = np.random.default_rng(3)
+    summed = SumBounds(0, 2**17, private=True)
+    values = np.minimum(rng.lognormal(3, 1, (3000, 5)) * (rng.random((3000, 5)) < 0.4), 2**17).astype(np.int64)
+    squares = np.array(summed.squared_lengths(5))
+    lengths = (values**2).sum(axis=1)
+    weights = np.where(
+        lengths[:, None] <= squares, ROW_UNIT, ROW_UNIT * np.sqrt(squares / np.maximum(lengths, 1)[:, None]) - 1
+    )
+    users = np.bincount(np.searchsorted(squares, lengths[lengths > 0]), minlength=len(squares))
+    head = ExactHead(np.zeros(5, dtype=np.int64), 5, scaled=values.T @ weights.astype(np.int64), users=users)
+    mechanism = ListedSums(5, summed, 5, Fraction(2**17 * 20))
+    true, covered, shares = values.sum(axis=0), [], 0
+    for run in range(200):
+        outcome = mechanism.release(head, KeyedBits(b"a secret of thirty-two bytes....", run))
+        measured = outcome.measured
         clipping = measured.clipping
         assert 32 <= clipping.bound <= 512
-        assert measured.std_errors[0] == pytest.approx(20 * clipping.bound)
-        within += clipping.low <= above[choices.index(clipping.bound) + 1] <= clipping.high
         assert 0 <= clipping.low <= clipping.share <= clipping.high <= 1
-    assert within >= 285
+        above = (np.sqrt(lengths) > clipping.bound).sum() / (lengths > 0).sum()
+        shares += clipping.low <= above <= clipping.high
+        exact = true[outcome.positions]
+        covered.append(((measured.low <= exact) & (exact <= measured.high)).mean())
+        assert 0 < measured.std_errors[0] <= mechanism.expectation().sum_std_error
+    assert shares >= 190
+    assert np.mean(covered) >= 0.95
 
 
 def test_averages_have_declared_bounds_only():
@@ -234,12 +265,23 @@ def test_averages_have_declared_bounds_only():
         )
 
 
-def test_a_head_without_sums_at_several_bounds_is_refused():
+def test_a_head_without_scaled_sums_is_refused():
     """The declared bound does not replace a private one that an engine cannot read."""
     head = ExactHead(np.array([1]), 1, None, np.array([1]))
-    with pytest.raises(InvariantViolated, match="lower bounds"):
+    with pytest.raises(InvariantViolated, match="scaled sums"):
         ListedSums(1, SUMMED, 1, Fraction(7)).release(head, KeyedBits(b"k" * 32, "test"))
     with pytest.raises(InvariantViolated, match="between 0 and"):
         check_bounds(SumBounds(-1, 7, private=True))
     assert SumBounds(0, 7) != SUMMED
-    assert BoundChoice(SUMMED, 1, Fraction(2), "gaussian").cost().rho == Fraction(1, 8) * CHOICE_PRICE
+
+
+@pytest.mark.parametrize("high", [1, 2, 7, 1000, 2**20, 2**20 + 1, 2**31])
+def test_bounds_reach_from_the_length_that_no_user_exceeds_down_by_halves(high):
+    """Squares are quarters of each other, rounded up, and fit an int64."""
+    for items in (1, 2, 10, 10**6):
+        summed = SumBounds(0, high, private=True)
+        squares = summed.squared_lengths(items)
+        assert items * (-(-high // summed.step)) ** 2 == squares[-1] < 2**62
+        assert list(squares[:-1]) == [-(-square // 4) for square in squares[1:]]
+        assert len(squares) == 20 or squares[0] == 1
+        assert SumBounds(0, high).squared_lengths(items) == ()

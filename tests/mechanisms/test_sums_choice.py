@@ -1,15 +1,16 @@
-"""The choice of a bound, computed again from the noisy shares and the noisy size, and what is said of the clipping."""
+"""The choice of a bound, computed again from the noisy histogram of users, and what is said of the clipping."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from discreet.head_request import SumBounds
+from discreet.head_request import ROW_UNIT, SumBounds
 from discreet.mechanisms import KnownGumbel, KnownLaplace, Request, UnknownGumbel, UnknownLaplace, sums
 from discreet.mechanisms.base import noise_of, shuffled
 from discreet.mechanisms.sums import (
@@ -19,106 +20,83 @@ from discreet.mechanisms.sums import (
     UnknownGumbelSums,
     UnknownLaplaceSums,
 )
+from discreet.mechanisms.two_round import believable
 from discreet.noise import KeyedBits
-from discreet.values import MAX_COUNT, SHARE_UNIT, Cost, ExactHead, Sensitivity
+from discreet.values import Cost, ExactHead, Sensitivity
 
 from .draws import release
 
-CHOICES = (1, 2, 4, 7, 13, 25)
 SUMMED = SumBounds(0, 25, private=True)
 DELTA = Fraction(1, 10**6)
 
 
-def head(votes, items=4):
-    """Return a head whose items share the users of *votes*, by the interval of their sums: (0, 1], ..., above 25."""
-    counts = np.arange(items, 0, -1) * 100
-    middles = np.append([1], np.append(0.8 * np.array(CHOICES[1:]), 40))
-    mean = [float(np.minimum(middles, bound) @ votes) / sum(votes) for bound in CHOICES]
-    bounded = np.rint(np.outer(counts, mean)).astype(np.int64)
-    shares = np.array(votes, dtype=np.int64) * SHARE_UNIT
-    return ExactHead(counts, items, None, bounded[:, -1], bounded, shares)
+class Lengths(NamedTuple):
+    """A `HeadAndSums` of items with counts 400, 300, ..., and users by the bound that their length reaches."""
+
+    users: tuple[int, ...]
+    items: int = 4
+
+    def head(self, limit):
+        """Return the counts."""
+        return ExactHead(np.arange(self.items, 0, -1) * 100, limit)
+
+    def sums_of(self, positions):
+        """Return sums that keep more at each bound."""
+        squares = np.sqrt(SUMMED.squared_lengths(len(positions)))
+        users = np.resize(self.users, len(squares))
+        kept = np.minimum(0.8 * squares, squares[:, None]) @ users
+        scaled = np.outer(np.arange(self.items, 0, -1)[positions], ROW_UNIT * kept).astype(np.int64)
+        return ExactHead(np.zeros(len(scaled), dtype=np.int64), len(scaled), scaled=scaled, users=users)
 
 
-def chosen_bound(source, positions, drawn, moved, scale, noise):
-    """Return the number of the bound of docs/mechanisms/sums.md, and the shares it follows from; *scale*: a count's."""
-    std = noise_of(noise, 2 * SHARE_UNIT * scale).std / SHARE_UNIT
-    noisy = (source.shares + drawn.added["shares"].values) / SHARE_UNIT
-    significant = [i for i, share in enumerate(noisy) if share > 4.5 * std]
-    kept = [max(share, 0) if i <= max(significant, default=-1) else 0 for i, share in enumerate(noisy)]
-    if not significant:
-        kept = [float(share == max(noisy)) for share in noisy]
-    middles = [1, *(0.72 * bound for bound in CHOICES[1:]), CHOICES[-1]]
-    mass = [sum(min(middle, bound) * share for middle, share in zip(middles, kept, strict=True)) for bound in CHOICES]
-    first = next((i for i in range(6) if sum(kept[: i + 1]) >= 0.75 * sum(kept)), 5)
-    total = source.bounded[positions, first].sum() // moved + drawn.added["size"].values[0]
-    size = max(total * moved / len(positions), CHOICES[first]) * mass[-1] / mass[first]
-    unit = noise_of(noise, scale * SHARE_UNIT).std / SHARE_UNIT
-    losses = [(unit * c / size) ** 2 + (2 * (1 - m / mass[-1])) ** 2 for c, m in zip(CHOICES, mass, strict=True)]
-    return first, losses.index(min(losses)), noisy, std
+def chosen_bound(source, drawn, moved, scale, noise):
+    """Return the number of the bound of docs/mechanisms/sums.md and what it keeps; *scale*: a count's."""
+    std = noise_of(noise, Fraction(math.sqrt(scale**2 / min(Fraction(moved, 4), 1)))).std
+    noisy = (source.users + drawn.added["users"].values).astype(float)
+    users = believable(noisy, std, 4.0)
+    if not users.any():
+        users = [float(n == max(noisy)) for n in noisy]
+    bounds = [math.sqrt(square) for square in SUMMED.squared_lengths(moved)]
+    mass = sum(0.72 * bound * n for bound, n in zip(bounds, users, strict=True))
+    losses, kept = [], []
+    for bound in bounds:
+        left = sum(min(0.72 * other, bound) * n for other, n in zip(bounds, users, strict=True)) / mass
+        error = float(scale) * bound / math.sqrt(moved) / left / (mass / len(source.scaled))
+        losses.append(error**2 + (2 * (1 - left)) ** 2)
+        kept.append(left)
+    return losses.index(min(losses)), kept[losses.index(min(losses))]
 
 
-VOTES = [
-    (400, 300, 200, 60, 10, 1, 0),
-    (20, 10, 30, 50, 400, 600, 90),
-    (900, 0, 0, 0, 0, 0, 0),
-    (5, 5, 5, 5, 5, 5, 900),
-    (300, 300, 300, 300, 300, 300, 300),
-    (200, 0, 0, 300, 0, 0, 0),
-    (4000, 3000, 2000, 600, 100, 10, 0),
-    (9000, 3000, 1500, 800, 400, 200, 100),
-    (200, 100, 300, 500, 4000, 6000, 900),
-]
+LENGTHS = [(400, 300, 200, 60, 10, 1), (20, 10, 30, 50, 400, 600), (900, 0, 0, 0, 0, 0), (5, 5, 5, 5, 5, 900)]
+LENGTHS += [(300,) * 6, (200, 0, 0, 300, 0, 0), (4000, 3000, 2000, 600, 100, 10), (200, 100, 300, 500, 4000, 6000)]
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
-@pytest.mark.parametrize("votes", VOTES)
-@pytest.mark.parametrize("epsilon", [Fraction(1), Fraction(1, 5), Fraction(1, 15), Fraction(1, 60)])
-def test_the_bound_has_the_least_noise_and_clipped_part(noise, votes, epsilon):
-    """By the noisy shares and size alone; the interval of the clipped share holds for all bounds at once."""
-    for moved in (1, 3):
-        mechanism = KnownGumbelSums(KnownGumbel(3, 4, epsilon), SUMMED, moved, noise)
-        for run in range(3):
-            source = head(votes)
-            outcome, drawn = release(mechanism, source, run)
-            scale = 2 / epsilon
-            first, chosen, noisy, std = chosen_bound(source, outcome.positions, drawn, moved, scale, noise)
-            clipping = outcome.measured.clipping
-            assert clipping.bound == CHOICES[chosen]
-            doubled = noise_of(noise, 2 * scale * CHOICES[first])
-            assert drawn.added["size"].variances == [doubled.variance if noise == "gaussian" else 2 * doubled.scale**2]
-            exact = source.bounded[outcome.positions, chosen] + drawn.added["sums"].values
-            assert outcome.measured.values.tolist() == exact.tolist()
-            assert outcome.measured.std_errors == pytest.approx(noise_of(noise, scale * CHOICES[chosen]).std)
-            above, everything = sum(noisy[chosen + 1 :]), sum(noisy)
-            width = noise_of(noise, 2 * scale * SHARE_UNIT).half_width(0.05 / 7) / SHARE_UNIT
-            wide_above, wide_all = width * math.sqrt(6 - chosen), width * math.sqrt(7)
-            low = max(above - wide_above, 0) / (everything + wide_all)
-            high = (above + wide_above) / (everything - wide_all) if everything > wide_all else 1
-            assert clipping.low == pytest.approx(min(low, 1))
-            assert clipping.high == pytest.approx(max(min(high, 1), 0))
-            share = above / everything if everything > 0 else 0
-            assert clipping.share == pytest.approx(min(max(share, clipping.low), clipping.high))
-            assert std > 0
-
-
-@pytest.mark.parametrize(
-    ("shares", "kept"),
-    [
-        ([9, 9.1, -3, 20, 5, -1], [9, 9.1, 0, 20, 0, 0]),
-        ([9.0, 9.0], [1, 1]),
-        ([9.01, 9.0], [9.01, 0]),
-        ([-3, 4, -5], [0, 1, 0]),
-    ],
-)
-def test_shares_after_the_last_significant_one_are_dropped(shares, kept):
-    """4.5 standard errors, here of 2; without such a share the largest is all there is."""
-    assert sums._denoised(np.array(shares, dtype=np.float64), 2.0).tolist() == kept
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("epsilon", [Fraction(1), Fraction(1, 5), Fraction(1, 60)])
+def test_the_bound_has_the_least_noise_and_loss(noise, lengths, epsilon):
+    """By the noisy users alone; sums are divided by what it keeps, and their noise is that of its price."""
+    for run in range(3):
+        source = Lengths(lengths)
+        outcome, drawn = release(KnownGumbelSums(KnownGumbel(3, 4, epsilon), SUMMED, 3, noise), source, run)
+        head = source.sums_of(outcome.positions)
+        chosen, kept = chosen_bound(head, drawn, 3, 2 / epsilon, noise)
+        measured = outcome.measured
+        square = SUMMED.squared_lengths(3)[chosen]
+        assert measured.clipping.bound == math.ceil(math.sqrt(square))
+        assert measured.clipping.kept == pytest.approx(kept)
+        width = noise_of(noise, Fraction(2 / epsilon * Fraction(math.sqrt(square / 3)) * ROW_UNIT))
+        assert measured.std_errors == pytest.approx(width.std / ROW_UNIT / kept)
+        parts = (head.scaled[:, chosen] + drawn.added["sums"].values) / ROW_UNIT
+        assert measured.values.tolist() == np.rint(parts / measured.clipping.kept).astype(int).tolist()
+        assert (measured.low <= np.maximum(np.ceil(parts), 0)).all()
+        assert (measured.high >= np.maximum(parts + width.half_width(0.05) / ROW_UNIT - 1, 0)).all()
 
 
 @pytest.mark.parametrize(
     ("shares", "chosen", "expected"),
     [
-        ([60.0, 30.0, 10.0], 0, (0.4, 0.31, 0.51)),
+        ([60.0, 30.0, 10.0], 0, (0.4, 0.3, 0.52)),
         ([60.0, 30.0, 10.0], 1, (0.1, 0.05, 0.16)),
         ([60.0, 30.0, 10.0], 2, (0.0, 0.0, 0.0)),
         ([60.0, 30.0, -40.0], 1, (0.0, 0.0, 0.0)),
@@ -129,23 +107,14 @@ def test_shares_after_the_last_significant_one_are_dropped(shares, kept):
         ([-30.8, 3.0, 20.0], 1, (1.0, 1.0, 1.0)),
         ([-3.0, 3.0, 0.0], 0, (0.0, 0.0, 1.0)),
         ([-10.0, -20.0, -10.0], 0, (0.0, 0.0, 1.0)),
-        ([15.5, -3.3, -3.4], 0, (0.0, 0.0, 0.14)),
+        ([25.5, -3.3, -3.4], 0, (0.0, 0.0, 0.04)),
     ],
 )
 def test_the_clipped_share_is_within_its_interval_and_the_interval_within_0_and_1(shares, chosen, expected):
     """Also where noise makes a share, or all of them together, negative."""
-    found = sums._clipping(7, np.array(shares), chosen, noise_of("gaussian", Fraction(2 * SHARE_UNIT)))
+    found = sums._clipping(7, np.array(shares), chosen, noise_of("gaussian", Fraction(2)), 0.9)
     assert found.bound == 7
     assert [round(value, 2) for value in (found.share, found.low, found.high)] == list(expected)
-
-
-def test_the_total_of_a_size_is_limited_to_what_its_noise_can_be_added_to():
-    """The sums of four items at the end of the range are 2^64 together."""
-    bounded = np.full((4, 6), MAX_COUNT)
-    shares = np.array([0, 0, 0, 900, 0, 0, 0]) * SHARE_UNIT
-    source = ExactHead(np.array([9, 8, 7, 6]), 4, None, bounded[:, -1], bounded, shares)
-    outcome, _ = release(ListedSums(4, SUMMED, 1, Fraction(50)), source)
-    assert outcome.measured.clipping.bound == 7
 
 
 RANKINGS = {
@@ -202,13 +171,14 @@ def test_equal_sums_come_in_the_order_of_the_shuffle():
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 def test_a_listed_domain_chooses_by_the_same_rule(noise):
     """With the scale of a count that costs as much as a sum; all items are returned, in order."""
-    mechanism = ListedSums(4, SUMMED, 2, Fraction(50), noise)
+    mechanism = ListedSums(4, SUMMED, 4, Fraction(50), noise)
     for run in range(3):
-        source = head(VOTES[0])
+        source = Lengths(LENGTHS[0]).sums_of(np.arange(4))
         outcome, drawn = release(mechanism, source, run)
-        _, chosen, _, _ = chosen_bound(source, range(4), drawn, 2, Fraction(2), noise)
-        assert outcome.measured.clipping.bound == CHOICES[chosen]
-        assert {drawn.added[label].kind for label in ("shares", "size", "sums")} == {noise}
+        chosen, kept = chosen_bound(source, drawn, 4, Fraction(2), noise)
+        assert outcome.measured.clipping.bound == math.ceil(math.sqrt(SUMMED.squared_lengths(4)[chosen]))
+        assert outcome.measured.clipping.kept == pytest.approx(kept)
+        assert {drawn.added[label].kind for label in ("users", "sums")} == {noise}
         assert (outcome.ordered, outcome.complete) == (True, True)
         assert sorted(outcome.positions.tolist()) == [0, 1, 2, 3]
         assert (np.diff(outcome.measured.values) <= 0).all()
@@ -217,7 +187,7 @@ def test_a_listed_domain_chooses_by_the_same_rule(noise):
 def test_bounds_are_in_units_of_the_last_digit():
     """A column of tenths up to 2.5 has the sums of one of whole numbers up to 25."""
     one, other = (
-        release(KnownGumbelSums(KnownGumbel(3, 4, Fraction(1)), summed, 3), head(VOTES[0]))[0]
+        release(KnownGumbelSums(KnownGumbel(3, 4, Fraction(1)), summed, 3), Lengths(LENGTHS[0]))[0]
         for summed in (SUMMED, SumBounds(0, Fraction(5, 2), scale=1, private=True))
     )
     for name in ("values", "std_errors", "low", "high"):

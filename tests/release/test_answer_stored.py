@@ -448,7 +448,7 @@ def test_data_that_changes_with_its_version_is_answered(environment):
 
 
 HEAD = ExactHead(pa.array([3, 2, 1]).to_numpy().astype("<i8"), 5, pa.table({"a": ["x", "", None]}))
-BOUNDED = dataclasses.replace(HEAD, bounded=np.ones((3, 2), dtype=np.int64), shares=np.ones(3, dtype=np.int64))
+BOUNDED = dataclasses.replace(HEAD, scaled=np.ones((3, 2), dtype=np.int64), users=np.ones(2, dtype=np.int64))
 REQUEST = HeadRequest("user", ("a",), 5)
 
 
@@ -461,8 +461,8 @@ REQUEST = HeadRequest("user", ("a",), 5)
         dataclasses.replace(HEAD, labels=pa.table({"a": ["x", "", '"']})),
         dataclasses.replace(HEAD, sums=HEAD.counts),
         BOUNDED,
-        dataclasses.replace(BOUNDED, bounded=BOUNDED.bounded + 1),
-        dataclasses.replace(BOUNDED, shares=BOUNDED.shares + 1),
+        dataclasses.replace(BOUNDED, scaled=BOUNDED.scaled + 1),
+        dataclasses.replace(BOUNDED, users=BOUNDED.users + 1),
     ],
 )
 def test_a_fingerprint_covers_all_that_an_engine_returned(head):

@@ -82,13 +82,23 @@ def test_a_release_reports_what_was_clipped():
         "each user's sum of minutes for an item is clipped to 0 to 12.5, which was chosen privately; about 3.12 % of a "
         "user's sums are above that (0 to 10 %)"
     )
-    for bounds, parts in [*expected.items(), (sentence, private)]:
+    scaled = (
+        "each user's sum of minutes for an item is clipped to 0 to 60; and the sums of a user are scaled down if the "
+        "root of the sum of their squares is above 12.5, which was chosen privately: those of about 3.12 % of the "
+        "users. "
+        "That keeps about 97 % of the sums, by which they were divided, and the intervals allow for that"
+    )
+    bounded = [(sentence, private, None), (scaled, private, 0.97)]
+    for bounds, parts, kept in [*((*each, None) for each in expected.items()), *bounded]:
         clipped = dataclasses.replace(release, query=changed(release.query, **parts))
         if parts is private:
-            clipped = dataclasses.replace(clipped, measured=chosen)
-            assert clipped.clipping == {"bound": "12.5", "share": 0.0312, "low": 0.0, "high": 0.1}
+            clipping = dataclasses.replace(chosen.clipping, kept=kept)
+            clipped = dataclasses.replace(clipped, measured=dataclasses.replace(chosen, clipping=clipping))
+            said = {"bound": "12.5", "share": 0.0312, "low": 0.0, "high": 0.1}
+            assert clipped.clipping == (said if kept is None else said | {"kept": kept})
         for shown in (str(clipped), html.unescape(clipped._repr_html_()), clipped.to_json()):
-            assert f"{bounds}; the intervals do not cover what that leaves out" in shown
+            uncovered = "that leaves" if kept is None else "the other bounds leave"
+            assert f"{bounds}; the intervals do not cover what {uncovered} out" in shown
 
 
 def test_wide_and_lopsided_intervals_have_a_reason():

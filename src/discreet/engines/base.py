@@ -88,8 +88,8 @@ class Reader(Protocol):
         Rows without a user are left out, and so are rows without one of the labels unless missing labels are kept. Ties
         are in ascending order of the labels, missing ones first, text by UTF-8 bytes. With a domain, exactly its items
         are returned. Segments are in the order of the request; each user counts in one of them. Labels are text, int64,
-        decimals, booleans, dates or microseconds, in every engine. With request.summed.choices, the head also has the
-        sums with each bound and the shares; only engines whose attribute has_private_bounds is true get such requests,
+        decimals, booleans, dates or microseconds, in every engine. With request.squared_lengths, the head also has the
+        scaled sums and the users by length; only engines whose attribute has_scaled_sums is true get such requests,
         and only those whose attribute has_arrivals is true get requests with `Arrivals`.
 
         Args:
@@ -258,7 +258,7 @@ class PooledEngine(ABC, Generic[_Connection]):
 class SqlEngine(PooledEngine[_Connection], Generic[_Connection, _Statement]):
     """An engine that reads a head by one SQL statement; subclasses connect, describe the table and run it."""
 
-    has_private_bounds: ClassVar[bool] = True
+    has_scaled_sums: ClassVar[bool] = True
     has_capped_sums: ClassVar[bool] = True
     has_arrivals: ClassVar[bool] = True
 
@@ -395,7 +395,7 @@ def check_private_bounds(engine: Engine, summed: SumBounds) -> None:
     Raises:
         InputError: the bound of *summed* is chosen privately, which the engine does not support.
     """
-    if summed.choices and not getattr(engine, "has_private_bounds", False):
+    if summed.private and not getattr(engine, "has_scaled_sums", False):
         raise InputError(
             f"this engine cannot choose the bound of {summed.column!r} privately; declare its sum without private_bound"
         )
@@ -531,16 +531,15 @@ def exact_head(table: pa.Table, request: HeadRequest) -> ExactHead:
         columns = [int64_array(table.column(f"v{n}")) for n in range(len(request.arrivals.reached))]
         reached = np.column_stack(columns) if columns else None
         return ExactHead(counts, request.limit, labels, before=before, reached=reached)
-    choices = () if request.summed is None else request.summed.choices
+    lengths = len(request.squared_lengths)
     rows = None if request.summed is None or request.summed.rows is None else int64_array(table.column("r"))
-    if not choices:
+    if not lengths:
         return ExactHead(counts, request.limit, labels, sums, ends=ends, rows=rows)
-    lower = [int64_array(table.column(f"t{n}")) for n in range(len(choices) - 1)]
-    bounded = np.column_stack([*lower, int64_array(table.column("t"))])
-    shares = np.zeros(len(choices) + 1, dtype=np.int64)
+    scaled = np.column_stack([int64_array(table.column(f"t{n}")) for n in range(lengths)])
+    users = np.zeros(lengths, dtype=np.int64)
     if len(counts):
-        shares[:] = [int64_array(table.column(f"v{n}"))[0] for n in range(len(shares))]
-    return ExactHead(counts, request.limit, labels, sums, bounded, shares)
+        users[:] = [int64_array(table.column(f"v{n}"))[0] for n in range(lengths)]
+    return ExactHead(counts, request.limit, labels, sums, scaled, users)
 
 
 def _in_segments(table: pa.Table, request: HeadRequest) -> tuple[pa.Table, tuple[int, ...]]:

@@ -41,7 +41,7 @@ from discreet.head_request import (
     Predicate,
     SumBounds,
 )
-from discreet.values import MAX_COUNT, SHARE_UNIT
+from discreet.values import MAX_COUNT
 
 _SUMMED_DIGITS = 20
 """Digits of numbers that can be summed: the sum of 10^18 of them fits the decimals of every engine."""
@@ -159,18 +159,16 @@ def number_columns(request: HeadRequest) -> list[str]:
 
     Returns:
         n (counts); b (counts of an earlier period) and v0, v1, ... (`ExactHead.reached`), if arrivals have them; t
-        (sums), if a column is summed; r (rows), if
-        it is averaged; and if its bound is chosen privately, t0, t1, ... (sums with the lower bounds) and v0, v1, ...
-        (`ExactHead.shares`, the same in every row).
+        (sums), if a column is summed; r (rows), if it is averaged; and if its bound is chosen privately, t0, t1, ...
+        (`ExactHead.scaled`) and v0, v1, ... (`ExactHead.users`, the same in every row).
     """
-    choices = () if request.summed is None else request.summed.choices
+    lengths = len(request.squared_lengths)
     if request.arrivals is not None:
         names = ["n"] if request.arrivals.before is None else ["n", "b"]
         return names + [f"v{n}" for n in range(len(request.arrivals.reached))]
     names = ["n"] if request.summed is None else ["n", "t"]
     names += [] if request.summed is None or request.summed.rows is None else ["r"]
-    names += [f"t{n}" for n in range(len(choices) - 1)]
-    return names + [f"v{n}" for n in range(len(choices) + 1)] if choices else names
+    return names + [f"{name}{n}" for name in "tv" for n in range(lengths)]
 
 
 class HeadStatement:
@@ -455,21 +453,23 @@ class HeadStatement:
 
     def _counts(self, rows: str) -> str:
         request = self.request
-        choices = () if request.summed is None else request.summed.choices
+        squares = request.squared_lengths
         if request.groups_per_user is None and request.rows_per_group == 1 and request.summed is None:
             counts = f"SELECT {self._leading}count(DISTINCT u) AS n FROM ({rows}) AS r{self._grouped}"
+        elif request.summed is not None and squares:
+            pairs = self._with_lengths(self._pairs(rows), request.summed)
+            counts = self._counts_of_pairs("p")
         else:
-            pairs = self._pairs(rows)
-            counts = self._counts_of_pairs("p" if choices else f"({pairs}) AS p")
+            counts = self._counts_of_pairs(f"({self._pairs(rows)}) AS p")
         numbers = number_columns(request)
         if request.domain is not None:
             every = f"{self.listed()} LEFT JOIN ({counts}) AS k USING ({self._items})"
             found = (f"coalesce({name}, 0) AS {name}" for name in numbers if not name.startswith("v"))
             counts = f"SELECT {self._items}, {', '.join(found)} FROM {every}"
-        if not choices:
+        if not squares:
             return counts
         selected = f"{self._leading}{', '.join(numbers)}"
-        both = f"({counts}) AS h CROSS JOIN ({self._shares(choices)}) AS v"
+        both = f"({counts}) AS h CROSS JOIN ({self._users_by_length(squares)}) AS v"
         return f"SELECT {selected} FROM (WITH p AS ({pairs}) SELECT {selected} FROM {both}) AS w"
 
     def _arrived(self, arrivals: Arrivals) -> str:
@@ -508,17 +508,21 @@ class HeadStatement:
         selected = f"{self._items}, {', '.join(number_columns(self.request))}"
         return f"SELECT {selected} FROM ({counts}) AS h WHERE {shown} ORDER BY n DESC, {self.ordered()}"
 
-    def _shares(self, choices: tuple[int, ...]) -> str:
-        """Return a SELECT of `ExactHead.shares` as v0, v1, ..., from the pairs p."""
-        whens = " ".join(f"WHEN coalesce(s, 0) <= {bound} THEN {n}" for n, bound in enumerate(choices))
-        share = f"CAST(floor({SHARE_UNIT}e0 / g) AS BIGINT)"  # exact: others are >= 1/g from an integer
-        sizes = "SELECT u, count(*) AS g FROM p GROUP BY u"
-        placed = f"SELECT CASE {whens} ELSE {len(choices)} END AS b, {share} AS a FROM p JOIN ({sizes}) AS g USING (u)"
-        added = f"SELECT b, sum(a) AS a FROM ({placed}) AS o GROUP BY b"
-        parts = (
-            f"CAST(coalesce(sum(CASE WHEN b = {n} THEN a END), 0) AS BIGINT) AS v{n}" for n in range(len(choices) + 1)
-        )
-        return f"SELECT {', '.join(parts)} FROM ({added}) AS c"
+    def _with_lengths(self, pairs: str, summed: SumBounds) -> str:
+        """Return a SELECT of the pairs with s in bounds, and l: the squared length of the user's sums, in steps."""
+        least = f"CAST(greatest(least(coalesce(s, 0), {summed.units[1]}), 0) AS BIGINT)"
+        steps = f"CAST(floor(CAST(s + {summed.step - 1} AS {self.double}) / {summed.step}e0) AS BIGINT)"
+        clipped = f"SELECT {self._leading}u, c, {least} AS s FROM ({pairs}) AS q"
+        squared = f"SELECT {self._leading}u, c, s, {steps} * {steps} AS q FROM ({clipped}) AS a"
+        length = f"CAST(least(sum(q) OVER (PARTITION BY u), {MAX_COUNT}) AS BIGINT)"
+        return f"SELECT {self._leading}u, c, s, {length} AS l FROM ({squared}) AS b"
+
+    def _users_by_length(self, squares: tuple[int, ...]) -> str:
+        """Return a SELECT of `ExactHead.users` as v0, v1, ..., from the pairs p."""
+        whens = " ".join(f"WHEN l <= {square} THEN {n}" for n, square in enumerate(squares))
+        placed = f"SELECT u, CASE {whens} END AS b FROM p WHERE l > 0 GROUP BY u, l"
+        parts = (f"CAST(count(CASE WHEN b = {n} THEN 1 END) AS BIGINT) AS v{n}" for n in range(len(squares)))
+        return f"SELECT {', '.join(parts)} FROM ({placed}) AS c"
 
     def _pairs(self, rows: str) -> str:
         """Return a SELECT of the pairs of an item and a user: c (rows) and, if a column is summed, s (its sum).
@@ -548,11 +552,16 @@ class HeadStatement:
                 counts += f", CAST(greatest(least({total}, {MAX_COUNT}), {-MAX_COUNT}) AS BIGINT) AS {name}"
         elif summed is not None:
             low, high = summed.units
-            for n, bound in enumerate((high, *summed.choices[:-1])):
-                total = f"coalesce(sum(greatest(least(coalesce(s, 0), {bound}), {low})), 0)"
+            sums = {"t": f"greatest(least(coalesce(s, 0), {high}), {low})"}
+            for n, square in enumerate(request.squared_lengths):
+                # The 1 that is subtracted makes up for the rounding of the quotient and the root.
+                share = f"floor({ROW_UNIT}e0 * sqrt({square}e0 / CAST(l AS {self.double})))"
+                weight = f"CASE WHEN l <= {square} THEN {ROW_UNIT} ELSE greatest(CAST({share} AS BIGINT) - 1, 0) END"
+                sums[f"t{n}"] = f"CAST(s * {weight} AS DECIMAL(38, 0))"
+            for name, value in sums.items():
                 # The sum saturates, because one user could cause an error if a large sum raised one.
-                saturated = f"CAST(greatest(least({total}, {MAX_COUNT}), {-MAX_COUNT}) AS BIGINT)"
-                counts += f", {saturated} AS {'t' if n == 0 else f't{n - 1}'}"
+                total = f"coalesce(sum({value}), 0)"
+                counts += f", CAST(greatest(least({total}, {MAX_COUNT}), {-MAX_COUNT}) AS BIGINT) AS {name}"
         return f"SELECT {self._leading}{counts} FROM {pairs}{self._grouped}"
 
     def _weighted(self, pairs: str, summed: SumBounds) -> str:

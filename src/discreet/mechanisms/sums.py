@@ -15,6 +15,7 @@ import numpy as np
 
 from discreet.accounting.convert import ceil_sqrt
 from discreet.errors import InputError, InvariantViolated
+from discreet.head_request import ROW_UNIT
 from discreet.mechanisms.anchored import SharedNoise
 from discreet.mechanisms.base import (
     UNNAMED,
@@ -28,10 +29,12 @@ from discreet.mechanisms.base import (
 )
 from discreet.mechanisms.known_gumbel import KnownGumbel
 from discreet.mechanisms.known_laplace import KnownLaplace
+from discreet.mechanisms.two_round import believable, continued
 from discreet.mechanisms.unknown_gumbel import UnknownGumbel
 from discreet.mechanisms.unknown_laplace import UnknownLaplace
 from discreet.noise import Bits, Noise
-from discreet.values import MAX_COUNT, SHARE_UNIT, Clipping, Cost, ExactHead, Measured, Outcome
+from discreet.noise.discrete import MAX_SCALE
+from discreet.values import Clipping, Cost, ExactHead, HeadAndSums, Measured, Outcome
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,23 +44,20 @@ if TYPE_CHECKING:
 MISS = 0.05
 """The failure probability of a 95 % interval."""
 
-CHOICE_PRICE = Fraction(1, 2)
-"""The cost of choosing a bound, in noisy counts that one user moves by 1."""
+CHOICE_SHARE = Fraction(1, 4)
+"""The cost of choosing a bound, relative to the sums; a count that one user moves by 1 at most."""
 
-_WIDER = 2
-"""Noise scale of the shares and of a sum's size, relative to a count's: each of the two costs a quarter of a count."""
-
-_CERTAIN = 4.5
-"""Standard errors above 0 that make a share significant; all shares after the last significant one are set to 0."""
+_CERTAIN = 4.0
+"""Standard errors above 0 that a bin of the histogram must be to be used."""
 
 _BIAS = 2.0
-"""Weight of the clipped part of a sum relative to noise of the same size, which the intervals cover."""
+"""Weight of the part of the sums that a bound takes away, relative to noise of the same size."""
+
+_UNEVEN = 2.0
+"""The part that a bound takes away from a single sum, relative to all of them, that the intervals allow for."""
 
 _MIDDLE = 0.72
-"""Assumed mean contribution of a user between half a bound and the bound, relative to the bound."""
-
-_MAX_BELOW = 0.75
-"""Share of users that must be below the bound with which the size of a sum is measured."""
+"""Assumed mean length of the sums of a user between half a bound and the bound, relative to the bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +135,8 @@ class RankedSums:
 
     def expectation(self) -> Expectation:
         """Return the expectation of the ranking, with the standard error of a sum."""
+        if self.summed.private:
+            self._scaled().check()
         return replace(self.ranking.expectation(), sum_std_error=self.released_noise().std / self.summed.parts)
 
     @property
@@ -142,49 +144,58 @@ class RankedSums:
         """True if the sums are divided by the numbers of their rows."""
         return self.summed.rows is not None
 
-    def sum_noise(self, most: int | None = None) -> Noise:
-        """Return the noise of each sum that a user moves by at most *most*, by default the declared bound."""
-        return noise_of(self.noise, self.ranking.value_scale(self.summed.most if most is None else most))
+    def sum_noise(self) -> Noise:
+        """Return the noise of each sum that a user moves by at most the declared bound."""
+        return noise_of(self.noise, self.ranking.value_scale(self.summed.most))
 
-    def release(self, head: ExactHead, bits: Bits) -> Outcome:
-        _sums_of(head)  # fails before any noise is drawn
-        exact_rows = _rows_of(head) if self.average else None
-        found = self.ranking.release(head, bits)
-        exact, summed, clipping = _clipped(head, found.positions, self._choice(), self.summed, bits)
-        noise = self.released_noise(summed.most)
-        noisy = with_noise(exact, noise, bits, "sums")
+    def release(self, source: ExactHead | HeadAndSums, bits: Bits) -> Outcome:
+        """Release; *source* is a `HeadAndSums` if a bound is chosen privately, and an `ExactHead` otherwise."""
+        if not isinstance(source, ExactHead):
+            return self._release_scaled(source, bits)
+        exact = _sums_of(source)  # fails before any noise is drawn
+        exact_rows = _rows_of(source) if self.average else None
+        found = self.ranking.release(source, bits)
+        noise = self.released_noise()
+        noisy = with_noise(exact[found.positions], noise, bits, "sums")
         cost = found.cost + self._price(len(found.positions))
         if exact_rows is not None:
             rows = with_noise(exact_rows[found.positions], self.row_noise(), bits, "rows")
-            return replace(averages(noisy, noise, rows, self.row_noise(), found, summed), cost=cost)
-        measured = replace(measured_sums(noisy, noise, summed), clipping=clipping)
+            return replace(averages(noisy, noise, rows, self.row_noise(), found, self.summed), cost=cost)
+        measured = measured_sums(noisy, noise, self.summed)
         return replace(found, cost=cost, measured=measured, shared_error=_shared_error(noise))
 
-    def released_noise(self, most: int | None = None) -> Noise | SharedNoise:
+    def _release_scaled(self, source: HeadAndSums, bits: Bits) -> Outcome:
+        found = self.ranking.release(source.head(self.head_limit), bits)
+        n = len(found.positions)
+        if not n:
+            return replace(found, measured=measured_sums(np.zeros(0, dtype=np.int64), self.sum_noise(), self.summed))
+        measured = self._scaled().release(source.sums_of(found.positions), min(n, self.moved), bits)
+        return replace(found, cost=found.cost + self._price(n), measured=measured)
+
+    def released_noise(self) -> Noise | SharedNoise:
         """Return the noise of the sums: `sum_noise`, or noise that they share where it is smaller at the same cost.
 
         It is shared where the number of returned items, and so the cost, does not depend on the data.
         """
         if not isinstance(self.ranking, KnownLaplace | KnownGumbel) or self.ranking.independent:
-            return self.sum_noise(most)
+            return self.sum_noise()
         limit = self.ranking.head_limit
         returned = limit if self.ranking.k is None else min(self.ranking.k, limit)
         shared = _shared(self.summed, self.noise, returned, self.moved, self.sum_noise())
-        return self.sum_noise(most) if shared is None else shared
+        return self.sum_noise() if shared is None else shared
 
     def row_noise(self) -> Noise:
         """Return the noise of the number of rows of an average, which costs as much as that of the sum."""
         return noise_of(self.noise, self.ranking.value_scale(self.summed.most_rows))
 
-    def _choice(self) -> BoundChoice | None:
-        return _choice(self.summed, self.moved, self.ranking.value_scale(1), self.noise)
+    def _scaled(self) -> ScaledSums:
+        return ScaledSums(self.summed, self.moved, self.ranking.value_scale(1), self.noise)
 
     def _price(self, released: int) -> Cost:
-        choice = self._choice() if released else None
         rho = self.sum_noise().rho(self.summed.most)
         rho += self.row_noise().rho(self.summed.most_rows) if self.average else 0
         sums = Cost(min(released, self.moved) * rho)
-        return sums if choice is None else sums + choice.cost()
+        return sums + self._scaled().cost() if released and self.summed.private else sums
 
 
 class KnownLaplaceSums(RankedSums):
@@ -276,11 +287,10 @@ class ListedSums:
         return self.domain_size
 
     def worst_cost(self) -> Cost:
-        choice = self._choice()
         rho = self.sum_noise().rho(self.summed.most)
         rho += self.row_noise().rho(self.summed.most_rows) if self.average else 0
         sums = Cost(self.moved * rho)
-        return sums if choice is None else sums + choice.cost()
+        return sums + self._scaled().cost() if self.summed.private else sums
 
     def direct_epsilon(self) -> Fraction | None:
         if self.noise == "gaussian" or self.summed.private:
@@ -288,6 +298,8 @@ class ListedSums:
         return (2 if self.average else 1) * self.moved * self.summed.most / self.scale
 
     def expectation(self) -> Expectation:
+        if self.summed.private:
+            self._scaled().check()
         return Expectation(sum_std_error=self.released_noise().std / self.summed.parts)
 
     @property
@@ -299,37 +311,46 @@ class ListedSums:
         """Return the noise of the number of rows of an average, which costs as much as that of the sum."""
         return noise_of(self.noise, self.scale * self.summed.most_rows / self.summed.most)
 
-    def sum_noise(self, most: int | None = None) -> Noise:
-        """Return the noise of each sum that a user moves by at most *most*, by default the declared bound."""
-        return noise_of(self.noise, self.scale if most is None else self.scale * most / self.summed.most)
+    def sum_noise(self) -> Noise:
+        """Return the noise of each sum that a user moves by at most the declared bound."""
+        return noise_of(self.noise, self.scale)
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
-        every = np.arange(len(_sums_of(head)))
+        if self.summed.private:
+            return self._release_scaled(head, bits)
+        exact = _sums_of(head)
         exact_rows = _rows_of(head) if self.average else None
-        exact, summed, clipping = _clipped(head, every, self._choice(), self.summed, bits)
-        noise = self.released_noise(summed.most)
+        noise = self.released_noise()
         noisy = with_noise(exact, noise, bits, "sums")
         rows = noisy if exact_rows is None else with_noise(exact_rows, self.row_noise(), bits, "rows")
         order = shuffled(len(noisy), bits, "ties")
         order = order[np.argsort(-rows[order], kind="stable")]
         if self.average:
             found = Outcome(order, ordered=True, complete=True, cost=self.worst_cost())
-            return averages(noisy[order], noise, rows[order], self.row_noise(), found, summed)
-        measured = replace(measured_sums(noisy[order], noise, summed), clipping=clipping)
+            return averages(noisy[order], noise, rows[order], self.row_noise(), found, self.summed)
+        measured = measured_sums(noisy[order], noise, self.summed)
         shared = _shared_error(noise)
         return Outcome(
             order, ordered=True, complete=True, cost=self.worst_cost(), measured=measured, shared_error=shared
         )
 
-    def released_noise(self, most: int | None = None) -> Noise | SharedNoise:
+    def _release_scaled(self, head: ExactHead, bits: Bits) -> Outcome:
+        measured = self._scaled().release(head, self.moved, bits)
+        order = shuffled(len(measured.values), bits, "ties")
+        order = order[np.argsort(-measured.values[order], kind="stable")]
+        names = ("values", "std_errors", "low", "high")
+        measured = replace(measured, **{name: getattr(measured, name)[order] for name in names})
+        return Outcome(order, ordered=True, complete=True, cost=self.worst_cost(), measured=measured)
+
+    def released_noise(self) -> Noise | SharedNoise:
         """Return the noise of the sums: `sum_noise`, or noise that they share where it is smaller at the same cost."""
         if self.independent:
-            return self.sum_noise(most)
+            return self.sum_noise()
         shared = _shared(self.summed, self.noise, self.domain_size, self.moved, self.sum_noise())
-        return self.sum_noise(most) if shared is None else shared
+        return self.sum_noise() if shared is None else shared
 
-    def _choice(self) -> BoundChoice | None:
-        return _choice(self.summed, self.moved, self.scale / self.summed.most, self.noise)
+    def _scaled(self) -> ScaledSums:
+        return ScaledSums(self.summed, self.moved, self.scale / self.summed.most, self.noise)
 
 
 def summing(kind: type[Mechanism], request: Request) -> type[Mechanism]:
@@ -379,25 +400,16 @@ def _rows_of(head: ExactHead) -> NDArray[np.int64]:
     return head.rows
 
 
-def _choice(summed: SumBounds, moved: int, scale: Fraction, noise: NoiseName) -> BoundChoice | None:
-    return BoundChoice(summed, moved, scale, noise) if summed.private else None
-
-
-def _clipped(
-    head: ExactHead, positions: NDArray[np.int64], choice: BoundChoice | None, summed: SumBounds, bits: Bits
-) -> tuple[NDArray[np.int64], SumBounds, Clipping | None]:
-    """Return the exact sums at *positions*, the bounds on how far a user moves them, and the estimate of clipping."""
-    exact = _sums_of(head)[positions]
-    if choice is None or not len(positions):
-        return exact, summed, None
-    exact, clipping = choice.make(head, positions, bits)
-    return exact, replace(summed, high=Fraction(clipping.bound, 10**summed.scale), private=False), clipping
-
-
 def _moved_values(request: Request) -> Fraction:
     """Return the largest number of noisy values that one user moves: sums, their rows, the choice of their bound."""
-    values = _moved_sums(request) * (2 if request.average else 1)
-    return values + (CHOICE_PRICE if _bounds(request).private else Fraction(0))
+    moved = _moved_sums(request)
+    values = Fraction(moved * (2 if request.average else 1))
+    return values + _choice_price(moved) if _bounds(request).private else values
+
+
+def _choice_price(moved: int) -> Fraction:
+    """Return the cost of choosing a bound for *moved* sums, in counts that one user moves by 1."""
+    return min(CHOICE_SHARE * moved, Fraction(1))
 
 
 def _bounds(request: Request) -> SumBounds:
@@ -496,12 +508,12 @@ def averages(
 
 
 @dataclass(frozen=True, slots=True)
-class BoundChoice:
-    """The private choice of an upper bound for sums of released items.
+class ScaledSums:
+    """Noisy sums of given items, each user's multiplied by a weight with which their length is at most a private bound.
 
     Args:
         summed: the bounds to choose from.
-        moved: largest number of released sums that one user moves.
+        moved: largest number of released sums that one user moves, by which the choice is priced.
         scale: noise scale at which a value that one user moves by 1 costs as much as a count.
     """
 
@@ -511,66 +523,81 @@ class BoundChoice:
     noise: NoiseName
 
     def cost(self) -> Cost:
-        """Return the cost of a choice, `CHOICE_PRICE` counts."""
-        return Cost(self._noise(SHARE_UNIT).rho(SHARE_UNIT) + self._noise(self.summed.most).rho(self.summed.most))
+        """Return the cost of the choice."""
+        return Cost(self._users_noise().rho())
 
-    def make(self, head: ExactHead, positions: NDArray[np.int64], bits: Bits) -> tuple[NDArray[np.int64], Clipping]:
-        """Return the exact sums of released items, clipped by the chosen bound, and an estimate of the clipped share.
+    def check(self) -> None:
+        """Raise `InputError` if not even the noise of the least bound can be sampled."""
+        self._noise(2 * self.summed.squared_lengths(1)[0], 1)
+
+    def release(self, head: ExactHead, moved: int, bits: Bits) -> Measured:
+        """Return noisy sums of all items of *head*, at the price of *moved* sums and the choice.
 
         Args:
-            positions: positions of the released items in the head; at least one.
+            moved: the most of these items that one user has; the bounds to choose from are for that many.
         """
-        if head.bounded is None or head.shares is None:
-            raise InvariantViolated("the engine returned no sums with lower bounds")
-        noise = self._noise(SHARE_UNIT)
-        noisy = with_noise(head.shares, noise, bits, "shares") / SHARE_UNIT
-        shares = _denoised(noisy, noise.std / SHARE_UNIT)
-        bounds = np.array(self.summed.choices, dtype=np.float64)
-        added = np.concatenate([bounds[:1], _MIDDLE * bounds[1:], bounds[-1:]])  # mean of each share
-        kept = (np.minimum(added, bounds[:, None]) * shares).sum(axis=1)  # mass that each bound keeps
-        first = int(np.searchsorted(np.cumsum(shares), _MAX_BELOW * shares.sum()))
-        first = min(first, len(bounds) - 1)
-        size = self._size(head.bounded[positions, first], first, bits) * float(kept[-1] / kept[first])
-        errors = noise.std / (_WIDER * SHARE_UNIT) * bounds / size
-        chosen = int(np.argmin(errors**2 + (_BIAS * (1 - kept / kept[-1])) ** 2))
-        return head.bounded[positions, chosen], _clipping(self.summed.choices[chosen], noisy, chosen, noise)
+        if head.scaled is None or head.users is None:
+            raise InvariantViolated("the engine returned no scaled sums")
+        squares = np.array(self.summed.squared_lengths(moved), dtype=np.float64)
+        bounds = np.sqrt(squares) * self.summed.step
+        users_noise = self._users_noise()
+        noisy = with_noise(head.users, users_noise, bits, "users").astype(np.float64)
+        users = believable(noisy, users_noise.std, _CERTAIN)
+        if not users.any():
+            users = np.where(noisy == noisy.max(), 1.0, 0.0)
+        kept = _kept(bounds, users)
+        errors = float(self.scale) * bounds / math.sqrt(moved) / kept  # standard errors of a sum
+        errors[float(self.scale) * ROW_UNIT * bounds > MAX_SCALE / 2] = math.inf  # noise that cannot be sampled
+        errors[0] = min(errors[0], MAX_SCALE)
+        size = float(users @ (_MIDDLE * bounds)) / len(head.scaled)
+        chosen = int(np.argmin((errors / size) ** 2 + (_BIAS * (1 - kept)) ** 2))
+        noise = self._noise(self.summed.squared_lengths(moved)[chosen], moved)
+        parts = with_noise(head.scaled[:, chosen], noise, bits, "sums") / ROW_UNIT
+        share = float(kept[chosen])
+        tail = continued(noisy, users_noise.std, _CERTAIN, 1.0)
+        lost = 1 - float(_kept(bounds, tail)[chosen]) if tail.any() else 1 - share
+        least = max(1 - _UNEVEN * lost, share / _UNEVEN)
+        width = noise.half_width(MISS) / ROW_UNIT
+        return Measured(
+            "sum",
+            np.rint(parts / share).astype(np.int64),
+            np.full(len(parts), noise.std / ROW_UNIT / share),
+            np.maximum(np.floor(parts - width), 0).astype(np.int64),
+            np.maximum(np.ceil((parts + width) / least), 0).astype(np.int64),
+            _clipping(math.ceil(bounds[chosen]), noisy, chosen, users_noise, share),
+        )
 
-    def _size(self, sums: NDArray[np.int64], first: int, bits: Bits) -> float:
-        """Return a noisy estimate of the mean of *sums*, which are clipped to bound number *first*.
+    def _users_noise(self) -> Noise:
+        """Return the noise of the histogram, of which a user moves one bin by 1."""
+        return noise_of(self.noise, ceil_sqrt(self.scale**2 / _choice_price(self.moved)))
 
-        One user moves the total of the sums, divided by *moved*, by at most the bound.
-        """
-        bound = self.summed.choices[first]
-        total = np.array([min(sum(sums.tolist()) // self.moved, MAX_COUNT)])
-        noisy = int(with_noise(total, self._noise(bound), bits, "size")[0])
-        return max(noisy * self.moved / len(sums), float(bound))
+    def _noise(self, square: int, moved: int) -> Noise:
+        """Return the noise with which sums of a squared length cost as much as *moved* counts, in parts."""
+        variance = self.scale**2 * square * (self.summed.step * ROW_UNIT) ** 2 / moved
+        return noise_of(self.noise, ceil_sqrt(variance))
 
-    def _noise(self, moved: int) -> Noise:
-        return noise_of(self.noise, self.scale * moved * _WIDER)
+
+def _kept(bounds: NDArray[np.float64], users: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the share of the lengths of *users*, a histogram by bounds, that each bound keeps."""
+    lengths = _MIDDLE * bounds
+    kept: NDArray[np.float64] = np.minimum(lengths, bounds[:, None]) @ users / (lengths @ users)
+    return np.minimum(kept, 1.0)  # all may be kept, but for rounding
 
 
 def with_noise(exact: NDArray[np.int64], noise: Noise | SharedNoise, bits: Bits, label: str) -> NDArray[np.int64]:
-    """Return noisy values; every sum, share and size that this module releases gets its noise here."""
+    """Return noisy values; every sum and histogram that this module releases gets its noise here."""
     return exact + noise.draw(bits, label, len(exact))
 
 
-def _denoised(shares: NDArray[np.float64], std: float) -> NDArray[np.float64]:
-    """Return noisy shares with 0 in place of negative ones and of those after the last significant one."""
-    certain = np.flatnonzero(shares > _CERTAIN * std)
-    if not len(certain):
-        return np.where(shares == shares.max(), 1.0, 0.0)
-    return np.where(np.arange(len(shares)) <= certain[-1], np.maximum(shares, 0), 0)
-
-
-def _clipping(bound: int, shares: NDArray[np.float64], chosen: int, noise: Noise) -> Clipping:
-    """Return a clipping estimate; its interval is valid for all bounds at once, because the noisy shares chose one."""
-    width = noise.half_width(MISS / len(shares)) / SHARE_UNIT
-    above = float(shares[chosen + 1 :].sum())
-    all_ = float(shares.sum())
-    above_width, all_width = (width * math.sqrt(n) for n in (len(shares) - chosen - 1, len(shares)))
+def _clipping(bound: int, users: NDArray[np.float64], chosen: int, noise: Noise, kept: float) -> Clipping:
+    """Return a clipping estimate; its interval is valid for all bounds at once, because noisy *users* chose one."""
+    width = noise.half_width(MISS / len(users))
+    above = float(users[chosen + 1 :].sum())
+    all_ = float(users.sum())
+    above_width, all_width = (width * math.sqrt(n) for n in (len(users) - chosen - 1, len(users)))
     most = all_ + all_width
     least = all_ - all_width
     low = min(max(above - above_width, 0) / most, 1.0) if most > 0 else 0.0
     high = min(max(above + above_width, 0) / least, 1.0) if least > 0 else 1.0
     share = above / all_ if all_ > 0 else 0.0
-    return Clipping(bound, min(max(share, low), high), low, high)
+    return Clipping(bound, min(max(share, low), high), low, high, kept)

@@ -31,6 +31,7 @@ from discreet.mechanisms import (
     check_bounds,
     summing,
 )
+from discreet.mechanisms.sums import RankedSums
 from discreet.query.canonical import canonical, possible_labels
 from discreet.query.predicates import bind_where, columns_of, find_column
 from discreet.query.pricing import PerUnit, UnitCost, priced
@@ -151,7 +152,8 @@ def resolve(
         _rows_per_group(select.measure, dataset),
         dataset.groups_of(items),
         domain,
-        dataset.missing_labels == "keep",
+        # A private bound is chosen once the returned labels are known and listed, and a missing one cannot be listed.
+        dataset.missing_labels == "keep" and not (summed is not None and summed.private),
         summed,
         tuple(column for column in dataset.derived if column.name in used),
         each,
@@ -325,6 +327,11 @@ class Plan:
     def reads_pairs(self) -> bool:
         """True if the mechanism queries user-item pairs, if a head was not enough."""
         return isinstance(self.mechanism, PAIR_MECHANISMS)
+
+    @property
+    def reads_sums(self) -> bool:
+        """True if the mechanism reads the sums of the items that it returned, once it knows them."""
+        return isinstance(self.mechanism, RankedSums) and self.mechanism.summed.private
 
     def one_of(self, releases: int) -> Plan:
         """Return the plan of one of several equal releases that together cost at most as much as this one.

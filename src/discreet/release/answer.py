@@ -4,7 +4,7 @@
     queue.slot()                                   wait until the engine may run another query
     engine.check(plan.request)
     budget.start(hold)
-    head    = engine.head(plan.request)            `RecordedPairs` for mechanisms that query user-item pairs
+    head    = engine.head(plan.request)            `RecordedPairs` for mechanisms that read more than a head
     outcome = plan.mechanism.release(head, bits)
     return    budget.settle(hold, outcome.cost, encode(release))
 
@@ -162,7 +162,7 @@ def _read(
     """Read the exact data and add noise; returns the released labels, the outcome and the fingerprint."""
     drawn = plan.request.each or plan.request.groups_per_user is not None
     seed = bits.uint64("groups", 4).tobytes() if drawn else b""
-    if plan.reads_pairs:  # the mechanism alternates between queries and noise
+    if plan.reads_pairs or plan.reads_sums:  # the mechanism alternates between queries and noise
         with span("engine"), RecordedPairs(engine, plan.request, seed=seed, progress=progress) as recorded:
             outcome = plan.mechanism.release(recorded, bits)
             labels = recorded.labels(outcome.positions)

@@ -107,11 +107,14 @@ def release_context(plan: Plan, table: str, data_version: str, edition: str = NA
 def drawing(mechanism: Mechanism | Each) -> str:
     """Return the order in which *mechanism* draws its bits: `DRAWING`, with a mark if values share noise.
 
-    Mechanisms over listed items drew independent noise before, in streams of the same labels.
+    Mechanisms over listed items drew independent noise before, in streams of the same labels; and privately bounded
+    sums the noise of each sum's own bound.
     """
     inner = mechanism.inner if isinstance(mechanism, Each) else mechanism
     noises: list[object] = []
     if isinstance(inner, RankedSums | ListedSums):
+        if inner.summed.private:
+            return f"{DRAWING}, scaled"
         noises.append(inner.released_noise())
     ranking = inner.ranking if isinstance(inner, RankedSums) else inner
     if isinstance(ranking, KnownLaplace | KnownGumbel):
@@ -135,15 +138,15 @@ def encodable(value: Any) -> Encodable:  # noqa: ANN401, PLR0911 - a frozen data
             return (type(value).__name__, *own.items())
         # Bounds of sums keep the names under which releases were stored when they had four types.
         case SumBounds():
-            name = "PrivatelyBounded" if value.private else "Summed"
+            name = "PrivatelyScaled" if value.private else "Summed"
             fields = ("column", "low", "high", "scale", *(() if value.rows is None else ("rows",)))
             return (name, *((field, encodable(getattr(value, field))) for field in fields))
         case RankedSums() | ListedSums():
             low, high = value.summed.units
             bounds: dict[str, Encodable] = {"low": low, "high": high, "average": value.average}
             if value.summed.private:
-                bounds["choices"] = value.summed.choices
-            name = "PrivateMagnitude" if value.summed.private else "Magnitude"
+                bounds["choices"] = value.summed.squared_lengths(1)
+            name = "PrivateLength" if value.summed.private else "Magnitude"
             own = {field.name: encodable(getattr(value, field.name)) for field in _named_fields(value)}
             own |= {"summed": (name, *bounds.items())}
             return (type(value).__name__, *own.items())
@@ -236,7 +239,7 @@ def fingerprint(head: ExactHead, request: HeadRequest, seed: bytes, key: bytes) 
     listed = None if request.domain is None else _lossless(request.domain)
     sent = encodable(dataclasses.replace(request, domain=None)), listed, seed
     sums = None if head.sums is None else head.sums.tobytes() + (b"" if head.rows is None else head.rows.tobytes())
-    bounds = () if head.bounded is None or head.shares is None else (head.bounded.tobytes(), head.shares.tobytes())
+    bounds = () if head.scaled is None or head.users is None else (head.scaled.tobytes(), head.users.tobytes())
     returned = _lossless(head.labels), head.counts.tobytes(), sums, *bounds
     return Fingerprint(*(hmac.digest(key, encode(part), hashlib.sha256) for part in (sent, returned)))
 
@@ -255,13 +258,13 @@ _PAIR_QUERIES = 10
 
 
 class RecordedPairs:
-    """`HeadAndPairs`, `SegmentedPairs` or `ListedPairs` of an engine, with a digest of all that the engine returned.
+    """`HeadAndPairs`, `SegmentedPairs`, `ListedPairs` or `HeadAndSums` of an engine, with a digest of what it returned.
 
     With keyed noise, the queries of a plan follow from the data and the key; so equal data give an equal digest. As a
     context, it deletes the pairs on exit if they were written.
 
     Args:
-        seed: decides in which segment a user counts in the head, where the request has segments.
+        seed: decides in which segment a user counts, and which items of a user are kept, where the request bounds them.
         progress: called with the finished share of all queries, which never falls, although engines report each
             statement from 0 to 1: a head is the first half, and each of the queries of pairs an equal part of the rest;
             or the head is what is left after the queries.
@@ -296,7 +299,7 @@ class RecordedPairs:
         return self._open.__exit__(*error)
 
     def head(self, limit: int) -> ExactHead:
-        request = dataclasses.replace(self._request, limit=limit)
+        request = dataclasses.replace(self._request, limit=limit, summed=None)
         if self._pairs is None:
             self._part = 0.5
         else:  # an engine answers nothing else while it has the pairs
@@ -308,6 +311,21 @@ class RecordedPairs:
         self._digest.update(encode(_lossless(self._head.labels)))
         self._record(self._head.counts)
         return self._head
+
+    def sums_of(self, positions: Ints) -> ExactHead:
+        listed = self.labels(positions)
+        request = dataclasses.replace(self._request, domain=listed, limit=len(listed))
+        self._begin = self._part
+        head = self._engine.head(request, seed=self._seed, progress=self._report)
+        if head.scaled is None or head.users is None:
+            raise InexactHead("the engine answered without sums")
+        rows = {tuple(row.values()): n for n, row in enumerate(head.labels.to_pylist())}
+        order = [rows[tuple(row.values())] for row in listed.to_pylist()]
+        ordered = head.scaled[order]
+        self._record(ordered.ravel())
+        return ExactHead(
+            np.zeros(len(order), dtype=np.int64), len(order), None, None, ordered, self._record(head.users)
+        )
 
     def users_by_size(self, bounds: Ints) -> Ints:
         return self._record(self._written().users_by_size(bounds))

@@ -212,6 +212,7 @@ class Release:
         request = self.query.request
         summed = self.query.request.summed
         bounds = []
+        uncovered = "that leaves"
         if summed is not None:
             low, high = (f"{decimal.Decimal(x.numerator) / x.denominator:f}" for x in (summed.low, summed.high))
             clipping = self.clipping
@@ -222,6 +223,15 @@ class Release:
                 )
             elif clipping is None:
                 bounds.append(f"each user's sum of {summed.column} for an item is clipped to {low} to {high}")
+            elif "kept" in clipping:
+                share, kept = (f"{100 * clipping[name]:.3g}" for name in ("share", "kept"))
+                bounds.append(
+                    f"each user's sum of {summed.column} for an item is clipped to {low} to {high}; and the sums of a "
+                    f"user are scaled down if the root of the sum of their squares is above {clipping['bound']}, which "
+                    f"was chosen privately: those of about {share} % of the users. That keeps about {kept} % of the "
+                    "sums, by which they were divided, and the intervals allow for that"
+                )
+                uncovered = "the other bounds leave"
             else:
                 share, least, most = (f"{100 * clipping[name]:.3g}" for name in ("share", "low", "high"))
                 bounds.append(
@@ -235,7 +245,7 @@ class Release:
         if request.each and self.chosen != "light":
             names = " and ".join(request.each)
             bounds.append(f"a user with rows of several labels of {names} counts in one of them, chosen at random")
-        return f"{'; '.join(bounds)}; the intervals do not cover what that leaves out" if bounds else None
+        return f"{'; '.join(bounds)}; the intervals do not cover what {uncovered} out" if bounds else None
 
     @property
     def interval_note(self) -> str | None:
@@ -247,18 +257,21 @@ class Release:
 
     @property
     def clipping(self) -> dict[str, Any] | None:
-        """The privately chosen bound of sums, in units of the column, and a noisy estimate of the clipped share.
+        """The privately chosen bound of sums, in units of the column, and noisy estimates of what it takes away.
 
         Returns:
-            bound; share: the share of a user's sums above it, from 0 to 1, averaged over users; low and high: a 95 %
-            interval for the share. None if no bound was chosen privately.
+            bound, on the root of the sum of the squares of a user's sums of the returned items; share: the share of
+            users above it, from 0 to 1; low and high: a 95 % interval for the share; kept: the share of the sums that
+            is left, by which they were divided. Without kept, in releases stored before it was there, the bound is one
+            of each sum, and the share is that of a user's sums above it. None if no bound was chosen privately.
         """
         found = None if self.measured is None else self.measured.clipping
         summed = self.query.request.summed
         if found is None or summed is None:
             return None
         bound = decimal.Decimal(found.bound).scaleb(-summed.scale) if summed.scale else found.bound
-        return {"bound": plain_value(bound), "share": found.share, "low": found.low, "high": found.high}
+        kept = {} if found.kept is None else {"kept": found.kept}
+        return {"bound": plain_value(bound), "share": found.share, "low": found.low, "high": found.high, **kept}
 
     def quantile(self, share: float | str | Fraction) -> tuple[Any, Any, Any]:
         """Return a quantile of a histogram, and the first and last label of its 95 % interval. Costs nothing more.
@@ -377,7 +390,8 @@ class Release:
         if self.query.request.each:
             return False
         if self.measured is not None:  # for items that others numbers selected, if any did
-            return self.measured.name == "sum"
+            clipping = self.measured.clipping
+            return self.measured.name == "sum" and (clipping is None or clipping.kept is None)
         match self.chosen or self.mechanism:
             case _ if not self.complete:  # items may have been left out by their counts
                 return False

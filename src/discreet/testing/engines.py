@@ -66,7 +66,7 @@ from discreet.head_request import (
 )
 from discreet.testing.outcomes import check_outcomes
 from discreet.testing.pairs import ArrayPairs, gathered
-from discreet.values import MAX_BASKET, MAX_ITEM_COST, SHARE_UNIT, WEIGHT_UNIT, UserItemPairs
+from discreet.values import MAX_BASKET, MAX_ITEM_COST, WEIGHT_UNIT, UserItemPairs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -390,17 +390,22 @@ def _by_user(table: pa.Table, request: HeadRequest) -> dict[Any, dict[tuple[Any,
 def reference_bounds(
     table: pa.Table, request: HeadRequest, summed: SumBounds
 ) -> tuple[dict[Any, list[int]], list[int]]:
-    """Return the sums of each item with every candidate bound, and `ExactHead.shares`, in plain Python."""
+    """Return `ExactHead.scaled` of each item and `ExactHead.users`, in plain Python, for labels that are listed."""
+    squares = request.squared_lengths
     sums: dict[Any, list[int]] = {}
-    shares = [0] * (len(summed.choices) + 1)
+    users = [0] * len(squares)
     for items in _users(table, request, b""):
-        for labels, rows in items.items():
-            total = _total(rows, summed.column) * 10**summed.scale
-            bounded = sums.setdefault(labels, [0] * len(summed.choices))
-            for n, bound in enumerate(summed.choices):
-                bounded[n] += int(max(min(total, bound), 0))
-            shares[sum(total > bound for bound in summed.choices)] += SHARE_UNIT // len(items)
-    return sums, shares
+        totals = {labels: _total(rows, summed.column) * 10**summed.scale for labels, rows in items.items()}
+        clipped = {labels: int(max(min(total, summed.units[1]), 0)) for labels, total in totals.items()}
+        length = sum((-(-total // summed.step)) ** 2 for total in clipped.values())
+        for n, square in enumerate(squares):
+            above = math.floor(ROW_UNIT * math.sqrt(float(square) / max(length, 1))) - 1
+            weight = ROW_UNIT if length <= square else max(above, 0)
+            for labels, total in clipped.items():
+                sums.setdefault(labels, [0] * len(squares))[n] += total * weight
+        if length:
+            users[sum(length > square for square in squares)] += 1
+    return sums, users
 
 
 def _rows(table: pa.Table, request: HeadRequest) -> list[dict[str, Any]]:
@@ -1060,28 +1065,29 @@ class EngineSuite:
 
     @_SETTINGS
     @given(data=st.data(), table=tables())
-    def test_private_bounds_are_chosen_from_exact_sums_and_shares(self, data: st.DataObject, table: pa.Table) -> None:
-        """Sums with every bound, and each user's share of items between two bounds, equal those of plain Python."""
+    def test_private_bounds_are_chosen_from_exact_sums_and_users(self, data: st.DataObject, table: pa.Table) -> None:
+        """Sums with every bound, and the users between two bounds, equal those of plain Python."""
         size = SumBounds(Fraction(0), Fraction(data.draw(st.sampled_from([1, 6, 2**31]))), private=True, column="size")
         summed = data.draw(
             st.sampled_from([size, SumBounds(Fraction(0), Fraction(701, 100), 2, private=True, column="price")])
         )
         domain = table.select(["word"]).drop_null().group_by(["word"]).aggregate([])
         with self.opened(table) as engine:
-            for items, where, listed in (
-                (("word",), data.draw(st.none() | predicates()), None),
-                ((), None, None),
-                (("word",), None, domain),
+            for items, where, listed, groups in (
+                (("word",), data.draw(st.none() | predicates()), domain, None),
+                ((), None, None, None),
+                (("word",), None, domain, 2),
             ):
-                request = HeadRequest("who", items, 1000, where, domain=listed, summed=summed)
+                limit = max(len(domain), 1) if items else 1
+                request = HeadRequest("who", items, limit, where, domain=listed, summed=summed, groups_per_user=groups)
                 head = engine.head(request)
-                sums, shares = reference_bounds(table, request, summed)
+                sums, users = reference_bounds(table, request, summed)
                 labels = zip(*(column.to_pylist() for column in head.labels.columns), strict=True)
-                assert head.bounded is not None
-                found = dict(zip(labels, head.bounded.tolist(), strict=True))
+                assert head.scaled is not None
+                found = dict(zip(labels, head.scaled.tolist(), strict=True))
                 assert {label: total for label, total in found.items() if label in sums or any(total)} == sums
-                assert head.shares is not None
-                assert head.shares.tolist() == shares
+                assert head.users is not None
+                assert head.users.tolist() == users
 
     def test_columns_that_cannot_be_summed_are_refused_beforehand(self) -> None:
         """The column's type alone is refused, so that the data owner sees the error and not the analyst."""

@@ -180,7 +180,9 @@ class ReleaseDocument(Reply):
     clipped: str | None = Field(description="The bound on what one user contributes, in words; null if there is none.")
     clipping: dict[str, Any] | None = Field(
         default=None,
-        description="The privately chosen bound of sums, and a 95 % interval for the share of a user's sums above it.",
+        description="The privately chosen bound on the length of a user's sums, the share of users above it with a "
+        "95 % interval, and the share of the sums that is kept. Without kept: a bound of each sum, and the share of a "
+        "user's sums above it.",
     )
     columns: list[ColumnType] = Field(description="Names and types of the columns of the items, in order.")
     items: list[dict[str, Any]]
@@ -332,7 +334,7 @@ def _measured(query: Query, columns: Mapping[str, pa.Array], clipping: Mapping[s
     clipped = None
     if clipping is not None:
         bound = int(exact(clipping["bound"], "the bound") * 10**scale)
-        clipped = Clipping(bound, clipping["share"], clipping["low"], clipping["high"])
+        clipped = Clipping(bound, clipping["share"], clipping["low"], clipping["high"], clipping.get("kept"))
     std_errors = _in_last_digits(columns["std_error"], scale)
     if query.average:
         values, low, high = (_in_last_digits(columns[name], scale) for name in ("average", "low", "high"))
