@@ -12,7 +12,7 @@ import pytest
 from discreet.mechanisms import Likely, Request, SelectVerify, TwoRound, UnknownGumbel, auto
 from discreet.mechanisms.auto import Auto
 from discreet.mechanisms.light import Cap, Light
-from discreet.mechanisms.two_round import COST_UNIT, Sizes
+from discreet.mechanisms.two_round import COST_UNIT, SCALES, Sizes
 from discreet.mechanisms.unknown_gumbel import AnchoredGumbel
 from discreet.noise import KeyedBits
 from discreet.testing.pairs import ArrayPairs, in_batches
@@ -222,6 +222,23 @@ def test_two_rounds_are_taken_where_there_are_many_users_for_the_noise(users, co
     start = {"two-round": "many", "enough": "enough", "head": "few"}[chosen]
     measured = "about 1,234 users, and noise of 5.3 users per item in the first round"
     assert outcome.why == f"{start} users for the number of items they have: {measured}"
+
+
+@pytest.mark.parametrize(
+    ("users", "many", "k", "chosen"),
+    [(4_000, 0, None, "two-round"), (3_800, 0, None, "head"), (3_700, 300, None, "head"), (4_000, 0, 7, "head")],
+)
+def test_two_rounds_need_fewer_users_who_all_have_about_as_many_items(users, many, k, chosen, monkeypatch):
+    """105 per noise of the second round, if clipping takes no more from those with many items."""
+    by_size = np.zeros(SCALES)
+    by_size[[6, 10]] = [users, many]
+    monkeypatch.setattr(TwoRound, "measure_sizes", lambda *_: replace(sizes(100.0, 100.0), by_size=by_size))
+    monkeypatch.setattr(Light, "cap", lambda *_: None)
+    monkeypatch.setattr(Auto, "_gap", lambda *_: (0, 1))
+    outcome = Auto.at_epsilon(Fraction(1), DELTA, replace(REQUEST, k=k)).release(
+        ArrayPairs([1, 2, 3], [0, 0, 1]), bits()
+    )
+    assert outcome.chosen == chosen
 
 
 def bits():

@@ -320,25 +320,45 @@ def test_noise_is_widened_until_clipping_takes_no_more_than_allowed():
     """A user at v times the limit loses 1 - f/v of every item once noise is f times as wide; f is at most 2."""
     users = np.zeros(26)
     users[16] = 1000  # just below the limit
-    assert _clipping_loss(users, users, 0, 0.05) == (1.0, 0.0, 0.0, 0.0, 0.0)
+    assert _clipping_loss(users, users, users, 0, 0.05) == (1.0, 0.0, 0.0, 0.0, 0.0)
     users[18] = 40  # about 1.7 times above it
-    assert _clipping_loss(users, users, 0, 0.3)[0] == 1.0
-    wider, mean, spread, most, _ = _clipping_loss(users, users, 0, 0.05)
+    assert _clipping_loss(users, users, users, 0, 0.3)[0] == 1.0
+    wider, mean, spread, most, _ = _clipping_loss(users, users, users, 0, 0.05)
     assert spread == most
     assert 1 < wider < 2
     assert 0.045 < spread <= 0.05
     assert mean < spread
     users[25] = 1000
-    assert _clipping_loss(users, users, 0, 0.1)[0] == 2.0
+    assert _clipping_loss(users, users, users, 0, 0.1)[0] == 2.0
+
+
+def test_a_bin_on_the_edge_does_not_halve_the_counts():
+    """Noise is widened in proportion to what a bin has beyond 4 standard errors, and in full from 8 on."""
+    noisy = np.array([900.0, 300.0, 0.0, 0.0, 0.0])
+    counted = []
+    for users in (23.9, 24.1, 36.0, 48.0, 60.0):  # with a standard error of 6
+        noisy[2] = users
+        assert believable(noisy, 6.0, 4.0, 8.0)[:2].tolist() == [900, 300]
+        counted.append(believable(noisy, 6.0, 4.0, 8.0)[2])
+    assert counted == pytest.approx([0, 24.1 * 0.1 / 24, 18, 48, 60])
+    users, sure = np.zeros(26), np.zeros(26)
+    users[[16, 18]] = sure[[16, 18]] = [1000, 40]
+    sure[18] = 5
+    wide, corrected, *_, most, beyond = _clipping_loss(users, users, users, 0, 0.05)
+    narrow, mean, spread, more, none = _clipping_loss(sure, users, users, 0, 0.05)
+    assert narrow < wide
+    assert mean > corrected  # what is corrected, and upper ends, include all users of the bin
+    assert more > max(most, spread)
+    assert beyond == none == 0
 
 
 def test_users_above_the_limit_that_noise_hides_are_in_the_interval():
     """The root mean square loss with 60 users more in the first bin above the limit; what is released is the same."""
     users = np.zeros(26)
     users[16] = 1000
-    *shown, most, _ = _clipping_loss(users, users, 60, 0.05)
+    *shown, most, _ = _clipping_loss(users, users, users, 60, 0.05)
     users[17] = 60
-    *_, spread, _, _ = _clipping_loss(users, users, 0, 1.0)
+    *_, spread, _, _ = _clipping_loss(users, users, users, 0, 1.0)
     assert shown == [1.0, 0.0, 0.0]
     assert spread < most < 1.1 * spread
 

@@ -47,7 +47,12 @@ class Precision:
     @property
     def error(self) -> float:
         """The root mean square error, or what was said if that is more, because few runs may be lucky."""
-        return max(float(np.sqrt(np.mean(self.errors**2))), self.std_error)
+        return max(self.actual, self.std_error)
+
+    @property
+    def actual(self) -> float:
+        """The root mean square error."""
+        return float(np.sqrt(np.mean(self.errors**2)))
 
 
 class Measured:

@@ -17,10 +17,21 @@ from tests.ordinary.measured import DENSE, Measured, is_refused
 from tests.ordinary.questions import QUESTIONS, REFUSED
 from tests.ordinary.tables import SHAPES
 
-HIDDEN = "docs/accuracy.md, Tails: noise hides users with many items, for whom one round has wide intervals upwards"
-CLIPPED = "docs/accuracy.md, Tails: clipping of users with many items, whom noise hides, takes a tenth of most counts"
-COVERED = "docs/accuracy.md, Tails: the counts of few items with a tail of heavy users are too low for their intervals"
-UNDECIDED = "docs/accuracy.md, Head and auto: two rounds are better here, but not for all with as many users per noise"
+HIDDEN = (
+    "docs/accuracy.md, Tails: noise hides users with many items, so upper ends of one round are 3 to 4 times those of "
+    "two rounds; but two rounds have 4 times its error, and at epsilon 1 a third of its counts"
+)
+CLIPPED = (
+    "docs/accuracy.md, Tails: 60 users with many items are at most 1 standard error at epsilon 1, and 4 at 4; a "
+    "histogram with twice the share takes 4 % of the counts of all tables with one item"
+)
+COVERED = (
+    "docs/accuracy.md, Tails: counts are 14 % too low by these users, whom a histogram with that price would not show"
+)
+UNDECIDED = (
+    "docs/accuracy.md, Head and auto: two rounds have 1.2 times the head's counts here, but 0.65 to 1.5 times on other "
+    "tables with as many users per noise"
+)
 
 MEANING: dict[tuple[str, str], str] = {}
 """Why an answer does not mean what SQL says, by table and question."""
@@ -32,7 +43,6 @@ PRECISION = {
     ("states", 1.0, TOP): HIDDEN,
     ("states", 4.0, TOP): HIDDEN,
     ("one item", 4.0, TOP): HIDDEN,
-    ("dates", 1.0, RELEASE): UNDECIDED,
     ("many items", 1.0, RELEASE): UNDECIDED,
     ("heavy users", 1.0, RELEASE): CLIPPED,
     ("heavy users", 4.0, RELEASE): CLIPPED,
@@ -94,9 +104,7 @@ def test_the_default_is_near_the_best_mechanism(measured, name, epsilon, questio
         assert default.accurate >= max(rival.accurate for rival in rivals) / 1.2
         return
     n = len(default.errors)
-    assert np.sqrt(np.mean(default.errors**2)) <= 1.2 * min(r.error for r in rivals) * np.sqrt(
-        stats.chi2.isf(SLACK, n) / n
-    )
+    assert default.actual <= 1.2 * min(r.error for r in rivals) * np.sqrt(stats.chi2.isf(SLACK, n) / n)
     assert default.low <= 1.2 * min(rival.low + rival.error for rival in rivals)
     assert default.high <= 1.2 * min(rival.high + rival.error for rival in rivals)
 

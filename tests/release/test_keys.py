@@ -27,7 +27,7 @@ from discreet.head_request import (
     Or,
     SumBounds,
 )
-from discreet.mechanisms import Each, KnownGumbel, KnownLaplace, UnknownGumbel
+from discreet.mechanisms import Auto, Each, KnownGumbel, KnownLaplace, Request, TwoRound, UnknownGumbel
 from discreet.mechanisms.sums import KnownLaplaceSums, RankedSums
 from discreet.noise import KeyedBits, encode
 from discreet.query.planning import make_plan
@@ -255,7 +255,7 @@ def test_table_version_and_edition_change_the_context():
 
 
 def test_bits_of_noise_that_values_share_are_others_and_the_name_is_the_same():
-    """What drew independent noise before has another order of drawing, and only that; also of segments and sums."""
+    """Two rounds, and what drew independent noise before, have another order of drawing; also of segments and sums."""
     independent = KnownLaplace(None, 9, 2, Fraction(3))
     shared = KnownLaplace(None, 9, 9, Fraction(3))
     summed = SumBounds(0, 5)
@@ -273,6 +273,10 @@ def test_bits_of_noise_that_values_share_are_others_and_the_name_is_the_same():
             KnownGumbel(3, 9, Fraction(1), 1, None),
             UnknownGumbel(3, 9, Fraction(1), Fraction(1, 10)),
             Each(independent, 2),
+        ],
+        f"{keys.DRAWING}, widened": [
+            TwoRound.at_epsilon(Fraction(1), Fraction(1, 10**8), Request(None, 9)),
+            Auto.at_epsilon(Fraction(1), Fraction(1, 10**8), Request(3, 9)),
         ],
     }
     for order, mechanisms in orders.items():

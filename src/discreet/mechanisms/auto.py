@@ -31,6 +31,10 @@ FEWER_USERS_PER_NOISE = 130
 """From this ratio on, two rounds are chosen for a release without a k if the count at `RANK` is at most `POPULAR` of
 the users: where most users have the same items, the head has more counts."""
 
+USERS_PER_SECOND_NOISE = 105
+"""From this ratio of users to the second round's noise on, two rounds are chosen in the same way: clipping takes little
+where all users have about as many items."""
+
 RANK = 50
 """The rank of the count that decides between the head and two rounds."""
 
@@ -209,7 +213,9 @@ class Auto:
         measured = f"about {sizes.users:,.0f} users, and noise of {sizes.scale:,.1f} users per item in the first round"
         if not (leads or many):
             numbers, head = self._head_of(pairs)
-            enough = sizes.users_per_noise >= FEWER_USERS_PER_NOISE and not tail_matters and self.race is None
+            enough = sizes.users_per_noise >= FEWER_USERS_PER_NOISE
+            enough = enough or self.two_round.users_per_second_noise(sizes) >= USERS_PER_SECOND_NOISE
+            enough = enough and not tail_matters and self.race is None
             # The number that one round needs and the count at the rank are paid once, so that there is never both.
             dense = cap is not None
             if not enough or not (dense or self._count_at_rank(head, signal, bits) <= POPULAR * sizes.users):

@@ -38,6 +38,10 @@ SCALES = 18
 CLIPPING_BINS = 26
 """Number of bins of the histogram of users by their size relative to the limit: from 2^-8 of it, by sqrt(2)."""
 
+SURE = 8.0
+"""Standard errors from which on a bin widens the second round's noise in full. At those that are needed for any effect
+it has none yet, because a bin on the edge would halve the number of counts."""
+
 GRID = 2.0 ** (np.arange(64 * SCALES) / 128)
 """Candidate scales of noise, relative to the least; their steps exceed the rounding differences of machines."""
 
@@ -444,13 +448,27 @@ class TwoRound:
         costs = np.ceil(COST_UNIT * size ** (-2 * power)).astype(np.int64)
         bounds = np.floor(COST_UNIT * 2.0 ** (np.arange(SCALES) * (1 - power))).astype(np.int64)
         users = self._believable(self._noisy_users(pairs.users_by_scale(items, last, costs, bounds), bits, "scales"))
+        relative, spread = self._second_scale(users)
+        return least * relative, spread
+
+    def _second_scale(self, users: Floats) -> tuple[float, float]:
+        """Return the second round's scale, relative to the least, and the root mean square loss by clipping.
+
+        Args:
+            users: numbers of users by the scale at which they fit, shape (SCALES,).
+        """
         fits = _centres(SCALES)
         mass = users * fits**2
         if mass.sum() <= 0:
-            return least, 0.0
+            return 1.0, 0.0
         lost = (mass * np.maximum(0, 1 - GRID[:, None] / fits) ** 2).sum(axis=1) / mass.sum()
         chosen = int((lost > self._clipping() ** 2).sum())  # at the largest scale nothing is lost
-        return least * float(GRID[chosen]), math.sqrt(lost[chosen])
+        return float(GRID[chosen]), math.sqrt(lost[chosen])
+
+    def users_per_second_noise(self, sizes: Sizes) -> float:
+        """Return the users over the second round's noise, if it had one scale and all items of users were measured."""
+        relative, _ = self._second_scale(sizes.by_size)
+        return sizes.users / (math.sqrt(COST_UNIT / self.budget.second) * relative)
 
     def _leading(self, values: Floats, sizes: Sizes) -> int:
         """Return how many of the largest items may be among the k largest; 0 if others may be that are not verified.
@@ -680,10 +698,12 @@ class TwoRound:
         """
         bounds = np.array([max(1, budget * 2**b >> 16) for b in range(CLIPPING_BINS)])
         users = pairs.users_by_scale(items, np.full(len(items), CLIPPING_BINS - 1), costs, bounds)
-        unseen = self.tuning.unseen * math.sqrt(COST_UNIT / self.budget.histogram)
+        std = math.sqrt(COST_UNIT / self.budget.histogram)
+        unseen = self.tuning.unseen * std
         noisy = self._noisy_users(users, bits, "clipping")
+        sure = believable(noisy, std, self.tuning.evidence, SURE)
         wider, mean, spread, most_spread, beyond = _clipping_loss(
-            self._believable(noisy), self._continued(noisy), unseen, self._clipping()
+            sure, self._believable(noisy), self._continued(noisy), unseen, self._clipping()
         )
         return wider, mean, spread, math.hypot(self.tuning.uneven_second * most_spread, beyond)
 
@@ -768,7 +788,7 @@ def add_noise_in_batches(
         yield values + noise.draw(np.full(len(values), precision))
 
 
-def believable(noisy: Floats, std: float, evidence: float) -> Floats:
+def believable(noisy: Floats, std: float, evidence: float, sure: float = 0.0) -> Floats:
     """Return a noisy histogram made plausible: not negative, and falling beyond its bulk.
 
     From the last bin that holds a third of the largest one, bins are replaced by the best fit that falls by a factor of
@@ -779,13 +799,17 @@ def believable(noisy: Floats, std: float, evidence: float) -> Floats:
         noisy: users per bin, shape (n,).
         std: standard error of each bin.
         evidence: standard errors that the fit of a bin must exceed.
+        sure: standard errors from which on a fit beyond the bulk counts in full; it grows from 0 at *evidence*.
     """
     if noisy.max() < 3 * std:
         return np.zeros(len(noisy))
     bulk = int(np.flatnonzero(noisy >= noisy.max() / 3)[-1])
     factor: Floats = THINNING ** np.arange(len(noisy) - bulk, dtype=np.float64)
     pools = falling_pools(noisy[bulk:] * factor, factor**-2.0)
-    fit = [mean if mean * math.sqrt(weight) > evidence * std else 0.0 for mean, weight, _ in pools]
+    fit = np.array([mean if mean * math.sqrt(weight) > evidence * std else 0.0 for mean, weight, _ in pools])
+    if sure > evidence:
+        errors = fit * np.sqrt([weight for _, weight, _ in pools]) / std
+        fit[1:] *= np.clip((errors[1:] - evidence) / (sure - evidence), 0, 1)
     result: Floats = np.maximum(noisy, 0)
     result[bulk:] = np.repeat(fit, [size for _, _, size in pools]) / factor
     return result
@@ -837,32 +861,35 @@ def _centres(bins: int) -> Floats:
 
 
 def _clipping_loss(
-    users: Floats, tail: Floats, unseen: float, allowed: float
+    sure: Floats, users: Floats, tail: Floats, unseen: float, allowed: float
 ) -> tuple[float, float, float, float, float]:
     """Return how much to widen the noise so that clipping removes at most *allowed*, and the loss that remains.
 
     Args:
-        users: numbers of users by size relative to the limit, shape (CLIPPING_BINS,).
+        sure: numbers of users by size relative to the limit, fewer in bins that noise may have filled, shape
+            (CLIPPING_BINS,).
+        users: the same, with all users of these bins.
         tail: the same, with a tail that noise may hide (`continued`).
         unseen: number of users that the first bin above the limit may lack.
         allowed: largest root mean square of the share that clipping may remove.
 
     Returns:
-        the factor by which to widen the noise, at most 2; the mean and the root mean square of the share that clipping
-        then removes; that root mean square with the unseen users; and how much larger the mean is with the tail.
+        the factor by which to widen the noise, at most 2; the mean of the share that clipping then removes; the root
+        mean square of that share, of *sure*; that of *users* with the unseen ones; and how much larger the mean is with
+        the tail.
     """
     size = 2.0 ** ((np.arange(CLIPPING_BINS) - 16.5) / 2)
-    mass = users * size**2
-    if mass.sum() <= 0:
+    mass, sure_mass, heavy = (counted * size**2 for counted in (users, sure, tail))
+    if sure_mass.sum() <= 0:
         return 1.0, 0.0, 0.0, 2 * allowed, 0.0
     wider = GRID[GRID <= 2]
     lost = np.maximum(0, 1 - wider[:, None] / size)
     mean = lost @ mass / mass.sum()
-    spread = np.sqrt(lost**2 @ mass / mass.sum())
+    spread = np.sqrt(lost**2 @ sure_mass / sure_mass.sum())
     chosen = min(int((spread > allowed).sum()), len(wider) - 1)
+    square = float(lost[chosen] ** 2 @ mass / mass.sum())
     above = size[17]
-    most_spread = math.sqrt(spread[chosen] ** 2 + unseen * (above - 1) ** 2 / mass.sum())
-    heavy = tail * size**2
+    most_spread = math.sqrt(square + unseen * (above - 1) ** 2 / mass.sum())
     mean_with_tail = float(lost[chosen] @ heavy / heavy.sum())
     most = min(float(mean[chosen]), 0.7)
     beyond = max(mean_with_tail - float(mean[chosen]), 0.0)

@@ -22,7 +22,7 @@ from discreet.budget.model import Fingerprint
 from discreet.engines.base import typed_domain
 from discreet.errors import InexactHead, InputError
 from discreet.head_request import HeadRequest, SumBounds
-from discreet.mechanisms import Each, KnownGumbel, KnownLaplace, Mechanism
+from discreet.mechanisms import Auto, Each, KnownGumbel, KnownLaplace, Mechanism, TwoRound
 from discreet.mechanisms.anchored import SharedNoise
 from discreet.mechanisms.sums import ListedSums, RankedSums
 from discreet.noise import Encodable, KeyedBits
@@ -107,10 +107,12 @@ def release_context(plan: Plan, table: str, data_version: str, edition: str = NA
 def drawing(mechanism: Mechanism | Each) -> str:
     """Return the order in which *mechanism* draws its bits: `DRAWING`, with a mark if values share noise.
 
-    Mechanisms over listed items drew independent noise before, in streams of the same labels; and privately bounded
-    sums the noise of each sum's own bound.
+    Mechanisms over listed items drew independent noise before, in streams of the same labels; privately bounded sums
+    the noise of each sum's own bound; and two rounds the same noise, widened by other factors.
     """
     inner = mechanism.inner if isinstance(mechanism, Each) else mechanism
+    if isinstance(inner, Auto | TwoRound):
+        return f"{DRAWING}, widened"
     noises: list[object] = []
     if isinstance(inner, RankedSums | ListedSums):
         if inner.summed.private:
