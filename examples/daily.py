@@ -1,6 +1,7 @@
-"""Compare one release of (page, day) over four weeks with 28 daily releases that cost as much together.
+"""Compare four ways to publish numbers of four weeks that cost as much: by page and day, daily, so far, and by day.
 
-The log is generated, and the noise key is public, as in `examples/demo.py`: every run prints the same numbers.
+The log is generated, and the noise key is public, as in `examples/demo.py`: every run prints the same numbers, but for
+running counts, whose streams have ids of their own.
 `python examples/daily.py docs/images/daily.png` draws the picture of the documentation again.
 """
 
@@ -8,8 +9,11 @@ from __future__ import annotations
 
 import datetime
 import os
+import statistics
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import matplotlib as mpl
@@ -45,6 +49,33 @@ def make_log(path: Path) -> None:
     pq.write_table(pa.table({"visitor": visitor, "page": [f"page {n}" for n in page], "day": days}), path)
 
 
+def running_counts(table: discreet.Table) -> discreet.Release:
+    """Return the visitors so far of each page on the last day of a stream."""
+    with tempfile.TemporaryDirectory() as folder:
+        stream = table.running(
+            "page",
+            column="day",
+            first=str(FIRST),
+            periods=DAYS,
+            epsilon=EPSILON,
+            delta=DELTA,
+            secret=KEY.secret,
+            answers=Path(folder) / "visitors.parquet",
+            clock=lambda: datetime.datetime(2026, 7, 1, tzinfo=datetime.UTC),
+        )
+        stream.begin()
+        for day in range(DAYS):
+            release = stream.refresh(str(FIRST + datetime.timedelta(day)))
+    return release
+
+
+def print_way(way: str, items: list[tuple[dict[str, Any], int]]) -> None:
+    """Print how many released counts are near the true ones, and the median of their standard errors."""
+    within = sum(abs(item["count"] - true) <= 0.1 * true for item, true in items)
+    error = statistics.median(item["std_error"] for item, _ in items)
+    print(f"{way:<28}{len(items):>6,} counts, {within:>6,} of them within 10 %, standard error {error:>5.1f}")
+
+
 def main(picture: Path = PICTURE) -> None:
     """Print the accurate counts of both ways, and draw the days of one page in *picture*."""
     os.chdir(ROOT)
@@ -72,8 +103,12 @@ def main(picture: Path = PICTURE) -> None:
     }
     print(f"{len(truth):,} pairs of a page and a day; epsilon = {EPSILON:g}, delta = {DELTA} for all {DAYS} days")
     for way, items in ways.items():
-        within = sum(abs(item["count"] - truth[pair]) <= 0.1 * truth[pair] for pair, item in items.items())
-        print(f"{way:<28}{len(items):>6,} counts, {within:>6,} of them within 10 %")
+        print_way(way, [(item, truth[pair]) for pair, item in items.items()])
+    so_far = dict(duckdb.sql(f"SELECT page, count(DISTINCT visitor) FROM '{LOG}' GROUP BY page").fetchall())
+    print_way("running counts, last day", [(item, so_far[item["page"]]) for item in running_counts(table)])
+    active = dict(duckdb.sql(f"SELECT day, count(DISTINCT visitor) FROM '{LOG}' GROUP BY day").fetchall())
+    site = table.release("day", domain=sorted(active), epsilon=EPSILON, delta=DELTA, bits=KEY)
+    print_way("visitors of each day", [(item, active[item["day"]]) for item in site])
 
     mpl.rcParams["font.size"] = 9
     figure = Figure(figsize=(8, 3.2), layout="constrained")

@@ -336,3 +336,20 @@ def test_tools_find_a_stream_over_the_trino_protocol(service):
     latest = "SELECT article FROM by_article WHERE day = (SELECT max(day) FROM by_article) ORDER BY users DESC"
     assert rows(service, latest, schema="saved") == [["article 1"], ["article 2"]]
     assert rows(service, "SHOW TABLES FROM saved", "cyd") == []
+
+
+def test_a_stream_whose_counts_are_corrected_goes_on_from_its_record(services):
+    """Without groups_per_user, the list and the noisy numbers that the next answer needs are in the record."""
+    table = STREAM_TABLE.replace("groups_per_user = 2\n", "").replace("epsilon = 4", "epsilon = 8")
+    service = services(catalog=CATALOG + table, accounts=board(epsilon=30.0), granted={"visits": None})
+    for day in (1, 2, 3):
+        load(service, day)
+        refresh(service)
+        service.reopen()
+    found = answered(service, "SELECT day, article, users FROM saved.by_article")
+    assert {day for day, *_ in found} == {"2026-11-01", "2026-11-02", "2026-11-03"}
+    for day, article, users in found:
+        assert abs(users - int(day[-2:]) * {"article 1": 400, "article 2": 200}[article]) < 100
+    assert spent(service)[0] == record(service).cost
+    copies = "SELECT * FROM saved.by_article"
+    assert "not sold" in sent(service, f"CREATE TABLE saved.x AS {copies}").json()["detail"]
