@@ -46,6 +46,7 @@ BENCHMARKS = {
     "data-centres": data_centres.run,
     "each": each.run,
     "running": running.run,
+    "running-scale": running.scale,
     "each-servers": each.servers,
     "service": service.run,
     "ledger": ledger.run,
@@ -74,6 +75,7 @@ WHEN_NAMED = {
     "pairs-servers",
     "parquet",
     "release",
+    "running-scale",
     "scale",
     "soak",
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,8 @@ import pyarrow as pa
 
 import discreet
 from benchmarks.timing import table
+from discreet.engines.duckdb import DuckDBEngine
+from discreet.head_request import HeadRequest
 from discreet.noise import SystemBits
 from papers.tables import REAL
 
@@ -204,6 +207,50 @@ def streams(periods: int, names: list[str]) -> list[str]:
             rows.append(row)
             print(periods, *row, file=sys.stderr, flush=True)  # it takes minutes
     return table(["stream", "epsilon", "mean of 4 days", "last day", "shown on it"], rows)
+
+
+def scale() -> list[str]:
+    """Refresh of the last of 365 days, with 10^6 items, 10^6 users and 5 * 10^6 rows, and heads of the same rows."""
+    days, items = 365, 10**6
+    rng = np.random.default_rng(4)
+    weights = np.cumsum(1 / (np.arange(items) + 3.0))
+    rows = 5 * 10**6
+    dates = np.datetime64(FIRST) + rng.integers(0, days, rows)
+    item = np.searchsorted(weights / weights[-1], rng.random(rows))
+    visited = pa.table(
+        {"who": rng.integers(0, 10**6, rows), "item": item, "day": pa.array(dates.astype("datetime64[D]"))}
+    )
+    engine = DuckDBEngine(visited)
+    results = []
+    for name, groups in (("head", None), ("head of 10 items a user", 10)):
+        request = HeadRequest("who", ("item",), 10_000, groups_per_user=groups)
+        results.append((name, seconds(lambda request=request: engine.head(request, seed=bytes(32)))))
+    for name, groups in (("refresh, groups_per_user = 10", 10), ("refresh, two levels", None)):
+        with tempfile.TemporaryDirectory() as folder:
+            stream = discreet.scan(visited, user="who").running(
+                "item",
+                column="day",
+                first=str(FIRST),
+                periods=days,
+                groups_per_user=groups,
+                epsilon=EPSILON,
+                delta="1e-8",
+                secret=b"a public key for benchmarks only",
+                answers=Path(folder) / "answers.parquet",
+                clock=lambda: datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC),
+            )
+            stream.begin()
+            stream.refresh(_date(days - 1))
+            results.append((name, seconds(lambda stream=stream: stream.refresh(_date(days)))))
+    head = results[0][1]
+    return table(["", "seconds", "heads"], [[name, f"{took:.1f}", f"{took / head:.1f}"] for name, took in results])
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Return the seconds of processor time that *work* takes, of all threads."""
+    began = time.process_time()
+    work()
+    return time.process_time() - began
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ where = "country = 'DE'"
 column = "day"
 first = "2026-01-05"
 periods = {periods}
-groups_per_user = 2
+{bound}
 epsilon = 4
 answers = "by_article.parquet"
 """
@@ -48,8 +48,8 @@ def run(tmp_path, capsys):
     (tmp_path / "noise.key").write_bytes(b"thirty-two bytes of a public key")
     (tmp_path / "noise.key").chmod(0o600)
 
-    def call(what, *arguments, periods=7, retention=""):
-        (tmp_path / "catalog.toml").write_text(CATALOG.format(periods=periods, retention=retention))
+    def call(what, *arguments, periods=7, retention="", bound="groups_per_user = 2"):
+        (tmp_path / "catalog.toml").write_text(CATALOG.format(periods=periods, retention=retention, bound=bound))
         key = ("--key", str(tmp_path / "noise.key")) if what == "refresh" else ()
         with pytest.raises(SystemExit) as ended:
             main(["running", what, str(tmp_path / "catalog.toml"), *arguments, *key])
@@ -78,6 +78,22 @@ def test_a_stream_from_its_plan_to_its_answers(run, tmp_path):
     assert 3_900 < sum(int(row["count"]) for row in rows) < 4_100  # of 4,000 readers, each with one article
     assert set(rows[0]) == {"article", "count", "std_error", "low", "high"}
     assert run("show", "by_article", "--period", "2026-01-06")[0] == 0
+
+
+def test_a_stream_that_is_corrected_says_which_share_is_kept(run):
+    """Without groups_per_user: the plan names both bounds, a refresh the share; a pilot may choose other bounds."""
+    code, text = run("plan", "by_article", bound="")
+    assert code == 0
+    assert "the first 10 items that are not listed, and 10 listed of each user; counts are corrected" in text
+    assert run("refresh", "--begin", bound="") == (
+        0,
+        "by_article: 3 items; 100% of users' pairs with listed items are kept\n",
+    )
+    code, text = run("plan", "by_article", bound='pilot = "2025-12-29"')
+    assert code == 0
+    assert "unless the pilot chooses others" in text
+    code, text = run("plan", "by_article", bound='pilot = "2025-12-30"')
+    assert (code, "begins at 2025-12-29 00:00:00 at the latest" in text) == (2, True)
 
 
 @pytest.mark.parametrize(

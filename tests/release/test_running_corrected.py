@@ -74,7 +74,8 @@ def test_counts_are_corrected_for_what_the_bounds_cut_off(tmp_path, table, parts
         assert [row["count"] for row in rows] == sorted((row["count"] for row in rows), reverse=True)
     state = stream._read().corrected
     assert (state.mechanism.counting is None) == (levels == 1)
-    assert state.periods[-1].whole < 0.95
+    assert stream.kept_share() == state.periods[-1].whole < 0.95
+    assert stream.kept_share("2026-12-02") == state.periods[0].whole
     assert pq.read_table(tmp_path / "answers.parquet").column_names == ["day", "item", "users"]
     shown = stream.show("2026-12-02")
     assert shown.to_arrow() == stream.refresh("2026-12-02").to_arrow()

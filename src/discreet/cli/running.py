@@ -74,7 +74,9 @@ def refresh(catalog: str, names: tuple[str, ...], key: str, period: str | None, 
                 stream.due(period)
                 stream.begin()
             release = stream.refresh(period, erased=erased)
-            click.echo(f"{name}: {len(release):,} items")
+            share = stream.kept_share(period)
+            kept = "" if share is None else f"; {share:.0%} of users' pairs with listed items are kept"
+            click.echo(f"{name}: {len(release):,} items{kept}")
 
 
 @running.command()

@@ -478,7 +478,7 @@ class HeadStatement:
         in_levels = bool(self.names_listed) and arrivals.among != "all"
         if in_levels:
             listed = f"SELECT {self._items}, {self.names_listed[-1]} AS f FROM {self.listed()}"
-            pairs = f"SELECT k.*, f FROM ({pairs}) AS k LEFT JOIN ({listed}) AS l USING ({self._items})"
+            pairs = f"SELECT {self._items}, u, d, f FROM ({pairs}) AS k LEFT JOIN ({listed}) AS l USING ({self._items})"
             if arrivals.among == "listed":
                 pairs = f"SELECT {self._items}, u, greatest(d, f) AS d FROM ({pairs}) AS j WHERE f IS NOT NULL"
             else:  # what was listed since keeps its places, so that others do not move into them

@@ -89,8 +89,12 @@ class CorrectedState:
         """Return the standard errors of the counts of listed items in an answered period."""
         since = dict(zip(label_names(self.listing.drop_columns(_OWN)), self._since, strict=True))
         ages = number + 1 - np.array([since[name] for name in names], dtype=np.int64)
-        (period,) = (period for period in self.periods if period.number == number)
-        return self.mechanism.errors(ages, period.whole)
+        return self.mechanism.errors(ages, self.kept_share(number))
+
+    def kept_share(self, number: int) -> float:
+        """Return the share of all pairs up to an answered period that the bounds kept."""
+        (share,) = (period.whole for period in self.periods if period.number == number)
+        return share
 
     @property
     def _since(self) -> list[int]:

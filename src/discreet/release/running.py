@@ -573,12 +573,23 @@ class RunningStream(RunningCounter):
         Raises:
             InputError: it was not answered, or the file is lost.
         """
+        return self.release(*self._answered(period))
+
+    def kept_share(self, period: str | None = None) -> float | None:
+        """Return the share of users' pairs with listed items that their bounds kept, from noisy numbers.
+
+        Counts were divided by it. It is None if they are not corrected. Args and errors are those of `show`.
+        """
+        state, number = self._answered(period)
+        return None if state.corrected is None else state.corrected.kept_share(number)
+
+    def _answered(self, period: str | None) -> tuple[RunningState, int]:
         state = self._read()
         number = state.last if period is None else self.declaration.number(period)
         if number not in state.numbers:
             answered = f"the last is {self.declaration.name(state.last)}" if state.last else "none was"
             raise InputError(f"this period was not answered; {answered}")
-        return self.release(state, number)
+        return state, number
 
     def _read(self) -> RunningState:
         """Return the state of the file.
