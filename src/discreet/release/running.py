@@ -649,6 +649,7 @@ class RunningState:
 
     @property
     def mechanism(self) -> RunningCounts | CorrectedCounts:
+        """The mechanism, with the numbers that were fixed when the stream began."""
         if self.corrected is not None:
             return self.corrected.mechanism
         values = json.loads(self.declared)
@@ -660,12 +661,15 @@ class RunningState:
 
     @property
     def numbers(self) -> list[int]:
+        """The numbers of the answered periods."""
         return [number for number, _ in self.answered]
 
     @property
     def seals(self) -> list[str]:
+        """Their keyed digests."""
         return [seal for _, seal in self.answered]
 
     @property
     def last(self) -> int:
+        """The number of the last answered period, or 0."""
         return max(self.numbers, default=0)

@@ -34,7 +34,7 @@ class Publication(AdminRequest):
     published: bool
 
 
-class RunningCounts(Reply):
+class PaidStream(Reply):
     """A stream of running counts, which the catalog declares with an account."""
 
     name: str
@@ -48,10 +48,10 @@ class RunningCounts(Reply):
     )
 
 
-class RunningCountsList(Reply):
+class PaidStreams(Reply):
     """All streams, by name."""
 
-    streams: list[RunningCounts]
+    streams: list[PaidStream]
 
 
 # ------------------------------------------------------------------------------------------------------ accounts

@@ -40,7 +40,7 @@ from discreet.release.postprocess import arrow_types
 from discreet.release.running import GRACE, RunningCounter, RunningState
 from discreet.values import Cost
 from discreet.warehouse import Warehouse
-from discreet.wire.administration import RunningCounts
+from discreet.wire.administration import PaidStream
 from discreet.wire.document import decode, encode
 from discreet.wire.problems import spend_above
 from discreet.wire.queries import RunningSummary
@@ -192,11 +192,11 @@ class Streams:
                     is_known = isinstance(error, InputError | BudgetRefused)
                     self.problems[name.lower()] = str(error) if is_known else "the engine or the store failed"
 
-    def listed(self) -> list[RunningCounts]:
+    def listed(self) -> list[PaidStream]:
         """Return all streams that the catalog declares with an account, or that have begun, by name."""
         stored = stored_streams(self._store)
         listed = [
-            RunningCounts(
+            PaidStream(
                 name=name,
                 account=stream.account,
                 epsilon=stream.epsilon,
@@ -211,7 +211,7 @@ class Streams:
             for name, declared in about.running.items():
                 if declared.account is not None and name.lower() not in stored:
                     listed.append(
-                        RunningCounts(
+                        PaidStream(
                             name=name,
                             account=declared.account,
                             epsilon=float(declared.epsilon),

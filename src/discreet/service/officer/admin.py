@@ -241,10 +241,10 @@ class AdminAPI:
         tables = SavedTables(self._store).listed(account)
         return [table for table in tables if table.owner == account and not table.table.view and table.stream is None]
 
-    @_officer("GET", "/v1/admin/running", answer=wire.RunningCountsList)
-    def running_counts(self, call: Call) -> wire.RunningCountsList:  # noqa: ARG002 - as of every operation
+    @_officer("GET", "/v1/admin/running", answer=wire.PaidStreams)
+    def running_counts(self, call: Call) -> wire.PaidStreams:  # noqa: ARG002 - as of every operation
         """List the streams of running counts, with what they cost until when."""
-        return wire.RunningCountsList(streams=self._streams.listed())
+        return wire.PaidStreams(streams=self._streams.listed())
 
     @_officer(
         "POST",
