@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import hmac
 import math
 import re
 from fractions import Fraction
@@ -27,13 +28,14 @@ from discreet.errors import (
     UnfitData,
 )
 from discreet.mechanisms import UnknownGumbel
-from discreet.noise import KeyedBits
+from discreet.noise import KeyedBits, encode
 from discreet.query.planning import make_plan
-from discreet.release import answer
+from discreet.query.sql import parse_where
+from discreet.release import answer, keys
 from discreet.release.answer import default_delta
-from discreet.release.keys import RecordedPairs, fingerprint
+from discreet.release.keys import RecordedPairs, _lossless, fingerprint
 from discreet.testing.pairs import ArrayPairs, gathered, in_batches
-from discreet.values import Cost, Sensitivity
+from discreet.values import Cost, ExactHead, Sensitivity
 from tests.queries import query_of
 
 from .builders import TinyEngine
@@ -504,6 +506,77 @@ def test_the_fingerprint_of_pairs_changes_with_the_data():
     assert one.head_key == seen(_plan(k=None), range(5001)).head_key
     assert one != seen(_plan(k=None), range(5001))
     assert one.head_key != seen(_plan(k=None, relative_error=Fraction(1, 5)), range(5000)).head_key
+
+
+def recorded_pairs(plan, pairs, progress=None):
+    """Return a record of pairs that an engine has."""
+    engine = SimpleNamespace(pairs=lambda *_, **__: contextlib.nullcontext(pairs))
+    return RecordedPairs(engine, plan.request, progress=progress)
+
+
+def test_pairs_are_written_by_whichever_query_is_the_first():
+    """Also by a count of items, or by labels without any query before."""
+    table = ArrayPairs([0, 1, 1], [0, 0, 1], pa.table({"item": ["a", "b"]}))
+    with recorded_pairs(_plan(k=None), table) as recorded:
+        assert recorded.count_items() == 2
+    with recorded_pairs(_plan(k=None), table) as recorded:
+        assert recorded.labels(np.array([1])).column("item").to_pylist() == ["b"]
+    with RecordedPairs(engine := PairsEngine(), _plan(k=6).request) as recorded:
+        recorded.head(7)
+    assert [request.limit for request, *_ in engine.requests] == [7]
+
+
+def test_the_digest_of_pairs_is_that_of_each_result_and_all_labels():
+    """Fingerprints of earlier versions remain valid: a length of eight bytes before each result."""
+    numbers = np.array([7, 3, 0])
+    pairs = SimpleNamespace(
+        users_by_size=lambda _: numbers, count_items=lambda: 2, labels=lambda _: pa.table({"item": ["a", "b"]})
+    )
+    with recorded_pairs(_plan(k=None), pairs) as recorded:
+        recorded.users_by_size(numbers)
+        digest = hashlib.sha256((3).to_bytes(8, "little") + numbers.tobytes())
+        assert recorded._digest.digest() == digest.digest()
+        recorded.labels(np.arange(2))
+        digest.update(encode(_lossless(pa.table({"item": ["a", "b"]}))))
+        assert recorded._digest.digest() == digest.digest()
+    head = SimpleNamespace(head=lambda *_, **__: ExactHead(numbers, 3, pa.table({"item": ["a", "b", "c"]})))
+    with RecordedPairs(head, _plan(k=6).request) as recorded:
+        recorded.head(3)
+        labels = encode(_lossless(pa.table({"item": ["a", "b", "c"]})))
+        expected = hashlib.sha256(labels + (3).to_bytes(8, "little") + numbers.tobytes())
+        assert recorded._digest.digest() == expected.digest()
+
+
+def test_the_fingerprint_of_pairs_belongs_to_the_request_with_its_list():
+    """Another filter, other items and another list have another key; a list is written without loss."""
+    listed = [pa.table({"item": items}) for items in (["a", "b", "c", "d"], ["a", "b", "c", None])]
+    plans = [_plan(k=None), _plan(k=None, where=parse_where("x = 1")), *(_plan(k=None, domain=of) for of in listed)]
+    with recorded_pairs(plans[0], ArrayPairs([0], [0])) as recorded:
+        found = [recorded.fingerprint(plan, b"k" * 32) for plan in plans]
+    assert len({seen.head_key for seen in found}) == len(plans)
+    for plan, seen in zip(plans, found, strict=True):
+        rows = keys.encodable(dataclasses.replace(plan.request, domain=None))
+        domain = () if plan.request.domain is None else _lossless(plan.request.domain)
+        sent = encode((rows, keys.encodable(plan.mechanism), *domain))
+        assert seen.head_key == hmac.digest(b"k" * 32, sent, hashlib.sha256)
+
+
+def test_no_listed_item_has_users():
+    """The places are an empty list of whole numbers, with which arrays can be indexed."""
+    plan = _plan(k=None, domain=pa.table({"item": ["a", "b", "c", "d"]}))
+    with recorded_pairs(plan, ArrayPairs([], [], pa.table({"item": pa.array([], pa.string())}))) as recorded:
+        places = recorded.places()
+    assert (places.dtype, len(places)) == (np.int64, 0)
+
+
+def test_progress_ends_at_1_however_many_queries_there_are():
+    """The number of queries is bounded, but no share is shown above 1."""
+    shares = []
+    with recorded_pairs(_plan(k=None), ArrayPairs([0], [0]), shares.append) as recorded:
+        for _ in range(15):
+            recorded.users_by_size(np.array([1]))
+            recorded._report(1.0)
+    assert (shares == sorted(shares), shares[-1]) == (True, 1.0)
 
 
 @pytest.mark.parametrize("query", ["weighted_sums", "capped_sums"])

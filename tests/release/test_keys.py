@@ -8,6 +8,7 @@ import datetime
 import hashlib
 from decimal import Decimal
 from fractions import Fraction
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -28,7 +29,7 @@ from discreet.head_request import (
     SumBounds,
 )
 from discreet.mechanisms import Auto, Each, KnownGumbel, KnownLaplace, Request, TwoRound, UnknownGumbel
-from discreet.mechanisms.sums import KnownLaplaceSums, RankedSums
+from discreet.mechanisms.sums import KnownGumbelSums, KnownLaplaceSums, RankedSums
 from discreet.noise import KeyedBits, encode
 from discreet.query.planning import make_plan
 from discreet.query.query import Query
@@ -265,6 +266,7 @@ def test_bits_of_noise_that_values_share_are_others_and_the_name_is_the_same():
             KnownGumbel(3, 9, Fraction(1)),
             Each(shared, 2),
             KnownLaplaceSums(shared, summed, 9),
+            KnownGumbelSums(KnownGumbel(3, 9, Fraction(1)), SumBounds(-5, 5), 9),  # counts share noise, sums do not
         ],
         keys.DRAWING: [
             independent,
@@ -345,6 +347,7 @@ def test_a_secret_has_the_keys_that_it_always_had():
         "sessions": derived.sessions,
         "pages": derived.pages,
         "agents": derived.agents,
+        "running": derived.running,
         "identity": derived.identity,
         "release": derived.release_key(plan, "t", "v"),
         "once": derived.release_key_once("ann", "key", b"digest"),
@@ -360,6 +363,7 @@ DERIVED = {
     "sessions": "4153166ebf437e55",
     "pages": "e4eb28a6400546ed",
     "agents": "c236e55fcf2ccce8",
+    "running": "525ad532a75047c4",
     "identity": "dc0e9a2d5c10b085",
     "release": "5c78e502522025ab",
     "once": "cb9620163d2ba6db",
@@ -377,6 +381,9 @@ def test_requests_have_the_contexts_and_forms_that_they_always_had():
         "full": release_context(FULL, "t", "v"),
         "segments": keys.encodable(FULL.request),
         "arrivals": keys.encodable(arrivals),
+        "arrivals of a plan": release_context(
+            dataclasses.replace(FULL, query=SimpleNamespace(request=arrivals, k=3, sensitivity=BOUNDED)), "t", "v"
+        ),
         "bounds": keys.encodable((SUMMED, private, dataclasses.replace(SUMMED, rows=4))),
         "mapping": keys.encodable({"b": [1, None], "a": Decimal("1.50")}),
         "sums": keys.encodable(
@@ -388,10 +395,7 @@ def test_requests_have_the_contexts_and_forms_that_they_always_had():
     }
     digests = {name: hashlib.sha256(encode(value)).hexdigest()[:16] for name, value in values.items()}
     assert digests == CONTEXTS
-    assert values["arrivals"][-1] == (
-        "arrivals",
-        ("Arrivals", ("period", "at"), ("least", 3), ("before", "2024-01-01")),
-    )
+    assert values["arrivals"][-1] == ("arrivals", keys.encodable(arrivals.arrivals))
     assert "each" not in dict(values["arrivals"][1:])
     assert values["mapping"] == (("b", (1, None)), ("a", ("Decimal", "1.50")))
 
@@ -399,9 +403,10 @@ def test_requests_have_the_contexts_and_forms_that_they_always_had():
 CONTEXTS = {
     "full": "74506441f8d81989",
     "segments": "840db2520573daa0",
-    "arrivals": "763cf3ccbc795bcf",
-    "bounds": "f83c95eccd2f61f0",
+    "arrivals": "6b1b168736e9a37f",
+    "arrivals of a plan": "9cb266d8e415275a",
+    "bounds": "51a9eb81cf71a6ca",
     "mapping": "ddb9dc1a100b93b6",
     "sums": "8066bff610965bff",
-    "private sums": "5a129271eee841e4",
+    "private sums": "db98fc0a95a51558",
 }
