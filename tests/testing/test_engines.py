@@ -29,7 +29,7 @@ class TestPlainEngine(EngineSuite):
     test_a_listed_domain_gets_all_its_counts_and_no_others = None
     test_periods_and_bins_that_are_listed_get_all_their_counts = None
     test_times_beside_the_edges_of_periods_are_in_their_periods = None
-    test_private_bounds_are_chosen_from_exact_sums_and_shares = None
+    test_private_bounds_are_chosen_from_exact_sums_and_users = None
     test_pair_queries_return_the_integers_that_numpy_gives = None
     test_one_user_moves_each_count_by_no_more_than_the_bounds = None
     # It counts at once, in this process.
