@@ -92,7 +92,8 @@ def test_known_gumbel_pays_all_peels_and_counts(noise, tau, counts):
         rho = peels(draws.raced["race"], tau, ended=False)
         counted = sum(draw.rho(tau) for draw in draws.starting("counts"))
         if "counts/anchor" in draws.added:
-            assert 0.999 * rho < counted <= rho  # the counts cost as much as the peels
+            # Gaussian counts cost as much as the peels; few Laplace counts less, at the same pure epsilon.
+            assert (0.8 if noise == "laplace" else 0.999) * rho < counted <= rho
             counted = rho
         assert_charged(outcome, rho + counted)
 

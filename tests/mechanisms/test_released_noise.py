@@ -78,11 +78,11 @@ def without_shared(errors, stated, shared):
 
 COUNTED = [
     (KnownLaplace, Request(None, M, Sensitivity(M), known_domain=True), 1),
-    (KnownLaplace, Request(None, M, Sensitivity(M), noise="laplace", known_domain=True), 1),
+    (KnownLaplace, Request(None, M, Sensitivity(M), noise="laplace", known_domain=True, independent=True), 1),
     (UnknownLaplace, Request(None, M, Sensitivity(M)), 1),
     (UnknownLaplace, Request(None, M, Sensitivity(M), noise="laplace"), 1),
     (KnownGumbel, Request(M, M, known_domain=True), 2),
-    (KnownGumbel, Request(M, M, noise="laplace", known_domain=True), 2),
+    (KnownGumbel, Request(M, M, noise="laplace", known_domain=True, independent=True), 2),
     (UnknownGumbel, Request(M, M), 2),
     (UnknownGumbel, Request(M, M, noise="laplace"), 2),
 ]

@@ -264,14 +264,16 @@ def test_bits_of_noise_that_values_share_are_others_and_the_name_is_the_same():
         f"{keys.DRAWING}, shared": [
             shared,
             KnownGumbel(3, 9, Fraction(1)),
+            dataclasses.replace(shared, noise="laplace"),
+            KnownGumbel(3, 9, Fraction(1), 1, "laplace"),
             Each(shared, 2),
             KnownLaplaceSums(shared, summed, 9),
             KnownGumbelSums(KnownGumbel(3, 9, Fraction(1)), SumBounds(-5, 5), 9),  # counts share noise, sums do not
         ],
         keys.DRAWING: [
             independent,
-            dataclasses.replace(shared, noise="laplace"),
-            KnownGumbel(3, 9, Fraction(1), 1, "laplace"),
+            dataclasses.replace(independent, noise="laplace"),
+            KnownGumbel(2, 9, Fraction(1), 1, "laplace"),
             KnownGumbel(3, 9, Fraction(1), 1, None),
             UnknownGumbel(3, 9, Fraction(1), Fraction(1, 10)),
             Each(independent, 2),

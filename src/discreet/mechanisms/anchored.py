@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from discreet.accounting.convert import floor_sqrt
-from discreet.noise import Bits, rounded_gaussian
-from discreet.noise.discrete import MAX_SCALE, check_scale
+from discreet.accounting.convert import ceil_sqrt, floor_sqrt
+from discreet.noise import Bits, DiscreteLaplace, rounded_gaussian
+from discreet.noise.discrete import MAX_SCALE, check_scale, laplace_difference_tail, smallest_margin
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,7 +48,7 @@ class SharedNoise:
         width = high - low
         common = abs(low + high)
         unit = (width * n + common * root) / precision
-        return cls(_rounded_up(width * unit), _rounded_up(common * unit / root))
+        return cls(rounded_up(width * unit), rounded_up(common * unit / root))
 
     @classmethod
     def instead(cls, n: int, moved: int, variance: Fraction, low: int = 0, high: int = 1) -> Self | None:
@@ -98,9 +98,91 @@ class SharedNoise:
         return (self.twice(bits, label, f"{label}/anchor", n) + coins) // 2
 
 
-def _rounded_up(variance: Fraction) -> Fraction:
+@dataclass(frozen=True, slots=True)
+class SharedLaplace(SharedNoise):
+    """The same noise with discrete Laplace X_j and R, for pure privacy.
+
+    n values are epsilon-DP with epsilon = (high - low) n / apart + |low + high| / shared.
+
+    Args:
+        apart: the scale of each X_j, above 0.
+        shared: the scale of R, above 0.
+    """
+
+    @classmethod
+    def of(cls, n: int, precision: Fraction, low: int = 0, high: int = 1) -> Self:
+        """Return the least noise at which *n* values are *precision*-DP; low + high is not 0."""
+        width = (high - low) * n
+        common = abs(low + high)
+        # The least sum of squared scales has shared / apart = (common / width)^(1/3); below it by 2^-20 at most.
+        ratio = Fraction(_cube_root(2**60 * common // width), 2**20)
+        apart = rounded_up((width + common / ratio) / precision)
+        return cls(apart, rounded_up(ratio * apart))
+
+    @classmethod
+    def instead(cls, n: int, moved: int, variance: Fraction, low: int = 0, high: int = 1) -> Self | None:
+        """Return noise whose epsilon and rho are at most those of independent noise, or None if it is not smaller.
+
+        Args:
+            moved: the number of values that one user moves, for the price of independent noise.
+            variance: the square of the scale of independent noise.
+        """
+        if n < 2 or low + high == 0:
+            return None
+        most = max(-low, high)
+        scale = floor_sqrt(variance)
+        noise = cls.of(n, moved * most / ceil_sqrt(variance), low, high)
+        excess = ceil_sqrt(max(Fraction(1), noise.rho(n, low, high) * 2 * variance / (moved * most**2)))
+        noise = cls(rounded_up(noise.apart * excess), rounded_up(noise.shared * excess))
+        return noise if noise.std < DiscreteLaplace(scale).std else None
+
+    @property
+    def std(self) -> float:
+        """The standard deviation of the noise of one value, rounded up: half counts are odd in half of the draws."""
+        return math.hypot(DiscreteLaplace(self.apart).std, DiscreteLaplace(self.shared).std, math.sqrt(0.5)) / 2
+
+    @property
+    def shared_std(self) -> float:
+        """The standard deviation of the part that all values share; the covariance of two values is its square."""
+        return DiscreteLaplace(self.shared).std / 2
+
+    def half_width(self, miss: float = 0.05) -> int:
+        """Return the smallest w with Pr[|noise| > w] <= *miss*."""
+
+        # By the coin, noise of w + 1 is X_j + R of 2 w + 2 or more, or in half of the cases of 2 w + 1.
+        def beyond(width: int) -> float:
+            least = 2 * width + 1
+            return sum(laplace_difference_tail(self.apart, self.shared, n) for n in (least, least + 1))
+
+        return smallest_margin(beyond, Fraction(miss))
+
+    def rho(self, n: int, low: int = 0, high: int = 1) -> Fraction:
+        """Return the zCDP cost of *n* values that one user moves by *low* to *high*."""
+        return (((high - low) / self.apart) ** 2 * n + (Fraction(low + high) / self.shared) ** 2) / 2
+
+    def epsilon(self, n: int, low: int = 0, high: int = 1) -> Fraction:
+        """Return epsilon of *n* values that one user moves by *low* to *high*."""
+        return (high - low) * n / self.apart + abs(low + high) / self.shared
+
+    def twice(self, bits: Bits, label: str, anchor: str, n: int) -> Ints:
+        """Draw X_j + R for *n* values, with bits of the labels *label* and *anchor*."""
+        apart = DiscreteLaplace(self.apart).draw(bits, label, n)
+        return apart + DiscreteLaplace(self.shared).draw(bits, anchor, 1)
+
+
+def rounded_up(value: Fraction) -> Fraction:
     """Round up to a multiple of 1/1024, alike on every machine."""
-    return Fraction(math.ceil(variance * 1024), 1024)
+    return Fraction(math.ceil(value * 1024), 1024)
+
+
+def _cube_root(number: int) -> int:
+    """Return the cube root of a number of at least 0, rounded down."""
+    low = 0
+    high = 1 << (number.bit_length() // 3 + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if middle**3 <= number else (low, middle)
+    return low
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 import numpy as np
 
 from discreet.errors import InputError, InvariantViolated
-from discreet.mechanisms.anchored import SharedNoise
+from discreet.mechanisms.anchored import SharedLaplace, SharedNoise
 from discreet.noise import Bits, DiscreteGaussian, DiscreteLaplace, Noise, Race
 from discreet.values import Cost, ExactHead, Outcome, Sensitivity
 from discreet.values import NoiseName as NoiseName  # noqa: PLC0414 - mechanisms import it from here
@@ -239,6 +239,23 @@ def count_noise(name: NoiseName, epsilon: Fraction, rows_per_group: int) -> Nois
     return noise_of(name, 2 * rows_per_group / epsilon)
 
 
+def shared_where_smaller(
+    name: NoiseName, scale: Fraction, n: int, moved: int, rows_per_group: int, *, independent: bool
+) -> Noise | SharedNoise:
+    """Return independent noise of *scale* for *n* counts, or shared noise of at most its cost where that is smaller.
+
+    Args:
+        moved: the number of counts that one user moves, for the price of independent noise.
+        independent: True for independent noise in any case.
+    """
+    alone = noise_of(name, scale)
+    if independent:
+        return alone
+    kind = SharedLaplace if name == "laplace" else SharedNoise
+    shared = kind.instead(n, moved, scale**2, high=rows_per_group)
+    return alone if shared is None else shared
+
+
 def noisy_outcome(
     head: ExactHead,
     positions: NDArray[np.int64],
@@ -277,6 +294,14 @@ def counted_outcome(
         complete=complete,
         cost=cost,
     )
+
+
+def priced_counts(noise: Noise | SharedNoise | None, smallest_count: int | None = None) -> Expectation:
+    """Return the expected error of counts with *noise*, and their intervals where they are not those of a Gaussian."""
+    if noise is None:
+        return Expectation(smallest_count=smallest_count)
+    width = noise.half_width() if isinstance(noise, DiscreteLaplace | SharedLaplace) else None
+    return Expectation(noise.std, noise.std, smallest_count, min_half_width=width, max_half_width=width)
 
 
 def shuffled(n: int, bits: Bits, label: str) -> NDArray[np.int64]:

@@ -9,7 +9,16 @@ from typing import ClassVar, Self
 from discreet.accounting.convert import epsilon_per_unit
 from discreet.errors import InputError
 from discreet.mechanisms.anchored import SharedNoise
-from discreet.mechanisms.base import UNNAMED, Expectation, NoiseName, Request, count_noise, noisy_outcome, require_k
+from discreet.mechanisms.base import (
+    UNNAMED,
+    Expectation,
+    NoiseName,
+    Request,
+    noisy_outcome,
+    priced_counts,
+    require_k,
+    shared_where_smaller,
+)
 from discreet.noise import Bits, Noise, Race
 from discreet.values import Cost, ExactHead, Outcome
 
@@ -19,7 +28,7 @@ class KnownGumbel:
     """The first k items of a Gumbel race over a domain listed in advance; items without users compete too.
 
     k peels of the exponential mechanism, each epsilon-bounded range: k epsilon^2 / 8, and as much again for the counts
-    (LinkedIn 2021, Algorithm 2; Durfee & Rogers 2019, section 4), with `SharedNoise` if they are Gaussian. The cost
+    (LinkedIn 2021, Algorithm 2; Durfee & Rogers 2019, section 4), with `SharedNoise` where that is smaller. The cost
     does not depend on the outcome.
 
     Args:
@@ -82,9 +91,7 @@ class KnownGumbel:
         return self.epsilon * (self.k if self.counts is None else Fraction(3 * self.k, 2))
 
     def expectation(self) -> Expectation:
-        noise = self.count_noise()
-        std = None if noise is None else noise.std
-        return Expectation(std, std)
+        return priced_counts(self.count_noise())
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
         positions, _ = self.race(head).run(bits, "race", self.k)
@@ -96,12 +103,10 @@ class KnownGumbel:
         """Return the noise of the counts, or None for labels only."""
         if self.counts is None:
             return None
-        independent = count_noise(self.counts, self.epsilon, self.rows_per_group)
-        if self.counts == "laplace" or self.independent:
-            return independent
-        variance = (2 * self.rows_per_group / self.epsilon) ** 2
-        shared = SharedNoise.instead(self.k, self.k, variance, high=self.rows_per_group)
-        return independent if shared is None else shared
+        scale = 2 * self.rows_per_group / self.epsilon
+        return shared_where_smaller(
+            self.counts, scale, self.k, self.k, self.rows_per_group, independent=self.independent
+        )
 
     def value_scale(self, moved: int) -> Fraction:
         return 2 * moved / self.epsilon

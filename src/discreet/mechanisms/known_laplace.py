@@ -9,7 +9,16 @@ from typing import ClassVar, Self
 from discreet.accounting.convert import ceil_sqrt
 from discreet.errors import InputError
 from discreet.mechanisms.anchored import SharedNoise
-from discreet.mechanisms.base import UNNAMED, Expectation, NoiseName, Request, largest, noise_of, selected_half_width
+from discreet.mechanisms.base import (
+    UNNAMED,
+    Expectation,
+    NoiseName,
+    Request,
+    largest,
+    noise_of,
+    selected_half_width,
+    shared_where_smaller,
+)
 from discreet.noise import Bits, Noise
 from discreet.values import Cost, ExactHead, Outcome
 
@@ -21,7 +30,8 @@ class KnownLaplace:
     One user moves at most Delta counts by at most tau, so independent noise of scale s (Laplace b, or Gaussian sigma)
     costs Delta tau^2 / 2 s^2 (LinkedIn 2021, Algorithm 1, whose epsilon is 2 tau / s; the Gaussian has a 29 % smaller
     standard error at the same cost). Where `SharedNoise` is smaller at that cost, which is where Delta is above about a
-    quarter of the domain, Gaussian counts have it. Which items are returned costs nothing more.
+    quarter of the domain, or with Laplace noise above about half of it, counts have it. Which items are returned costs
+    nothing more.
 
     Args:
         k: number of the largest noisy counts to return, or None for all.
@@ -52,7 +62,7 @@ class KnownLaplace:
 
     @classmethod
     def at_epsilon(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - delta is 0
-        """Return the instance with Laplace noise of scale Delta tau / epsilon: epsilon-DP (Dwork et al. 2006)."""
+        """Return the instance with Laplace noise of scale Delta tau / epsilon, or what is shared: epsilon-DP."""
         if request.noise == "gaussian":
             return None
         return cls._make(request, _groups(request) * request.sensitivity.rows_per_group / epsilon)
@@ -110,11 +120,14 @@ class KnownLaplace:
 
     def count_noise(self) -> Noise | SharedNoise:
         """Return the noise of all counts."""
-        independent = noise_of(self.noise, self.scale)
-        if self.noise == "laplace" or self.independent:
-            return independent
-        shared = SharedNoise.instead(self.domain_size, self.groups_per_user, self.scale**2, high=self.rows_per_group)
-        return independent if shared is None else shared
+        return shared_where_smaller(
+            self.noise,
+            self.scale,
+            self.domain_size,
+            self.groups_per_user,
+            self.rows_per_group,
+            independent=self.independent,
+        )
 
     def value_scale(self, moved: int) -> Fraction:
         return self.scale * moved / self.rows_per_group

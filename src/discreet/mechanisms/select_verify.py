@@ -11,6 +11,7 @@ import numpy as np
 
 from discreet.accounting.convert import floor_bits, floor_sqrt
 from discreet.accounting.privacy_filter import PrivacyFilter
+from discreet.mechanisms.anchored import rounded_up
 from discreet.mechanisms.base import INTERVAL, Expectation, Likely, Request, require_gaussian
 from discreet.noise import Bits, Race, Rival, rounded_gaussian
 from discreet.noise.discrete import MAX_SCALE, check_scale
@@ -249,11 +250,11 @@ class SelectVerify:
 
     def _anchor(self) -> Fraction:
         """Return the variance of the first anchor, in half counts."""
-        return _rounded_up(self.rows_per_group**2 / (2 * ANCHOR_SHARE * self.limit.rho))
+        return rounded_up(self.rows_per_group**2 / (2 * ANCHOR_SHARE * self.limit.rho))
 
     def _tail(self) -> Fraction:
         """Return the variance of the tail's own noise, in half counts."""
-        return _rounded_up(self.rows_per_group**2 / (2 * TAIL_SHARE * self.limit.rho))
+        return rounded_up(self.rows_per_group**2 / (2 * TAIL_SHARE * self.limit.rho))
 
     def _lost(self) -> Cost:
         """Return the probability mass that a race may lose."""
@@ -269,7 +270,7 @@ class SelectVerify:
         """Return the level of *epsilon*, whose parameters are all public."""
         tau = self.rows_per_group
         above = tau * self._log_factor() / float(epsilon)
-        variance = _rounded_up(Fraction(2 * FIRST_ERROR * above) ** 2)
+        variance = rounded_up(Fraction(2 * FIRST_ERROR * above) ** 2)
         # The noise of count and tail exceeds this radius with probability at most delta / RACES, for every epsilon.
         radius = math.sqrt(-2 * math.log(self._lost().delta))
         margin = math.ceil(radius * math.sqrt(variance + self._tail()) * (1 + 1e-12))
@@ -369,11 +370,6 @@ class _Found:
             1 / self.variances + precision
         )
         return mixed
-
-
-def _rounded_up(variance: Fraction) -> Fraction:
-    """Round up to a multiple of 1/1024, alike on every machine."""
-    return Fraction(math.ceil(variance * 1024), 1024)
 
 
 def _half_counts(bits: Bits, label: str, variance: Fraction, n: int) -> NDArray[np.int64]:

@@ -20,6 +20,7 @@ from discreet.mechanisms.base import (
     count_noise,
     counted_outcome,
     noisy_outcome,
+    priced_counts,
     require_k,
 )
 from discreet.noise import Bits, Race, Rival
@@ -110,9 +111,10 @@ class UnknownGumbel:
 
     def expectation(self) -> Expectation:
         """Return the threshold, rounded up, for an empty tail and a cut-off at the head limit."""
-        std = None if self.counts is None else count_noise(self.counts, self.epsilon, self.rows_per_group).std
+        noise = None if self.counts is None else count_noise(self.counts, self.epsilon, self.rows_per_group)
         scale = self.rows_per_group / self.epsilon
-        return Expectation(std, std, math.ceil(self.rows_per_group + scale * math.log(self.head_limit / self._mass())))
+        smallest = math.ceil(self.rows_per_group + scale * math.log(self.head_limit / self._mass()))
+        return priced_counts(noise, smallest)
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
         cutoff = self.head_limit
