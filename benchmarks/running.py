@@ -200,9 +200,9 @@ def streams(periods: int, names: list[str]) -> list[str]:
             good = []
             for number in shown:
                 truth = np.bincount(item[day < number], minlength=int(item.max()) + 1)
-                table = answers[number - 1].to_arrow()
-                exact = truth[table.column("item").to_numpy()]
-                good.append(int((np.abs(table.column("count").to_numpy() - exact) <= exact / 10).sum()))
+                released = answers[number - 1].to_arrow()
+                exact = truth[released.column("item").to_numpy()]
+                good.append(int((np.abs(released.column("count").to_numpy() - exact) <= exact / 10).sum()))
             row = [name, f"{epsilon:g}", f"{np.mean(good):.0f}", f"{good[-1]}", f"{len(answers[-1])}"]
             rows.append(row)
             print(periods, *row, file=sys.stderr, flush=True)  # it takes minutes
