@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from discreet.engines.duckdb import DuckDBEngine
-from discreet.engines.pairs import SqlPairs
+from discreet.engines.pairs import HashedPairs
 from discreet.errors import InexactHead
 from discreet.head_request import HeadRequest
 from discreet.testing.engines import check_pair_queries, reference_pairs, tables
@@ -27,8 +27,8 @@ from .test_duckdb_pairs import (
 )
 
 
-class StandardPairs(SqlPairs):
-    """`SqlPairs` whose relations are temporary tables of DuckDB."""
+class StandardPairs(HashedPairs):
+    """`HashedPairs` whose relations are temporary tables of DuckDB."""
 
     def __init__(self, words, connection):
         super().__init__(words)
@@ -39,6 +39,18 @@ class StandardPairs(SqlPairs):
             self.written.append(f"CREATE TEMP TABLE {name} AS {select}")
             connection.execute(self.written[-1], parameters)
             parameters = None
+
+    def _hash(self):
+        return f"CAST(hash({', '.join(self._items)}) >> 1 AS BIGINT)"
+
+    def _distinct(self, name):
+        return f"array_agg(DISTINCT {name})"
+
+    def _size(self, array):
+        return f"len({array})"
+
+    def _named_pairs(self, columns):
+        return f"(SELECT {columns}, unnest(hs) AS h FROM {self._users}) AS p"
 
     def _select(self, statement, *, labels=False):
         self.written.append(statement)
@@ -93,16 +105,16 @@ def test_repeated_rows_change_no_integer(copies):
             check_pair_queries(pairs, reference, seed)
 
 
-@pytest.mark.parametrize("sized_first", [True, False])
-def test_users_with_too_many_items_are_left_out_with_their_items(monkeypatch, sized_first):
+@pytest.mark.parametrize("hashed", ["", " % 3", " * 0"])
+def test_users_with_too_many_items_are_left_out_with_their_items(monkeypatch, hashed):
     """The bound K on a user's number of items is enforced in every query, for K + 1 items and not for K.
 
-    Also where no relation is written before the last one is defined, as in PostgreSQL without temporary tables.
+    Also where labels have equal hashes, and for a user who has more rows than K, but not more items.
     """
-    if not sized_first:
-        monkeypatch.setattr(StandardPairs, "_statements", lambda pairs: pairs._definitions.items())
+    hash_of = StandardPairs._hash
+    monkeypatch.setattr(StandardPairs, "_hash", lambda pairs: hash_of(pairs) + hashed)
     monkeypatch.setattr("discreet.engines.pairs.MAX_BASKET", 3)
-    few = [(1, "a"), (1, "b"), (1, "c"), (1, "c"), (3, "c")]
+    few = [(1, "a"), (1, "b"), (1, "c"), (1, "c"), (3, "c"), (5, None), (5, "a")]
     table = table_of([*few, *[(2, label) for label in "abcd"], *[(4, label) for label in "abcdefghi"]])
     with opened(table) as pairs:
         check_pair_queries(pairs, reference_pairs(table, REQUEST, largest_basket=3))
@@ -121,13 +133,16 @@ def test_every_name_is_written_in_one_way():
     with opened(table, HeadRequest("user", ("item", "size"), 1, keep_missing=True)) as pairs:
         check_pair_queries(pairs, reference_pairs(table, pairs._words.request))
         words = set(re.findall(r"\w+", " ".join(pairs.written)))
-    assert {"n", "item", "k", "c", "discreet_pairs"} <= words
+    assert {"n", "item", "k", "c", "discreet_users"} <= words
     assert len({word.lower() for word in words}) == len(words)
 
 
+@pytest.mark.parametrize("hashed", [True, False])
 @pytest.mark.parametrize("keep_missing", [True, False])
-def test_labels_of_several_columns_are_joined_with_missing_ones(keep_missing):
-    """A missing label is equal to itself, if missing labels are kept."""
+def test_labels_of_several_columns_are_joined_with_missing_ones(keep_missing, hashed, monkeypatch):
+    """A missing label is equal to itself, if missing labels are kept; also where all hashes are equal."""
+    if not hashed:
+        monkeypatch.setattr(StandardPairs, "_hash", lambda _: "0")
     table = pa.table({"user": [1, 1, 2, 2, 3], "item": ["a", None, "a", None, None], "size": [1, 1, None, None, 2]})
     request = HeadRequest("user", ("item", "size"), 1, keep_missing=keep_missing)
     with opened(table, request) as pairs:
@@ -148,7 +163,8 @@ def test_costs_are_added_exactly():
 def test_items_of_other_numbers_are_refused(missing):
     """An engine whose second query sees other items than its first cannot be exact; the last one counts as well."""
     with opened(table_of([(1, "a"), (2, "b"), (2, "c")])) as pairs:
-        pairs.connection.execute(f"DELETE FROM discreet_pairs WHERE item = {missing}")
+        assert pairs.count_items() == 3
+        pairs.connection.execute(f"DELETE FROM discreet_items WHERE item = {missing}")
         with pytest.raises(InexactHead, match="other numbers"):
             gathered(pairs.weighted_sums(1.0))
 
@@ -159,7 +175,7 @@ def test_batches_in_another_order_are_refused(order, monkeypatch):
     rows = 3000
     with opened(pa.table({"user": range(rows), "item": range(rows)})) as pairs:
         assert gathered(pairs.weighted_sums(1.0)).tolist() == [2**20 - 1] * rows
-        batches = list(pairs._batches(f"SELECT item AS a, item AS b FROM {pairs._pairs}"))
+        batches = list(pairs._batches(f"SELECT item AS a, item AS b FROM {pairs._numbered}"))
         assert len(batches) == 2
         monkeypatch.setattr(pairs, "_batches", lambda _: (batches[n] for n in order))
         with pytest.raises(InexactHead, match="other numbers"):

@@ -114,16 +114,24 @@ def test_two_million_rows_have_equal_heads(heads, name):
     assert heads(name, asked, "large") == heads("duckdb", asked, "large")
 
 
+@pytest.mark.parametrize("hashed", [True, False])
 @pytest.mark.parametrize("name", ["postgres", "spark", "trino", "clickhouse"])
-def test_users_with_too_many_items_are_left_out_with_their_items(server, monkeypatch, name):
-    """The bound on a user's number of items is enforced in every query, for one item more and not for as many."""
+def test_users_with_too_many_items_are_left_out_with_their_items(server, monkeypatch, name, hashed):
+    """The bound on a user's number of items is enforced in every query, for one item more and not for as many.
+
+    Also where all labels have one hash.
+    """
+    if not hashed:
+        monkeypatch.setattr("discreet.engines.postgres._HASH", "CAST(0 AS bigint)")
+        monkeypatch.setattr("discreet.engines.spark.SparkPairs._hash", lambda _: "CAST(0 AS BIGINT)")
+        monkeypatch.setattr("discreet.engines.trino.TrinoPairs._hash", lambda _: "CAST(0 AS BIGINT)")
     monkeypatch.setattr("discreet.engines.pairs.MAX_BASKET", 3)
     request = HeadRequest("who", ("item",), 9)
     few = [(1, "a"), (1, "b"), (1, "c"), (1, "c"), (3, "c")]
     for users in ([], [2], [2, 4]):
         rows = [*few, *((user, label) for user in users for label in "abcdefgh"[: 2 * user])]
         table = pa.table({"who": [user for user, _ in rows], "item": [item for _, item in rows]})
-        loaded = f"baskets_{len(users)}"
+        loaded = f"baskets_{len(users)}_{int(hashed)}"
         SERVERS[name].load(server(name), table, loaded)
         scratch = "?scratch=scratch.default" if name == "trino" else ""
         engine = open_engine(server(name) + scratch, table=loaded)

@@ -330,40 +330,42 @@ class ClickHousePairs(SqlPairs):
         client: ClickHouseClient,
         progress: Callable[[float], None] | None,
     ) -> None:
+        super().__init__(words)
         self._statement = words
-        super().__init__(words, prefix)
-        self._listed = f"{prefix}chosen"
+        self._distinct, self._sizes, self._arrays, self._listed = (
+            f"{prefix}{name}" for name in ("distinct", "users", "items", "chosen")
+        )
+        self._users = f"(SELECT u, n FROM {self._sizes} WHERE {self._few}) AS s"
+        self._numbered = f"(SELECT *, item AS h FROM {self._arrays}) AS i"
         self._client = client
         self._progress = progress
-        self._pairs = f"(SELECT u, item FROM {self._numbered} ARRAY JOIN us AS u) AS p"
 
     def create(self) -> None:
         """Write the relations, one after the other."""
-        for name, select in self._statements():
-            self._client.execute(f"CREATE TEMPORARY TABLE {name} ENGINE = Memory AS {select}", self._progress)
+        items = ", ".join(self._items)
+        grouped = f"SELECT {items}, groupUniqArray(u) AS us FROM ({{}}) AS r GROUP BY {items}"
+        self._write(self._distinct, self._statement.with_listed(grouped.format(self._words.rows())))
+        self._write(self._sizes, f"SELECT u, count(*) AS n FROM {self._distinct} ARRAY JOIN us AS u GROUP BY u")
+        source = self._distinct
+        if self._has_large(self._sizes):
+            large = f"SELECT u FROM {self._sizes} WHERE NOT {self._few}"
+            few = f"SELECT {items}, u FROM {self._distinct} ARRAY JOIN us AS u WHERE u NOT IN ({large})"
+            source = f"({grouped.format(few)}) AS d"
+        self._write(self._arrays, f"SELECT {items}, us, {item_number(self._words)} FROM {source}")
         self._client.execute(f"DROP TEMPORARY TABLE {self._distinct}")
 
     def drop(self) -> None:
         """Drop the relations; ClickHouse drops the remaining ones at the end of the session."""
         with suppress(DiscreetError):
-            for name in (*self._definitions, self._listed):
+            for name in (self._distinct, self._sizes, self._arrays, self._listed):
                 self._client.execute(f"DROP TEMPORARY TABLE IF EXISTS {name}")
 
-    def _sized(self) -> dict[str, str]:
-        items = ", ".join(self._items)
-        distinct = f"SELECT {items}, groupUniqArray(u) AS us FROM ({self._words.rows()}) AS r GROUP BY {items}"
-        return {
-            self._distinct: self._statement.with_listed(distinct),
-            self._users: f"SELECT u, count(*) AS n FROM {self._distinct} ARRAY JOIN us AS u GROUP BY u",
-        }
+    def _write(self, name: str, select: str) -> None:
+        self._client.execute(f"CREATE TEMPORARY TABLE {name} ENGINE = Memory AS {select}", self._progress)
 
-    def _numbering(self, *, has_large: bool) -> dict[str, str]:
-        items = ", ".join(self._items)
-        source = self._distinct
-        if has_large:
-            few = f"SELECT {items}, u FROM {self._distinct} ARRAY JOIN us AS u WHERE u NOT IN ({self._large})"
-            source = f"(SELECT {items}, groupUniqArray(u) AS us FROM ({few}) AS r GROUP BY {items}) AS d"
-        return {self._numbered: f"SELECT {items}, us, {item_number(self._words)} FROM {source}"}
+    def _named_pairs(self, columns: str) -> str:
+        pairs = f"(SELECT u, item AS h FROM {self._arrays} ARRAY JOIN us AS u) AS p"
+        return f"(SELECT {columns}, h FROM {pairs} JOIN {self._users} USING (u)) AS q"
 
     def _pairs_of(self, chosen: str) -> str:
         return f"(SELECT *, u FROM (SELECT * FROM {self._numbered} JOIN {chosen} USING (item)) ARRAY JOIN us AS u) AS p"

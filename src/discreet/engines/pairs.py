@@ -58,60 +58,26 @@ def joined_items(words: HeadStatement, rows: str, items: str) -> str:
 
 
 class SqlPairs(ABC):
-    """`discreet.values.UserItemPairs` in standard SQL, on four relations that an engine creates from `_statements`.
+    """`discreet.values.UserItemPairs` in standard SQL, on relations that an engine creates.
 
-    distinct: labels i0, i1, ... and user u. users: u and the number n of items. items: labels and number. pairs: u and
-    item. Each is a SELECT from those before it, and only the first one reads rows. Users with more than
-    `MAX_BASKET` items are in the first two only.
+    Users with more than `MAX_BASKET` items, and items that only they have, are in none of these.
 
     Args:
-        words: writes the SELECT of the rows in the engine's dialect; its parameters belong to the first relation.
+        words: writes the SELECT of the rows in the engine's dialect.
+
+    Attributes:
+        _users: each user u and the number n of items, for use in FROM.
+        _numbered: the labels i0, i1, ... of each item, its number item and its name h, for use in FROM.
     """
 
-    def __init__(self, words: HeadStatement, prefix: str = "discreet_") -> None:
+    _users: str
+    _numbered: str
+
+    def __init__(self, words: HeadStatement) -> None:
         self._words = words
         self._items = label_names(words)
         self._item_count: int | None = None
-        self._distinct, self._users, self._numbered, self._pairs = (
-            f"{prefix}{name}" for name in ("distinct", "users", "items", "pairs")
-        )
-        # Conditions and a SELECT of users with at most, and with more than, MAX_BASKET items.
-        self._few = f"n <= {MAX_BASKET}"
-        self._large = f"SELECT u FROM {self._users} AS m WHERE m.n > {MAX_BASKET}"
-        self._sizing = self._sized()  # by relation, its SELECT: distinct and users, which show if there are large ones
-        self._definitions = self._sizing | self._numbering(has_large=True)
-
-    def _sized(self) -> dict[str, str]:
-        """Return the relations distinct and users, with their SELECT."""
-        items = ", ".join(self._items)
-        return {
-            self._distinct: f"SELECT DISTINCT {items}, u FROM ({self._words.rows()}) AS r",
-            self._users: f"SELECT u, count(*) AS n FROM {self._distinct} GROUP BY u",
-        }
-
-    def _numbered_items(self, source: str) -> dict[str, str]:
-        """Return the relation of items in *source*, with its SELECT, or the relations that it reads."""
-        return {self._numbered: numbered_items(self._words, source)}
-
-    def _numbering(self, *, has_large: bool) -> dict[str, str]:
-        """Return the relations items and pairs, with their SELECT.
-
-        Args:
-            has_large: True if users with more than `MAX_BASKET` items have to be left out.
-        """
-        few = f" WHERE NOT EXISTS ({self._large} AND m.u = d.u)" if has_large else ""
-        numbered = self._numbered_items(f"{self._distinct} AS d{few}")
-        joined = joined_items(self._words, self._distinct, self._numbered)
-        return numbered | {self._pairs: f"SELECT u, item FROM {joined}{few}"}
-
-    def _statements(self) -> Iterator[tuple[str, str]]:
-        """Yield each relation with its SELECT, to be written before the next.
-
-        Mostly no user has too many items. Finding that out takes less time than anti-joins that exclude no user.
-        """
-        yield from self._sizing.items()
-        largest = self._select(f"SELECT coalesce(max(n), 0) AS a, CAST(0 AS BIGINT) AS b FROM {self._users}")
-        yield from self._numbering(has_large=_int64(largest, "a")[0] > MAX_BASKET).items()
+        self._few = f"n <= {MAX_BASKET}"  # a condition on users
 
     @abstractmethod
     def _select(self, statement: str, *, labels: bool = False) -> pa.Table:
@@ -129,6 +95,10 @@ class SqlPairs(ABC):
         """
 
     @abstractmethod
+    def _named_pairs(self, columns: str) -> str:
+        """Return all pairs, for use in FROM: the name h of the item, and *columns*, SQL of u and n."""
+
+    @abstractmethod
     def _chosen(self, columns: Mapping[str, NDArray[np.int64]]) -> str:
         """Return the SQL of a relation with int64 *columns*, for use in FROM."""
 
@@ -139,9 +109,19 @@ class SqlPairs(ABC):
             self._item_count = int(_int64(table, "a")[0])
         return self._item_count
 
+    def _has_large(self, sizes: str) -> bool:
+        """Return True if an n of a relation, for use in FROM, is above `MAX_BASKET`."""
+        table = self._select(f"SELECT count(*) AS a, CAST(0 AS BIGINT) AS b FROM {sizes} WHERE NOT {self._few}")
+        return bool(_int64(table, "a")[0])
+
+    def _has_equal_names(self) -> bool:
+        """Return True if two items have one name."""
+        table = self._select(f"SELECT count(*) AS a, count(DISTINCT h) AS b FROM {self._numbered}")
+        return bool((_int64(table, "a") != _int64(table, "b"))[0])
+
     def users_by_size(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
         """Count users by their number of items."""
-        sized = f"SELECT {_bin('n', bounds)} AS a FROM {self._users} WHERE {self._few}"
+        sized = f"SELECT {_bin('n', bounds)} AS a FROM {self._users}"
         return _histogram(self._select(f"SELECT a, count(*) AS b FROM ({sized}) AS s GROUP BY a"), len(bounds))
 
     def weighted_sums(self, limit: float) -> Iterator[NDArray[np.int64]]:
@@ -151,7 +131,7 @@ class SqlPairs(ABC):
     def capped_sums(self, cap: int) -> Iterator[NDArray[np.int64]]:
         """Add up the weights of every item's users, at most *cap* items for each user."""
         weight = self._weight(f"{self._double(cap)} / {self._as_double('n')}")
-        # Users of weight 0 stay in the join: without them, an item could be missing in the result.
+        # Users of weight 0 stay: without them, an item could be missing in the result.
         return self._item_sums(f"CASE WHEN n <= {CAPPED_BASKET * cap} THEN {weight} ELSE 0 END")
 
     def _item_sums(self, weight: str) -> Iterator[NDArray[np.int64]]:
@@ -214,16 +194,13 @@ class SqlPairs(ABC):
 
     def _pairs_of(self, chosen: str) -> str:
         """Return the pairs of *chosen* items with all columns of that relation, for use in FROM."""
-        return f"{self._pairs} JOIN {chosen} USING (item)"
+        named = f"(SELECT * FROM {self._numbered} JOIN {chosen} USING (item)) AS i"
+        return f"{self._named_pairs('u')} JOIN {named} USING (h)"
 
     def _summed(self, weight: str) -> str:
         """Return a SELECT of every item as a with the sum of the *weight* of its users as b."""
-        return f"SELECT item AS a, CAST(sum(w) AS BIGINT) AS b FROM {self._weighted(weight)} GROUP BY item"
-
-    def _weighted(self, weight: str) -> str:
-        """Return the columns item and w of all pairs, for use in FROM: the *weight* of a user of n items."""
-        weights = f"SELECT u, {weight} AS w FROM {self._users} WHERE {self._few}"
-        return f"{self._pairs} JOIN ({weights}) AS v USING (u)"
+        sums = f"SELECT h, CAST(sum(w) AS BIGINT) AS b FROM {self._named_pairs(f'{weight} AS w')} GROUP BY h"
+        return f"SELECT item AS a, b FROM {self._numbered} JOIN ({sums}) AS t USING (h)"
 
     def _costs(self, chosen: str, scales: list[int]) -> str:
         """Return a SELECT of the costs at *scales* of each user of *chosen* items, in columns c0, c1, ... by scale."""
@@ -253,6 +230,70 @@ class SqlPairs(ABC):
 
     def _as_double(self, name: str) -> str:
         return f"CAST({name} AS {self._words.double})"
+
+
+class HashedPairs(SqlPairs):
+    """Pairs as an array of names for each user, in relations that an engine creates from `_statements`.
+
+    rows: labels and user. items: labels, number and name. users: u and the names hs of the user's items. Each is a
+    SELECT from those before it, and only the first one reads the data.
+
+    The name of an item is a hash of its label, so that pairs are not joined with labels. This is exact because the
+    distinct labels have different hashes; if they do not, pairs are joined with labels, and names are numbers.
+
+    Args:
+        prefix: prefix of the relations' names.
+    """
+
+    def __init__(self, words: HeadStatement, prefix: str = "discreet_") -> None:
+        super().__init__(words)
+        self._rows, self._kept, self._numbered, self._baskets = (
+            f"{prefix}{name}" for name in ("rows", "kept", "items", "users")
+        )
+        self._users = f"(SELECT u, hs, {self._size('hs')} AS n FROM {self._baskets}) AS s"
+
+    def _statements(self) -> Iterator[tuple[str, str]]:
+        """Yield each relation with its SELECT, to be written before the next.
+
+        Mostly no user has so many rows that there can be too many items. Finding that out takes less time than to
+        exclude no user. An array of more items could be longer than the engine allows.
+        """
+        labels = ", ".join(self._items)
+        yield self._rows, self._all_rows()
+        source = self._rows
+        if self._has_large(f"(SELECT count(*) AS n FROM {source} GROUP BY u) AS s"):
+            distinct = f"SELECT DISTINCT {labels}, u FROM {source}"
+            sizes = f"SELECT u, count(*) AS n FROM ({distinct}) AS e GROUP BY u"
+            large = f"SELECT u FROM ({sizes}) AS m WHERE NOT {self._few} AND m.u = d.u"
+            yield self._kept, f"{distinct} AS d WHERE NOT EXISTS ({large})"
+            source = self._kept
+        yield from self._numbering(source).items()
+        names = f"SELECT u, {self._hash()} AS h FROM {source}"
+        if self._has_equal_names():
+            names = f"SELECT u, item AS h FROM {joined_items(self._words, source, self._numbered)}"
+            self._numbered = f"(SELECT {labels}, item, item AS h FROM {self._numbered}) AS i"
+        yield self._baskets, f"SELECT u, {self._distinct('h')} AS hs FROM ({names}) AS p GROUP BY u"
+
+    def _all_rows(self) -> str:
+        """Return the SELECT of rows."""
+        return self._words.rows()
+
+    def _numbering(self, source: str) -> dict[str, str]:
+        """Return the relation of items in *source*, with its SELECT, after the relations that it reads."""
+        numbered = numbered_items(self._words, source)
+        return {self._numbered: f"SELECT {', '.join(self._items)}, item, {self._hash()} AS h FROM ({numbered}) AS i"}
+
+    @abstractmethod
+    def _hash(self) -> str:
+        """Return the SQL of a hash of the labels, in 64 bits and with NULL, that cannot fail."""
+
+    @abstractmethod
+    def _distinct(self, name: str) -> str:
+        """Return the aggregate that collects the distinct values of a column in an array."""
+
+    @abstractmethod
+    def _size(self, array: str) -> str:
+        """Return the SQL of the length of an array."""
 
 
 def arrow_array(values: NDArray[np.int64]) -> pa.Array:

@@ -92,9 +92,8 @@ _HASH = "hash_record_extended(ROW({}), 0)"
 _HASH_VERSION = 140_000
 """The hash of labels, in 64 bits and with NULL, and the first version that has it."""
 
-_CHOSEN = "discreet_chosen"
-_SUMS = "discreet_sums"
-"""The table of the items that a pair query chooses, and the cursor of the sums that are fetched in batches."""
+_PAIRS, _ITEMS, _CHOSEN, _SUMS = (f"discreet_{name}" for name in ("pairs", "items", "chosen", "sums"))
+"""The tables of pairs, of items and of those that a query chooses; the cursor of sums that are fetched in batches."""
 
 _FIELD = [("size", ">i4"), ("value", ">i8")]
 _CONNECT_SECONDS = 10
@@ -390,12 +389,14 @@ class PostgresPairs(SqlPairs):
         temporary: bool,
         progress: Callable[[float], None] | None,
     ) -> None:
-        self._session = session
         super().__init__(words)
+        self._session = session
         self._statement = words
         self._progress = progress
-        self._users = f"(SELECT u, n FROM {self._distinct} WHERE is_first) AS s"
-        self._pairs = f"(SELECT u, h, n FROM {self._distinct} WHERE {self._few}) AS p"
+        self._users = f"(SELECT u, n FROM {_PAIRS} WHERE is_first AND {self._few}) AS s"
+        self._pairs = f"(SELECT u, h, n FROM {_PAIRS} WHERE {self._few}) AS p"
+        self._numbered = _ITEMS
+        self._definitions = self._defined()
         self._expressions = "" if temporary else ", ".join(f"{n} AS ({sql})" for n, sql in self._definitions.items())
 
     def create(self) -> None:
@@ -404,13 +405,12 @@ class PostgresPairs(SqlPairs):
             self._session.run(self._create)
             for name, select in self._definitions.items():
                 self._session.run(partial(self._fill, name=name, select=select), self._progress)
-        hashes = self._select(f"SELECT count(*) AS a, count(DISTINCT h) AS b FROM {self._numbered}").to_pylist()
-        if hashes[0]["a"] != hashes[0]["b"]:  # the labels themselves are compared
-            joined = joined_items(self._words, self._distinct, self._numbered)
+        if self._has_equal_names():  # the labels themselves are compared
+            joined = joined_items(self._words, _PAIRS, _ITEMS)
             self._pairs = f"(SELECT u, n, item AS h FROM {joined} WHERE {self._few}) AS p"
-            self._numbered = f"(SELECT {', '.join(self._items)}, item, item AS h FROM {self._numbered}) AS i"
+            self._numbered = f"(SELECT {', '.join(self._items)}, item, item AS h FROM {_ITEMS}) AS i"
 
-    def _sized(self) -> dict[str, str]:
+    def _defined(self) -> dict[str, str]:
         """Return the relations: each pair with the hash h of its label and the number n of its user's items; items.
 
         One sort, by user, makes the pairs distinct and gives the sizes.
@@ -419,22 +419,14 @@ class PostgresPairs(SqlPairs):
         hashed = _HASH.format(items) if self._session.version >= _HASH_VERSION else "CAST(0 AS bigint)"
         distinct = f"SELECT DISTINCT u, {hashed} AS h, {items} FROM ({self._words.rows()}) AS r"
         sizes = "count(*) OVER w AS n, row_number() OVER w = 1 AS is_first"
-        labels = f"SELECT DISTINCT {items}, h FROM {self._distinct} WHERE {self._few}"
+        labels = f"SELECT DISTINCT {items}, h FROM {_PAIRS} WHERE {self._few}"
         return {
-            self._distinct: f"SELECT *, {sizes} FROM ({distinct}) AS d WINDOW w AS (PARTITION BY u)",
-            self._numbered: f"SELECT {items}, h, {item_number(self._words)} FROM ({labels}) AS i",
+            _PAIRS: f"SELECT *, {sizes} FROM ({distinct}) AS d WINDOW w AS (PARTITION BY u)",
+            _ITEMS: f"SELECT {items}, h, {item_number(self._words)} FROM ({labels}) AS i",
         }
 
-    def _numbering(self, *, has_large: bool) -> dict[str, str]:
-        del has_large
-        return {}
-
-    def _summed(self, weight: str) -> str:
-        sums = f"SELECT h, CAST(sum({weight}) AS BIGINT) AS b FROM {self._pairs} GROUP BY h"
-        return f"SELECT item AS a, b FROM {self._numbered} JOIN ({sums}) AS s USING (h)"
-
-    def _pairs_of(self, chosen: str) -> str:
-        return f"{self._pairs} JOIN (SELECT * FROM {self._numbered} JOIN {chosen} USING (item)) AS i USING (h)"
+    def _named_pairs(self, columns: str) -> str:
+        return f"(SELECT {columns}, h FROM {self._pairs}) AS q"
 
     def _create(self, cursor: Cursor) -> None:
         cursor.execute(f"CREATE TEMP TABLE {_CHOSEN} (item bigint, k bigint, c bigint) ON COMMIT DROP")
@@ -444,12 +436,12 @@ class PostgresPairs(SqlPairs):
 
     def _fill(self, cursor: Cursor, *, name: str, select: str) -> None:
         # Pairs that are hashed would have to be sorted by user for their window, which takes half as long again.
-        cursor.execute(f"SET LOCAL enable_hashagg = {'off' if name == self._distinct else 'on'}")
+        cursor.execute(f"SET LOCAL enable_hashagg = {'off' if name == _PAIRS else 'on'}")
         cursor.execute(f"INSERT INTO {name} {select}", self._values(name))
         cursor.execute(f"ANALYZE {name}")
 
     def _values(self, name: str) -> list[Any] | None:
-        return self._statement.bound if name == self._distinct else None
+        return self._statement.bound if name == _PAIRS else None
 
     def _select(self, statement: str, *, labels: bool = False) -> pa.Table:
         statement, bound = self._bound(statement)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from discreet.engines.base import LABEL_TYPES, SqlEngine, check_names, listing, typed_domain
 from discreet.engines.opening import Url, parse_url
-from discreet.engines.pairs import SqlPairs, arrow_array
+from discreet.engines.pairs import HashedPairs, arrow_array
 from discreet.engines.spark_session import FAILURES, SessionRun, condition_of, open_session
 from discreet.engines.sql import Columns, EngineColumn, HeadStatement, decimal_type, integer_type
 from discreet.errors import EngineError, InexactHead, InputError
@@ -321,10 +321,10 @@ class SparkStatement(HeadStatement):
         return LISTED
 
 
-class SparkPairs(SqlPairs):
+class SparkPairs(HashedPairs):
     """Pairs in data frames that Spark keeps in memory and on disk until the session ends.
 
-    The pairs are distributed by user and chosen items are broadcast, so that no query shuffles the pairs by user again.
+    Rows are distributed by user and chosen items are broadcast, so that no query shuffles by user again.
 
     Args:
         frames: the list of the session's data frames, which these are added to.
@@ -340,11 +340,11 @@ class SparkPairs(SqlPairs):
         self._run = run
         self._frames = frames
 
-    def _numbering(self, *, has_large: bool) -> dict[str, str]:
-        relations = super()._numbering(has_large=has_large)
-        return relations | {self._pairs: f"SELECT /*+ REPARTITION(u) */ u, item FROM ({relations[self._pairs]}) AS p"}
+    def _all_rows(self) -> str:
+        distributed = f"SELECT /*+ REPARTITION(u) */ * FROM ({super()._all_rows()}) AS r"
+        return f"SELECT DISTINCT * FROM ({distributed}) AS d"
 
-    def _numbered_items(self, source: str) -> dict[str, str]:
+    def _numbering(self, source: str) -> dict[str, str]:
         """Number each partition of the sorted labels from the number of labels before it.
 
         A window over all labels would bring them to one task.
@@ -354,11 +354,29 @@ class SparkPairs(SqlPairs):
         part = f"shiftright(place, {_ROW_BITS})"
         counted = f"SELECT {part} AS part, count(*) AS n FROM {SORTED} GROUP BY {part}"
         before = f"SELECT part, sum(n) OVER (ORDER BY part) - n AS before FROM ({counted}) AS c"
-        self._numbered = (
-            f"(SELECT /*+ BROADCAST(b) */ {labels}, (place & {2**_ROW_BITS - 1}) + before AS item "
-            f"FROM {SORTED} JOIN ({before}) AS b ON {part} = part)"
-        )
-        return {SORTED: f"SELECT {labels}, monotonically_increasing_id() AS place FROM ({distinct}) AS i"}
+        return {
+            SORTED: f"SELECT {labels}, monotonically_increasing_id() AS place FROM ({distinct}) AS i",
+            self._numbered: (
+                f"SELECT /*+ BROADCAST(b) */ {labels}, (place & {2**_ROW_BITS - 1}) + before AS item, "
+                f"{self._hash()} AS h FROM {SORTED} JOIN ({before}) AS b ON {part} = part"
+            ),
+        }
+
+    def _hash(self) -> str:
+        # NULL leaves the hash of the other labels as it is.
+        return f"xxhash64({', '.join(f'{name}, {name} IS NULL' for name in self._items)})"
+
+    def _distinct(self, name: str) -> str:
+        return f"collect_set({name})"
+
+    def _size(self, array: str) -> str:
+        return f"size({array})"
+
+    def _named_pairs(self, columns: str) -> str:
+        return f"(SELECT {columns}, explode(hs) AS h FROM {self._users}) AS p"
+
+    def _pairs_of(self, chosen: str) -> str:
+        return f"(SELECT /*+ BROADCAST(i) */ * FROM {super()._pairs_of(chosen)}) AS q"
 
     def create(self) -> None:
         """Write the relations."""
@@ -369,7 +387,7 @@ class SparkPairs(SqlPairs):
         self._run(lambda _: self._frames[-1].count())
 
     def _keep(self, session: SparkSession, *, name: str, select: str) -> Any:  # noqa: ANN401 - a data frame of Spark's or of Spark Connect's
-        parameters = self._words.parameters if name == self._distinct else []
+        parameters = self._words.parameters if name == self._rows else []
         frame = session.sql(select, args=parameters).persist()
         self._frames.append(frame)
         frame.createOrReplaceTempView(name)

@@ -28,7 +28,7 @@ from discreet.engines.base import (
     typed_domain,
 )
 from discreet.engines.opening import Url, parse_url
-from discreet.engines.pairs import SqlPairs
+from discreet.engines.pairs import HashedPairs
 from discreet.engines.sql import Columns, EngineColumn, HeadStatement, decimal_type, integer_type, quoted, text_literal
 from discreet.errors import DiscreetError, EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError
 from discreet.head_request import HeadRequest, Kind
@@ -241,6 +241,7 @@ class _AnyCase(Columns):
 
 
 _MOST_PLACES = 38
+_HASH_BYTES = 8
 
 
 class TrinoStatement(HeadStatement):
@@ -335,11 +336,11 @@ class TrinoStatement(HeadStatement):
         return {Kind.INTEGER: "BIGINT", Kind.TEXT: "VARCHAR", **self.types}[described.kind]
 
 
-class TrinoPairs(SqlPairs):
+class TrinoPairs(HashedPairs):
     """Pairs in tables of a scratch schema.
 
-    A user's items are one array, of at most `MAX_BASKET` items: candidates are looked up in a map that every worker
-    has, and no query joins or regroups the pairs.
+    Chosen items are looked up in a map that every worker has, in the arrays of the users: no query joins or regroups
+    pairs. The first such query writes the chosen items of each user, which hold those that are chosen later.
 
     Args:
         prefix: unique prefix of the tables' names.
@@ -359,11 +360,13 @@ class TrinoPairs(SqlPairs):
         self._client = client
         self._progress = progress
         self._tables: list[str] = []
+        self._latest = self._written = np.zeros(0, dtype=np.int64)  # items that were chosen last, and first
+        self._candidates = ""
 
     def create(self) -> None:
         """Write the relations, one after the other."""
         for name, select in self._statements():
-            self._create(name, self._statement.with_view(select) if name == self._distinct else select)
+            self._create(name, self._statement.with_view(select) if name == self._rows else select)
 
     def drop(self, seconds: float) -> None:
         """Drop the tables, and wait at most *seconds* for that; a program that ends waits for the rest.
@@ -384,22 +387,25 @@ class TrinoPairs(SqlPairs):
         drops.start()
         drops.join(seconds)
 
-    def _numbering(self, *, has_large: bool) -> dict[str, str]:
-        relations = super()._numbering(has_large=has_large)
-        baskets = f"SELECT array_agg(item) AS items FROM ({relations[self._pairs]}) AS p GROUP BY u"
-        return relations | {self._pairs: baskets}
+    def _hash(self) -> str:
+        missing = f"X'{'00' * _HASH_BYTES}'"
+        hashes = [f"coalesce(xxhash64(to_utf8(CAST({name} AS VARCHAR))), {missing})" for name in self._items]
+        joined = f"xxhash64({' || '.join(hashes)})" if len(hashes) > 1 else hashes[0]
+        return f"from_big_endian_64({joined})"
 
-    def _weighted(self, weight: str) -> str:
-        sized = f"SELECT items, cardinality(items) AS n FROM {self._pairs}"
-        return f"(SELECT items, {weight} AS w FROM ({sized}) AS s) AS v CROSS JOIN UNNEST(items) AS t(item)"
+    def _distinct(self, name: str) -> str:
+        return f"array_distinct(array_agg({name}))"
 
-    def _pairs_of(self, chosen: str) -> str:
-        return f"{self._pairs} CROSS JOIN UNNEST(items) AS t(item) JOIN {chosen} USING (item)"
+    def _size(self, array: str) -> str:
+        return f"cardinality({array})"
+
+    def _named_pairs(self, columns: str) -> str:
+        return f"(SELECT {columns}, hs FROM {self._users}) AS p CROSS JOIN UNNEST(hs) AS t(h)"
 
     def _costs(self, chosen: str, scales: list[int]) -> str:
         by_item = f"SELECT map_agg(item, CAST(ROW(k, c) AS ROW(k BIGINT, c BIGINT))) AS m FROM {chosen}"
         found = "filter(transform(items, i -> element_at(m, i)), x -> x IS NOT NULL)"
-        baskets = f"SELECT {found} AS found FROM {self._pairs} CROSS JOIN ({by_item}) AS x"
+        baskets = f"SELECT {found} AS found FROM {self._kept_items(chosen)} CROSS JOIN ({by_item}) AS x"
         costs = ", ".join(_total("found", f"IF(x.k >= {k}, x.c, 0)") + f" AS c{k}" for k in scales)
         return f"SELECT {costs} FROM ({baskets}) AS b WHERE cardinality(found) > 0"
 
@@ -407,10 +413,24 @@ class TrinoPairs(SqlPairs):
         del bound  # the weight is computed of all users
         by_item = f"SELECT map_agg(item, c) AS m FROM {chosen}"
         found = "filter(items, x -> element_at(m, x) IS NOT NULL)"
-        baskets = f"SELECT {found} AS found, m FROM {self._pairs} CROSS JOIN ({by_item}) AS x"
+        baskets = f"SELECT {found} AS found, m FROM {self._kept_items(chosen)} CROSS JOIN ({by_item}) AS x"
         costs = f"SELECT found, {_total('found', 'element_at(m, x)')} AS c FROM ({baskets}) AS b"
         weights = f"SELECT found, {weight} AS w FROM ({costs}) AS c WHERE c > 0"
         return f"SELECT item AS a, sum(w) AS b FROM ({weights}) AS v CROSS JOIN UNNEST(found) AS t(item) GROUP BY item"
+
+    def _pairs_of(self, chosen: str) -> str:
+        return f"{self._kept_items(chosen)} CROSS JOIN UNNEST(items) AS t(item) JOIN {chosen} USING (item)"
+
+    def _kept_items(self, chosen: str) -> str:
+        """Return a relation with the array of the items of each user that are *chosen*, and maybe others."""
+        if not self._candidates or not np.isin(self._latest, self._written).all():
+            named = f"SELECT map_agg(h, item) AS m FROM {self._numbered} JOIN {chosen} USING (item)"
+            found = "filter(transform(hs, h -> element_at(m, h)), i -> i IS NOT NULL)"
+            baskets = f"SELECT {found} AS items FROM {self._users} CROSS JOIN ({named}) AS x"
+            self._candidates = f"{self._prefix}candidates{len(self._tables)}"
+            self._create(self._candidates, f"SELECT items FROM ({baskets}) AS b WHERE cardinality(items) > 0")
+            self._written = self._latest
+        return self._candidates
 
     def _create(self, name: str, select: str) -> None:
         self._tables.append(name)
@@ -424,6 +444,7 @@ class TrinoPairs(SqlPairs):
         return self._client.batches(f"{statement} ORDER BY a", self._progress)
 
     def _chosen(self, columns: Mapping[str, NDArray[np.int64]]) -> str:
+        self._latest = columns["item"]
         table = f"{self._prefix}chosen{len(self._tables)}"
         names = ", ".join(columns)
         size = len(next(iter(columns.values())))
