@@ -124,8 +124,10 @@ class RunningCounts:
         return counted_outcome(order, noisy[order], self.std_error(day), width, complete=False, cost=Cost())
 
 
-_PILOT, _PLACES, _LISTING = Fraction(1, 100), Fraction(3, 100), Fraction(2, 5)
-"""The parts of mu^2 for the pilot, the kept share, and the listing of items if others are counted."""
+# The parts of mu^2 for the pilot, the kept share, and the listing of items if others are counted.
+_PILOT = Fraction(1, 100)
+_PLACES = Fraction(3, 100)
+_LISTING = Fraction(2, 5)
 
 _STEPS = 8
 """The number of places of a user whose users are counted for the kept share."""

@@ -33,11 +33,13 @@ if TYPE_CHECKING:
 
     from discreet.release.running import RunningDeclaration
 
-_SINCE, _KEPT, _CORRECTED = "since", "kept", "corrected"
+_SINCE = "since"
+_KEPT = "kept"
+_CORRECTED = "corrected"
 
 
 @dataclass(frozen=True, slots=True)
-class Period:
+class AnsweredPeriod:
     """What is kept of an answered period, to correct later ones.
 
     Args:
@@ -66,7 +68,7 @@ class CorrectedState:
 
     mechanism: CorrectedCounts
     listing: pa.Table
-    periods: list[Period]
+    periods: list[AnsweredPeriod]
 
     def to_text(self) -> str:
         """Return JSON; equal states have equal texts."""
@@ -83,7 +85,7 @@ class CorrectedState:
         """Return the state that was written as JSON."""
         values = json.loads(text)
         listing = pa.ipc.open_stream(base64.b64decode(values["listing"])).read_all()
-        return cls(_mechanism(values["mechanism"]), listing, [Period(*period) for period in values["periods"]])
+        return cls(_mechanism(values["mechanism"]), listing, [AnsweredPeriod(*period) for period in values["periods"]])
 
     def std_errors(self, names: Sequence[bytes], number: int) -> NDArray[np.float64]:
         """Return the standard errors of the counts of listed items in an answered period."""
@@ -185,7 +187,7 @@ class CorrectedReader:
         listing = labels
         for name, values in zip(_OWN, (since, kept, corrected), strict=True):
             listing = listing.append_column(name, pa.array(values))
-        period = Period(number, float(kept.sum()), whole, reached.tolist())
+        period = AnsweredPeriod(number, float(kept.sum()), whole, reached.tolist())
         shown = np.array(order, dtype=np.int64)
         following = CorrectedState(mechanism, listing, [*state.periods, period])
         return following, labels.take(arrow_array(shown)), counts[shown], seals[0]
@@ -205,7 +207,8 @@ class CorrectedReader:
         return labels, np.ones(len(kept), dtype=np.int64), kept, _reached(head, outcome.positions), seals
 
     def _count_in_two_levels(self, state: CorrectedState, number: int) -> _Counted:
-        listing, counting = state.mechanism.listing, state.mechanism.published
+        listing = state.mechanism.listing
+        counting = state.mechanism.published
         declared = self._declaration
         listed = None
         if state.periods and len(state.listing):

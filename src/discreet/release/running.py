@@ -654,7 +654,8 @@ class RunningState:
             return self.corrected.mechanism
         values = json.loads(self.declared)
         if values["groups_per_user"] is None:
-            square, mass = 2 * Fraction(values["rho"]), Fraction(values["mass"])
+            square = 2 * Fraction(values["rho"])
+            mass = Fraction(values["mass"])
             return CorrectedCounts.within(values["periods"], square, mass, has_pilot=values["pilot"] is not None)
         variance, quantile, rho, mass = (Fraction(values[name]) for name in ("variance", "quantile", "rho", "mass"))
         return RunningCounts(values["periods"], values["groups_per_user"], variance, quantile, rho, mass)
