@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from discreet.mechanisms import KnownGumbel, KnownLaplace, Request, UnknownGumbel, UnknownLaplace
-from discreet.mechanisms.anchored import SharedNoise
+from discreet.mechanisms.anchored import SharedLaplace, SharedNoise
 from discreet.mechanisms.base import noise_of, shuffled
 from discreet.noise import KeyedBits
 from discreet.values import Cost, ExactHead, Sensitivity
@@ -131,7 +131,8 @@ def test_intervals_are_those_of_the_stated_failure_probability(kind, noise):
         scale = mechanism.scale if selected else Fraction(6) / mechanism.epsilon
         independent = noise_of(noise, scale)
         # three counts of known-gumbel, that one user moves by 3
-        shared = SharedNoise.instead(3, 3, scale**2, high=3) if kind is KnownGumbel and noise == "gaussian" else None
+        sharing = SharedLaplace if noise == "laplace" else SharedNoise
+        shared = sharing.instead(3, 3, scale**2, high=3) if kind is KnownGumbel else None
         width = (shared or independent).half_width(miss)
         assert (outcome.high - outcome.counts).tolist() == [width] * 3
         assert outcome.low.tolist() == np.maximum(outcome.counts - width, 0).tolist()

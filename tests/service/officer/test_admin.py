@@ -57,6 +57,7 @@ OFFICERS = [
     ("POST", "/catalog", WHY),
     ("POST", "/clock", WHY),
     ("GET", "/settings", None),
+    ("GET", "/running", None),
 ]
 OFFICERS += [("PUT", "/tables/ann@sales/top", {"published": False, **WHY})]
 ADMINS = [
@@ -82,6 +83,7 @@ def test_every_operation_of_an_administrator_succeeds(admin_service, method, pat
     [(*request, who) for request in OFFICERS for who in ("admin", "ann", None)]
     + [(*request, who) for request in ADMINS for who in ("officer", "ann", None)]
     + [("DELETE", "/grants/sales/reads?reason=r", None, who) for who in ("admin", "ann", None)]
+    + [("POST", "/running/by_article/erased", WHY, who) for who in ("admin", "ann", None)]
     + [("DELETE", "/keys/0123456789abcdef?reason=r", None, who) for who in ("officer", "ann", None)]
     + [("POST", "/keys/0123456789abcdef/rotate", WHY, who) for who in ("officer", "ann", None)],
     ids=lambda part: str(part)[:30],
@@ -106,6 +108,7 @@ def test_every_route_is_tested_for_roles(route):
             ("PUT", "/tables/{account:path}/{name}"),
             *((method, path) for method, path, _ in ADMINS),
             ("DELETE", "/grants/{account:path}/{dataset}"),
+            ("POST", "/running/{name}/erased"),
             ("DELETE", "/keys/{key}"),
             ("POST", "/keys/{key}/rotate"),
         ]
