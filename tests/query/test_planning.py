@@ -169,6 +169,10 @@ def test_an_epsilon_above_100_must_be_forced():
     with pytest.raises(InputError, match="at most 100"):
         make_plan(_query(100.5, k=3))
     assert make_plan(_query(100.5, k=3), force=True).guarantee.epsilon <= 100.5 * (1 + 1e-9)
+    for k in (3, None):
+        assert make_plan(_query(500, k=k), force=True).guarantee.epsilon <= 500 * (1 + 1e-9)
+        with pytest.raises(InputError, match="at most 500, even with force"):
+            make_plan(_query(501, k=k), force=True)
     assert make_plan(_query(100.0, k=3)).guarantee.epsilon <= 100 * (1 + 1e-9)
 
 

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 MIN_EPSILON = 1e-6
 MAX_EPSILON = 100.0
+MAX_FORCED_EPSILON = 500.0
 DELTA_WARNED = Fraction(1, 10_000)
 
 AUTO_FROM_K = 6
@@ -400,7 +401,7 @@ def make_plan(
         has_pairs: True if the engine has pair queries (`Engine.has_pairs`).
         shared_budget: True if the cost is charged to a budget shared with other queries, which adds up zCDP; otherwise
             a mechanism's own (epsilon, delta) theorem is used where it allows less noise.
-        force: True to allow epsilon above 100.
+        force: True to allow epsilon above 100, up to 500.
 
     Returns:
         the plan; if the query has a price per unit, the plan's query holds the resulting epsilon and delta.
@@ -478,6 +479,8 @@ def check_price(epsilon: float, delta: Fraction, force: bool) -> tuple[str, ...]
             f"epsilon must be at most {MAX_EPSILON:g}, not {epsilon:g}: above that nothing is protected; allow it with "
             "force=True"
         )
+    if epsilon > MAX_FORCED_EPSILON:  # e^epsilon is no float from 710 on
+        raise InputError(f"epsilon must be at most {MAX_FORCED_EPSILON:g}, even with force, not {epsilon:g}")
     if not LEAST_DELTA <= delta < 1:
         raise InputError(f"delta must be below 1 and at least 1e-20, not {_shown(delta)}")
     return _notes(delta)
