@@ -52,6 +52,7 @@ def start(folder: Path, service: str) -> int:
         "/var/log/nginx/": f"{folder}/",
         "include /etc/nginx/sites-enabled/*;": f"include {folder}/site.conf;",
         "include /etc/nginx/conf.d/*.conf;": "",
+        "include /etc/nginx/modules-enabled/*.conf;": "",  # whose paths are relative to the folder of a package
     }
     text = _replace(MAIN.read_text(), main)
     if os.geteuid():
