@@ -337,6 +337,13 @@ def test_sums_too_large_for_the_result_saturate(head):
         assert head(table.slice(0, rows), summed=negative) == [(("a",), rows, -total)]
 
 
+def test_weighted_sums_too_large_for_the_result_saturate(head):
+    """The product of a sum and its weight is no BIGINT from 2^55 on, and one user could have it."""
+    table = pa.table({"user": range(3), "item": ["a"] * 3, "x": [2**62, 2**61, 1]})
+    summed = SumBounds(Fraction(0), Fraction(2**62), private=True, column="x")
+    assert head(table, summed=summed) == [(("a",), 3, 2**62)]
+
+
 EXTREMES = ["9999-12-31", "0001-01-01", "infinity", "-infinity", "290000-12-31", "0044-03-15 (BC)", "1677-09-22"]
 
 

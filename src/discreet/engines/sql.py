@@ -557,7 +557,8 @@ class HeadStatement:
                 # The 1 that is subtracted makes up for the rounding of the quotient and the root.
                 share = f"floor({ROW_UNIT}e0 * sqrt({square}e0 / CAST(l AS {self.double})))"
                 weight = f"CASE WHEN l <= {square} THEN {ROW_UNIT} ELSE greatest(CAST({share} AS BIGINT) - 1, 0) END"
-                sums[f"t{n}"] = f"CAST(s * {weight} AS DECIMAL(38, 0))"
+                # As decimals: the product of a large sum and its weight is no BIGINT, and one user could have it.
+                sums[f"t{n}"] = f"CAST(s AS DECIMAL(20, 0)) * CAST({weight} AS DECIMAL(5, 0))"
             for name, value in sums.items():
                 # The sum saturates, because one user could cause an error if a large sum raised one.
                 total = f"coalesce(sum({value}), 0)"
