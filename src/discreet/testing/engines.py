@@ -697,7 +697,10 @@ class EngineSuite:
                     arrivals=arrivals,
                 )
                 seed = data.draw(st.sampled_from([b"", b"s" * 32]))
-                assert rows_of(engine, request, seed) == reference_head(table, request, seed)
+                # A listed item without users counts 0, whether the head has it or not.
+                heads = (rows_of(engine, request, seed), reference_head(table, request, seed))
+                found, wanted = ([row for row in head if any(row[1:])] for head in heads)
+                assert found == wanted
 
     def test_removing_a_user_changes_the_head_of_one_segment_at_most(self) -> None:
         """Of users with rows in up to four segments, and others in none; a user is removed by a filter."""
