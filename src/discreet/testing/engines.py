@@ -325,7 +325,7 @@ def _reference_arrivals(table: pa.Table, request: HeadRequest, arrivals: Arrival
         days = {labels: str(min(row[arrivals.period] for row in rows)) for labels, rows in items.items()}
         if listed and arrivals.among == "unlisted":
             days = {labels: day for labels, day in days.items() if day <= listed.get(labels, day)}
-        if listed and arrivals.among == "listed":
+        if request.domain is not None and arrivals.among == "listed":
             days = {labels: max(day, listed[labels]) for labels, day in days.items() if labels in listed}
         order = sorted(days, key=lambda labels, user=user, days=days: (days[labels], digest(seed, user, labels)))  # type: ignore[misc]
         for place, labels in enumerate(order, 1):
