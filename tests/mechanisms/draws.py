@@ -127,3 +127,14 @@ def _recorded_race(run, draws):
         return order, reached
 
     return recorded
+
+
+class Coins:
+    """Bits of which each word is *word*."""
+
+    def __init__(self, word):
+        self.word = word
+
+    def uint64(self, _label, n):
+        """Return *n* words, as `discreet.noise.Bits` does."""
+        return np.full(n, self.word, dtype=np.uint64)

@@ -17,6 +17,8 @@ from discreet.noise import DiscreteLaplace
 from discreet.query.planning import make_plan
 from tests.queries import query_of
 
+from .draws import Coins
+
 pytestmark = pytest.mark.exact
 
 WIDTH = 20
@@ -24,17 +26,6 @@ WIDTH = 20
 
 EPSILON = Fraction(4)
 """So large that few values have to be enumerated."""
-
-
-class Coins:
-    """Bits of which each word is *word*."""
-
-    def __init__(self, word):
-        self.word = word
-
-    def uint64(self, _label, n):
-        """Return *n* words, as `discreet.noise.Bits` does."""
-        return np.full(n, self.word, dtype=np.uint64)
 
 
 def law(noise, n):

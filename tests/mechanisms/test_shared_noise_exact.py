@@ -20,21 +20,12 @@ from discreet.mechanisms.sums import KnownGumbelSums, KnownLaplaceSums, ListedSu
 from discreet.mechanisms.unknown_gumbel import AnchoredGumbel
 from discreet.noise import DiscreteGaussian
 
+from .draws import Coins
+
 pytestmark = pytest.mark.exact
 
 WIDTH = 5.5
 """Standard deviations of each Gaussian that are enumerated."""
-
-
-class Coins:
-    """Bits of which each word is *word*."""
-
-    def __init__(self, word):
-        self.word = word
-
-    def uint64(self, _label, n):
-        """Return *n* words, as `discreet.noise.Bits` does."""
-        return np.full(n, self.word, dtype=np.uint64)
 
 
 def law(noise, n):
