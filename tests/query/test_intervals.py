@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 
 from discreet.errors import SQLError
+from discreet.query.answers import BIAS, HIGH, LOW, NOISE, SHARED, VALUE
 from discreet.query.intervals import Ratio, interval_sql, read_ratio, sum_sql
 from discreet.query.parse_tree import parse_statement
-from discreet.query.statement import BIAS, HIGH, LOW, NOISE, SHARED, VALUE, split_statement
+from discreet.query.statement import split_statement
 from discreet.release.postprocess import compute_outer
 
 SAMPLES = 20_000

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 from discreet.errors import InputError, SQLError
+from discreet.query.answers import HIGH, LOW, NUMBERS, VALUE
 from discreet.query.saved import MAX_NESTED, SavedPart, SavedTable, TableChange, changed, read_change, tables_in
-from discreet.query.statement import HIGH, LOW, NUMBERS, VALUE, Statement, split_statement
+from discreet.query.statement import Statement, split_statement
 
 TEXT = "SELECT country, day, COUNT(DISTINCT reader) AS n, SUM(minutes) AS m FROM reads GROUP BY country, day"
 MORE = (

@@ -8,7 +8,8 @@ import pytest
 
 from discreet.catalog.model import Catalog, Column, Dataset
 from discreet.errors import SQLError
-from discreet.query.statement import HIGH, LOW, NUMBERS, VALUE, split_statement
+from discreet.query.answers import HIGH, LOW, NUMBERS, VALUE
+from discreet.query.statement import split_statement
 from discreet.release.postprocess import compute_outer
 
 

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from discreet.errors import InputError, SQLError
+from discreet.query.answers import NUMBERS
 from discreet.query.sql import parse_select
-from discreet.query.statement import NUMBERS, split_statement
+from discreet.query.statement import split_statement
 from discreet.release import postprocess
 from discreet.release.postprocess import check_outer, compute_outer
 

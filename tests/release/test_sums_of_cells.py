@@ -16,9 +16,9 @@ import pytest
 from discreet.mechanisms import Auto, KnownAuto, KnownGumbel, KnownLaplace, Request, SelectVerify, UnknownLaplace
 from discreet.mechanisms.unknown_gumbel import AnchoredGumbel
 from discreet.noise import KeyedBits
+from discreet.query.answers import NUMBERS
 from discreet.query.intervals import interval_sql, read_ratio, sum_sql
 from discreet.query.parse_tree import parse_statement
-from discreet.query.statement import NUMBERS
 from discreet.testing.pairs import ArrayPairs
 from discreet.values import Cost, ExactHead
 from tests.release.builders import release_of

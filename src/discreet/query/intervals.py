@@ -24,9 +24,9 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from discreet.errors import InputError
 from discreet.query.parse_tree import Node
@@ -185,126 +185,3 @@ def _product(left: Linear, right: Linear, half: Mapping[str, str]) -> str:
 def _float(value: Fraction) -> str:
     number = float(value)
     return f"({'' if math.copysign(1, number) > 0 else '-'}{abs(number):.17e})"
-
-
-Mark: TypeAlias = 'tuple[int, int] | Literal["none"] | None'
-"""A column of a result: the places of the ends of its interval, "none" for a noisy number without them in the result,
-or None for what has no noise and for ends of intervals."""
-
-ColumnKind: TypeAlias = Literal["", "answer", "sum"]
-"""What a column is: the number of one query, an expression with a sum of these over rows, or anything else."""
-
-
-@dataclass(slots=True)
-class OutputColumn:
-    """A column of a SELECT over answers.
-
-    Args:
-        name: casefolded; empty if it has no name that is known.
-        noisy: True if it depends on answers.
-        key: equal for the same expression of the same SELECT.
-        end: "low" or "high" if it is an end of the interval of the expression *key*.
-        queries: the names of the queries whose answers it is computed from.
-        ends: returns its interval as nodes of that SELECT, and the rest of what `sum_sql` takes of its rows, NULL
-            unless *kind* is "answer"; None if it has no interval.
-        written: its name as it was written.
-    """
-
-    name: str
-    noisy: bool
-    key: str
-    end: str = ""
-    queries: frozenset[str] = frozenset()
-    ends: Callable[[], tuple[Node, ...]] | None = None
-    written: str = ""
-    kind: ColumnKind = ""
-
-
-@dataclass(slots=True)
-class OutputColumns:
-    """The columns of a SELECT, in order.
-
-    Args:
-        select: the SELECT as it will be written; None if no columns can be added to it.
-        columns: None if they are not known.
-        hidden: the ends that were added to it, by the name of their column.
-        union: for UNION ALL, the columns of its SELECTs, in which ends are added.
-        whole: True if no noisy number decides which rows of the answers there are, and each is there once.
-    """
-
-    select: Node | None
-    columns: list[OutputColumn] | None
-    hidden: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    union: list[OutputColumns] = field(default_factory=list)
-    whole: bool = False
-
-    def has_ends(self, column: OutputColumn) -> bool:
-        """Return True if the ends of the interval of one of the columns can be selected."""
-        if self.find(column.name) is not column:
-            return False
-        if self.union:
-            return all(part.has_ends(its) and its.noisy for part, its in self._alike(column))
-        return column.ends is not None and self.select is not None
-
-    def find(self, name: str) -> OutputColumn | None:
-        """Return the only column called *name*, or None."""
-        found = [column for column in self.columns or () if column.name == name.casefold()]
-        return found[0] if len(found) == 1 and name else None
-
-    def _alike(self, column: OutputColumn) -> list[tuple[OutputColumns, OutputColumn]]:
-        """Return the columns of UNION ALL in the place of *column*."""
-        place = next(place for place, one in enumerate(self.columns or ()) if one is column)
-        return [(part, (part.columns or [])[place]) for part in self.union]
-
-    def ends_of(self, name: str) -> tuple[str, ...] | None:
-        """Add the `ends` of a column to the SELECT; return their names, or None if it has none."""
-        column = self.find(name)
-        if column is None or not self.has_ends(column):
-            return None
-        if column.name not in self.hidden and self.union:
-            selected = [part.ends_of(its.name) or () for part, its in self._alike(column)]
-            self.hidden[column.name] = selected[0]  # the first SELECT names the columns
-        elif column.name not in self.hidden and self.select is not None and column.ends is not None:
-            names = tuple(f"${part} {column.name}" for part in ("low", "high", "bias", "noise", "shared"))
-            for node, alias in zip(column.ends(), names, strict=True):
-                self.select["select_list"].append({**node, "alias": alias})
-            self.hidden[column.name] = names
-        return self.hidden[column.name]
-
-    def select_ends(self, named: Collection[str]) -> None:
-        """Select the ends of the interval of each named column, as NAME_low and NAME_high, unless they are selected.
-
-        They follow the other columns, so that ORDER BY 2 means the same column as before.
-
-        Args:
-            named: casefolded names of columns to which the statement refers; none of these becomes that of an end.
-        """
-        if self.select is None or self.columns is None:
-            return
-        known = {(column.key, column.end) for column in self.columns}
-        selected = self.select["select_list"]
-        taken = {*named, *(column.name for column in self.columns)}
-        for column, node in list(zip(self.columns, selected, strict=True)):
-            if column.ends is None or not column.name:
-                continue
-            name = node["alias"] or node["column_names"][-1]
-            for end, made in zip(("low", "high"), column.ends()[:2], strict=True):
-                alias = f"{name}_{end}"
-                if (column.key, end) not in known and alias.casefold() not in taken:
-                    selected.append({**made, "alias": alias})
-                    self.columns.append(OutputColumn(alias.casefold(), noisy=True, key=column.key, end=end))
-
-    def marks(self) -> tuple[Mark, ...] | None:
-        """Return a mark for each column, or None if they are not known."""
-        if self.columns is None:
-            return None
-        ends = {(column.key, column.end): place for place, column in enumerate(self.columns) if column.end}
-        found: list[Mark] = []
-        for column in self.columns:
-            low = ends.get((column.key, "low"))
-            high = ends.get((column.key, "high"))
-            if column.end or not column.noisy:
-                found.append(None)
-            else:
-                found.append("none" if low is None or high is None else (low, high))
-        return tuple(found)

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from discreet.engines.sql import quoted
 from discreet.errors import InputError, SQLError
 from discreet.head_request import Kind
-from discreet.query.intervals import Mark
+from discreet.query.answers import BIAS, HIGH, LOW, NOISE, SHARED, SQL_TYPES, VALUE
+from discreet.query.output import Mark
 from discreet.query.query import SAVED, Query
-from discreet.query.statement import BIAS, HIGH, LOW, NOISE, SHARED, SQL_TYPES, VALUE, Statement
+from discreet.query.statement import Statement
 from discreet.release.files import require
 from discreet.values import Cost, float_above
 

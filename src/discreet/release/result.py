@@ -287,8 +287,8 @@ class Release:
         Raises:
             InputError: this is not a release with the counts of all listed labels of one column that has an order.
         """
+        from discreet.query.answers import HIGH, LOW, SHARED, VALUE
         from discreet.query.quantiles import quantile_sql
-        from discreet.query.statement import HIGH, LOW, SHARED, VALUE
         from discreet.release.postprocess import compute_outer
 
         part = exact(share, "the share of a quantile")
@@ -362,7 +362,7 @@ class Release:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        from discreet.query.statement import BIAS, HIGH, LOW, NOISE, SHARED, VALUE
+        from discreet.query.answers import BIAS, HIGH, LOW, NOISE, SHARED, VALUE
 
         numbers = self._numbers()
         measure = "average" if self.query.average else "count" if self.query.request.summed is None else "sum"

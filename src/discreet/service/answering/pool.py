@@ -24,7 +24,7 @@ from typing_extensions import TypedDict
 
 from discreet.catalog.model import Catalog
 from discreet.errors import InputError, NotFound, SQLError, WhereError
-from discreet.query.intervals import Mark
+from discreet.query.output import Mark
 from discreet.query.parse_tree import check_size
 from discreet.query.saved import TABLE, SavedTable
 from discreet.query.statement import SCHEMAS, Statement
