@@ -629,7 +629,7 @@ class Dataset(SettingsTable):
             return f"column {column!r} cannot be in 'each': the catalog does not declare groups_per_user = 1 for it"
         if about.domain is None:
             return f"column {column!r} cannot be in 'each': the catalog does not list its labels (domain)"
-        if isinstance(about.domain, OwnerQuery):  # whether a segment is asked must not depend on one user's rows
+        if isinstance(about.domain, OwnerQuery):  # whether a segment is queried must not depend on one user's rows
             return f"column {column!r} cannot be in 'each': its labels are read by a query; list them in the catalog"
         return None
 

@@ -225,10 +225,10 @@ class Client:
 
         Args:
             name: letters, digits and _, up to 63.
-            view: True to save the question only, which is asked whenever it is read.
+            view: True to save the statement only, whose queries run whenever it is read.
             replace: False to refuse the name of a table that there is.
             releases: the ids of releases that are paid for and answer the queries of the statement, in their order;
-                nothing is then charged. Without them the queries are asked.
+                nothing is then charged. Without them the queries run.
             **options: as in `query`, for each query of the statement.
 
         Raises:

@@ -1,7 +1,7 @@
 """Saved tables: names for statements and the releases that answered them, and the statements that make them.
 
 A saved table holds no rows: its rows are computed from releases, which never change. In a statement it stands for its
-text, whose queries are answered by those releases, so that nothing is asked or charged.
+text, whose queries are answered by those releases, so that nothing is queried or charged.
 
     CREATE TABLE saved.readers AS SELECT country, COUNT(DISTINCT reader) AS n FROM reads GROUP BY country
     SELECT SUM(n) FROM saved.readers        SELECT SUM(n) FROM (SELECT country, ... GROUP BY country) AS readers
@@ -91,7 +91,7 @@ class TableChange:
         replace: True for OR REPLACE.
         lenient: True for IF EXISTS and IF NOT EXISTS: if the condition fails, nothing happens.
         columns: those that an INSERT names; empty for all.
-        releases: the ids of the releases that answer the queries of the SELECT, in their order; None to ask them.
+        releases: the ids of the releases that answer the queries of the SELECT, in their order; None to run them.
     """
 
     action: Action

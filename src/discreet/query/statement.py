@@ -107,7 +107,7 @@ class Leaf:
         select: the query; None for the labels of columns with known domains, which are public.
         ranked_by: the column in ORDER BY COUNT(DISTINCT column), beside a sum or an average; must be the user column.
         complete: True if quantiles are computed from the answer, which then needs all labels.
-        release: the id of the release that a saved table names as the answer; None for a query that is asked.
+        release: the id of the release that a saved table names as the answer; None for a query that runs.
         counts: False if the answer is labels only, in the order of their counts.
     """
 
@@ -140,7 +140,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class FilterList:
-    """A SELECT in the filter of a query, as `article IN (SELECT ...)`: its values take its place before that is asked.
+    """A SELECT in the filter of a query, as `article IN (SELECT ...)`: its values take its place before that runs.
 
     Args:
         start: where its parenthesis begins in the text of the statement.

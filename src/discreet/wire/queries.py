@@ -363,7 +363,7 @@ class SavedTableSummary(Reply):
 
     name: str = Field(description="Its name in the schema saved; with its owner if that is another account.")
     owner: str = Field(description="The account that made it.")
-    kind: Literal["table", "view"] = Field(description="A view is a question, which is asked whenever it is read.")
+    kind: Literal["table", "view"] = Field(description="A view is a statement, whose queries run whenever it is read.")
     columns: list[StatementColumn]
     comment: str
     published: bool = Field(
@@ -412,14 +412,14 @@ class NewTable(RequestOptions):
 
     sql: str = Field(min_length=1, description="A SELECT.")
     counts: Literal[True] = Field(default=True, description="Statements compute with counts.")
-    view: bool = Field(default=False, description="True to save the question only, which is asked whenever it is read.")
+    view: bool = Field(default=False, description="True to save the statement only; its queries run at each read.")
     comment: str = Field(default="", max_length=2_000)
     replace: bool = Field(default=True, description="False to refuse the name of a table that there is.")
     releases: tuple[str, ...] | None = Field(
         default=None,
         max_length=20,
         description="Ids of releases that the account has paid for and that answer the queries of the statement, in "
-        "their order: they are saved, and nothing is asked or charged. Without them the queries are asked.",
+        "their order: they are saved, and nothing is queried or charged. Without them the queries run.",
     )
 
 

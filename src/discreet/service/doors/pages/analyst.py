@@ -345,7 +345,7 @@ class AnalystPages:
         "POST", "/tables", role="analyst", parameters=(KEY, *fields("name", "sql"), *fields("release", many=True))
     )
     async def save(self, visit: Visit) -> Response:
-        """Save the answers on a page as a table; nothing is asked or charged."""
+        """Save the answers on a page as a table; nothing is queried or charged."""
         sql = visit.text("sql").replace("\r\n", "\n")
         new = {"sql": sql, "releases": visit["release"], "replace": False}
         saved = await self._api.save_table(visit.call(name=visit.text("name")), json.dumps(new).encode())
