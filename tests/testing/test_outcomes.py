@@ -10,7 +10,7 @@ import pytest
 
 from discreet.engines.duckdb import DuckDBEngine
 from discreet.errors import EngineError
-from discreet.testing.outcomes import check_outcomes
+from discreet.testing.outcomes import check_outcomes, random_request
 
 
 class OnlyHeads(DuckDBEngine):
@@ -62,3 +62,13 @@ def test_what_one_user_cannot_change_is_noticed(kind, more):
     """Counts of two more users, sums of pairs of two more users though heads are equal, and an error."""
     with pytest.raises(AssertionError):
         compare(kind, more)
+
+
+def test_random_requests_have_no_private_bound_of_zero():
+    """A catalog declares a high bound above the low one, so a request without is an error of the fuzzer."""
+    with contextlib.closing(OnlyHeads(table_of(0))) as engine:
+        rng = random.Random(1)  # noqa: S311 - of test data
+        bounds = [random_request(rng, engine).summed for _ in range(2000)]
+    private = [summed for summed in bounds if summed is not None and summed.private]
+    assert private
+    assert all(summed.units[1] > 0 for summed in private)

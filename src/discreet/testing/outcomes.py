@@ -196,8 +196,9 @@ def random_request(rng: random.Random, engine: Engine) -> HeadRequest:
             scale = engine.scale(column)
             low, high = sorted(rng.choice([-1, 1]) * Fraction(rng.choice(_MOST), 10**scale) for _ in range(2))
             summed = SumBounds(low, high, scale, column=column)
-            if rng.random() < 0.3:
-                summed = SumBounds(Fraction(0), max(abs(low), abs(high)), scale, private=True, column=column)
+            most = max(abs(low), abs(high))
+            if most and rng.random() < 0.3:  # a private bound is above 0
+                summed = SumBounds(Fraction(0), most, scale, private=True, column=column)
     each: tuple[str, ...] = ()
     segments = None
     listed = _SEGMENTS.get(columns[items[0]]) if items else None
