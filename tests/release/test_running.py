@@ -19,6 +19,7 @@ from discreet.head_request import And, Arrivals, Comparison, Constant, Derived, 
 from discreet.mechanisms.running import RunningCounts
 from discreet.noise.correlated import factors, squared_sums
 
+pytestmark = pytest.mark.usefixtures("fixed_ids")
 SECRET = b"thirty-two bytes of a public key"
 FIRST = datetime.date(2026, 12, 1)
 NOW = datetime.datetime(2026, 12, 20, 12, tzinfo=datetime.UTC)

@@ -20,6 +20,7 @@ from discreet.release.corrected import CorrectedState
 
 from .test_running import DAYS, FIRST, histories, stream_of
 
+pytestmark = pytest.mark.usefixtures("fixed_ids")
 PLACES = (2, 3, 5)
 
 

@@ -142,6 +142,8 @@ _LEAST_SHARE = 0.25
 _SMALLEST_SHARE = 0.02
 _PRECISION = 0.085
 _SHORTEST_WINDOW = 3
+_SIGNIFICANT = 3
+"""Numbers of users by place are taken for 0 below so many standard errors."""
 
 
 def _pilot_places() -> tuple[int, ...]:
@@ -290,7 +292,7 @@ class CorrectedCounts:
     def _cut_off(self, reached: NDArray[np.int64]) -> float:
         """Return the number of pairs beyond the bound: in geometric progression between two places."""
         error = math.sqrt(float(self.places_variance) * float(squared_sums(self.periods)[-1]))
-        users = np.minimum.accumulate(np.where(reached < 4 * error, 0, reached))
+        users = np.minimum.accumulate(np.where(reached < _SIGNIFICANT * error, 0, reached))
         total = 0.0
         for step, (here, there) in enumerate(zip(users[:-1].tolist(), users[1:].tolist(), strict=True)):
             width = self.groups_per_user * 2**step
