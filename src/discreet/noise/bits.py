@@ -66,9 +66,6 @@ def encode(value: Encodable) -> bytes:
         case int():
             tag = b"i"
             payload = str(value).encode()
-        case Fraction():
-            tag = b"q"
-            payload = f"{value.numerator}/{value.denominator}".encode()
         case str():
             tag = b"s"
             payload = value.encode(errors="surrogatepass")
@@ -78,6 +75,9 @@ def encode(value: Encodable) -> bytes:
         case tuple():
             tag = b"t"
             payload = b"".join(encode(part) for part in value)
+        case Fraction():  # last, because its check is the slowest
+            tag = b"q"
+            payload = f"{value.numerator}/{value.denominator}".encode()
         case _:
             raise TypeError(f"a context holds text, bytes, whole numbers, fractions, not {type(value).__name__}")
     return tag + len(payload).to_bytes(8, "big") + payload

@@ -167,14 +167,13 @@ class CorrectedReader:
         mechanism = state.mechanism
         level = mechanism.counting
         count = self._count_in_one_level if level is None else self._count_in_two_levels
-        labels, since, kept, reached, seals = count(state, number)
+        labels, names, since, kept, reached, seals = count(state, number)
         if seal is not None and not self._erased and seals[1] != seal:
             raise InputError(changed(self._declaration.name(state.periods[-1].number)))
         places = [encode(place) for place in mechanism.places]
         reached = reached + self._noise("places", mechanism.places_variance).draw(places, number)
         window = [period for period in state.periods if level and period.number <= number - mechanism.window]
         share = mechanism.share(float(kept.sum()), reached, (window[-1].kept, window[-1].reached) if window else None)
-        names = label_names(labels)
         earlier = np.zeros((2, len(names)))
         if state.periods:
             past = zip(*(state.listing.column(name).to_pylist() for name in (_CORRECTED, _KEPT)), strict=True)
@@ -197,14 +196,15 @@ class CorrectedReader:
         earlier = state.listing.drop_columns(_OWN) if state.periods else None
         arrivals = self._arrivals(state, level.least, reached=state.mechanism.places)
         head = self._read(self._so_far(number, arrivals, level.groups_per_user, earlier))
-        seals = self._seal(level.least, head.labels, head.counts), self._seal(level.least, head.labels, head.before)
-        head, listed = completed(head, earlier)
-        names = label_names(head.labels)
+        known = label_names(head.labels)
+        seals = self._seal(level.least, known, head.counts), self._seal(level.least, known, head.before)
+        head, names, listed = completed(head, known, earlier)
         outcome = level.release(head, listed, names, number, self._noise("listing", level.variance))
         labels = head.labels.take(arrow_array(outcome.positions))
         kept = np.zeros(0, dtype=np.int64) if outcome.counts is None else outcome.counts
         # The noise of all counts starts with the stream, in whatever period an item is listed.
-        return labels, np.ones(len(kept), dtype=np.int64), kept, _reached(head, outcome.positions), seals
+        shown = [names[position] for position in outcome.positions]
+        return labels, shown, np.ones(len(kept), dtype=np.int64), kept, _reached(head, outcome.positions), seals
 
     def _count_in_two_levels(self, state: CorrectedState, number: int) -> _Counted:
         listing = state.mechanism.listing
@@ -216,9 +216,10 @@ class CorrectedReader:
             listed = state.listing.drop_columns(_OWN).append_column(self._period, pa.array(periods, declared.type))
         arrivals = self._arrivals(state, listing.least, among="unlisted")
         found = self._read(self._so_far(number, arrivals, listing.groups_per_user, listed))
+        unlisted_names = label_names(found.labels)
         unlisted = np.zeros(len(found.counts), dtype=bool)
         noise = self._noise("listing", listing.variance)
-        new = listing.release(found, unlisted, label_names(found.labels), number, noise).positions
+        new = listing.release(found, unlisted, unlisted_names, number, noise).positions
         added = found.labels.take(arrow_array(new))
         added = added.append_column(self._period, pa.array([declared.value(number)] * len(new), declared.type))
         listed = added if listed is None else pa.concat_tables([listed, added.cast(listed.schema)])
@@ -229,15 +230,16 @@ class CorrectedReader:
             arrivals = self._arrivals(state, 1, among="listed", reached=state.mechanism.places)
             head = self._read(self._so_far(number, arrivals, counting.groups_per_user, listed))
         names = label_names(labels)
-        counts = dict(zip(label_names(head.labels), head.counts.tolist(), strict=True))
+        counted = label_names(head.labels)
+        counts = dict(zip(counted, head.counts.tolist(), strict=True))
         kept = np.array([counts.get(name, 0) for name in names], dtype=np.int64)
         since = np.append(state.listing.column(_SINCE) if state.periods else none, np.full(len(new), number))
         kept += self._noise("counting", counting.variance).draw(names, number + 1 - since)
         rest = np.setdiff1d(np.arange(len(found.counts)), new)
-        remaining = found.labels.take(arrow_array(rest))
-        seal = self._seal(listing.least, remaining, found.counts[rest], head.labels, head.counts)
-        before = self._seal(listing.least, found.labels, found.before, head.labels, head.before)
-        return labels, since, kept, _reached(head, np.arange(len(head.counts))), (seal, before)
+        remaining = [unlisted_names[position] for position in rest]
+        seal = self._seal(listing.least, remaining, found.counts[rest], counted, head.counts)
+        before = self._seal(listing.least, unlisted_names, found.before, counted, head.before)
+        return labels, names, since, kept, _reached(head, np.arange(len(head.counts))), (seal, before)
 
     def _noise(self, use: str, variance: Fraction) -> CorrelatedGaussians:
         return CorrelatedGaussians(self._key("noise"), use, variance)
@@ -250,17 +252,17 @@ class CorrectedReader:
         request = self._declaration.arrived(self._declaration.first, number, arrivals, groups)
         return dataclasses.replace(request, domain=listed if listed is None or len(listed) else None)
 
-    def _seal(self, least: int, labels: pa.Table, counts: Any, *listed: Any) -> str:  # noqa: ANN401 - labels and counts
+    def _seal(self, least: int, names: list[bytes], counts: Any, *listed: Any) -> str:  # noqa: ANN401 - names and counts
         """Return a keyed digest of the counts of items with enough users, and of *listed* items and counts."""
         if counts is None:
             return ""
-        items: list[Encodable] = [*counts_of(labels, counts, least)]
+        items: list[Encodable] = [*counts_of(names, counts, least)]
         items += ["listed", *counts_of(*listed)] if listed else []
         return derived_key(self._key("seal"), tuple(items)).hex()
 
 
-_Counted = tuple[pa.Table, "NDArray[np.int64]", "NDArray[np.int64]", "NDArray[np.int64]", tuple[str, str]]
-"""Listed labels, since when, noisy counts, exact users by place, and the seals of this period and the last one."""
+_Counted = tuple[pa.Table, list[bytes], "NDArray[np.int64]", "NDArray[np.int64]", "NDArray[np.int64]", tuple[str, str]]
+"""Listed labels, their names, since when, noisy counts, users by place, and the seals of this period and the last."""
 
 
 def changed(period: str) -> str:
@@ -272,29 +274,40 @@ def changed(period: str) -> str:
     )
 
 
-def completed(head: ExactHead, earlier: pa.Table | None) -> tuple[ExactHead, NDArray[np.bool_]]:
-    """Return the head with the items that were listed and have no users, and which of its items were listed."""
+def completed(
+    head: ExactHead, names: list[bytes], earlier: pa.Table | None
+) -> tuple[ExactHead, list[bytes], NDArray[np.bool_]]:
+    """Return the head with the items that were listed and have no users, their names, and which of them were listed.
+
+    Args:
+        names: of the items of the head.
+        earlier: the labels that were listed; None before the first answer.
+    """
     if earlier is None:
-        return head, np.zeros(len(head.counts), dtype=bool)
-    names = set(label_names(head.labels))
+        return head, names, np.zeros(len(names), dtype=bool)
     known = label_names(earlier)
-    missing = [place for place, name in enumerate(known) if name not in names]
+    counted = set(names)
+    missing = [place for place, name in enumerate(known) if name not in counted]
     labels = pa.concat_tables([head.labels, earlier.take(pa.array(missing, pa.int64())).cast(head.labels.schema)])
     counts = np.append(head.counts, np.zeros(len(missing), dtype=np.int64))
     reached = None if head.reached is None else np.pad(head.reached, ((0, len(missing)), (0, 0)))
+    names = [*names, *(known[place] for place in missing)]
     listed = set(known)
-    flags = np.array([name in listed for name in label_names(labels)], dtype=bool)
-    return ExactHead(counts, head.limit, labels, reached=reached), flags
+    return (
+        ExactHead(counts, head.limit, labels, reached=reached),
+        names,
+        np.array([name in listed for name in names], bool),
+    )
 
 
 def label_names(labels: pa.Table) -> list[bytes]:
     """Return an injective encoding of each label."""
-    return [encode(encodable(tuple(row.values()))) for row in labels.to_pylist()]
+    return [encode(encodable(label)) for label in zip(*(column.to_pylist() for column in labels.columns), strict=True)]
 
 
-def counts_of(labels: pa.Table, counts: NDArray[np.int64], least: int = 1) -> list[tuple[bytes, int]]:
+def counts_of(names: list[bytes], counts: NDArray[np.int64], least: int = 1) -> list[tuple[bytes, int]]:
     """Return the names and counts of the items with at least *least* users, in the order of the names."""
-    return sorted((name, n) for name, n in zip(label_names(labels), counts.tolist(), strict=True) if n >= least)
+    return sorted((name, n) for name, n in zip(names, counts.tolist(), strict=True) if n >= least)
 
 
 def _reached(head: ExactHead, rows: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -336,12 +336,13 @@ class RunningCounter:
         last = state.last
         earlier = self._labels(state, last) if last else None
         head = self._head(state, self._request(mechanism, number, last or None, earlier))
-        if head.before is not None and not erased and state.seals[-1] != self._seal(state, head.labels, head.before):
+        names = label_names(head.labels)
+        if head.before is not None and not erased and state.seals[-1] != self._seal(state, names, head.before):
             raise InputError(changed(self.declaration.name(last)))
-        seal = self._seal(state, head.labels, head.counts)
-        head, listed = completed(head, earlier)
+        seal = self._seal(state, names, head.counts)
+        head, names, listed = completed(head, names, earlier)
         noise = CorrelatedGaussians(self._derived("noise", state.declared), state.declared, mechanism.variance)
-        outcome = mechanism.release(head, listed, label_names(head.labels), number, noise)
+        outcome = mechanism.release(head, listed, names, number, noise)
         noisy = np.zeros(0, dtype=np.int64) if outcome.counts is None else outcome.counts
         shown = head.labels.take(arrow_array(outcome.positions))
         answer = self.rows(number, shown, noisy)
@@ -377,9 +378,9 @@ class RunningCounter:
         request = declared.arrived(declared.first, number, arrivals, mechanism.groups_per_user)
         return dataclasses.replace(request, domain=listed if listed is None or len(listed) else None)
 
-    def _seal(self, state: RunningState, labels: pa.Table, counts: Any) -> str:  # noqa: ANN401 - int64 counts
+    def _seal(self, state: RunningState, names: list[bytes], counts: Any) -> str:  # noqa: ANN401 - int64 counts
         """Return a keyed digest of the counts of all items that have enough users, which reveals nothing of them."""
-        large = counts_of(labels, counts, state.mechanism.least)
+        large = counts_of(names, counts, state.mechanism.least)
         return derived_key(self._derived("seal", state.declared), tuple(large)).hex()
 
     def release(self, state: RunningState, number: int) -> Release:
