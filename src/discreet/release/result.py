@@ -577,22 +577,22 @@ class Release:
         interval = ["95 % interval"] if "low" in names else []
         return [*(name for name in names if name not in {"low", "high"}), *interval]
 
-    def _cells(self) -> list[list[str]]:
+    def _cells(self) -> list[tuple[str, ...]]:
         numbers = self._numbers()
-        table = []
-        for row in self._rows():
-            cells = []
-            for name, value in row.items():
-                if name == "std_error":
-                    cells.append(f"{value:.3g}")
-                elif name in numbers and name not in {"low", "high"}:
-                    cells.append(_number(value))
-                elif name not in numbers:
-                    cells.append("" if value is None else str(plain_value(value)))
-            if "low" in row:
-                cells.append(f"{_number(row['low'])} to {_number(row['high'])}")
-            table.append(cells)
-        return table
+        table = self.to_arrow()
+        columns = {name: python_values(table.column(name)) for name in table.column_names}
+        shown = []
+        for name, values in columns.items():
+            if name == "std_error":
+                shown.append([f"{value:.3g}" for value in values])
+            elif name not in numbers:
+                shown.append(["" if value is None else str(plain_value(value)) for value in values])
+            elif name not in {"low", "high"}:
+                shown.append([_number(value) for value in values])
+        if "low" in columns:
+            ends = zip(columns["low"], columns["high"], strict=True)
+            shown.append([f"{_number(low)} to {_number(high)}" for low, high in ends])
+        return list(zip(*shown, strict=True))
 
 
 def interval_note(columns: Sequence[Sequence[float]], relative_error: float, *, counts: bool) -> str | None:
