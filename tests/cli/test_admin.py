@@ -51,6 +51,9 @@ def test_an_account_is_opened_granted_given_a_key_and_limited(service, monkeypat
     assert run(officer, "lift", "cem@sales", *why)[1]["suspended_by_officer"] is None
     code, told = run(officer, "activity", "--account", "cem@sales", "--kind", "account")
     assert [each["reason"] for each in told["activity"]] == ["a test"] * 5  # two lines of lift: failures, and officers'
+    assert run(officer, "running")[1] == {"streams": []}
+    code, unknown = run(officer, "erased", "by_article", *why)
+    assert (code, "no running counts 'by_article' have begun" in unknown) == (2, True)
     assert run(officer, "revoke", "cem@sales", "reads", *why)[0] == 0
     assert run(admin, "revoke-key", made["id"], *why)[0] == 0
     assert len(run(officer, "accounts")[1]["accounts"]) == 4

@@ -146,6 +146,24 @@ def revoke(account: str, dataset: str, **options: Any) -> None:
     _send(options, "DELETE", f"grants/{_segment(account)}/{_segment(dataset)}")
 
 
+@admin.command("running")
+@connection_options
+def running_counts(**options: Any) -> None:
+    """List running counts: who paid how much, until when."""
+    _send(options, "GET", "running")
+
+
+@admin.command()
+@click.argument("name")
+@_changing
+def erased(name: str, **options: Any) -> None:
+    """Let the running counts NAME go on after all rows of some users were erased.
+
+    Nothing else may have changed.
+    """
+    _send(options, "POST", f"running/{_segment(name)}/erased", {})
+
+
 @admin.command()
 @connection_options
 def keys(**options: Any) -> None:

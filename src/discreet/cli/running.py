@@ -48,6 +48,8 @@ def plan(catalog: str, name: str) -> None:
         "smallest item": f"about {smallest[0]} users in the first period, {smallest[1]} in the last",
         "counted": counted,
     }
+    if isinstance(mechanism, CorrectedCounts):
+        lines["listed"] = "in a service some 10,000 items, then the stream ends; without a limit in a file"
     for label, text in lines.items():
         click.echo(f"{label:<15} {text}")
 

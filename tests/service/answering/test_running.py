@@ -353,3 +353,15 @@ def test_a_stream_whose_counts_are_corrected_goes_on_from_its_record(services):
     assert spent(service)[0] == record(service).cost
     copies = "SELECT * FROM saved.by_article"
     assert "not sold" in sent(service, f"CREATE TABLE saved.x AS {copies}").json()["detail"]
+
+
+def test_a_stream_that_outgrows_its_record_says_so(service, monkeypatch):
+    """Nothing of the period is published, and what was answered stays."""
+    refresh(service)
+    before = record(service)
+    monkeypatch.setattr("discreet.service.answering.running.MAX_RECORD_LENGTH", len(STREAM.dump_json(before)))
+    load(service, 2)
+    refresh(service)
+    assert "has outgrown its record of" in service.streams.problems["by_article"]
+    assert record(service) == before
+    assert len(answered(service, "SELECT * FROM saved.by_article")) == 2

@@ -11,8 +11,10 @@ import pytest
 from discreet.budget.errors import StoreBehind
 from discreet.budget.model import AdminAction
 from discreet.cli import main
+from discreet.errors import InputError
 from discreet.values import Cost
-from tests.service.deployment import ACT, CHECKPOINTS, TOP, Deployment
+from tests.service.answering.test_running import STREAM_TABLE, board, load, record, refresh
+from tests.service.deployment import ACT, CATALOG, CHECKPOINTS, TOP, Deployment
 
 
 @pytest.fixture
@@ -140,3 +142,69 @@ def test_a_pruned_store_is_verified_and_restored_like_another(deployment, run, t
     assert run("verify")[0] == 3
     with pytest.raises(StoreBehind), deployment.open():
         pass
+
+
+@pytest.mark.parametrize("bound", ["groups_per_user = 2\n", ""], ids=["one level", "two levels"])
+def test_a_stream_goes_on_from_a_backup_with_the_same_numbers(tmp_path, monkeypatch, bound):
+    """The noise of a period follows from the id in the store and the key: what was shown is shown again, uncharged."""
+    catalog = CATALOG + STREAM_TABLE.replace("groups_per_user = 2\n", bound).replace("epsilon = 4", "epsilon = 8")
+    accounts = board(epsilon=30.0)
+    parts = {"catalog": catalog, "accounts": accounts, "granted": {"visits": None}}
+    deployment = Deployment(tmp_path / "deployment", rest=CHECKPOINTS, **parts)
+    monkeypatch.setattr("discreet.service.stores.utc_now", deployment.clock)
+
+    def answered_until(days):
+        load(deployment, days)
+        with deployment.open() as service:
+            service.store.confirm_clock(ACT)
+            refresh(service)
+            assert service.streams.problems == {}
+            service.maintenance.once()
+            releases = record(service).releases
+            rows = [service.store.release(bytes.fromhex(release)).result for release in releases.values()]
+            return rows, service.manager.get("board").balance.spent
+
+    answered_until(1)
+    back_up(deployment, tmp_path / "backup.db")
+    answers, spent = answered_until(3)
+    assert len(answers) == 3
+    put_back(deployment, tmp_path / "backup.db")
+    with pytest.raises(StoreBehind), deployment.open():
+        pass
+    (deployment.folder / "checkpoints").rename(deployment.folder / "checkpoints.old")
+    with pytest.raises(SystemExit):
+        main(["ledger", "accept", "--reason", "restored", "--config", str(deployment.folder / "discreet.toml")])
+    assert answered_until(3) == (answers, spent)
+
+
+def test_a_stream_whose_key_or_last_answer_is_lost_has_ended(tmp_path, monkeypatch):
+    """With another key, though it was accepted, or without the list: a sentence says so, and nothing is charged."""
+    parts = {"catalog": CATALOG + STREAM_TABLE, "accounts": board(), "granted": {"visits": None}}
+    deployment = Deployment(tmp_path / "deployment", **parts)
+    monkeypatch.setattr("discreet.service.stores.utc_now", deployment.clock)
+    load(deployment, 1)
+    with deployment.open() as service:
+        service.store.confirm_clock(ACT)
+        refresh(service)
+        paid = record(service)
+    load(deployment, 2)
+    noise = (deployment.folder / "noise.key").read_bytes()
+    (deployment.folder / "noise.key").write_bytes(b"o" * 32)
+    with pytest.raises(InputError, match="noise key is not the one of the store"), deployment.open():
+        pass
+    with pytest.raises(SystemExit):
+        main(["key", "accept", "--reason", "lost", "--config", str(deployment.folder / "discreet.toml")])
+    with deployment.open() as service:
+        refresh(service)
+        assert "has another key; with a new one it would show its counts" in service.streams.problems["by_article"]
+        assert record(service) == paid
+    (deployment.folder / "noise.key").write_bytes(noise)
+    with pytest.raises(SystemExit):
+        main(["key", "accept", "--reason", "found", "--config", str(deployment.folder / "discreet.toml")])
+    with deployment.open() as service:
+        monkeypatch.setattr(type(service.store), "release", lambda *_: None)
+        refresh(service)
+        assert "the last answer of the stream is lost, so it has ended" in service.streams.problems["by_article"]
+        assert record(service) == paid
+        monkeypatch.undo()
+        assert service.manager.get("board").balance.spent == paid.cost

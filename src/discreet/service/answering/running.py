@@ -26,7 +26,7 @@ from discreet.budget.errors import BudgetRefused
 from discreet.budget.ledger import canonical
 from discreet.budget.manager import BudgetManager, StoredBudget
 from discreet.budget.memory import Hold
-from discreet.budget.model import Account, AdminAction, Forever, Refusal
+from discreet.budget.model import MAX_RECORD_LENGTH, Account, AdminAction, Forever, Refusal
 from discreet.budget.stores.store import BudgetStore
 from discreet.catalog.engine_pool import scheduled_version
 from discreet.catalog.model import Schedule
@@ -383,7 +383,13 @@ class Streams:
         def replaced(text: str | None) -> str:
             if (None if text is None else STREAM.validate_json(text)) != before:
                 raise InputError(f"another process refreshed the stream of {name} at the same time")
-            return _text_of(after)
+            written = _text_of(after)
+            if len(written) > MAX_RECORD_LENGTH:
+                raise InputError(
+                    f"the list of the stream of {name} has outgrown its record of {MAX_RECORD_LENGTH:,} characters, so "
+                    "the stream has ended; one with groups_per_user, or with a file, has room for more"
+                )
+            return written
 
         shown = {"stream": name, "periods": len(after.releases)}
         store.change_record(RECORD, name.lower(), replaced, AdminAction(after.account, reason), shown)
