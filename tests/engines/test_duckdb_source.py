@@ -284,6 +284,11 @@ def test_a_column_of_a_file_is_not_replaced_by_its_folder(folders, engine):
         engine(folders("Year=2023", "Year=2024", year=1))
 
 
+def test_a_folder_without_a_value_makes_no_column(folders, head):
+    """It may be called like a column of the file."""
+    assert head(folders("user", "item")) == [(("a",), 2)]
+
+
 def test_csv_files_of_one_glob_have_one_header(tmp_path, engine):
     """CSV columns are read by position, so another order in another file would mix users with items."""
     (tmp_path / "1.csv").write_text("user,item\nu1,a\n")

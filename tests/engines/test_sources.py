@@ -14,6 +14,7 @@ import pytest
 
 from discreet.engines.duckdb import DuckDBEngine
 from discreet.engines.opening import source_fingerprint
+from discreet.engines.sources import as_arrow, checked
 from discreet.errors import EngineError, EngineUnreachable, InputError
 from discreet.head_request import HeadRequest, Kind
 from discreet.testing.engines import rows_of
@@ -363,6 +364,44 @@ def test_a_type_that_duckdb_does_not_have_is_named_with_its_column(type_, shown)
     assert error.value.__cause__ is None
 
 
+@pytest.mark.parametrize(("unit", "factor"), [("s", 10**6), ("ms", 10**3)])
+def test_a_timestamp_is_missing_only_beyond_the_microseconds_of_64_bits(unit, factor):
+    """The last one on either side of the epoch is kept, in its zone."""
+    last = (2**63 - 1) // factor
+    at = checked(_coarse(unit, "Asia/Kolkata", last, -last, last + 1, -last - 1, -(2**63), None), "it").column("at")
+    assert at.type == pa.timestamp("us", "Asia/Kolkata")
+    assert at.cast(pa.int64()).to_pylist() == [last * factor, -last * factor, None, None, None, None]
+
+
+def _nested(coarse, duration):
+    """Return types that hold such timestamps and durations."""
+    return [
+        duration,
+        pa.dictionary(pa.int8(), coarse, True),
+        pa.map_(duration, coarse),
+        pa.struct([("x", coarse)]),
+        pa.list_(coarse),
+        pa.large_list(coarse),
+        pa.list_(coarse, 2),
+        pa.uuid(),  # a type of an extension that is not pandas' is left as it is
+    ]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms"])
+def test_coarse_units_become_microseconds_at_any_depth(unit):
+    """The rest of the type, such as the size of a list, the order of categories and the zone, stays."""
+    coarse = _nested(pa.timestamp(unit, "UTC"), pa.duration(unit))
+    table = pa.table({f"c{n}": pa.nulls(1, type_) for n, type_ in enumerate(coarse)})
+    assert checked(table, "it").schema.types == _nested(pa.timestamp("us", "UTC"), pa.duration("us"))
+
+
+def test_types_that_only_pandas_understands_are_refused():
+    """DuckDB would read what stores them."""
+    period = pa.array(pd.period_range("2024-01", periods=1, freq="M"))
+    with pytest.raises(InputError, match=r"^column 'at' of it has a type that DuckDB cannot read; cast it"):
+        checked(pa.table({"at": period}), "it")
+
+
 @pytest.mark.parametrize("type_", [pa.list_(pa.timestamp("ms", "UTC")), pa.struct([("x", pa.duration("s"))])])
 def test_nested_values_out_of_range_are_refused_when_a_frame_is_opened(type_):
     """A view could unnest them."""
@@ -407,3 +446,37 @@ def test_a_frame_is_read_as_it_was_when_it_was_opened():
         frame.loc[:, "user"] = 1  # in place
         frame.loc[:, "item"] = "c"
         assert rows_of(engine, REQUEST) == [(("a",), 2), (("b",), 1)]
+
+
+def test_missing_values_of_pandas_are_missing():
+    """NaN of a number is, and a column of objects that are all None is text."""
+    frame = pd.DataFrame({"x": [1.0, float("nan")], "text": pd.Series([None, None], dtype=object)})
+    table, name = as_arrow(frame)
+    assert name == "the pandas DataFrame"
+    assert table.schema.types == [pa.float64(), pa.string()]
+    assert [column.null_count for column in table.columns] == [1, 2]
+
+
+class _Unread(pd.arrays.IntegerArray):
+    """Is what a library's own column may be: it fails with any error, whose message holds a value."""
+
+    def __arrow_array__(self, type=None):  # noqa: A002 - Arrow's name
+        """See `pyarrow.array`."""
+        raise RuntimeError("secret")
+
+
+def test_any_error_of_a_library_refuses_the_column_without_its_message():
+    """No error that a value causes gets out as it is."""
+    frame = pd.DataFrame({"user": _Unread(pd.array([1])._data, pd.array([False])._data)})
+    with pytest.raises(InputError, match=r"^column 'user' of the pandas DataFrame has no type of its own") as error:
+        as_arrow(frame)
+    assert "secret" not in str(error.value)
+
+
+def test_a_source_is_named_by_its_library():
+    """In what is said of a relation that cannot be read, too, without the underscore of the module."""
+    assert as_arrow(duckdb.sql("SELECT 1 AS user"))[1] == "the duckdb DuckDBPyRelation"
+    with pytest.raises(InputError, match=r"^the polars LazyFrame cannot be read as a table"):
+        as_arrow(pl.LazyFrame({"user": ["x"]}).select(pl.col("user").str.to_integer()))
+    with pytest.raises(InputError, match=r"^the duckdb DuckDBPyRelation cannot be read as a table"):
+        as_arrow(duckdb.sql("SELECT CAST('x' AS INTEGER) AS user"))

@@ -113,7 +113,7 @@ def as_arrow(frame: Any) -> tuple[pa.Table, str]:  # noqa: ANN401 - frames of an
         # The type of objects would follow from their values, so that one of them could change it for all.
         objects = str(column.dtype) in {"object", "Object"}
         arrow = None
-        with contextlib.suppress(pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError):
+        with contextlib.suppress(Exception):  # of any library; its message may hold data
             if kind[0] == "polars":
                 arrow = None if objects else column.to_arrow()
             elif not objects or all(isinstance(value, str | None) for value in column):
@@ -177,10 +177,8 @@ def checked(table: pa.Table, name: str) -> pa.Table:
             type_ = _readable(field.type)
             if type_ != field.type and pa.types.is_timestamp(type_):
                 most = (2**63 - 1) // (10**6 if field.type.unit == "s" else 10**3)
-                fits = pc.less_equal(
-                    pc.abs(pc.max_element_wise(column.cast(pa.int64()), 1 - 2**63, skip_nulls=False)), most
-                )
-                column = pc.if_else(fits, column, pa.scalar(None, field.type))
+                fits = pc.less_equal(pc.abs(pc.max_element_wise(column.cast(pa.int64()), 1 - 2**63)), most)
+                column = pc.if_else(fits, column, None)
             columns.append(column if type_ == field.type else column.cast(type_))
         except pa.ArrowInvalid:
             raise InputError(
