@@ -36,6 +36,7 @@ BENCHMARKS = {
     "scale": scale.run,
     "ordinary": ordinary.run,
     "sums": sums.run,
+    "averages": sums.averages,
     "processes": processes.run,
     "release": processes.release_cost,
     "top": processes.top_cost,
