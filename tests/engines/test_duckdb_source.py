@@ -15,6 +15,7 @@ import pyarrow.parquet
 import pytest
 
 from discreet.engines.duckdb import DuckDBEngine
+from discreet.engines.duckdb_source import Source, open_source
 from discreet.errors import InputError
 from discreet.head_request import HeadRequest, Kind
 from discreet.testing.engines import rows_of
@@ -195,6 +196,33 @@ def test_a_url_may_be_relative_and_quoted(tmp_path, head, monkeypatch):
     monkeypatch.chdir(tmp_path)
     _as_database(tmp_path).rename(tmp_path / "a b.db")
     assert head("duckdb:///a%20b.db") == HEAD
+
+
+def test_a_url_without_a_table_is_of_the_given_one(tmp_path, head):
+    """Of a file with several tables, one must be named, in the URL or beside it."""
+    with duckdb.connect(str(_as_database(tmp_path))) as connection:
+        connection.execute('CREATE TABLE other AS SELECT 1 AS "user", 2 AS item')
+    assert head(f"duckdb:///{tmp_path / 't.db'}", table="t") == HEAD
+
+
+@pytest.mark.parametrize("source", [_as_database, _as_url])
+def test_a_view_reads_the_tables_of_a_database(tmp_path, source):
+    """It names them as the file does, and messages name the file."""
+    given = source(tmp_path)
+    with contextlib.closing(DuckDBEngine(given, view="SELECT * FROM t")) as engine:
+        assert rows_of(engine, HeadRequest("user", ("item",), 10)) == HEAD
+    with duckdb.connect() as connection:
+        opened = open_source(connection, given, None, "SELECT * FROM t")
+    assert opened.name == opened.identity == f"{tmp_path / 't.db'}, a view"
+
+
+def test_files_have_one_identity_however_their_paths_are_written(tmp_path, monkeypatch):
+    """Keyed noise depends on it: in the working directory it is relative, so that a project can move."""
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    for path in (Path("a.csv"), tmp_path / "project" / "a.csv", Path("../project/a.csv")):
+        assert Source("", "it", files=(path,)).identity == "a.csv"
+    assert Source("", "it", files=(Path("../a.csv"),)).identity == str(tmp_path / "a.csv")
 
 
 def test_a_database_is_opened_for_reading_only(tmp_path, head):
