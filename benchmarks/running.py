@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -21,6 +23,7 @@ from benchmarks.timing import table
 from discreet.engines.duckdb import DuckDBEngine
 from discreet.head_request import HeadRequest
 from discreet.noise import SystemBits
+from discreet.release.running import RunningStream
 from papers.tables import REAL
 
 DAYS, USERS, PAGES, EPSILON = 28, 200_000, 5_000, 4.0
@@ -32,64 +35,52 @@ def run() -> list[str]:
     """Counts within 10 % of the users so far, 200,000 visitors of 5,000 pages, epsilon 4: mean of four days; last."""
     rows = []
     for name, most in (("one page a visitor", 1), ("3.4 pages a visitor", None)):
-        visits = _visits(most)
-        truth = {day: _exact(visits, day) for day in SHOWN}
-        frame = discreet.scan(visits, user="who")
+        visited = dated(visits(DAYS, most))
+        truth = {day: _exact(visited, day) for day in SHOWN}
+        frame = discreet.scan(visited, user="who")
         daily = []
         for day in SHOWN:
             so_far = frame.where(f"day <= '{_date(day)}'")
-            plan = so_far.plan("page", epsilon=EPSILON, delta="1e-8").one_of(DAYS)
+            plan = so_far.plan("item", epsilon=EPSILON, delta="1e-8").one_of(DAYS)
             daily.append(so_far._answer(plan, None, SystemBits(), None))
         rows.append([name, "daily releases", *_good(daily, truth), ""])
         for cap in (1,) if most == 1 else (4, 8, 16):
-            with tempfile.TemporaryDirectory() as folder:
-                stream = frame.running(
-                    "page",
-                    column="day",
-                    first=str(FIRST),
-                    periods=DAYS,
-                    groups_per_user=cap,
-                    epsilon=EPSILON,
-                    delta="1e-8",
-                    secret=b"a public key for benchmarks only",
-                    answers=Path(folder) / "answers.parquet",
-                    clock=lambda: datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC),
-                )
-                stream.begin()
+            with begun(visited, DAYS, groups_per_user=cap) as stream:
                 answers = [stream.refresh(_date(day)) for day in SHOWN]
-            kept = {day: _exact(visits, day, cap) for day in SHOWN}
+            kept = {day: _exact(visited, day, cap) for day in SHOWN}
             rows.append([name, f"running, groups_per_user = {cap}", *_good(answers, truth), _good(answers, kept)[0]])
-        end = frame.release("page", epsilon=EPSILON, delta="1e-8")
+        end = frame.release("item", epsilon=EPSILON, delta="1e-8")
         rows.append([name, "one release at the end", "", _good([end], {DAYS: truth[DAYS]})[1], ""])
     return table(["visitors", "", "mean of 4 days", "last day", "of what the cap keeps"], rows)
+
+
+@contextlib.contextmanager
+def begun(rows: pa.Table, periods: int, **options: Any) -> Iterator[RunningStream]:
+    """Begin a stream of the users so far in *rows*, by day."""
+    with tempfile.TemporaryDirectory() as folder:
+        stream = discreet.scan(rows, user="who").running(
+            "item",
+            column="day",
+            first=str(FIRST),
+            periods=periods,
+            secret=b"a public key for benchmarks only",
+            answers=Path(folder) / "answers.parquet",
+            clock=lambda: datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC),
+            **{"epsilon": EPSILON, **options},
+        )
+        stream.begin()
+        yield stream
 
 
 def _date(day: int) -> str:
     return str(FIRST + datetime.timedelta(day - 1))
 
 
-def _visits(most: int | None) -> pa.Table:
-    """Return visits of Zipf pages; visitors come once or a few times from a day on, a fiftieth of them far more."""
-    rng = np.random.default_rng(3)
-    sizes = 1 + rng.geometric(1 / 2.5, USERS)
-    sizes[: USERS // 50] *= 15
-    if most is not None:
-        sizes[:] = most
-    who = np.repeat(np.arange(USERS), sizes)
-    weights = 1 / (np.arange(PAGES) + 3.0)
-    page = np.searchsorted(np.cumsum(weights) / weights.sum(), rng.random(len(who)))
-    start = rng.integers(0, DAYS, USERS)
-    day = np.minimum(DAYS - 1, start[who] + np.floor(rng.exponential(DAYS / 6, len(who)))).astype(np.int64)
-    dates = (np.datetime64(FIRST) + day).astype("datetime64[D]")
-    return pa.table({"who": who, "page": page, "day": pa.array(dates)})
-
-
 def _exact(visits: pa.Table, day: int, cap: int = PAGES) -> dict[int, int]:
     """Return the users so far of each page; with a cap, of users who count for their first pages."""
-    pairs = f"SELECT who, page, min(day) AS day FROM visits WHERE day <= DATE '{_date(day)}' GROUP BY ALL"
-    place = "row_number() OVER (PARTITION BY who ORDER BY day, hash(page))"
-    ranked = f"SELECT page FROM ({pairs}) QUALIFY {place} <= {cap}"
-    counts = f"SELECT page, count(*) FROM ({ranked}) GROUP BY page"
+    place = "row_number() OVER (PARTITION BY who ORDER BY day, hash(item))"
+    ranked = f"SELECT item FROM visits WHERE day <= DATE '{_date(day)}' QUALIFY {place} <= {cap}"
+    counts = f"SELECT item, count(*) FROM ({ranked}) GROUP BY item"
     return dict(duckdb.from_arrow(visits).query("visits", counts).fetchall())
 
 
@@ -97,18 +88,20 @@ def _good(answers: list[discreet.Release], truth: dict[int, dict[int, int]]) -> 
     """Return the mean number of counts within 10 %, and that of the last answer."""
     numbers = []
     for release, exact in zip(answers, truth.values(), strict=True):
-        rows = release.to_arrow().select(["page", "count"]).to_pylist()
+        rows = release.to_arrow().select(["item", "count"]).to_pylist()
         numbers.append(
-            sum(abs(row["count"] - exact.get(row["page"], 0)) <= exact.get(row["page"], 0) / 10 for row in rows)
+            sum(abs(row["count"] - exact.get(row["item"], 0)) <= exact.get(row["item"], 0) / 10 for row in rows)
         )
     return f"{np.mean(numbers):.0f}", f"{numbers[-1]}"
 
 
-def visits(days: int) -> pa.Table:
-    """Return pages that are always there, and visitors who come once or a few times."""
+def visits(days: int, most: int | None = None) -> pa.Table:
+    """Return Zipf pages that are always there; visitors come a few times, a fiftieth of them more, or *most* times."""
     rng = np.random.default_rng(3)
     sizes = 1 + rng.geometric(1 / 2.5, USERS)
     sizes[: USERS // 50] *= 15
+    if most is not None:
+        sizes[:] = most
     who = np.repeat(np.arange(USERS), sizes)
     weights = np.cumsum(1 / (np.arange(PAGES) + 3.0))
     item = np.searchsorted(weights / weights[-1], rng.random(len(who)))
@@ -161,6 +154,12 @@ STREAMS: dict[str, Callable[[int], pa.Table]] = {
 """Streams by name, from a number of days: one row per user and item, with the day from 0 on."""
 
 
+def dated(pairs: pa.Table) -> pa.Table:
+    """Return pairs with dates in place of numbers of days."""
+    dates = np.datetime64(FIRST) + pairs.column("day").to_numpy()
+    return pairs.set_column(2, "day", pa.array(dates.astype("datetime64[D]")))
+
+
 def first_visits(who: np.ndarray, item: np.ndarray, day: np.ndarray) -> pa.Table:
     """Return the first day of each user and item."""
     table = pa.table({"who": who, "item": item.astype(np.int64), "day": day.astype(np.int64)})
@@ -176,26 +175,10 @@ def streams(periods: int, names: list[str]) -> list[str]:
     for name in names:
         stream = STREAMS[name](periods)
         who, item, day = (stream.column(column).to_numpy() for column in ("who", "item", "day"))
-        dates = np.datetime64(FIRST) + np.append(day - periods, day)
-        both = pa.table(
-            {"who": np.tile(who, 2), "item": np.tile(item, 2), "day": pa.array(dates.astype("datetime64[D]"))}
-        )
+        both = dated(pa.table({"who": np.tile(who, 2), "item": np.tile(item, 2), "day": np.append(day - periods, day)}))
         shown = (7, 14, 21, 28) if periods == DAYS else (periods // 4, periods // 2, 3 * periods // 4, periods)
         for epsilon in (1.0, 4.0):
-            with tempfile.TemporaryDirectory() as folder:
-                counter = discreet.scan(both, user="who").running(
-                    "item",
-                    column="day",
-                    first=str(FIRST),
-                    periods=periods,
-                    pilot=_date(1 - periods),
-                    epsilon=epsilon,
-                    delta="1e-8",
-                    secret=b"a public key for benchmarks only",
-                    answers=Path(folder) / "answers.parquet",
-                    clock=lambda: datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC),
-                )
-                counter.begin()
+            with begun(both, periods, pilot=_date(1 - periods), epsilon=epsilon) as counter:
                 answers = [counter.refresh(_date(number)) for number in range(1, periods + 1)]
             good = []
             for number in shown:
@@ -215,31 +198,16 @@ def scale() -> list[str]:
     rng = np.random.default_rng(4)
     weights = np.cumsum(1 / (np.arange(items) + 3.0))
     rows = 5 * 10**6
-    dates = np.datetime64(FIRST) + rng.integers(0, days, rows)
+    day = rng.integers(0, days, rows)
     item = np.searchsorted(weights / weights[-1], rng.random(rows))
-    visited = pa.table(
-        {"who": rng.integers(0, 10**6, rows), "item": item, "day": pa.array(dates.astype("datetime64[D]"))}
-    )
+    visited = dated(pa.table({"who": rng.integers(0, 10**6, rows), "item": item, "day": day}))
     engine = DuckDBEngine(visited)
     results = []
     for name, groups in (("head", None), ("head of 10 items a user", 10)):
         request = HeadRequest("who", ("item",), 10_000, groups_per_user=groups)
         results.append((name, seconds(lambda request=request: engine.head(request, seed=bytes(32)))))
     for name, groups in (("refresh, groups_per_user = 10", 10), ("refresh, two levels", None)):
-        with tempfile.TemporaryDirectory() as folder:
-            stream = discreet.scan(visited, user="who").running(
-                "item",
-                column="day",
-                first=str(FIRST),
-                periods=days,
-                groups_per_user=groups,
-                epsilon=EPSILON,
-                delta="1e-8",
-                secret=b"a public key for benchmarks only",
-                answers=Path(folder) / "answers.parquet",
-                clock=lambda: datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC),
-            )
-            stream.begin()
+        with begun(visited, days, groups_per_user=groups) as stream:
             stream.refresh(_date(days - 1))
             results.append((name, seconds(lambda stream=stream: stream.refresh(_date(days)))))
     head = results[0][1]

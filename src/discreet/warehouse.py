@@ -242,11 +242,7 @@ class Warehouse:
 
     def _declared_running(self, name: str) -> tuple[str, RunningTable]:
         """Return the dataset of a stream, and its declaration; raise `InputError` if there is none."""
-        streams = {
-            stream: (dataset, declared)
-            for dataset, about in self.catalog.datasets.items()
-            for stream, declared in about.running.items()
-        }
+        streams = self.catalog.streams
         if name not in streams:
             names = ", ".join(sorted(streams)) or "none"
             raise InputError(f"there is no stream {name!r}; the catalog declares {names}")

@@ -687,6 +687,15 @@ class Catalog(SettingsTable):
                 raise invalid(f"must not declare two streams {name!r}, whatever their case: each name is one stream")
         return datasets
 
+    @property
+    def streams(self) -> dict[str, tuple[str, RunningTable]]:
+        """The dataset and the declaration of each stream of running counts, by its name."""
+        return {
+            name: (dataset, declared)
+            for dataset, about in self.datasets.items()
+            for name, declared in about.running.items()
+        }
+
     def find(self, name: str) -> str:
         """Return the declared spelling of a dataset's name; *name* may differ in case.
 

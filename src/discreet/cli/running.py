@@ -101,8 +101,7 @@ def show(catalog: str, name: str, period: str | None, form: str) -> None:
 
 def _names(catalog: Catalog) -> list[str]:
     """Return the names of the streams of a catalog that have a file."""
-    streams = [stream for dataset in catalog.datasets.values() for stream in dataset.running.items()]
-    names = [name for name, declared in streams if declared.answers is not None]
+    names = [name for name, (_, declared) in catalog.streams.items() if declared.answers is not None]
     if not names:
         raise InputError("the catalog declares no running counts with a file; add [datasets.DATASET.running.NAME]")
     return names

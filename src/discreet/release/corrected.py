@@ -1,8 +1,8 @@
-"""Running counts that are corrected for the bounds on users, in one or two levels (docs/running-counts.md#two-levels).
+"""Reading a period of running counts, and correcting them for the bounds on users (docs/running-counts.md#two-levels).
 
-The state is one text: the mechanism, whose bounds a pilot may have chosen with the first answer; the list, with the
-period in which each item was listed; and the noisy numbers from which the counts are corrected. Everything in it has
-noise or follows from what has.
+The state of corrected counts is one text: the mechanism, whose bounds a pilot may have chosen with the first answer;
+the list, with the period in which each item was listed; and the noisy numbers from which the counts are corrected.
+Everything in it has noise or follows from what has.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from discreet.errors import InputError
 from discreet.head_request import MAX_RUNNING_GROUPS, Arrivals, HeadRequest
 from discreet.mechanisms.running import PILOT_PLACES, CorrectedCounts, RunningCounts
 from discreet.noise import CorrelatedGaussians, encode
@@ -107,13 +106,12 @@ class CorrectedState:
 _OWN = [_SINCE, _KEPT, _CORRECTED]
 
 
-class CorrectedReader:
-    """Reads the periods of a stream that is corrected, and adds noise.
+class PeriodReader:
+    """Reads the periods of a stream, and adds noise.
 
     Args:
         read: returns the head for a request; the order of a user's items is the same for the whole stream.
         key: returns the key of the stream for a use.
-        erased: True if all rows of some users were erased since the last answer.
     """
 
     def __init__(
@@ -121,13 +119,10 @@ class CorrectedReader:
         declaration: RunningDeclaration,
         read: Callable[[HeadRequest], ExactHead],
         key: Callable[[str], bytes],
-        *,
-        erased: bool,
     ) -> None:
         self._declaration = declaration
         self._read = read
         self._key = key
-        self._erased = erased
         self._period = declaration.request.derived[0].name
 
     def begin(self, square: Fraction, mass: Fraction) -> CorrectedState:
@@ -151,25 +146,24 @@ class CorrectedReader:
         return CorrectedState(mechanism, None, [])
 
     def answer(
-        self, state: CorrectedState, number: int, seal: str | None
-    ) -> tuple[CorrectedState, pa.Table, NDArray[np.int64], str]:
+        self, state: CorrectedState, number: int
+    ) -> tuple[CorrectedState, pa.Table, NDArray[np.int64], tuple[str, str]]:
         """Answer a period.
 
-        Args:
-            seal: the seal of the last answered period; None before the first.
-
         Returns:
-            the next state; the labels and the counts that are precise enough to show, the largest first; and the seal.
-
-        Raises:
-            InputError: rows of the last answered period or of earlier ones have changed.
+            the next state; the labels and the counts that are precise enough to show, the largest first; and the seals.
         """
         mechanism = state.mechanism
+        last = state.periods[-1].number if state.periods else 0
         level = mechanism.counting
-        count = self._count_in_one_level if level is None else self._count_in_two_levels
-        labels, names, since, kept, reached, seals = count(state, number)
-        if seal is not None and not self._erased and seals[1] != seal:
-            raise InputError(changed(self._declaration.name(state.periods[-1].number)))
+        if level is None:
+            earlier = state.listing.drop_columns(_OWN) if last else None
+            parts = last, earlier, "listing", mechanism.places
+            labels, names, kept, reached, seals = self.count_in_one_level(mechanism.listing, number, *parts)
+            # The noise of all counts starts with the stream, in whatever period an item is listed.
+            since = np.ones(len(kept), dtype=np.int64)
+        else:
+            labels, names, since, kept, reached, seals = self._count_in_two_levels(state, number, last)
         places = [encode(place) for place in mechanism.places]
         reached = reached + self._noise("places", mechanism.places_variance).draw(places, number)
         window = [period for period in state.periods if level and period.number <= number - mechanism.window]
@@ -189,24 +183,43 @@ class CorrectedReader:
         period = AnsweredPeriod(number, float(kept.sum()), whole, reached.tolist())
         shown = np.array(order, dtype=np.int64)
         following = CorrectedState(mechanism, listing, [*state.periods, period])
-        return following, labels.take(arrow_array(shown)), counts[shown], seals[0]
+        return following, labels.take(arrow_array(shown)), counts[shown], seals
 
-    def _count_in_one_level(self, state: CorrectedState, number: int) -> _Counted:
-        level = state.mechanism.listing
-        earlier = state.listing.drop_columns(_OWN) if state.periods else None
-        arrivals = self._arrivals(state, level.least, reached=state.mechanism.places)
+    def count_in_one_level(
+        self,
+        level: RunningCounts,
+        number: int,
+        last: int,
+        earlier: pa.Table | None,
+        use: str,
+        reached: tuple[int, ...] = (),
+    ) -> tuple[pa.Table, list[bytes], NDArray[np.int64], NDArray[np.int64], tuple[str, str]]:
+        """Count the items of a period that were listed before or are now.
+
+        Args:
+            last: the number of the last answered period; 0 before the first.
+            earlier: the labels that were listed; None before the first.
+            use: of the noise.
+            reached: places of a user.
+
+        Returns:
+            the labels, their names, their noisy counts, the users by place, and the seals of this period and the last.
+        """
+        arrivals = self._arrivals(last, level.least, reached=reached)
         head = self._read(self._so_far(number, arrivals, level.groups_per_user, earlier))
         known = label_names(head.labels)
         seals = self._seal(level.least, known, head.counts), self._seal(level.least, known, head.before)
         head, names, listed = completed(head, known, earlier)
-        outcome = level.release(head, listed, names, number, self._noise("listing", level.variance))
+        outcome = level.release(head, listed, names, number, self._noise(use, level.variance))
         labels = head.labels.take(arrow_array(outcome.positions))
         kept = np.zeros(0, dtype=np.int64) if outcome.counts is None else outcome.counts
-        # The noise of all counts starts with the stream, in whatever period an item is listed.
         shown = [names[position] for position in outcome.positions]
-        return labels, shown, np.ones(len(kept), dtype=np.int64), kept, _reached(head, outcome.positions), seals
+        return labels, shown, kept, _reached(head, outcome.positions), seals
 
-    def _count_in_two_levels(self, state: CorrectedState, number: int) -> _Counted:
+    def _count_in_two_levels(
+        self, state: CorrectedState, number: int, last: int
+    ) -> tuple[pa.Table, list[bytes], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], tuple[str, str]]:
+        """Return what `count_in_one_level` returns, with since when each item is listed after the names."""
         listing = state.mechanism.listing
         counting = state.mechanism.published
         declared = self._declaration
@@ -214,7 +227,7 @@ class CorrectedReader:
         if state.periods and len(state.listing):
             periods = [declared.value(since) for since in state.listing.column(_SINCE).to_pylist()]
             listed = state.listing.drop_columns(_OWN).append_column(self._period, pa.array(periods, declared.type))
-        arrivals = self._arrivals(state, listing.least, among="unlisted")
+        arrivals = self._arrivals(last, listing.least, among="unlisted")
         found = self._read(self._so_far(number, arrivals, listing.groups_per_user, listed))
         unlisted_names = label_names(found.labels)
         unlisted = np.zeros(len(found.counts), dtype=bool)
@@ -227,7 +240,7 @@ class CorrectedReader:
         none = np.zeros(0, dtype=np.int64)
         head = ExactHead(none, MAX_COUNT, labels, before=none)  # without a list, all items would compete
         if len(listed):
-            arrivals = self._arrivals(state, 1, among="listed", reached=state.mechanism.places)
+            arrivals = self._arrivals(last, 1, among="listed", reached=state.mechanism.places)
             head = self._read(self._so_far(number, arrivals, counting.groups_per_user, listed))
         names = label_names(labels)
         counted = label_names(head.labels)
@@ -244,8 +257,8 @@ class CorrectedReader:
     def _noise(self, use: str, variance: Fraction) -> CorrelatedGaussians:
         return CorrelatedGaussians(self._key("noise"), use, variance)
 
-    def _arrivals(self, state: CorrectedState, least: int, **parts: Any) -> Arrivals:
-        before = self._declaration.name(state.periods[-1].number) if state.periods else None
+    def _arrivals(self, last: int, least: int, **parts: Any) -> Arrivals:
+        before = self._declaration.name(last) if last else None
         return Arrivals(self._period, least, before, **parts)
 
     def _so_far(self, number: int, arrivals: Arrivals, groups: int, listed: pa.Table | None) -> HeadRequest:
@@ -259,10 +272,6 @@ class CorrectedReader:
         items: list[Encodable] = [*counts_of(names, counts, least)]
         items += ["listed", *counts_of(*listed)] if listed else []
         return derived_key(self._key("seal"), tuple(items)).hex()
-
-
-_Counted = tuple[pa.Table, list[bytes], "NDArray[np.int64]", "NDArray[np.int64]", "NDArray[np.int64]", tuple[str, str]]
-"""Listed labels, their names, since when, noisy counts, users by place, and the seals of this period and the last."""
 
 
 def changed(period: str) -> str:

@@ -40,13 +40,12 @@ from discreet.head_request import (
 )
 from discreet.mechanisms.base import INTERVAL
 from discreet.mechanisms.running import CorrectedCounts, RunningCounts
-from discreet.noise import CorrelatedGaussians
 from discreet.noise.bits import MIN_SECRET_BYTES
 from discreet.query.planning import bind, check_price
 from discreet.query.predicates import find_column
 from discreet.query.query import Query, QueryOptions
 from discreet.query.sql import condition
-from discreet.release.corrected import CorrectedReader, CorrectedState, changed, completed, counts_of, label_names
+from discreet.release.corrected import CorrectedState, PeriodReader, changed, label_names
 from discreet.release.files import write_durably
 from discreet.release.keys import derived_key
 from discreet.release.result import Release, arrow_array
@@ -314,7 +313,7 @@ class RunningCounter:
         mechanism = self.declaration.mechanism()
         self._derived("key", "")  # raises without a key
         check_arrivals(self._engine)
-        self._engine.check(self._request(mechanism, self.declaration.periods, None, None))
+        self._engine.check(self._request(mechanism, self.declaration.periods))
         fixed = {"id": os.urandom(16).hex()} | self.declaration.to_dict()
         numbers = ("variance", "quantile", "rho", "mass") if isinstance(mechanism, RunningCounts) else ("rho", "mass")
         fixed |= {name: str(getattr(mechanism, name)) for name in numbers}
@@ -331,57 +330,35 @@ class RunningCounter:
             EngineError: the engine failed; the period can be tried again.
         """
         mechanism = state.mechanism
-        if isinstance(mechanism, CorrectedCounts):
-            return self._answer_corrected(state, number, erased=erased)
         last = state.last
-        earlier = self._labels(state, last) if last else None
-        head = self._head(state, self._request(mechanism, number, last or None, earlier))
-        names = label_names(head.labels)
-        if head.before is not None and not erased and state.seals[-1] != self._seal(state, names, head.before):
-            raise InputError(changed(self.declaration.name(last)))
-        seal = self._seal(state, names, head.counts)
-        head, names, listed = completed(head, names, earlier)
-        noise = CorrelatedGaussians(self._derived("noise", state.declared), state.declared, mechanism.variance)
-        outcome = mechanism.release(head, listed, names, number, noise)
-        noisy = np.zeros(0, dtype=np.int64) if outcome.counts is None else outcome.counts
-        shown = head.labels.take(arrow_array(outcome.positions))
-        answer = self.rows(number, shown, noisy)
-        rows = pa.concat_tables([state.rows, answer]) if len(state.rows) else answer
-        return RunningState(state.declared, [*state.answered, (number, seal)], rows)
-
-    def _answer_corrected(self, state: RunningState, number: int, *, erased: bool) -> RunningState:
-        reader = CorrectedReader(
+        reader = PeriodReader(
             self.declaration,
             lambda request: self._head(state, request),
             lambda use: self._derived(use, state.declared),
-            erased=erased,
         )
-        before = state.corrected or reader.begin(2 * state.mechanism.rho, state.mechanism.mass)
-        seal = state.seals[-1] if state.answered else None
-        after, shown, counts, seal = reader.answer(before, number, seal)
-        answer = self.rows(number, shown, counts)
+        corrected = None
+        if isinstance(mechanism, CorrectedCounts):
+            before = state.corrected or reader.begin(2 * mechanism.rho, mechanism.mass)
+            corrected, labels, counts, seals = reader.answer(before, number)
+        else:
+            earlier = self._labels(state, last) if last else None
+            labels, _, counts, _, seals = reader.count_in_one_level(mechanism, number, last, earlier, state.declared)
+        if last and not erased and seals[1] != state.answered[-1][1]:
+            raise InputError(changed(self.declaration.name(last)))
+        answer = self.rows(number, labels, counts)
         rows = pa.concat_tables([state.rows, answer]) if len(state.rows) else answer
-        return RunningState(state.declared, [*state.answered, (number, seal)], rows, after)
+        return RunningState(state.declared, [*state.answered, (number, seals[0])], rows, corrected)
 
     def _head(self, state: RunningState, request: HeadRequest) -> ExactHead:
         with self._queue.slot():
             self._engine.check(request)
             return self._engine.head(request, seed=self._derived("order", state.declared))
 
-    def _request(
-        self, mechanism: RunningCounts | CorrectedCounts, number: int, before: int | None, listed: pa.Table | None
-    ) -> HeadRequest:
+    def _request(self, mechanism: RunningCounts | CorrectedCounts, number: int) -> HeadRequest:
         """Return the request for the users so far in period *number*."""
         declared = self.declaration
-        earlier = None if before is None else declared.name(before)
-        arrivals = Arrivals(declared.request.derived[0].name, mechanism.least, earlier)
-        request = declared.arrived(declared.first, number, arrivals, mechanism.groups_per_user)
-        return dataclasses.replace(request, domain=listed if listed is None or len(listed) else None)
-
-    def _seal(self, state: RunningState, names: list[bytes], counts: Any) -> str:  # noqa: ANN401 - int64 counts
-        """Return a keyed digest of the counts of all items that have enough users, which reveals nothing of them."""
-        large = counts_of(names, counts, state.mechanism.least)
-        return derived_key(self._derived("seal", state.declared), tuple(large)).hex()
+        arrivals = Arrivals(declared.request.derived[0].name, mechanism.least)
+        return declared.arrived(declared.first, number, arrivals, mechanism.groups_per_user)
 
     def release(self, state: RunningState, number: int) -> Release:
         """Return the release of an answered period."""
@@ -408,7 +385,7 @@ class RunningCounter:
                 declared.epsilon, float_above(declared.delta), float_above(mechanism.rho), computational=True
             ),
             charged=Cost(),
-            query=Query(self._request(mechanism, number, None, None), options),
+            query=Query(self._request(mechanism, number), options),
         )
 
     def _derived(self, use: str, declared: str) -> bytes:
@@ -423,7 +400,7 @@ class RunningCounter:
 
     def rows(self, number: int, labels: pa.Table, counts: Any) -> pa.Table:  # noqa: ANN401 - int64 counts
         """Return the rows of a state for the answer of a period."""
-        periods = pa.array([self.declaration.value(number)] * len(labels), self._period_type)
+        periods = pa.array([self.declaration.value(number)] * len(labels), self.declaration.type)
         return pa.table([periods, *labels.columns, arrow_array(counts)], names=self.columns)
 
     def period_key(self, state: RunningState, number: int) -> bytes:
@@ -437,17 +414,13 @@ class RunningCounter:
         items = (f"{item}_" if item in {each, _USERS} else item for item in self.declaration.request.items)
         return [each, *items, _USERS]
 
-    @property
-    def _period_type(self) -> pa.DataType:
-        return pa.timestamp("us") if self.declaration.each == "hour" else pa.date32()
-
     def _rows(self, state: RunningState, number: int) -> pa.Table:
         """Return the rows of the answer of a period."""
         if not state.rows.num_columns:
             return state.rows
         import pyarrow.compute as pc
 
-        value = pa.scalar(self.declaration.value(number), self._period_type)
+        value = pa.scalar(self.declaration.value(number), self.declaration.type)
         return state.rows.filter(pc.equal(state.rows.column(0), value))
 
     def _labels(self, state: RunningState, number: int) -> pa.Table:
@@ -665,11 +638,6 @@ class RunningState:
     def numbers(self) -> list[int]:
         """The numbers of the answered periods."""
         return [number for number, _ in self.answered]
-
-    @property
-    def seals(self) -> list[str]:
-        """Their keyed digests."""
-        return [seal for _, seal in self.answered]
 
     @property
     def last(self) -> int:

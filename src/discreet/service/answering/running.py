@@ -177,51 +177,44 @@ class Streams:
 
     def refresh(self) -> None:
         """Begin the streams whose first period is complete, and answer the periods that are; failures are logged."""
-        for dataset, about in self._warehouse.catalog.datasets.items():
-            for name, declared in about.running.items():
-                now = self._clock()
-                if declared.account is None or now < self._paused.get(name.lower(), now):
-                    continue
-                try:
-                    while self._answer_next(name, dataset, declared):
-                        pass
-                    self.problems.pop(name.lower(), None)
-                except Exception as error:  # noqa: BLE001 - the thread must go on
-                    self._failed(error)
-                    self._paused[name.lower()] = now + PAUSE
-                    is_known = isinstance(error, InputError | BudgetRefused)
-                    self.problems[name.lower()] = str(error) if is_known else "the engine or the store failed"
+        for name, (dataset, declared) in self._warehouse.catalog.streams.items():
+            now = self._clock()
+            if declared.account is None or now < self._paused.get(name.lower(), now):
+                continue
+            try:
+                while self._answer_next(name, dataset, declared):
+                    pass
+                self.problems.pop(name.lower(), None)
+            except Exception as error:  # noqa: BLE001 - the thread must go on
+                self._failed(error)
+                self._paused[name.lower()] = now + PAUSE
+                is_known = isinstance(error, InputError | BudgetRefused)
+                self.problems[name.lower()] = str(error) if is_known else "the engine or the store failed"
 
     def listed(self) -> list[PaidStream]:
         """Return all streams that the catalog declares with an account, or that have begun, by name."""
         stored = stored_streams(self._store)
-        listed = [
-            PaidStream(
-                name=name,
-                account=stream.account,
-                epsilon=stream.epsilon,
-                paid=spend_above(stream.cost),
-                periods=len(stream.releases),
-                until=stream.last,
-                problem=self.problems.get(name),
+        payers = {
+            name.lower(): (declared.account, float(declared.epsilon))
+            for name, (_, declared) in self._warehouse.catalog.streams.items()
+            if declared.account is not None
+        }
+        payers |= {name: (stream.account, stream.epsilon) for name, stream in stored.items()}
+        listed = []
+        for name, (account, epsilon) in sorted(payers.items()):
+            stream = stored.get(name)
+            listed.append(
+                PaidStream(
+                    name=name,
+                    account=account,
+                    epsilon=epsilon,
+                    paid=None if stream is None else spend_above(stream.cost),
+                    periods=0 if stream is None else len(stream.releases),
+                    until=None if stream is None else stream.last,
+                    problem=self.problems.get(name),
+                )
             )
-            for name, stream in stored.items()
-        ]
-        for about in self._warehouse.catalog.datasets.values():
-            for name, declared in about.running.items():
-                if declared.account is not None and name.lower() not in stored:
-                    listed.append(
-                        PaidStream(
-                            name=name,
-                            account=declared.account,
-                            epsilon=float(declared.epsilon),
-                            paid=None,
-                            periods=0,
-                            until=None,
-                            problem=self.problems.get(name.lower()),
-                        )
-                    )
-        return sorted(listed, key=lambda stream: stream.name)
+        return listed
 
     def allow_erased(self, name: str, action: AdminAction) -> None:
         """Let the next answer be of rows from which all rows of some users were erased, and nothing else changed.
