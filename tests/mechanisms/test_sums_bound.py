@@ -227,19 +227,26 @@ def test_the_plan_spends_the_limit(kind):
     assert made.worst_cost().rho > limit.rho * Fraction(999, 1000)
 
 
+def head_of(values, summed):
+    """Return what an engine reads of users with *values* for each of listed items."""
+    squares = np.array(summed.squared_lengths(values.shape[1]))
+    lengths = (values**2).sum(axis=1)
+    weights = np.where(
+        lengths[:, None] <= squares, ROW_UNIT, ROW_UNIT * np.sqrt(squares / np.maximum(lengths, 1)[:, None]) - 1
+    )
+    users = np.bincount(np.searchsorted(squares, lengths[lengths > 0]), minlength=len(squares))
+    nothing = np.zeros(values.shape[1], dtype=np.int64)
+    return ExactHead(nothing, len(nothing), scaled=values.T @ weights.astype(np.int64), users=users)
+
+
 @pytest.mark.statistical
 def test_a_generous_bound_is_made_tight_and_intervals_hold():
     """Of a declared bound 5,000 times too wide the chosen one keeps most of the sums, and errors are as priced."""
     rng = np.random.default_rng(3)
     summed = SumBounds(0, 2**17, private=True)
     values = np.minimum(rng.lognormal(3, 1, (3000, 5)) * (rng.random((3000, 5)) < 0.4), 2**17).astype(np.int64)
-    squares = np.array(summed.squared_lengths(5))
     lengths = (values**2).sum(axis=1)
-    weights = np.where(
-        lengths[:, None] <= squares, ROW_UNIT, ROW_UNIT * np.sqrt(squares / np.maximum(lengths, 1)[:, None]) - 1
-    )
-    users = np.bincount(np.searchsorted(squares, lengths[lengths > 0]), minlength=len(squares))
-    head = ExactHead(np.zeros(5, dtype=np.int64), 5, scaled=values.T @ weights.astype(np.int64), users=users)
+    head = head_of(values, summed)
     mechanism = ListedSums(5, summed, 5, Fraction(2**17 * 20))
     true, covered, shares = values.sum(axis=0), [], 0
     for run in range(200):
@@ -254,6 +261,22 @@ def test_a_generous_bound_is_made_tight_and_intervals_hold():
         covered.append(((measured.low <= exact) & (exact <= measured.high)).mean())
         assert 0 < measured.std_errors[0] <= mechanism.expectation().sum_std_error
     assert shares >= 190
+    assert np.mean(covered) >= 0.95
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("users", "scale"), [(2_000, 25), (2_000, 250), (60, 25)])
+def test_intervals_allow_for_long_users_that_the_noise_hides(users, scale):
+    """Where few users have most of the sums, and are below the noise of the histogram, or all users are."""
+    rng = np.random.default_rng(5)
+    summed = SumBounds(0, 10**6, private=True)
+    values = np.minimum(rng.lognormal(5, 2, (users, 4)) * (rng.random((users, 4)) < 0.4), 10**6).astype(np.int64)
+    head = head_of(values, summed)
+    true, covered = values.sum(axis=0), []
+    for run in range(100):
+        outcome = ListedSums(4, summed, 4, Fraction(10**6 * scale)).release(head, KeyedBits(bytes(32), run))
+        exact = true[outcome.positions]
+        covered.append(((outcome.measured.low <= exact) & (exact <= outcome.measured.high)).mean())
     assert np.mean(covered) >= 0.95
 
 

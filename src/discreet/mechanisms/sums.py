@@ -53,8 +53,11 @@ _CERTAIN = 4.0
 _BIAS = 2.0
 """Weight of the part of the sums that a bound takes away, relative to noise of the same size."""
 
-_UNEVEN = 2.0
+_UNEVEN = 3.0
 """The part that a bound takes away from a single sum, relative to all of them, that the intervals allow for."""
+
+_HIDDEN = 2.0
+"""Standard errors of users beyond the last visible bin that the intervals allow for."""
 
 _MIDDLE = 0.72
 """Assumed mean length of the sums of a user between half a bound and the bound, relative to the bound."""
@@ -554,9 +557,8 @@ class ScaledSums:
         noise = self._noise(self.summed.squared_lengths(moved)[chosen], moved)
         parts = with_noise(head.scaled[:, chosen], noise, bits, "sums") / ROW_UNIT
         share = float(kept[chosen])
-        tail = continued(noisy, users_noise.std, _CERTAIN, 1.0)
-        lost = 1 - float(_kept(bounds, tail)[chosen]) if tail.any() else 1 - share
-        least = max(1 - _UNEVEN * lost, share / _UNEVEN)
+        likely, fewest = (_kept(bounds, _hidden(noisy, users_noise.std, errors))[chosen] for errors in (0.0, _HIDDEN))
+        least = max(1 - _UNEVEN * (1 - float(fewest)), min(float(likely), share / _UNEVEN))
         width = noise.half_width(MISS) / ROW_UNIT
         return Measured(
             "sum",
@@ -582,6 +584,12 @@ def _kept(bounds: NDArray[np.float64], users: NDArray[np.float64]) -> NDArray[np
     lengths = _MIDDLE * bounds
     kept: NDArray[np.float64] = np.minimum(lengths, bounds[:, None]) @ users / (lengths @ users)
     return np.minimum(kept, 1.0)  # all may be kept, but for rounding
+
+
+def _hidden(noisy: NDArray[np.float64], std: float, errors: float) -> NDArray[np.float64]:
+    """Return users by bounds with those that the noise may hide, by *errors* standard errors; of all, if none shows."""
+    users = continued(noisy, std, _CERTAIN, errors)
+    return users if users.any() else np.maximum(noisy + errors * std, 1.0)
 
 
 def with_noise(exact: NDArray[np.int64], noise: Noise | SharedNoise, bits: Bits, label: str) -> NDArray[np.int64]:
