@@ -15,7 +15,7 @@ import pyarrow.parquet
 import pytest
 
 from discreet.engines.duckdb import DuckDBEngine
-from discreet.engines.duckdb_source import Source, open_source
+from discreet.engines.duckdb_source import Source, open_source, original_names
 from discreet.errors import InputError
 from discreet.head_request import HeadRequest, Kind
 from discreet.testing.engines import rows_of
@@ -223,6 +223,52 @@ def test_files_have_one_identity_however_their_paths_are_written(tmp_path, monke
     for path in (Path("a.csv"), tmp_path / "project" / "a.csv", Path("../project/a.csv")):
         assert Source("", "it", files=(path,)).identity == "a.csv"
     assert Source("", "it", files=(Path("../a.csv"),)).identity == str(tmp_path / "a.csv")
+
+
+def test_names_of_parquet_columns_are_those_of_the_first_level(tmp_path):
+    """Two of them that differ in case only, which DuckDB renames, refuse a file; what they hold inside does not."""
+    deep = pa.list_(pa.struct([("item", pa.list_(pa.int64())), ("ITEM", pa.map_(pa.string(), pa.int64()))]))
+    pyarrow.parquet.write_table(
+        TABLE.add_column(0, "deep", pa.nulls(5, deep)).add_column(2, "Deeper", pa.nulls(5, deep)),
+        tmp_path / "t.parquet",
+    )
+    with duckdb.connect() as connection:
+        source = open_source(connection, tmp_path / "t.parquet", None)
+        assert original_names(connection, source) == ["deep", "user", "Deeper", "item", "n"]
+
+
+@pytest.mark.parametrize(
+    ("header", "difference"),
+    [
+        ("user;item;n", "has ';' and not ',' as in the first file"),
+        ("item,user,n", "has the same columns in another order than the first file"),
+        ("user,x,y", "does not have the columns of the first file: it lacks 'item', 'n' and has also 'x', 'y'"),
+        ("user,n", "does not have the columns of the first file: it lacks 'item'"),
+        ("user,item,n,x", "does not have the columns of the first file: it has also 'x'"),
+    ],
+)
+def test_a_header_that_differs_is_refused_with_the_difference(tmp_path, header, difference):
+    """In one sentence, so that the owner sees which export was another one."""
+    for name, line in (("1.csv", "user,item,n"), ("2.csv", header)):
+        (tmp_path / name).write_text(f"{line}\n")
+    with pytest.raises(InputError) as error:
+        DuckDBEngine(str(tmp_path / "*.csv"))
+    assert str(error.value) == f"the first line of {str(tmp_path / '2.csv')!r} {difference}"
+
+
+@pytest.mark.parametrize("content", [b"", b"\n1,2\n", b" \n", b"user,it\0em\n", b"user,item,User\n"])
+def test_a_file_whose_first_line_names_no_columns_is_refused(tmp_path, content):
+    """Nothing, white space, a zero byte, or a name twice; also in a compressed file, which is never of size 0."""
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(content))
+    with pytest.raises(InputError, match="its first line must name its columns"):
+        DuckDBEngine(tmp_path / "t.csv.gz")
+
+
+def test_messages_name_a_source_by_its_path(tmp_path):
+    """CSV files, too, whose rows are in memory."""
+    for path in (_as_csv(tmp_path), _as_parquet(tmp_path)):
+        with duckdb.connect() as connection:
+            assert open_source(connection, path, None).name == str(path)
 
 
 def test_a_database_is_opened_for_reading_only(tmp_path, head):

@@ -42,6 +42,22 @@ def test_floats_that_are_whole_numbers_are_integers_after_a_cast(frame):
     assert column(values, cast={"X": "integer"}) == (Kind.INTEGER, [None, -3, 1, 2])
 
 
+@pytest.mark.parametrize(("type_", "largest"), [(np.float64, 2**53 - 1), (np.float32, 2**24 - 1)])
+def test_the_largest_floats_that_are_one_whole_number_each_are_cast(type_, largest):
+    """The next one is refused; NaN is missing in either size."""
+    values = pa.table({"u": [1, 2, 3], "x": np.array([largest, -largest, np.nan], dtype=type_)})
+    assert column(values, cast={"x": "integer"}) == (Kind.INTEGER, [None, -largest, largest])
+
+
+def test_columns_are_cast_together_and_each_type_is_another_source(tmp_path):
+    """Keyed noise depends on the name of the source, in which the new types are."""
+    path = csv_of(tmp_path / "t.csv", ["7", "8"])
+    engine = open_engine(path, cast={"x": "integer", "u": "decimal(3,1)"})
+    assert engine.columns() == {"u": Kind.DECIMAL, "x": Kind.INTEGER}
+    names = {open_engine(path, cast={"x": type_}).name for type_ in ("integer", "decimal(5,0)", "decimal(5,1)", "text")}
+    assert len(names) == 4
+
+
 @pytest.mark.parametrize(
     ("values", "type_"),
     [
@@ -76,6 +92,9 @@ def test_a_parquet_file_is_cast_as_it_is_read(tmp_path):
     [
         (["7", "-3", ""], "integer", Kind.INTEGER, [None, -3, 7]),
         (["1.5", "-0.25"], "decimal(9,2)", Kind.DECIMAL, [Decimal("-0.25"), Decimal("1.50")]),
+        (["7"], "decimal(1,0)", Kind.DECIMAL, [Decimal(7)]),
+        (["0.25"], "decimal(2,2)", Kind.DECIMAL, [Decimal("0.25")]),
+        (["9" * 38], "decimal(38,0)", Kind.DECIMAL, [Decimal("9" * 38)]),
         (["true", "FALSE"], "boolean", Kind.BOOLEAN, [False, True]),
         (["2026-02-28"], "date", Kind.DATE, [datetime.date(2026, 2, 28)]),
         (["2026-02-28 12:30"], "timestamp", Kind.TIMESTAMP, [datetime.datetime(2026, 2, 28, 12, 30)]),

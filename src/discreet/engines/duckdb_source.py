@@ -263,7 +263,6 @@ def cast_columns(connection: duckdb.DuckDBPyConnection, source: Source, cast: Ma
         old = held[name]
         column = quoted(name)
         value = f"TRY_CAST({column} AS {new})"
-        same = "FALSE"
         if old == "VARCHAR":
             fraction = rf"(\.[0-9]{{1,{places}}})?" if places else ""
             written = _WRITTEN.get(type_, f"-?[0-9]+{fraction}")
