@@ -77,6 +77,7 @@ def files(tmp_path_factory):
     pyarrow.parquet.write_table(table, folder / "good.parquet")
     whole = (folder / "good.parquet").read_bytes()
     (folder / "cut.parquet").write_bytes(whole[:-9])
+    (folder / "encrypted.parquet").write_bytes(b"PARE" + whole[4:-4] + b"PARE")
     (folder / "text.parquet").write_text("user,item\n1,a\n")
     (folder / "empty.parquet").touch()
     (folder / "empty.csv").touch()
@@ -107,10 +108,11 @@ def _one_sentence(error, *parts):
         ("*.orc", None, "no file matches"),
         ("folder.parquet", None, "folder"),
         ("fold*.parquet", None, "folder.parquet"),
-        ("empty.parquet", None, "empty"),
-        ("empty.csv", None, "empty"),
+        ("empty.parquet", None, "is empty"),
+        ("empty.csv", None, "is empty"),
         ("text.parquet", None, "Parquet"),
         ("cut.parquet", None, "cannot be read"),
+        ("encrypted.parquet", None, "cannot be read"),
         ("not.csv.gz", None, "cannot be read"),
         ("bad.db", None, "DuckDB"),
         ("missing.db", "t", "no file"),

@@ -175,6 +175,22 @@ def test_a_file_that_changes_during_a_query_is_refused(tmp_path, monkeypatch, ch
         assert not isinstance(error.value, EngineUnreachable)
 
 
+@pytest.mark.parametrize("view", [None, VIEW], ids=["table", "view"])
+def test_a_csv_file_that_changes_during_a_query_is_answered(tmp_path, monkeypatch, view):
+    """Its rows are in memory, so those that were checked are counted; the next query is refused."""
+    path = _csv_of_it(tmp_path / "1")
+    with contextlib.closing(DuckDBEngine(path, view=view)) as engine:
+        run = engine._guarded
+
+        def change_first(*arguments):
+            path.write_text("user,item\nb,y\n")
+            return run(*arguments)
+
+        monkeypatch.setattr(engine, "_guarded", change_first)
+        assert rows_of(engine, REQUEST) == [(("x",), 1)]
+        _check_refused(engine)
+
+
 def test_a_file_that_changes_during_the_queries_of_pairs_is_refused(tmp_path):
     """The pairs are read while the context is open, and nothing is released before it ends."""
     _parquet(tmp_path / "1.parquet")
