@@ -115,10 +115,9 @@ class SqlPairs(ABC):
         return bool(_int64(table, "a")[0])
 
     def _has_equal_names(self) -> bool:
-        """Count the items, and return True if two of them have one name."""
+        """Return True if two items have one name."""
         table = self._select(f"SELECT count(*) AS a, count(DISTINCT h) AS b FROM {self._numbered}")
-        self._item_count = int(_int64(table, "a")[0])
-        return self._item_count != int(_int64(table, "b")[0])
+        return bool((_int64(table, "a") != _int64(table, "b"))[0])
 
     def users_by_size(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
         """Count users by their number of items."""
