@@ -62,12 +62,11 @@ class RunningCounts:
         Raises:
             InputError: a number is out of range.
         """
-        _check_periods(periods)
         if not 1 <= groups_per_user <= MAX_RUNNING_GROUPS:
             raise InputError(
                 f"groups_per_user is from 1 to {MAX_RUNNING_GROUPS:,} for running counts, not {groups_per_user:,}"
             )
-        square, mass = _price(epsilon, delta)
+        square, mass = _price(periods, epsilon, delta)
         return cls.within(periods, groups_per_user, square, mass)
 
     @classmethod
@@ -191,8 +190,7 @@ class CorrectedCounts:
         Raises:
             InputError: a number is out of range.
         """
-        _check_periods(periods)
-        square, mass = _price(epsilon, delta)
+        square, mass = _price(periods, epsilon, delta)
         return cls.within(periods, square, mass, has_pilot=has_pilot)
 
     @classmethod
@@ -339,13 +337,10 @@ def _quantile(pilot: Sequence[int], share: Fraction) -> int:
     return PILOT_PLACES[int(np.flatnonzero(sums >= share * int(sums[-1]))[0])]
 
 
-def _check_periods(periods: int) -> None:
+def _price(periods: int, epsilon: float, delta: Fraction) -> tuple[Fraction, Fraction]:
+    """Return mu^2 and beta of a stream."""
     if not 1 <= periods <= MAX_RUNNING_PERIODS:
         raise InputError(f"a stream has from 1 to {MAX_RUNNING_PERIODS:,} periods, not {periods:,}")
-
-
-def _price(epsilon: float, delta: Fraction) -> tuple[Fraction, Fraction]:
-    """Return mu^2 and beta of a stream."""
     mass = delta / 2
     return Fraction(mu_gaussian(epsilon, float_below(delta - mass))) ** 2, mass
 
