@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
-import sys
 
 from benchmarks import (
     accounting,
@@ -89,10 +89,21 @@ QUIET_LOAD = 0.3
 
 def main() -> None:
     """Run benchmarks and print a table for each, headed by the first line of the benchmark's docstring."""
-    wanted = sys.argv[1:] or [name for name in BENCHMARKS if name not in WHEN_NAMED]
+    summaries = (
+        f"  {name:<16}{benchmark.__doc__.splitlines()[0]}{' (when named)' if name in WHEN_NAMED else ''}"
+        for name, benchmark in BENCHMARKS.items()
+    )
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Run benchmarks, by default all that are not marked.",
+        epilog="\n".join(summaries),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="one of those below")
+    wanted = parser.parse_args().names or [name for name in BENCHMARKS if name not in WHEN_NAMED]
     unknown = [name for name in wanted if name not in BENCHMARKS]
     if unknown:
-        sys.exit(f"there is no benchmark {unknown[0]!r}; choose from {', '.join(BENCHMARKS)}")
+        parser.error(f"there is no benchmark {unknown[0]!r}; choose from {', '.join(BENCHMARKS)}")
     print(f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}")
     load = os.getloadavg()[0]  # of the last minute, before anything is measured
     if load > QUIET_LOAD:

@@ -69,7 +69,7 @@ retention_days = 30
 
 [datasets.wide.columns]
 title = { type = "text", group = true, filter = true }
-day = { type = "date", group = true, domain = { first = 2026-01-01, last = 2026-01-09 } }
+day = { type = "date", group = true, domain = { first = 2026-01-01, last = 2026-01-30 } }
 cents = { type = "integer", sum = { low = 0, high = 100000 } }
 
 [datasets.wide.columns.country]
@@ -108,7 +108,7 @@ class Served:
             database.execute(
                 "CREATE TABLE wide AS SELECT n AS reader, 'A long heading of the article ' || t AS title, "
                 "['Brazil', 'Germany', 'India', 'Kenya', 'United Kingdom'][1 + n % 5] AS country, "
-                "DATE '2026-01-01' + (n % 9)::INTEGER AS day, 90000 AS cents "
+                "DATE '2026-01-01' + (n % 30)::INTEGER AS day, 90000 AS cents "
                 "FROM range(400000) AS a(n), range(12) AS b(t) WHERE n % 13 >= t"
             )
         for name, more in (("catalog.toml", SLOW + LARGE), ("discreet.toml", OIDC.format(url=issuer.url))):

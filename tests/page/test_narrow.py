@@ -14,10 +14,18 @@ HIDDEN = """
     for (let node = walker.nextNode(); node; node = walker.nextNode()) {
         const parent = node.parentElement, text = node.textContent.trim();
         if (!text || !parent.checkVisibility() || parent.closest("textarea, select, pre[aria-hidden], title")) continue;
+        const hidden = parent.closest("g");  // checkVisibility() is true of parts of a drawing that are not rendered
+        if (hidden && getComputedStyle(hidden).display === "none") continue;
         const range = document.createRange();
         range.selectNodeContents(node);
         parent.scrollIntoView({ block: "center" });
         for (let around = parent; around; around = around.parentElement) around.scrollLeft = 0;
+        const lines = new Set([...range.getClientRects()].map((at) => Math.round(at.top)));
+        if (lines.size > 1 && /^[\\w.,%]{2,10}$/.test(text)) wrong.push(`${text} is broken into ${lines.size} lines`);
+        if (parent.matches("button, .button")) {
+            const box = parent.getBoundingClientRect(), inside = range.getBoundingClientRect();
+            if (inside.top < box.top - 1 || inside.bottom > box.bottom + 1) wrong.push(`${text} overflows`);
+        }
         for (const at of range.getClientRects()) {
             const y = scrollY + at.top;
             for (const [other, left, right, top, bottom] of boxes) {
@@ -43,6 +51,7 @@ HIDDEN = """
     return [...new Set(wrong)];
 }
 """
+OPENED = "document.querySelectorAll('main details').forEach(each => { each.open = true })"
 USERS = "COUNT(DISTINCT reader)"
 QUESTIONS = {
     "bars": f"SELECT title, {USERS} FROM wide GROUP BY title LIMIT 10",
@@ -89,9 +98,11 @@ def test_every_number_of_an_answer_is_painted(visit, answers, width):
         assert ann.page.evaluate(HIDDEN) == [], name
         assert ann.page.evaluate("document.documentElement.scrollWidth") <= width, name
         ann.check()
-    for path in ("/ask", "/answers", "/tables", "/budget"):
+    for path in ("/ask", "/answers", "/tables", "/budget", "/dashboard"):
         ann.page.goto(ann.url + path)
+        ann.page.evaluate(OPENED)
         assert ann.page.evaluate(HIDDEN) == [], path
+        assert ann.page.evaluate("document.documentElement.scrollWidth") <= width, path
 
 
 @pytest.mark.usefixtures("answers")
@@ -105,7 +116,6 @@ def test_every_number_of_the_officers_pages_is_painted(visit, width):
         visitor = visit(role, viewport={"width": width, "height": 800})
         for path in paths:
             visitor.page.goto(f"{visitor.url}/officer{path}")
-            if path == "/catalog":
-                visitor.page.evaluate("document.querySelectorAll('main details').forEach(each => { each.open = true })")
+            visitor.page.evaluate(OPENED)
             assert visitor.page.evaluate(HIDDEN) == [], path
             assert visitor.page.evaluate("document.documentElement.scrollWidth") <= width, path

@@ -14,6 +14,7 @@ import pytest
 from discreet.head_request import Derived, SumBounds
 from discreet.mechanisms import Request, TwoRound
 from discreet.query.planning import Plan
+from discreet.query.query import ROWS_NOTE
 from discreet.release import Release
 from discreet.values import Clipping, Measured, Outcome, Sensitivity
 from tests.queries import changed
@@ -99,6 +100,18 @@ def test_a_release_reports_what_was_clipped():
         for shown in (str(clipped), html.unescape(clipped._repr_html_()), clipped.to_json()):
             uncovered = "that leaves" if kept is None else "the other bounds leave"
             assert f"{bounds}; the intervals do not cover what {uncovered} out" in shown
+
+
+def test_a_count_of_rows_says_first_that_it_is_not_that_of_all_rows():
+    """Text and notebook say how all are counted, before the bound; counts of users and sums do not."""
+    release = release_of(["a"], k=1)
+    of_rows = dataclasses.replace(release, query=changed(release.query, sensitivity=Sensitivity(None, 3)))
+    text = str(of_rows)
+    assert 0 < text.index(ROWS_NOTE) < text.index("at most 3 rows")
+    assert ROWS_NOTE in of_rows._repr_html_()
+    assert ROWS_NOTE not in str(release)
+    summed = SumBounds(Fraction(0), Fraction(60), 1, column="minutes")
+    assert changed(of_rows.query, summed=summed).rows_note is None
 
 
 def test_wide_and_lopsided_intervals_have_a_reason():

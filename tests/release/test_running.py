@@ -318,6 +318,7 @@ def test_a_failure_leaves_the_file_of_before(tmp_path, monkeypatch):
         ({"pilot": "soon", "groups_per_user": None}, "the pilot is a date such as"),
         ({"groups_per_user": 1_001}, "from 1 to 1,000"),
         ({"epsilon": 0.0}, "epsilon must be"),
+        ({"epsilon": 101.0}, "nothing is protected$"),
         ({"delta": "2"}, "delta must be"),
         ({"column": "item"}, "computed by day"),
         ({"column": "none"}, "none"),

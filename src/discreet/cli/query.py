@@ -157,6 +157,8 @@ def _run_statement(sql: str, price: Options, options: dict[str, Any], *, estimat
             rows = client.sql(sql, intervals=intervals, **price)
     output.write_rows(rows.table, rows.no_interval)
     if not output.quiet:
+        for note in dict.fromkeys(query.note for query in rows.queries if query.note is not None):
+            click.echo(f"note: {note}", err=True)
         for query in rows.queries:
             charged = f"rho = {query.charged.rho:.3g}, delta = {query.charged.delta:.3g}"
             click.echo(f"{query.status}, charged {charged}: {query.sql}", err=True)

@@ -470,14 +470,18 @@ def _plan_per_unit(query: Query, mechanism: Mechanism | Each, per: PerUnit, forc
     return Plan(replace(query, options=options), mechanism, guarantee, _notes(delta))
 
 
-def check_price(epsilon: float, delta: Fraction, force: bool) -> tuple[str, ...]:
-    """Raise if epsilon or delta is out of range; return warnings about unwise values."""
+def check_price(epsilon: float, delta: Fraction, force: bool | None) -> tuple[str, ...]:
+    """Raise if epsilon or delta is out of range; return warnings about unwise values.
+
+    Args:
+        force: True allows an epsilon above 100; None if the caller cannot.
+    """
     if not MIN_EPSILON <= epsilon < math.inf:
         raise InputError(f"epsilon must be a number of at least {MIN_EPSILON:g}, not {epsilon:g}")
     if epsilon > MAX_EPSILON and not force:
+        allowed = "" if force is None else "; allow it with force=True"
         raise InputError(
-            f"epsilon must be at most {MAX_EPSILON:g}, not {epsilon:g}: above that nothing is protected; allow it with "
-            "force=True"
+            f"epsilon must be at most {MAX_EPSILON:g}, not {epsilon:g}: above that nothing is protected{allowed}"
         )
     if epsilon > MAX_FORCED_EPSILON:  # e^epsilon is no float from 710 on
         raise InputError(f"epsilon must be at most {MAX_FORCED_EPSILON:g}, even with force, not {epsilon:g}")

@@ -261,6 +261,13 @@ class QueryOptions:
         )
 
 
+ROWS_NOTE = (
+    "this is not the number of all rows: some of users with many rows are left out, unless rows_per_group is as large "
+    "as the most rows of a user"
+)
+"""What a count of rows is not, and how it is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """A query of one table: the rows to count, the options, and the number of items.
@@ -307,6 +314,11 @@ class Query:
     def known_domain(self) -> bool:
         """True if all possible items are known."""
         return self.request.domain is not None or not self.request.items
+
+    @property
+    def rows_note(self) -> str | None:
+        """`ROWS_NOTE` for a query of counts of rows, None for others."""
+        return ROWS_NOTE if self.request.rows_per_group > 1 and self.request.summed is None else None
 
     @property
     def sensitivity(self) -> Sensitivity:

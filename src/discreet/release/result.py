@@ -137,8 +137,8 @@ class Release:
         seconds: the duration, or 0 if it was not measured.
         measured: sums or averages in units of the column's last digit, or None for counts only.
         chosen: name of the mechanism that auto chose, or None.
-        why: the reason for this choice as a sentence, from noisy numbers only, with `interval_note`; without a choice,
-            a sentence about a better mechanism that the engine lacks the queries for, or None.
+        why: the reason for this choice as a sentence, from noisy numbers only, with the notes below it;
+            without a choice, a sentence about a better mechanism that the engine lacks the queries for, or None.
         shared_error: standard deviation of the part of the noise that all counts or sums, of a segment if there are
             segments, share; None if they share none, or how much is not known. The covariance of two counts is its
             square: the error of a difference of two is less than that of independent counts, and that of a sum of many
@@ -186,10 +186,10 @@ class Release:
             why=plan.missed if outcome.why is None else outcome.why,
             shared_error=shared,
         )
-        note = release.interval_note
-        if outcome.why is None or note is None:
+        if outcome.why is None:
             return release
-        return dataclasses.replace(release, why=f"{outcome.why}; {note}")
+        reasons = [note for note in (outcome.why, plan.query.rows_note, release.interval_note) if note is not None]
+        return dataclasses.replace(release, why="; ".join(reasons))
 
     def __len__(self) -> int:
         return int(self.labels.num_rows)
@@ -205,6 +205,11 @@ class Release:
         if left <= 0:  # the whole of delta was lost, so that none is left for a conversion
             return self.guarantee.epsilon
         return min(epsilon_tight(float_above(self.charged.rho), float_below(left)), self.guarantee.epsilon)
+
+    @property
+    def _notes(self) -> list[str]:
+        notes = (self.query.rows_note, self.clipped, self.interval_note)
+        return [note for note in notes if note is not None]
 
     @property
     def clipped(self) -> str | None:
@@ -494,7 +499,7 @@ class Release:
         if not len(self):
             return f"nothing stands out enough to be released{self._needed}\n"
         table = text_table(self._headings(), self._cells())
-        return table + "".join(f"({note})\n" for note in (self.clipped, self.interval_note) if note is not None)
+        return table + "".join(f"({note})\n" for note in self._notes)
 
     def __repr__(self) -> str:
         return f"<Release of {len(self)} items by {self.mechanism}, {self.guarantee}>"
@@ -520,7 +525,7 @@ class Release:
             return f"<p>{str(self).strip()}</p>"
         chosen = "" if self.chosen is None else f", which chose {self.chosen}"
         note = f"{len(self)} items by {self.mechanism}{chosen}; {self.guarantee}"
-        note += "".join(f"; {reason}" for reason in (self.clipped, self.interval_note) if reason is not None)
+        note += "".join(f"; {reason}" for reason in self._notes)
         from discreet.release.plot import svg_bars
 
         images = [] if self._plotted is None else svg_bars(*self._bars(self._plotted))

@@ -232,7 +232,7 @@ def declare(
         raise InputError(f"the periods of a stream are {', '.join(_LENGTHS)}, not {each!r}")
     if not query.request.items:
         raise InputError("running counts need at least one item column")
-    check_price(query.options.epsilon, query.options.delta, force=False)
+    check_price(query.options.epsilon, query.options.delta, force=None)
     named = find_column(column, columns, "column of arrival")
     period = Derived(f"{named}:{each}", named, each)
     wrong = period.type_error(columns[named])

@@ -348,6 +348,9 @@ class StatementQuery(Reply):
     )
     charged: Spend
     id: str | None = Field(default=None, description="Id of the release; null for public labels.")
+    note: str | None = Field(
+        default=None, description="What its count is not, in words, for COUNT(*), which may leave out rows of a user."
+    )
 
 
 class StatementAnswer(Reply):

@@ -14,6 +14,7 @@ import pytest
 from discreet.budget.errors import AccountSuspended
 from discreet.budget.model import Refusal
 from discreet.errors import EngineError
+from discreet.query.query import ROWS_NOTE
 from discreet.service.answering.trino.errors import trino_error
 from discreet.service.doors import trino as protocol
 from discreet.service.problems import UnaffordableQuery, problem_of
@@ -314,6 +315,16 @@ def test_an_error_has_the_place_in_the_text_that_was_sent(service):
     found = error(service, sql)
     assert found["errorName"] == "SYNTAX_ERROR"
     assert found["errorLocation"] == {"lineNumber": 3, "columnNumber": 52}
+
+
+def test_a_count_of_rows_is_a_warning_before_the_charge(service):
+    """It is not the number of all rows, whatever is computed from it; a median of rows is no such number."""
+    warnings = run(service, "SELECT SUM(n) FROM (SELECT country, COUNT(*) AS n FROM reads GROUP BY country)")[
+        "warnings"
+    ]
+    assert [warning["warningCode"]["name"] for warning in warnings] == ["ROWS_LEFT_OUT", "PRIVACY_CHARGE"]
+    assert warnings[0]["message"] == ROWS_NOTE
+    assert len(run(service, KNOWN)["warnings"]) == 1
 
 
 def test_charge_and_balance_are_a_warning(service):

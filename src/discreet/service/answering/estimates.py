@@ -75,7 +75,7 @@ def estimate_of(
         accounts=fits,
         queries_left=left,
         runs_out=runs_out,
-        notes=[*plan.notes, *([] if plan.missed is None else [plan.missed])],
+        notes=[note for note in (*plan.notes, plan.query.rows_note, plan.missed) if note is not None],
     )
 
 

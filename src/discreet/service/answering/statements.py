@@ -20,7 +20,7 @@ from discreet.errors import InputError, NotFound, SQLError
 from discreet.mechanisms import KnownLaplace
 from discreet.mechanisms.running import RunningCounts
 from discreet.query.planning import PlannedQuery, unclipped
-from discreet.query.query import DatasetQuery, Options
+from discreet.query.query import ROWS_NOTE, DatasetQuery, Options
 from discreet.query.saved import SavedPart, SavedTable, TableChange, changed, names_in, unanswered
 from discreet.query.statement import Leaf, Statement
 from discreet.release import Release
@@ -440,6 +440,7 @@ class _AccountQueries:
                     status="replayed" if isinstance(answered, Replay) else "released",
                     charged=spend_above(answered.charged),
                     id=answered.release.release_key.hex(),
+                    note=_note_of(leaf),
                 )
         return _listed(statement, queries)
 
@@ -593,7 +594,15 @@ def _listed(statement: Statement, queries: Mapping[str, StatementQuery]) -> list
 
 
 def _free_query(leaf: Leaf, status: Literal["public", "made up"]) -> StatementQuery:
-    return StatementQuery(sql=leaf.sql, dataset=leaf.dataset, status=status, charged=spend_above(Cost()))
+    free = spend_above(Cost())
+    return StatementQuery(sql=leaf.sql, dataset=leaf.dataset, status=status, charged=free, note=_note_of(leaf))
+
+
+def _note_of(leaf: Leaf) -> str | None:
+    rows = leaf.select is not None and leaf.select.measure.kind == "rows"
+    return (
+        ROWS_NOTE if rows and not leaf.complete else None
+    )  # a quantile is computed from rows, but is no number of them
 
 
 def _written(queries: list[StatementQuery]) -> str:

@@ -488,7 +488,8 @@ class TrinoProtocol:
             left = spend_below(balance.remaining)
             paid = f"charged {short_spend(charged)} to {state.account}"
             warnings.append(("PRIVACY_CHARGE", f"{paid}; left {short_spend(left)}"))
-        run.warnings = warnings
+        notes = dict.fromkeys(query.note for query in answered.queries if query.note is not None)
+        run.warnings = [*(("ROWS_LEFT_OUT", note) for note in notes), *warnings]
         return answered
 
     # ------------------------------------------------------------------------------------------------ responses

@@ -366,9 +366,9 @@ def _record(record: Mapping[str, Any], shown: Mapping[str, Any] | None) -> dict[
         return {"columns": "granted" if shown is None else "all" if columns is None else ", ".join(columns) or "none"}
     if record["kind"] in {RECORD, PUBLISHED}:
         _, name = account_and_dataset(record["name"])
-        state = (
-            "published" if record["kind"] == PUBLISHED else f"{len((shown or {}).get('releases', ()))} releases added"
-        )
+        added = len((shown or {}).get("releases", ()))
+        answers = f"{added} {'release' if added == 1 else 'releases'} added"
+        state = "published" if record["kind"] == PUBLISHED else answers
         return {f"saved table {name}": "none" if record["sha256"] is None else state}
     about = {} if shown is None else {name: value for name, value in shown.items() if value}
     if "expires" in about:

@@ -10,6 +10,7 @@ import pytest
 
 from discreet.budget.stores.store import BudgetStore
 from discreet.query.json import from_dict
+from discreet.query.query import ROWS_NOTE
 from discreet.query.sql import parse_select, to_sql
 from discreet.service.doors.pages import analyst
 from discreet.values import Cost
@@ -482,6 +483,17 @@ def test_a_table_of_a_colleague_is_shown_with_its_price_first(service, ann):
     assert re.search(r">\s*IN\s*<", shown)
     assert "Rename" not in shown
     assert bob.get("/tables/a").status_code == 404
+
+
+def test_counts_of_rows_say_on_their_pages_what_they_are_not(ann):
+    """With the price, above the answer, and above a statement computed from it, which is titled by its SQL."""
+    rows = "SELECT country, COUNT(*) AS n FROM reads GROUP BY country"
+    assert ROWS_NOTE in ann.get("/ask", params={"sql": rows}).text
+    assert ROWS_NOTE[1:] in ann.get(ann.post("/ask", sql=rows, epsilon="1").headers["location"]).text
+    shown = ann.get(ann.post("/ask", sql=f"SELECT n FROM ({rows})", epsilon="1").headers["location"]).text
+    assert ROWS_NOTE[1:] in shown
+    assert "<h1>SELECT n FROM (SELECT country, COUNT(*) AS n FROM reads GRO…</h1>" in shown
+    assert ROWS_NOTE[1:] not in ann.get("/ask", params={"sql": COUNTS}).text
 
 
 def test_statements_are_in_the_list_of_answers_and_have_names(service, ann, monkeypatch):

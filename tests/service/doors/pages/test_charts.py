@@ -43,6 +43,7 @@ def test_the_last_time_has_a_tick_and_none_is_beside_it():
     ticks = charts.line_chart(days).across
     assert [tick[1] for tick in ticks] == ["1 Jan", "7 Jan", "13 Jan", "19 Jan", "25 Jan", "30 Jan"]
     assert min(after[0] - before[0] for before, after in itertools.pairwise(ticks)) >= 15
+    assert [tick[1] for tick in charts.line_chart(days).across_narrow] == ["1 Jan", "15 Jan", "30 Jan"]
     months = [charts.Item(day, 1, 0, 2, labels=(day,)) for day in ("2025-12-01", "2026-01-01", "2026-02-01")]
     assert [tick[1:] for tick in charts.line_chart(months).across] == [("Dec", "2025"), ("Jan", "2026"), ("Feb", "")]
 

@@ -22,10 +22,11 @@ from discreet.engines.sql import quoted, text_literal
 from discreet.errors import DiscreetError, InputError, NotFound
 from discreet.query.json import from_dict
 from discreet.query.planning import MAX_EPSILON, MIN_EPSILON
-from discreet.query.query import Measure, Select
+from discreet.query.query import ROWS_NOTE, Measure, Select
 from discreet.query.saved import read_change
 from discreet.query.sql import condition, is_select, parse_select, to_sql
 from discreet.query.statement import MAX_QUERIES, without_comments
+from discreet.release.tables import shortened
 from discreet.service.answering.pool import WrittenRows
 from discreet.service.answering.statements import paid_release
 from discreet.service.auth.gate import run_in_thread
@@ -231,7 +232,9 @@ class AnalystPages:
             filters=picks,
             where=where,
             shared=visit.text("shared"),
-            hints=[] if query is None else filters.hints(query, detail),
+            hints=[]
+            if query is None
+            else filters.hints(query, detail, self._site.catalog.datasets[detail.name].period),
             sql=sql,
             epsilon=visit.text("epsilon") or ("" if usual is None else f"{usual:g}"),
             price=price,
@@ -323,6 +326,8 @@ class AnalystPages:
             "statement.html",
             id=id_ if id_ in self._statements(visit) else None,
             name=self._names(visit).get(id_),
+            title=shortened(" ".join(sql.split())),
+            notes=list(dict.fromkeys(query.note for query in answer.queries if query.note is not None)),
             **_drawn_rows(answer),
             sql=sql,
             releases=[query.id for query in answer.queries if query.id],
@@ -587,6 +592,7 @@ class AnalystPages:
             shown=self._drawn_release(release, query),
             left_out=len(release["items"]) - _MAX_SHOWN,
             bites=release["clipped"] is not None and _can_bite(query, release["query"], self._site.catalog),
+            rows_note=ROWS_NOTE if query.measure.kind == "rows" else None,
             chosen=text.chosen_for_you(release),
             intervals=text.interval_note_of(release),
             mechanism=text.mechanism_of(release),

@@ -75,6 +75,7 @@ class LineChart:
 
     Args:
         across: ticks of the horizontal axis: position and two lines of text. The last is the last time.
+        across_narrow: those of a narrow screen.
         up: ticks of the vertical axis: position and text.
         left_out: the number of lines that are not shown.
         hatched: beginnings and widths of the first or last period, where it is incomplete.
@@ -83,6 +84,7 @@ class LineChart:
 
     series: list[Series]
     across: list[tuple[float, str, str]]
+    across_narrow: list[tuple[float, str, str]]
     up: list[tuple[float, str]]
     left_out: int = 0
     hatched: Sequence[tuple[float, float]] = ()
@@ -243,10 +245,11 @@ def line_chart(
     if incomplete[1]:
         begin = (places[-2] + 100) / 2
         hatched.append((begin, 100 - begin))
-    across = _time_ticks(times, [round(100 * (moment - times[0]).total_seconds() / seconds, 2) for moment in times])
+    positions = [round(100 * (moment - times[0]).total_seconds() / seconds, 2) for moment in times]
     return LineChart(
         series,
-        across,
+        _time_ticks(times, positions, 20),
+        _time_ticks(times, positions, 45),
         [(y(tick), _short(tick, most)) for tick in ticks],
         len(largest) - len(names),
         hatched,
@@ -279,8 +282,12 @@ def _short(value: float, most: float) -> str:
     return number(value)
 
 
-def _time_ticks(times: Sequence[datetime], xs: Sequence[float]) -> list[tuple[float, str, str]]:
-    """Return about five ticks with the last time: position, day or time, and the year or day where it changes."""
+def _time_ticks(times: Sequence[datetime], xs: Sequence[float], apart: float) -> list[tuple[float, str, str]]:
+    """Return ticks with the last time: position, day or time, and the year or day where it changes.
+
+    Args:
+        apart: the distance of two ticks; three fourths of it before the last.
+    """
     fine, coarse = ("%H:%M", "%-d %b") if any(time.hour or time.minute for time in times) else ("%-d %b", "%Y")
     if coarse == "%Y" and all(time.day == 1 for time in times):
         fine = "%b"  # months
@@ -288,11 +295,11 @@ def _time_ticks(times: Sequence[datetime], xs: Sequence[float]) -> list[tuple[fl
     before = ""
     room = 0.0
     for time, x in zip(times, xs, strict=True):
-        if x == xs[-1] or (x >= room and x <= xs[-1] - 15):
+        if x == xs[-1] or (x >= room and x <= xs[-1] - 0.75 * apart):
             above = f"{time:{coarse}}"
             found.append((x, f"{time:{fine}}", above if above != before else ""))
             before = above
-            room = x + 20
+            room = x + apart
     return found
 
 

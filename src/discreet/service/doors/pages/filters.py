@@ -5,12 +5,12 @@ from __future__ import annotations
 import datetime
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from discreet.errors import InputError
-from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membership, Not, Or, Predicate
+from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membership, Not, Or, Period, Predicate
 from discreet.query.predicates import read_number, read_text, read_timestamp
 from discreet.query.query import Select
 from discreet.query.sql import condition
@@ -188,8 +188,12 @@ def is_fine(column: ColumnDetail) -> bool:
     return column.type in {"timestamp", "decimal"} and column.each is None and not column.known_domain
 
 
-def hints(query: Select, dataset: DatasetDetail) -> list[str]:
-    """Return what is allowed and probably not meant, from the catalog alone: rare labels by type, unlisted labels."""
+def hints(query: Select, dataset: DatasetDetail, period: Callable[[str, Period], str | None]) -> list[str]:
+    """Return what is allowed and probably not meant, from the catalog alone: rare labels by type, unlisted labels.
+
+    Args:
+        period: `Dataset.period` of the catalog.
+    """
     columns = {column.name.casefold(): column for column in dataset.columns}
     found = []
     for item in query.items:
@@ -197,8 +201,11 @@ def hints(query: Select, dataset: DatasetDetail) -> list[str]:
         if column is None or not is_fine(column):
             continue
         if column.type == "timestamp":
-            periods = [each.name for each in dataset.columns if each.period_of == column.name]
-            instead = f" Group by {', '.join(periods[:-1])} or {periods[-1]}." if len(periods) > 1 else ""
+            starts = [period(column.name, each) for each in get_args(Period)]
+            coarser = [each.name for each in dataset.columns if each.group and each.name in starts]
+            coarser.sort(key=starts.index)
+            first = ", ".join(coarser[:-1])
+            instead = f" Group by {f'{first} or ' if first else ''}{coarser[-1]}." if coarser else ""
             found.append(
                 f"{column.name} holds times to the second and finer, so few of them have enough users to be shown."
                 f"{instead}"
