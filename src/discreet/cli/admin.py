@@ -157,9 +157,9 @@ def running_counts(**options: Any) -> None:
 @click.argument("name")
 @_changing
 def erased(name: str, **options: Any) -> None:
-    """Let the running counts NAME go on after all rows of some users were erased.
+    """Let the running counts NAME go on after users were erased.
 
-    Nothing else may have changed.
+    All rows of these users, and nothing else may have changed.
     """
     _send(options, "POST", f"running/{_segment(name)}/erased", {})
 
