@@ -113,8 +113,8 @@ class UnknownColumn(InputError):
 
     problem = NotFound.problem
 
-    def __init__(self, name: str, known: Iterable[str], role: str = "column") -> None:
-        columns = list(known)
+    def __init__(self, name: str, names: Iterable[str], role: str = "column") -> None:
+        columns = list(names)
         self.name = name
         # Matched without case, and shown as the table spells it.
         matches = difflib.get_close_matches(name.casefold(), [c.casefold() for c in columns], n=1)

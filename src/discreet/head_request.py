@@ -233,12 +233,12 @@ class Derived:
             return Kind.INTEGER
         return Kind.TIMESTAMP if self.each == "hour" else Kind.DATE
 
-    def type_error(self, held: Kind) -> str | None:
-        """Return an error message if it cannot be computed from a column of kind *held*, or None."""
+    def type_error(self, kind: Kind) -> str | None:
+        """Return an error message if it cannot be computed from a column of kind *kind*, or None."""
         fit = {Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT} if isinstance(self.each, int) else {Kind.TIMESTAMP, Kind.DATE}
-        if held is Kind.UNTYPED or (held in fit and not (held is Kind.DATE and self.each == "hour")):
+        if kind is Kind.UNTYPED or (kind in fit and not (kind is Kind.DATE and self.each == "hour")):
             return None
-        return f"column {self.name!r} is computed by {self.each} from column {self.column!r}, which holds {held.value}"
+        return f"column {self.name!r} is computed by {self.each} from column {self.column!r}, which holds {kind.value}"
 
 
 MAX_RUNNING_PERIODS = 3_653

@@ -74,15 +74,15 @@ def scan(
     """
     engine = open_engine(source, table=table, cast=cast)
     columns = engine.columns()
-    found = find_column(user, columns, "user column")
-    wrong = naming_error(found, columns[found], is_user=True, has_cast=True)
+    user_column = find_column(user, columns, "user column")
+    wrong = naming_error(user_column, columns[user_column], is_user=True, has_cast=True)
     if wrong is not None:
         raise InputError(wrong)
     for column, type_ in (cast or {}).items():
-        if column.casefold() == found.casefold() and type_ not in {"integer", "text"}:
+        if column.casefold() == user_column.casefold() and type_ not in {"integer", "text"}:
             # '1.5' and '1.50' are equal decimals, so two users could become one.
-            raise InputError(f"the user column {found!r} can be cast to integer or text only, not {type_}")
-    return Table(engine, found)
+            raise InputError(f"the user column {user_column!r} can be cast to integer or text only, not {type_}")
+    return Table(engine, user_column)
 
 
 class RowOptions(Options, total=False):
@@ -379,7 +379,7 @@ class Table:
             summed = replace(summed, column=column, scale=self._engine.scale(column))
             check_bounds(summed)
             query = replace(query, request=replace(query.request, summed=summed))
-        kinds = {**columns, **{made.name: made.kind for made in query.request.derived}}
+        kinds = {**columns, **{derived.name: derived.kind for derived in query.request.derived}}
         return make_plan(
             _with_listed(bind(query, kinds), kinds),
             has_pairs=has_all_pair_queries(self._engine),
@@ -416,7 +416,7 @@ def table_query(
     where: Predicate | None = None,
     default_delta: Exact = "1e-8",
     columns: Mapping[str, Kind] | None = None,
-    **given: Unpack[RowOptions],
+    **row_options: Unpack[RowOptions],
 ) -> Query:
     """Return the `Query` of a table, not yet bound to its columns; parameters as in `Table.top` and `Table.release`.
 
@@ -428,35 +428,35 @@ def table_query(
         InputError: an argument is malformed.
         UnknownColumn: there is no column that a period or bin is computed from.
     """
-    unknown = sorted(given.keys() - RowOptions.__annotations__)
+    unknown = sorted(row_options.keys() - RowOptions.__annotations__)
     if unknown:
         raise InputError(f"there is no option {unknown[0]!r}; choose from {', '.join(RowOptions.__annotations__)}")
-    options: dict[str, Any] = dict(given)
+    options: dict[str, Any] = dict(row_options)
     rows = options.pop("rows_per_group", None)
     bounds = Sensitivity(options.pop("groups_per_user", None), 1 if rows is None else rows)
     domain = options.pop("domain", None)
     average = options.get("average") is not None
     named: list[tuple[str, ...]] = []
-    for wanted, what in ((item, "an item column"), (options.pop("each", ()), "a column of 'each'")):
-        if not isinstance(wanted, str | Iterable):
+    for names, what in ((item, "an item column"), (options.pop("each", ()), "a column of 'each'")):
+        if not isinstance(names, str | Iterable):
             raise InputError(f"{what} is named by text, or several by a list")
-        named.append((wanted,) if isinstance(wanted, str) else tuple(wanted))
-    (items, each), segments = named, options.pop("segments", None)
-    if bool(each) != (segments is not None):
+        named.append((names,) if isinstance(names, str) else tuple(names))
+    (items, segment_columns), segments = named, options.pop("segments", None)
+    if bool(segment_columns) != (segments is not None):
         raise InputError("'each' and 'segments' go together: the columns of the segments, and all labels they can have")
-    if each and not items:
+    if segment_columns and not items:
         raise InputError("'each' needs items; for a total of each label, name the column as the item instead")
     if not items and k is not None:
         raise InputError("at least one item column is needed")
     if not items and domain is not None:
         raise InputError("a domain lists items, and a total has none")
-    derived = tuple(filter(None, (_derived(named, user, columns) for named in (*each, *items))))
+    derived = tuple(filter(None, (_derived(named, user, columns) for named in (*segment_columns, *items))))
     listed = None
     if domain is not None or segments is not None:
         from discreet.catalog.domains import combined, listed_items  # only here, because it imports pydantic
 
         listed = None if domain is None else listed_items(domain, items)
-        segments = None if segments is None else listed_items(segments, each)
+        segments = None if segments is None else listed_items(segments, segment_columns)
         listed = listed if listed is None or segments is None else combined(segments, listed)
     summed = _summed(options, rows)
     if summed is not None:
@@ -464,7 +464,7 @@ def table_query(
         bounds = replace(bounds, rows_per_group=1)
     request = HeadRequest(
         user,
-        (*each, *items),
+        (*segment_columns, *items),
         0,
         where,
         bounds.rows_per_group,
@@ -472,7 +472,7 @@ def table_query(
         listed,
         summed=summed,
         derived=derived,
-        each=each,
+        each=segment_columns,
         segments=segments,
     )
     return Query(request, QueryOptions.of(cast("Options", options), delta=default_delta), k, average)
@@ -539,21 +539,21 @@ def _derived(item: object, user: str, columns: Mapping[str, Kind] | None) -> Der
     """
     if not isinstance(item, str) or (columns is not None and item in columns):
         return None
-    column, _, each = item.rpartition(":")
-    if not column or (each not in get_args(Period) and not (each.isdecimal() and each.isascii())):
+    column, _, period = item.rpartition(":")
+    if not column or (period not in get_args(Period) and not (period.isdecimal() and period.isascii())):
         if columns is not None and any(name.casefold() == column.casefold() for name in columns):
             raise InputError(
-                f"{each!r} in {item!r} is no period: it is {', '.join(get_args(Period))}, or the width of bins of "
+                f"{period!r} in {item!r} is no period: it is {', '.join(get_args(Period))}, or the width of bins of "
                 "numbers, such as 10"
             )
         return None
-    if each.isdecimal() and not 1 <= int(each[:20]) <= MAX_BINNED:
+    if period.isdecimal() and not 1 <= int(period[:20]) <= MAX_BINNED:
         raise InputError(f"the width of bins is a whole number from 1 to {MAX_BINNED:,}")
     column = column if columns is None else find_column(column, columns, "item column")
     if column == user:
         raise InputError(f"column {user!r} cannot be both the user and an item")
-    made = Derived(item, column, int(each) if each.isdecimal() else cast("Period", each))
-    wrong = None if columns is None else made.type_error(columns[column])
+    derived = Derived(item, column, int(period) if period.isdecimal() else cast("Period", period))
+    wrong = None if columns is None else derived.type_error(columns[column])
     if wrong is not None:
         raise InputError(wrong)
-    return made
+    return derived

@@ -117,10 +117,10 @@ def check_text(value: str, name: str) -> str:
     Raises:
         InputError: *value* is not text.
     """
-    given: object = value
-    if not isinstance(given, str):
-        raise InputError(f"{name} must be text, not {given!r}")
-    return given
+    text: object = value
+    if not isinstance(text, str):
+        raise InputError(f"{name} must be text, not {text!r}")
+    return text
 
 
 def whole(value: int, name: str) -> int:

@@ -60,10 +60,10 @@ def connect(catalog: str | Path | Catalog) -> Warehouse:
     Raises:
         InputError: the catalog is invalid; all mistakes are listed.
     """
-    given: object = catalog
-    if not isinstance(given, str | PurePath | Catalog):
+    source: object = catalog
+    if not isinstance(source, str | PurePath | Catalog):
         raise InputError("a catalog is the path of a TOML file, or what discreet.catalog.loader.load_catalog returns")
-    return Warehouse(given if isinstance(given, Catalog) else load_catalog(Path(given)))
+    return Warehouse(source if isinstance(source, Catalog) else load_catalog(Path(source)))
 
 
 class Warehouse:
@@ -192,14 +192,15 @@ class Warehouse:
         dataset = question.dataset
         if not isinstance(per, PerUnit | None):
             raise InputError("a price per unit is a discreet.query.pricing.PerUnit")
-        each = columns_named(select.each, dataset)
+        parts = columns_named(select.each, dataset)
         items = columns_named(select.items, dataset)
         scales: dict[str, int] = {}
         if select.measure.kind in {"sum", "average"}:
             column = (select.measure.column or "").casefold()
-            summed = (known for known in dataset.summable if known.casefold() == column)
             scales = {
-                known: self._open.scale(name, known) for known in summed if dataset.columns[known].kind is Kind.DECIMAL
+                summed: self._open.scale(name, summed)
+                for summed in dataset.summable
+                if summed.casefold() == column and dataset.columns[summed].kind is Kind.DECIMAL
             }
         priced = QueryOptions.of(options, delta=default_delta(budget, options), per=per)
         resolved = resolve(
@@ -207,8 +208,8 @@ class Warehouse:
             dataset,
             priced,
             scales=scales,
-            domain=self.labels(question, (*each, *items), select.where if is_listed_by_filter(priced) else None),
-            segments=self._open.domain(name, each),
+            domain=self.labels(question, (*parts, *items), select.where if is_listed_by_filter(priced) else None),
+            segments=self._open.domain(name, parts),
         )
         has_pairs = self._open.has_pairs(name)
         return make_plan(resolved, has_pairs=has_pairs, shared_budget=shared or budget is not None, force=force)
@@ -299,11 +300,11 @@ class Warehouse:
             )
         if not options.get("counts", True):
             raise InputError("statements compute with counts; leave counts out")
-        here = _InThisProcess(self.today(), intervals=intervals)
+        port = _InThisProcess(self.today(), intervals=intervals)
         queries = WarehouseQueries(self, budget=budget, key=key, per=per, force=force, **options)
-        found = statement.split(text, self.catalog, self.labels, queries, here)
-        planned = statement.plan(found, self.catalog, queries, here)
-        rows = statement.compute(planned, statement.answer(planned, queries), here)
+        draft = statement.split(text, self.catalog, self.labels, queries, port)
+        planned = statement.plan(draft, self.catalog, queries, port)
+        rows = statement.compute(planned, statement.answer(planned, queries), port)
         return Answers(rows.table, rows.types, rows.intervals, queries.releases)
 
     def sample(self, dataset: str, rows: int = 100) -> pa.Table:
@@ -361,16 +362,16 @@ class Warehouse:
         if listed is not None or where is None or not items:
             return listed
         # That of a query has the granted columns only, so that a refused filter reveals no others.
-        about = dataset.dataset if isinstance(dataset, DatasetQuery) else self.catalog.datasets[name]
-        kinds = {name: about.columns[name].kind for name in about.filterable}
+        declared = dataset.dataset if isinstance(dataset, DatasetQuery) else self.catalog.datasets[name]
+        kinds = {name: declared.columns[name].kind for name in declared.filterable}
         form = canonical(bind_where(where, kinds), kinds)
         columns = {item: self._open.domain(name, (item,)) for item in items}
-        known = {
+        labels_of = {
             item: possible_labels(form, kinds, column).column(0)
             for item, column in columns.items()
             if column is not None
         }
-        return filtered_domain(items, listed_values(form, kinds), kinds, known)
+        return filtered_domain(items, listed_values(form, kinds), kinds, labels_of)
 
     def _name(self, dataset: str | DatasetQuery) -> str:
         return dataset.name if isinstance(dataset, DatasetQuery) else self.catalog.find(dataset)

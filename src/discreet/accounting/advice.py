@@ -50,12 +50,12 @@ def averaging(epsilon_per: float, answers: int, tolerance: float = 0.5, noise: C
     for r in range(1, answers):
         log_mass += math.log(z / r)
         above.append(max(above[-1] - math.exp(log_mass), 0.0))
-    found = 0.0
+    chance = 0.0
     log_weight = (1 - answers) * math.log(2)
     for j, likely in enumerate(reversed(above)):
-        found += math.exp(log_weight) * likely
+        chance += math.exp(log_weight) * likely
         log_weight += math.log((answers + j) / (2 * (j + 1)))
-    return min(found, 1.0)
+    return min(chance, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,22 +162,22 @@ def advise(use: Workload) -> Advice:
     attack = differencing(float(epsilon_per), use.tolerance, use.noise)
     calls = days * use.queries_per_day
     per_answer = 2 * results + 1  # steps: a label and a count for each result, and the cut-off
-    wanted = calls * per_answer
+    all_steps = calls * per_answer
     demand(results <= 2 * attack.items, "results_per_query", f"at most {2 * attack.items}", results)
-    information = min(wanted, attack.information)
+    information = min(all_steps, attack.information)
     delta_per = _round_down(use.leak_chance / calls, 1)  # the union bound over all calls
     # Half of delta is lost mass, which is in the cost, and the other half is for the conversion of rho.
     guarantee = guarantee_of(cost_of_units(information, calls, epsilon_per, delta_per), 2 * calls * delta_per)
     chance = averaging(float(epsilon_per), days, use.tolerance, use.noise)
     revealing = "count precise enough to reveal a user by their difference"
-    if wanted <= attack.information:
+    if all_steps <= attack.information:
         why_information = (
-            f"All answers of a period cost {wanted:,} steps at most, within the {attack.information:,} steps up to "
+            f"All answers of a period cost {all_steps:,} steps at most, within the {attack.information:,} steps up to "
             f"which two results share less than one {revealing}."
         )
     else:
         why_information = (
-            f"All answers of a period could cost {wanted:,} steps, but beyond {attack.information:,} steps (full "
+            f"All answers of a period could cost {all_steps:,} steps, but beyond {attack.information:,} steps (full "
             f"answers: {attack.information // per_answer:,}) two results would share a {revealing}."
         )
     reasons = {

@@ -211,10 +211,10 @@ def nonadaptive_br_delta(k: int, epsilon: float, total: float) -> float:
     peak = np.minimum(lows, np.floor((k + 1) * low))
     mass = np.exp(_log_binomials(k)[peak.astype(np.int64)] + (k - peak) * np.log(high) + peak * np.log(low))
     excess = epsilon - loss + (lows - peak) * epsilon
-    found = mass * -np.expm1(-excess)
-    found += _side(mass, excess, epsilon, lambda i: (peak - i) / (k - peak + i + 1) * (high / low), peak)
-    found += _side(mass, excess, -epsilon, lambda i: (k - peak - i) / (peak + i + 1) * (low / high), lows - peak)
-    return min(1.0, float(found.max()) * (1 + _OPTIMUM_SLACK))
+    delta = mass * -np.expm1(-excess)
+    delta += _side(mass, excess, epsilon, lambda i: (peak - i) / (k - peak + i + 1) * (high / low), peak)
+    delta += _side(mass, excess, -epsilon, lambda i: (k - peak - i) / (peak + i + 1) * (low / high), lows - peak)
+    return min(1.0, float(delta.max()) * (1 + _OPTIMUM_SLACK))
 
 
 def nonadaptive_br(k: int, epsilon: float, delta: float) -> float:
@@ -241,14 +241,14 @@ def _side(
         step: the change of the excess per place.
         ratio: mass at place i + 1 over mass at place i.
     """
-    found = np.zeros_like(mass)
+    total = np.zeros_like(mass)
     for i in range(int(most.max())):
         mass = np.where(i < most, mass * ratio(i), 0.0)
         excess = excess + step
-        found += mass * -np.expm1(-np.maximum(excess, 0.0))
-        if mass.max() <= 1e-18 * found.max():  # as is each of the rest, at most MAX_STEPS
+        total += mass * -np.expm1(-np.maximum(excess, 0.0))
+        if mass.max() <= 1e-18 * total.max():  # as is each of the rest, at most MAX_STEPS
             break
-    return found
+    return total
 
 
 def _min_epsilon(delta_of: Callable[[float], float], delta: float, most: float) -> float:

@@ -53,8 +53,8 @@ def epsilon_tight(rho: float, delta: float) -> float:
     if rho == 0:
         return 0.0
     log_delta = math.log(delta)
-    found = _minimise(lambda u: _order(u) * rho + _offset(u, log_delta))
-    return max(0.0, min(found * (1 + _SLACK), simple))
+    epsilon = _minimise(lambda u: _order(u) * rho + _offset(u, log_delta))
+    return max(0.0, min(epsilon * (1 + _SLACK), simple))
 
 
 def delta_tight(rho: float, epsilon: float) -> float:
@@ -100,8 +100,8 @@ def rho_tight(epsilon: float, delta: float) -> float:
     """
     simple = rho_simple(epsilon, delta)  # refuses values outside the ranges
     log_delta = math.log(delta)
-    found = -_minimise(lambda u: (_offset(u, log_delta) - epsilon) / _order(u))
-    return max(found * (1 - 3 * _SLACK), simple)
+    rho = -_minimise(lambda u: (_offset(u, log_delta) - epsilon) / _order(u))
+    return max(rho * (1 - 3 * _SLACK), simple)
 
 
 def _order(u: float) -> float:

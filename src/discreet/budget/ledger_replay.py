@@ -307,19 +307,19 @@ class LedgerReader:
         account = _set_of_accounts(detail["by"])
         release = detail["release"]
         result = detail.get("result")
-        known = self.totals.releases.get(release)
-        if known is None:
-            known = self.totals.releases[release] = ReplayedRelease(result, NOTHING, account)
-        elif result != known.result:
+        replayed = self.totals.releases.get(release)
+        if replayed is None:
+            replayed = self.totals.releases[release] = ReplayedRelease(result, NOTHING, account)
+        elif result != replayed.result:
             raise _InvalidLine  # a release key has one result
-        elif not account <= known.by:
-            known.by = self.account_sets.setdefault(known.by | account, known.by | account)
+        elif not account <= replayed.by:
+            replayed.by = self.account_sets.setdefault(replayed.by | account, replayed.by | account)
         for at, part in enumerate(fields[8::5]):
             if part == "u":
                 cost = _amount(fields[9 + 5 * at], fields[10 + 5 * at])
-                if known.cost not in {NOTHING, cost}:
+                if replayed.cost not in {NOTHING, cost}:
                     raise _InvalidLine  # all accounts pay the same cost
-                known.cost = cost
+                replayed.cost = cost
 
     def _add_failure(self, fields: list[str], _: State | None) -> None:
         """Add a run that failed."""
@@ -435,12 +435,12 @@ def chunks_of(reader: LedgerReader) -> Iterator[str]:
 
 def digest_of(chunks: Iterable[str]) -> str | None:
     """Return the SHA-256 of a base in hexadecimal; None if there is no base."""
-    found = False
+    has_chunks = False
     digest = hashlib.sha256()
     for chunk in chunks:
-        found = True
+        has_chunks = True
         digest.update(f"{chunk}\n".encode())
-    return digest.hexdigest() if found else None
+    return digest.hexdigest() if has_chunks else None
 
 
 def reader_of(chunks: Iterable[str]) -> LedgerReader:
@@ -583,13 +583,13 @@ def preview(entries: Iterable[Entry], account: Account, since_us: int) -> PastRe
 
 def spent_by_day(entries: Iterable[Entry], since_us: int) -> Mapping[str, Mapping[int, Amount]]:
     """Return the amounts used or forfeited, by account and by day since 1970 UTC."""
-    found: defaultdict[str, defaultdict[int, Amount]] = defaultdict(lambda: defaultdict(lambda: NOTHING))
+    amounts: defaultdict[str, defaultdict[int, Amount]] = defaultdict(lambda: defaultdict(lambda: NOTHING))
     for entry in entries:
         if entry.time_us < since_us:
             continue
         for account, _, tally in entry.changes:
-            found[account][entry.time_us // DAY_US] += tally.used + tally.forfeited
-    return found
+            amounts[account][entry.time_us // DAY_US] += tally.used + tally.forfeited
+    return amounts
 
 
 def days_until(spent: Mapping[int, Amount], limit: Amount, percent: int) -> int | None:

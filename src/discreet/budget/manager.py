@@ -325,6 +325,6 @@ def published(account: Account, spent: Cost) -> SystemBound | None:
     epsilon_per = float_above(units.epsilon_per)
     information = times * units.information
     calls = times * units.calls
-    found = linkedin_system(information, calls, epsilon_per, units.delta_per, account.conversion)
+    bound = linkedin_system(information, calls, epsilon_per, units.delta_per, account.conversion)
     rho = float_above(information * units.epsilon_per**2 / 8)
-    return replace(found, epsilon=epsilon_simple(rho, float_below(account.conversion)))
+    return replace(bound, epsilon=epsilon_simple(rho, float_below(account.conversion)))

@@ -435,8 +435,8 @@ class Balance:
 
     def admits(self, worst: Cost) -> bool:
         """Return True if a claim of *worst* fits now, apart from suspensions and stored releases."""
-        left = self.remaining
-        fits = (worst.rho <= left.rho or worst.rho <= 0) and (worst.delta <= left.delta or worst.delta <= 0)
+        remaining = self.remaining
+        fits = (worst.rho <= remaining.rho or worst.rho <= 0) and (worst.delta <= remaining.delta or worst.delta <= 0)
         return fits or not self.account.enforced
 
 

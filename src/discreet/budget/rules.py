@@ -226,17 +226,17 @@ def refunded(buckets: Iterable[tuple[int, Amount]], amount: Amount) -> list[tupl
             soonest anyway, so that a refund never frees an amount for longer than the charge would have used it.
         amount: the refund, at most the used amount of all buckets.
     """
-    taken = []
+    parts = []
     for number, used in buckets:
         part = used.least(amount)
         if part:
-            taken.append((number, part))
+            parts.append((number, part))
             amount -= part
     if amount:
         raise InvariantViolated("a refund is more than what is used")
-    return taken
+    return parts
 
 
-def _fits(needed: Amount, left: Amount) -> bool:
-    """Return True if each part of *needed* fits into *left*; a part of zero always fits, even if it is overdrawn."""
-    return (needed.rho <= 0 or needed.rho <= left.rho) and (needed.delta <= 0 or needed.delta <= left.delta)
+def _fits(needed: Amount, remaining: Amount) -> bool:
+    """Return True if each part of *needed* fits into *remaining*; a part of zero always does, even if overdrawn."""
+    return (needed.rho <= 0 or needed.rho <= remaining.rho) and (needed.delta <= 0 or needed.delta <= remaining.delta)

@@ -44,16 +44,16 @@ def _check_dataset(catalog: Catalog, name: str, environment: Mapping[str, str]) 
     try:
         engine = open_dataset(catalog, name, environment)
         with closing(engine):
-            held = engine.columns()
+            kinds = engine.columns()
             if engine.has_pairs:
                 engine.check_pairs()
             notes = engine.account_notes()
             if not dataset.rows_per_group:
                 notes.append(f"these will be refused: {_OF_ROWS}: declare rows_per_group")
             yield _finding(*place, note="; ".join(notes) or None)
-            yield _finding(*place, "user", mistake=user_error(dataset.user, held))
+            yield _finding(*place, "user", mistake=user_error(dataset.user, kinds))
             for column in dataset.declared:
-                wrong = _column_error(dataset, column, engine, held)
+                wrong = _column_error(dataset, column, engine, kinds)
                 yield _finding(*place, "columns", column, mistake=wrong, note=refused(dataset, column))
             if isinstance(dataset.data_version, OwnerQuery):
                 wrong = None
@@ -76,38 +76,38 @@ _OF_ROWS = "COUNT(*), AVG and quantiles"
 def refused(dataset: Dataset, name: str) -> str | None:
     """Return a sentence about the queries of a column that tools write and *dataset* does not allow, or None."""
     column = dataset.columns[name]
-    found = []
+    notes = []
     source = column.of or name
-    uses = {other: about for other, about in dataset.columns.items() if (about.of or other) == source}
+    uses = {other: declared for other, declared in dataset.columns.items() if (declared.of or other) == source}
     if name == next(iter(uses)) and not isinstance(column.each, int) and column.type in {"date", "timestamp"}:
-        hours = any(about.type == "timestamp" for about in uses.values())
-        each: tuple[Period, ...] = get_args(Period) if hours else get_args(Period)[1:]
-        lacking = [f"'{period}'" for period in each if dataset.period(name, period) is None]
+        hours = any(declared.type == "timestamp" for declared in uses.values())
+        periods: tuple[Period, ...] = get_args(Period) if hours else get_args(Period)[1:]
+        lacking = [f"'{period}'" for period in periods if dataset.period(name, period) is None]
         if lacking:
-            found.append(f"date_trunc by {', '.join(lacking)}: declare columns with of = {write_text(source)} and each")
+            notes.append(f"date_trunc by {', '.join(lacking)}: declare columns with of = {write_text(source)} and each")
     if column.type in {"integer", "decimal", "float"} and column.of is None and column.sum is None:
         how = "cast it to a decimal in a view, and declare its sum" if column.type == "float" else "declare its sum"
-        found.append(f"SUM({name}) and AVG({name}): {how}")
+        notes.append(f"SUM({name}) and AVG({name}): {how}")
     if column.sum is not None and column.sum.private_bound:
-        found.append(f"AVG({name}): declare sum without private_bound")
+        notes.append(f"AVG({name}): declare sum without private_bound")
     if column.sum is not None:
         items = [item for item in dataset.groupable if item != name and dataset.columns[item].domain is None]
         unbounded = [item for item in items if dataset.groups_of((item,)) is None]
         if unbounded:
             shown = ", ".join(unbounded[:5]) + (" and others" if len(unbounded) > 5 else "")
-            found.append(
+            notes.append(
                 f"SUM({name}) by {shown} without ORDER BY COUNT(DISTINCT {dataset.user}) DESC LIMIT k: declare their "
                 "groups_per_user or domain"
             )
     if column.type in {"integer", "decimal"} and column.group and column.domain is None:
-        found.append(f"MEDIAN({name}) and other quantiles: declare its domain, or that of bins of it")
-    return f"these will be refused: {'; '.join(found)}" if found else None
+        notes.append(f"MEDIAN({name}) and other quantiles: declare its domain, or that of bins of it")
+    return f"these will be refused: {'; '.join(notes)}" if notes else None
 
 
-def _column_error(dataset: Dataset, name: str, engine: Engine, held: Mapping[str, Kind]) -> str | None:
+def _column_error(dataset: Dataset, name: str, engine: Engine, kinds: Mapping[str, Kind]) -> str | None:
     """Return an error message if the type, the bounds of sums or the domain of a column do not fit, or None."""
     column = dataset.columns[name]
-    wrong = column_error(dataset, name, held)
+    wrong = column_error(dataset, name, kinds)
     if wrong is not None:
         return wrong
     try:

@@ -39,10 +39,10 @@ def known_domain(items: tuple[str, ...], labels: Mapping[str, pa.Array]) -> pa.T
     columns = {}
     repeated = total
     for item in items:
-        known = labels[item]
-        repeated //= len(known)
-        places = [place for place in range(len(known)) for _ in range(repeated)] * (total // len(known) // repeated)
-        columns[item] = known.take(pa.array(places, pa.int64()))
+        column = labels[item]
+        repeated //= len(column)
+        places = [place for place in range(len(column)) for _ in range(repeated)] * (total // len(column) // repeated)
+        columns[item] = column.take(pa.array(places, pa.int64()))
     return pa.table(columns)
 
 

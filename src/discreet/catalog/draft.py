@@ -79,8 +79,8 @@ def draft_catalog(
     if "://" in source and not source.startswith("duckdb:"):
         place, _, options = source.partition("?")
         table = table or dict(parse_qsl(options)).get("table")
-        kept = [option for option in options.split("&") if option and not option.startswith("table=")]
-        source = "?".join(part for part in (place, "&".join(kept)) if part)
+        others = [option for option in options.split("&") if option and not option.startswith("table=")]
+        source = "?".join(part for part in (place, "&".join(others)) if part)
     # A URL that names its data completely, such as spark://local?path=..., is a source like a path.
     in_engine = "://" in source and not source.startswith("duckdb:") and not (table is None and password_env is None)
     password = read_variable(password_env, environment)
@@ -109,15 +109,15 @@ def draft_catalog(
     named = "" if table is None else f"table = {write_text(table)}\n"
     parts.append(f"[{write_key(*name)}]\n{where}\n{named}user = {write_text(user)}\n{_DATASET}")
     parts += [_CSV] if Kind.UNTYPED in columns.values() else []
-    taken = {column.casefold() for column in columns}
+    names = {column.casefold() for column in columns}
     for column, kind in columns.items():
         if column != user:
-            parts += _blocks((*name, "columns"), column, kind, sums.get(column), taken)
+            parts += _blocks((*name, "columns"), column, kind, sums.get(column), names)
     return "\n".join(parts)
 
 
-def _blocks(place: tuple[str, ...], column: str, kind: Kind, summed: str | None, taken: set[str]) -> Iterator[str]:
-    """Yield the table of a column, then those of its periods, whose names are none of *taken*."""
+def _blocks(place: tuple[str, ...], column: str, kind: Kind, summed: str | None, names: set[str]) -> Iterator[str]:
+    """Yield the table of a column, then those of its periods, whose names are none of *names*."""
     if kind is Kind.OTHER:
         yield f"# {write_text(column)} has a type that cannot be queried; cast it in a view.\n"
         return
@@ -130,14 +130,14 @@ def _blocks(place: tuple[str, ...], column: str, kind: Kind, summed: str | None,
     settings += ["#filter = true"]
     settings += [] if summed is None else [summed]
     yield "\n".join(settings) + "\n"
-    for each, most in _PERIODS.get(kind, {}).items():
-        made = f"{column}_{each}"
-        while made.casefold() in taken:
-            made += "_"
-        taken.add(made.casefold())
-        held = Derived(made, column, each).kind
-        settings = [f"#[{write_key(*place, made)}]", f'#type = "{_TYPES[held]}"', f"#of = {write_text(column)}"]
-        settings += [f'#each = "{each}"', "#group = true"]
-        settings.append(f"#groups_per_user = {most}  # at most {most} random {each}s of a user count: less noise")
-        settings += [listed] if held is Kind.DATE else []  # a year has too many hours to release all of them
+    for period, most in _PERIODS.get(kind, {}).items():
+        name = f"{column}_{period}"
+        while name.casefold() in names:
+            name += "_"
+        names.add(name.casefold())
+        kind_ = Derived(name, column, period).kind
+        settings = [f"#[{write_key(*place, name)}]", f'#type = "{_TYPES[kind_]}"', f"#of = {write_text(column)}"]
+        settings += [f'#each = "{period}"', "#group = true"]
+        settings.append(f"#groups_per_user = {most}  # at most {most} random {period}s of a user count: less noise")
+        settings += [listed] if kind_ is Kind.DATE else []  # a year has too many hours to release all of them
         yield "\n".join([*settings, "#filter = true\n"])

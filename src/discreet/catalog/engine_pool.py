@@ -61,38 +61,38 @@ def open_dataset(catalog: Catalog, name: str, environment: Mapping[str, str]) ->
     )
 
 
-def schema_error(dataset: Dataset, held: Mapping[str, Kind]) -> str | None:
+def schema_error(dataset: Dataset, kinds: Mapping[str, Kind]) -> str | None:
     """Return an error message if the user column or a declared column does not fit its table, or None."""
-    wrong = (user_error(dataset.user, held), *(column_error(dataset, name, held) for name in dataset.declared))
+    wrong = (user_error(dataset.user, kinds), *(column_error(dataset, name, kinds) for name in dataset.declared))
     return next(filter(None, wrong), None)
 
 
-def user_error(user: str, held: Mapping[str, Kind]) -> str | None:
+def user_error(user: str, kinds: Mapping[str, Kind]) -> str | None:
     """Return an error message if a table's column cannot be the user column, or None."""
-    if user not in held:
-        return str(UnknownColumn(user, held, "user column"))
-    wrong = naming_error(user, held[user], is_user=True)
+    if user not in kinds:
+        return str(UnknownColumn(user, kinds, "user column"))
+    wrong = naming_error(user, kinds[user], is_user=True)
     return None if wrong is None else f"user {wrong}"
 
 
-def column_error(dataset: Dataset, name: str, held: Mapping[str, Kind]) -> str | None:
+def column_error(dataset: Dataset, name: str, kinds: Mapping[str, Kind]) -> str | None:
     """Return an error message if a declared column does not fit its table, or None."""
     column = dataset.columns[name]
-    made = next((made for made in dataset.derived if made.name == name), None)
-    if made is not None:
-        if name in held:
+    rule = next((rule for rule in dataset.derived if rule.name == name), None)
+    if rule is not None:
+        if name in kinds:
             return f"column {name!r} is computed, but the table has a column of this name; give it another one"
-        return made.type_error(held[made.column]) if made.column in held else str(UnknownColumn(made.column, held))
-    if name not in held:
-        return str(UnknownColumn(name, held))
-    if held[name] is column.kind or (held[name] is Kind.UNTYPED and column.type == "text"):
+        return rule.type_error(kinds[rule.column]) if rule.column in kinds else str(UnknownColumn(rule.column, kinds))
+    if name not in kinds:
+        return str(UnknownColumn(name, kinds))
+    if kinds[name] is column.kind or (kinds[name] is Kind.UNTYPED and column.type == "text"):
         return None
-    if held[name] is Kind.UNTYPED:
+    if kinds[name] is Kind.UNTYPED:
         return (
             f"column {name!r} is declared {column.type}, but CSV files hold text; cast it in a view, or write Parquet"
         )
-    there = _HELD.get(held[name], "values of a type that cannot be queried")
-    return f"column {name!r} is declared {column.type}, but the table holds {there}"
+    contents = _HELD.get(kinds[name], "values of a type that cannot be queried")
+    return f"column {name!r} is declared {column.type}, but the table holds {contents}"
 
 
 _PAIRS_OPTION = {"pinot": None, "trino": "scratch=", "clickhouse": "temporary=true"}
@@ -190,7 +190,7 @@ class EnginePool:
         """
         shared: dict[str, RequestQueue] = {}
         for name, settings in catalog.engines.items():
-            used = [self._queues[known] for known, about in self.catalog.datasets.items() if about.engine == name]
+            used = [self._queues[other] for other, dataset in self.catalog.datasets.items() if dataset.engine == name]
             same = self.catalog.engines.get(name) == settings
             shared[name] = used[0] if used and same else RequestQueue(settings.connections, settings.timeout_seconds)
         before = self.catalog
@@ -252,16 +252,16 @@ class EnginePool:
 
         with self._locks[name]:
             began = self._clock()
-            found = None
+            fingerprint = None
             opened = self._opened.get(name)
             failure = self._failed.get(name)
             try:
                 dataset = self.catalog.datasets[name]
                 in_engine = None if dataset.engine is None else self.catalog.engines[dataset.engine]
-                found = source_fingerprint(dataset.source if in_engine is None else in_engine.url)
-                if failure is not None and failure.fingerprint == found and began < failure.again:
+                fingerprint = source_fingerprint(dataset.source if in_engine is None else in_engine.url)
+                if failure is not None and failure.fingerprint == fingerprint and began < failure.again:
                     return
-                if opened is not None and opened.fingerprint == found:
+                if opened is not None and opened.fingerprint == fingerprint:
                     opened = self._with_labels(name, opened)
                 else:
                     if opened is not None and isinstance(dataset.data_version, str):
@@ -275,7 +275,7 @@ class EnginePool:
                 ours = isinstance(error, DiscreetError | OSError)  # the text of others may hold data
                 reason = str(error) if ours else f"it cannot be opened ({type(error).__name__})"
                 now = self._clock()
-                self._failed[name] = _Failure(reason, found, now + _PATIENCE * (now - began))
+                self._failed[name] = _Failure(reason, fingerprint, now + _PATIENCE * (now - began))
             else:
                 self._opened[name] = opened
                 self._failed.pop(name, None)
@@ -403,18 +403,18 @@ class EnginePool:
         engine = self._open_dataset(self.catalog, name, self._environment)
         with contextlib.ExitStack() as failing:
             failing.callback(engine.close)
-            held = engine.columns()
-            wrong = schema_error(dataset, held)
+            kinds = engine.columns()
+            wrong = schema_error(dataset, kinds)
             if wrong:
                 raise InputError(wrong)
-            found = getattr(engine, "checked_fingerprint", None)
+            fingerprint = getattr(engine, "checked_fingerprint", None)
             listed = [column for column, declared in dataset.columns.items() if declared.domain is not None]
             opened = _Opened(
                 engine,
-                found,
-                None if found is None else engine.data_version(),
+                fingerprint,
+                None if fingerprint is None else engine.data_version(),
                 {column: known_labels(dataset, column, engine) for column in listed},
-                {column: engine.scale(column) for column in dataset.summable if column in held},
+                {column: engine.scale(column) for column in dataset.summable if column in kinds},
                 self._clock(),
             )
             failing.pop_all()

@@ -218,35 +218,35 @@ def _check_period(value: object) -> Period | int:
     return cast("Period | int", value)
 
 
-def starts_between(first: Any, last: Any, each: Period | int) -> Iterator[Label]:  # noqa: ANN401 - dates or whole numbers
+def starts_between(first: Any, last: Any, period: Period | int) -> Iterator[Label]:  # noqa: ANN401 - dates or whole numbers
     """Yield the starts of all periods or bins, from that of *first* to that of *last*."""
-    if isinstance(each, int):
-        yield from range(first // each * each, last + 1, each)
-    elif each == "hour":
+    if isinstance(period, int):
+        yield from range(first // period * period, last + 1, period)
+    elif period == "hour":
         start = first.replace(minute=0, second=0, microsecond=0)
         for hours in range((last - start) // datetime.timedelta(hours=1) + 1):
             yield start + datetime.timedelta(hours=hours)
-    elif each in MONTHS:
+    elif period in MONTHS:
         # Months are counted from January of year 0, so that month // 12 is the year.
-        months = MONTHS[each]
+        months = MONTHS[period]
         start = 12 * first.year + first.month - 1
         for month in range(start - start % months, 12 * last.year + last.month, months):
             yield datetime.date(month // 12, month % 12 + 1, 1)
     else:
-        start = first.toordinal() - (first.weekday() if each == "week" else 0)
-        for day in range(start, last.toordinal() + 1, 7 if each == "week" else 1):
+        start = first.toordinal() - (first.weekday() if period == "week" else 0)
+        for day in range(start, last.toordinal() + 1, 7 if period == "week" else 1):
             yield datetime.date.fromordinal(day)
 
 
-def _labels_between(between: LabelRange, type_: ColumnType, each: Period | int | None) -> tuple[Label, ...]:
+def _labels_between(between: LabelRange, type_: ColumnType, unit: Period | int | None) -> tuple[Label, ...]:
     """Return the labels of a range: the starts of its days, periods or bins."""
-    each = each or {"date": "day", "integer": 1}.get(type_)  # type: ignore[assignment]
-    if each is None:
+    unit = unit or {"date": "day", "integer": 1}.get(type_)  # type: ignore[assignment]
+    if unit is None:
         raise invalid("must be a list: ranges are of dates, of whole numbers and of hours")
     if not (_is_label(between.first, type_) and _is_label(between.last, type_) and between.first <= between.last):
         raise invalid(f"must be from a first to a last label, which is not before it: {_LABELS[type_][1]}")
     # One more than allowed is enough to refuse it: a range may have 10^18 labels.
-    return _check_count(list(itertools.islice(starts_between(between.first, between.last, each), MAX_DOMAIN_SIZE + 1)))
+    return _check_count(list(itertools.islice(starts_between(between.first, between.last, unit), MAX_DOMAIN_SIZE + 1)))
 
 
 class Column(SettingsTable):
@@ -327,14 +327,14 @@ class Column(SettingsTable):
         if domain is not None and info.data.get("group") is False:
             raise invalid("is for columns that may be grouped: set group = true")
         type_ = info.data.get("type", "")
-        each = info.data.get("each")
+        period = info.data.get("each")
         if type_ in _LABELS and isinstance(domain, LabelRange):
-            return _labels_between(domain, type_, each)
+            return _labels_between(domain, type_, period)
         if not isinstance(domain, tuple) or type_ not in _LABELS:
             return domain
         if not all(_is_label(label, type_) for label in domain):
             raise invalid(f"must list {_LABELS[type_][1]}, because the column is declared {type_}")
-        if each is not None and any(label not in starts_between(label, label, each) for label in domain):
+        if period is not None and any(label not in starts_between(label, label, period) for label in domain):
             raise invalid("must list the starts of periods or bins")
         if len(set(domain)) < len(domain):
             raise invalid("must not list a label twice")
@@ -374,34 +374,34 @@ class ImpliedColumn(Column):
 
 def _implied_periods(columns: Mapping[str, Column], user: str) -> dict[str, ImpliedColumn]:
     """Return the periods of all date and timestamp columns of GROUP BY that the catalog does not declare, by name."""
-    taken = {name.casefold() for name in (user, *columns, *(about.of for about in columns.values() if about.of))}
+    names = {name.casefold() for name in (user, *columns, *(column.of for column in columns.values() if column.of))}
     periods = get_args(Period)
-    declared = {((about.of or name).casefold(), about.each) for name, about in columns.items()}
-    found = {}
+    declared = {((column.of or name).casefold(), column.each) for name, column in columns.items()}
+    undeclared = {}
     # Listed labels first: of equal periods of one column of the table, date_trunc takes the first.
-    for name, about in sorted(columns.items(), key=lambda column: not isinstance(column[1].domain, tuple)):
-        if about.type not in {"date", "timestamp"} or not about.group:
+    for name, column in sorted(columns.items(), key=lambda pair: not isinstance(pair[1].domain, tuple)):
+        if column.type not in {"date", "timestamp"} or not column.group:
             continue
-        held = about.each or ("day" if about.type == "date" else None)
+        own = column.each or ("day" if column.type == "date" else None)
         # A week is in two months at times, so neither is a period of the other.
-        coarser = periods if held is None else () if held == "week" else periods[periods.index(held) + 1 :]
-        for each in coarser:
-            implied = f"{name}_{each}"
-            if implied.casefold() in taken or ((about.of or name).casefold(), each) in declared:
+        coarser = periods if own is None else () if own == "week" else periods[periods.index(own) + 1 :]
+        for period in coarser:
+            implied = f"{name}_{period}"
+            if implied.casefold() in names or ((column.of or name).casefold(), period) in declared:
                 continue
-            labels = about.domain if isinstance(about.domain, tuple) else None
-            found[implied] = ImpliedColumn.model_construct(
-                type="timestamp" if each == "hour" else "date",
-                of=about.of or name,
-                each=each,
+            labels = column.domain if isinstance(column.domain, tuple) else None
+            undeclared[implied] = ImpliedColumn.model_construct(
+                type="timestamp" if period == "hour" else "date",
+                of=column.of or name,
+                each=period,
                 group=True,
-                filter=about.filter,
+                filter=column.filter,
                 sum=None,
-                domain=labels and tuple(dict.fromkeys(next(starts_between(at, at, each)) for at in sorted(labels))),
-                groups_per_user=about.groups_per_user,
+                domain=labels and tuple(dict.fromkeys(next(starts_between(at, at, period)) for at in sorted(labels))),
+                groups_per_user=column.groups_per_user,
                 source=name,
             )
-    return found
+    return undeclared
 
 
 def _check_column_name(column: str, info: ValidationInfo) -> str:
@@ -597,7 +597,7 @@ class Dataset(SettingsTable):
         columns = self.columns.items()
         return tuple(Derived(name, c.of, c.each) for name, c in columns if c.of is not None and c.each is not None)
 
-    def period(self, name: str, each: Period) -> str | None:
+    def period(self, name: str, period: Period) -> str | None:
         """Return the column that holds the start of the period of another column, as date_trunc(each, name) does.
 
         Args:
@@ -607,29 +607,29 @@ class Dataset(SettingsTable):
             the column as the catalog spells it, or None if the catalog declares none.
         """
         folded = name.casefold()
-        of = {column.casefold(): (about.of or column).casefold() for column, about in self.columns.items()}
+        of = {column.casefold(): (entry.of or column).casefold() for column, entry in self.columns.items()}
         source = of.get(folded, folded)
-        for column, about in self.columns.items():
-            held = about.each or ("day" if about.type == "date" else None)
-            if of[column.casefold()] == source and held == each:
+        for column, entry in self.columns.items():
+            own = entry.each or ("day" if entry.type == "date" else None)
+            if of[column.casefold()] == source and own == period:
                 return column
         return None
 
     def groups_of(self, items: tuple[str, ...]) -> int | None:
         """Return the bound on the groups of one user that are counted when grouping by *items*, or None."""
         # A user with a labels in one column and b in another is in at most a * b groups of both.
-        each = [self.columns[item].groups_per_user for item in items]
-        bounds = [self.groups_per_user, None if None in each or not each else math.prod(filter(None, each))]
+        parts = [self.columns[item].groups_per_user for item in items]
+        bounds = [self.groups_per_user, None if None in parts or not parts else math.prod(filter(None, parts))]
         return min((bound for bound in bounds if bound is not None), default=None)
 
     def segment_error(self, column: str) -> str | None:
         """Return an error message if the labels of *column* cannot be segments of a query with 'each', or None."""
-        about = self.columns[column]
-        if about.groups_per_user != 1:
+        declared = self.columns[column]
+        if declared.groups_per_user != 1:
             return f"column {column!r} cannot be in 'each': the catalog does not declare groups_per_user = 1 for it"
-        if about.domain is None:
+        if declared.domain is None:
             return f"column {column!r} cannot be in 'each': the catalog does not list its labels (domain)"
-        if isinstance(about.domain, OwnerQuery):  # whether a segment is queried must not depend on one user's rows
+        if isinstance(declared.domain, OwnerQuery):  # whether a segment is queried must not depend on one user's rows
             return f"column {column!r} cannot be in 'each': its labels are read by a query; list them in the catalog"
         return None
 
@@ -702,7 +702,7 @@ class Catalog(SettingsTable):
         Raises:
             NotFound: there is no such dataset.
         """
-        folded = {known.casefold(): known for known in self.datasets}
+        folded = {dataset.casefold(): dataset for dataset in self.datasets}
         if name.casefold() in folded:
             return folded[name.casefold()]
         nearest = difflib.get_close_matches(name.casefold(), folded, n=1)

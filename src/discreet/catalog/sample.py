@@ -39,17 +39,17 @@ def sample(dataset: Dataset, rows: int) -> pa.Table:
     """
     import pyarrow as pa
 
-    made = made_up_table(dataset, rows)
-    columns = {dataset.user: made[dataset.user]}
-    for name, about in dataset.columns.items():
-        columns[name] = made[about.of or name]
-        if about.each is not None:
+    table = made_up_table(dataset, rows)
+    columns = {dataset.user: table[dataset.user]}
+    for name, column in dataset.columns.items():
+        columns[name] = table[column.of or name]
+        if column.each is not None:
             values = columns[name].to_pylist()
-            if isinstance(about.each, int):  # bins of decimals, too, begin at whole numbers
+            if isinstance(column.each, int):  # bins of decimals, too, begin at whole numbers
                 values = [math.floor(value) for value in values]
             # the period or bin that contains a value is the only one between that value and itself
-            starts = [next(starts_between(value, value, about.each)) for value in values]
-            columns[name] = pa.array(starts, pa.timestamp("us") if about.kind is Kind.TIMESTAMP else None)
+            starts = [next(starts_between(value, value, column.each)) for value in values]
+            columns[name] = pa.array(starts, pa.timestamp("us") if column.kind is Kind.TIMESTAMP else None)
     return pa.table(columns)
 
 
@@ -62,12 +62,12 @@ def made_up_table(dataset: Dataset, rows: int) -> pa.Table:
     import pyarrow as pa
 
     table = {dataset.user: pa.array([f"user {number // ROWS_PER_USER + 1}" for number in range(rows)])}
-    for source in dict.fromkeys(about.of or name for name, about in dataset.columns.items()):
-        uses = {name: about for name, about in dataset.columns.items() if (about.of or name) == source}
-        name, about = min(uses.items(), key=lambda use: (use[1].domain is None, _WIDTHS.get(use[1].each, use[1].each)))
+    for source in dict.fromkeys(column.of or name for name, column in dataset.columns.items()):
+        uses = {name: column for name, column in dataset.columns.items() if (column.of or name) == source}
+        name, column = min(uses.items(), key=lambda use: (use[1].domain is None, _WIDTHS.get(use[1].each, use[1].each)))
         kinds = {use.kind for use in uses.values()}
-        kind = uses[source].kind if source in uses else Kind.TIMESTAMP if Kind.TIMESTAMP in kinds else about.kind
-        values = _column_values(name, about)  # of the computed column, as values of the one that it comes from
+        kind = uses[source].kind if source in uses else Kind.TIMESTAMP if Kind.TIMESTAMP in kinds else column.kind
+        values = _column_values(name, column)  # of the computed column, as values of the one that it comes from
         if kind is Kind.TIMESTAMP:
             midnight = datetime.time()
             moments = datetime.datetime
@@ -87,15 +87,15 @@ def made_up_table(dataset: Dataset, rows: int) -> pa.Table:
 def made_up_catalog(catalog: Catalog) -> Catalog:
     """Return *catalog* over made-up tables: without engines, and with made-up labels instead of queried ones."""
     datasets = {}
-    for dataset, about in catalog.datasets.items():
+    for dataset, declared in catalog.datasets.items():
         columns = {
             name: column
             if column.domain is None or isinstance(column.domain, tuple)
             else column.model_copy(update={"domain": tuple(dict.fromkeys(_column_values(name, column)))})
-            for name, column in about.columns.items()
+            for name, column in declared.columns.items()
         }
-        made = {"engine": None, "source": "made-up rows", "table": None, "view": None, "data_version": "made up"}
-        datasets[dataset] = about.model_copy(update={**made, "columns": columns})
+        settings = {"engine": None, "source": "made-up rows", "table": None, "view": None, "data_version": "made up"}
+        datasets[dataset] = declared.model_copy(update={**settings, "columns": columns})
     return catalog.model_copy(update={"engines": {}, "datasets": datasets})
 
 
@@ -110,21 +110,21 @@ _WIDTHS: Mapping[Any, int] = {None: 0, "hour": 1, "day": 2, "week": 3, "month": 
 """Periods by length. Values are made up for the finest computed column of a source; coarser ones follow from it."""
 
 
-def _column_values(name: str, about: Column) -> list[Any]:
+def _column_values(name: str, column: Column) -> list[Any]:
     """Return the values of a column, the most frequent first."""
-    if isinstance(about.domain, tuple):
-        return list(about.domain)
+    if isinstance(column.domain, tuple):
+        return list(column.domain)
     low = Decimal(0)
     high = Decimal(VALUES)
-    if about.sum is not None:
-        low, high = (Decimal(of.numerator) / of.denominator for of in (about.sum.low, about.sum.high))
+    if column.sum is not None:
+        low, high = (Decimal(of.numerator) / of.denominator for of in (column.sum.low, column.sum.high))
     numbers = [low + (high - low) * place / VALUES for place in range(VALUES)]
-    width = about.each if isinstance(about.each, int) else 1
+    width = column.each if isinstance(column.each, int) else 1
     # days from 2026-01-01, a Thursday, to the first day of each period
-    days: list[int] = [place // 7 * 7 + 4 if about.each == "week" else place for place in range(30)]
-    if about.each in MONTHS:
-        days = {"month": [0, 31, 59], "quarter": [0, 90, 181], "year": [0, 365, 730]}[about.each] * 10
-    made: dict[Kind, list[Any]] = {
+    days: list[int] = [place // 7 * 7 + 4 if column.each == "week" else place for place in range(30)]
+    if column.each in MONTHS:
+        days = {"month": [0, 31, 59], "quarter": [0, 90, 181], "year": [0, 365, 730]}[column.each] * 10
+    values_of_kind: dict[Kind, list[Any]] = {
         Kind.INTEGER: [int(number) // width * width for number in numbers],
         Kind.DECIMAL: [round(number, 2) for number in numbers],
         Kind.FLOAT: [float(number) for number in numbers],
@@ -132,4 +132,4 @@ def _column_values(name: str, about: Column) -> list[Any]:
         Kind.DATE: [(_START + datetime.timedelta(days=day)).date() for day in days],
         Kind.TIMESTAMP: [_START + datetime.timedelta(hours=7 * place) for place in range(VALUES)],
     }
-    return made.get(about.kind) or [f"{name} {place + 1}" for place in range(VALUES)]
+    return values_of_kind.get(column.kind) or [f"{name} {place + 1}" for place in range(VALUES)]

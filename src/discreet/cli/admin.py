@@ -115,8 +115,8 @@ def activity(
 
     The latest 1,000 queries and changes that fit, and the accounts that spent most on them.
     """
-    wanted = {"account": account, "dataset": dataset, "kind": kind, "since": since, "until": until, "limit": "1000"}
-    _send(options, "GET", f"activity?{urlencode({name: value for name, value in wanted.items() if value})}")
+    parameters = {"account": account, "dataset": dataset, "kind": kind, "since": since, "until": until, "limit": "1000"}
+    _send(options, "GET", f"activity?{urlencode({name: value for name, value in parameters.items() if value})}")
 
 
 @admin.command()
@@ -244,11 +244,11 @@ def _person(row: dict[str, str | None], place: str) -> dict[str, Any]:
         person["roles"] = cells["roles"].split()
     grants = {}
     for text in filter(None, map(str.strip, cells.get("datasets", "").split(";"))):
-        found = _GRANTED.fullmatch(text)
-        if found is None:
+        grant = _GRANTED.fullmatch(text)
+        if grant is None:
             raise InputError(f"{place}: datasets have semicolons between them, as in reads; sales(article, country)")
-        columns = None if found[2] is None else [name.strip() for name in found[2].split(",") if name.strip()]
-        grants[found[1]] = columns
+        columns = None if grant[2] is None else [name.strip() for name in grant[2].split(",") if name.strip()]
+        grants[grant[1]] = columns
     return person | {"grants": grants}
 
 
@@ -258,9 +258,9 @@ def _segment(name: str) -> str:
 
 def _send(options: dict[str, Any], method: str, path: str, body: dict[str, Any] | None = None) -> None:
     """Send a request as `request_json` does, and print the response."""
-    found = request_json(options, method, path, body)
-    if found is not None:
-        click.echo(json.dumps(found, indent=2, ensure_ascii=False))
+    response = request_json(options, method, path, body)
+    if response is not None:
+        click.echo(json.dumps(response, indent=2, ensure_ascii=False))
 
 
 def request_json(options: dict[str, Any], method: str, path: str, body: dict[str, Any] | None = None) -> Any:  # noqa: ANN401 - any JSON

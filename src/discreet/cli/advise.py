@@ -48,7 +48,7 @@ _QUESTIONS = {
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("--plot", metavar="FILE", help="Draw epsilon against the information budget: .png, .svg or .pdf.")
 @click.option("--force", is_flag=True, help="Overwrite the picture.")
-def advise(form: str, plot: str | None, *, force: bool, **given: Any) -> None:
+def advise(form: str, plot: str | None, *, force: bool, **answers: Any) -> None:
     """Choose parameters that withstand typical attacks.
 
     Prompts for the period, queries a day, results a query and tolerance if they are missing. Follows section 8.3 of
@@ -58,19 +58,19 @@ def advise(form: str, plot: str | None, *, force: bool, **given: Any) -> None:
 
     if plot is not None:
         check_plot(Path(plot), force=force)
-    missing = [name for name in _QUESTIONS if given[name] is None]
+    missing = [name for name in _QUESTIONS if answers[name] is None]
     if missing and not sys.stdin.isatty():
         raise InputError(f"--{missing[0].replace('_', '-')} is missing, and there is no terminal to prompt on")
     for name in missing:
         kind, default = (float, 0.5) if name == "tolerance" else (int, None)
-        given[name] = click.prompt(_QUESTIONS[name], type=kind, default=default, err=True)
-    found = advice.advise(advice.Workload(**given))
+        answers[name] = click.prompt(_QUESTIONS[name], type=kind, default=default, err=True)
+    advice_found = advice.advise(advice.Workload(**answers))
     if plot is not None:
         from discreet.release.plot import draw_advice
 
         with Progress("drawing", shown=True) as progress:
-            draw_advice(found, Path(plot), progress)
-    click.echo(json.dumps(as_dict(found), indent=2) if form == "json" else as_text(found))
+            draw_advice(advice_found, Path(plot), progress)
+    click.echo(json.dumps(as_dict(advice_found), indent=2) if form == "json" else as_text(advice_found))
 
 
 def as_dict(advice: Advice) -> dict[str, Any]:
@@ -131,51 +131,51 @@ def convert(
     from discreet.accounting.convert import delta_tight, epsilon_simple, epsilon_tight, rho_simple, rho_tight
     from discreet.values import exact
 
-    given = {
+    exact_values = {
         name: None if text is None else exact(text, f"--{name}")
         for name, text in (("delta", delta), ("rho", rho), ("epsilon-per", epsilon_per), ("delta-per", delta_per))
     }
     if information is not None or calls is not None:
-        found = _from_units(information or 0, calls or 0, given, rho=rho, epsilon=epsilon)
-    elif given["rho"] is not None and (epsilon is None) != (delta is None):
-        known = float(given["rho"])
+        values = _from_units(information or 0, calls or 0, exact_values, rho=rho, epsilon=epsilon)
+    elif exact_values["rho"] is not None and (epsilon is None) != (delta is None):
+        exact_rho = float(exact_values["rho"])
         if epsilon is not None:
-            found = {"rho": known, "epsilon": epsilon, "delta": delta_tight(known, epsilon)}
+            values = {"rho": exact_rho, "epsilon": epsilon, "delta": delta_tight(exact_rho, epsilon)}
         else:
-            lost = float(given["delta"] or 0)
-            found = {"rho": known, "epsilon_simple": epsilon_simple(known, lost)}
-            found |= {"epsilon": epsilon_tight(known, lost), "delta": lost}
-    elif epsilon is not None and given["delta"] is not None and rho is None:
-        lost = float(given["delta"])
-        per = given["epsilon-per"]
-        known = rho_tight(epsilon, lost)
-        found = {"epsilon": epsilon, "delta": lost, "rho_simple": rho_simple(epsilon, lost), "rho": known}
+            lost = float(exact_values["delta"] or 0)
+            values = {"rho": exact_rho, "epsilon_simple": epsilon_simple(exact_rho, lost)}
+            values |= {"epsilon": epsilon_tight(exact_rho, lost), "delta": lost}
+    elif epsilon is not None and exact_values["delta"] is not None and rho is None:
+        lost = float(exact_values["delta"])
+        per = exact_values["epsilon-per"]
+        exact_rho = rho_tight(epsilon, lost)
+        values = {"epsilon": epsilon, "delta": lost, "rho_simple": rho_simple(epsilon, lost), "rho": exact_rho}
         if per is not None and per <= 0:
             raise InputError("epsilon per unit must be above 0")
-        found |= {} if per is None else {"information": int(known / (per**2 / 8))}
+        values |= {} if per is None else {"information": int(exact_rho / (per**2 / 8))}
     else:
         raise InputError("give two of --rho, --epsilon and --delta, or --information with --epsilon-per and --delta")
     if form == "json":
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(values))
     else:
-        click.echo("\n".join(f"{name:<16}{value:.8g}" for name, value in found.items()))
+        click.echo("\n".join(f"{name:<16}{value:.8g}" for name, value in values.items()))
 
 
 def _from_units(
-    information: int, calls: int, given: dict[str, Fraction | None], *, rho: str | None, epsilon: float | None
+    information: int, calls: int, exact_values: dict[str, Fraction | None], *, rho: str | None, epsilon: float | None
 ) -> dict[str, float]:
     from discreet.accounting.convert import cost_of_units, epsilon_simple, epsilon_tight
     from discreet.values import float_above, float_below
 
-    per = given["epsilon-per"]
-    delta = given["delta"]
+    per = exact_values["epsilon-per"]
+    delta = exact_values["delta"]
     if rho is not None or epsilon is not None:
         raise InputError("units determine rho and epsilon; leave --rho and --epsilon out")
     if per is None or delta is None:
         raise InputError("units need --epsilon-per and --delta")
-    if calls and given["delta-per"] is None:
+    if calls and exact_values["delta-per"] is None:
         raise InputError("calls need --delta-per")
-    cost = cost_of_units(information, calls, per, given["delta-per"] or delta * 0)
+    cost = cost_of_units(information, calls, per, exact_values["delta-per"] or delta * 0)
     exact_rho = float_above(cost.rho)
     spent = float_below(delta)
     return {

@@ -28,23 +28,23 @@ def check(context: click.Context, file: str, datasets: tuple[str, ...], form: st
     from discreet.catalog.loader import CatalogError, load_catalog
 
     try:
-        found = checks.check(load_catalog(file), datasets, environment=os.environ)
+        findings = checks.check(load_catalog(file), datasets, environment=os.environ)
     except CatalogError as error:  # each mistake of the file is a line like those of checks
-        found = list(error.mistakes)
+        findings = list(error.mistakes)
     if form == "json":
         click.echo(
             json.dumps(
-                [{"place": f.place, "ok": f.mistake is None, "mistake": f.mistake, "note": f.note} for f in found],
+                [{"place": f.place, "ok": f.mistake is None, "mistake": f.mistake, "note": f.note} for f in findings],
                 indent=2,
             )
         )
     else:
-        for finding in found:
+        for finding in findings:
             place = "" if finding.place else f"{file}: "
             click.echo(f"{'mistake' if finding.mistake else 'ok':<9}{place}{finding}")
             if finding.note is not None:
                 click.echo(f"{'note':<9}{finding.place}: {finding.note}")
-    context.exit(2 if any(finding.mistake for finding in found) else 0)
+    context.exit(2 if any(finding.mistake for finding in findings) else 0)
 
 
 @catalog.command()

@@ -88,5 +88,5 @@ def _of_service(url: str | None, key_file: str | None, account: str | None, data
     if url is None:
         raise InputError("name the JSON file of an answer; or give --url or DISCREET_URL, the service of the account")
     names = {name: value for name, value in (("account", account), ("dataset", dataset)) if value is not None}
-    found = request_json({"url": url, "key_file": key_file}, "GET", f"disclosure?{urlencode(names)}")
-    return Disclosure.model_validate(found)
+    response = request_json({"url": url, "key_file": key_file}, "GET", f"disclosure?{urlencode(names)}")
+    return Disclosure.model_validate(response)

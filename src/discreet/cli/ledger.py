@@ -93,8 +93,8 @@ def show(account: str | None, last: int, **where: str | None) -> None:
         return account is None or account == named or account in {change.account for change in line.changes}
 
     with _open_store(**where) as (store, _):
-        found = (item for item in _all_lines(store, account) if concerns(item[1]))
-        lines = heapq.nlargest(last, found, key=lambda item: (item[1].time, item[0], item[1].seq))
+        matching = (item for item in _all_lines(store, account) if concerns(item[1]))
+        lines = heapq.nlargest(last, matching, key=lambda item: (item[1].time, item[0], item[1].seq))
     for chain, line in reversed(lines):
         act = " ".join(str(line.detail[name]) for name in ("actor", "reason") if name in line.detail)
         changes = "; ".join(f"{c.account} {c.part} {c.rho:+.4g} {c.delta:+.4g}" for c in line.changes)

@@ -239,16 +239,16 @@ def row_options(options: dict[str, Any], *, total: bool) -> RowOptions:
     if not options["item"] and not total:
         raise InputError("--item COL is missing: the column that names the item")
     names = ("groups_per_user", "sum", "average", "domain", "each", "segments")
-    given: dict[str, Any] = {name: options[name] for name in names}
-    given["rows_per_group"] = options["rows_per_group"]
+    row_values: dict[str, Any] = {name: options[name] for name in names}
+    row_values["rows_per_group"] = options["rows_per_group"]
     if options["bound"] is not None:
         ends = options["bound"].split(",")
-        given["bound"] = ends[0] if len(ends) == 1 else tuple(ends)
+        row_values["bound"] = ends[0] if len(ends) == 1 else tuple(ends)
     if options["between"] is not None:
         if options["domain"] is not None or len(options["item"]) != 1:
             raise InputError("--range lists the items of one --item, in place of --domain")
-        given["domain"] = _labels_between(options["between"], options["item"][0])
-    return cast("RowOptions", given | given_options(options))
+        row_values["domain"] = _labels_between(options["between"], options["item"][0])
+    return cast("RowOptions", row_values | given_options(options))
 
 
 def _labels_between(text: str, item: str) -> list[Any]:
@@ -258,21 +258,21 @@ def _labels_between(text: str, item: str) -> list[Any]:
     from discreet.catalog.model import MAX_DOMAIN_SIZE, starts_between
     from discreet.head_request import Period
 
-    each: Any = item.rpartition(":")[2]
+    period: Any = item.rpartition(":")[2]
     ends: list[Any] = text.split(",")
     try:
-        if each == "hour":
+        if period == "hour":
             ends = [datetime.datetime.fromisoformat(end) for end in ends]
-        elif each in get_args(Period) or "-" in text[1:].replace(",-", ","):  # not the sign of a number
+        elif period in get_args(Period) or "-" in text[1:].replace(",-", ","):  # not the sign of a number
             ends = [datetime.date.fromisoformat(end) for end in ends]
-            each = each if each in get_args(Period) else "day"
+            period = period if period in get_args(Period) else "day"
         else:
             ends = [int(end) for end in ends]
-            each = int(each) if each.isdecimal() and ":" in item else 1
+            period = int(period) if period.isdecimal() and ":" in item else 1
         first, last = ends
     except ValueError:
         raise InputError("--range takes a first and a last item: 0,600 or 2026-01-01,2026-01-31") from None
-    labels = list(itertools.islice(starts_between(first, last, each), MAX_DOMAIN_SIZE + 1))
+    labels = list(itertools.islice(starts_between(first, last, period), MAX_DOMAIN_SIZE + 1))
     if not 1 <= len(labels) <= MAX_DOMAIN_SIZE:
         raise InputError(f"--range lists from 1 to {MAX_DOMAIN_SIZE:,} items, from a first to a last one")
     return labels

@@ -162,13 +162,13 @@ def check_writable(path: Path, *, force: bool) -> None:
 def notes(release: Release) -> list[str]:
     """Return the notes below a release; the last says what was promised, and what of it was spent."""
     guarantee = release.guarantee
-    wanted = release.query.k
-    share = f"{len(release)}" if wanted is None else f"{len(release)} of {wanted}"
-    each = release.query.request.each
+    k = release.query.k
+    share = f"{len(release)}" if k is None else f"{len(release)} of {k}"
+    segment_columns = release.query.request.each
     items = "item" if share == "1" else "items"
-    if each and wanted is not None:
+    if segment_columns and k is not None:
         share = f"{len(release)}"
-        items = f"items, at most {wanted} of each {' and '.join(each)},"
+        items = f"items, at most {k} of each {' and '.join(segment_columns)},"
     lines = [f"{share} {items} by {release.mechanism} in {release.seconds:.2f} s"]
     if release.why is not None:
         chose = "" if release.chosen is None else f"{release.mechanism} chose {release.chosen}: "
@@ -178,7 +178,7 @@ def notes(release: Release) -> list[str]:
             f"a part of the noise is the same in all numbers (standard error {release.shared_error:.3g}): differences "
             "are more precise for it, and a total of many numbers is less precise than a query of its own"
         )
-    if wanted is not None and not release.complete:
+    if k is not None and not release.complete:
         lines.append("others, if there are any, do not stand out enough from the noise; a larger epsilon may find more")
     kind = "computational differential privacy" if guarantee.computational else "differential privacy"
     promised = f"epsilon = {guarantee.epsilon:.4g} and delta = {guarantee.delta:.3g}"

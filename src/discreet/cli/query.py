@@ -80,9 +80,9 @@ def query(sql: str, *, estimate: bool, intervals: bool, **options: Any) -> None:
         if options["form"] not in {None, "table", "json"}:
             raise InputError("an estimate is printed as table or json")
         with open_client(options) as client:
-            found = client.estimate(sql, **price)
-        click.echo(json.dumps(found.model_dump(), indent=2) if options["form"] == "json" else estimate_as_text(found))
-        for note in () if options["quiet"] else found.notes:
+            cost = client.estimate(sql, **price)
+        click.echo(json.dumps(cost.model_dump(), indent=2) if options["form"] == "json" else estimate_as_text(cost))
+        for note in () if options["quiet"] else cost.notes:
             click.echo(f"note: {note}", err=True)
         return
     output = Output.of(options)
@@ -144,14 +144,14 @@ def _run_statement(sql: str, price: Options, options: dict[str, Any], *, estimat
     output.check(counts=False)
     with open_client(options) as client:
         if estimate:
-            found = client.estimate_sql(sql, **price)
-            costs = ((each.sql, each.estimate) for each in found.queries)
+            priced = client.estimate_sql(sql, **price)
+            costs = ((query.sql, query.estimate) for query in priced.queries)
             lines = [
-                f"{text}: {'free' if each is None or each.paid else _spend(each.worst_cost)}" for text, each in costs
+                f"{text}: {'free' if cost is None or cost.paid else _spend(cost.worst_cost)}" for text, cost in costs
             ]
-            fits = "it fits" if found.fits else "it does not fit"
-            lines.append(f"at most {_spend(found.worst_cost)} together: {fits}")
-            click.echo(json.dumps(found.model_dump(), indent=2) if output.form == "json" else "\n".join(lines))
+            fits = "it fits" if priced.fits else "it does not fit"
+            lines.append(f"at most {_spend(priced.worst_cost)} together: {fits}")
+            click.echo(json.dumps(priced.model_dump(), indent=2) if output.form == "json" else "\n".join(lines))
             return
         with _interruptible():
             rows = client.sql(sql, intervals=intervals, **price)
@@ -201,21 +201,21 @@ def expected_lines(expected: Expected) -> dict[str, str]:
 
     The first line names the mechanisms of these ranges, or the number of labels or items that the errors are for.
     """
-    found = {"standard error": "no counts are released", "smallest count": "any: every listed item can appear"}
-    about = "probably " if expected.likely else ""
+    lines = {"standard error": "no counts are released", "smallest count": "any: every listed item can appear"}
+    prefix = "probably " if expected.likely else ""
     if errors := expected.error_ranges():
-        names = [each.name for each in expected.likely]
+        names = [part.name for part in expected.likely]
         if names:
             branches = (names[0], " or ".join(filter(None, [", ".join(names[1:-1]), names[-1]])))
             errors = [f"{branch}: {error}" for branch, error in zip(branches, errors, strict=False)]
         basis = "" if expected.basis is None else f" for {expected.basis}"
-        found["standard error"] = about + "; otherwise ".join(errors) + basis
+        lines["standard error"] = prefix + "; otherwise ".join(errors) + basis
         if expected.max_half_width is not None:
-            found["standard error"] += f"; 95 % intervals are ± {expected.interval_ranges()[0]}"
+            lines["standard error"] += f"; 95 % intervals are ± {expected.interval_ranges()[0]}"
     if counts := expected.count_ranges():
-        found["smallest count"] = (about or "about ") + "; otherwise ".join(counts)
-        found["smallest count"] += ", more if many items are nearly as large"
-    return found
+        lines["smallest count"] = (prefix or "about ") + "; otherwise ".join(counts)
+        lines["smallest count"] += ", more if many items are nearly as large"
+    return lines
 
 
 def estimate_as_text(estimate: Estimate) -> str:
@@ -294,8 +294,8 @@ def budget_as_text(report: BudgetReport) -> str:
         lines += ["", f"{parent.account}  shared with others"]
         for name in ("rho", "delta"):
             limit = getattr(parent.limit, name)
-            left = getattr(parent.left, name)
-            lines.append(_line(name, bar(limit - left, 0, limit), _left(parent, name)))
+            remaining = getattr(parent.left, name)
+            lines.append(_line(name, bar(limit - remaining, 0, limit), _left(parent, name)))
         lines += _closing(parent.mode, parent.resets_at)
     return "\n".join(lines)
 
@@ -323,8 +323,8 @@ def bar(charged: float, held: float, limit: float) -> str:
     if limit <= 0:
         return f"[{'#' * _WIDTH}]"
     full = min(math.ceil(charged / limit * _WIDTH), _WIDTH)
-    taken = max(min(math.ceil((charged + held) / limit * _WIDTH), _WIDTH), full)
-    return f"[{'#' * full}{'=' * (taken - full)}{'.' * (_WIDTH - taken)}]"
+    filled = max(min(math.ceil((charged + held) / limit * _WIDTH), _WIDTH), full)
+    return f"[{'#' * full}{'=' * (filled - full)}{'.' * (_WIDTH - filled)}]"
 
 
 def utc_minute(text: str) -> str:

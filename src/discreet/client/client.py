@@ -88,9 +88,9 @@ class Rows(ComputedRows):
         import pyarrow as pa
 
         table = pa.ipc.open_stream(body).read_all()
-        about = table.schema.metadata
-        queries = [StatementQuery.model_validate(query) for query in json.loads(about[b"discreet.queries"])]
-        without = json.loads(about.get(b"discreet.no_interval", b"[]"))  # an older service does not say
+        metadata = table.schema.metadata
+        queries = [StatementQuery.model_validate(query) for query in json.loads(metadata[b"discreet.queries"])]
+        without = json.loads(metadata.get(b"discreet.no_interval", b"[]"))  # an older service does not say
         intervals: list[Literal["none"] | None] = ["none" if name in without else None for name in table.column_names]
         return cls(table.replace_schema_metadata(None), intervals=tuple(intervals), queries=queries)
 
@@ -316,18 +316,18 @@ class Client:
         """
         if limit < 1:
             raise InputError(f"the limit must be at least 1, not {limit}")
-        found: list[HistoryEntry] = []
+        entries: list[HistoryEntry] = []
         before: int | None = None
-        while len(found) < limit:
-            parameters = {"limit": str(min(limit - len(found), _PAGE))}
+        while len(entries) < limit:
+            parameters = {"limit": str(min(limit - len(entries), _PAGE))}
             if before is not None:
                 parameters["before"] = str(before)
             page = self._read(HistoryPage, self._get("/v1/releases", parameters))
-            found += page.releases
+            entries += page.releases
             before = page.next
             if before is None or not (page.releases or page.damaged):
                 break
-        return found
+        return entries
 
     def release(self, id: str) -> Release:  # noqa: A002 - as the service calls it
         """Return a stored release that the account has paid for, free of charge.
@@ -438,13 +438,13 @@ def _statement_body(text: str, options: Options, **flags: bool) -> bytes:
 
 def _body(fields: dict[str, Any], options: Options) -> bytes:
     # JSON has no fractions; as text, the service takes them exactly
-    given = {
+    written_options = {
         name: str(value) if isinstance(value, Fraction) else value
         for name, value in options.items()
         if value is not None
     }
     try:
-        return json.dumps(fields | given).encode()
+        return json.dumps(fields | written_options).encode()
     except (TypeError, ValueError, RecursionError):
         raise InputError("a query can hold text, numbers, true, false, null, lists and objects only") from None
 

@@ -181,12 +181,12 @@ def _budget_short(problem: Problem) -> DiscreetError:
     message = f"the answer could cost {costs}, but account {problem.account!r} has only {rests} left"
     if fits:
         message += f"; {' or '.join(f'{name} = {most:.4g}' for name, most in fits.items())} would still fit"
-    each = None if problem.each is None else problem.each.column
+    segment_column = None if problem.each is None else problem.each.column
     message += "" if problem.each is None else problem.each.hint
     if resets_at is not None:
         message += f"; some comes back at {resets_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
     return BudgetShort(
-        message, account=problem.account, needed=needed, left=left, resets_at=resets_at, fits=fits, each=each
+        message, account=problem.account, needed=needed, left=left, resets_at=resets_at, fits=fits, each=segment_column
     )
 
 

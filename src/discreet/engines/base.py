@@ -416,7 +416,7 @@ def check_named(request: HeadRequest, kind: Callable[[str], Kind]) -> None:
     Raises:
         InputError: a column has such a type.
     """
-    derived = {made.name for made in request.derived}
+    derived = {column_.name for column_ in request.derived}
     for column in (request.user, *request.items):
         wrong = None if column in derived else naming_error(column, kind(column), is_user=column == request.user)
         if wrong is not None:
@@ -550,15 +550,15 @@ def _in_segments(table: pa.Table, request: HeadRequest) -> tuple[pa.Table, tuple
     """
     names = [f"i{n}" for n in range(len(request.each))]
     placed = table.append_column("row", pa.array(range(len(table)), pa.int64())).group_by(names, use_threads=False)
-    found = placed.aggregate([("row", "min"), ("row", "max")]).to_pylist()
-    places = {tuple(row[name] for name in names): range(row["row_min"], row["row_max"] + 1) for row in found}
+    ends_of_segment = placed.aggregate([("row", "min"), ("row", "max")]).to_pylist()
+    places = {tuple(row[name] for name in names): range(row["row_min"], row["row_max"] + 1) for row in ends_of_segment}
     types = {column: table.schema.field(name).type for column, name in zip(request.each, names, strict=True)}
     listed = [tuple(row.values()) for row in typed_domain(request.segments, types).to_pylist()]
     if not places.keys() <= set(listed):
         raise InexactHead("the engine answered with a segment that was not requested")
     rows = [places.get(segment, range(0)) for segment in listed]
-    taken = table.take(pa.array([row for part in rows for row in part], pa.int64()))
-    return taken, tuple(np.cumsum([len(part) for part in rows]).tolist())
+    rows_in_order = table.take(pa.array([row for part in rows for row in part], pa.int64()))
+    return rows_in_order, tuple(np.cumsum([len(part) for part in rows]).tolist())
 
 
 def _check_order(table: pa.Table, request: HeadRequest) -> None:
@@ -634,13 +634,13 @@ def typed_domain(domain: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table
 
 def _as_given(domain: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table | None:
     """Return a domain whose labels have the right types already, or None: casting takes longer than most queries."""
-    given = domain.select(list(types))
-    if given.schema.types != list(types.values()) or any(map(pa.types.is_temporal, types.values())):
+    selected = domain.select(list(types))
+    if selected.schema.types != list(types.values()) or any(map(pa.types.is_temporal, types.values())):
         return None
-    given.validate(full=True)
-    if any(column.null_count for column in given.columns):
+    selected.validate(full=True)
+    if any(column.null_count for column in selected.columns):
         raise InputError(_WRONG_LABEL)
-    return given.rename_columns([f"i{n}" for n in range(len(types))])
+    return selected.rename_columns([f"i{n}" for n in range(len(types))])
 
 
 @lru_cache(maxsize=1)
@@ -654,20 +654,20 @@ def _cast_domain(connection: duckdb.DuckDBPyConnection, domain: pa.Table, types:
     labels = pa.schema(list(types.items())).empty_table()
     connection.register("domain", domain)
     connection.register("labels", labels)
-    given, wanted = (
+    old, new = (
         {name: type_ for name, type_, *_ in connection.execute(f"DESCRIBE {relation}").fetchall()}
         for relation in ("domain", "labels")
     )
     casts = []
     wrong = []
     for n, (column, type_) in enumerate(types.items()):
-        cast = f"TRY_CAST({quoted(column)} AS {wanted[column]})"
+        cast = f"TRY_CAST({quoted(column)} AS {new[column]})"
         casts.append(f"{cast} AS i{n}")
         wrong.append(f"{cast} IS NULL")
         # A label that changes in a cast to the type and back (1.5 to an integer, '07') is not of that type.
-        wrong.append(f"TRY_CAST({cast} AS {given[column]}) IS DISTINCT FROM {quoted(column)}")
+        wrong.append(f"TRY_CAST({cast} AS {old[column]}) IS DISTINCT FROM {quoted(column)}")
         if pa.types.is_temporal(type_):  # a value that Python's datetime cannot hold
-            wrong.append(f"{cast} NOT BETWEEN CAST({_FIRST} AS {wanted[column]}) AND CAST({_LAST} AS {wanted[column]})")
+            wrong.append(f"{cast} NOT BETWEEN CAST({_FIRST} AS {new[column]}) AND CAST({_LAST} AS {new[column]})")
     if connection.execute(f"SELECT 1 FROM domain WHERE {' OR '.join(wrong)} LIMIT 1").fetchall():
         raise InputError(_WRONG_LABEL)
     return connection.sql(f"SELECT {', '.join(casts)} FROM domain").to_arrow_table()

@@ -246,12 +246,12 @@ class ClickHouseStatement(HeadStatement):
     def constant(self, text: str, type_: str | None) -> str:
         return _literal(text) if type_ is None else f"CAST({_literal(text)} AS {type_})"
 
-    def start_of(self, moment: str, each: Period) -> str:
+    def start_of(self, moment: str, period: Period) -> str:
         # date_trunc takes the last second of a period before 1970 for the next period, unless it has no fraction.
-        width, first = _MICROSECONDS["day" if each in MONTHS else each]
+        width, first = _MICROSECONDS["day" if period in MONTHS else period]
         past = f"toUnixTimestamp64Micro({moment})"
         start = f"fromUnixTimestamp64Micro({past} - positiveModulo({past} - {first}, {width}), 'UTC')"
-        return super().start_of(start, each) if each in MONTHS else start
+        return super().start_of(start, period) if period in MONTHS else start
 
     def moment(self, column: str) -> str:
         value = self.value(column)

@@ -102,9 +102,9 @@ class DuckDBPairs:
                 new = int(of[0] != last >> self._user_bits)
                 place += new
                 read.append(of[starts[1 - new :]])
-                held = (pairs & 2**self._user_bits - 1).astype(np.int32 if users < 2**31 else np.int64)
-                np.add.at(sizes, held, np.int32(1))  # a number of another type would take ten times as long
-                blocks.append((order[place : place + len(starts)], np.diff(starts, append=len(pairs)), held))
+                users_of_pairs = (pairs & 2**self._user_bits - 1).astype(np.int32 if users < 2**31 else np.int64)
+                np.add.at(sizes, users_of_pairs, np.int32(1))  # a number of another type would take ten times as long
+                blocks.append((order[place : place + len(starts)], np.diff(starts, append=len(pairs)), users_of_pairs))
                 place += len(starts) - 1
                 last = pairs[-1]
         self._connection.execute(f"DROP TABLE {_KEYS}")
@@ -282,11 +282,11 @@ class DuckDBPairs:
     def _chosen(self, chosen: Ints, blocks: Blocks) -> Iterator[tuple[Ints, Ints, Ints]]:
         """Yield *blocks* without the items of which *chosen* is 0."""
         for items, counts, users in blocks:
-            kept = chosen[items] != 0
-            if kept.all():
+            is_chosen = chosen[items] != 0
+            if is_chosen.all():
                 yield items, counts, users
-            elif kept.any():
-                yield items[kept], counts[kept], users[np.repeat(kept, counts)]
+            elif is_chosen.any():
+                yield items[is_chosen], counts[is_chosen], users[np.repeat(is_chosen, counts)]
 
     def _integers(self, statement: str) -> Ints:
         """Return the only column that is selected."""

@@ -86,8 +86,8 @@ class Source:
 def _resolved(path: Path) -> str:
     """Return the canonical form of a path: relative if it is in the working directory, so that projects can move."""
     real = path.resolve()
-    here = Path.cwd()
-    return str(real.relative_to(here) if real.is_relative_to(here) else real)
+    working_directory = Path.cwd()
+    return str(real.relative_to(working_directory) if real.is_relative_to(working_directory) else real)
 
 
 def open_source(
@@ -244,14 +244,14 @@ def cast_columns(connection: duckdb.DuckDBPyConnection, source: Source, cast: Ma
         InputError: there is no such column or type, or a column holds a value that has no equal one of its new type.
     """
     described = connection.sql(f"SELECT * FROM {source.relation} LIMIT 0")
-    held = dict(zip(described.columns, map(str, described.types), strict=True))
-    folded = {name.casefold(): name for name in held}
+    table_types = dict(zip(described.columns, map(str, described.types), strict=True))
+    folded = {name.casefold(): name for name in table_types}
     types = {}
     replaced = []
     for key, type_ in cast.items():
         name = folded.get(str(key).casefold())
         if name is None:
-            raise UnknownColumn(str(key), held, "column to cast")
+            raise UnknownColumn(str(key), table_types, "column to cast")
         decimal = _DECIMAL.fullmatch(str(type_))
         digits, places = (int(decimal[1]), int(decimal[2])) if decimal else (0, 0)
         if type_ not in _TYPES and not (decimal and places <= digits and 1 <= digits <= 38):
@@ -260,7 +260,7 @@ def cast_columns(connection: duckdb.DuckDBPyConnection, source: Source, cast: Ma
                 f"timestamp, not to {str(type_)!r}"
             )
         new = _TYPES.get(type_, f"DECIMAL({digits},{places})")
-        old = held[name]
+        old = table_types[name]
         column = quoted(name)
         value = f"TRY_CAST({column} AS {new})"
         if old == "VARCHAR":
@@ -456,8 +456,8 @@ def _parse_url(url: str, table: str | None) -> tuple[str, str | None]:
     """Return the path and table of "duckdb:///folder/file.db?table=name" (three slashes: relative, four: absolute)."""
     parts = urlsplit(url)
     options = parse_qs(parts.query, keep_blank_values=True)
-    known = url.startswith("duckdb:///") and not parts.fragment and not set(options) - {"table"}
-    if not known or len(parts.path) < 2:
+    is_valid = url.startswith("duckdb:///") and not parts.fragment and not set(options) - {"table"}
+    if not is_valid or len(parts.path) < 2:
         raise InputError("a DuckDB URL looks like duckdb:///file.db?table=name")
     return unquote(parts.path[1:]), options.get("table", [table])[-1]
 
@@ -493,13 +493,13 @@ def _attached(connection: duckdb.DuckDBPyConnection, path: Path, table: str | No
         "SELECT table_schema, table_name, table_type FROM information_schema.tables WHERE table_catalog = 'source' "
         "ORDER BY ALL"
     ).fetchall()
-    known = [name if schema == "main" else f"{schema}.{name}" for schema, name, _ in rows]
-    if table is None and len(known) == 1:
-        table = known[0]
-    if table not in known:
-        wanted = "name one" if table is None else f"there is no table {table!r}"
-        raise InputError(f"{wanted}; the tables of {str(path)!r} are {', '.join(map(repr, known)) or 'none'}")
-    schema, name, kind = rows[known.index(table)]
+    names = [name if schema == "main" else f"{schema}.{name}" for schema, name, _ in rows]
+    if table is None and len(names) == 1:
+        table = names[0]
+    if table not in names:
+        mistake = "name one" if table is None else f"there is no table {table!r}"
+        raise InputError(f"{mistake}; the tables of {str(path)!r} are {', '.join(map(repr, names)) or 'none'}")
+    schema, name, kind = rows[names.index(table)]
     relation = f"source.{quoted(schema)}.{quoted(name)}"
     named = f"{_resolved(path)}, table {table}"
     return Source(relation, named, database=True, is_view=kind != "BASE TABLE", setup=_USE)

@@ -53,9 +53,9 @@ class SnapshotEngine(DuckDBEngine, Generic[_Table]):
         url = parse_url(source_url)
         url.check_options(())
         try:
-            found = self._newest(url)
-            snapshot = self._snapshot(found)
-            rows = self._rows(found)
+            table_version = self._newest(url)
+            snapshot = self._snapshot(table_version)
+            rows = self._rows(table_version)
         except ModuleNotFoundError:
             raise InputError(f"{url.scheme}:// sources need libraries; {how_to_install(url.scheme)}") from None
         except InputError:

@@ -84,8 +84,8 @@ def source_fingerprint(source: Any) -> str | None:  # noqa: ANN401 - as in `open
         EngineUnreachable: the table cannot be read.
         OSError: a file cannot be reached.
     """
-    found: str | None = getattr(_class_of(source)[0], "fingerprint", lambda _: None)(source)
-    return found
+    fingerprint: str | None = getattr(_class_of(source)[0], "fingerprint", lambda _: None)(source)
+    return fingerprint
 
 
 def _class_of(source: Any) -> tuple[Callable[..., Engine], bool]:  # noqa: ANN401 - as in `open_engine`
@@ -101,8 +101,8 @@ def _class_of(source: Any) -> tuple[Callable[..., Engine], bool]:  # noqa: ANN40
     name = scheme[1].lower() if scheme else "duckdb"
     if name in ENGINES and name != "duckdb":
         return _builtin(name), True
-    if (found := _installed(name)) is not None:
-        return found, True
+    if (plugin := _installed(name)) is not None:
+        return plugin, True
     if name != "duckdb" and scheme and scheme[0].endswith("//"):
         from importlib.metadata import entry_points
 
@@ -192,27 +192,27 @@ class Url:
         Raises:
             InputError: the URL has such an option.
         """
-        known = sorted(allowed)
+        names = sorted(allowed)
         for name in self.options:
-            if name not in known:
+            if name not in names:
                 raise InputError(
-                    f"a {self.scheme} URL takes no option {name!r}; the options are {', '.join(known) or 'none'}"
+                    f"a {self.scheme} URL takes no option {name!r}; the options are {', '.join(names) or 'none'}"
                 )
 
-    def table(self, given: str | None, view: str | None) -> str | None:
-        """Return *given* or else the table name in the URL; None if neither is set.
+    def table(self, name: str | None, view: str | None) -> str | None:
+        """Return *name* or else the table name in the URL; None if neither is set.
 
         Raises:
             InputError: both a table and a view were named.
         """
-        table = given or self.options.get("table") or None
+        table = name or self.options.get("table") or None
         if table is not None and view is not None:
             raise InputError("name a table or a view, not both")
         return table
 
-    def with_password(self, given: str | None) -> Url:
-        """Return the URL with the password *given*, or unchanged if it is None."""
-        return self if given is None else replace(self, password=given)
+    def with_password(self, password: str | None) -> Url:
+        """Return the URL with the password *password*, or unchanged if it is None."""
+        return self if password is None else replace(self, password=password)
 
     def check_tls(self, engine: str) -> None:
         """Refuse a password that would be sent without TLS, for engines whose URLs take https=true.

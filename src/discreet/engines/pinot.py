@@ -129,11 +129,11 @@ class PinotEngine(PooledEngine[PinotClient]):
             answer = client.controller.get(f"/segments/{quote(self._relation)}/{path}")
             try:
                 segments = segments_of(client.controller, quote(self._table))
-                made = sorted(int(answer[segment][key]) for segment in segments)
+                created = sorted(int(answer[segment][key]) for segment in segments)
             except (LookupError, TypeError, ValueError):
                 self._known = self._attested(client, client.broker.constant(_SETTINGS))  # Pinot may have been upgraded
                 raise EngineError("the controller of Pinot does not say when all of the segments were made") from None
-        return f"{len(made)} segments, {hashlib.sha256(repr(made).encode()).hexdigest()[:32]}"
+        return f"{len(created)} segments, {hashlib.sha256(repr(created).encode()).hexdigest()[:32]}"
 
     def check(self, request: HeadRequest) -> None:
         with self._connection() as client:
@@ -147,17 +147,17 @@ class PinotEngine(PooledEngine[PinotClient]):
         del seed  # Pinot cannot bound the items of a user
         with self._connection() as client:
             for _ in range(2):
-                known = self._known
+                checks = self._known
                 settings = client.broker.constant(_SETTINGS)
                 with ThreadPoolExecutor(1) as pool:
                     reading = pool.submit(self._attested, client, settings)
                     try:
-                        head = self._head(client, request, known, progress)
+                        head = self._head(client, request, checks, progress)
                     except DiscreetError:
-                        if self._reattested(client, settings, reading) == known:
+                        if self._reattested(client, settings, reading) == checks:
                             raise
                     else:
-                        if self._reattested(client, settings, reading) == known:
+                        if self._reattested(client, settings, reading) == checks:
                             return head
                 # The settings changed since they were checked, so neither a head nor an error can be trusted.
         raise InexactHead("the table or its cluster is being changed; try again")
@@ -177,10 +177,10 @@ class PinotEngine(PooledEngine[PinotClient]):
         """Return all rows of a statement on this table; it must end with a LIMIT if it has several rows."""
         with self._connection() as client:
             answer = client.run(statement)
-            known = self._attested(client, client.broker.constant(_SETTINGS))
-        check_signs(answer, known)
+            checks = self._attested(client, client.broker.constant(_SETTINGS))
+        check_signs(answer, checks)
         if _FROM.search(statement):  # without FROM, the broker responds without any server
-            check_complete(answer, known)
+            check_complete(answer, checks)
         table = _fetched(answer)
         limit = _LIMIT.search(statement)
         if len(table) >= (int(limit[1]) if limit else 2):
@@ -195,31 +195,31 @@ class PinotEngine(PooledEngine[PinotClient]):
 
     def _reattested(self, client: PinotClient, settings: Mapping[str, Any], reading: Future[Attested]) -> Attested:
         """Return and store the checks after a statement: *reading*, or new ones if the broker's settings changed."""
-        held = reading.result()
+        checks = reading.result()
         now = client.broker.constant(_SETTINGS)
-        self._known = held if now == settings else self._attested(client, now)
+        self._known = checks if now == settings else self._attested(client, now)
         return self._known
 
-    def _statement(self, request: HeadRequest, known: Attested) -> PinotStatement:
-        check_named(request, lambda name: column_of(name, known.columns).kind)
+    def _statement(self, request: HeadRequest, checks: Attested) -> PinotStatement:
+        check_named(request, lambda name: column_of(name, checks.columns).kind)
         listed = None
         if request.domain is not None:
-            types = {name: LABEL_TYPES[kind_of(name, request, known.columns)] for name in request.items}
+            types = {name: LABEL_TYPES[kind_of(name, request, checks.columns)] for name in request.items}
             listed = typed_domain(request.domain, types)
-        return PinotStatement(request, self._relation, known.columns, listed)
+        return PinotStatement(request, self._relation, checks.columns, listed)
 
     def _head(
         self,
         client: PinotClient,
         request: HeadRequest,
-        known: Attested,
+        checks: Attested,
         progress: Callable[[float], None] | None,
     ) -> ExactHead:
-        statement = self._statement(request, known)
-        rows = self._rows(client, statement, known, request.user, progress)
+        statement = self._statement(request, checks)
+        rows = self._rows(client, statement, checks, request.user, progress)
         if not request.items:
             return exact_head(pa.table({"n": counts_of([row[0] for row in rows] or [0])}), request)
-        kinds = [kind_of(name, request, known.columns) for name in request.items]
+        kinds = [kind_of(name, request, checks.columns) for name in request.items]
         arrays = [labels_of([row[n] for row in rows], kind) for n, kind in enumerate(kinds)]
         names = [f"i{n}" for n in range(len(arrays))]
         table = pa.table([*arrays, counts_of([row[-1] for row in rows])], [*names, "n"])
@@ -230,33 +230,33 @@ class PinotEngine(PooledEngine[PinotClient]):
         self,
         client: PinotClient,
         statement: PinotStatement,
-        known: Attested,
+        checks: Attested,
         user: str,
         progress: Callable[[float], None] | None,
     ) -> list[list[Any]]:
-        if user in known.partitioned:
+        if user in checks.partitioned:
             raise InexactHead(
                 f"isSegmentPartitioned of column {user!r} makes Pinot add up the counts of segments, "
                 "in which one user may be twice"
             )
-        if known.limit is not None and statement.limit > known.limit:
+        if checks.limit is not None and statement.limit > checks.limit:
             raise InexactHead(
-                f"the broker returns {known.limit:,} rows at most; raise its pinot.broker.query.response.limit or ask "
+                f"the broker returns {checks.limit:,} rows at most; raise its pinot.broker.query.response.limit or ask "
                 "for a smaller head"
             )
         text = statement.write()
         if text is None:
             return []
         answer = client.run(text, progress)
-        check_signs(answer, known)
+        check_signs(answer, checks)
         if _number(answer, "numServersQueried") == 0 and _number(answer, "numServersResponded") == 0:
             # The broker finds the filter to be always false, or knows no server: it responds alike.
-            if known.segments:
+            if checks.segments:
                 every = client.run(f"SELECT COUNT(*) FROM {quoted(self._relation)}", progress)
-                check_signs(every, known)
-                check_complete(every, known)
+                check_signs(every, checks)
+                check_complete(every, checks)
             return []
-        check_complete(answer, known)
+        check_complete(answer, checks)
         return rows_of(answer, statement.names, statement.types, statement.limit)
 
 
@@ -302,7 +302,7 @@ def check_signs(answer: dict[str, Any], attested: Attested) -> None:
     exceptions = answer.get("exceptions")
     if not isinstance(exceptions, list):
         raise InexactHead("Pinot did not say whether there were errors")
-    codes = sorted({int(each.get("errorCode", -1)) for each in exceptions})
+    codes = sorted({int(error.get("errorCode", -1)) for error in exceptions})
     if _TIME_OUTS.intersection(codes) and {*_TIME_OUTS, _NO_RESPONSE}.issuperset(codes):
         raise EngineTimeout("Pinot did not answer within its time limit")
     if codes:  # its messages hold SQL and may hold data

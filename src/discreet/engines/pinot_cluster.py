@@ -422,12 +422,12 @@ def segments_of(controller: PinotProcess, table: str) -> frozenset[str]:
 
 def _generation(versions: Mapping[str, str]) -> Generation:
     """Return the generation of Pinot's components, or raise `InexactHead` if they differ or it is unknown."""
-    found = {".".join(versions[name].split("-")[0].split(".")[:2]) for name in _CORE if name in versions}
-    if len(found) != 1 or not found <= GENERATIONS.keys():
+    releases = {".".join(versions[name].split("-")[0].split(".")[:2]) for name in _CORE if name in versions}
+    if len(releases) != 1 or not releases <= GENERATIONS.keys():
         raise InexactHead(
             "this version of Pinot is not known to count exactly; the ones that are known are " + ", ".join(GENERATIONS)
         )
-    return GENERATIONS[found.pop()]
+    return GENERATIONS[releases.pop()]
 
 
 def check_table(controller: PinotProcess, table: str) -> frozenset[str]:
@@ -463,20 +463,20 @@ def check_table(controller: PinotProcess, table: str) -> frozenset[str]:
 def _check_broker(settings: Mapping[str, Any], generation: Generation) -> tuple[str | None, int | None]:
     """Refuse settings that make a broker's counts inexact; return its name and its maximum number of rows."""
     # Pinot ignores case, hyphens and underscores in names of settings.
-    known = {name.lower().replace("-", "").replace("_", ""): value for name, value in settings.items()}
+    by_name = {name.lower().replace("-", "").replace("_", ""): value for name, value in settings.items()}
     for name, effect in _MUST_BE_OFF.items():
-        if _is_true(known.get(name)):
+        if _is_true(by_name.get(name)):
             raise InexactHead(f"{name} {effect}; set it to false")
     for name, effect in _MUST_BE_UNSET.items():
-        if known.get(name):
+        if by_name.get(name):
             raise InexactHead(f"{name} {effect}; leave it out")
-    if generation.threshold and int(known.get("pinot.broker.groupby.trim.threshold", 0)) < THRESHOLD_OFF:
+    if generation.threshold and int(by_name.get("pinot.broker.groupby.trim.threshold", 0)) < THRESHOLD_OFF:
         raise InexactHead(
             "this version of Pinot trims groups at the broker silently; set pinot.broker.groupby.trim.threshold "
             f"to {THRESHOLD_OFF}"
         )
-    limit = known.get("pinot.broker.query.response.limit")
-    return known.get("pinot.broker.instance.id"), None if limit is None else int(limit)
+    limit = by_name.get("pinot.broker.query.response.limit")
+    return by_name.get("pinot.broker.instance.id"), None if limit is None else int(limit)
 
 
 def _is_true(value: object) -> bool:

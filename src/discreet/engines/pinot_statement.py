@@ -115,13 +115,13 @@ class PinotStatement:
     def write(self) -> str | None:
         """Return the statement, or None if no row of any table can pass the filter."""
         request = self._request
-        kept = [self._present(column) for column in (request.user, *request.items)]
-        kept += [self._in_years(column) for column in request.items if self._is_moment(column)]
+        conditions = [self._present(column) for column in (request.user, *request.items)]
+        conditions += [self._in_years(column) for column in request.items if self._is_moment(column)]
         if request.where is not None:
-            kept.append(self._true(request.where))
+            conditions.append(self._true(request.where))
         if self.listed is not None:
-            kept.append(self._any_listed(self.listed))
-        where = _every(kept)
+            conditions.append(self._any_listed(self.listed))
+        where = _every(conditions)
         if where is False:
             return None
         # It has no alias, because the column's name shows what was counted.
@@ -314,11 +314,11 @@ class PinotStatement:
     def _starts(self, derived: Derived, operator: Operator, constant: Constant) -> Condition:
         """Return the comparison of a derived column with a constant, for rows where it is not missing."""
         value = _exact(constant)
-        each = derived.each
-        start = _start_of(value, each)
+        period = derived.each
+        start = _start_of(value, period)
         if start != value and operator in {"=", "<>"}:
             return operator == "<>"
-        end = _end_of(start, each)
+        end = _end_of(start, period)
         match operator:
             case "=":
                 return self._between(derived, start, end)
@@ -362,36 +362,36 @@ def kind_of(name: str, request: HeadRequest, columns: Mapping[str, PinotColumn])
     return kinds[name] if name in kinds else column_of(name, columns).kind
 
 
-def _bins(each: Period | int) -> tuple[int, int]:
+def _bins(period: Period | int) -> tuple[int, int]:
     """Return the width of bins or of periods of fixed length, and the start of one of them."""
-    return (each, 0) if isinstance(each, int) else _PERIODS[each]
+    return (period, 0) if isinstance(period, int) else _PERIODS[period]
 
 
-def _start_of(value: Fraction, each: Period | int) -> int:
+def _start_of(value: Fraction, period: Period | int) -> int:
     """Return the start of the bin, or the first millisecond of the period, that contains *value*."""
-    if each in MONTHS:
+    if period in MONTHS:
         month = int(np.datetime64(math.floor(value), "ms").astype("M8[M]").astype(np.int64))
-        first = month - month % MONTHS[each]  # counted from January 1970, which begins a quarter and a year
+        first = month - month % MONTHS[period]  # counted from January 1970, which begins a quarter and a year
         return int(np.datetime64(first, "M").astype("M8[ms]").astype(np.int64))
-    width, first = _bins(each)
+    width, first = _bins(period)
     return math.floor((value - first) / width) * width + first
 
 
-def _end_of(start: int, each: Period | int) -> int:
+def _end_of(start: int, period: Period | int) -> int:
     """Return the start of the next bin or period."""
-    if each in MONTHS:  # no period is longer, and none is shorter than half of that
-        return _start_of(Fraction(start + {1: 31, 3: 92, 12: 366}[MONTHS[each]] * _DAY), each)
-    return start + _bins(each)[0]
+    if period in MONTHS:  # no period is longer, and none is shorter than half of that
+        return _start_of(Fraction(start + {1: 31, 3: 92, 12: 366}[MONTHS[period]] * _DAY), period)
+    return start + _bins(period)[0]
 
 
-def _runs(starts: Iterable[int | Fraction], each: Period | int) -> list[tuple[int, int]]:
+def _runs(starts: Iterable[int | Fraction], period: Period | int) -> list[tuple[int, int]]:
     """Merge adjacent bins or periods into ranges (start, end); leave out values that start no bin or period."""
     runs: list[tuple[int, int]] = []
     for value in sorted(starts):
-        start = _start_of(Fraction(value), each)
+        start = _start_of(Fraction(value), period)
         if start != value:
             continue
-        end = _end_of(start, each)
+        end = _end_of(start, period)
         if runs and runs[-1][1] == start:
             runs[-1] = (runs[-1][0], end)
         else:

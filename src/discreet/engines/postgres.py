@@ -228,12 +228,12 @@ def _find(cursor: Cursor, table: str | None, where: str) -> tuple[str, str]:
         InputError: there is no table of that name, or several.
         InexactHead: not all of its rows can be counted.
     """
-    found = [] if table is None else cursor.execute(_FIND, [table.replace("\0", "\ufffd")]).fetchall()
-    if len(found) != 1:
+    matches = [] if table is None else cursor.execute(_FIND, [table.replace("\0", "\ufffd")]).fetchall()
+    if len(matches) != 1:
         names = [name for (name,) in cursor.execute(_LIST).fetchall()]
-        wanted = "name a table" if table is None else f"there is {'no' if not found else 'more than one'} {table!r}"
-        raise InputError(f"{wanted}; the tables of {where} that may be read are {listing(names)}")
-    schema, name, hidden, foreign = found[0]
+        mistake = "name a table" if table is None else f"there is {'no' if not matches else 'more than one'} {table!r}"
+        raise InputError(f"{mistake}; the tables of {where} that may be read are {listing(names)}")
+    schema, name, hidden, foreign = matches[0]
     if hidden:
         raise InexactHead(
             f"row security may hide rows of table {schema}.{name} from this account; "
@@ -684,10 +684,10 @@ class PostgresSession:
 
 
 def _address(url: Url) -> str:
-    given: dict[str, Any] = {"host": url.host, "port": url.port, "dbname": url.path}
-    given |= {"user": url.user, "password": url.password, "connect_timeout": _CONNECT_SECONDS}
-    given |= {name: value for name, value in url.options.items() if name != "table"}
-    return make_conninfo(**{name: value for name, value in given.items() if value not in {None, ""}})
+    parameters: dict[str, Any] = {"host": url.host, "port": url.port, "dbname": url.path}
+    parameters |= {"user": url.user, "password": url.password, "connect_timeout": _CONNECT_SECONDS}
+    parameters |= {name: value for name, value in url.options.items() if name != "table"}
+    return make_conninfo(**{name: value for name, value in parameters.items() if value not in {None, ""}})
 
 
 def _cancel_statement(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
@@ -724,14 +724,14 @@ def columns_of(cursor: Cursor, relation: str) -> list[tuple[str, EngineColumn]]:
         [] if result is None else [(result.fname(n), result.ftype(n), result.fmod(n)) for n in range(result.nfields)]
     )
     others = {oid for _, oid, _ in fields if oid >= _FIRST_OF_OTHERS}
-    known = {}
+    user_defined = {}
     if others:
         numbers = ", ".join(map(str, sorted(others)))
         cursor.execute(
             f"SELECT CAST(oid AS bigint), CAST(typname AS text), typtype = 'e' FROM pg_type WHERE oid IN ({numbers})"
         )
-        known = {oid: _user_defined(name, enumerated) for oid, name, enumerated in cursor.fetchall()}
-    return [((name or b"").decode(), _column_of_type(oid, modifier, known)) for name, oid, modifier in fields]
+        user_defined = {oid: _user_defined(name, enumerated) for oid, name, enumerated in cursor.fetchall()}
+    return [((name or b"").decode(), _column_of_type(oid, modifier, user_defined)) for name, oid, modifier in fields]
 
 
 def _user_defined(name: str, enumerated: bool) -> EngineColumn:

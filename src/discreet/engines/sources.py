@@ -171,8 +171,8 @@ def checked(table: pa.Table, name: str) -> pa.Table:
     except pa.ArrowException:
         raise InputError(f"{name} is not valid; see validate(full=True) of it as an Arrow table") from None
     columns = []
-    for field, given in zip(table.schema, table.columns, strict=True):
-        column = given
+    for field, original in zip(table.schema, table.columns, strict=True):
+        column = original
         try:
             type_ = _readable(field.type)
             if type_ != field.type and pa.types.is_timestamp(type_):

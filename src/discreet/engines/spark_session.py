@@ -322,8 +322,8 @@ def condition_of(error: Exception) -> str:
 def connect_url(url: Url) -> str:
     """Return the URL of a Spark Connect server in Spark's syntax; the password becomes the token."""
     host = f"[{url.host}]" if ":" in url.host else url.host
-    given = {"user_id": url.user, "token": url.password, "use_ssl": url.options.get("ssl")}
-    parameters = [f"{name}={quote(value, safe='')}" for name, value in given.items() if value is not None]
+    settings = {"user_id": url.user, "token": url.password, "use_ssl": url.options.get("ssl")}
+    parameters = [f"{name}={quote(value, safe='')}" for name, value in settings.items() if value is not None]
     return f"sc://{host}:{url.port or _CONNECT_PORT}/" + "".join(f";{parameter}" for parameter in parameters)
 
 

@@ -198,8 +198,8 @@ class HeadStatement:
     def __init__(self, request: HeadRequest, relation: str, columns: Mapping[str, EngineColumn], seed: bytes) -> None:
         self.request = request
         self._derived = {derived.name: derived for derived in request.derived}
-        made = {derived.name: self._describe_derived(derived, columns) for derived in request.derived}
-        self.columns: Mapping[str, EngineColumn] = ChainMap(made, columns)  # type: ignore[arg-type]
+        computed = {derived.name: self._describe_derived(derived, columns) for derived in request.derived}
+        self.columns: Mapping[str, EngineColumn] = ChainMap(computed, columns)  # type: ignore[arg-type]
         self.parameters: list[str] = []
         self._relation = relation
         self._seed = seed
@@ -240,25 +240,25 @@ class HeadStatement:
         # would write out a common table expression that is read twice; the join has one segment of each user even if
         # the data changes between the two.
         segments = f"SELECT DISTINCT {self._segment}, u FROM ({self._listed_rows()}) AS r"
-        kept = f"SELECT {self._segment}, u FROM ({self._bounded(segments, 1, self._segment)}) AS k"
+        chosen = f"SELECT {self._segment}, u FROM ({self._bounded(segments, 1, self._segment)}) AS k"
         value = "" if self.request.summed is None else ", x"
-        return f"SELECT {self._items}, u{value} FROM ({rows}) AS a JOIN ({kept}) AS k USING (u, {self._segment})"
+        return f"SELECT {self._items}, u{value} FROM ({rows}) AS a JOIN ({chosen}) AS k USING (u, {self._segment})"
 
     def _listed_rows(self) -> str:
         """Return a SELECT of the rows that pass the filter and have a user and listed labels."""
         request = self.request
         needed = (request.user,) if request.keep_missing else (request.user, *request.paired)
         needed = needed if request.arrivals is None else (*needed, request.arrivals.period)
-        kept = [self.present(column) for column in needed]
+        conditions = [self.present(column) for column in needed]
         if request.where is not None:
-            kept.append(self.filtered(request.where))
+            conditions.append(self.filtered(request.where))
         selected = [f"{self.label(item)} AS {name}" for item, name in zip(request.paired, self._names, strict=True)]
         selected.append(f"{self.user(request.user)} AS u")
         if request.summed is not None:
             selected.append(f"{self.summand(request.summed.column, request.summed.scale)} AS x")
         if request.arrivals is not None:
             selected.append(f"{self.value(request.arrivals.period)} AS d")
-        rows = f"SELECT {', '.join(selected)} FROM {self._relation} WHERE {' AND '.join(kept)}"
+        rows = f"SELECT {', '.join(selected)} FROM {self._relation} WHERE {' AND '.join(conditions)}"
         if not self.names_listed or request.arrivals is not None:
             return rows
         value = "" if request.summed is None else ", x"
@@ -275,26 +275,26 @@ class HeadStatement:
         """Return the value of a column: its name, or the expression that computes a derived column."""
         if column not in self._derived:
             return self.quoted(column)
-        each = self._derived[column].each
+        period = self._derived[column].each
         source = self._derived[column].column
-        if isinstance(each, int):
+        if isinstance(period, int):
             # The value is bounded first, so that the cast cannot fail and products do not overflow.
             whole = f"CAST({self.floor(source)} AS BIGINT)"
             whole = f"CASE WHEN {self._has_bin(source)} THEN {whole} END"
-            return f"({whole} - mod(mod({whole}, {each}) + {each}, {each}))"
+            return f"({whole} - mod(mod({whole}, {period}) + {period}, {period}))"
         moment = self.compared(source, Kind.TIMESTAMP)
-        held = self.columns[source].kind
-        in_years = self._in_years(moment, held if held in _MOMENTS else Kind.TIMESTAMP)
-        start = self.start_of(f"CAST({moment} AS {self.types[Kind.TIMESTAMP]})", each)
+        source_kind = self.columns[source].kind
+        in_years = self._in_years(moment, source_kind if source_kind in _MOMENTS else Kind.TIMESTAMP)
+        start = self.start_of(f"CAST({moment} AS {self.types[Kind.TIMESTAMP]})", period)
         return f"CASE WHEN {in_years} THEN CAST({start} AS {self.columns[column].type}) END"
 
     def floor(self, column: str) -> str:
         """Return the largest whole number that is not above a number; no value of the column may make it fail."""
         return f"floor({self.compared(column, Kind.INTEGER)})"
 
-    def start_of(self, moment: str, each: Period) -> str:
+    def start_of(self, moment: str, period: Period) -> str:
         """Return the start of the period that contains a timestamp of `types`."""
-        return f"date_trunc('{each}', {moment})"
+        return f"date_trunc('{period}', {moment})"
 
     def constant(self, text: str, type_: str | None) -> str:
         """Return the placeholder of a bound constant, cast to *type_* unless that is None, for text."""
@@ -464,13 +464,13 @@ class HeadStatement:
         numbers = number_columns(request)
         if request.domain is not None:
             every = f"{self.listed()} LEFT JOIN ({counts}) AS k USING ({self._items})"
-            found = (f"coalesce({name}, 0) AS {name}" for name in numbers if not name.startswith("v"))
-            counts = f"SELECT {self._items}, {', '.join(found)} FROM {every}"
+            listed = (f"coalesce({name}, 0) AS {name}" for name in numbers if not name.startswith("v"))
+            counts = f"SELECT {self._items}, {', '.join(listed)} FROM {every}"
         if not squares:
             return counts
         selected = f"{self._leading}{', '.join(numbers)}"
-        both = f"({counts}) AS h CROSS JOIN ({self._users_by_length(squares)}) AS v"
-        return f"SELECT {selected} FROM (WITH p AS ({pairs}) SELECT {selected} FROM {both}) AS w"
+        joined = f"({counts}) AS h CROSS JOIN ({self._users_by_length(squares)}) AS v"
+        return f"SELECT {selected} FROM (WITH p AS ({pairs}) SELECT {selected} FROM {joined}) AS w"
 
     def _arrived(self, arrivals: Arrivals) -> str:
         """Return the statement for a head of running counts: each user keeps the first items that the user had."""
@@ -483,17 +483,17 @@ class HeadStatement:
                 pairs = f"SELECT {self._items}, u, greatest(d, f) AS d FROM ({pairs}) AS j WHERE f IS NOT NULL"
             else:  # what was listed since keeps its places, so that others do not move into them
                 pairs = f"SELECT * FROM ({pairs}) AS j WHERE f IS NULL OR d <= f"
-        kept = "1 = 1"
+        condition = "1 = 1"
         if self.request.groups_per_user is not None:
             groups = self.request.groups_per_user
             pairs = self._bounded(pairs, max(groups, *arrivals.reached, 0), self._items, "d, ")
-            kept = f"place <= {groups}"
+            condition = f"place <= {groups}"
         if in_levels and arrivals.among == "unlisted":
             pairs = f"SELECT * FROM ({pairs}) AS w WHERE f IS NULL"
-        numbers = f"count(CASE WHEN {kept} THEN 1 END) AS n"
+        numbers = f"count(CASE WHEN {condition} THEN 1 END) AS n"
         if arrivals.before is not None:
             type_ = self.types[self.columns[arrivals.period].kind]
-            earlier = f"{kept} AND d <= CAST({text_literal(arrivals.before)} AS {type_})"
+            earlier = f"{condition} AND d <= CAST({text_literal(arrivals.before)} AS {type_})"
             numbers += f", count(CASE WHEN {earlier} THEN 1 END) AS b"
         for number, place in enumerate(arrivals.reached):
             numbers += f", count(CASE WHEN place = {place} THEN 1 END) AS v{number}"

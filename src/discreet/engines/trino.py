@@ -404,16 +404,16 @@ class TrinoPairs(HashedPairs):
 
     def _costs(self, chosen: str, scales: list[int]) -> str:
         by_item = f"SELECT map_agg(item, CAST(ROW(k, c) AS ROW(k BIGINT, c BIGINT))) AS m FROM {chosen}"
-        found = "filter(transform(items, i -> element_at(m, i)), x -> x IS NOT NULL)"
-        baskets = f"SELECT {found} AS found FROM {self._kept_items(chosen)} CROSS JOIN ({by_item}) AS x"
+        chosen_items = "filter(transform(items, i -> element_at(m, i)), x -> x IS NOT NULL)"
+        baskets = f"SELECT {chosen_items} AS found FROM {self._kept_items(chosen)} CROSS JOIN ({by_item}) AS x"
         costs = ", ".join(_total("found", f"IF(x.k >= {k}, x.c, 0)") + f" AS c{k}" for k in scales)
         return f"SELECT {costs} FROM ({baskets}) AS b WHERE cardinality(found) > 0"
 
     def _clipped(self, chosen: str, weight: str, bound: int) -> str:
         del bound  # the weight is computed of all users
         by_item = f"SELECT map_agg(item, c) AS m FROM {chosen}"
-        found = "filter(items, x -> element_at(m, x) IS NOT NULL)"
-        baskets = f"SELECT {found} AS found, m FROM {self._kept_items(chosen)} CROSS JOIN ({by_item}) AS x"
+        chosen_items = "filter(items, x -> element_at(m, x) IS NOT NULL)"
+        baskets = f"SELECT {chosen_items} AS found, m FROM {self._kept_items(chosen)} CROSS JOIN ({by_item}) AS x"
         costs = f"SELECT found, {_total('found', 'element_at(m, x)')} AS c FROM ({baskets}) AS b"
         weights = f"SELECT found, {weight} AS w FROM ({costs}) AS c WHERE c > 0"
         return f"SELECT item AS a, sum(w) AS b FROM ({weights}) AS v CROSS JOIN UNNEST(found) AS t(item) GROUP BY item"
@@ -425,8 +425,8 @@ class TrinoPairs(HashedPairs):
         """Return a relation with the array of the items of each user that are *chosen*, and maybe others."""
         if not self._candidates or not np.isin(self._latest, self._written).all():
             named = f"SELECT map_agg(h, item) AS m FROM {self._numbered} JOIN {chosen} USING (item)"
-            found = "filter(transform(hs, h -> element_at(m, h)), i -> i IS NOT NULL)"
-            baskets = f"SELECT {found} AS items FROM {self._users} CROSS JOIN ({named}) AS x"
+            chosen_items = "filter(transform(hs, h -> element_at(m, h)), i -> i IS NOT NULL)"
+            baskets = f"SELECT {chosen_items} AS items FROM {self._users} CROSS JOIN ({named}) AS x"
             self._candidates = f"{self._prefix}candidates{len(self._tables)}"
             self._create(self._candidates, f"SELECT items FROM ({baskets}) AS b WHERE cardinality(items) > 0")
             self._written = self._latest

@@ -55,22 +55,22 @@ class ToolResult(BaseModel):
     @classmethod
     def refusal(cls, error: DiscreetError) -> Self:
         """Return the result that says why a request was refused."""
-        found = cls(wrong=str(error))
+        result = cls(wrong=str(error))
         match error:
             case BudgetShort():
-                found.stop = "budget"
-                found.fits = error.fits.get("epsilon")
+                result.stop = "budget"
+                result.fits = error.fits.get("epsilon")
             case BudgetExceeded():
-                found.stop = "budget"
+                result.stop = "budget"
             case Suspended():
-                found.stop = "suspended"
+                result.stop = "suspended"
             case Unauthorized() | Forbidden():
-                found.stop = "key"
+                result.stop = "key"
             case Busy() if error.retry_after is not None:
-                found.wrong = f"too many requests; call this again after {error.retry_after:g} seconds"
+                result.wrong = f"too many requests; call this again after {error.retry_after:g} seconds"
             case ServiceError():
-                found.wrong = f"{error}; if data was read, the worst case is charged, and pays for this call again"
-        return found
+                result.wrong = f"{error}; if data was read, the worst case is charged, and pays for this call again"
+        return result
 
 
 class SavedAnswer(BaseModel):
@@ -182,18 +182,18 @@ class AnswerResult(ToolResult):
     made_up: bool = Field(default=False, description="True if the rows are made up: never report their numbers.")
 
     @classmethod
-    def made_up_of(cls, found: StatementAnswer) -> Self:
+    def made_up_of(cls, answer: StatementAnswer) -> Self:
         """Return the first rows of a rehearsal."""
-        rows = _rows(found)
+        rows = _rows(answer)
         for row in rows:
             del row["made_up"]
         return cls(rows=rows[:MAX_REHEARSED_ROWS], rows_left_out=max(len(rows) - MAX_REHEARSED_ROWS, 0), made_up=True)
 
     @classmethod
-    def of(cls, found: StatementAnswer, report: BudgetReport) -> Self:
+    def of(cls, answer: StatementAnswer, report: BudgetReport) -> Self:
         """Return the first rows of an answer, and what the budget *report* after it says is left."""
-        rows = _rows(found)
-        cost = spend_above(sum((cost_of(query.charged) for query in found.queries), Cost()))
+        rows = _rows(answer)
+        cost = spend_above(sum((cost_of(query.charged) for query in answer.queries), Cost()))
         return cls(
             rows=rows[:MAX_ROWS],
             rows_left_out=max(len(rows) - MAX_ROWS, 0),
@@ -202,9 +202,9 @@ class AnswerResult(ToolResult):
         )
 
 
-def _rows(found: StatementAnswer) -> list[dict[str, Any]]:
-    names = [plain_text(column.name) for column in found.columns]
-    return [{name: plain_text(value) for name, value in zip(names, row, strict=True)} for row in found.rows]
+def _rows(answer: StatementAnswer) -> list[dict[str, Any]]:
+    names = [plain_text(column.name) for column in answer.columns]
+    return [{name: plain_text(value) for name, value in zip(names, row, strict=True)} for row in answer.rows]
 
 
 def plain_text(value: Any) -> Any:  # noqa: ANN401 - any JSON value

@@ -146,11 +146,11 @@ class AgentServer(MCPServer[Any]):
     ) -> CallToolResult | InputRequiredResult:
         """Call a tool; arguments that it does not take are refused in one sentence."""
         tool = next((tool for tool in await self.list_tools() if tool.name == name), None)
-        known = [] if tool is None else list(tool.input_schema.get("properties", {}))
-        unknown = [] if tool is None else [argument for argument in arguments if argument not in known]
+        names = [] if tool is None else list(tool.input_schema.get("properties", {}))
+        unknown = [] if tool is None else [argument for argument in arguments if argument not in names]
         if unknown:  # the library would ignore a misspelt epsilon, and the default would be charged
-            taken = f"takes {', '.join(known)}" if known else "takes none"
-            return _wrong_arguments(f"{name} has no argument {unknown[0][:100]!r}; it {taken}")
+            allowed = f"takes {', '.join(names)}" if names else "takes none"
+            return _wrong_arguments(f"{name} has no argument {unknown[0][:100]!r}; it {allowed}")
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
@@ -220,17 +220,17 @@ async def price(context: Call, sql: Sql, epsilon: Epsilon = None, again: Again =
         considered = await _consider(context, sql, estimated, await _report(context))
     except DiscreetError as error:
         return Prices.refusal(error)
-    found = Prices() if considered.error is None else Prices.refusal(considered.error)
-    found.share = considered.share
-    found.asks_person = considered.asks
-    found.budget_left = BudgetLeft.of(considered.report)
-    for each in considered.estimate.queries:
-        estimate = each.estimate
+    prices = Prices() if considered.error is None else Prices.refusal(considered.error)
+    prices.share = considered.share
+    prices.asks_person = considered.asks
+    prices.budget_left = BudgetLeft.of(considered.report)
+    for query in considered.estimate.queries:
+        estimate = query.estimate
         notes = [] if estimate is None else estimate.notes
         free = estimate is None or estimate.paid
         expected = None if estimate is None else estimate.expected
-        found.queries.append(Price(sql=each.sql, free=free, expected=expected, notes=notes))
-    return found
+        prices.queries.append(Price(sql=query.sql, free=free, expected=expected, notes=notes))
+    return prices
 
 
 # --------------------------------------------------------------------------------- what a query asks before it is sent
@@ -262,9 +262,9 @@ class Confirm(BaseModel):
 async def considered(context: Call, sql: str, epsilon: float | None, again: str | None) -> Considered | AnswerResult:
     """Return the answer to a statement that needs no consent, or its refusal; otherwise the price to consent to."""
     try:
-        found = await _answer(context, sql, epsilon, again, _server(context).max_unasked_share)
-        if isinstance(found, AnswerResult):
-            return found
+        reply = await _answer(context, sql, epsilon, again, _server(context).max_unasked_share)
+        if isinstance(reply, AnswerResult):
+            return reply
         capabilities = context.client_capabilities
         version = context.protocol_version
         elicitation = None if capabilities is None else capabilities.elicitation
@@ -273,30 +273,30 @@ async def considered(context: Call, sql: str, epsilon: float | None, again: str 
         in_reply = version is not None and is_version_at_least(version, _MULTI_ROUND)
         if not (shows_forms and (in_reply or context.session.can_send_request)):
             allowed = _server(context).max_unasked_share
-            fitting = await _largest_epsilon(context, sql, found.estimate, found.report, allowed)
+            fitting = await _largest_epsilon(context, sql, reply.estimate, reply.report, allowed)
             without = "" if fitting is None else f"; epsilon = {fitting:g} needs no consent"
             sentence = (
-                f"this could take {_percent(found.share)} of what is left of the budget; more than {_percent(allowed)} "
+                f"this could take {_percent(reply.share)} of what is left of the budget; more than {_percent(allowed)} "
                 "needs the consent of a person, and this client cannot ask one, so nothing was sent and nothing was "
                 f"charged{without}; the person can send it with discreet query"
             )
             return AnswerResult(stop="person", wrong=sentence, fits=fitting)
     except DiscreetError as error:
         return AnswerResult.refusal(error)
-    return found
+    return reply
 
 
 async def agreed(
-    sql: str, found: Annotated[Considered | AnswerResult, Resolve(considered)]
+    sql: str, reply: Annotated[Considered | AnswerResult, Resolve(considered)]
 ) -> Confirm | Elicit[Confirm]:
     """Ask the person, not the agent, about a statement that takes a large share of the budget."""
-    if isinstance(found, AnswerResult):
+    if isinstance(reply, AnswerResult):
         return Confirm(spend=True)
-    resets = found.report.resets_at
+    resets = reply.report.resets_at
     back = "" if resets is None else f" Some of it comes back from {resets[:10]} on."
     return Elicit(
-        f"This query could take {_percent(found.share)} of what is left of the privacy budget of "
-        f"{found.report.account}.{back} Ask it?\n\n{_shown(sql)}",
+        f"This query could take {_percent(reply.share)} of what is left of the privacy budget of "
+        f"{reply.report.account}.{back} Ask it?\n\n{_shown(sql)}",
         Confirm,
     )
 
@@ -315,7 +315,7 @@ def _shown(sql: str) -> str:
 async def query(
     context: Call,
     sql: Sql,
-    found: Annotated[Considered | AnswerResult, Resolve(considered)],
+    reply: Annotated[Considered | AnswerResult, Resolve(considered)],
     yes: Annotated[ElicitationResult[Confirm], Resolve(agreed)],
     epsilon: Epsilon = None,
     again: Again = None,
@@ -324,10 +324,10 @@ async def query(
 
     The same call again is free. A call that could take a large share of what is left asks the person first.
     """
-    if isinstance(found, AnswerResult):
-        return found
+    if isinstance(reply, AnswerResult):
+        return reply
     if not isinstance(yes, AcceptedElicitation) or not yes.data.spend:
-        sentence = f"the person did not agree to spend {_percent(found.share)} of what is left; nothing was charged"
+        sentence = f"the person did not agree to spend {_percent(reply.share)} of what is left; nothing was charged"
         return AnswerResult(stop="declined", wrong=sentence)
     try:
         agreed_to = await _answer(context, sql, epsilon, again, 1.0)
@@ -347,8 +347,8 @@ async def _answer(
         return AnswerResult.of(reply.answer, reply.budget)
     if reply.estimate is None:
         raise ServiceError("the service replied in a form that this version does not read")
-    found = await _consider(context, sql, reply.estimate, reply.budget)
-    return found if found.error is None else AnswerResult.refusal(found.error)
+    priced = await _consider(context, sql, reply.estimate, reply.budget)
+    return priced if priced.error is None else AnswerResult.refusal(priced.error)
 
 
 async def _consider(context: Call, sql: str, estimate: StatementEstimate, report: BudgetReport) -> Considered:
@@ -359,7 +359,7 @@ async def _consider(context: Call, sql: str, estimate: StatementEstimate, report
     if not estimate.fits:
         # It is not sent: what is held for other queries may be free by then, and no person has agreed.
         path = report.enforced
-        short = next((each for each in path if cost.rho > each.left.rho or cost.delta > each.left.delta), report)
+        short = next((part for part in path if cost.rho > part.left.rho or cost.delta > part.left.delta), report)
         fitting = await _largest_epsilon(context, sql, estimate, report, 1.0)
         more = {"account": short.account, "needed": cost, "left": short.left, "resets_at": short.resets_at}
         fits = None if fitting is None else Fitting(epsilon=fitting)
@@ -377,7 +377,7 @@ async def _largest_epsilon(
         estimate: of the statement at a price that takes more.
         allowed: the share, from 0 to 1.
     """
-    unpaid = [each.estimate.privacy.epsilon for each in estimate.queries if each.estimate and not each.estimate.paid]
+    unpaid = [leaf.estimate.privacy.epsilon for leaf in estimate.queries if leaf.estimate and not leaf.estimate.paid]
     rests = [budget.left.rho for budget in report.enforced]
     if not unpaid or not rests or not estimate.worst_cost.rho:
         return None
@@ -388,10 +388,10 @@ async def _largest_epsilon(
         if not epsilon:
             return None
         try:
-            found = await _post(context, _ESTIMATE, _statement(sql, epsilon), StatementEstimate)
+            priced = await _post(context, _ESTIMATE, _statement(sql, epsilon), StatementEstimate)
         except DiscreetError:  # it is below the least epsilon
             return None
-        if found.fits and report.share_of_left(found.worst_cost) <= allowed:
+        if priced.fits and report.share_of_left(priced.worst_cost) <= allowed:
             return epsilon
         guess = epsilon * 0.9
     return None

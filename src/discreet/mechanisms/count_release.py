@@ -120,11 +120,11 @@ class CountRelease:
             level = level + 1
         return self._outcome(run)
 
-    def _pay(self, run: _Run, epsilon: Fraction, found: int, reached: bool) -> int:
+    def _pay(self, run: _Run, epsilon: Fraction, items: int, reached: bool) -> int:
         """Spend budget on the items of one level in order, then on the threshold; return the number of paid items."""
         peel = self._peel_cost(epsilon)
         count = self._count_cost(epsilon)
-        for paid in range(found):
+        for paid in range(items):
             if not run.budget.admits(peel):
                 return paid
             run.budget.spend(peel)
@@ -134,7 +134,7 @@ class CountRelease:
             run.released += 1
         if reached and run.released < self.head_limit and run.budget.admits(peel):
             run.budget.spend(peel)
-        return found
+        return items
 
     def _race(self, head: ExactHead, run: _Run, epsilon: Fraction) -> Race:
         """Return UnkGumb's race among the items not yet released; the histogram shrinks by the released ones."""

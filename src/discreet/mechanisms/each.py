@@ -146,8 +146,8 @@ class EachAuto(Auto):
 
 def _joined(arrays: Iterable[Any]) -> Any:  # noqa: ANN401 - arrays of one type, or None without numbers
     """Return the arrays of all segments, one after the other, or None if they have none."""
-    found = [array for array in arrays if array is not None]
-    return np.concatenate(found) if found else None
+    present = [array for array in arrays if array is not None]
+    return np.concatenate(present) if present else None
 
 
 def _together(parts: list[Measured]) -> Measured:

@@ -276,8 +276,8 @@ class KnownAuto:
 
 def _way(name: str, limit: float, noise: float, lost: Floats, n: Floats, users: Floats, tail: Floats) -> Way:
     """Return a way that removes the share *lost* from users of *n* items, estimated from the histogram."""
-    kept, spread, unseen = loss_of_users(lost, n, users, tail)
-    return Way(name, limit, noise / kept, kept, spread, unseen)
+    kept_share, spread, unseen = loss_of_users(lost, n, users, tail)
+    return Way(name, limit, noise / kept_share, kept_share, spread, unseen)
 
 
 def _histogram(mu: Fraction) -> int:

@@ -249,8 +249,8 @@ def loss_of_users(lost: Floats, n: Floats, users: Floats, tail: Floats) -> tuple
         return float(lost @ mass), math.sqrt(float(lost**2 @ mass))
 
     (mean, spread), (mean_with_tail, spread_with_tail) = loss(users), loss(tail)
-    kept = max(1 - mean, 0.05)
-    return kept, spread, math.hypot(UNEVEN * spread_with_tail, mean_with_tail - mean) / kept
+    kept_share = max(1 - mean, 0.05)
+    return kept_share, spread, math.hypot(UNEVEN * spread_with_tail, mean_with_tail - mean) / kept_share
 
 
 def _divided(users: Floats, split: Floats) -> Floats:

@@ -274,16 +274,16 @@ class CorrectedCounts:
         """Return the least noisy count with which an item is listed on *day*, from 1 on."""
         return self.listing.threshold(day)
 
-    def share(self, kept: float, reached: NDArray[np.int64], earlier: tuple[float, list[int]] | None) -> float:
+    def share(self, pairs: float, reached: NDArray[np.int64], earlier: tuple[float, list[int]] | None) -> float:
         """Return the share of pairs that is kept, of those that arrived after an earlier day; post-processing.
 
         Args:
-            kept: the sum of all noisy counts.
+            pairs: the sum of all noisy counts.
             reached: the noisy numbers of users by `places`.
             earlier: both on the earlier day; None for all pairs.
         """
-        kept_before, reached_before = (0.0, [0] * _STEPS) if earlier is None else earlier
-        more = max(kept - kept_before, 1.0)
+        pairs_before, reached_before = (0.0, [0] * _STEPS) if earlier is None else earlier
+        more = max(pairs - pairs_before, 1.0)
         cut = max(self._cut_off(reached) - self._cut_off(np.array(reached_before)), 0.0)
         return max(more / (more + cut), _SMALLEST_SHARE)
 
@@ -292,26 +292,26 @@ class CorrectedCounts:
         error = math.sqrt(float(self.places_variance) * float(squared_sums(self.periods)[-1]))
         users = np.minimum.accumulate(np.where(reached < _SIGNIFICANT * error, 0, reached))
         total = 0.0
-        for step, (here, there) in enumerate(zip(users[:-1].tolist(), users[1:].tolist(), strict=True)):
+        for step, (more, fewer) in enumerate(zip(users[:-1].tolist(), users[1:].tolist(), strict=True)):
             width = self.groups_per_user * 2**step
-            if here > there > 0:
-                total += (here - there) / -math.expm1(math.log(there / here) / width)
+            if more > fewer > 0:
+                total += (more - fewer) / -math.expm1(math.log(fewer / more) / width)
             else:
-                total += width * (here if there else here / 2)
+                total += width * (more if fewer else more / 2)
         return total
 
     def corrected(
-        self, kept: NDArray[np.int64], share: float, earlier: NDArray[np.float64]
+        self, noisy: NDArray[np.int64], share: float, earlier: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], float]:
         """Return the corrected counts, and the share of all pairs so far that is kept; post-processing.
 
         Args:
-            kept: the noisy counts, shape (n,).
+            noisy: the noisy counts, shape (n,).
             share: the kept share of all pairs, or in two levels of those that arrived in the window.
             earlier: the last corrected counts and the last noisy counts, shape (2, n), 0 for new items.
         """
-        counts = kept / share if self.counting is None else earlier[0] + (kept - earlier[1]) / share
-        return counts, min(max(kept.sum() / max(counts.sum(), 1.0), _SMALLEST_SHARE), 1.0)
+        counts = noisy / share if self.counting is None else earlier[0] + (noisy - earlier[1]) / share
+        return counts, min(max(noisy.sum() / max(counts.sum(), 1.0), _SMALLEST_SHARE), 1.0)
 
     def errors(self, ages: NDArray[np.int64], whole: float) -> NDArray[np.float64]:
         """Return the standard errors of corrected counts.

@@ -153,10 +153,10 @@ class SelectVerify:
         budget = self._start()
         counts = np.minimum(head.counts, MAX_HALVED)  # one user moves them no further; can be doubled
         tail = int(counts[self.head_limit]) if len(counts) > self.head_limit else 0
-        found = self._find(counts[: self.head_limit], tail, budget, bits)
-        if self.counts and len(found.positions):
-            found = self._measure_again(found, counts[found.positions], budget, bits)
-        return self._outcome(found, budget.spent)
+        items = self._find(counts[: self.head_limit], tail, budget, bits)
+        if self.counts and len(items.positions):
+            items = self._measure_again(items, counts[items.positions], budget, bits)
+        return self._outcome(items, budget.spent)
 
     def _find(self, counts: NDArray[np.int64], tail: int, budget: PrivacyFilter, bits: Bits) -> _Found:
         """Run the races, and return the found items with their first counts."""
@@ -167,15 +167,15 @@ class SelectVerify:
         blanks = self.head_limit - len(alive)
         total = budget.remaining.rho
         epsilon = self._first_epsilon()
-        found = _Found.nothing(float(self._anchor()) / 4)
+        items = _Found.nothing(float(self._anchor()) / 4)
         lost = self._lost()
         for number in range(RACES):
             level = self._level(epsilon)
             affordable = int(
-                (budget.remaining.rho - total * self._kept(level, noisy_tail / 2, len(found.positions)))
+                (budget.remaining.rho - total * self._kept(level, noisy_tail / 2, len(items.positions)))
                 / level.step.rho
             )
-            if affordable <= 0 or len(found.positions) == self.head_limit:
+            if affordable <= 0 or len(items.positions) == self.head_limit:
                 break
             budget.spend(lost)
             order, reached = self._race(counts[alive], tail, blanks, level).run(bits, f"race/{number}", PLACES)
@@ -187,23 +187,23 @@ class SelectVerify:
             paid = min(steps, affordable)
             budget.spend(level.step * paid)
             passed = min(passed, paid)
-            found = found.with_items(alive[order[:passed]], doubled[:passed] / 2, float(level.variance) / 4)
+            items = items.with_items(alive[order[:passed]], doubled[:passed] / 2, float(level.variance) / 4)
             if paid < steps:
                 break
             alive = np.delete(alive, order[:passed])
             if passed < PLACES:
-                epsilon = _grown(epsilon, passed, len(found.positions))
-        return found
+                epsilon = _grown(epsilon, passed, len(items.positions))
+        return items
 
     def _race(self, counts: NDArray[np.int64], tail: int, blanks: int, level: _Level) -> Race:
         """Return the race among *counts* and blanks, whose count is that below the cut."""
         return Race(counts, level.epsilon / self.rows_per_group, Rival(tail, Fraction(blanks)) if blanks else None)
 
-    def _measure_again(self, found: _Found, counts: NDArray[np.int64], budget: PrivacyFilter, bits: Bits) -> _Found:
+    def _measure_again(self, items: _Found, counts: NDArray[np.int64], budget: PrivacyFilter, bits: Bits) -> _Found:
         """Spend the rest of the budget on a second anchor and on second counts whose variance grows with the counts.
 
         Args:
-            found: the found items, with first counts.
+            items: the found items, with first counts.
             counts: exact counts of these items, shape (n,).
             budget: the filter to charge.
             bits: source of randomness.
@@ -211,16 +211,16 @@ class SelectVerify:
         tau = self.rows_per_group
         total = min(math.floor(2 * budget.remaining.rho / tau**2 * PRECISION_UNIT), MAX_HALVED)
         common = min(int(total / (1 + math.sqrt(len(counts)))), PRECISION_UNIT)
-        sizes = np.maximum(found.estimates(self._log_factor()), 1)
-        precisions = _spread(total - common, PRECISION_UNIT / (4 * found.variances), sizes)
+        sizes = np.maximum(items.estimates(self._log_factor()), 1)
+        precisions = _spread(total - common, PRECISION_UNIT / (4 * items.variances), sizes)
         again = np.flatnonzero(precisions)
         if common == 0 or len(again) == 0:
-            return found
+            return items
         budget.spend(Cost(Fraction(tau**2 * (common + int(precisions.sum())), 2 * PRECISION_UNIT)))
         anchor = rounded_gaussian(bits, "second anchor", PRECISION_UNIT, np.array([common]))
         noise = rounded_gaussian(bits, "second counts", PRECISION_UNIT, precisions[again])
         second = (2 * counts[again] + anchor + noise) / 2
-        return found.with_second(again, second, PRECISION_UNIT / (4 * precisions[again]), PRECISION_UNIT / (4 * common))
+        return items.with_second(again, second, PRECISION_UNIT / (4 * precisions[again]), PRECISION_UNIT / (4 * common))
 
     def _start(self) -> PrivacyFilter:
         """Return the budget after payment of anchor and tail."""
@@ -243,10 +243,10 @@ class SelectVerify:
         if not self.counts:
             return Fraction(0)
         above = (1 + max(noisy_tail, 0) / level.above) ** 2
-        found = above * (self._log_factor() ** 2 + FIRST_ERROR**-2)
-        wanted = (ERRORS / float(self.relative_error)) ** 2 * (1 + 1 / math.sqrt(max(released, 1)))
-        rest = max(0.0, wanted - above * FIRST_ERROR**-2)
-        return Fraction(math.ceil(2**30 * rest / (found + rest)), 2**30)
+        first_precision = above * (self._log_factor() ** 2 + FIRST_ERROR**-2)
+        precision = (ERRORS / float(self.relative_error)) ** 2 * (1 + 1 / math.sqrt(max(released, 1)))
+        rest = max(0.0, precision - above * FIRST_ERROR**-2)
+        return Fraction(math.ceil(2**30 * rest / (first_precision + rest)), 2**30)
 
     def _anchor(self) -> Fraction:
         """Return the variance of the first anchor, in half counts."""
@@ -276,12 +276,12 @@ class SelectVerify:
         margin = math.ceil(radius * math.sqrt(variance + self._tail()) * (1 + 1e-12))
         return _Level(epsilon, variance, margin, Cost(epsilon**2 / 8 + tau**2 / (2 * variance)), above)
 
-    def _outcome(self, found: _Found, cost: Cost) -> Outcome:
-        estimates = found.estimates(self._log_factor())
+    def _outcome(self, items: _Found, cost: Cost) -> Outcome:
+        estimates = items.estimates(self._log_factor())
         largest = np.argsort(-estimates, kind="stable")[: self.k]
-        positions = found.positions[largest]
+        positions = items.positions[largest]
         estimates = estimates[largest]
-        stds = np.sqrt(found.variances + found.common)[largest]
+        stds = np.sqrt(items.variances + items.common)[largest]
         complete = len(positions) == self.k
         if not self.counts:
             return Outcome(positions, ordered=True, complete=complete, cost=cost)
@@ -349,14 +349,14 @@ class _Found:
         own = self.variances.copy()
         weights = 1 / (own[again] + variances)
         difference = float((weights * (second - self.measured[again])).sum() / weights.sum())
-        known = common + 1 / float(weights.sum())
-        share = self.common / (self.common + known)
+        common_of_second = common + 1 / float(weights.sum())
+        share = self.common / (self.common + common_of_second)
         measured = self.measured + difference * share
-        second = second - difference * common / (self.common + known)
+        second = second - difference * common / (self.common + common_of_second)
         precisions = 1 / own[again] + 1 / variances
         measured[again] = (measured[again] / own[again] + second / variances) / precisions
         own[again] = 1 / precisions
-        return replace(self, measured=measured, variances=own, common=known * share)
+        return replace(self, measured=measured, variances=own, common=common_of_second * share)
 
     def estimates(self, log_factor: float) -> NDArray[np.float64]:
         """Average each count with an estimate from its rank, because races nearly order items by their counts.
@@ -390,11 +390,11 @@ def _spread(total: int, precisions: NDArray[np.float64], sizes: NDArray[np.float
         precisions: present precisions, shape (n,).
         sizes: above 0, shape (n,).
     """
-    held = precisions * sizes
-    order = np.argsort(held, kind="stable")
+    sized_precisions = precisions * sizes
+    order = np.argsort(sized_precisions, kind="stable")
     levels = (total + np.cumsum(precisions[order])) / np.cumsum(1 / sizes[order])
     # The first level is at least what its item holds, except for rounding, which the factor covers.
-    level = levels[np.flatnonzero(levels * (1 + 1e-12) >= held[order])[-1]]
+    level = levels[np.flatnonzero(levels * (1 + 1e-12) >= sized_precisions[order])[-1]]
     added = np.clip(level / sizes - precisions, 0, PRECISION_UNIT).astype(np.int64)
     # Rounding must not spend more than *total*, because a refusal at this point would reveal data.
     affordable: NDArray[np.int64] = np.minimum(added, np.maximum(total - (np.cumsum(added) - added), 0))

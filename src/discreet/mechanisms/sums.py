@@ -157,23 +157,23 @@ class RankedSums:
             return self._release_scaled(source, bits)
         exact = _sums_of(source)  # fails before any noise is drawn
         exact_rows = _rows_of(source) if self.average else None
-        found = self.ranking.release(source, bits)
+        ranked = self.ranking.release(source, bits)
         noise = self.released_noise()
-        noisy = with_noise(exact[found.positions], noise, bits, "sums")
-        cost = found.cost + self._price(len(found.positions))
+        noisy = with_noise(exact[ranked.positions], noise, bits, "sums")
+        cost = ranked.cost + self._price(len(ranked.positions))
         if exact_rows is not None:
-            rows = with_noise(exact_rows[found.positions], self.row_noise(), bits, "rows")
-            return replace(averages(noisy, noise, rows, self.row_noise(), found, self.summed), cost=cost)
+            rows = with_noise(exact_rows[ranked.positions], self.row_noise(), bits, "rows")
+            return replace(averages(noisy, noise, rows, self.row_noise(), ranked, self.summed), cost=cost)
         measured = measured_sums(noisy, noise, self.summed)
-        return replace(found, cost=cost, measured=measured, shared_error=_shared_error(noise))
+        return replace(ranked, cost=cost, measured=measured, shared_error=_shared_error(noise))
 
     def _release_scaled(self, source: HeadAndSums, bits: Bits) -> Outcome:
-        found = self.ranking.release(source.head(self.head_limit), bits)
-        n = len(found.positions)
+        ranked = self.ranking.release(source.head(self.head_limit), bits)
+        n = len(ranked.positions)
         if not n:
-            return replace(found, measured=measured_sums(np.zeros(0, dtype=np.int64), self.sum_noise(), self.summed))
-        measured = self._scaled().release(source.sums_of(found.positions), min(n, self.moved), bits)
-        return replace(found, cost=found.cost + self._price(n), measured=measured)
+            return replace(ranked, measured=measured_sums(np.zeros(0, dtype=np.int64), self.sum_noise(), self.summed))
+        measured = self._scaled().release(source.sums_of(ranked.positions), min(n, self.moved), bits)
+        return replace(ranked, cost=ranked.cost + self._price(n), measured=measured)
 
     def released_noise(self) -> Noise | SharedNoise:
         """Return the noise of the sums: `sum_noise`, or noise that they share where it is smaller at the same cost.
@@ -329,8 +329,8 @@ class ListedSums:
         order = shuffled(len(noisy), bits, "ties")
         order = order[np.argsort(-rows[order], kind="stable")]
         if self.average:
-            found = Outcome(order, ordered=True, complete=True, cost=self.worst_cost())
-            return averages(noisy[order], noise, rows[order], self.row_noise(), found, self.summed)
+            outcome = Outcome(order, ordered=True, complete=True, cost=self.worst_cost())
+            return averages(noisy[order], noise, rows[order], self.row_noise(), outcome, self.summed)
         measured = measured_sums(noisy[order], noise, self.summed)
         shared = _shared_error(noise)
         return Outcome(
@@ -457,10 +457,10 @@ def averages(
     sum_noise: Noise | SharedNoise,
     rows: NDArray[np.int64],
     row_noise: Noise,
-    found: Outcome,
+    outcome: Outcome,
     summed: SumBounds,
 ) -> Outcome:
-    """Return *found* with noisy sums divided by noisy numbers of rows, and with these numbers as its counts.
+    """Return *outcome* with noisy sums divided by noisy numbers of rows, and with these numbers as its counts.
 
     The interval is Fieller's (1954): all r with |sum - r rows| at most the half width of that difference, which is the
     root of the sum of squares of the half widths of sum and r rows. Where rows are not above their own half width, it
@@ -482,14 +482,14 @@ def averages(
     centre = np.clip(values / least, lowest, highest)
     sum_width = sum_noise.half_width(MISS)
     row_width = row_noise.half_width(MISS)
-    known = number > row_width
-    divisor = np.where(known, number**2 - float(row_width) ** 2, 1)
+    has_rows = number > row_width
+    divisor = np.where(has_rows, number**2 - float(row_width) ** 2, 1)
     # This is b^2 - a c of the quadratic equation for the ends, without cancellation.
     root = np.sqrt(
         np.maximum((number * sum_width) ** 2 + (values * row_width) ** 2 - (float(row_width) * sum_width) ** 2, 0)
     )
-    low = np.where(known, (values * number - root) / divisor, lowest)
-    high = np.where(known, (values * number + root) / divisor, highest)
+    low = np.where(has_rows, (values * number - root) / divisor, lowest)
+    high = np.where(has_rows, (values * number + root) / divisor, highest)
     error = np.sqrt(sum_noise.std**2 + (centre * row_noise.std) ** 2) / least
     measured = Measured(
         "average",
@@ -501,7 +501,7 @@ def averages(
     width = -(-row_width // summed.parts)
     counts = np.rint(number / summed.parts).astype(np.int64)
     return replace(
-        found,
+        outcome,
         counts=counts,
         std_errors=np.full(len(rows), row_noise.std / summed.parts),
         low=np.maximum(counts - width, 0),
@@ -548,15 +548,15 @@ class ScaledSums:
         users = believable(noisy, users_noise.std, _CERTAIN)
         if not users.any():
             users = np.where(noisy == noisy.max(), 1.0, 0.0)
-        kept = _kept(bounds, users)
-        errors = float(self.scale) * bounds / math.sqrt(moved) / kept  # standard errors of a sum
+        shares = _kept(bounds, users)
+        errors = float(self.scale) * bounds / math.sqrt(moved) / shares  # standard errors of a sum
         errors[float(self.scale) * ROW_UNIT * bounds > MAX_SCALE / 2] = math.inf  # noise that cannot be sampled
         errors[0] = min(errors[0], MAX_SCALE)
         size = float(users @ (_MIDDLE * bounds)) / len(head.scaled)
-        chosen = int(np.argmin((errors / size) ** 2 + (_BIAS * (1 - kept)) ** 2))
+        chosen = int(np.argmin((errors / size) ** 2 + (_BIAS * (1 - shares)) ** 2))
         noise = self._noise(self.summed.squared_lengths(moved)[chosen], moved)
         parts = with_noise(head.scaled[:, chosen], noise, bits, "sums") / ROW_UNIT
-        share = float(kept[chosen])
+        share = float(shares[chosen])
         likely, fewest = (_kept(bounds, _hidden(noisy, users_noise.std, errors))[chosen] for errors in (0.0, _HIDDEN))
         least = max(1 - _UNEVEN * (1 - float(fewest)), min(float(likely), share / _UNEVEN))
         width = noise.half_width(MISS) / ROW_UNIT
@@ -582,8 +582,8 @@ class ScaledSums:
 def _kept(bounds: NDArray[np.float64], users: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the share of the lengths of *users*, a histogram by bounds, that each bound keeps."""
     lengths = _MIDDLE * bounds
-    kept: NDArray[np.float64] = np.minimum(lengths, bounds[:, None]) @ users / (lengths @ users)
-    return np.minimum(kept, 1.0)  # all may be kept, but for rounding
+    shares: NDArray[np.float64] = np.minimum(lengths, bounds[:, None]) @ users / (lengths @ users)
+    return np.minimum(shares, 1.0)  # all may be kept, but for rounding
 
 
 def _hidden(noisy: NDArray[np.float64], std: float, errors: float) -> NDArray[np.float64]:
@@ -597,7 +597,7 @@ def with_noise(exact: NDArray[np.int64], noise: Noise | SharedNoise, bits: Bits,
     return exact + noise.draw(bits, label, len(exact))
 
 
-def _clipping(bound: int, users: NDArray[np.float64], chosen: int, noise: Noise, kept: float) -> Clipping:
+def _clipping(bound: int, users: NDArray[np.float64], chosen: int, noise: Noise, kept_share: float) -> Clipping:
     """Return a clipping estimate; its interval is valid for all bounds at once, because noisy *users* chose one."""
     width = noise.half_width(MISS / len(users))
     above = float(users[chosen + 1 :].sum())
@@ -608,4 +608,4 @@ def _clipping(bound: int, users: NDArray[np.float64], chosen: int, noise: Noise,
     low = min(max(above - above_width, 0) / most, 1.0) if most > 0 else 0.0
     high = min(max(above + above_width, 0) / least, 1.0) if least > 0 else 1.0
     share = above / all_ if all_ > 0 else 0.0
-    return Clipping(bound, min(max(share, low), high), low, high, kept)
+    return Clipping(bound, min(max(share, low), high), low, high, kept_share)

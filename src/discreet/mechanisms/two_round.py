@@ -190,13 +190,13 @@ class FirstRound:
 
     def above(self, least: float) -> tuple[Ints, Floats]:
         """Return the items whose value is at least *least*, and their values."""
-        kept = self.values >= least
-        return self.items[kept], self.values[kept]
+        is_large = self.values >= least
+        return self.items[is_large], self.values[is_large]
 
     def without(self, dropped: NDArray[np.bool_]) -> FirstRound:
         """Return the items that are not *dropped*."""
-        kept = ~dropped
-        return FirstRound(self.items[kept], self.values[kept], self.std, self.verified[kept])
+        stays = ~dropped
+        return FirstRound(self.items[stays], self.values[stays], self.std, self.verified[stays])
 
     def largest(self) -> tuple[Ints, Floats]:
         """Return the places of the verified items by their values, descending, and these values."""
@@ -221,9 +221,9 @@ class Counted:
     std: Floats
     lost: float = 0.0
 
-    def where(self, kept: NDArray[np.bool_]) -> Counted:
-        """Return the items that are *kept*."""
-        return Counted(self.items[kept], self.estimates[kept], self.std[kept], self.lost)
+    def where(self, chosen: NDArray[np.bool_]) -> Counted:
+        """Return the items that are *chosen*."""
+        return Counted(self.items[chosen], self.estimates[chosen], self.std[chosen], self.lost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +348,7 @@ class TwoRound:
         tail = self._continued(noisy)
         probable = self._continued(noisy, 0.0)
         least = math.sqrt(COST_UNIT / self.budget.first)
-        scale, kept = self._first_scale(by_size)
+        scale, kept_share = self._first_scale(by_size)
         beyond, _ = self._first_scale(probable)
         users = float(by_size.sum())
         users_beyond = float(probable.sum())
@@ -359,7 +359,7 @@ class TwoRound:
             by_size,
             tail,
             least * scale,
-            kept,
+            kept_share,
             scale**2,
             users / (least * scale),
             users_beyond / (least * beyond),
@@ -423,10 +423,10 @@ class TwoRound:
         sums = pairs.weighted_sums(limit)
         for noisy in add_noise_in_batches(sums, pairs.count_items(), WEIGHT_UNIT, precision, bits, "first"):
             rough = noisy / (WEIGHT_UNIT * sizes.kept)
-            kept = np.flatnonzero(rough >= least)
-            items.append(number + kept)
-            values.append(rough[kept])
-            verified.append(noisy[kept] >= threshold)
+            large = np.flatnonzero(rough >= least)
+            items.append(number + large)
+            values.append(rough[large])
+            verified.append(noisy[large] >= threshold)
             number += len(rough)
         return FirstRound(
             np.concatenate([np.zeros(0, np.int64), *items]),
@@ -605,8 +605,8 @@ class TwoRound:
             counted = self._count_anchored(items, *costs, pairs, bits)
         else:
             counted = self._count_clipped(items[order], weights[order], bound, pairs, bits)
-        kept = self._precise(counted) if self.k is None else counted.estimates > 0
-        return self._outcome(counted.where(kept), why=why)
+        chosen = self._precise(counted) if self.k is None else counted.estimates > 0
+        return self._outcome(counted.where(chosen), why=why)
 
     def _least_clipping(
         self, items: Ints, values: Floats, weights: Floats, pairs: UserItemPairs, bits: Bits
@@ -747,8 +747,8 @@ class TwoRound:
         """Return the size of the smallest items of the second round at *scale*; it rises with the scale."""
         # If the first round is precise, few small items pass by chance, so the cut may be lower.
         highest = scale / self._noise()
-        known = self.tuning.known / float(self.relative_error) * first_std
-        return min(highest, max(highest * self.tuning.noise / self.tuning.most_noise, known))
+        lowest = self.tuning.known / float(self.relative_error) * first_std
+        return min(highest, max(highest * self.tuning.noise / self.tuning.most_noise, lowest))
 
     def _least(self, cut: float, first_std: float) -> float:
         """Return the least first value of an item that is measured again."""

@@ -120,17 +120,17 @@ class DiscreteGaussian:
     def draw(self, bits: Bits, label: str, n: int) -> NDArray[np.int64]:
         """Draw batches of proposals until *n* are accepted."""
         scale = Fraction(math.isqrt(math.floor(self.variance)) + 1)
-        found: list[NDArray[np.int64]] = []
+        accepted: list[NDArray[np.int64]] = []
         missing = n
         batch = 0
         while missing > 0:
             size = missing + missing // 2 + 16
             proposals = _laplace(bits, f"{label}/{batch}/proposal", size, scale)
             tests = Exponentials(bits, f"{label}/{batch}/test", size)
-            found.append(proposals[_accepted(proposals, tests, self.variance, scale)][:missing])
-            missing -= len(found[-1])
+            accepted.append(proposals[_accepted(proposals, tests, self.variance, scale)][:missing])
+            missing -= len(accepted[-1])
             batch += 1
-        return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+        return np.concatenate(accepted) if accepted else np.zeros(0, dtype=np.int64)
 
     def rho(self, sensitivity: int = 1) -> Fraction:
         """Return s^2 / 2 sigma^2 (Canonne et al. 2020, Theorem 14)."""
@@ -224,9 +224,9 @@ def laplace_difference_tail(scale: Fraction, other: Fraction, n: int) -> float:
     r = math.exp(-b)
     one_p = -math.expm1(-a)
     one_r = -math.expm1(-b)
-    both = p * r / -math.expm1(-a - b)
+    ratio_product = p * r / -math.expm1(-a - b)
     steps = math.expm1(-n * apart) / math.expm1(-apart) if apart else n
-    beside = both * (math.exp(-b * n) / one_r + math.exp(-a * n) / one_p)
+    beside = ratio_product * (math.exp(-b * n) / one_r + math.exp(-a * n) / one_p)
     between = math.exp(-a * n) * (steps * one_r + math.exp(-apart * n)) / (one_p * one_r)
     return one_p / (1 + p) * one_r / (1 + r) * (beside + between) * (1 + 1e-9)
 

@@ -141,13 +141,13 @@ class Exponentials:
         words = self._more.setdefault(i, [])
         while len(words) < depth:
             words.append(self._further(i, len(words) + 1))
-        known = self._known + 64 * depth
+        bits = self._known + 64 * depth
         value = int(self._words[i]) >> (64 - self._known)
         for word in words[:depth]:
             value = value << 64 | word
-        digits = known // 3 + 20
-        least = -log_bounds(Fraction(value + 1, 1 << known), digits)[1]
-        most = -log_bounds(Fraction(value, 1 << known), digits)[0] if value else None
+        digits = bits // 3 + 20
+        least = -log_bounds(Fraction(value + 1, 1 << bits), digits)[1]
+        most = -log_bounds(Fraction(value, 1 << bits), digits)[0] if value else None
         return max(least, Fraction(0)), most
 
     def _further(self, i: int, number: int) -> int:

@@ -87,12 +87,12 @@ class RoundedGaussians:
         while done < m:
             if not len(self._accepted):
                 self._propose()
-            taken = self._accepted[: m - done]
+            part = self._accepted[: m - done]
             self._accepted = self._accepted[m - done :]
-            values = self._values[taken]
-            drawn[done : done + len(taken)] = _scaled(self._sizes, values, taken, self._numerator, precisions[done:])
-            done += len(taken)
-            self._missing -= len(taken)
+            values = self._values[part]
+            drawn[done : done + len(part)] = _scaled(self._sizes, values, part, self._numerator, precisions[done:])
+            done += len(part)
+            self._missing -= len(part)
         return np.where(self._signs(m), drawn, -drawn)
 
     def _propose(self) -> None:

@@ -192,23 +192,23 @@ def _label(kind: Kind, label: Any) -> Any:  # noqa: ANN401 - a label, and a valu
     return NotImplemented
 
 
-def _reduce(predicate: Predicate, columns: Mapping[str, Kind], wanted: bool) -> _Form:
-    """Return the form of *predicate* if *wanted* is True, otherwise that of the rows for which it is false."""
+def _reduce(predicate: Predicate, columns: Mapping[str, Kind], value: bool) -> _Form:
+    """Return the form of *predicate* if *value* is True, otherwise that of the rows for which it is false."""
     match predicate:
         case Not(inner):
-            return _reduce(inner, columns, not wanted)
+            return _reduce(inner, columns, not value)
         case And(parts) | Or(parts):
-            return _join([_reduce(part, columns, wanted) for part in parts], isinstance(predicate, And) is wanted)
+            return _join([_reduce(part, columns, value) for part in parts], isinstance(predicate, And) is value)
         case IsNull(column):
-            return _Values(column, _read_as(columns[column], None), (), not wanted, wanted)
+            return _Values(column, _read_as(columns[column], None), (), not value, value)
         case Comparison(column, operator, constant):
-            return _simplify(_compare(column, _read_as(columns[column], constant.kind), operator, constant, wanted))
+            return _simplify(_compare(column, _read_as(columns[column], constant.kind), operator, constant, value))
         case Membership(column, constants):
             equal: list[_Form] = [
-                _compare(column, _read_as(columns[column], constant.kind), "=", constant, wanted)
+                _compare(column, _read_as(columns[column], constant.kind), "=", constant, value)
                 for constant in constants
             ]
-            return _join(equal, not wanted)
+            return _join(equal, not value)
 
 
 def _read_as(column: Kind, constant: Kind | None) -> Kind:
@@ -223,14 +223,14 @@ def _read_as(column: Kind, constant: Kind | None) -> Kind:
     return Kind.FLOAT if constant in {Kind.INTEGER, Kind.DECIMAL} else constant
 
 
-def _compare(column: str, kind: Kind, operator: Operator, constant: Constant, wanted: bool) -> _Values:
-    """Return the values for which a comparison is true, or false if *wanted* is False."""
+def _compare(column: str, kind: Kind, operator: Operator, constant: Constant, value: bool) -> _Values:
+    """Return the values for which a comparison is true, or false if *value* is False."""
     below, above = cuts_around(kind, constant)
     if operator in {"=", "<>"}:
         cuts = [] if below == above else [below, above]
     else:
         cuts = [below if operator in {"<", ">="} else above]
-    first = (operator in {"<>", "<", "<="}) is wanted
+    first = (operator in {"<>", "<", "<="}) is value
     low, high = _ENDS.get(kind, (None, None))
     if cuts and cuts[0] == low:
         cuts = cuts[1:]

@@ -59,20 +59,20 @@ def read_ratio(node: Node, answer: Callable[[Node], str | None]) -> Ratio | None
         answer: returns the name of the answer that a node is, or None.
     """
     name = answer(node)
-    found = None if name is None else Ratio({name: Fraction(1)}, _ONE)
+    ratio = None if name is None else Ratio({name: Fraction(1)}, _ONE)
     match node:
         case {"type": "VALUE_CONSTANT", "literal": {"kind": "INTEGER" | "NUMERIC" | "FLOAT", "text": str(text)}}:
             with contextlib.suppress(InputError):
-                found = Ratio({"": exact(text, "a number")}, _ONE)
+                ratio = Ratio({"": exact(text, "a number")}, _ONE)
         case {"type": "OPERATOR_CAST", "child": child, "type_expr": {"type_name": str(type_)}}:
-            found = read_ratio(child, answer) if type_.upper() in {"DOUBLE", "FLOAT"} else None
-        case {"type": "FUNCTION", "function_name": str(operator), "arguments": [one]} if found is None:
+            ratio = read_ratio(child, answer) if type_.upper() in {"DOUBLE", "FLOAT"} else None
+        case {"type": "FUNCTION", "function_name": str(operator), "arguments": [one]} if ratio is None:
             inner = read_ratio(one["expression"], answer)
-            found = _times(inner, Fraction(-1)) if operator == "-" and inner is not None else None
-        case {"type": "FUNCTION", "function_name": str(operator), "arguments": [one, other]} if found is None:
-            left, right = (read_ratio(each["expression"], answer) for each in (one, other))
-            found = None if left is None or right is None else _combined(operator, left, right)
-    return found
+            ratio = _times(inner, Fraction(-1)) if operator == "-" and inner is not None else None
+        case {"type": "FUNCTION", "function_name": str(operator), "arguments": [one, other]} if ratio is None:
+            left, right = (read_ratio(operand["expression"], answer) for operand in (one, other))
+            ratio = None if left is None or right is None else _combined(operator, left, right)
+    return ratio
 
 
 def _combined(operator: str, left: Ratio, right: Ratio) -> Ratio | None:
@@ -80,26 +80,26 @@ def _combined(operator: str, left: Ratio, right: Ratio) -> Ratio | None:
     # the values of those of the two that are constants
     is_number = [part.below == _ONE and part.above.keys() <= {""} for part in (left, right)]
     numbers = [part.above.get("", Fraction(0)) if is_number[n] else None for n, part in enumerate((left, right))]
-    found = None
+    ratio = None
     match operator:
         case "+" | "-":
             right = right if operator == "+" else _times(right, Fraction(-1))
             if left.below == right.below:
-                found = Ratio(_sum(left.above, right.above), left.below)
+                ratio = Ratio(_sum(left.above, right.above), left.below)
             elif any(number is not None for number in numbers):  # a / b + c = (a + c b) / b
                 one, other = (right, left) if numbers[1] is None else (left, right)
                 constant = other.above.get("", Fraction(0))
-                found = Ratio(_sum(one.above, {name: x * constant for name, x in one.below.items()}), one.below)
+                ratio = Ratio(_sum(one.above, {name: x * constant for name, x in one.below.items()}), one.below)
         case "*" if numbers != [None, None]:
-            found = _times(right, numbers[0] or Fraction(0)) if numbers[1] is None else _times(left, numbers[1])
+            ratio = _times(right, numbers[0] or Fraction(0)) if numbers[1] is None else _times(left, numbers[1])
         case "/":
             if numbers[1]:
-                found = _times(left, 1 / numbers[1])
+                ratio = _times(left, 1 / numbers[1])
             elif numbers[1] is None and left.below == right.below == _ONE:
-                found = Ratio(left.above, right.above)
+                ratio = Ratio(left.above, right.above)
         case "nullif":  # where it is NULL, so are the ends of a ratio, whose divisor is 0
-            found = left if numbers[1] == 0 else None
-    return found
+            ratio = left if numbers[1] == 0 else None
+    return ratio
 
 
 def _times(ratio: Ratio, factor: Fraction) -> Ratio:

@@ -83,8 +83,8 @@ def _tag(part: object) -> str | None:
 
 def _form(kind: Any) -> Any:  # noqa: ANN401 - a type of filters, and its JSON as a type
     """Return the JSON of one type of filters, which is read as a value of that type."""
-    made: Any = TypedDict  # mypy reads only literal calls of it
-    shape = made(kind.__name__, _SHAPES[kind])
+    new_type: Any = TypedDict  # mypy reads only literal calls of it
+    shape = new_type(kind.__name__, _SHAPES[kind])
     shape.__pydantic_config__ = _CONFIG
 
     def read(part: dict[str, Any]) -> Predicate:
@@ -159,14 +159,14 @@ def from_dict(mapping: Mapping[str, Any]) -> Select:
         WhereError: a filter that is text is outside the grammar.
     """
     try:
-        found = _READER.validate_python(mapping)
+        fields = _READER.validate_python(mapping)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         cause = first.get("ctx", {}).get("error")
         raise cause if isinstance(cause, InputError) else InputError(_sentence(first)) from None
-    where = found.get("where")
-    each = tuple(found.get("each", ()))
-    select = Select(found["dataset"], tuple(found["items"]), found["measure"], where, found.get("k"), each)
+    where = fields.get("where")
+    segments = tuple(fields.get("each", ()))
+    select = Select(fields["dataset"], tuple(fields["items"]), fields["measure"], where, fields.get("k"), segments)
     parts: list[Any] = [] if select.where is None else [select.where]
     size = 0
     depth = 0

@@ -89,8 +89,8 @@ class OutputColumns:
 
     def find(self, name: str) -> OutputColumn | None:
         """Return the only column called *name*, or None."""
-        found = [column for column in self.columns or () if column.name == name.casefold()]
-        return found[0] if len(found) == 1 and name else None
+        matches = [column for column in self.columns or () if column.name == name.casefold()]
+        return matches[0] if len(matches) == 1 and name else None
 
     def _alike(self, column: OutputColumn) -> list[tuple[OutputColumns, OutputColumn]]:
         """Return the columns of UNION ALL in the place of *column*."""
@@ -122,17 +122,17 @@ class OutputColumns:
         """
         if self.select is None or self.columns is None:
             return
-        known = {(column.key, column.end) for column in self.columns}
+        ends_selected = {(column.key, column.end) for column in self.columns}
         selected = self.select["select_list"]
-        taken = {*named, *(column.name for column in self.columns)}
+        names_in_use = {*named, *(column.name for column in self.columns)}
         for column, node in list(zip(self.columns, selected, strict=True)):
             if column.ends is None or not column.name:
                 continue
             name = node["alias"] or node["column_names"][-1]
-            for end, made in zip(("low", "high"), column.ends()[:2], strict=True):
+            for end, end_node in zip(("low", "high"), column.ends()[:2], strict=True):
                 alias = f"{name}_{end}"
-                if (column.key, end) not in known and alias.casefold() not in taken:
-                    selected.append({**made, "alias": alias})
+                if (column.key, end) not in ends_selected and alias.casefold() not in names_in_use:
+                    selected.append({**end_node, "alias": alias})
                     self.columns.append(OutputColumn(alias.casefold(), noisy=True, key=column.key, end=end))
 
     def marks(self) -> tuple[Mark, ...] | None:
@@ -140,15 +140,15 @@ class OutputColumns:
         if self.columns is None:
             return None
         ends = {(column.key, column.end): place for place, column in enumerate(self.columns) if column.end}
-        found: list[Mark] = []
+        marks: list[Mark] = []
         for column in self.columns:
             low = ends.get((column.key, "low"))
             high = ends.get((column.key, "high"))
             if column.end or not column.noisy:
-                found.append(None)
+                marks.append(None)
             else:
-                found.append("none" if low is None or high is None else (low, high))
-        return tuple(found)
+                marks.append("none" if low is None or high is None else (low, high))
+        return tuple(marks)
 
 
 UNKNOWN = OutputColumns(None, None)

@@ -90,27 +90,23 @@ def _check_text(text: str, error: type[SQLError | WhereError], *, arithmetic: bo
     signs = ""  # operators directly before this token
     for match in _TOKENS.finditer(text):
         kind = match.lastgroup
-        found = match[0]
+        word = match[0]
         if kind == "space":
             continue
-        if kind == "word" and found.upper() == "WINDOW":
+        if kind == "word" and word.upper() == "WINDOW":
             raise error(_WINDOW, match.start())
-        if sets.read(before, found, depth) > (MAX_WRITTEN_SETS if arithmetic else 0):
+        if sets.read(before, word, depth) > (MAX_WRITTEN_SETS if arithmetic else 0):
             raise error(TOO_MANY_SETS if arithmetic else GROUPING_SETS, match.start())
-        before = found
+        before = word
         forbidden = kind in _FORBIDDEN or (kind == "arithmetic" and not arithmetic)
-        if forbidden or (found == ";" and error is WhereError):
-            message = _FORBIDDEN.get(kind or "") or _CHARACTERS.get(found)
-            raise error(message or f"the character {found!r} is not allowed outside of quotes", match.start())
+        if forbidden or (word == ";" and error is WhereError):
+            message = _FORBIDDEN.get(kind or "") or _CHARACTERS.get(word)
+            raise error(message or f"the character {word!r} is not allowed outside of quotes", match.start())
         sign = kind in {"sign", "arithmetic"}
-        if (
-            sign
-            and signs
-            and (found not in "-*|" or len(signs) > 2 if arithmetic else found != "-" or signs[-1] in "*-")
-        ):
-            raise error(f"{found} is not allowed here", match.start())
-        signs = signs + found if sign else ""
-        depth += (found == "(") - (found == ")")
+        if sign and signs and (word not in "-*|" or len(signs) > 2 if arithmetic else word != "-" or signs[-1] in "*-"):
+            raise error(f"{word} is not allowed here", match.start())
+        signs = signs + word if sign else ""
+        depth += (word == "(") - (word == ")")
         if depth > MAX_DEPTH:
             raise error(f"parentheses may be nested {MAX_DEPTH} deep at most", match.start())
 
@@ -122,19 +118,19 @@ class _GroupingSets:
         self._sets = 0
         self._open: list[tuple[str, int, int]] = []  # the word, the depth of its elements, and their number
 
-    def read(self, before: str, found: str, depth: int) -> int:
+    def read(self, before: str, text: str, depth: int) -> int:
         """Return at least the number of sets up to a token; 0 as long as there is no word for them.
 
         Args:
             before: the previous token.
             depth: of parentheses before the token.
         """
-        if found == "(" and before.upper() in _SIZES:
+        if text == "(" and before.upper() in _SIZES:
             self._open.append((before.upper(), depth + 1, 1))
             self._sets = self._sets or 1
-        elif self._open and self._open[-1][1] == depth and found in {",", ")"}:
+        elif self._open and self._open[-1][1] == depth and text in {",", ")"}:
             word, _, elements = self._open.pop()
-            if found == ",":
+            if text == ",":
                 self._open.append((word, depth, elements + 1))
             else:
                 self._sets *= _SIZES[word](elements)
@@ -162,9 +158,9 @@ def check_size(text: str, error: type[SQLError | WhereError] = SQLError) -> None
         error: `SQLError` for a statement, `WhereError` for a filter.
     """
     longest = MAX_LENGTH if error is SQLError else MAX_WHERE_LENGTH
-    given: object = text
-    if not isinstance(given, str):
-        raise error(f"it must be text, not {given!r}")
+    value: object = text
+    if not isinstance(value, str):
+        raise error(f"it must be text, not {value!r}")
     if len(text) > longest:
         raise error(f"it may have {longest:,} characters at most")
     if not is_unicode(text):
@@ -427,15 +423,15 @@ class TreeReader:
         """Return *node*; raise unless it has the keys and values of *shape*, and no others except *optional* keys."""
         if not isinstance(node, dict) or not shape.keys() <= node.keys() <= shape.keys() | optional:
             self.refuse(None, node)
-        for key, wanted in shape.items():
-            if wanted is not ... and node[key] != wanted:
+        for key, expected in shape.items():
+            if expected is not ... and node[key] != expected:
                 self.refuse(REFUSED.get(key), node[key], node)
         return node
 
     def refuse(self, message: str | None, *places: Json) -> NoReturn:
         """Raise the reader's error, at the first location found in *places*."""
-        found = (min(_locations(place), default=None) for place in places)
-        location = next((place for place in found if place is not None), None)
+        locations = (min(_locations(place), default=None) for place in places)
+        location = next((place for place in locations if place is not None), None)
         position = None if location is None else character(self._text, location, self._shift)
         raise self._error(message or _ALLOWED[self._error], position)
 
@@ -449,18 +445,18 @@ class TreeReader:
 
 def _locations(part: Json) -> list[int]:
     """Return the locations of all nodes in a part of the tree, in bytes."""
-    found: list[int] = []
+    locations: list[int] = []
     pending = [part]
     while pending:
         part = pending.pop()
         if isinstance(part, dict):
             location = part.get("query_location")
             if isinstance(location, int) and location != _NO_LOCATION:
-                found.append(location)
+                locations.append(location)
             pending += part.values()
         elif isinstance(part, list):
             pending += part
-    return found
+    return locations
 
 
 # ------------------------------------------------------------------------------------------------------------ rewriting
@@ -484,17 +480,17 @@ def rewritten(part: Json, today: str | None) -> Json:  # noqa: PLR0911 - one for
         today: the date that current_date is, YYYY-MM-DD, in UTC; None to leave it as it is, which readers refuse.
     """
     if isinstance(part, list):
-        return [rewritten(each, today) for each in part]
+        return [rewritten(element, today) for element in part]
     if not isinstance(part, dict):
         return part
-    made = {key: rewritten(value, today) for key, value in part.items()}
-    match made:
+    node = {key: rewritten(value, today) for key, value in part.items()}
+    match node:
         case {"class": "COMPARISON", "left": left, "right": right} if today is not None:
-            return made | {"left": _constant(left, today, right), "right": _constant(right, today, left)}
+            return node | {"left": _constant(left, today, right), "right": _constant(right, today, left)}
         case {"class": "BETWEEN", "input": column, "lower": low, "upper": high} if today is not None:
-            return made | {"lower": _constant(low, today, column), "upper": _constant(high, today, column)}
+            return node | {"lower": _constant(low, today, column), "upper": _constant(high, today, column)}
         case {"type": "COMPARE_IN", "children": [column, *listed]} if today is not None:
-            return made | {"children": [column, *(_constant(each, today, column) for each in listed)]}
+            return node | {"children": [column, *(_constant(element, today, column) for element in listed)]}
         case {
             "type": "FUNCTION",
             "function_name": "count",
@@ -510,8 +506,8 @@ def rewritten(part: Json, today: str | None) -> Json:  # noqa: PLR0911 - one for
                 } as argument
             ],
         }:
-            return made | {"filter": condition, "arguments": [{**argument, "expression": column}]}
-    return made
+            return node | {"filter": condition, "arguments": [{**argument, "expression": column}]}
+    return node
 
 
 def _constant(node: Json, today: str, compared: Json) -> Json:
@@ -557,8 +553,8 @@ def _interval(node: Json) -> tuple[int, str] | None:
         case {"type": "VALUE_CONSTANT", "literal": {"kind": "INTEGER"}}:
             return _number(_text(node), "day")
         case {"type": "OPERATOR_CAST", "child": text, "type_expr": {"type_name": "INTERVAL"}}:
-            found = _INTERVAL.fullmatch(_text(text))
-            return None if found is None else _number(found[1], found[2].lower())
+            interval = _INTERVAL.fullmatch(_text(text))
+            return None if interval is None else _number(interval[1], interval[2].lower())
         case {"type": "FUNCTION", "function_name": str(name), "arguments": [{"expression": inner}]}:
             unit = name.removeprefix("to_").removesuffix("s")
             while isinstance(inner, dict) and inner.get("type") != "VALUE_CONSTANT":  # casts and trunc() around it

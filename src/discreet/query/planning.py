@@ -85,9 +85,9 @@ def bind(query: Query, columns: Mapping[str, Kind]) -> Query:
     bound = replace(request, user=user, items=items, where=where)
     segments = request.segments
     if segments is not None:
-        each = items[: len(request.each)]
-        segments = possible_labels(where, columns, segments.rename_columns(list(each)))
-        bound = replace(bound, each=each, segments=segments)
+        segment_columns = items[: len(request.each)]
+        segments = possible_labels(where, columns, segments.rename_columns(list(segment_columns)))
+        bound = replace(bound, each=segment_columns, segments=segments)
     if request.domain is None:
         return replace(query, request=bound)
     if query.k is not None and query.k > query.request.limit:
@@ -120,15 +120,15 @@ def resolve(
         InputError: the catalog does not allow the query.
         WhereError: the filter does not fit the columns.
     """
-    each = columns_named(select.each, dataset)
+    grouped = columns_named(select.each, dataset)
     items = columns_named(select.items, dataset)
-    if len({*each, *items}) < len(each) + len(items):
+    if len({*grouped, *items}) < len(grouped) + len(items):
         raise InputError("an item column is named twice")
-    for column in each:
+    for column in grouped:
         wrong = dataset.segment_error(column)
         if wrong is not None:
             raise InputError(wrong)
-    if each and segments is None:
+    if grouped and segments is None:
         raise InputError(_too_many_segments("these labels have", f"{MAX_SEGMENT_ROWS:,} or more combinations"))
     summed = _summed(select.measure, dataset, scales)
     average = select.measure.kind == "average"
@@ -144,10 +144,10 @@ def resolve(
         domain = possible_labels(where, kinds, domain)
     if segments is not None:
         segments = possible_labels(where, kinds, segments)
-    used = {*each, *items, *(() if where is None else columns_of(where))}
+    used = {*grouped, *items, *(() if where is None else columns_of(where))}
     request = HeadRequest(
         dataset.user,
-        (*each, *items),
+        (*grouped, *items),
         0,  # set by Query
         where,
         _rows_per_group(select.measure, dataset),
@@ -157,7 +157,7 @@ def resolve(
         dataset.missing_labels == "keep" and not (summed is not None and summed.private),
         summed,
         tuple(column for column in dataset.derived if column.name in used),
-        each,
+        grouped,
         segments,
     )
     options = replace(options, counts=options.counts if summed is None else average, head_limit=head_limit)
@@ -166,7 +166,7 @@ def resolve(
             f"this dataset shows only items with {dataset.min_users:,} users or more, which their counts decide: "
             f"ask for COUNT(DISTINCT {dataset.user}) or COUNT(*)"
         )
-    patterns = tuple((name, pattern) for name in (*each, *items) if (pattern := dataset.columns[name].pattern))
+    patterns = tuple((name, pattern) for name in (*grouped, *items) if (pattern := dataset.columns[name].pattern))
     return Query(request, options, _k(select.k, domain, segments), average, dataset.min_users, patterns)
 
 
@@ -201,10 +201,10 @@ def columns_named(names: tuple[str, ...], dataset: Dataset) -> tuple[str, ...]:
 
 
 def _find(name: str, allowed: tuple[str, ...], role: str) -> str:
-    found = {column.casefold(): column for column in allowed}.get(name.casefold())
-    if found is None:
+    spelling = {column.casefold(): column for column in allowed}.get(name.casefold())
+    if spelling is None:
         raise UnknownColumn(name, allowed, role)
-    return found
+    return spelling
 
 
 def _rows_per_group(measure: Measure, dataset: Dataset) -> int:
@@ -601,8 +601,8 @@ def _mechanism(named: MechanismChoice | None, request: Request, default: type[Me
         "two-round": TwoRound,
         "pcr": CountRelease,
     }
-    given: object = named  # callers without type checks may pass an unhashable list
-    if not isinstance(given, str | None) or given not in by_name:
+    choice: object = named  # callers without type checks may pass an unhashable list
+    if not isinstance(choice, str | None) or choice not in by_name:
         names = ", ".join(name for name in by_name if name is not None)
         raise InputError(f"there is no mechanism {named!r}; choose from {names}")
     return by_name[named]

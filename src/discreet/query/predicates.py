@@ -102,15 +102,15 @@ def read_timestamp(text: str) -> Constant | None:
     """Parse a date YYYY-MM-DD or a timestamp YYYY-MM-DD HH:MM:SS[.ffffff]; None if *text* is neither."""
     if _is_date(text):
         return Constant(Kind.DATE, text)
-    found = _TIMESTAMP.fullmatch(text)
-    return Constant(Kind.TIMESTAMP, f"{found[1]} {found[2]}") if found and _is_date(found[1]) else None
+    parts = _TIMESTAMP.fullmatch(text)
+    return Constant(Kind.TIMESTAMP, f"{parts[1]} {parts[2]}") if parts and _is_date(parts[1]) else None
 
 
 def _is_date(text: str) -> bool:
-    found = _DATE.fullmatch(text)
-    if found is None:
+    match = _DATE.fullmatch(text)
+    if match is None:
         return False
-    year, month, day = map(int, found.groups())
+    year, month, day = map(int, match.groups())
     return year > 0 and 1 <= month <= 12 and 1 <= day <= calendar.monthrange(year, month)[1]
 
 
@@ -160,13 +160,13 @@ def bind_where(predicate: Predicate, columns: Mapping[str, Kind]) -> Predicate:
         case IsNull(column):
             return IsNull(find_column(column, columns))
         case Comparison(column, operator, constant):
-            found = find_column(column, columns)
-            if Kind.BOOLEAN in {columns[found], constant.kind} and operator not in {"=", "<>"}:
-                raise WhereError(f"column {found!r} holds true or false, which have no order")
-            return Comparison(found, operator, _bind_constant(constant, found, columns[found]))
+            own = find_column(column, columns)
+            if Kind.BOOLEAN in {columns[own], constant.kind} and operator not in {"=", "<>"}:
+                raise WhereError(f"column {own!r} holds true or false, which have no order")
+            return Comparison(own, operator, _bind_constant(constant, own, columns[own]))
         case Membership(column, constants):
-            found = find_column(column, columns)
-            return Membership(found, tuple(_bind_constant(constant, found, columns[found]) for constant in constants))
+            own = find_column(column, columns)
+            return Membership(own, tuple(_bind_constant(constant, own, columns[own]) for constant in constants))
 
 
 def check_untyped(predicate: Predicate, columns: Mapping[str, Kind]) -> None:

@@ -227,36 +227,36 @@ class QueryOptions:
     head_limit: int | None = None
 
     @classmethod
-    def of(cls, given: Options, *, delta: Exact = "1e-8", per: PerUnit | None = None) -> QueryOptions:
-        """Return *given* options with the defaults of the library; numbers of any kind become Python's.
+    def of(cls, options: Options, *, delta: Exact = "1e-8", per: PerUnit | None = None) -> QueryOptions:
+        """Return *options* with the defaults of the library; numbers of any kind become Python's.
 
         Args:
             delta: the default of delta.
-            per: the price of a unit, or None for that of *given*.
+            per: the price of a unit, or None for that of *options*.
 
         Raises:
             InputError: an option does not exist or has the wrong type, or there are two prices.
         """
-        unknown = given.keys() - Options.__annotations__
+        unknown = options.keys() - Options.__annotations__
         if unknown:
             raise InputError(f"there is no option {min(unknown)!r}; choose from {', '.join(Options.__annotations__)}")
-        epsilon = given.get("epsilon")
-        share = given.get("relative_error")
-        limit = given.get("head_limit")
-        known = given.get("delta")
-        counts = given.get("counts")
-        units = (given.get("epsilon_per"), given.get("information"))
-        prices = ((epsilon, known), (per,), units)
+        epsilon = options.get("epsilon")
+        share = options.get("relative_error")
+        limit = options.get("head_limit")
+        own_delta = options.get("delta")
+        counts = options.get("counts")
+        units = (options.get("epsilon_per"), options.get("information"))
+        prices = ((epsilon, own_delta), (per,), units)
         if sum(any(part is not None for part in price) for price in prices) > 1:
             raise InputError("a query has a price per unit, or an epsilon and a delta, not both")
         return cls(
             1.0 if epsilon is None else number(epsilon, "epsilon"),
-            exact(delta if known is None else known, "delta"),
+            exact(delta if own_delta is None else own_delta, "delta"),
             per if units == (None, None) else unit_price(*units),
             Fraction(1, 10) if share is None else exact(share, "the relative error"),
             True if counts is None else bool(counts),
-            given.get("mechanism"),
-            given.get("noise"),
+            options.get("mechanism"),
+            options.get("noise"),
             None if limit is None else whole(limit, "head limit"),
         )
 

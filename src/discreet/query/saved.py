@@ -153,12 +153,12 @@ def read_change(text: str) -> TableChange | None:
     match = next(filter(None, (form.fullmatch(text) for form in _FORMS)), None)
     if match is None:
         raise SQLError(f"this form of {word} is not supported; {_HINTS[word]} is")
-    found = match.groupdict()
-    kind = "view" if found.get("view") else "table"
+    fields = match.groupdict()
+    kind = "view" if fields.get("view") else "table"
     action = f"{word.lower()} {kind}"
     actions: Mapping[str, Action] = {"ALTER": "rename", "COMMENT": "comment", "INSERT": "insert"}
-    *path, name = _plain_names(found["path"])
-    sql = found.get("sql") or ""
+    *path, name = _plain_names(fields["path"])
+    sql = fields.get("sql") or ""
     if word == "ALTER":
         *to, sql = _plain_names(sql)
         if to and to != path:
@@ -171,10 +171,10 @@ def read_change(text: str) -> TableChange | None:
         name,
         sql,
         match.start("sql") if word in {"CREATE", "INSERT"} else 0,
-        replace=bool(found.get("replace")),
-        lenient=bool(found.get("lenient")),
-        columns=tuple(_plain_names(found.get("columns") or "")),
-        comment=_unquoted(found.get("comment") or "''", "'"),
+        replace=bool(fields.get("replace")),
+        lenient=bool(fields.get("lenient")),
+        columns=tuple(_plain_names(fields.get("columns") or "")),
+        comment=_unquoted(fields.get("comment") or "''", "'"),
     )
 
 
@@ -189,31 +189,31 @@ def _plain_names(text: str) -> list[str]:
 
 
 def tables_in(
-    text: str, read: Callable[[str], SavedTable | None], left: list[int] | None = None
+    text: str, read: Callable[[str], SavedTable | None], reads_left: list[int] | None = None
 ) -> dict[str, SavedTable]:
     """Return all saved tables that a statement may name, by name in lower case; some names may stand in its texts.
 
     Args:
         read: returns a saved table, or None; a view without what it reads.
-        left: how many more may be read.
+        reads_left: how many more may be read.
 
     Raises:
         InputError: it reads more than `MAX_READ`, as a view that reads itself does.
     """
-    left = [MAX_READ] if left is None else left
-    found = {}
+    reads_left = [MAX_READ] if reads_left is None else reads_left
+    tables = {}
     for name in names_in(text):
         table = read(name)
         if table is None:
             continue
-        left[0] -= 1
-        if left[0] < 0:
+        reads_left[0] -= 1
+        if reads_left[0] < 0:
             raise InputError(f"a statement reads at most {MAX_READ} saved tables, with those that views read")
         if table.view:
             (part,) = table.parts
-            table = replace(table, parts=(replace(part, uses=tables_in(part.sql, read, left)),))
-        found[name.lower()] = table
-    return found
+            table = replace(table, parts=(replace(part, uses=tables_in(part.sql, read, reads_left)),))
+        tables[name.lower()] = table
+    return tables
 
 
 def names_in(text: str) -> list[str]:
@@ -238,7 +238,7 @@ def changed(before: SavedTable | None, change: TableChange, new: SavedTable) -> 
         InputError: the table exists, or it does not, or its columns differ.
     """
     (part,) = new.parts
-    if before is not None and part.key and any(known.key == part.key for known in before.parts):
+    if before is not None and part.key and any(part_before.key == part.key for part_before in before.parts):
         return before
     name = f"saved.{change.name}"
     if change.action == "insert":

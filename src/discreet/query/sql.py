@@ -191,16 +191,16 @@ class _FilterReader(TreeReader):
                 self.refuse(f"expected {name} '{spelling}', with a month and a day that exist", node)
             return constant
         kind = literal["kind"]
-        found = None
+        value = None
         if name == "VARCHAR" and kind == "STRING":
-            found = read_text(text)
+            value = read_text(text)
         elif name in {"INTEGER", "BIGINT"} and kind in {"INTEGER", "STRING"}:
-            found = read_number(text)
-        if found is None or found.kind is Kind.DECIMAL:
+            value = read_number(text)
+        if value is None or value.kind is Kind.DECIMAL:
             self.refuse(
                 "casts are not allowed, except of a constant to its own type: DATE, TIMESTAMP, VARCHAR, BIGINT", node
             )
-        return found
+        return value
 
     def _like(self, node: Node) -> Predicate:
         """Return the filter column LIKE 'prefix%', which is a function call in the tree."""
@@ -337,11 +337,11 @@ class SelectReader(_FilterReader):
         self._check_names(columns, items, aggregate)
         self._check_groups(columns, items, select)
         k: int | None = None
-        each: tuple[str, ...] = ()
+        parts: tuple[str, ...] = ()
         if select["qualify"] is not None:
-            k, each = self._each(select["qualify"], aggregate, measure, tuple(items.values()))
+            k, parts = self._each(select["qualify"], aggregate, measure, tuple(items.values()))
         for modifier in select["modifiers"]:
-            if each:
+            if parts:
                 hint = "leave ORDER BY and LIMIT out beside QUALIFY: its items come in the order of their ranks"
                 self.refuse(hint, modifier)
             opened = self.open(modifier)
@@ -352,7 +352,7 @@ class SelectReader(_FilterReader):
             if not items:
                 clause = "ORDER BY" if opened["type"] == "ORDER_MODIFIER" else "LIMIT"
                 self.refuse(f"a total is one number: leave {clause} out", opened)
-        return Select(table, tuple(item for item in items.values() if item not in each), measure, where, k, each)
+        return Select(table, tuple(item for item in items.values() if item not in parts), measure, where, k, parts)
 
     def _each(
         self, qualify: Json, aggregate: Node, measure: Measure, items: tuple[str, ...]
@@ -366,21 +366,21 @@ class SelectReader(_FilterReader):
         if not k or (k > 1 and kind != "COMPARE_LESSTHANOREQUALTO"):
             self.refuse(_QUALIFY, number, qualify)
         window = self.check(self.open(qualify)["left"], WINDOW, PLACES)
-        each = []
+        segments = []
         for node in window["partitions"]:
             name = self.column(node)
-            found = [item for item in items if item == name] or [i for i in items if i.casefold() == name.casefold()]
-            if len(found) != 1 or found[0] in each:
+            matches = [item for item in items if item == name] or [i for i in items if i.casefold() == name.casefold()]
+            if len(matches) != 1 or matches[0] in segments:
                 self.refuse("PARTITION BY takes columns of the select list, each once", node)
-            each.append(found[0])
-        if not each or len(each) == len(items):
+            segments.append(matches[0])
+        if not segments or len(segments) == len(items):
             self.refuse("PARTITION BY takes some of the columns, and the others are the items", window)
         if kind == "COMPARE_GREATERTHANOREQUALTO":
             k = None
         # A number in the ORDER BY of a window is a constant, not a place in the select list, so no place fits.
         if window["orders"] or (k is not None and measure.kind in {"users", "rows"}):
             self._check_order(window["orders"], aggregate, measure, -1)
-        return k, tuple(each)
+        return k, tuple(segments)
 
     def table(self, node: Json) -> str:
         """Return the table's name, and store the names that may qualify columns."""
@@ -460,19 +460,19 @@ class SelectReader(_FilterReader):
         groups = select["group_expressions"]
         if select["group_sets"] != ([list(range(len(groups)))] if groups else []):
             self.refuse("ROLLUP, CUBE and GROUPING SETS are not allowed", groups, select)
-        left = dict(items)
+        ungrouped = dict(items)
         for group in groups:
             place = self._whole(group)
             if place is None:
                 name = self.column(group)
-                found = [place for place, item in items.items() if item == name]
-                found = found or [place for place, item in items.items() if item.casefold() == name.casefold()]
-                place = found[0] if len(found) == 1 else None
+                places = [place for place, item in items.items() if item == name]
+                places = places or [place for place, item in items.items() if item.casefold() == name.casefold()]
+                place = places[0] if len(places) == 1 else None
             if place is None or place not in items:
                 self.refuse("only columns of the select list may be grouped by", group)
-            if left.pop(place, None) is None:
+            if ungrouped.pop(place, None) is None:
                 self.refuse("a column is grouped by twice", group)
-        for place, item in left.items():
+        for place, item in ungrouped.items():
             self.refuse(f"column {item!r} is selected, but not in GROUP BY", columns[place])
 
     def _check_order(self, orders: Json, aggregate: Node, measure: Measure, place: int) -> None:
@@ -511,16 +511,16 @@ def to_sql(select: Select, where: str | None = None) -> str:
     Args:
         where: a filter as text, which is not checked, in place of the query's; None for the query's.
     """
-    items, each = ([_quoted(column) for column in columns] for columns in (select.items, select.each))
+    items, segments = ([_quoted(column) for column in columns] for columns in (select.items, select.each))
     aggregate = _WRITTEN[select.measure.kind].format(_quoted(select.measure.column or ""))
     if where is None and select.where is not None:
         where = condition(select.where)
-    lines = [f"SELECT {', '.join([*each, *items, aggregate])}", f"FROM {_quoted(select.dataset)}"]
+    lines = [f"SELECT {', '.join([*segments, *items, aggregate])}", f"FROM {_quoted(select.dataset)}"]
     lines += [f"WHERE {where}"] if where else []
-    lines += [f"GROUP BY {', '.join([*each, *items])}"] if items else []
+    lines += [f"GROUP BY {', '.join([*segments, *items])}"] if items else []
     order = [f"ORDER BY {aggregate} DESC"] if select.measure.kind in {"users", "rows"} else []
-    if each:
-        window = " ".join([f"PARTITION BY {', '.join(each)}", *order])
+    if segments:
+        window = " ".join([f"PARTITION BY {', '.join(segments)}", *order])
         lines.append(f"QUALIFY row_number() OVER ({window}) {'>= 1' if select.k is None else f'<= {select.k}'}")
     elif select.k is not None:
         lines += [*order, f"LIMIT {select.k}"]

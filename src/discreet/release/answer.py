@@ -192,8 +192,8 @@ def default_delta(budget: Budget | None, options: Options) -> str | Fraction:
     """
     if not isinstance(budget, Budget | None):
         raise InputError("a budget is a discreet.Budget")
-    given = options.get("epsilon")
-    epsilon = 1.0 if given is None else number(given, "epsilon")
+    own_epsilon = options.get("epsilon")
+    epsilon = 1.0 if own_epsilon is None else number(own_epsilon, "epsilon")
     if budget is None or not 0 < epsilon < math.inf:  # planning refuses such an epsilon
         return "1e-8"
     return share_of_delta(epsilon, budget.limit, budget.delta / 100)

@@ -159,28 +159,28 @@ class PeriodReader:
         if level is None:
             earlier = state.listing.drop_columns(_OWN) if last else None
             parts = last, earlier, "listing", mechanism.places
-            labels, names, kept, reached, seals = self.count_in_one_level(mechanism.listing, number, *parts)
+            labels, names, noisy, reached, seals = self.count_in_one_level(mechanism.listing, number, *parts)
             # The noise of all counts starts with the stream, in whatever period an item is listed.
-            since = np.ones(len(kept), dtype=np.int64)
+            since = np.ones(len(noisy), dtype=np.int64)
         else:
-            labels, names, since, kept, reached, seals = self._count_in_two_levels(state, number, last)
+            labels, names, since, noisy, reached, seals = self._count_in_two_levels(state, number, last)
         places = [encode(place) for place in mechanism.places]
         reached = reached + self._noise("places", mechanism.places_variance).draw(places, number)
         window = [period for period in state.periods if level and period.number <= number - mechanism.window]
-        share = mechanism.share(float(kept.sum()), reached, (window[-1].kept, window[-1].reached) if window else None)
+        share = mechanism.share(float(noisy.sum()), reached, (window[-1].kept, window[-1].reached) if window else None)
         earlier = np.zeros((2, len(names)))
         if state.periods:
             past = zip(*(state.listing.column(name).to_pylist() for name in (_CORRECTED, _KEPT)), strict=True)
-            known = dict(zip(label_names(state.listing.drop_columns(_OWN)), past, strict=True))
-            earlier = np.array([known.get(name, (0, 0)) for name in names], dtype=np.float64).reshape(-1, 2).T
-        corrected, whole = mechanism.corrected(kept, share, earlier)
+            earlier_counts = dict(zip(label_names(state.listing.drop_columns(_OWN)), past, strict=True))
+            earlier = np.array([earlier_counts.get(name, (0, 0)) for name in names], dtype=np.float64).reshape(-1, 2).T
+        corrected, whole = mechanism.corrected(noisy, share, earlier)
         counts = np.rint(corrected).astype(np.int64)
         precise = mechanism.precise(corrected, mechanism.errors(number + 1 - since, whole), share)
         order = sorted(np.flatnonzero(precise).tolist(), key=lambda place: (-counts[place], names[place]))
         listing = labels
-        for name, values in zip(_OWN, (since, kept, corrected), strict=True):
+        for name, values in zip(_OWN, (since, noisy, corrected), strict=True):
             listing = listing.append_column(name, pa.array(values))
-        period = AnsweredPeriod(number, float(kept.sum()), whole, reached.tolist())
+        period = AnsweredPeriod(number, float(noisy.sum()), whole, reached.tolist())
         shown = np.array(order, dtype=np.int64)
         following = CorrectedState(mechanism, listing, [*state.periods, period])
         return following, labels.take(arrow_array(shown)), counts[shown], seals
@@ -207,14 +207,14 @@ class PeriodReader:
         """
         arrivals = self._arrivals(last, level.least, reached=reached)
         head = self._read(self._so_far(number, arrivals, level.groups_per_user, earlier))
-        known = label_names(head.labels)
-        seals = self._seal(level.least, known, head.counts), self._seal(level.least, known, head.before)
-        head, names, listed = completed(head, known, earlier)
+        counted = label_names(head.labels)
+        seals = self._seal(level.least, counted, head.counts), self._seal(level.least, counted, head.before)
+        head, names, listed = completed(head, counted, earlier)
         outcome = level.release(head, listed, names, number, self._noise(use, level.variance))
         labels = head.labels.take(arrow_array(outcome.positions))
-        kept = np.zeros(0, dtype=np.int64) if outcome.counts is None else outcome.counts
+        noisy = np.zeros(0, dtype=np.int64) if outcome.counts is None else outcome.counts
         shown = [names[position] for position in outcome.positions]
-        return labels, shown, kept, _reached(head, outcome.positions), seals
+        return labels, shown, noisy, _reached(head, outcome.positions), seals
 
     def _count_in_two_levels(
         self, state: CorrectedState, number: int, last: int
@@ -228,12 +228,12 @@ class PeriodReader:
             periods = [declared.value(since) for since in state.listing.column(_SINCE).to_pylist()]
             listed = state.listing.drop_columns(_OWN).append_column(self._period, pa.array(periods, declared.type))
         arrivals = self._arrivals(last, listing.least, among="unlisted")
-        found = self._read(self._so_far(number, arrivals, listing.groups_per_user, listed))
-        unlisted_names = label_names(found.labels)
-        unlisted = np.zeros(len(found.counts), dtype=bool)
+        candidates = self._read(self._so_far(number, arrivals, listing.groups_per_user, listed))
+        unlisted_names = label_names(candidates.labels)
+        unlisted = np.zeros(len(candidates.counts), dtype=bool)
         noise = self._noise("listing", listing.variance)
-        new = listing.release(found, unlisted, unlisted_names, number, noise).positions
-        added = found.labels.take(arrow_array(new))
+        new = listing.release(candidates, unlisted, unlisted_names, number, noise).positions
+        added = candidates.labels.take(arrow_array(new))
         added = added.append_column(self._period, pa.array([declared.value(number)] * len(new), declared.type))
         listed = added if listed is None else pa.concat_tables([listed, added.cast(listed.schema)])
         labels = listed.drop_columns(self._period)
@@ -245,14 +245,14 @@ class PeriodReader:
         names = label_names(labels)
         counted = label_names(head.labels)
         counts = dict(zip(counted, head.counts.tolist(), strict=True))
-        kept = np.array([counts.get(name, 0) for name in names], dtype=np.int64)
+        noisy = np.array([counts.get(name, 0) for name in names], dtype=np.int64)
         since = np.append(state.listing.column(_SINCE) if state.periods else none, np.full(len(new), number))
-        kept += self._noise("counting", counting.variance).draw(names, number + 1 - since)
-        rest = np.setdiff1d(np.arange(len(found.counts)), new)
+        noisy += self._noise("counting", counting.variance).draw(names, number + 1 - since)
+        rest = np.setdiff1d(np.arange(len(candidates.counts)), new)
         remaining = [unlisted_names[position] for position in rest]
-        seal = self._seal(listing.least, remaining, found.counts[rest], counted, head.counts)
-        before = self._seal(listing.least, unlisted_names, found.before, counted, head.before)
-        return labels, names, since, kept, _reached(head, np.arange(len(head.counts))), (seal, before)
+        seal = self._seal(listing.least, remaining, candidates.counts[rest], counted, head.counts)
+        before = self._seal(listing.least, unlisted_names, candidates.before, counted, head.before)
+        return labels, names, since, noisy, _reached(head, np.arange(len(head.counts))), (seal, before)
 
     def _noise(self, use: str, variance: Fraction) -> CorrelatedGaussians:
         return CorrelatedGaussians(self._key("noise"), use, variance)
@@ -294,14 +294,14 @@ def completed(
     """
     if earlier is None:
         return head, names, np.zeros(len(names), dtype=bool)
-    known = label_names(earlier)
+    listed_names = label_names(earlier)
     counted = set(names)
-    missing = [place for place, name in enumerate(known) if name not in counted]
+    missing = [place for place, name in enumerate(listed_names) if name not in counted]
     labels = pa.concat_tables([head.labels, earlier.take(pa.array(missing, pa.int64())).cast(head.labels.schema)])
     counts = np.append(head.counts, np.zeros(len(missing), dtype=np.int64))
     reached = None if head.reached is None else np.pad(head.reached, ((0, len(missing)), (0, 0)))
-    names = [*names, *(known[place] for place in missing)]
-    listed = set(known)
+    names = [*names, *(listed_names[place] for place in missing)]
+    listed = set(listed_names)
     return (
         ExactHead(counts, head.limit, labels, reached=reached),
         names,

@@ -12,7 +12,7 @@ from types import ModuleType
 from discreet.errors import InputError, file_error, how_to_install
 
 
-def require(library: str, wanted: str) -> ModuleType:
+def require(library: str, purpose: str) -> ModuleType:
     """Import and return an optional *library*.
 
     Raises:
@@ -22,7 +22,7 @@ def require(library: str, wanted: str) -> ModuleType:
         return importlib.import_module(library)
     except ImportError:
         extra = "plots" if library == "matplotlib" else library
-        raise InputError(f"{wanted} needs {library}; {how_to_install(extra)}") from None
+        raise InputError(f"{purpose} needs {library}; {how_to_install(extra)}") from None
 
 
 def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:

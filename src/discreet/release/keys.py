@@ -63,10 +63,10 @@ class NoiseKey:
     data_version: str
 
     def __post_init__(self) -> None:
-        given: tuple[object, object] = (self.secret, self.data_version)
-        if not isinstance(given[0], bytes) or len(given[0]) < MIN_SECRET_BYTES:
+        values: tuple[object, object] = (self.secret, self.data_version)
+        if not isinstance(values[0], bytes) or len(values[0]) < MIN_SECRET_BYTES:
             raise InputError(f"a noise secret has at least {MIN_SECRET_BYTES} bytes")
-        if not isinstance(given[1], str) or not given[1]:
+        if not isinstance(values[1], str) or not values[1]:
             raise InputError("a noise key needs a data version: text that names the data and its state")
 
     def bits(self, plan: Plan, table: str) -> KeyedBits:

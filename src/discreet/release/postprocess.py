@@ -181,14 +181,14 @@ def _intervals(
     names: Sequence[str], types: Sequence[str], marks: Sequence[Mark] | None
 ) -> tuple[tuple[str, str] | Literal["none"] | None, ...]:
     """Return `ComputedRows.intervals` of columns with the marks of their statement."""
-    found: list[tuple[str, str] | Literal["none"] | None] = []
+    intervals: list[tuple[str, str] | Literal["none"] | None] = []
     for place, type_ in enumerate(types):
         mark: Mark = "none" if marks is None else marks[place] if place < len(marks) else None
         if mark is None or not type_.startswith(_NUMBERS):
-            found.append(None)
+            intervals.append(None)
         else:
-            found.append("none" if mark == "none" else (names[mark[0]], names[mark[1]]))
-    return tuple(found)
+            intervals.append("none" if mark == "none" else (names[mark[0]], names[mark[1]]))
+    return tuple(intervals)
 
 
 def with_no_interval(table: pa.Table, names: Sequence[str]) -> pa.Table:
@@ -222,15 +222,15 @@ def schema_table(name: str, catalog: Catalog, saved: Mapping[str, SavedTable] = 
     import pyarrow as pa
 
     rows: list[tuple[Any, ...]] = []
-    for dataset, about in sorted(catalog.datasets.items()):
+    for dataset, declared in sorted(catalog.datasets.items()):
         schema, _, table = dataset.rpartition(".")
         place = ("discreet", schema or "main", table)
         if name == "tables":
-            rows.append((*place, "BASE TABLE", about.description))
+            rows.append((*place, "BASE TABLE", declared.description))
             continue
         rows += [
             (*place, column, number, "YES", SQL_TYPES[kind], uses)
-            for number, (column, kind, uses) in enumerate(columns_of(about), start=1)
+            for number, (column, kind, uses) in enumerate(columns_of(declared), start=1)
         ]
     for table, of in saved.items():
         place = ("discreet", SAVED, table)

@@ -76,11 +76,11 @@ def privacy_to_dict(guarantee: Guarantee) -> dict[str, Any]:
 
 def query_to_dict(query: Query) -> dict[str, Any]:
     """Convert a query to JSON values."""
-    each = query.request.each
+    segments = query.request.each
     return {
         "user": query.request.user,
-        "items": list(query.request.items[len(each) :]),
-        **({"each": list(each)} if each else {}),
+        "items": list(query.request.items[len(segments) :]),
+        **({"each": list(segments)} if segments else {}),
         "k": query.k,
         "epsilon": query.options.epsilon,
         "delta": float(query.options.delta),
@@ -229,11 +229,11 @@ class Release:
             elif clipping is None:
                 bounds.append(f"each user's sum of {summed.column} for an item is clipped to {low} to {high}")
             elif "kept" in clipping:
-                share, kept = (f"{100 * clipping[name]:.3g}" for name in ("share", "kept"))
+                share, portion = (f"{100 * clipping[name]:.3g}" for name in ("share", "kept"))
                 bounds.append(
                     f"each user's sum of {summed.column} for an item is clipped to {low} to {high}; and the sums of a "
                     f"user are scaled down if the root of the sum of their squares is above {clipping['bound']}, which "
-                    f"was chosen privately: those of about {share} % of the users. That keeps about {kept} % of the "
+                    f"was chosen privately: those of about {share} % of the users. That keeps about {portion} % of the "
                     "sums, by which they were divided, and the intervals allow for that"
                 )
                 uncovered = "the other bounds leave"
@@ -270,13 +270,13 @@ class Release:
             is left, by which they were divided. Without kept, in releases stored before it was there, the bound is one
             of each sum, and the share is that of a user's sums above it. None if no bound was chosen privately.
         """
-        found = None if self.measured is None else self.measured.clipping
+        noisy = None if self.measured is None else self.measured.clipping
         summed = self.query.request.summed
-        if found is None or summed is None:
+        if noisy is None or summed is None:
             return None
-        bound = decimal.Decimal(found.bound).scaleb(-summed.scale) if summed.scale else found.bound
-        kept = {} if found.kept is None else {"kept": found.kept}
-        return {"bound": plain_value(bound), "share": found.share, "low": found.low, "high": found.high, **kept}
+        bound = decimal.Decimal(noisy.bound).scaleb(-summed.scale) if summed.scale else noisy.bound
+        kept_share = {} if noisy.kept is None else {"kept": noisy.kept}
+        return {"bound": plain_value(bound), "share": noisy.share, "low": noisy.low, "high": noisy.high, **kept_share}
 
     def quantile(self, share: float | str | Fraction) -> tuple[Any, Any, Any]:
         """Return a quantile of a histogram, and the first and last label of its 95 % interval. Costs nothing more.
@@ -452,9 +452,9 @@ class Release:
         """Write a Parquet file; columns as in `to_arrow`; everything else in `to_dict` is in the file's metadata."""
         import pyarrow.parquet
 
-        about = {key: value for key, value in self.to_dict().items() if key != "items"}
+        metadata = {key: value for key, value in self.to_dict().items() if key != "items"}
         table = self.to_arrow()
-        table = table.replace_schema_metadata({**(table.schema.metadata or {}), "discreet": json.dumps(about)})
+        table = table.replace_schema_metadata({**(table.schema.metadata or {}), "discreet": json.dumps(metadata)})
         write_atomically(path, lambda part: pyarrow.parquet.write_table(table, part))
 
     def plot(self, path: str | Path | None = None, *, most: int | None = None) -> Any:  # noqa: ANN401 - a matplotlib figure
@@ -548,10 +548,10 @@ class Release:
         (type_, *others), request = self.labels.schema.types, self.query.request
         if others or not (pa.types.is_date(type_) or pa.types.is_timestamp(type_)) or self.labels.column(0).null_count:
             return None
-        each = next((made.each for made in request.derived if made.name == request.items[0]), None)
+        period = next((column.each for column in request.derived if column.name == request.items[0]), None)
         usual: tuple[str, int | None] = ("D", 1) if pa.types.is_date(type_) else ("us", None)
         units = {"hour": ("h", 1), "week": ("D", 7), "month": ("M", 1), "quarter": ("M", 3), "year": ("M", 12)}
-        return units.get(str(each), usual)
+        return units.get(str(period), usual)
 
     def _bars(self, shown: str) -> list[list[float]]:
         """Return the values of column *shown*, and the lower and upper ends of their intervals."""
@@ -613,7 +613,7 @@ def interval_note(columns: Sequence[Sequence[float]], relative_error: float, *, 
         counts: True for counts; intervals of averages are lopsided for another reason.
     """
     ends = list(zip(*columns, strict=True))
-    ends = [each for each in ends if each[1] > 0 or each[2] < 0] or ends
+    ends = [end for end in ends if end[1] > 0 or end[2] < 0] or ends
     reasons = []
     if counts and any(0 < bottom <= value and top - value > 1.5 * (value - bottom) + 1 for value, bottom, top in ends):
         reasons.append("intervals reach further up than down, because users with many items are clipped")

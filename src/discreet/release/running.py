@@ -410,9 +410,9 @@ class RunningCounter:
     @property
     def columns(self) -> list[str]:
         """The names of the columns of the rows: the period, the items and the users."""
-        each = self.declaration.each
-        items = (f"{item}_" if item in {each, _USERS} else item for item in self.declaration.request.items)
-        return [each, *items, _USERS]
+        period = self.declaration.each
+        items = (f"{item}_" if item in {period, _USERS} else item for item in self.declaration.request.items)
+        return [period, *items, _USERS]
 
     def _rows(self, state: RunningState, number: int) -> pa.Table:
         """Return the rows of the answer of a period."""
@@ -432,8 +432,8 @@ class RunningCounter:
     def text_of(self, state: RunningState) -> str:
         """Return a state as JSON, without its rows."""
         key = self._derived("key", state.declared).hex()
-        held = {"declared": state.declared, "key": key, "answered": state.answered}
-        return json.dumps(held | ({} if state.corrected is None else {"corrected": state.corrected.to_text()}))
+        values = {"declared": state.declared, "key": key, "answered": state.answered}
+        return json.dumps(values | ({} if state.corrected is None else {"corrected": state.corrected.to_text()}))
 
     def state_of(self, text: str, rows: pa.Table, name: str) -> RunningState:
         """Return the state that was written as JSON.

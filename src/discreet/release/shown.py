@@ -29,15 +29,15 @@ def shown(query: Query, labels: pa.Table, outcome: Outcome) -> tuple[pa.Table, O
     Args:
         labels: the items, in the order of *outcome*.
     """
-    kept = np.ones(len(outcome.positions), dtype=bool)
+    is_shown = np.ones(len(outcome.positions), dtype=bool)
     if query.min_users is not None and query.request.items and outcome.low is not None:
-        kept &= outcome.low >= query.min_users * query.request.rows_per_group
+        is_shown &= outcome.low >= query.min_users * query.request.rows_per_group
     for column, pattern in query.patterns:
-        kept &= matching(labels.column(column), pattern)
-    if kept.all():
+        is_shown &= matching(labels.column(column), pattern)
+    if is_shown.all():
         return labels, outcome
 
-    return labels.take(np.flatnonzero(kept)), dataclasses.replace(outcome.take(kept), complete=False)
+    return labels.take(np.flatnonzero(is_shown)), dataclasses.replace(outcome.take(is_shown), complete=False)
 
 
 def matching(labels: pa.ChunkedArray, pattern: str) -> NDArray[np.bool_]:
@@ -45,8 +45,8 @@ def matching(labels: pa.ChunkedArray, pattern: str) -> NDArray[np.bool_]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found = pc.match_substring_regex(labels.cast(pa.string()), whole(pattern))
-    return found.fill_null(fill_value=True).to_numpy().astype(bool)  # type: ignore[no-any-return]
+    matches = pc.match_substring_regex(labels.cast(pa.string()), whole(pattern))
+    return matches.fill_null(fill_value=True).to_numpy().astype(bool)  # type: ignore[no-any-return]
 
 
 def whole(pattern: str) -> str:

@@ -215,7 +215,7 @@ def _with_lists(text: str, lists: Sequence[FilterList], read: Callable[[str, int
 
 
 def _constants(
-    found: PlannedStatement,
+    listed: PlannedStatement,
     place: int,
     catalog: Catalog,
     queries: QueryPort,
@@ -228,10 +228,10 @@ def _constants(
     Raises:
         SQLError: it is not computed from saved tables alone, which are paid for, or it is not a list of labels.
     """
-    statement = found.statement
+    statement = listed.statement
     if statement.schemas or (not made_up and any(leaf.release is None for leaf in statement.leaves)):
         raise SQLError("the list of a filter is selected from saved tables: save its statement first", place)
-    planned = plan(found, catalog, queries, port)
+    planned = plan(listed, catalog, queries, port)
     if planned.prices:
         raise SQLError(
             "the list of a filter is selected from saved tables that are paid for: SELECT from it first", place
@@ -261,7 +261,7 @@ def _constants(
 _LABEL_TYPES = ("VARCHAR", "INTEGER", "BIGINT", "BOOLEAN", "DATE", "TIMESTAMP")
 
 
-def plan(found: PlannedStatement, catalog: Catalog, queries: QueryPort, port: RowsPort[Rows]) -> PlannedStatement:
+def plan(draft: PlannedStatement, catalog: Catalog, queries: QueryPort, port: RowsPort[Rows]) -> PlannedStatement:
     """Plan all queries of a statement, and check the rest of it; nothing is charged.
 
     Raises:
@@ -269,9 +269,9 @@ def plan(found: PlannedStatement, catalog: Catalog, queries: QueryPort, port: Ro
         InputError: a query is not allowed, or its mechanism omits labels that quantiles need.
         EngineError: planning needs metadata from the engine, and the engine failed.
     """
-    statement = found.statement
+    statement = draft.statement
     planned: dict[str, PlannedQuery] = {}
-    public = dict(found.public)
+    public = dict(draft.public)
     prices: dict[str, Cost] = {}
     running: dict[str, float] = {}
     types = {}
@@ -299,7 +299,7 @@ def plan(found: PlannedStatement, catalog: Catalog, queries: QueryPort, port: Ro
         planned[leaf.name] = query
         types[leaf.name] = answer_types(query.plan.query, dataset)
     columns = port.check(statement.outer, types | arrow_types(public))
-    return replace(found, queries=planned, public=public, prices=prices, running=running, columns=columns)
+    return replace(draft, queries=planned, public=public, prices=prices, running=running, columns=columns)
 
 
 def answer(planned: PlannedStatement, queries: QueryPort) -> dict[str, pa.Table]:

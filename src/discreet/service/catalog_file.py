@@ -74,15 +74,15 @@ class CatalogFile:
         if self._requested.is_set():
             self._requested.clear()
             self.reload(AdminAction("discreet", "the service received SIGHUP"))
-        wanted = self._manager.store.record(*_RECORD)
-        if wanted is None or wanted == self._done:
+        requested = self._manager.store.record(*_RECORD)
+        if requested is None or requested == self._done:
             return
         digest, catalog = load_with_digest(self._path)
-        if json.loads(wanted)["sha256"] != digest:
+        if json.loads(requested)["sha256"] != digest:
             return  # the file of this machine is another one, so far, or was edited since
         if digest != self._digest:
             self._manager.lease_ms = lease_ms(catalog)
             self._warehouse.replace_catalog(catalog)
             self._digest = digest
             self._log.event(CatalogRead(len(catalog.datasets)))
-        self._done = wanted
+        self._done = requested

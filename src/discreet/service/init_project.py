@@ -85,7 +85,7 @@ def create_project(
         InputError: files or accounts exist already, or the catalog is not valid.
         StoreUnavailable: the store cannot be opened, or a service has it open.
     """
-    known = None if catalog is None else load_catalog(catalog)
+    loaded = None if catalog is None else load_catalog(catalog)
     names = (
         _FILES if catalog is None else tuple(name for name in _FILES if name not in {"reads.parquet", "catalog.toml"})
     )
@@ -96,16 +96,16 @@ def create_project(
         stage = stack.enter_context(staged(folder, names, aside=aside))
         for name in ("noise.key", "checkpoints.key"):
             write_secret(stage / name, random(32))
-        if known is None:
+        if loaded is None:
             write_reads(stage / "reads.parquet")
             (stage / "catalog.toml").write_text(CATALOG, "utf-8")
-            known = load_catalog(stage / "catalog.toml")
+            loaded = load_catalog(stage / "catalog.toml")
         where = "catalog.toml" if catalog is None else str(catalog.absolute())
         password = "" if store.password_env is None else f"password_env = {write_text(store.password_env)}\n"
         url = "sqlite:budget.db" if store.file is not None else store.url
         filled = SETTINGS.format(catalog=write_text(where), url=write_text(url), password=password)
         (stage / "discreet.toml").write_text(filled, "utf-8")
-        keys = _create_store(stage, store, known, environment or {}, clock, random)
+        keys = _create_store(stage, store, loaded, environment or {}, clock, random)
     return Project(folder / "discreet.toml", keys, QUESTION if catalog is None else None)
 
 
@@ -113,9 +113,9 @@ def make_key(
     role: Role, account: str | None, now_us: int, random: Callable[[int], bytes]
 ) -> tuple[IssuedKey, KeyRecord]:
     """Return a new API key and its record. Callers can write the store anyway, so there is no authentication."""
-    made = new_key(random)
+    key = new_key(random)
     expires_us = None if role == "admin" else now_us + _YEAR_US
-    return made, KeyRecord(digest_of(made.text).hex(), account, (role,), now_us, expires_us, f"first {role}")
+    return key, KeyRecord(digest_of(key.text).hex(), account, (role,), now_us, expires_us, f"first {role}")
 
 
 def _create_store(
@@ -136,8 +136,8 @@ def _create_store(
         if opened.accounts() or opened.records(KEY):
             raise InputError("the store has accounts or keys already, and can be served as it is")
         action = AdminAction("discreet", "discreet init")
-        kept = [dataset.retention_days for dataset in catalog.datasets.values()]
-        period = Sliding(max(days or RETENTION_DAYS for days in kept))
+        retention = [dataset.retention_days for dataset in catalog.datasets.values()]
+        period = Sliding(max(days or RETENTION_DAYS for days in retention))
         shared = Fraction(1, 10**6)
         for name, epsilon, delta, parent in (
             (DATA, 20.0, shared, None),
@@ -150,9 +150,9 @@ def _create_store(
         now_us = microseconds(clock())
         keys = {}
         for role, account in _ROLES.items():
-            made, record = make_key(role, account, now_us, random)
-            opened.put_record(KEY, made.id, record.text, action, record.shown)
-            keys[role] = made.text
+            key, record = make_key(role, account, now_us, random)
+            opened.put_record(KEY, key.id, record.text, action, record.shown)
+            keys[role] = key.text
         Checkpointer(CheckpointFile(stage / "checkpoints.log"), signing_key(stage / "checkpoints.key")).begin(opened)
     with contextlib.suppress(FileNotFoundError):
         (stage / "budget.db").chmod(0o600)  # it holds answers, and the accounts that paid for them
@@ -277,7 +277,7 @@ def staged(folder: Path, names: Sequence[str], *, aside: str | None) -> Iterator
     Raises:
         InputError: a file exists already, or cannot be written.
     """
-    made = not folder.exists()
+    is_new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if aside is None:
@@ -290,7 +290,7 @@ def staged(folder: Path, names: Sequence[str], *, aside: str | None) -> Iterator
         _move(stage, folder, names, None if aside is None else folder / aside)
     except BaseException:
         shutil.rmtree(stage, ignore_errors=True)
-        if made:
+        if is_new:
             with contextlib.suppress(OSError):  # another process wrote a file to it
                 folder.rmdir()
         raise
@@ -299,9 +299,9 @@ def staged(folder: Path, names: Sequence[str], *, aside: str | None) -> Iterator
 
 def refuse_existing(folder: Path, names: Sequence[str]) -> None:
     """Raise `InputError` if one of the files exists."""
-    there = [name for name in names if os.path.lexists(folder / name)]
-    if there:
-        raise InputError(f"{', '.join(map(repr, there))} in {str(folder)!r} would be replaced; --force puts it aside")
+    old = [name for name in names if os.path.lexists(folder / name)]
+    if old:
+        raise InputError(f"{', '.join(map(repr, old))} in {str(folder)!r} would be replaced; --force puts it aside")
 
 
 def _move(stage: Path, folder: Path, names: Sequence[str], aside: Path | None) -> None:
@@ -311,10 +311,10 @@ def _move(stage: Path, folder: Path, names: Sequence[str], aside: Path | None) -
         if aside is None:
             refuse_existing(folder, names)
         else:
-            there = [name for name in names if os.path.lexists(folder / name)]
-            if there:
+            old = [name for name in names if os.path.lexists(folder / name)]
+            if old:
                 aside.mkdir()
-            for name in there:
+            for name in old:
                 done.append(_move_file(folder / name, aside / name))
         for name in names:
             if (stage / name).exists():

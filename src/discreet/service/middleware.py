@@ -138,11 +138,11 @@ def is_failure(error: Exception, problem: str | None) -> bool:
 def problem_response(scope: Scope, error: Exception) -> Response:
     """Return the response to a request that raised *error*."""
     context = context_of(scope)
-    found = problem_of_request(scope, error)
+    problem = problem_of_request(scope, error)
     headers = problem_of(error).headers
     if context.page is None:
-        return Response(found.to_bytes(), found.status, dict(headers), PROBLEM_TYPE)
-    response = context.page(found)
+        return Response(problem.to_bytes(), problem.status, dict(headers), PROBLEM_TYPE)
+    response = context.page(problem)
     response.headers.update(headers)
     return response
 

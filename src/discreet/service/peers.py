@@ -99,8 +99,8 @@ class PeerKeys:
         kind, _, key = (header or "").partition(" ")
         digest = _digest(key.strip())
         # All are compared, in constant time, so that the time tells nothing about any key.
-        known = [hmac.compare_digest(digest, each) for each in self._digests]
-        if kind.lower() != "bearer" or not any(known):
+        matches = [hmac.compare_digest(digest, own_digest) for own_digest in self._digests]
+        if kind.lower() != "bearer" or not any(matches):
             raise KeyRefused("unknown")
 
 
@@ -304,15 +304,15 @@ class Peers:
 
     def _acknowledge(self, name: str, store: str, receipts: Iterable[Receipt]) -> int:
         """Record the receipts of another data centre, and return their number."""
-        found = 0
+        number = 0
         for receipt in receipts:
             if receipt.recipient == store:
                 with contextlib.suppress(*_PASSING), self._record_behind():
                     self._shares.acknowledge(receipt)
-                    found += 1
+                    number += 1
                     if not receipt.taken:
                         self._log.event(ShareMoved(f"{store}/{receipt.number}", name, receipt.account, "refused"))
-        return found
+        return number
 
     @contextlib.contextmanager
     def _record_behind(self) -> Iterator[None]:
@@ -352,13 +352,13 @@ def open_peers(centre: DataCentre, store: BudgetStore, environment: Mapping[str,
         InputError: the keys or certificates are missing, or the store belongs to another data centre.
     """
     keys = peer_keys(centre, environment)
-    known = store.record("datacentre", "name")
-    if known is None:
+    recorded = store.record("datacentre", "name")
+    if recorded is None:
         action = AdminAction("discreet", "the store is that of this data centre from now on")
         store.put_record("datacentre", "name", json.dumps(centre.name), action)
-    elif json.loads(known) != centre.name:
+    elif json.loads(recorded) != centre.name:
         raise InputError(
-            f"the store is that of the data centre {json.loads(known)!r}, not of {centre.name!r}; each needs one of "
+            f"the store is that of the data centre {json.loads(recorded)!r}, not of {centre.name!r}; each needs one of "
             "its own, made new"
         )
     try:
@@ -389,12 +389,12 @@ class Round:
 
     def add(self, receipts: Iterable[Receipt], transfers: Iterable[Transfer]) -> None:
         """Add accepted shares to the balances in the requests, which go to the next data centre."""
-        taken = {receipt.account for receipt in receipts if receipt.taken}
+        accounts = {receipt.account for receipt in receipts if receipt.taken}
         for transfer in transfers:
             request = self.requests.get(transfer.terms.id)
-            if request is not None and request.account in taken:
-                left = request.left + transfer.amount
-                self.requests[request.account] = ShareRequest(request.account, left, request.need)
+            if request is not None and request.account in accounts:
+                remaining = request.left + transfer.amount
+                self.requests[request.account] = ShareRequest(request.account, remaining, request.need)
                 self.gained.add(request.account)
 
 
@@ -436,10 +436,10 @@ class ShareRequests:
             needs = self._needs
             self._needs = {}
             self._requested = needs
-        found = Round({request.account: request for request in self._short(needs)})
-        yield found
-        for account in found.requests:
-            if account in found.gained:
+        requests = Round({request.account: request for request in self._short(needs)})
+        yield requests
+        for account in requests.requests:
+            if account in requests.gained:
                 self._backoff.pop(account, None)
             else:
                 backoff = self._backoff.setdefault(account, _Backoff())
@@ -463,7 +463,7 @@ class ShareRequests:
         """Yield the nearly spent accounts among the next `ACCOUNTS_AT_ONCE` accounts."""
         holdings = self._store.shares.holdings(self._after, ACCOUNTS_AT_ONCE)
         self._after = holdings[-1].account.id if len(holdings) == ACCOUNTS_AT_ONCE else ""
-        found = 0
+        number = 0
         before = ""
         for holding in holdings:
             name = holding.account.id
@@ -471,10 +471,10 @@ class ShareRequests:
             if backoff is not None and backoff.left:
                 backoff.left -= 1
             elif holding.account.share is not None and is_short(holding.left, holding.limit, holding.total):
-                if found == MAX_ENTRIES:
+                if number == MAX_ENTRIES:
                     self._after = before  # the next round begins with this account
                     return
-                found += 1
+                number += 1
                 yield name
             before = name
 

@@ -227,15 +227,15 @@ def problem_of(error: Exception) -> ProblemAnswer:
             refusal = error.refusal
             resets_at_us = error.refusal.resets_at_us
             detail = f"{error}; see needed, left and fits"
-            each = error.each if isinstance(error, UnaffordableQuery) else None
-            detail += "" if each is None else each.hint
+            together = error.each if isinstance(error, UnaffordableQuery) else None
+            detail += "" if together is None else together.hint
             more = {
                 "account": refusal.account,
                 "needed": spend_above(refusal.needed),
                 "left": spend_below(refusal.remaining),
                 "resets_at": None if resets_at_us is None else iso_time(resets_at_us),
                 "fits": error.fits if isinstance(error, UnaffordableQuery) else None,
-                "each": each,
+                "each": together,
             }
     return ProblemAnswer(kind.slug, kind.detail or detail, more, headers)
 

@@ -260,18 +260,18 @@ class Defaults(SettingsTable):
 
     @model_validator(mode="before")
     @classmethod
-    def _resolve(cls, given: Any) -> Any:  # noqa: ANN401 - any TOML value
-        if not isinstance(given, dict):
-            return given
-        names = set(given) & {"preset", "epsilon", "delta", "epsilon_per", "delta_per", "information"}
+    def _resolve(cls, table: Any) -> Any:  # noqa: ANN401 - any TOML value
+        if not isinstance(table, dict):
+            return table
+        names = set(table) & {"preset", "epsilon", "delta", "epsilon_per", "delta_per", "information"}
         if names not in ({"preset"}, {"epsilon", "delta"}, {"epsilon_per", "delta_per", "information"}):
             raise invalid(_WAYS)
-        per = PRESETS.get(given["preset"]) if isinstance(given.get("preset"), str) else None
+        per = PRESETS.get(table["preset"]) if isinstance(table.get("preset"), str) else None
         if per is None:
-            return given
+            return table
         exactly = {"epsilon_per": per.epsilon_per, "delta_per": per.delta_per}
         as_toml = {name: Decimal(value.numerator) / value.denominator for name, value in exactly.items()}
-        return {**given, **as_toml, "information": per.information}
+        return {**table, **as_toml, "information": per.information}
 
     @model_validator(mode="after")
     def _check(self) -> "Defaults":

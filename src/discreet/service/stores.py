@@ -120,10 +120,10 @@ def check_noise_key(store: BudgetStore, keys: DerivedKeys) -> None:
     Raises:
         InputError: the store's releases were made with another key, so that each query would be charged again.
     """
-    known = store.record(*_NOISE)
-    if known is None:
+    recorded = store.record(*_NOISE)
+    if recorded is None:
         accept_noise_key(store, keys, AdminAction("discreet", "the first start with this key", keys.identity.hex()))
-    elif known != _identity(keys):
+    elif recorded != _identity(keys):
         raise InputError(
             "the noise key is not the one of the store, so every query would be charged again; put the key back, or "
             "accept the new one with: discreet key accept"

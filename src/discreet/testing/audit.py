@@ -122,23 +122,23 @@ def race_distribution(race: Race, limit: int) -> dict[tuple[tuple[int, ...], boo
     if race.rival is not None:
         logs[rival] += math.log(race.rival.factor.numerator) - math.log(race.rival.factor.denominator)
     weights = [math.exp(log - max(logs)) for log in logs]
-    found: dict[tuple[tuple[int, ...], bool], float] = {}
+    probabilities: dict[tuple[tuple[int, ...], bool], float] = {}
 
     def walk(order: tuple[int, ...], rest: list[int], probability: float) -> None:
         if len(order) == limit or not rest:
-            found[order, False] = probability
+            probabilities[order, False] = probability
             return
         # The smallest of independent exponential variables with these rates is i with probability weights[i] / total.
         total = math.fsum(weights[i] for i in rest)
         for i in rest:
-            here = probability * weights[i] / total
+            reached = probability * weights[i] / total
             if i == rival:
-                found[order, True] = here
+                probabilities[order, True] = reached
             else:
-                walk((*order, i), [j for j in rest if j != i], here)
+                walk((*order, i), [j for j in rest if j != i], reached)
 
     walk((), list(range(len(weights))), 1.0)
-    return found
+    return probabilities
 
 
 def distribution(mechanism: Mechanism, head: ExactHead) -> dict[Hashable, float]:
@@ -185,17 +185,17 @@ def _stable(mechanism: TopStable, head: ExactHead) -> dict[Hashable, float]:
     noise = mechanism.threshold_noise()
     bar = np.arange(-radius(noise), radius(noise) + 1)
     undecided = pmf(noise, bar)  # Pr[threshold noise is bar[i], and no gap so far was above the threshold]
-    found: dict[Hashable, float] = {frozenset(): 0.0}
+    probabilities: dict[Hashable, float] = {frozenset(): 0.0}
     bar += mechanism.threshold()
     for i, gap in reversed(list(enumerate(mechanism.gaps(head).tolist()))):  # as the mechanism: from the last rank up
         passes = _laplace_tail(mechanism.gap_noise(), bar - gap + 1)
         fails = _laplace_tail(mechanism.gap_noise(), gap - bar)
         stored = min(i + 1, int(np.count_nonzero(head.counts)))
         result = frozenset(head.labels[:stored])
-        found[result] = found.get(result, 0.0) + float((undecided * passes).sum())
+        probabilities[result] = probabilities.get(result, 0.0) + float((undecided * passes).sum())
         undecided = undecided * fails
-    found[frozenset()] += float(undecided.sum())
-    return found
+    probabilities[frozenset()] += float(undecided.sum())
+    return probabilities
 
 
 def _laplace_tail(noise: DiscreteLaplace, least: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -275,9 +275,9 @@ def values_divergence(
     if isinstance(mechanism, KnownLaplace) and isinstance(mechanism.count_noise(), SharedNoise):
         raise InputError("the values share a part of their noise, and the audit covers independent noise only")
     noise = noise_of(mechanism.noise, mechanism.scale)
-    here = _stored(mechanism, head)
-    there = _stored(mechanism, neighbour)
-    centres = [count for count, _ in (*here.values(), *there.values())]
+    values = _stored(mechanism, head)
+    neighbour_values = _stored(mechanism, neighbour)
+    centres = [count for count, _ in (*values.values(), *neighbour_values.values())]
     if isinstance(mechanism, UnknownLaplace):
         lift = mechanism.rows_per_group + mechanism.margin()
         bottoms = [h.count_at(mechanism.head_limit + 1) + lift for h in (head, neighbour)]
@@ -289,8 +289,8 @@ def values_divergence(
         grid = np.arange(min(centres) - radius(noise), max(centres) + radius(noise) + 1)
         bars = grid[:1] - 1
         p = q = np.ones((1, 1))
-    for label in here.keys() | there.keys():
-        (one, one_sum), (two, two_sum) = here.get(label, (None, 0)), there.get(label, (None, 0))
+    for label in values.keys() | neighbour_values.keys():
+        (one, one_sum), (two, two_sum) = values.get(label, (None, 0)), neighbour_values.get(label, (None, 0))
         if (one, one_sum) != (two, two_sum):
             cells_p, cells_q = _cells(noise, grid, bars, one, two)
             if sums is not None and one is not None and two is not None:

@@ -331,10 +331,10 @@ def _reference_arrivals(table: pa.Table, request: HeadRequest, arrivals: Arrival
         for place, labels in enumerate(order, 1):
             if labels in listed and arrivals.among == "unlisted":
                 continue
-            kept = place <= (request.groups_per_user or place)
+            counted = place <= (request.groups_per_user or place)
             totals = counts.setdefault(() if arrivals.of else labels, [0, 0, *(0 for _ in arrivals.reached)])
-            totals[0] += kept
-            totals[1] += kept and arrivals.before is not None and days[labels] <= arrivals.before
+            totals[0] += counted
+            totals[1] += counted and arrivals.before is not None and days[labels] <= arrivals.before
             totals[2:] = [n + (place == reached) for n, reached in zip(totals[2:], arrivals.reached, strict=True)]
     if arrivals.of:
         return [(("all",), *counts.get((), [0, 0, *(0 for _ in arrivals.reached)]))]
@@ -361,14 +361,14 @@ def _contribution(rows: list[dict[str, Any]], summed: SumBounds) -> tuple[int, .
 
 def _users(table: pa.Table, request: HeadRequest, seed: bytes) -> list[dict[tuple[Any, ...], list[dict[str, Any]]]]:
     """Return for each user the counted rows of each item that the user keeps."""
-    kept = []
+    items_of_users = []
     for user, items in _by_user(table, request).items():
         if request.each:
             segment = min((labels[: len(request.each)] for labels in items), key=functools.partial(digest, seed, user))
             items = {labels: rows for labels, rows in items.items() if labels[: len(segment)] == segment}  # noqa: PLW2901
         order = sorted(items, key=functools.partial(digest, seed, user))
-        kept.append({labels: items[labels] for labels in order[: request.groups_per_user]})
-    return kept
+        items_of_users.append({labels: items[labels] for labels in order[: request.groups_per_user]})
+    return items_of_users
 
 
 def _by_user(table: pa.Table, request: HeadRequest) -> dict[Any, dict[tuple[Any, ...], list[dict[str, Any]]]]:
@@ -379,10 +379,10 @@ def _by_user(table: pa.Table, request: HeadRequest) -> dict[Any, dict[tuple[Any,
         listed = {tuple(row.values()) for row in request.listed.to_pylist()}
     for row in _rows(table, request):
         labels = tuple(row[item] for item in request.paired) if request.paired else ("all",)
-        known = row[request.user] is not None and (request.keep_missing or None not in labels)
-        known = known and (request.arrivals is None or row[request.arrivals.period] is not None)
+        is_named = row[request.user] is not None and (request.keep_missing or None not in labels)
+        is_named = is_named and (request.arrivals is None or row[request.arrivals.period] is not None)
         counts = request.where is None or truth(request.where, row) is True
-        if known and counts and (listed is None or labels[: len(request.listed.column_names)] in listed):
+        if is_named and counts and (listed is None or labels[: len(request.listed.column_names)] in listed):
             users.setdefault(row[request.user], {}).setdefault(labels, []).append(row)
     return users
 
@@ -411,21 +411,21 @@ def reference_bounds(
 def _rows(table: pa.Table, request: HeadRequest) -> list[dict[str, Any]]:
     """Return the rows of *table* with the derived columns added."""
     rows: list[dict[str, Any]] = table.to_pylist()
-    return [row | {made.name: start_of(row[made.column], made.each) for made in request.derived} for row in rows]
+    return [row | {rule.name: start_of(row[rule.column], rule.each) for rule in request.derived} for row in rows]
 
 
-def start_of(value: Any, each: Period | int) -> Any:  # noqa: ANN401 - any cell value
+def start_of(value: Any, period: Period | int) -> Any:  # noqa: ANN401 - any cell value
     """Return the start of the period or bin that contains *value*, or None."""
     if value is None:
         return None
-    if isinstance(each, int):
-        return math.floor(value) // each * each if abs(value) <= MAX_BINNED else None
-    if each == "hour":
+    if isinstance(period, int):
+        return math.floor(value) // period * period if abs(value) <= MAX_BINNED else None
+    if period == "hour":
         return value.replace(minute=0, second=0, microsecond=0)
     day = value.date() if isinstance(value, datetime.datetime) else value
-    if each in MONTHS:
-        return day.replace(month=(day.month - 1) // MONTHS[each] * MONTHS[each] + 1, day=1)
-    return day - datetime.timedelta(days=day.weekday() if each == "week" else 0)
+    if period in MONTHS:
+        return day.replace(month=(day.month - 1) // MONTHS[period] * MONTHS[period] + 1, day=1)
+    return day - datetime.timedelta(days=day.weekday() if period == "week" else 0)
 
 
 def reference_pairs(table: pa.Table, request: HeadRequest, largest_basket: int = MAX_BASKET) -> ArrayPairs:
@@ -436,15 +436,15 @@ def reference_pairs(table: pa.Table, request: HeadRequest, largest_basket: int =
     first = 0 if request.listed is None else len(request.listed.column_names)
     for row in _rows(table, request):
         labels = tuple(row[item] for item in request.items)
-        known = row[request.user] is not None and (request.keep_missing or None not in labels)
-        known = known and (listed is None or labels[:first] in listed)
-        if known and (request.where is None or truth(request.where, row) is True):
+        is_named = row[request.user] is not None and (request.keep_missing or None not in labels)
+        is_named = is_named and (listed is None or labels[:first] in listed)
+        if is_named and (request.where is None or truth(request.where, row) is True):
             pairs.append((numbered.setdefault(row[request.user], len(numbered)), labels))
     items = sorted({labels for _, labels in pairs}, key=lambda labels: tuple(map(_sorted_by, labels)))
     place = {labels: n for n, labels in enumerate(items)}
-    held = {field.name: field.type for field in table.schema}
-    held |= {derived.name: _TYPES[derived.kind] for derived in request.derived}
-    columns = [pa.array([labels[n] for labels in items], held[item]) for n, item in enumerate(request.items)]
+    types = {field.name: field.type for field in table.schema}
+    types |= {derived.name: _TYPES[derived.kind] for derived in request.derived}
+    columns = [pa.array([labels[n] for labels in items], types[item]) for n, item in enumerate(request.items)]
     users = [user for user, _ in pairs]
     return ArrayPairs(users, [place[labels] for _, labels in pairs], pa.table(columns, request.items), largest_basket)
 
@@ -455,9 +455,9 @@ def check_pair_queries(pairs: UserItemPairs, reference: ArrayPairs, seed: int = 
     size = len(reference.counts)
     assert pairs.count_items() == size
 
-    def check(found: NDArray[np.int64], expected: NDArray[np.int64]) -> None:
-        assert found.dtype == np.int64
-        assert found.tolist() == expected.tolist()
+    def check(actual: NDArray[np.int64], expected: NDArray[np.int64]) -> None:
+        assert actual.dtype == np.int64
+        assert actual.tolist() == expected.tolist()
 
     for bounds in ([1, 2, 3, 5, 8], [0]):
         sizes = np.array(bounds)
@@ -568,13 +568,13 @@ class EngineSuite:
 
     def heads(self, table: pa.Table, *items: str, each: Iterable[dict[str, Any]]) -> list[list[Row]]:
         """Return several heads of *table*, which is loaded only once because loading is slow."""
-        found = []
+        results = []
         with self.opened(table) as engine:
             for parts in each:
-                wanted = {"limit": 1000} | parts
-                seed = wanted.pop("seed", b"")
-                found.append(rows_of(engine, HeadRequest(table.column_names[0], items, **wanted), seed))
-        return found
+                arguments = {"limit": 1000} | parts
+                seed = arguments.pop("seed", b"")
+                results.append(rows_of(engine, HeadRequest(table.column_names[0], items, **arguments), seed))
+        return results
 
     @_SETTINGS
     @given(data=st.data(), table=tables())
@@ -584,10 +584,10 @@ class EngineSuite:
         with self.opened(table) as engine:
             for _ in range(6):
                 derived = data.draw(st.lists(st.sampled_from(_DERIVED), max_size=1).map(tuple))
-                kinds = KINDS | {made.name: made.kind for made in derived}
+                kinds = KINDS | {rule.name: rule.kind for rule in derived}
                 request = HeadRequest(
                     "who",
-                    data.draw(items) + tuple(made.name for made in derived),
+                    data.draw(items) + tuple(rule.name for rule in derived),
                     data.draw(st.sampled_from([1, 2, 5, 1000])),
                     data.draw(st.none() | predicates(kinds)),
                     data.draw(st.sampled_from([1, 2, 3, 2**31])),
@@ -620,16 +620,16 @@ class EngineSuite:
         """Every listed segment has its own head, also an empty one, and every user counts in a single segment."""
         with self.opened(table) as engine:
             for _ in range(3):
-                each = data.draw(st.lists(st.sampled_from(_LABELS), min_size=1, max_size=2, unique=True).map(tuple))
-                segments = listed.select(each).drop_null().group_by(list(each)).aggregate([])
+                names = data.draw(st.lists(st.sampled_from(_LABELS), min_size=1, max_size=2, unique=True).map(tuple))
+                segments = listed.select(names).drop_null().group_by(list(names)).aggregate([])
                 if not len(segments):
                     continue
-                item = data.draw(st.sampled_from([name for name in _LABELS if name not in each]))
-                known = pa.table({item: pa.array(_POOLS[item][2][:2], _POOLS[item][1])})
-                domain = data.draw(st.sampled_from([None, combined(segments, known)]))
+                item = data.draw(st.sampled_from([name for name in _LABELS if name not in names]))
+                labels = pa.table({item: pa.array(_POOLS[item][2][:2], _POOLS[item][1])})
+                domain = data.draw(st.sampled_from([None, combined(segments, labels)]))
                 request = HeadRequest(
                     "who",
-                    (*each, item),
+                    (*names, item),
                     data.draw(st.sampled_from([1, 2, 1000] if domain is None else [2])),
                     data.draw(st.none() | predicates()),
                     data.draw(st.sampled_from([1, 2])),
@@ -637,7 +637,7 @@ class EngineSuite:
                     domain,
                     keep_missing=data.draw(st.booleans()),
                     summed=data.draw(st.sampled_from(_SUMS)),
-                    each=each,
+                    each=names,
                     segments=segments,
                 )
                 seed = data.draw(st.sampled_from([b"", b"s" * 32]))
@@ -669,13 +669,13 @@ class EngineSuite:
             if not getattr(engine, "has_arrivals", False):
                 pytest.skip("the engine has no running counts")
             for _ in range(4):
-                made = data.draw(st.sampled_from([made for made in _DERIVED if made.each in {"hour", "day", "week"}]))
+                rule = data.draw(st.sampled_from([rule for rule in _DERIVED if rule.each in {"hour", "day", "week"}]))
                 last = data.draw(st.sampled_from(["1960-01-01 01:00:00", "2024-02-29 00:00:00"]))
-                last = last if made.each == "hour" else last[:10]
+                last = last if rule.each == "hour" else last[:10]
                 before = data.draw(st.none() | st.just(last))
                 among: Literal["all", "unlisted", "listed"] = data.draw(st.sampled_from(["all", "unlisted", "listed"]))
                 moments = ["1960-01-01 01:00:00", "2024-02-28 23:00:00", "2024-02-29 00:00:00"]
-                type_ = pa.timestamp("us") if made.each == "hour" else pa.date32()
+                type_ = pa.timestamp("us") if rule.each == "hour" else pa.date32()
                 periods = pa.array(moments).take(numbers).cast(pa.timestamp("us")).cast(type_, safe=False)
                 dated = domain if among == "all" else domain.append_column("start", periods)
                 arrivals = Arrivals(
@@ -690,17 +690,17 @@ class EngineSuite:
                     "who",
                     () if arrivals.of else ("word", "size"),
                     1000,
-                    data.draw(st.none() | predicates(KINDS | {"start": made.kind})),
+                    data.draw(st.none() | predicates(KINDS | {"start": rule.kind})),
                     groups_per_user=data.draw(st.sampled_from([1, 2, 5])),
                     domain=None if arrivals.of else data.draw(st.sampled_from([None, dated])),
-                    derived=(made,),
+                    derived=(rule,),
                     arrivals=arrivals,
                 )
                 seed = data.draw(st.sampled_from([b"", b"s" * 32]))
                 # A listed item without users counts 0, whether the head has it or not.
                 heads = (rows_of(engine, request, seed), reference_head(table, request, seed))
-                found, wanted = ([row for row in head if any(row[1:])] for head in heads)
-                assert found == wanted
+                actual, expected = ([row for row in head if any(row[1:])] for head in heads)
+                assert actual == expected
 
     def test_removing_a_user_changes_the_head_of_one_segment_at_most(self) -> None:
         """Of users with rows in up to four segments, and others in none; a user is removed by a filter."""
@@ -733,16 +733,16 @@ class EngineSuite:
         assert sum((count - 1_000) ** 2 / 1_000 for count in counts) < 44
 
     @pytest.mark.parametrize("made", _DERIVED)
-    def test_periods_and_bins_that_are_listed_get_all_their_counts(self, made: Derived) -> None:
+    def test_periods_and_bins_that_are_listed_get_all_their_counts(self, rule: Derived) -> None:
         """A time series over a known domain has a count of 0 or more for each of its periods."""
-        values = _POOLS[made.column][2]
-        table = pa.table({"who": range(len(values)), made.column: pa.array(values, _POOLS[made.column][1])})
-        starts = sorted({start_of(value, made.each) for value in values} - {None})
+        values = _POOLS[rule.column][2]
+        table = pa.table({"who": range(len(values)), rule.column: pa.array(values, _POOLS[rule.column][1])})
+        starts = sorted({start_of(value, rule.each) for value in values} - {None})
         without_rows = start_of(
-            5 * 10**14 if made.kind is Kind.INTEGER else datetime.datetime(2030, 5, 6, 7), made.each
+            5 * 10**14 if rule.kind is Kind.INTEGER else datetime.datetime(2030, 5, 6, 7), rule.each
         )
-        domain = pa.table({made.name: pa.array([*starts[1:], without_rows], _TYPES[made.kind])})
-        request = HeadRequest("who", (made.name,), len(domain), domain=domain, derived=(made,))
+        domain = pa.table({rule.name: pa.array([*starts[1:], without_rows], _TYPES[rule.kind])})
+        request = HeadRequest("who", (rule.name,), len(domain), domain=domain, derived=(rule,))
         with self.opened(table) as engine:
             assert rows_of(engine, request) == reference_head(table, request)
 
@@ -776,8 +776,8 @@ class EngineSuite:
     def test_an_empty_table_has_an_empty_head(self) -> None:
         """No rows, no items, no error."""
         table = pa.table({"who": pa.array([], pa.int64()), "item": pa.array([], pa.string())})
-        each = [{}, {"groups_per_user": 2}, {"domain": pa.table({"item": ["a"]}), "limit": 1}]
-        assert self.heads(table, "item", each=each) == [[], [], [(("a",), 0)]]
+        requests = [{}, {"groups_per_user": 2}, {"domain": pa.table({"item": ["a"]}), "limit": 1}]
+        assert self.heads(table, "item", each=requests) == [[], [], [(("a",), 0)]]
 
     def test_rows_without_a_user_or_a_label_are_left_out(self) -> None:
         """NULL is neither a user nor an item."""
@@ -787,16 +787,16 @@ class EngineSuite:
     def test_duplicated_rows_count_once(self) -> None:
         """Counts are of users, or of at most rows_per_group rows of each user."""
         table = pa.table({"who": [1] * 1000 + [2] * 3, "item": ["a"] * 1003})
-        each = [{"rows_per_group": tau} for tau in (1, 2, 5, 2**31)]
-        assert self.heads(table, "item", each=each) == [[(("a",), count)] for count in (2, 4, 8, 1003)]
+        requests = [{"rows_per_group": tau} for tau in (1, 2, 5, 2**31)]
+        assert self.heads(table, "item", each=requests) == [[(("a",), count)] for count in (2, 4, 8, 1003)]
 
     def test_the_item_below_the_cut_is_returned_too(self) -> None:
         """The head has one item more than the limit, if there is one; ties at the cut are in order of the labels."""
         words = ["ﬀ", "😀", "b", "a", "é", "Z"]
         table = pa.table({"who": [0] * 6 + [1], "item": [*words, "b"]})
         ranked = [(("b",), 2), *(((word,), 1) for word in ("Z", "a", "é", "ﬀ", "😀"))]
-        each = [{"limit": limit} for limit in range(1, 8)]
-        assert self.heads(table, "item", each=each) == [ranked[: n + 1] for n in range(1, 8)]
+        requests = [{"limit": limit} for limit in range(1, 8)]
+        assert self.heads(table, "item", each=requests) == [ranked[: n + 1] for n in range(1, 8)]
 
     @pytest.mark.parametrize("name", _LABELS)
     def test_labels_of_every_kind_come_back_in_ascending_order(self, name: str) -> None:
@@ -851,12 +851,12 @@ class EngineSuite:
         days = {"day": pa.array([time.date() for time in times])}
         table = pa.table({"row": range(len(times)), **columns, **days})
         with self.opened(table) as engine:
-            held = {name: kind for name, kind in engine.columns().items() if kind in {Kind.TIMESTAMP, Kind.DATE}}
-            assert {"us", "day"} <= held.keys()  # an engine need not have all precisions
-            for name in held:
-                periods = [each for each in get_args(Period) if name != "day" or each != "hour"]
-                derived = tuple(Derived(f"the {each}", name, each) for each in periods)
-                request = HeadRequest("row", tuple(made.name for made in derived), 1000, derived=derived)
+            moments = {name: kind for name, kind in engine.columns().items() if kind in {Kind.TIMESTAMP, Kind.DATE}}
+            assert {"us", "day"} <= moments.keys()  # an engine need not have all precisions
+            for name in moments:
+                periods = [period for period in get_args(Period) if name != "day" or period != "hour"]
+                derived = tuple(Derived(f"the {period}", name, period) for period in periods)
+                request = HeadRequest("row", tuple(rule.name for rule in derived), 1000, derived=derived)
                 assert rows_of(engine, request) == reference_head(table, request), name
 
     def test_very_long_labels_stay_apart(self) -> None:
@@ -867,8 +867,8 @@ class EngineSuite:
         table = pa.table({"who": [1] * 4, "item": ["x" * size for size in (9_999, 10_000, 10_001, 1_200_000)]})
         request = HeadRequest("who", ("item",), 9, groups_per_user=2)
         seeds = (b"", b"s" * 32)
-        each = [{"seed": seed, "limit": 9, "groups_per_user": 2} for seed in seeds]
-        assert self.heads(table, "item", each=each) == [reference_head(table, request, seed) for seed in seeds]
+        requests = [{"seed": seed, "limit": 9, "groups_per_user": 2} for seed in seeds]
+        assert self.heads(table, "item", each=requests) == [reference_head(table, request, seed) for seed in seeds]
 
     @pytest.mark.parametrize(
         "name",
@@ -889,18 +889,18 @@ class EngineSuite:
         constants = [Constant(Kind.TEXT, text) for text in hostile]
         equal: list[Predicate] = [Comparison("item", "=", constant) for constant in constants]
         equal += [Membership("who", (constant,)) for constant in constants]
-        found = self.heads(table, "item", each=[{"where": where} for where in equal])
-        assert found == [[((text,), 1)] for text in hostile] * 2
+        heads = self.heads(table, "item", each=[{"where": where} for where in equal])
+        assert heads == [[((text,), 1)] for text in hostile] * 2
 
     def test_each_user_keeps_as_many_items_as_the_bound_or_all(self) -> None:
         """User u has u items, twice each: min(groups, u) are kept, with their rows."""
         pairs = [(user, f"{user}/{n}") for user in range(1, 8) for n in range(user)] * 2
         table = pa.table({"who": [user for user, _ in pairs], "item": [item for _, item in pairs]})
         bounds = (1, 3, 5, 100)
-        each = [{"seed": b"s" * 32, "groups_per_user": groups, "rows_per_group": 2} for groups in bounds]
-        for groups, kept in zip(bounds, self.heads(table, "item", each=each), strict=True):
-            assert {count for _, count in kept} == {2}
-            owners = Counter(int(label.split("/")[0]) for (label,), _ in kept)
+        requests = [{"seed": b"s" * 32, "groups_per_user": groups, "rows_per_group": 2} for groups in bounds]
+        for groups, head in zip(bounds, self.heads(table, "item", each=requests), strict=True):
+            assert {count for _, count in head} == {2}
+            owners = Counter(int(label.split("/")[0]) for (label,), _ in head)
             assert owners == {user: min(groups, user) for user in range(1, 8)}
 
     def test_what_a_user_keeps_depends_on_the_seed_and_that_user_alone(self) -> None:
@@ -911,8 +911,8 @@ class EngineSuite:
         alone = together.filter(pa.array([user == 7 for user, _ in pairs]))
 
         def kept(table: pa.Table) -> list[set[str]]:
-            each = [{"seed": bytes([n]) * 32, "groups_per_user": 3} for n in range(5)]
-            return [{label for (label,), _ in head} for head in self.heads(table, "item", each=each)]
+            requests = [{"seed": bytes([n]) * 32, "groups_per_user": 3} for n in range(5)]
+            return [{label for (label,), _ in head} for head in self.heads(table, "item", each=requests)]
 
         whole = kept(together)
         assert whole == kept(crowded)
@@ -1013,10 +1013,10 @@ class EngineSuite:
 
     def test_a_count_does_not_wait_for_another(self) -> None:
         """Two counts run concurrently: both report progress before either ends."""
-        both = threading.Barrier(2)
+        barrier = threading.Barrier(2)
 
         def meet(_: float) -> None:
-            both.wait(self.patience_seconds)
+            barrier.wait(self.patience_seconds)
             raise _Left
 
         with self.slow(None) as engine, ThreadPoolExecutor(2) as threads:
@@ -1044,20 +1044,20 @@ class EngineSuite:
 
     def _ended(self, count: Callable[[], object]) -> None:
         """Run *count* in a daemon thread, which is abandoned if it does not end in time."""
-        found: list[BaseException] = []
+        errors: list[BaseException] = []
 
         def work() -> None:
             try:
                 count()
             except BaseException as error:  # noqa: BLE001 - raised again here
-                found.append(error)
+                errors.append(error)
 
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
         thread.join(self.patience_seconds)
         assert not thread.is_alive(), "the count does not end"
-        if found:
-            raise found[0]
+        if errors:
+            raise errors[0]
 
     def test_columns_come_in_order_with_their_kinds(self) -> None:
         """Filters and labels are checked against them."""
@@ -1087,8 +1087,8 @@ class EngineSuite:
                 sums, users = reference_bounds(table, request, summed)
                 labels = zip(*(column.to_pylist() for column in head.labels.columns), strict=True)
                 assert head.scaled is not None
-                found = dict(zip(labels, head.scaled.tolist(), strict=True))
-                assert {label: total for label, total in found.items() if label in sums or any(total)} == sums
+                totals = dict(zip(labels, head.scaled.tolist(), strict=True))
+                assert {label: total for label, total in totals.items() if label in sums or any(total)} == sums
                 assert head.users is not None
                 assert head.users.tolist() == users
 

@@ -160,12 +160,12 @@ class MechanismSuite:
 
     def test_its_parameters_are_a_frozen_value(self) -> None:
         """Parameters cannot change after payment, and mechanisms with equal parameters are equal."""
-        made = self.make()
-        assert made == self.make()
-        assert hash(made) == hash(self.make())
-        for field in fields(made):  # type: ignore[arg-type]
+        mechanism = self.make()
+        assert mechanism == self.make()
+        assert hash(mechanism) == hash(self.make())
+        for field in fields(mechanism):  # type: ignore[arg-type]
             with pytest.raises(AttributeError):
-                setattr(made, field.name, None)
+                setattr(mechanism, field.name, None)
 
     @on_every_head
     def test_the_charge_is_within_the_worst_cost(self, head: str) -> None:
@@ -187,19 +187,19 @@ class MechanismSuite:
     @on_every_head
     def test_labels_are_never_looked_at(self, head: str) -> None:
         """Nothing depends on labels: a head without labels gives the same outcome."""
-        made = self.make()
+        mechanism = self.make()
         counts = self.counts(head)
-        bare = made.release(self._head(counts), self._bits(0))
+        bare = mechanism.release(self._head(counts), self._bits(0))
         assert self._comparable(self.released(head, 0)) == self._comparable(bare)
 
     def test_no_bits_are_drawn_twice(self) -> None:
         """A second release from the same bits is refused, so no noise is used twice."""
-        made = self.make()
+        mechanism = self.make()
         counts = self._tied()[0]
         bits = self._bits(0)
-        made.release(self._head(counts), bits)
+        mechanism.release(self._head(counts), bits)
         with pytest.raises(InvariantViolated):
-            made.release(self._head(counts), bits)
+            mechanism.release(self._head(counts), bits)
 
     @on_every_head
     def test_positions_are_different_rows_above_the_cut(self, head: str) -> None:
@@ -309,11 +309,11 @@ class MechanismSuite:
     @on_every_head
     def test_sums_find_nothing(self, head: str) -> None:
         """Which items are returned, with which counts and at what cost, does not depend on their sums."""
-        made = self.make()
+        tried = self.make()
         counts = self.counts(head)
         sums = None if self.request.summed is None else self._frozen([(-7) ** i for i in range(len(counts))])
-        one = made.release(self._head(counts), self._bits(0))
-        other = made.release(ExactHead(counts, made.head_limit, None, sums, rows=self._rows(counts)), self._bits(0))
+        one = tried.release(self._head(counts), self._bits(0))
+        other = tried.release(ExactHead(counts, tried.head_limit, None, sums, rows=self._rows(counts)), self._bits(0))
         assert sorted(one.positions.tolist()) == sorted(other.positions.tolist())
         assert one.cost == other.cost
         if one.counts is not None and other.counts is not None:
@@ -328,12 +328,12 @@ class MechanismSuite:
     @pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(3)])
     def test_its_own_theorem_stays_within_what_was_requested(self, epsilon: Fraction) -> None:
         """An instance from `at_epsilon` states that it is (epsilon, delta)-DP with at most the requested parameters."""
-        made = self.mechanism.at_epsilon(epsilon, self.limit.delta, self.request)
-        if made is not None:
-            direct = made.direct_epsilon()
+        mechanism = self.mechanism.at_epsilon(epsilon, self.limit.delta, self.request)
+        if mechanism is not None:
+            direct = mechanism.direct_epsilon()
             assert direct is not None
             assert direct <= epsilon
-            assert made.worst_cost().delta <= self.limit.delta
+            assert mechanism.worst_cost().delta <= self.limit.delta
 
     def _tied(self) -> tuple[NDArray[np.int64], int]:
         """Return a head of equal, large counts with nothing below them, and the largest number of released items."""
@@ -397,7 +397,7 @@ def _divergence(
     beside: dict[frozenset[str], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
     factor = math.exp(epsilon)
     one_head, other_head = (values.keys() for values in steps[0][1:])
-    there = here = ROUNDING
+    backward = forward = ROUNDING
     for outcome in {**one, **other}:
         labels = frozenset(outcome[1])  # type: ignore[index]
         if labels not in beside:
@@ -411,6 +411,6 @@ def _divergence(
             beside[labels] = around, moved
         p = one.get(outcome, 0.0) * beside[labels][0]
         q = other.get(outcome, 0.0) * beside[labels][1]
-        here += float(np.maximum(p - factor * q, 0).sum())
-        there += float(np.maximum(q - factor * p, 0).sum())
-    return max(here, there)
+        forward += float(np.maximum(p - factor * q, 0).sum())
+        backward += float(np.maximum(q - factor * p, 0).sum())
+    return max(forward, backward)

@@ -132,18 +132,18 @@ def check_outcomes(with_user: Engine, without_user: Engine, rng: random.Random, 
         request = random_request(rng, without_user)
         seed = rng.randbytes(32)
         with_pairs = rng.random() < 0.3  # they take longer
-        found = _outcome(with_user, request, seed, with_pairs)
+        with_row = _outcome(with_user, request, seed, with_pairs)
         without = _outcome(without_user, request, seed, with_pairs)
-        assert found.error == without.error, f"with the user {found.error}, without {without.error}: {request}"
+        assert with_row.error == without.error, f"with the user {with_row.error}, without {without.error}: {request}"
         if request.user == USER:  # the values of another column are many users
-            _check_head(found.head, without.head, request)
-            _check_pairs(found, without, request)
+            _check_head(with_row.head, without.head, request)
+            _check_pairs(with_row, without, request)
 
 
-def _check_head(found: _Head, without: _Head, request: HeadRequest) -> None:
+def _check_head(head: _Head, without: _Head, request: HeadRequest) -> None:
     moved = {
-        labels: tuple(a - b for a, b in zip(found.get(labels, (0, 0)), without.get(labels, (0, 0)), strict=True))
-        for labels in {*found, *without}
+        labels: tuple(a - b for a, b in zip(head.get(labels, (0, 0)), without.get(labels, (0, 0)), strict=True))
+        for labels in {*head, *without}
     }
     moved = {labels: change for labels, change in moved.items() if any(change)}
     summed = request.summed
@@ -155,12 +155,12 @@ def _check_head(found: _Head, without: _Head, request: HeadRequest) -> None:
     assert not request.each or len({labels[: len(request.each)] for labels in moved}) <= 1, request
 
 
-def _check_pairs(found: _Outcome, without: _Outcome, request: HeadRequest) -> None:
-    sizes = [a - b for a, b in zip(found.users_by_size, without.users_by_size, strict=True)]
+def _check_pairs(outcome: _Outcome, without: _Outcome, request: HeadRequest) -> None:
+    sizes = [a - b for a, b in zip(outcome.users_by_size, without.users_by_size, strict=True)]
     assert min(sizes, default=0) >= 0, request
     assert sum(sizes) <= 1, request
     for query, share in (("weighted", lambda size: _LIMIT / math.sqrt(size)), ("capped", lambda size: _CAP / size)):
-        sums = getattr(found, query)
+        sums = getattr(outcome, query)
         sums_without = getattr(without, query)
         moved = [sums.get(labels, 0) - sums_without.get(labels, 0) for labels in {*sums, *sums_without}]
         moved = [change for change in moved if change]
@@ -172,11 +172,11 @@ def random_request(rng: random.Random, engine: Engine) -> HeadRequest:
     """Return a random request over the columns of *engine*: user, items, filter, bounds and sum."""
     columns = dict(engine.columns())
     derived: tuple[Derived, ...] = ()
-    every = [Derived("start", name, each) for name in columns for each in (*get_args(Period), 1, 10**15)]
-    every = [made for made in every if made.type_error(columns[made.column]) is None]
+    every = [Derived("start", name, period) for name in columns for period in (*get_args(Period), 1, 10**15)]
+    every = [column_ for column_ in every if column_.type_error(columns[column_.column]) is None]
     if every and rng.random() < 0.3:
         derived = (rng.choice(every),)
-    columns |= {made.name: made.kind for made in derived}
+    columns |= {column_.name: column_.kind for column_ in derived}
     anything = rng.random() < 0.05  # columns of any type, most of which are refused
     users, others = (
         [name for name, kind in columns.items() if anything or naming_error(name, kind, is_user=is_user) is None]
@@ -199,14 +199,14 @@ def random_request(rng: random.Random, engine: Engine) -> HeadRequest:
             most = max(abs(low), abs(high))
             if most and rng.random() < 0.3:  # a private bound is above 0
                 summed = SumBounds(Fraction(0), most, scale, private=True, column=column)
-    each: tuple[str, ...] = ()
+    segment_columns: tuple[str, ...] = ()
     segments = None
     listed = _SEGMENTS.get(columns[items[0]]) if items else None
     if listed is not None and not (summed is not None and summed.private) and rng.random() < 0.3:
-        each = (items[0],)
+        segment_columns = (items[0],)
         segments = pa.table({items[0]: listed})
     domain = None
-    if listed is not None and not each and len(items) == 1 and rng.random() < 0.2:
+    if listed is not None and not segment_columns and len(items) == 1 and rng.random() < 0.2:
         domain = pa.table({items[0]: listed})
     return HeadRequest(
         user,
@@ -219,7 +219,7 @@ def random_request(rng: random.Random, engine: Engine) -> HeadRequest:
         summed=summed,
         domain=domain,
         derived=derived,
-        each=each,
+        each=segment_columns,
         segments=segments,
     )
 

@@ -31,10 +31,10 @@ class ArrayPairs:
         _, user = np.unique(rows[0], return_inverse=True)
         key = np.unique(user * (rows[1].max(initial=0) + 1) + rows[1])  # a number for each pair, to drop repeated ones
         user, item = np.divmod(key, rows[1].max(initial=0) + 1)
-        kept = np.bincount(user)[user] <= largest_basket
+        is_counted = np.bincount(user)[user] <= largest_basket
         # Users and items are numbered again, because some have no pairs left.
-        self._user = np.unique(user[kept], return_inverse=True)[1]
-        present, self._item = np.unique(item[kept], return_inverse=True)
+        self._user = np.unique(user[is_counted], return_inverse=True)[1]
+        present, self._item = np.unique(item[is_counted], return_inverse=True)
         self._labels = labels
         self._numbers = present
         self._sizes = np.bincount(self._user)
@@ -137,17 +137,17 @@ class ArraySegments(ArrayPairs):
         """Return the largest counts of each segment, where each user counts in one of the user's, at random."""
         segment = self.segments(self._item)
         priority = np.random.default_rng(self._seed).random((len(self._sizes), self._count))  # of each user by itself
-        held = np.zeros_like(priority)
-        held[self._user, segment] = priority[self._user, segment]
-        chosen = held.argmax(axis=1)
+        priorities = np.zeros_like(priority)
+        priorities[self._user, segment] = priority[self._user, segment]
+        chosen = priorities.argmax(axis=1)
         counts = np.bincount(self._item[segment == chosen[self._user]], minlength=len(self._numbers))
         rows = np.lexsort((-counts, self.segments(np.arange(len(counts)))))
         rows = rows[counts[rows] > 0]
         ends = np.searchsorted(self.segments(rows), np.arange(self._count), side="right")
         starts = np.concatenate([[0], ends[:-1]])
-        kept = np.arange(len(rows)) - np.repeat(starts, ends - starts) <= limit
-        ends = np.cumsum(np.bincount(self.segments(rows[kept]), minlength=self._count))
-        return ExactHead(counts[rows[kept]], limit, self.labels(rows[kept]), ends=tuple(ends.tolist()))
+        is_counted = np.arange(len(rows)) - np.repeat(starts, ends - starts) <= limit
+        ends = np.cumsum(np.bincount(self.segments(rows[is_counted]), minlength=self._count))
+        return ExactHead(counts[rows[is_counted]], limit, self.labels(rows[is_counted]), ends=tuple(ends.tolist()))
 
 
 def in_batches(sums: NDArray[np.int64], size: int = 2**20) -> Iterator[NDArray[np.int64]]:

@@ -82,9 +82,9 @@ class Limit(RequestBody):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        given = frozenset(name for name in type(self).model_fields if getattr(self, name) is not None)
+        names = frozenset(name for name in type(self).model_fields if getattr(self, name) is not None)
         units = {"information", "calls", "epsilon_per", "delta_per"}
-        if given not in ({"epsilon", "delta"}, {"rho", "lost", "delta"}, units, units | {"conversion"}, {"preset"}):
+        if names not in ({"epsilon", "delta"}, {"rho", "lost", "delta"}, units, units | {"conversion"}, {"preset"}):
             raise request_error(
                 "a limit is epsilon and delta, or rho, lost and delta, or information, calls, epsilon_per and "
                 "delta_per, or a preset, and no two of these"
@@ -108,9 +108,9 @@ class PeriodRequest(RequestBody):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        given = {name for name in ("days", "unit", "zone") if getattr(self, name) is not None}
+        names = {name for name in ("days", "unit", "zone") if getattr(self, name) is not None}
         fitting = {"sliding": ({"days"},), "calendar": ({"unit"}, {"unit", "zone"}), "forever": (set(),)}
-        if given not in fitting[self.kind]:
+        if names not in fitting[self.kind]:
             raise request_error("a period is sliding with days, calendar with unit and optionally zone, or forever")
         return self
 
@@ -164,8 +164,8 @@ class Payment(AdminRequest):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        given = {name for name in ("rho", "delta", "information", "calls") if getattr(self, name) is not None}
-        if given not in ({"rho", "delta"}, {"information", "calls"}):
+        names = {name for name in ("rho", "delta", "information", "calls") if getattr(self, name) is not None}
+        if names not in ({"rho", "delta"}, {"information", "calls"}):
             raise request_error("an amount is rho and delta, or information and calls")
         return self
 

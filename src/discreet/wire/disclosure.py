@@ -186,7 +186,7 @@ def to_yaml(value: Mapping[str, Any]) -> str:
                 yield from lines(part, f"{indent}  ")
             elif isinstance(part, list):
                 yield f"{indent}{name}:"
-                yield from (f"{indent}  - {_scalar(each)}" for each in part)
+                yield from (f"{indent}  - {_scalar(element)}" for element in part)
             else:
                 yield f"{indent}{name}: {_scalar(part)}"
 
@@ -248,13 +248,13 @@ LIMITS = (
 
 def mechanisms_used(answers: Mapping[str, int]) -> list[MechanismUse]:
     """Return the mechanisms by their names and numbers of answers, the most used first."""
-    ordered = sorted(answers.items(), key=lambda each: (-each[1], each[0]))
+    ordered = sorted(answers.items(), key=lambda mechanism: (-mechanism[1], mechanism[0]))
     return [MechanismUse(name=name, description=_described(name), answers=count) for name, count in ordered]
 
 
 def _described(name: str) -> str:
-    about = (MECHANISMS[name].__doc__ or "") if name in MECHANISMS else "A mechanism of another version."
-    return " ".join(about.partition("\n\n")[0].split())
+    description = (MECHANISMS[name].__doc__ or "") if name in MECHANISMS else "A mechanism of another version."
+    return " ".join(description.partition("\n\n")[0].split())
 
 
 def mechanism_of(document: Mapping[str, Any]) -> str:

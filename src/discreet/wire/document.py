@@ -224,12 +224,12 @@ def encode(
 def read(document: bytes) -> dict[str, Any]:
     """Parse the document of a release as JSON, or raise `InputError`."""
     try:
-        found = json.loads(document)
+        value = json.loads(document)
     except ValueError:
-        found = None
-    if not isinstance(found, dict) or not {"id", "columns", "items", "query"} <= found.keys():
+        value = None
+    if not isinstance(value, dict) or not {"id", "columns", "items", "query"} <= value.keys():
         raise InputError("this is not the document of a release")
-    return found
+    return value
 
 
 def decode(document: bytes) -> Release:
@@ -241,29 +241,29 @@ def decode(document: bytes) -> Release:
         InputError: *document* is not the document of a release.
     """
     try:
-        found = ReleaseDocument.model_validate(read(document))  # pydantic's own parser reads 200 levels only
-        query = _query(found.query, from_dict(found.question).where)
+        body = ReleaseDocument.model_validate(read(document))  # pydantic's own parser reads 200 levels only
+        query = _query(body.query, from_dict(body.question).where)
         columns = {
-            column.name: to_column([item[column.name] for item in found.items], column.type) for column in found.columns
+            column.name: to_column([item[column.name] for item in body.items], column.type) for column in body.columns
         }
-        names = [column.name for column in found.columns][0 if query.k is None else 1 :]
-        measured = _measured(query, columns, found.clipping)
+        names = [column.name for column in body.columns][0 if query.k is None else 1 :]
+        measured = _measured(query, columns, body.clipping)
         return Release(
             pa.table({item: columns[name] for item, name in zip(query.request.labels, names, strict=False)}),
             numbers(columns.get("count"), np.int64),
             None if measured else numbers(columns.get("std_error"), np.float64),
             None if measured else numbers(columns.get("low"), np.int64),
             None if measured else numbers(columns.get("high"), np.int64),
-            found.ordered,
-            found.complete,
-            found.mechanism,
-            Guarantee(**dict(found.privacy)),
-            Cost.at_most(found.charged.rho, found.charged.delta),
+            body.ordered,
+            body.complete,
+            body.mechanism,
+            Guarantee(**dict(body.privacy)),
+            Cost.at_most(body.charged.rho, body.charged.delta),
             query,
             measured=measured,
-            chosen=found.chosen,
-            why=found.why,
-            shared_error=found.shared_error,
+            chosen=body.chosen,
+            why=body.why,
+            shared_error=body.shared_error,
         )
     except (KeyError, TypeError, ValueError, ArithmeticError, pa.ArrowException):
         raise InputError("this is not the document of a release") from None
@@ -304,26 +304,26 @@ class _StoredQuery(Query):
         return self.listed
 
 
-def _query(found: Parameters, where: Predicate | None) -> Query:
+def _query(part: Parameters, where: Predicate | None) -> Query:
     summed = None
-    if found.bounds is not None and found.summed is not None:
-        low = exact(found.bounds.low, "low")
-        high = exact(found.bounds.high, "high")
-        summed = SumBounds(low, high, found.bounds.scale, found.bounds.private, found.summed, found.bounds.rows)
+    if part.bounds is not None and part.summed is not None:
+        low = exact(part.bounds.low, "low")
+        high = exact(part.bounds.high, "high")
+        summed = SumBounds(low, high, part.bounds.scale, part.bounds.private, part.summed, part.bounds.rows)
     request = HeadRequest(
-        found.user,
-        (*found.each, *found.items),
+        part.user,
+        (*part.each, *part.items),
         0,  # set by Query
         where,
-        found.rows_per_user_and_item,
-        found.groups_per_user,
-        keep_missing=found.keep_missing,
+        part.rows_per_user_and_item,
+        part.groups_per_user,
+        keep_missing=part.keep_missing,
         summed=summed,
-        each=tuple(found.each),
+        each=tuple(part.each),
     )
-    share = Fraction(1, 10) if found.relative_error is None else Fraction(found.relative_error)
-    options = QueryOptions(found.epsilon, Fraction(found.delta), relative_error=share, counts=found.counts)
-    return _StoredQuery(request, options, found.k, found.average, listed=found.known_domain)
+    share = Fraction(1, 10) if part.relative_error is None else Fraction(part.relative_error)
+    options = QueryOptions(part.epsilon, Fraction(part.delta), relative_error=share, counts=part.counts)
+    return _StoredQuery(request, options, part.k, part.average, listed=part.known_domain)
 
 
 def _measured(query: Query, columns: Mapping[str, pa.Array], clipping: Mapping[str, Any] | None) -> Measured | None:
@@ -389,10 +389,10 @@ def type_named(name: str) -> pa.DataType:
     """Return the Arrow type of a name from `type_name`, or raise `InputError`."""
     if name in _TYPES:
         return _TYPES[name]
-    if found := _DECIMAL.fullmatch(name):
-        return pa.decimal128(int(found[1]), int(found[2]))
-    if found := _MOMENT.fullmatch(name):
-        return pa.timestamp(found[1] or "us", found[2])
+    if match := _DECIMAL.fullmatch(name):
+        return pa.decimal128(int(match[1]), int(match[2]))
+    if match := _MOMENT.fullmatch(name):
+        return pa.timestamp(match[1] or "us", match[2])
     raise InputError("there is no column type of that name")
 
 
@@ -422,7 +422,7 @@ def _moment(text: str | None, unit: str) -> int | None:
     """Parse a date or timestamp to *unit*s since 1970; unlike Python, also before the year 1 and after 9999."""
     if text is None:
         return None
-    if found := _BEYOND.fullmatch(text):
-        return int(found[1])
+    if years := _BEYOND.fullmatch(text):
+        return int(years[1])
     plain = text.replace(" ", "T").removesuffix("Z").removesuffix("+00:00")
     return int(np.array(plain, f"datetime64[{unit}]").astype(np.int64))

@@ -266,7 +266,7 @@ def read_body(kind: type[Shape], body: bytes) -> Shape:
         Malformed: the body is not a valid *kind*; the message shows no values that were sent.
     """
     try:
-        found = kind.model_validate_json(body)
+        value = kind.model_validate_json(body)
     except ValidationError as error:
         sentence = message_of(error)
         first = error.errors(include_url=False, include_input=False)[0]
@@ -275,7 +275,7 @@ def read_body(kind: type[Shape], body: bytes) -> Shape:
         # JSON parsers do not agree which of two fields of the same name to keep (RFC 8259, section 4), so another one,
         # such as a proxy's, could have read another request.
         json.loads(body, object_pairs_hook=_refuse_duplicates, parse_int=str, parse_float=str)
-        return found
+        return value
     raise Malformed(sentence, position)  # outside the except block: pydantic's error may hold values that were sent
 
 

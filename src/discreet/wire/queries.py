@@ -110,12 +110,12 @@ class QueryRequest(RequestOptions):
 
     @model_validator(mode="before")
     @classmethod
-    def _check(cls, given: Any) -> Any:  # noqa: ANN401 - any JSON value
-        if isinstance(given, dict) and (given.get("sql") is None) == (given.get("query") is None):
+    def _check(cls, value: Any) -> Any:  # noqa: ANN401 - any JSON value
+        if isinstance(value, dict) and (value.get("sql") is None) == (value.get("query") is None):
             raise request_error(
-                "a query needs either sql or query" + (", not both" if given.get("sql") is not None else "")
+                "a query needs either sql or query" + (", not both" if value.get("sql") is not None else "")
             )
-        return given
+        return value
 
 
 class StatementRequest(RequestOptions):
@@ -216,7 +216,7 @@ class Expected(Reply):
             max_std_error=expected.max_std_error,
             smallest_count=expected.smallest_count,
             sum_std_error=None if sums is None or summed is None else sums / 10**summed.scale,
-            likely=[LikelyRange(**asdict(each)) for each in expected.likely],
+            likely=[LikelyRange(**asdict(range_)) for range_ in expected.likely],
             basis=plan.error_basis,
             min_half_width=expected.min_half_width,
             max_half_width=expected.max_half_width,
@@ -232,19 +232,19 @@ class Expected(Reply):
         """
         if self.min_std_error is None:
             return []
-        found = []
+        ranges = []
         for part in filter(None, (self.likely[:1], self.likely[1:])):
-            least = rounded(factor * min(each.min_std_error or 0.0 for each in part))
-            share = 100 * factor * max(each.max_relative_error or 0.0 for each in part)
+            least = rounded(factor * min(range_.min_std_error or 0.0 for range_ in part))
+            share = 100 * factor * max(range_.max_relative_error or 0.0 for range_ in part)
             # Where errors are fixed, the smallest count is so large that the error is a smaller share of it.
-            ends = [factor * each.max_std_error for each in part if each.max_std_error is not None]
+            ends = [factor * range_.max_std_error for range_ in part if range_.max_std_error is not None]
             least += f" to {rounded(max(ends))}, or" if share and len(ends) == len(part) else ""
-            found.append(f"{least} up to {share:.2g} % of the count" if share else least)
-        if not found:
+            ranges.append(f"{least} up to {share:.2g} % of the count" if share else least)
+        if not ranges:
             least = rounded(factor * self.min_std_error)
             most = None if self.max_std_error is None else rounded(factor * self.max_std_error)
-            found.append(least if most == least else f"{least} or more" if most is None else f"{least} to {most}")
-        return found
+            ranges.append(least if most == least else f"{least} or more" if most is None else f"{least} to {most}")
+        return ranges
 
     def interval_ranges(self) -> list[str]:
         """Return the ranges of half widths of 95 % intervals in words, like `error_ranges`."""
@@ -259,12 +259,12 @@ class Expected(Reply):
             return []
         if not self.likely:
             return [f"{self.smallest_count:,}"]
-        found = []
+        ranges = []
         for part in filter(None, (self.likely[:1], self.likely[1:])):
-            least = min(each.smallest_count for each in part)
-            most = max(each.max_smallest_count for each in part)
-            found.append(f"{least:,}" if least == most else f"{least:,} to {most:,}")
-        return found
+            least = min(range_.smallest_count for range_ in part)
+            most = max(range_.max_smallest_count for range_ in part)
+            ranges.append(f"{least:,}" if least == most else f"{least:,} to {most:,}")
+        return ranges
 
 
 def rounded(value: float) -> str:
@@ -642,7 +642,7 @@ class DatasetDetail(Reply):
             max_head_limit=min(dataset.max_head_limit or max_head_limit, max_head_limit),
             retention_days=dataset.retention_days,
             data_version=version,
-            columns=[ColumnDetail.of(column, about) for column, about in dataset.columns.items()],
+            columns=[ColumnDetail.of(column, declared) for column, declared in dataset.columns.items()],
         )
 
 

@@ -291,7 +291,7 @@ class Simulation:
         """Take a transfer, decline it, or neither."""
         incoming = centre.incoming.get(peer.id, Incoming())
         own, rules = centre.account, self.rules
-        decision = rules.decide(transfer, own, incoming, centre.now_us, here=centre.id, parent_is_here=True)
+        decision = rules.decide(transfer, own, incoming, centre.now_us, store=centre.id, parent_is_here=True)
         if decision is Decision.TAKE:
             if own is None or transfer.terms.share.version > own.share.version:
                 centre.settings(transfer.terms)

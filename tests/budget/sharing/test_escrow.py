@@ -50,7 +50,7 @@ def transfer(number=1, sent_us=0, terms=None, **rest):
 
 def decide(arrived, own=None, incoming=Incoming(), now_us=0, parent=True):  # noqa: B008
     """Decide about a transfer as the store "here"."""
-    return escrow.decide(arrived, own, incoming, now_us, here="here", parent_is_here=parent)
+    return escrow.decide(arrived, own, incoming, now_us, store="here", parent_is_here=parent)
 
 
 # ------------------------------------------------------------------------------------------------------ moves
@@ -360,7 +360,7 @@ def _all_that_b_can_spend(period, sent_us, b_us, *, rule):
     out = escrow.sent(Outgoing(), times(5), times(5), sent_us)
     gift = Transfer("a", "b", 1, out.pending, out.sent_us, terms)
     now_us = b_us if rule else max(b_us, sent_us)
-    taken = escrow.decide(gift, terms, Incoming(), now_us, here="b", parent_is_here=True) is Decision.TAKE
+    taken = escrow.decide(gift, terms, Incoming(), now_us, store="b", parent_is_here=True) is Decision.TAKE
     return times(10) if taken else times(5)
 
 

@@ -83,8 +83,8 @@ def _takes_for_any_store(patch):
     patch.setattr(
         escrow,
         "decide",
-        lambda transfer, *args, here, **rest: decide(
-            dataclasses.replace(transfer, recipient=here), *args, here=here, **rest
+        lambda transfer, *args, store, **rest: decide(
+            dataclasses.replace(transfer, recipient=store), *args, store=store, **rest
         ),
     )
 
@@ -112,7 +112,7 @@ def _alters_a_share(patch):
 
 def _lowers_a_total_that_is_spent(patch):
     altered = escrow.altered
-    patch.setattr(escrow, "altered", lambda before, wanted, _, here: altered(before, wanted, NOTHING, here))
+    patch.setattr(escrow, "altered", lambda before, after, _, store: altered(before, after, NOTHING, store))
 
 
 def _creates_what_is_split(patch):

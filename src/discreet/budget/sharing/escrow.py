@@ -130,15 +130,15 @@ class Decision(Enum):
 # ------------------------------------------------------------------------------------------------------ transfers
 
 
-def sent(outgoing: Outgoing, amount: Amount, left: Amount, now_us: int) -> Outgoing:
-    """Return *outgoing* after *amount* is sent out of the amount *left*.
+def sent(outgoing: Outgoing, amount: Amount, remaining: Amount, now_us: int) -> Outgoing:
+    """Return *outgoing* after *amount* is sent out of the amount *remaining*.
 
     Raises:
         InvariantViolated: a transfer is pending, or *amount* exceeds the amount left.
     """
     if outgoing.pending is not None:
         raise InvariantViolated("a transfer is sent while another one is pending")
-    if not NOTHING.within(amount) or not amount.within(left.most(NOTHING)):
+    if not NOTHING.within(amount) or not amount.within(remaining.most(NOTHING)):
         raise InvariantViolated("a transfer takes more than what is left")
     return Outgoing(outgoing.number + 1, outgoing.given + amount, amount, now_us, outgoing.version)
 
@@ -167,7 +167,7 @@ def acknowledged(outgoing: Outgoing, receipt: Receipt, version: int) -> tuple[Ou
 
 
 def decide(
-    transfer: Transfer, own: Account | None, incoming: Incoming, now_us: int, *, here: str, parent_is_here: bool
+    transfer: Transfer, own: Account | None, incoming: Incoming, now_us: int, *, store: str, parent_is_here: bool
 ) -> Decision:
     """Return the decision of the recipient about a transfer.
 
@@ -179,7 +179,7 @@ def decide(
         InputError: the transfer is for another store, or from this one.
         StoreBehind: this store lost earlier transfers.
     """
-    if transfer.recipient != here or transfer.donor == here or transfer.terms.share is None:
+    if transfer.recipient != store or transfer.donor == store or transfer.terms.share is None:
         raise InputError("a share for another store was sent here; each data centre needs a store of its own")
     if transfer.number <= incoming.number:
         return Decision.KNOWN
@@ -203,9 +203,9 @@ def declined(incoming: Incoming, transfer: Transfer) -> Incoming:
 # ------------------------------------------------------------------------------------------------------ settings
 
 
-def split(account: Account, here: str) -> Account:
-    """Return *account* of the store *here* with a share, so that it can be split; unchanged if it has one."""
-    return account if account.share else dataclasses.replace(account, share=Share(account.limit, here, 1))
+def split(account: Account, store: str) -> Account:
+    """Return *account* of the store *store* with a share, so that it can be split; unchanged if it has one."""
+    return account if account.share else dataclasses.replace(account, share=Share(account.limit, store, 1))
 
 
 def resized(account: Account, change: Amount) -> Account:
@@ -224,36 +224,36 @@ def adopted(own: Account, terms: Account) -> Account:
     return dataclasses.replace(terms, limit=own.limit) if newer else own
 
 
-def altered(before: Account, wanted: Account, spent: Amount, here: str) -> Account:
+def altered(before: Account, after: Account, spent: Amount, store: str) -> Account:
     """Return an account after an administrator altered it.
 
     Args:
-        wanted: the account with the new settings. A change of the total changes the share of this store.
+        after: the account with the new settings. A change of the total changes the share of this store.
 
     Raises:
         InputError: the account's home is another data centre, the limit of a share was changed, or the total is lowered
             by more than is left in this store.
     """
     if before.share is None:
-        if wanted.share is not None:
+        if after.share is not None:
             raise InputError(f"account {before.id!r} is not split over data centres")
-        return wanted
-    if before.share.home != here:
+        return after
+    if before.share.home != store:
         raise InputError(f"account {before.id!r} was made in another data centre, where alone it can be altered")
-    if wanted.share is None or wanted.limit != before.limit:
+    if after.share is None or after.limit != before.limit:
         raise InputError(
             f"the limit of account {before.id!r} is its share in this data centre, which moves by itself: change the "
             "total, and read the account again if the share moved meanwhile"
         )
-    change = Amount.of(wanted.share.total) - Amount.of(before.share.total)
-    left = Amount.of(before.limit) - spent
-    if not (-change).within(left.most(NOTHING)):
+    change = Amount.of(after.share.total) - Amount.of(before.share.total)
+    remaining = Amount.of(before.limit) - spent
+    if not (-change).within(remaining.most(NOTHING)):
         raise InputError(
             f"the total of account {before.id!r} can be lowered by what is left in this data centre; other data "
             "centres send more when this one is short"
         )
-    share = Share(wanted.share.total, here, before.share.version + 1)
-    return resized(dataclasses.replace(wanted, share=share), change)
+    share = Share(after.share.total, store, before.share.version + 1)
+    return resized(dataclasses.replace(after, share=share), change)
 
 
 def _same_account(own: Account, terms: Account) -> bool:
@@ -289,50 +289,50 @@ class ShareRequest:
     need: Amount = NOTHING
 
 
-def is_short(left: Amount, limit: Amount, total: Amount, need: Amount = NOTHING) -> bool:
+def is_short(remaining: Amount, limit: Amount, total: Amount, need: Amount = NOTHING) -> bool:
     """Return True if a query was refused, or most of the share is spent.
 
     Args:
-        left: the amount left of the share.
+        remaining: the amount left of the share.
         total: the limit of all data centres; a part of it that is 0 is ignored.
     """
-    if need and not need.within(left):
+    if need and not need.within(remaining):
         return True
-    rho = total.rho > 0 and left.rho * SHORT <= limit.rho
-    return rho or (total.delta > 0 and left.delta * SHORT <= limit.delta)
+    rho = total.rho > 0 and remaining.rho * SHORT <= limit.rho
+    return rho or (total.delta > 0 and remaining.delta * SHORT <= limit.delta)
 
 
-def granted(request: ShareRequest, left: Amount, total: Amount, need: Amount = NOTHING) -> Amount:
+def granted(request: ShareRequest, rest: Amount, total: Amount, need: Amount = NOTHING) -> Amount:
     """Return the amount that a data centre sends in response to a request.
 
     Args:
-        left: the amount left of its own share.
+        rest: the amount left of its own share.
         need: the largest worst case that it refused recently itself.
     """
-    wanted = (
-        (request.need - request.left).most(NOTHING).least(left.most(NOTHING)) if request.need and not need else NOTHING
+    needed = (
+        (request.need - request.left).most(NOTHING).least(rest.most(NOTHING)) if request.need and not need else NOTHING
     )
     return Amount(
-        _granted_part(left.rho, request.left.rho, wanted.rho, total.rho),
-        _granted_part(left.delta, request.left.delta, wanted.delta, total.delta),
+        _granted_part(rest.rho, request.left.rho, needed.rho, total.rho),
+        _granted_part(rest.delta, request.left.delta, needed.delta, total.delta),
     )
 
 
-def first_grant(left: Amount, total: Amount, centres: int) -> Amount:
+def first_grant(remaining: Amount, total: Amount, centres: int) -> Amount:
     """Return the first amount that the account's home sends to a data centre: an equal part of the total.
 
     Args:
         centres: the number of data centres, including the home.
     """
-    return Amount(total.rho // centres, total.delta // centres).least(left.most(NOTHING))
+    return Amount(total.rho // centres, total.delta // centres).least(remaining.most(NOTHING))
 
 
-def _granted_part(left: int, other: int, wanted: int, total: int) -> int:
+def _granted_part(remaining: int, other: int, needed: int, total: int) -> int:
     """Return the part of rho or of delta that is granted, in quanta."""
-    half = min((left - other) // 2, left)
-    if other * SHORT >= left or half * MIN_PART < total:
+    half = min((remaining - other) // 2, remaining)
+    if other * SHORT >= remaining or half * MIN_PART < total:
         half = 0
-    return max(half, wanted)
+    return max(half, needed)
 
 
 @dataclass(frozen=True, slots=True)

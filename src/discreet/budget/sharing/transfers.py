@@ -116,12 +116,12 @@ class ShareStore:
         if terms.parent is not None and not transaction.has_account(terms.parent):
             return
         account = escrow.opened(terms)
-        chain, known = transaction.begin_creation(account)
-        if known:
+        chain, exists = transaction.begin_creation(account)
+        if exists:
             return
         incoming = transaction.incoming(terms.id, transfer.donor)
         now_us = transaction.clock.now_us
-        if escrow.decide(transfer, None, incoming, now_us, here=self.id, parent_is_here=True) is Decision.TAKE:
+        if escrow.decide(transfer, None, incoming, now_us, store=self.id, parent_is_here=True) is Decision.TAKE:
             transaction.add_account(account, chain, dict(_AS_AT_HOME))
 
     @writes
@@ -133,7 +133,7 @@ class ShareStore:
             return None
         own = row.terms.account
         incoming = transaction.incoming(row.id, transfer.donor)
-        decision = escrow.decide(transfer, own, incoming, transaction.clock.now_us, here=self.id, parent_is_here=True)
+        decision = escrow.decide(transfer, own, incoming, transaction.clock.now_us, store=self.id, parent_is_here=True)
         if decision is Decision.WAIT:
             return None
         detail = transfer_detail(transfer.donor, transfer.number, transfer.amount)
@@ -194,18 +194,18 @@ class ShareStore:
         return holdings(db, after, most)
 
 
-def _transfer(here: str, peer: str, outgoing: Outgoing, account: Account) -> Transfer:
+def _transfer(store: str, peer: str, outgoing: Outgoing, account: Account) -> Transfer:
     """Return the last transfer to *peer*, to send it again."""
     amount = outgoing.pending or NOTHING
-    return Transfer(here, peer, outgoing.number, amount, outgoing.sent_us, escrow.opened(account))
+    return Transfer(store, peer, outgoing.number, amount, outgoing.sent_us, escrow.opened(account))
 
 
 def _send(
-    transaction: Transaction, here: str, row: AccountRow, peer: str, outgoing: Outgoing, amount: Amount
+    transaction: Transaction, store: str, row: AccountRow, peer: str, outgoing: Outgoing, amount: Amount
 ) -> Outgoing:
     """Lower the limit by *amount* and record its transfer to *peer* as pending."""
     outgoing = escrow.sent(outgoing, amount, row.left, transaction.clock.now_us)
-    row.settings = settings_text(escrow.split(row.terms.account, here))
+    row.settings = settings_text(escrow.split(row.terms.account, store))
     _resize(row, -amount)
     transaction.append(row, "send", detail=buckets_detail(row, transfer_detail(peer, outgoing.number, amount)))
     transaction.put_outgoing(row.id, peer, outgoing)

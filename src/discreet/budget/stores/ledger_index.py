@@ -120,9 +120,9 @@ class LedgerIndex:
         transaction.db.write([(statement, ()) for statement in statements.EMPTY_INDEX])
 
     @reads
-    def events(self, db: StoreConnection, wanted: LedgerFilter, most: int) -> list[EventLines]:
+    def events(self, db: StoreConnection, filters: LedgerFilter, most: int) -> list[EventLines]:
         """Return the lines of at most *most* events, the latest first."""
-        where, values = _where(wanted)
+        where, values = _where(filters)
         (rows,) = db.query((statements.EVENTS.replace("WHERE TRUE", where), (*values, most)))
         places: defaultdict[int, list[int]] = defaultdict(list)
         for _, chain, numbers in rows:
@@ -131,19 +131,19 @@ class LedgerIndex:
         for chain, place in places.items():
             for line in _lines_at(db, chain, place):
                 lines[chain, line.seq] = line, entry_of(line)
-        found = ([lines.get((chain, int(number))) for number in numbers.split(" ")] for _, chain, numbers in rows)
-        return [kept for event in found if (kept := [line for line in event if line is not None])]
+        events = ([lines.get((chain, int(number))) for number in numbers.split(" ")] for _, chain, numbers in rows)
+        return [read for event in events if (read := [line for line in event if line is not None])]
 
     @reads
-    def totals(self, db: StoreConnection, wanted: LedgerFilter) -> list[Total]:
+    def totals(self, db: StoreConnection, filters: LedgerFilter) -> list[Total]:
         """Return the number of events and the charges by account, kind and question.
 
         Args:
-            wanted: its times are days in UTC, of which the first and the last count whole; its subject and its place
+            filters: its times are days in UTC, of which the first and the last count whole; its subject and its place
                 are ignored.
         """
-        days = [wanted.since_us // DAY_US, -(-wanted.until_us // DAY_US)]
-        where, values = _conditions(wanted, "day >= ? AND day < ?", days, ("dataset",))
+        days = [filters.since_us // DAY_US, -(-filters.until_us // DAY_US)]
+        where, values = _conditions(filters, "day >= ? AND day < ?", days, ("dataset",))
         (rows,) = db.query((statements.TOTALS.replace("WHERE TRUE", where), values))
         texts = dict(db.query((statements.QUESTIONS, ()))[0])
         return [
@@ -156,10 +156,10 @@ class LedgerIndex:
     @reads
     def spending(self, db: StoreConnection, first_day: int) -> dict[str, dict[int, Amount]]:
         """Return what accounts used or forfeited, by account and by day since 1970 UTC, from *first_day* on."""
-        found: defaultdict[str, dict[int, Amount]] = defaultdict(dict)
+        amounts: defaultdict[str, dict[int, Amount]] = defaultdict(dict)
         for account, day, amount in db.query((statements.SPENDING, (first_day,)))[0]:
-            found[account][day] = amount_of(amount)
-        return found
+            amounts[account][day] = amount_of(amount)
+        return amounts
 
     @reads
     def complete_from_us(self, db: StoreConnection) -> int:
@@ -198,19 +198,19 @@ class LedgerIndex:
         totals: defaultdict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0] * 5)
         questions = {}
         for event in groups.values():
-            about = self._describe(event)
+            facts = self._describe(event)
             first, entry = event[0]
             question = None
-            if about.question is not None:
-                question = int.from_bytes(hashlib.sha256(about.question.encode()).digest()[:7])
-                questions[question] = about.question
+            if facts.question is not None:
+                question = int.from_bytes(hashlib.sha256(facts.question.encode()).digest()[:7])
+                questions[question] = facts.question
             reservation = entry.reservation if event[-1][1].kind in _OPEN else None
             numbers = " ".join(str(line.seq) for line, _ in event)
-            amounts = (*_split(about.charged.rho), *_split(about.charged.delta))
-            names = about.kind, about.account, about.dataset, about.subject, reservation, numbers, question
+            amounts = (*_split(facts.charged.rho), *_split(facts.charged.delta))
+            names = facts.kind, facts.account, facts.dataset, facts.subject, reservation, numbers, question
             rows.append((entry.time_us, chain, first.seq, *names, *amounts))
             if reservation is None:
-                key = entry.time_us // DAY_US, about.account or "", about.dataset or "", about.kind, question or 0
+                key = entry.time_us // DAY_US, facts.account or "", facts.dataset or "", facts.kind, question or 0
                 totals[key] = [one + more for one, more in zip(totals[key], (1, *amounts), strict=True)]
         sums = [(*key, *values) for key, values in totals.items()]
         self._save(chain, after, lines[-1].seq, rows, sums, questions, spent_by_day(entries, 0))
@@ -231,10 +231,10 @@ class LedgerIndex:
         transaction.begin_store()
         db = transaction.db
         first_day = min((day for days in spent.values() for day in days), default=0)
-        indexed, known = db.query((statements.INDEXED, ()), (statements.SPENDING, (first_day,)))
+        indexed, stored = db.query((statements.INDEXED, ()), (statements.SPENDING, (first_day,)))
         if dict(indexed).get(chain, 0) != after:
             return
-        sums = {(account, day): amount_of(amount) for account, day, amount in known}
+        sums = {(account, day): amount_of(amount) for account, day, amount in stored}
         days = [
             (account, day, amount_text(sums.get((account, day), NOTHING) + part))
             for account, by_day in spent.items()
@@ -247,23 +247,23 @@ class LedgerIndex:
         db.write_many(statements.SAVE_INDEXED, [(chain, last)])
 
 
-def _where(wanted: LedgerFilter) -> tuple[str, list[Any]]:
+def _where(which: LedgerFilter) -> tuple[str, list[Any]]:
     """Return the conditions of a filter in SQL, and their values."""
-    until = (wanted.until_us, 0, 0) if wanted.before is None else min((wanted.until_us, 0, 0), wanted.before)
+    until = (which.until_us, 0, 0) if which.before is None else min((which.until_us, 0, 0), which.before)
     times = "time_us >= ? AND (time_us, chain, seq) < (?, ?, ?)"
-    return _conditions(wanted, times, [wanted.since_us, *until], ("dataset", "subject"))
+    return _conditions(which, times, [which.since_us, *until], ("dataset", "subject"))
 
 
-def _conditions(wanted: LedgerFilter, times: str, limits: Sequence[int], names: Sequence[str]) -> tuple[str, list[Any]]:
+def _conditions(which: LedgerFilter, times: str, limits: Sequence[int], names: Sequence[str]) -> tuple[str, list[Any]]:
     conditions = [times, "kind IN {any_text}"]
-    values: list[Any] = [*limits, json.dumps(wanted.kinds)]
+    values: list[Any] = [*limits, json.dumps(which.kinds)]
     for name in names:
-        if (value := getattr(wanted, name)) is not None:
+        if (value := getattr(which, name)) is not None:
             conditions.append(f"{name} = ?")
             values.append(value)
-    if wanted.account is not None:
+    if which.account is not None:
         conditions.append("account IN (SELECT account FROM budget_paths WHERE member = ?)")
-        values.append(wanted.account)
+        values.append(which.account)
     return f"WHERE {' AND '.join(conditions)}", values
 
 

@@ -174,9 +174,9 @@ class PostgresStore(BudgetStore):
 
     def _hold_session(self) -> None:
         """Take the advisory lock of this live process, unless its connection still has it."""
-        for held in self._alive:
+        for connection in self._alive:
             with contextlib.suppress(psycopg.Error):
-                held.execute("SELECT 1")
+                connection.execute("SELECT 1")
                 return
         _close_all(self._alive)
         with _translate_errors():

@@ -70,12 +70,12 @@ def cut(db: StoreConnection, before_us: int, heads: Sequence[Head], archive: Cal
     reader = reader_of(chunks)
 
     def read() -> Iterator[Line]:
-        kept = {head.chain: head.seq for head in heads}
+        kept_from = {head.chain: head.seq for head in heads}
         lines = itertools.starmap(Line, db.stream(statements.ALL_LINES))
         for chain, group in itertools.groupby(lines, lambda line: line.chain):
             for line in group:
                 _, _, time_us, _ = line.body.split("\t", 3)
-                if line.seq >= kept.get(chain, 0) or int(time_us) >= before_us:
+                if line.seq >= kept_from.get(chain, 0) or int(time_us) >= before_us:
                     break  # the first line of the chain that is kept
                 reader.read(chain, (line,))
                 yield line

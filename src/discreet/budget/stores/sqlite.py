@@ -113,8 +113,8 @@ class Writer:
             going = job is not None
             if jobs:
                 self._commit(jobs)
-            for each in jobs:
-                each.done.release()
+            for finished in jobs:
+                finished.done.release()
 
     def _commit(self, jobs: list[_Job]) -> None:
         """Run *jobs* in one transaction."""

@@ -240,7 +240,7 @@ class BudgetStore(ABC):
         if account.paid:
             transaction.remember_key(claim)
             return Replay(_require_release(facts.release), Cost())
-        officers = next((each.id for each in facts.path if each.terms.account.suspended), None)
+        officers = next((row.id for row in facts.path if row.terms.account.suspended), None)
         until_us = account.suspended_until_us(transaction.clock.now_us) if officers is None else None
         if officers is not None or until_us is not None:
             why = {"suspended_until_us": str(until_us)} if officers is None else {"suspended": officers}
@@ -363,8 +363,8 @@ class BudgetStore(ABC):
             the number of reservations that ended.
         """
         ended = 0
-        while found := sum(map(self._expire_one, self.write(lambda transaction: transaction.expired(), "expired"))):
-            ended += found
+        while number := sum(map(self._expire_one, self.write(lambda transaction: transaction.expired(), "expired"))):
+            ended += number
         return ended
 
     @writes
@@ -397,11 +397,11 @@ class BudgetStore(ABC):
         Raises:
             InputError: the name is taken, or the parent does not exist.
         """
-        (chain, known), settings = transaction.begin_creation(account), settings_text(account)
+        (chain, exists), settings = transaction.begin_creation(account), settings_text(account)
         detail = _record_action(transaction, action, "create", settings)
         if detail is None:
             return
-        if known:
+        if exists:
             raise InputError(f"there is an account {account.id!r} already")
         if account.share is not None:
             raise InputError(
@@ -665,7 +665,7 @@ class BudgetStore(ABC):
             raise UnknownAccount(account)
         raw_us, recorded_us, seq, _ = rows[0][:4]
         row = account_row(rows[0][4:14])
-        closed = [Bucket(each[14], each[15], True, tally_of(each[16])) for each in rows if each[14] is not None]
+        closed = [Bucket(one[14], one[15], True, tally_of(one[16])) for one in rows if one[14] is not None]
         clock = Clock(raw_us, max(recorded_us, self._seen_us), self._guard_us)
         _open_bucket(row, closed, clock)
         total = row.tally + row.older
@@ -696,11 +696,11 @@ class BudgetStore(ABC):
     @reads
     def releases(self, db: StoreConnection, release_keys: Iterable[bytes]) -> list[StoredRelease]:
         """Return those of these stored releases that exist and are not damaged, in any order."""
-        found = []
+        releases = []
         for row in _rows(db, statements.GET_RELEASES, json.dumps([key.hex() for key in release_keys])):
             with contextlib.suppress(ReleaseDamaged):
-                found.append(release_row(row))
-        return [release for release in found if release is not None]
+                releases.append(release_row(row))
+        return [release for release in releases if release is not None]
 
     @reads
     def entitled(self, db: StoreConnection, account: str, release_key: bytes) -> bool:
@@ -723,18 +723,18 @@ class BudgetStore(ABC):
         if not 1 <= most <= MAX_HISTORY_PAGE:
             raise InputError(f"a page of a history has from 1 to {MAX_HISTORY_PAGE:,} releases, not {most}")
         values = (account, LAST if before is None else before, most)
-        rows, known = db.query((statements.HISTORY, values), (statements.HAS_ACCOUNT, (account,)))
-        if not known:
+        rows, exists = db.query((statements.HISTORY, values), (statements.HAS_ACCOUNT, (account,)))
+        if not exists:
             raise UnknownAccount(account)
-        found = []
+        page = []
         for number, time_us, *columns in rows:
             release_key, _, cost, *_ = columns
             try:
                 release = release_row(columns)
             except ReleaseDamaged:
                 release = None
-            found.append(PaidRelease(number, release_key, release, cost_of(amount_of(cost)), time_us))
-        return found
+            page.append(PaidRelease(number, release_key, release, cost_of(amount_of(cost)), time_us))
+        return page
 
     # ---------------------------------------------------------------------------------------------- the ledger
 
@@ -841,15 +841,15 @@ class _Within(BudgetStore):
         return self._read(work)
 
 
-def _answer_repeated_claim(claim: Claim, known: ReservationRow, release: StoredRelease | None) -> Admission:
+def _answer_repeated_claim(claim: Claim, row: ReservationRow, release: StoredRelease | None) -> Admission:
     """Answer a claim that was sent before."""
-    if (known.account, known.release_key, known.worst) != (claim.account, claim.release_key, Amount.of(claim.worst)):
+    if (row.account, row.release_key, row.worst) != (claim.account, claim.release_key, Amount.of(claim.worst)):
         raise InvariantViolated("the id of a reservation is used once")
-    if known.state is State.SETTLED:
+    if row.state is State.SETTLED:
         return Replay(_require_release(release), Cost())
-    if known.state in {State.VOID, State.FORFEIT}:
+    if row.state in {State.VOID, State.FORFEIT}:
         raise LeaseLost
-    return known.reservation
+    return row.reservation
 
 
 def _admit(transaction: Transaction, claim: Claim, facts: ClaimFacts) -> Admission:
@@ -883,14 +883,14 @@ def _admit(transaction: Transaction, claim: Claim, facts: ClaimFacts) -> Admissi
     transaction.remember_key(claim)
     if facts.release is not None:
         cost = Amount.of(facts.release.cost)
-        taken = len(changes)
+        before = len(changes)
         for account, hold in zip(path, holds, strict=True):
             charge = rules.held(hold) + rules.settled(hold, cost, account.paid)
             transaction.change(account, hold.bucket, charge, changes)
         transaction.entitle([account.id for account in path if not account.paid], claim.release_key)
         detail = _reservation_detail(claim.account, claim.release_key, facts.release.result)
         transaction.append(path[0], "replay", claim.reservation, detail, changes)
-        return Replay(facts.release, changes[taken][2].used.cost)
+        return Replay(facts.release, changes[before][2].used.cost)
     return _make_reservation(transaction, claim, path, holds, changes)
 
 
@@ -965,11 +965,11 @@ def _end_reservation(
     transaction.append(path[0], event.value, row.id, _reservation_detail(row.account, row.release_key), changes)
 
 
-def _check_fingerprint(transaction: Transaction, fingerprint: Fingerprint, known: bytes | None) -> None:
+def _check_fingerprint(transaction: Transaction, fingerprint: Fingerprint, stored: bytes | None) -> None:
     """Store the digest of an engine's result, or compare it with the stored one."""
-    if known is None:
+    if stored is None:
         transaction.add_fingerprint(fingerprint)
-    elif known != fingerprint.digest:
+    elif stored != fingerprint.digest:
         raise DataChanged
 
 
@@ -987,9 +987,9 @@ def _require_release(release: StoredRelease | None) -> StoredRelease:
 
 def _reservation_detail(account: str, release_key: bytes, result: bytes | None = None, question: str = "") -> str:
     """Return the detail of a ledger line about a reservation: canonical JSON, formatted by hand for speed."""
-    asked = f',"question":{question}' if question else ""
+    part = f',"question":{question}' if question else ""
     end = "" if result is None else f',"result":"{hashlib.sha256(result).hexdigest()}"'
-    return f'{{"by":{json.dumps(account)}{asked},"release":"{release_key.hex()}"{end}}}'
+    return f'{{"by":{json.dumps(account)}{part},"release":"{release_key.hex()}"{end}}}'
 
 
 def _record_action(transaction: Transaction, action: AdminAction, *what: str) -> dict[str, object] | None:
@@ -1004,11 +1004,11 @@ def _record_action(transaction: Transaction, action: AdminAction, *what: str) ->
         transaction.repeatable = False
         return detail | name
     digest = hashlib.sha256(canonical(detail | {"what": what}).encode()).digest()
-    known = transaction.action_digest(action.id)
-    if known is None:
+    earlier = transaction.action_digest(action.id)
+    if earlier is None:
         transaction.add_action(action.id, digest)
         return detail | name | {"action": {"id": action.id, "sha256": digest.hex()}}
-    if known != digest:
+    if earlier != digest:
         raise KeyReused
     return None
 

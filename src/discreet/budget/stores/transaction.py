@@ -206,14 +206,14 @@ class Transaction:
     def begin_claim(self, claim: Claim) -> ClaimFacts:
         """Lock the path of the claim's account, and read the rows that decide the claim."""
         statement = statements.CLAIM
-        wanted = claim.account, claim.release_key
-        values: tuple[Any, ...] = (*wanted, claim.release_key, claim.reservation, *wanted)
+        key_values = claim.account, claim.release_key
+        values: tuple[Any, ...] = (*key_values, claim.release_key, claim.reservation, *key_values)
         if claim.key is not None:
             statement = statements.CLAIM_WITH_KEY
             values = (*values, claim.account, claim.key, claim.release_key)
         locked, (facts,) = self.db.query((statements.LOCK_PATH, (claim.account,)), (statement, values))
         path = self._load(locked)
-        meta, (forfeits,), release_columns, known, same, key = _split(facts, _META, 1, _RELEASE, _RESERVATION, 2)
+        meta, (forfeits,), release_columns, reservation, same, key = _split(facts, _META, 1, _RELEASE, _RESERVATION, 2)
         self._read_meta(meta)
         release = release_row(release_columns)
         self._mark_paid(path, release)
@@ -223,8 +223,8 @@ class Transaction:
             digest, *with_key = key
             under_way.append(with_key[:2])
             keyed = KeyRow(digest, release_row(with_key[2:]))
-        in_flight = next((InFlight(*each) for each in under_way if each[0] is not None), None)
-        return ClaimFacts(path, reservation_row(known), keyed, in_flight, release, bool(forfeits))
+        in_flight = next((InFlight(*columns) for columns in under_way if columns[0] is not None), None)
+        return ClaimFacts(path, reservation_row(reservation), keyed, in_flight, release, bool(forfeits))
 
     def begin_event(self, statement: str, reservation: str) -> EventFacts:
         """Lock the reservation, with its account (`statements.START`) or the whole path (`statements.END`)."""
@@ -248,11 +248,11 @@ class Transaction:
             UnknownAccount: the parent does not exist.
         """
         (facts,) = self._rows(statements.CREATION, (account.id, account.parent))
-        meta, (chain, known, parent) = _split(facts, _META)
+        meta, (chain, account_row, parent) = _split(facts, _META)
         self._read_meta(meta)
         if account.parent is not None and parent is None:
             raise UnknownAccount(account.parent)
-        return chain, known is not None
+        return chain, account_row is not None
 
     def begin_account(self, account: str) -> AccountRow:
         """Lock an account, or raise `UnknownAccount`."""
@@ -320,7 +320,7 @@ class Transaction:
         if bucket == account.bucket:
             account.tally += change
             return
-        closed = next(each for each in self.closed_buckets(account) if each.number == bucket)
+        closed = next(candidate for candidate in self.closed_buckets(account) if candidate.number == bucket)
         closed.tally += change
         account.touched[bucket] = closed
         if closed.counting:

@@ -31,18 +31,18 @@ from discreet.errors import DiscreetError
 def holdings(db: StoreConnection, after: str = "", most: int | None = None) -> list[Holding]:
     """Return at most *most* accounts with their shares, ordered by name, starting after the name *after*."""
     (rows,) = db.query((statements.HOLDINGS, (after, LAST if most is None else most)))
-    found: dict[str, Holding] = {}
+    by_account: dict[str, Holding] = {}
     for name, settings, tally, older, peer, *columns in rows:
-        if name not in found:
-            found[name] = Holding(terms_of(settings).account, (tally_of(tally) + tally_of(older)).total, {}, {})
+        if name not in by_account:
+            by_account[name] = Holding(terms_of(settings).account, (tally_of(tally) + tally_of(older)).total, {}, {})
         if peer is not None:
             outgoing = outgoing_of(columns[:5])
             incoming = incoming_of(columns[5:])
             if outgoing.number:
-                found[name].outgoing[peer] = outgoing
+                by_account[name].outgoing[peer] = outgoing
             if incoming.number:
-                found[name].incoming[peer] = incoming
-    return list(found.values())
+                by_account[name].incoming[peer] = incoming
+    return list(by_account.values())
 
 
 def verify(db: StoreConnection, archived: Sequence[Iterable[Line]] = ()) -> LedgerTotals:
@@ -101,7 +101,7 @@ def _check_accounts(db: StoreConnection, ledger: LedgerTotals) -> dict[tuple[str
             raise LedgerBroken(f"the balance of account {row.id!r} is not what its lines add up to")
         if row.failures != ledger.failures.get(row.id, ()):
             raise LedgerBroken(f"the failed runs of account {row.id!r} are not as the ledger says")
-    if accounts != {name: (known.settings, known.bucket, known.end_us) for name, known in ledger.accounts.items()}:
+    if accounts != {name: (state.settings, state.bucket, state.end_us) for name, state in ledger.accounts.items()}:
         raise LedgerBroken("an account is not as the ledger says")
     if {where: tally for where, tally in tallies.items() if tally} != ledger.tallies:
         raise LedgerBroken("a bucket does not hold what its lines add up to")
@@ -116,15 +116,15 @@ def _check_accounts(db: StoreConnection, ledger: LedgerTotals) -> dict[tuple[str
 def _check_reservations(db: StoreConnection, ledger: LedgerTotals, tallies: dict[tuple[str, int], Tally]) -> None:
     """Check that open reservations are those of the ledger, and that their holds add up to the amounts held."""
     states = {}
-    held = dict.fromkeys(tallies, EMPTY)
+    by_bucket = dict.fromkeys(tallies, EMPTY)
     for name, state, holds in db.stream(statements.OPEN_RESERVATIONS):
         states[name] = state
         for hold in holds_of(holds):
             where = hold.account, hold.bucket
-            held[where] = held.get(where, EMPTY) + Tally(held=hold.amount)
+            by_bucket[where] = by_bucket.get(where, EMPTY) + Tally(held=hold.amount)
     if states != {name: state.value for name, state in ledger.open.items()}:
         raise LedgerBroken("a reservation is not as the ledger says")
-    if any(tallies.get(where, EMPTY).held != part.held for where, part in held.items()):
+    if any(tallies.get(where, EMPTY).held != part.held for where, part in by_bucket.items()):
         raise LedgerBroken("an account holds what no reservation holds")
 
 
@@ -139,25 +139,25 @@ def _check_forfeits(db: StoreConnection, ledger: LedgerTotals) -> None:
 
 def _check_releases(db: StoreConnection, ledger: LedgerTotals) -> None:
     """Check that stored releases are those of the ledger, and were paid for by who received them and the parents."""
-    found = 0
+    number = 0
     for release_key, digest, cost, stored in db.stream(statements.ALL_RELEASES):
-        found += 1
+        number += 1
         answered = ledger.releases.get(release_key.hex())
         if stored not in {None, digest}:
             raise ReleaseDamaged(release_key)
         if answered is None or answered.cost != amount_of(cost) or answered.result not in {None, digest.hex()}:
             raise LedgerBroken("a stored release is not what was answered and charged")
-    if found != len(ledger.releases):
+    if number != len(ledger.releases):
         raise LedgerBroken("a release that was answered is not stored")
     sets = {answered.by for answered in ledger.releases.values()}
     if any(name not in ledger.accounts for by in sets for name in by):
         raise LedgerBroken("a release was returned to an account that was never created")
     payers = {by: frozenset(name for one in by for name in ledger.path(one)) for by in sets}
-    found = 0
+    number = 0
     for account, release_key in db.stream(statements.ALL_ENTITLEMENTS):
-        found += 1
+        number += 1
         answered = ledger.releases.get(release_key.hex())
         if answered is None or account not in payers[answered.by]:
             raise LedgerBroken(f"account {account!r} can read a release that it has not paid for")
-    if found != sum(len(payers[answered.by]) for answered in ledger.releases.values()):
+    if number != sum(len(payers[answered.by]) for answered in ledger.releases.values()):
         raise LedgerBroken("an account cannot read a release that it has paid for")

@@ -93,13 +93,13 @@ def history_entry(paid: PaidRelease) -> HistoryEntry:
     """
     if paid.release is None:
         raise ReleaseDamaged(paid.release_key)
-    about = document.read(paid.release.result)
+    fields = document.read(paid.release.result)
     return HistoryEntry(
-        id=about["id"],
-        dataset=about["dataset"],
-        question=about["question"],
-        data_version=about["data_version"],
-        mechanism=about["mechanism"],
+        id=fields["id"],
+        dataset=fields["dataset"],
+        question=fields["question"],
+        data_version=fields["data_version"],
+        mechanism=fields["mechanism"],
         charged=spend_above(paid.charged),
         time=iso_time(paid.time_us),
     )
@@ -185,9 +185,9 @@ def read_period(body: PeriodRequest) -> model.Period:
 
 def limit_epsilon(account: model.Account) -> float:
     """Return epsilon of the limit at the account's delta: as it was set, if it was set in epsilon."""
-    found = account.epsilon_of(account.total_limit.rho)
-    given = float(f"{found:.6g}")  # `limit_for` rounds down in the ninth digit
-    return given if given > 0 and limit_for(given, account.delta) == account.total_limit else found
+    epsilon = account.epsilon_of(account.total_limit.rho)
+    rounded = float(f"{epsilon:.6g}")  # `limit_for` rounds down in the ninth digit
+    return rounded if rounded > 0 and limit_for(rounded, account.delta) == account.total_limit else epsilon
 
 
 def limit_unit(account: model.Account) -> Literal["epsilon", "units", "rho"]:

@@ -86,12 +86,12 @@ def queries_left(worst: Cost, path: Sequence[Report]) -> tuple[int | None, Budge
     """
     fits: list[tuple[Fraction, BudgetPart]] = []
     for balance in (report.balance for report in path if report.balance.account.enforced):
-        left = balance.remaining
-        fits += [(left.rho / worst.rho, "rho")] if worst.rho else []
-        fits += [(left.delta / worst.delta, "delta")] if worst.delta else []
+        remaining = balance.remaining
+        fits += [(remaining.rho / worst.rho, "rho")] if worst.rho else []
+        fits += [(remaining.delta / worst.delta, "delta")] if worst.delta else []
     if not fits:
         return None, None
-    number, part = min(fits, key=lambda each: each[0])
+    number, part = min(fits, key=lambda part_: part_[0])
     return max(int(number), 0), part
 
 

@@ -152,8 +152,8 @@ class Queries:
         name = planned.release_key or self._keys.release_key_once(account, key, run.digest)
         question = question_of(plan.query, planned.dataset)
         filtered = sorted(columns_of(plan.query.request.where)) if plan.query.request.where else []
-        asked = canonical(question | {"where": filtered})  # the ledger has names of the catalog, no text of analysts
-        reserve = partial(self._manager.reserve, account, name, key=run.key, digest=run.digest, question=asked)
+        entry = canonical(question | {"where": filtered})  # the ledger has names of the catalog, no text of analysts
+        reserve = partial(self._manager.reserve, account, name, key=run.key, digest=run.digest, question=entry)
         budget = StoredBudget(self._manager.store, reserve)
 
         shown = self.shown_version(planned.question.dataset, version)
@@ -219,11 +219,11 @@ class Queries:
         Raises:
             UnaffordableQuery, AccountSuspended, RequestInFlight: as `answer`.
         """
-        about = document.read(stored.result)
-        where = from_dict(about["question"]).where
-        asked = canonical(about["question"] | {"where": sorted(columns_of(where)) if where else []})
+        fields = document.read(stored.result)
+        where = from_dict(fields["question"]).where
+        entry = canonical(fields["question"] | {"where": sorted(columns_of(where)) if where else []})
         try:
-            paid = self._manager.reserve(run.account, stored.release_key, price, question=asked)
+            paid = self._manager.reserve(run.account, stored.release_key, price, question=entry)
         except BudgetRefused as error:
             raise UnaffordableQuery(error.refusal, None) from error
         if isinstance(paid, InFlight):
@@ -233,9 +233,9 @@ class Queries:
         rho = float_above(paid.charged.rho)
         delta = float_above(paid.charged.delta)
         release = stored.release_key.hex()
-        mechanism = about["mechanism"]
+        mechanism = fields["mechanism"]
         self._log.event(
-            Released(run.request_id, run.account, about["dataset"], mechanism, release, rho, delta, "store", None)
+            Released(run.request_id, run.account, fields["dataset"], mechanism, release, rho, delta, "store", None)
         )
         return paid
 
@@ -266,7 +266,7 @@ class Queries:
         request = planned.plan.query.request
         dataset = planned.question.dataset
         grouped = [dataset.columns[name] for name in (*request.each, *request.items)]
-        by_day = any((about.each or about.type) in ("day", "date") for about in grouped)
+        by_day = any((column.each or column.type) in ("day", "date") for column in grouped)
         version = self.shown_version(dataset, planned.data_version)
         return estimate_of(planned.plan, planned.dataset, version, path, paid=paid, by_day=by_day)
 
@@ -302,9 +302,9 @@ class Queries:
         where = query.request.where
         parts = where.predicates if isinstance(where, And) else () if where is None else (where,)
         for part in parts:
-            taken = isinstance(part, Membership) or (isinstance(part, Comparison) and part.operator == "=")
+            equality = isinstance(part, Membership) or (isinstance(part, Comparison) and part.operator == "=")
             column = part.column if isinstance(part, Comparison | Membership) else ""
-            free = taken and column in dataset.groupable and column not in query.request.items
+            free = equality and column in dataset.groupable and column not in query.request.items
             if not free or not query.request.items or dataset.segment_error(column) is not None:
                 continue
             rest = tuple(other for other in parts if other is not part)
@@ -345,8 +345,8 @@ def planning_options(requested: Options, k: int | None, defaults: Defaults, limi
     by_epsilon = "epsilon" in requested or "delta" in requested
     if units != (None, None) or (defaults.epsilon_per is not None and not by_epsilon):
         return options | {"per": unit_price(*units, defaults.per or PRESETS["linkedin"])}
-    given = requested.get("epsilon")
-    epsilon = (defaults.epsilon or 1.0) if given is None else given
+    own_epsilon = requested.get("epsilon")
+    epsilon = (defaults.epsilon or 1.0) if own_epsilon is None else own_epsilon
     if epsilon > limits.max_epsilon:
         raise InputError(f"epsilon must be at most {limits.max_epsilon:g}, not {epsilon:g}")
     delta = requested.get("delta")
@@ -359,17 +359,17 @@ def planning_options(requested: Options, k: int | None, defaults: Defaults, limi
     return options | {"epsilon": epsilon, "delta": delta}
 
 
-def most_that_fits(plan: Plan, left: Cost) -> Fitting | None:
-    """Return the largest epsilon, k or information whose worst case is within *left*, all else equal.
+def most_that_fits(plan: Plan, remaining: Cost) -> Fitting | None:
+    """Return the largest epsilon, k or information whose worst case is within *remaining*, all else equal.
 
     Args:
-        left: the smallest balance of the account and its parents, in rho and in delta.
+        remaining: the smallest balance of the account and its parents, in rho and in delta.
     """
 
     def fits(k: int | None = plan.query.k, **options: Any) -> bool:
         query = replace(plan.query, k=k, options=replace(plan.query.options, **options))
         try:
-            return make_plan(query, has_pairs=plan.reads_pairs, shared_budget=True).worst_cost.within(left)
+            return make_plan(query, has_pairs=plan.reads_pairs, shared_budget=True).worst_cost.within(remaining)
         except InputError:  # the parameter is below its range
             return False
 

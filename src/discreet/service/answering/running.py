@@ -278,12 +278,12 @@ class Streams:
         state, cost = counter.begin_state()
         declaration = counter.declaration
         user = self._warehouse.catalog.datasets[dataset].user
-        each, *names, users = counter.columns
+        period, *names, users = counter.columns
         items = [quoted(item) for item in declared.items]
         shown = [f"{item} AS {quoted(shown)}" for item, shown in zip(items, names, strict=True)]
         where = "" if declared.where is None else f" WHERE {declared.where}"
         sql = (
-            f"SELECT {{}} AS {each}, {', '.join(shown)}, COUNT(DISTINCT {quoted(user)}) AS {users} "  # noqa: S608
+            f"SELECT {{}} AS {period}, {', '.join(shown)}, COUNT(DISTINCT {quoted(user)}) AS {users} "  # noqa: S608
             f"FROM {quoted(dataset)}{where} GROUP BY {', '.join(items)}"
         )
         select, query = _query_in(sql, self._warehouse.catalog)
@@ -318,8 +318,8 @@ class Streams:
         key = counter.period_key(state, number)
         select, _ = _query_in(stream.sql, self._warehouse.catalog)
         question = select.to_dict()
-        asked = canonical(question | {"where": sorted(columns_of(select.where)) if select.where else []})
-        budget = StoredBudget(self._store, partial(self._manager.reserve, stream.account, key, question=asked))
+        described = canonical(question | {"where": sorted(columns_of(select.where)) if select.where else []})
+        budget = StoredBudget(self._store, partial(self._manager.reserve, stream.account, key, question=described))
         hold = budget.reserve(Cost())
         if not isinstance(hold, Hold):
             return False

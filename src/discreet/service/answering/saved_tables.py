@@ -84,12 +84,12 @@ class SavedTables:
 
         def read(name: str) -> SavedTable | None:
             try:
-                found = self.find(account, name)
+                owned = self.find(account, name)
             except NotFound:
                 return None
-            if found.published and self._is_below(account, found.owner):
-                free.update(found.table.releases)
-            return found.table
+            if owned.published and self._is_below(account, owned.owner):
+                free.update(owned.table.releases)
+            return owned.table
 
         return tables_in(sql, read), frozenset(free)
 
@@ -157,10 +157,10 @@ class SavedTables:
                 to = check_table_name(change.sql)
                 self._check_free(account, to)
 
-                def renamed(taken: str | None) -> str | None:
+                def renamed(existing: str | None) -> str | None:
                     text = store.record(RECORD, _record_name(account, name))
                     _present(text, change, name)
-                    if taken is not None:
+                    if existing is not None:
                         raise InputError(f"there is {SAVED}.{to} already; DROP it first")
                     return text
 
@@ -184,9 +184,9 @@ class SavedTables:
         self._store.account(owner)
         name = name.lower()
         record = _record_name(owner, name)
-        found = self.find(owner, name) if published else None
-        if found is not None and (found.table.view or found.stream is not None):
-            what = "a view" if found.table.view else "running counts"
+        owned = self.find(owner, name) if published else None
+        if owned is not None and (owned.table.view or owned.stream is not None):
+            what = "a view" if owned.table.view else "running counts"
             raise NotFound(f"there is no saved table {name!r} of {owner!r}, which is {what}")
         text = canonical({"by": action.actor}) if published else None
         self._store.put_record(PUBLISHED, record, text, action, {"table": name, "published": str(published).lower()})

@@ -116,9 +116,9 @@ class Statements:
         free: Collection[str],
     ) -> PlannedStatement:
         worker = self._worker(run, Shape("json"), saved, intervals=request.intervals)
-        asked = self._asked(request.options, run, {}, free)
-        found = self._split(request.sql, run, self._warehouse.restricted_to(catalog), asked, worker)
-        return pipeline.plan(found, catalog, asked, worker)
+        port = self._asked(request.options, run, {}, free)
+        draft = self._split(request.sql, run, self._warehouse.restricted_to(catalog), port, worker)
+        return pipeline.plan(draft, catalog, port, worker)
 
     def answer(
         self, planned: PlannedStatement, run: Run, shape: Shape, answers: dict[str, Settled | Replay]
@@ -138,15 +138,15 @@ class Statements:
             StatementFailed: computing them met a bug; the answers are charged.
         """
         run = _keyed(run, planned)
-        asked = self._asked({}, run, answers)
+        port = self._asked({}, run, answers)
         if run.max_share is not None and not answers:
-            total = asked.unpaid_total(planned.queries, planned.prices)
+            total = port.unpaid_total(planned.queries, planned.prices)
             budget = self.budget(run.account)
-            if asked.refusal(total) is not None or budget.share_of_left(spend_above(total)) > run.max_share:
+            if port.refusal(total) is not None or budget.share_of_left(spend_above(total)) > run.max_share:
                 raise ShareExceeded(self.estimate(planned, run), budget)
-        tables = pipeline.answer(planned, asked)
+        tables = pipeline.answer(planned, port)
         try:
-            rows = pipeline.compute(planned, tables, self._worker(run, shape, listed=asked.listed))
+            rows = pipeline.compute(planned, tables, self._worker(run, shape, listed=port.listed))
         except (InputError, StatementsUnavailable, StatementFailed) as error:
             if not planned.queries:
                 raise
@@ -229,10 +229,10 @@ class Statements:
             if leaf.select is None or leaf.release is not None:
                 continue
             question = DatasetQuery(leaf.select, leaf.dataset, catalog.datasets[leaf.dataset])
-            asked = question_of(self._warehouse.plan(question, shared=True).query, leaf.dataset)
+            expected = question_of(self._warehouse.plan(question, shared=True).query, leaf.dataset)
             stored = answers[leaf.sql].release
-            about = document.read(stored.result)
-            if about["question"] != asked or (leaf.complete and about["mechanism"] != KnownLaplace.name):
+            fields = document.read(stored.result)
+            if fields["question"] != expected or (leaf.complete and fields["mechanism"] != KnownLaplace.name):
                 raise InputError(f"the answer {stored.release_key.hex()} is not one to: {leaf.sql}")
             answers[leaf.sql] = Replay(stored, Cost())
 
@@ -267,23 +267,23 @@ class Statements:
     ) -> tuple[PlannedStatement, _Worker]:
         """Split a statement whose queries were answered by releases, which are added to *answers*; as `recompute`."""
         saved, free = used
-        asked = self._asked({}, run, answers, free)
-        worker = self._worker(run, shape, saved, listed=asked.listed, intervals=intervals)
-        found = self._split(sql, run, self._warehouse.restricted_to(catalog), asked, worker)
-        leaves = [leaf for leaf in found.statement.leaves if leaf.select is not None and leaf.release is None]
+        port = self._asked({}, run, answers, free)
+        worker = self._worker(run, shape, saved, listed=port.listed, intervals=intervals)
+        draft = self._split(sql, run, self._warehouse.restricted_to(catalog), port, worker)
+        leaves = [leaf for leaf in draft.statement.leaves if leaf.select is not None and leaf.release is None]
         releases = dict(zip(dict.fromkeys(leaf.sql for leaf in leaves), ids, strict=False))
-        tables = dict(found.public)
+        tables = dict(draft.public)
         for leaf in leaves:
             stored = paid_release(self._manager.store, run.account, releases.get(leaf.sql, ""))
             tables[leaf.name] = decode(stored.result).answer_table(ranks=not leaf.counts)
             answers[leaf.sql] = Replay(stored, stored.cost)
-        for leaf in found.statement.leaves:
+        for leaf in draft.statement.leaves:
             if leaf.release is not None:
-                release, price = asked.saved(leaf)
+                release, price = port.saved(leaf)
                 if price is not None:
                     raise NotFound
                 tables[leaf.name] = release.answer_table(ranks=not leaf.counts)
-        return replace(found, public=tables), worker
+        return replace(draft, public=tables), worker
 
     def rehearse(self, request: StatementRequest, catalog: Catalog, run: Run, shape: Shape) -> WrittenRows:
         """Compute a statement from made-up rows: no data is read, and nothing is charged.
@@ -298,10 +298,10 @@ class Statements:
         saved, _ = self._tables.used_by(run.account, request.sql)
         saved = {name: unanswered(table) for name, table in saved.items()}
         worker = self._worker(run, shape, saved, intervals=request.intervals, made_up=True)
-        with self._warehouse.restricted_to(catalog).rehearsal() as made:
-            queries = WarehouseQueries(made, budget=Budget.of_cost(_AMPLE), key=bytes(32), **options)
-            found = self._split(request.sql, run, made, queries, worker, made_up=True)
-            planned = pipeline.plan(found, made.catalog, queries, worker)
+        with self._warehouse.restricted_to(catalog).rehearsal() as warehouse:
+            queries = WarehouseQueries(warehouse, budget=Budget.of_cost(_AMPLE), key=bytes(32), **options)
+            draft = self._split(request.sql, run, warehouse, queries, worker, made_up=True)
+            planned = pipeline.plan(draft, warehouse.catalog, queries, worker)
             return pipeline.compute(planned, pipeline.answer(planned, queries), worker)
 
     def estimate(self, planned: PlannedStatement, run: Run) -> StatementEstimate:
@@ -319,9 +319,9 @@ class Statements:
             if query is not None:
                 estimate = self._queries.estimate(query, _run_of(run, leaf.name))
             queries.append(QueryEstimate(sql=leaf.sql, estimate=estimate))
-        asked = self._asked({}, run, {})
-        total = asked.unpaid_total(planned.queries, planned.prices)
-        fits = asked.refusal(total) is None
+        port = self._asked({}, run, {})
+        total = port.unpaid_total(planned.queries, planned.prices)
+        fits = port.refusal(total) is None
         return StatementEstimate(queries=queries, worst_cost=spend_above(total), fits=fits)
 
     def _asked(
@@ -354,12 +354,12 @@ class Statements:
     ) -> PlannedStatement:
         """Split a statement into its queries, as `discreet.release.statement.split`, and list saved tables too."""
         catalog = viewed.catalog
-        found = pipeline.split(sql, catalog, viewed.labels, queries, worker, self._limits.max_k, made_up=made_up)
-        if not found.statement.schemas:
-            return found
+        draft = pipeline.split(sql, catalog, viewed.labels, queries, worker, self._limits.max_k, made_up=made_up)
+        if not draft.statement.schemas:
+            return draft
         saved = {owned.name: owned.table for owned in self._tables.listed(run.account)}
-        schemas = {name: schema_table(name, catalog, saved) for name in found.statement.schemas}
-        return replace(found, public={**found.public, **schemas})
+        schemas = {name: schema_table(name, catalog, saved) for name in draft.statement.schemas}
+        return replace(draft, public={**draft.public, **schemas})
 
 
 class _AccountQueries:
@@ -410,11 +410,11 @@ class _AccountQueries:
         paid = release in self._free or release in self._answers or store.entitled(self._run.account, key)
         if paid:
             return decode(stored.result), None
-        about = document.read(stored.result)
-        if about["mechanism"] == RunningCounts.name:  # paid for with its stream: it has no price of its own
+        fields = document.read(stored.result)
+        if fields["mechanism"] == RunningCounts.name:  # paid for with its stream: it has no price of its own
             raise InputError("running counts are not sold by the period: read the table of the stream, or CREATE VIEW")
         # The guarantee is at least the worst case, and does not depend on the answer, as its cost does.
-        privacy = about["privacy"]
+        privacy = fields["privacy"]
         return decode(stored.result), Cost(Fraction(privacy["rho"]), Fraction(privacy["delta"]))
 
     def pay(self, release: str, price: Cost) -> None:
@@ -586,11 +586,11 @@ def _run_of(run: Run, name: str) -> Run:
 
 def _listed(statement: Statement, queries: Mapping[str, StatementQuery]) -> list[StatementQuery]:
     """Return the distinct queries of a statement: those in *queries*, by SQL, and public labels."""
-    found = {}
+    by_sql = {}
     for leaf in statement.leaves:
         if leaf.sql in queries or leaf.release is None:  # a saved table that is paid for may have hundreds
-            found[leaf.sql] = queries.get(leaf.sql) or _free_query(leaf, "public")
-    return list(found.values())
+            by_sql[leaf.sql] = queries.get(leaf.sql) or _free_query(leaf, "public")
+    return list(by_sql.values())
 
 
 def _free_query(leaf: Leaf, status: Literal["public", "made up"]) -> StatementQuery:

@@ -123,8 +123,8 @@ def encode_result(
         if form == "csv":
             table = with_no_interval(table, without)
         else:
-            about = {"discreet.queries": queries} if form == "arrow" else {}
-            table = table.replace_schema_metadata({**about, "discreet.no_interval": json.dumps(without)})
+            metadata = {"discreet.queries": queries} if form == "arrow" else {}
+            table = table.replace_schema_metadata({**metadata, "discreet.no_interval": json.dumps(without)})
         content = write_table(table, form)
         _check_size(content)
         return content
@@ -233,15 +233,15 @@ def outline_of(catalog: Catalog) -> dict[str, Any]:
         name: {
             "user": dataset.user,
             "rows_per_group": dataset.rows_per_group,
-            "columns": {name_: _column(about) for name_, about in dataset.columns.items()},
+            "columns": {name_: _column(column) for name_, column in dataset.columns.items()},
         }
         for name, dataset in catalog.datasets.items()
     }
 
 
-def _column(about: Column) -> dict[str, Any]:
-    labels = "query" if isinstance(about.domain, OwnerQuery) else None if about.domain is None else "listed"
-    return {name: getattr(about, name) for name in _READ} | {"domain": labels}
+def _column(column: Column) -> dict[str, Any]:
+    labels = "query" if isinstance(column.domain, OwnerQuery) else None if column.domain is None else "listed"
+    return {name: getattr(column, name) for name in _READ} | {"domain": labels}
 
 
 _READ = ("type", "of", "each", "group", "groups_per_user")
@@ -253,11 +253,11 @@ def _catalog(outline: Mapping[str, Any]) -> Catalog:
     datasets = {}
     for name, dataset in outline.items():
         columns = {
-            column: Column.model_construct(**{**about, "domain": _DOMAINS[about["domain"]]})
-            for column, about in dataset["columns"].items()
+            column: Column.model_construct(**{**fields, "domain": _DOMAINS[fields["domain"]]})
+            for column, fields in dataset["columns"].items()
         }
-        kept = {key: dataset[key] for key in ("user", "rows_per_group")}
-        datasets[name] = Dataset.model_construct(**kept, columns=columns)
+        settings = {key: dataset[key] for key in ("user", "rows_per_group")}
+        datasets[name] = Dataset.model_construct(**settings, columns=columns)
     return Catalog.model_construct(datasets=datasets)
 
 

@@ -126,13 +126,13 @@ def key_file_of(store: Path) -> Path:
     return store.with_name(f"{store.name}.new-key")
 
 
-def write_key_file(store: Path, made: IssuedKey, record: KeyRecord, reason: str) -> None:
+def write_key_file(store: Path, key: IssuedKey, record: KeyRecord, reason: str) -> None:
     """Write a key file for the process that has the SQLite file *store* open; its next maintenance imports the key.
 
     Raises:
         InputError: the file exists already, or the folder cannot be written.
     """
-    write_secret(key_file_of(store), json.dumps([made.id, record.text, reason]).encode())
+    write_secret(key_file_of(store), json.dumps([key.id, record.text, reason]).encode())
 
 
 def digest_of(text: str) -> bytes:
@@ -197,16 +197,16 @@ class Authenticator:
         return self._issuer
 
     def _check(self, token: str, id_: str, snapshot: Snapshot) -> Identity:
-        found = self._find(id_, snapshot)
+        entry = self._find(id_, snapshot)
         # Compare also for an unknown id, so that the response time does not reveal which ids exist.
-        matches = hmac.compare_digest(digest_of(token), bytes.fromhex(found[0].sha256) if found else _NO_DIGEST)
+        matches = hmac.compare_digest(digest_of(token), bytes.fromhex(entry[0].sha256) if entry else _NO_DIGEST)
         now_us = microseconds(self._clock())
-        if found is None or not matches:
+        if entry is None or not matches:
             raise KeyRefused("unknown")
-        if not found[0].valid_at(now_us):
+        if not entry[0].valid_at(now_us):
             raise KeyRefused("expired", id_)
         self._used[id_] = now_us
-        return found[1]
+        return entry[1]
 
     def _find(self, id_: str, snapshot: Snapshot) -> tuple[KeyRecord, Identity] | None:
         version, parsed = self._parsed
@@ -229,8 +229,8 @@ def _read_token(header: str | None) -> tuple[str, str | None]:
     if scheme.lower() != "bearer" or not token.strip():
         raise KeyRefused("malformed")
     token = token.strip()
-    found = _KEY.fullmatch(token)
-    return token, None if found is None else found[1]
+    key = _KEY.fullmatch(token)
+    return token, None if key is None else key[1]
 
 
 _LAST_USED = "keys"
@@ -289,14 +289,14 @@ class ApiKeys:
             KeyReused: as in `create`.
         """
         before = self._record(key)
-        made = self._create(before, body.days, action)
+        created = self._create(before, body.days, action)
         until_us = self._now_us + body.overlap_hours * _HOUR_US
         ends_us = until_us if before.expires_us is None else min(until_us, before.expires_us)
         # The second change of one action has an id of its own, by which a repeated request is recognized.
         second = None if action.id is None else hashlib.sha256(f"second half of {action.id}".encode()).hexdigest()
         ending = dataclasses.replace(action, id=second)
         self._put(key, dataclasses.replace(before, expires_us=ends_us), ending)
-        return made
+        return created
 
     def revoke(self, key: str, action: AdminAction) -> None:
         """Revoke a key at once; other processes refuse it within a second.
@@ -372,14 +372,14 @@ class ApiKeys:
         return KeyRecord.of_text(text)
 
     def _create(self, like: KeyRecord, days: int | None, action: AdminAction) -> CreatedKey:
-        made = new_key(self._random)
+        key = new_key(self._random)
         now_us = self._now_us
-        if self._store.record(KEY, made.id) is not None:
+        if self._store.record(KEY, key.id) is not None:
             raise InvariantViolated("the random source repeats itself")
         expires_us = None if days is None else now_us + timedelta(days=days) // timedelta(microseconds=1)
-        record = dataclasses.replace(like, sha256=digest_of(made.text).hex(), created_us=now_us, expires_us=expires_us)
-        self._put(made.id, record, action)
-        return CreatedKey(id=made.id, key=made.text, expires=None if expires_us is None else iso_time(expires_us))
+        record = dataclasses.replace(like, sha256=digest_of(key.text).hex(), created_us=now_us, expires_us=expires_us)
+        self._put(key.id, record, action)
+        return CreatedKey(id=key.id, key=key.text, expires=None if expires_us is None else iso_time(expires_us))
 
     def _put(self, key: str, record: KeyRecord, action: AdminAction, *, revoked: bool = False) -> None:
         self._store.put_record(KEY, key, None if revoked else record.text, action, record.shown)
@@ -392,6 +392,6 @@ class ApiKeys:
     def _last_used(self) -> dict[str, int]:
         """Return the last use of all existing keys, in this process or another."""
         saved = self._saved_last_used()
-        here = self._authenticator.used
-        names = [name for name, _ in self._store.records(KEY) if name in saved or name in here]
-        return {name: max(saved.get(name, 0), here.get(name, 0)) for name in names}
+        used = self._authenticator.used
+        names = [name for name, _ in self._store.records(KEY) if name in saved or name in used]
+        return {name: max(saved.get(name, 0), used.get(name, 0)) for name in names}

@@ -116,20 +116,20 @@ class Gate:
             TooManyRequests: the caller sends requests too fast.
             StoreUnavailable: keys cannot be read.
         """
-        found = await self.identify(request, request.headers.get("authorization"))
-        check_role(found, role)
-        return found
+        identity = await self.identify(request, request.headers.get("authorization"))
+        check_role(identity, role)
+        return identity
 
     async def identify(self, request: Request, header: str | None) -> Identity:
         """Return the identity in *header*, the value of a header Authorization; errors as in `authorize`."""
         try:
-            found = self._authenticator.cached(header)
-            if found is None:
-                found = await run_in_thread(self._authenticator.authenticate, header)
+            identity = self._authenticator.cached(header)
+            if identity is None:
+                identity = await run_in_thread(self._authenticator.authenticate, header)
         except KeyRefused as error:
             self.deny(request, error)
             raise
-        return self.admit(request, found)
+        return self.admit(request, identity)
 
     def admit(self, request: Request, caller: Identity) -> Identity:
         """Return *caller*, the sender of *request*; raise `TooManyRequests` if its rate exceeds the limit."""
@@ -168,23 +168,23 @@ async def run_while_connected(
     """
     gone = threading.Event()
     failed: list[Exception] = []
-    found: list[Result] = []
+    results: list[Result] = []
 
     async def watch() -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
         gone.set()
 
-    async with anyio.create_task_group() as both:
-        both.start_soon(watch)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch)
         try:
-            found.append(await anyio.to_thread.run_sync(work, gone.is_set, limiter=threads))
+            results.append(await anyio.to_thread.run_sync(work, gone.is_set, limiter=threads))
         except Exception as error:  # noqa: BLE001 - raised outside of the task group, which would wrap it
             failed.append(error)
-        both.cancel_scope.cancel()
+        tasks.cancel_scope.cancel()
     if failed:
         raise failed[0]
-    return found[0]
+    return results[0]
 
 
 async def read_bytes(request: Request, media_type: str, most: int) -> bytes:

@@ -168,17 +168,17 @@ def _granted_catalog(catalog: Catalog, snapshot: Snapshot, accounts: frozenset[s
             before = granted.get(dataset, frozenset())
             granted[dataset] = None if more is None or before is None else before | more
     datasets = {}
-    for name, about in catalog.datasets.items():
+    for name, declared in catalog.datasets.items():
         if name not in granted:
             continue
         columns = granted[name]
         update = {}
         if columns is not None:
-            kept = {
+            allowed = {
                 column: uses
-                for column, uses in about.columns.items()
+                for column, uses in declared.columns.items()
                 if column in columns or (isinstance(uses, ImpliedColumn) and uses.source in columns)
             }
-            update = {"columns": MappingProxyType(kept)}
-        datasets[name] = about.model_copy(update=update) if update else about
+            update = {"columns": MappingProxyType(allowed)}
+        datasets[name] = declared.model_copy(update=update) if update else declared
     return catalog.model_copy(update={"datasets": MappingProxyType(datasets)})

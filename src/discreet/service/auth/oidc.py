@@ -89,10 +89,10 @@ class Issuer:
 
     def cached(self, token: str) -> Identity | None:
         """Return the identity of *token* from memory, without blocking; None if it is not cached."""
-        known = self._known.get(_digest(token))
-        if known is None or not self._is_fresh(self._keys, _KEEP):
+        entry = self._known.get(_digest(token))
+        if entry is None or not self._is_fresh(self._keys, _KEEP):
             return None
-        return known[1] if self._clock().timestamp() < known[0] else None
+        return entry[1] if self._clock().timestamp() < entry[0] else None
 
     def authenticate(self, token: str) -> Identity:
         """Return the identity of *token*.
@@ -101,9 +101,9 @@ class Issuer:
             KeyRefused: the token is not from the issuer for this service, or has expired.
             IssuerUnavailable: the issuer's keys are needed, and it cannot be reached.
         """
-        known = self.cached(token)
-        if known is not None:
-            return known
+        cached = self.cached(token)
+        if cached is not None:
+            return cached
         if len(token) > _MAX_TOKEN_LENGTH:
             raise KeyRefused("token")
         claims = self._validated_claims(token, self._settings.audience)
@@ -185,23 +185,23 @@ class Issuer:
         if self._failed is not None and abs(now - self._failed) <= _RETRY_AFTER:
             raise IssuerUnavailable  # requests must not all wait for an issuer that does not respond
         try:
-            about = self._fetch_document(
+            metadata = self._fetch_document(
                 "discovery", f"{self._settings.issuer.rstrip('/')}/.well-known/openid-configuration"
             )
-            if about.get("issuer") != self._settings.issuer:
+            if metadata.get("issuer") != self._settings.issuer:
                 self._fail("discovery")
-            place = about.get("jwks_uri")
+            place = metadata.get("jwks_uri")
             if not isinstance(place, str) or not is_as_safe(place, self._settings.issuer):
                 self._fail("discovery")
             document = self._fetch_document("keys", place)
             try:
-                found = KeySet.import_key_set(document)  # type: ignore[arg-type]  # raises if it is not valid
+                keys = KeySet.import_key_set(document)  # type: ignore[arg-type]  # raises if it is not valid
             except (JoseError, ValueError, TypeError, KeyError, AttributeError):
                 self._fail("keys")
         except IssuerUnavailable:
             self._failed = now
             raise
-        self._keys = _Keys(now, found, about)
+        self._keys = _Keys(now, keys, metadata)
         self._failed = None
         self._known.clear()  # tokens signed by a key that was removed are invalid
         return self._keys
@@ -258,10 +258,10 @@ def _claim(claims: dict[str, Any], name: str) -> Any:  # noqa: ANN401 - any JSON
     """Return a claim by its name, or by a dotted path such as realm_access.roles."""
     if name in claims:
         return claims[name]
-    found: Any = claims
+    value: Any = claims
     for part in name.split("."):
-        found = found.get(part) if isinstance(found, dict) else None
-    return found
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
 
 
 def is_as_safe(place: str, issuer: str) -> bool:

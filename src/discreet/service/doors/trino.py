@@ -312,12 +312,12 @@ class TrinoProtocol:
 
     def _drop_finished(self, now: float) -> None:
         """Forget answers that no client fetched: they are free when they are asked for again."""
-        kept = 0
+        size = 0
         for name, run in reversed(list(self._runs.items())):
             if run.task is None or not run.task.done():
                 continue
-            kept += 0 if run.task.cancelled() or run.task.exception() else len(run.task.result().content)
-            if kept > MAX_FINISHED_BYTES or now - run.polled > _ABANDONED_SECONDS:
+            size += 0 if run.task.cancelled() or run.task.exception() else len(run.task.result().content)
+            if size > MAX_FINISHED_BYTES or now - run.polled > _ABANDONED_SECONDS:
                 del self._runs[name]
 
     def _check_host(self, request: Request) -> None:
@@ -582,13 +582,13 @@ def _of_form(form: str, answered: WrittenRows) -> WrittenRows:
             return _table([("Valid", "boolean")], [[True]])
         case "columns":
             names = ("Column Name", "Catalog", "Schema", "Table", "Type")
-            shown = [each for each in columns if each["name"] != "made_up"]
+            shown = [column for column in columns if column["name"] != "made_up"]
             return _table(
                 [*((name, "varchar") for name in names), ("Type Size", "bigint"), ("Aliased", "boolean")],
-                [[each["name"], "", "", "", each["type"], 0, False] for each in shown],
+                [[column["name"], "", "", "", column["type"], 0, False] for column in shown],
             )
         case "io":
-            keys = [each["name"] for each in columns]
+            keys = [column["name"] for column in columns]
             plans = [dict(zip(keys, row, strict=True)) for row in json.loads(page or b"[]")]
             rho, delta = (math.fsum(plan[part] for plan in plans) for part in ("rho", "delta"))
             price = f"rho={rho!r}, delta={delta!r}"
@@ -600,13 +600,13 @@ def _of_form(form: str, answered: WrittenRows) -> WrittenRows:
 
 def _pairs(request: Request, name: str) -> dict[str, str]:
     """Return the pairs in all headers X-Trino-*name*, such as epsilon=0.5,delta=1e-8, with their values decoded."""
-    found = {}
+    pairs = {}
     for line in request.headers.getlist(f"x-trino-{name}"):
         for pair in line.split(","):
             key, sign, value = pair.strip().partition("=")
             if sign:
-                found[unquote_plus(key)] = unquote_plus(value)
-    return found
+                pairs[unquote_plus(key)] = unquote_plus(value)
+    return pairs
 
 
 def _host_name(request: Request) -> str:

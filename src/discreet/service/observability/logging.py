@@ -378,7 +378,7 @@ def fields_of(event: Event) -> dict[str, Any]:
     """
     if type(event) not in EVENT_NAMES:
         raise InvariantViolated("only events of the service may be logged")
-    found = {}
+    fields = {}
     for name in type(event).__slots__:
         value = getattr(event, name)
         parts = value if type(value) is tuple else (value,)
@@ -386,8 +386,8 @@ def fields_of(event: Event) -> dict[str, Any]:
         if not _PLAIN.issuperset(map(type, parts)):
             raise InvariantViolated("only plain values of an event may be logged")
         if value is not None and value != ():
-            found[name] = list(value) if type(value) is tuple else value
-    return found
+            fields[name] = list(value) if type(value) is tuple else value
+    return fields
 
 
 # ------------------------------------------------------------------------------------------------ other libraries
@@ -426,7 +426,7 @@ def capture_library_logs(log: Log) -> Iterator[None]:
     """
     root = logging.getLogger()
     handler = _EventHandler(log)
-    loggers = [root, *(found for found in root.manager.loggerDict.values() if isinstance(found, logging.Logger))]
+    loggers = [root, *(logger_ for logger_ in root.manager.loggerDict.values() if isinstance(logger_, logging.Logger))]
     before = [(logger, logger.handlers[:], logger.propagate) for logger in loggers]
     hooks = sys.excepthook, threading.excepthook, sys.unraisablehook, warnings.showwarning
     for logger in loggers:

@@ -80,7 +80,7 @@ class Metrics:
             ("expired_reservations", "Reservations ended because their lease was over.", []),
         ]
         self._counters = {
-            name: Counter(f"discreet_{name}", about, labels, registry=self.registry) for name, about, labels in counters
+            name: Counter(f"discreet_{name}", text, labels, registry=self.registry) for name, text, labels in counters
         }
         self._requests = self._histogram("request_seconds", "Time to answer, on the grid.", "route", _SECONDS)
         self._store = self._histogram("store_seconds", "Time of the budget store.", "operation", _STORE_SECONDS)
@@ -132,28 +132,28 @@ class Metrics:
         """Return all metrics in the format of Prometheus."""
         return generate_latest(self.registry)
 
-    def _histogram(self, name: str, about: str, label: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(f"discreet_{name}", about, [label], registry=self.registry, buckets=buckets)
+    def _histogram(self, name: str, text: str, label: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(f"discreet_{name}", text, [label], registry=self.registry, buckets=buckets)
 
     def _count(self, name: str, *labels: str) -> None:
         self._child((name, *labels), self._counters[name]).inc()
 
-    def _child(self, wanted: tuple[str, ...], metric: Counter | Histogram) -> Any:  # noqa: ANN401 - as the metric
-        """Return the series with the labels *wanted*; values beyond `MAX_LABELS` become "other", to bound memory."""
-        found = self._children.get(wanted)
-        if found is None:
-            name, *labels = wanted
+    def _child(self, names: tuple[str, ...], metric: Counter | Histogram) -> Any:  # noqa: ANN401 - as the metric
+        """Return the series with the labels *names*; values beyond `MAX_LABELS` become "other", to bound memory."""
+        series = self._children.get(names)
+        if series is None:
+            name, *labels = names
             bounded = [self._bounded(f"{name} {place}", label) for place, label in enumerate(labels)]
-            found = metric.labels(*bounded) if bounded else metric
+            series = metric.labels(*bounded) if bounded else metric
             if bounded == labels:  # a label that became "other" is not kept: there is no bound on their number
-                self._children[wanted] = found
-        return found
+                self._children[names] = series
+        return series
 
     def _bounded(self, kind: str, value: str) -> str:
         if type(value) is not str:
             raise InvariantViolated("only plain values of an event are counted")
-        known = self._labels.setdefault(kind, set())
-        if value not in known and len(known) >= MAX_LABELS:
+        values = self._labels.setdefault(kind, set())
+        if value not in values and len(values) >= MAX_LABELS:
             return "other"
-        known.add(value)
+        values.add(value)
         return value

@@ -67,8 +67,8 @@ class OpenTelemetryTracer:
         from opentelemetry.sdk.trace import TracerProvider
 
         # No resource detectors: they would add the process's arguments and environment.
-        about = Resource({"service.name": "discreet", "service.version": __version__})
-        self._provider = TracerProvider(resource=about, shutdown_on_exit=False)
+        resource = Resource({"service.name": "discreet", "service.version": __version__})
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._provider.add_span_processor(processor)
         self._tracer = self._provider.get_tracer("discreet", __version__)
 

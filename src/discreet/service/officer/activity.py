@@ -100,25 +100,25 @@ class ActivityReader:
         """Return the time from *since_us* on from which no event is missing, because its lines were removed."""
         return max(since_us, self._index.complete_from_us())
 
-    def events(self, wanted: LedgerFilter, most: int) -> list[ActivityEvent]:
+    def events(self, filters: LedgerFilter, most: int) -> list[ActivityEvent]:
         """Return at most *most* events, the latest first."""
-        return [self._event(lines) for lines in self._index.events(wanted, most)]
+        return [self._event(lines) for lines in self._index.events(filters, most)]
 
-    def entries(self, wanted: LedgerFilter, since_us: int, most: int) -> tuple[int, list[Entry]]:
+    def entries(self, filters: LedgerFilter, since_us: int, most: int) -> tuple[int, list[Entry]]:
         """Return the entries of the last *most* events, in the order of time.
 
         Returns:
             the time from *since_us* on from which none is missing, and the entries, of which some may be earlier.
         """
-        found = self._index.events(wanted, most)
+        events = self._index.events(filters, most)
         since_us = self.complete_from_us(since_us)
-        if len(found) == most:
-            since_us = max(since_us, found[-1][0][1].time_us)
-        return since_us, sorted((entry for event in found for _, entry in event), key=lambda entry: entry.time_us)
+        if len(events) == most:
+            since_us = max(since_us, events[-1][0][1].time_us)
+        return since_us, sorted((entry for event in events for _, entry in event), key=lambda entry: entry.time_us)
 
-    def totals(self, wanted: LedgerFilter) -> list[Total]:
+    def totals(self, filters: LedgerFilter) -> list[Total]:
         """Return the number of events and the charges by account, kind and question."""
-        return self._index.totals(wanted)
+        return self._index.totals(filters)
 
     def spending(self, first_day: int) -> Mapping[str, Mapping[int, Amount]]:
         """Return what accounts used or forfeited, by account and by day since 1970 UTC, from *first_day* on."""
@@ -134,13 +134,13 @@ class ActivityReader:
                 totals[part.account] += part.charged
                 queries[part.account] += part.events
                 parts[part.account][part.question or "{}"] += part.charged
-        found = []
+        spent = []
         for name, total in totals.items():
             # Of several questions with equal shares the first in the order of their texts, for equal pages.
             most = max(sorted(parts[name]), key=lambda question: parts[name][question].rho)
             whole = self._charge(name, NOTHING, total)
             question = json.loads(most)
-            found.append(
+            spent.append(
                 wire.Spent(
                     account=name,
                     queries=queries[name],
@@ -152,7 +152,7 @@ class ActivityReader:
                     question_share=parts[name][most].rho / total.rho if total.rho else 0.0,
                 )
             )
-        return sorted(found, key=lambda each: (-each.share, -each.epsilon, each.account))
+        return sorted(spent, key=lambda row: (-row.share, -row.epsilon, row.account))
 
     def shown(self, events: Sequence[ActivityEvent]) -> Iterator[wire.Activity]:
         """Yield events with everything that is known of them."""
@@ -258,25 +258,25 @@ class ActivityReader:
         self._stored |= dict.fromkeys(unread)
         for release in self._store.releases(map(bytes.fromhex, unread)):
             with contextlib.suppress(InputError, KeyError):
-                about = document.read(release.result)
-                filtered = None if about["question"].get("where") is None else from_dict(about["question"]).where
+                fields = document.read(release.result)
+                filtered = None if fields["question"].get("where") is None else from_dict(fields["question"]).where
                 where = None if filtered is None else condition(filtered)
-                question = {**about["question"], "where": []}
-                self._stored[release.release_key.hex()] = question, about["chosen"] or about["mechanism"], where
+                question = {**fields["question"], "where": []}
+                self._stored[release.release_key.hex()] = question, fields["chosen"] or fields["mechanism"], where
 
     # ---------------------------------------------------------------------------------------------- amounts and changes
 
-    def _new_charge(self, name: str, held: Amount, charged: Amount) -> wire.AccountCharge:
+    def _new_charge(self, name: str, held_amount: Amount, charged: Amount) -> wire.AccountCharge:
         """Return amounts of an account as epsilon at its delta, as a share of its present limit, and in zCDP."""
         account = self._accounts[name]
         least = charged.most(-charged)  # a refund is shown as the amount that came back
-        cost_held = held.cost
+        cost_held = held_amount.cost
         cost_charged = least.cost
         return wire.AccountCharge(
             account=name,
             epsilon_held=account.epsilon_of(cost_held.rho),
             epsilon_charged=account.epsilon_of(cost_charged.rho),
-            share_held=_share(account, held),
+            share_held=_share(account, held_amount),
             share_charged=_share(account, least),
             held=spend_above(cost_held),
             charged=spend_above(cost_charged),
@@ -310,8 +310,8 @@ class ActivityReader:
     def _before(self, event: ActivityEvent) -> dict[str, Any] | None:
         """Return the detail of the action before an event on the same subject, or None."""
         line, entry = event.lines[0]
-        wanted = LedgerFilter(_ACTION_KINDS, subject=_subject(entry), before=(entry.time_us, line.chain, line.seq))
-        earlier = self._index.events(wanted, 1)
+        filters = LedgerFilter(_ACTION_KINDS, subject=_subject(entry), before=(entry.time_us, line.chain, line.seq))
+        earlier = self._index.events(filters, 1)
         return json.loads(earlier[0][0][1].detail) if earlier else None
 
 
@@ -370,8 +370,8 @@ def _record(record: Mapping[str, Any], shown: Mapping[str, Any] | None) -> dict[
         answers = f"{added} {'release' if added == 1 else 'releases'} added"
         state = "published" if record["kind"] == PUBLISHED else answers
         return {f"saved table {name}": "none" if record["sha256"] is None else state}
-    about = {} if shown is None else {name: value for name, value in shown.items() if value}
-    if "expires" in about:
-        about["expires"] = about["expires"][:10]
-    texts = {name: ", ".join(value) if isinstance(value, list) else str(value) for name, value in about.items()}
+    settings = {} if shown is None else {name: value for name, value in shown.items() if value}
+    if "expires" in settings:
+        settings["expires"] = settings["expires"][:10]
+    texts = {name: ", ".join(value) if isinstance(value, list) else str(value) for name, value in settings.items()}
     return {"key": record["name"], **texts, "state": "revoked" if record["sha256"] is None else "valid"}

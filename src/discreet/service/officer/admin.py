@@ -212,11 +212,11 @@ class AdminAPI:
         reader = ActivityReader(self._store, {})
         reader.update()
         since_us = (microseconds(self._clock()) // DAY_US - call.parameters["days"] + 1) * DAY_US
-        wanted = LedgerFilter(tuple(_ALL), account=account.id)
-        since_us, entries = reader.entries(wanted, since_us, MAX_PREVIEW_EVENTS)
-        found = preview(entries, account, since_us)
-        first = None if found.first_us is None else iso_time(found.first_us)
-        return wire.Preview(since=iso_time(since_us), queries=found.queries, refused=found.refused, first=first)
+        filters = LedgerFilter(tuple(_ALL), account=account.id)
+        since_us, entries = reader.entries(filters, since_us, MAX_PREVIEW_EVENTS)
+        replayed = preview(entries, account, since_us)
+        first = None if replayed.first_us is None else iso_time(replayed.first_us)
+        return wire.Preview(since=iso_time(since_us), queries=replayed.queries, refused=replayed.refused, first=first)
 
     @_officer(
         "PUT",
@@ -338,14 +338,14 @@ class AdminAPI:
         """List grants by account and dataset."""
         account, after, most = (call.parameters[name] for name in ("account", "after", "limit"))
         named = sorted((account_and_dataset(name), granted_columns(text)) for name, text in self._store.records(GRANT))
-        found = [
+        grants = [
             wire.Grant(account=who, dataset=dataset, columns=None if columns is None else sorted(columns))
             for (who, dataset), columns in named
             if account in {None, who} and (after is None or grant_name(who, dataset) > after)
         ]
-        page = found[:most]
+        page = grants[:most]
         return wire.GrantPage(
-            grants=page, next=grant_name(page[-1].account, page[-1].dataset) if len(found) > most else None
+            grants=page, next=grant_name(page[-1].account, page[-1].dataset) if len(grants) > most else None
         )
 
     @_officer("PUT", _ONE_GRANT, body=wire.NewGrant, answer=wire.Grant, parameters=(ACCOUNT, _DATASET, IDEMPOTENCY_KEY))
@@ -475,9 +475,9 @@ class AdminAPI:
 
         The response shows the key, which cannot be retrieved again.
         """
-        made = self._keys.create(body, call.action(body.reason))
-        self._log_change(call, made.id)
-        return made
+        created = self._keys.create(body, call.action(body.reason))
+        self._log_change(call, created.id)
+        return created
 
     @_make_key(f"{_KEYS}/{{key}}/rotate", body=wire.RotatedKey, parameters=(_KEY, IDEMPOTENCY_KEY))
     def rotate_key(self, call: Call, body: wire.RotatedKey) -> wire.CreatedKey:
@@ -485,9 +485,9 @@ class AdminAPI:
 
         Both are valid during the overlap.
         """
-        made = self._keys.rotate(call.parameters["key"], body, call.action(body.reason))
-        self._log_change(call, made.id)
-        return made
+        created = self._keys.rotate(call.parameters["key"], body, call.action(body.reason))
+        self._log_change(call, created.id)
+        return created
 
     @_admin("DELETE", f"{_KEYS}/{{key}}", status=204, parameters=(_KEY, _REASON, IDEMPOTENCY_KEY))
     def revoke_key(self, call: Call) -> None:
@@ -534,23 +534,23 @@ class AdminAPI:
 
         Each has all of its ledger lines together. No answer is shown.
         """
-        reader, wanted = self._activity(call)
+        reader, filters = self._activity(call)
         after = call.parameters["after"]
         most = call.parameters["limit"]
         if after is not None and not re.fullmatch(r"[0-9]{1,18}(:[0-9]{1,18}){2}", after):
             raise InputError("after is the next of the previous page")
-        totals = reader.totals(wanted)
+        totals = reader.totals(filters)
         if after is not None:
             time_us, chain, seq = map(int, after.split(":"))  # its place in the ledger, as `Activity.id` has it
-            wanted = dataclasses.replace(wanted, before=(time_us, chain, seq))
-        found = reader.events(wanted, most + 1)
-        page = list(reader.shown(found[:most]))
+            filters = dataclasses.replace(filters, before=(time_us, chain, seq))
+        events = reader.events(filters, most + 1)
+        page = list(reader.shown(events[:most]))
         return wire.ActivityPage(
-            since=iso_time(reader.complete_from_us(wanted.since_us)),
+            since=iso_time(reader.complete_from_us(filters.since_us)),
             count=sum(part.events for part in totals),
             spent=reader.spent(totals),
             activity=page,
-            next=page[-1].id if len(found) > most else None,
+            next=page[-1].id if len(events) > most else None,
         )
 
     def export_activity(self, call: Call) -> tuple[str | None, Iterator[wire.Activity]]:
@@ -559,21 +559,21 @@ class AdminAPI:
         Returns:
             the time from which on none is missing, None if that is the first one asked for; and an iterator over them.
         """
-        reader, wanted = self._activity(call)
-        from_us = reader.complete_from_us(wanted.since_us)
+        reader, filters = self._activity(call)
+        from_us = reader.complete_from_us(filters.since_us)
 
-        def entries(wanted: LedgerFilter) -> Iterator[wire.Activity]:
-            while found := reader.events(wanted, _EXPORTED_AT_ONCE):
-                yield from reader.shown(found)
-                first = found[-1].lines[0][0]
-                last = found[-1].time_us
-                wanted = dataclasses.replace(wanted, before=(last, first.chain, first.seq))
+        def entries(filters: LedgerFilter) -> Iterator[wire.Activity]:
+            while events := reader.events(filters, _EXPORTED_AT_ONCE):
+                yield from reader.shown(events)
+                first = events[-1].lines[0][0]
+                last = events[-1].time_us
+                filters = dataclasses.replace(filters, before=(last, first.chain, first.seq))
 
-        return (iso_time(from_us) if from_us > wanted.since_us else None), entries(wanted)
+        return (iso_time(from_us) if from_us > filters.since_us else None), entries(filters)
 
     def _activity(self, call: Call) -> tuple[ActivityReader, LedgerFilter]:
         """Return a reader of an index that is up to date, and the filter of a request."""
-        account, dataset, kind, since, until = (call.parameters[each.name] for each in ACTIVITY)
+        account, dataset, kind, since, until = (call.parameters[parameter.name] for parameter in ACTIVITY)
         since_us = _day(since)
         until_us = _day(until)
         if since_us is None:

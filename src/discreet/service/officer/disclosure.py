@@ -134,11 +134,11 @@ def disclose(
 
 
 def _root_named(name: str | None, accounts: dict[str, Account], store: BudgetStore) -> Account:
-    roots = [each for each in accounts.values() if each.parent is None]
+    roots = [account for account in accounts.values() if account.parent is None]
     if name is None:
         if len(roots) != 1:
             raise InputError(
-                f"choose the account or a dataset; the accounts are {', '.join(each.id for each in roots)}"
+                f"choose the account or a dataset; the accounts are {', '.join(account.id for account in roots)}"
             )
         return roots[0]
     path = store.path(name)
@@ -152,11 +152,11 @@ def _root_named(name: str | None, accounts: dict[str, Account], store: BudgetSto
 
 def _root_of(name: str | None, accounts: dict[str, Account]) -> str | None:
     """Return the account without parents above an account, or None if there is no such account."""
-    found = None
+    root = None
     while name in accounts:
-        found = name
+        root = name
         name = accounts[name].parent
-    return found
+    return root
 
 
 def _history(store: BudgetStore, account: str) -> Iterator[PaidRelease]:
@@ -188,7 +188,7 @@ def _period(roots: Sequence[Account]) -> str:
 
 def _columns(
     name: str,
-    about: Dataset,
+    dataset: Dataset,
     roots: Sequence[Account],
     grants: dict[tuple[str, str], frozenset[str] | None],
     accounts: dict[str, Account],
@@ -196,28 +196,28 @@ def _columns(
     """Return the declared columns of a dataset that are granted to an account of *roots*, or to one below it."""
     ids = {root.id for root in roots}
     granted = [columns for (who, of), columns in grants.items() if of == name and _root_of(who, accounts) in ids]
-    return [column for column in about.declared if any(columns is None or column in columns for columns in granted)]
+    return [column for column in dataset.declared if any(columns is None or column in columns for columns in granted)]
 
 
-def _exclusions(name: str, about: Dataset) -> Iterator[str]:
-    yield f"{name}: rows without a value of {about.user} are left out."
-    if about.missing_labels == "drop":
+def _exclusions(name: str, dataset: Dataset) -> Iterator[str]:
+    yield f"{name}: rows without a value of {dataset.user} are left out."
+    if dataset.missing_labels == "drop":
         yield f"{name}: rows without a label are left out."
-    if about.groups_per_user is not None:
-        yield f"{name}: at most {about.groups_per_user:,} groups of each user count; of more, random ones do."
-    if about.rows_per_group is not None:
-        yield f"{name}: where rows count, at most {about.rows_per_group:,} of each user and group."
-    for column, uses in about.columns.items():
-        if column in about.declared and uses.groups_per_user is not None:
+    if dataset.groups_per_user is not None:
+        yield f"{name}: at most {dataset.groups_per_user:,} groups of each user count; of more, random ones do."
+    if dataset.rows_per_group is not None:
+        yield f"{name}: where rows count, at most {dataset.rows_per_group:,} of each user and group."
+    for column, uses in dataset.columns.items():
+        if column in dataset.declared and uses.groups_per_user is not None:
             yield f"{name}: at most {uses.groups_per_user:,} labels of {column} of each user count, at random."
         if uses.sum is not None:
             low, high = (f"{float(bound):,g}" for bound in (uses.sum.low, uses.sum.high))
             yield f"{name}: what each user adds to a sum of {column} is clipped to {low} to {high}."
 
 
-def _read_labels(name: str, about: Dataset) -> Iterator[str]:
-    for column in about.declared:
-        if isinstance(about.columns[column].domain, OwnerQuery):
+def _read_labels(name: str, dataset: Dataset) -> Iterator[str]:
+    for column in dataset.declared:
+        if isinstance(dataset.columns[column].domain, OwnerQuery):
             yield f"{name}: all labels of {column}, which a query of the data owner lists."
 
 
@@ -278,14 +278,14 @@ def _limits(
         listed = ", ".join(others)
         yield f"Other accounts may query the same data, whose losses add to these: {listed}."
     for root in roots:
-        kept = [about.retention_days for about in datasets]
-        if isinstance(root.period, Sliding) and any(days is None or days > root.period.days for days in kept):
+        retention = [dataset.retention_days for dataset in datasets]
+        if isinstance(root.period, Sliding) and any(days is None or days > root.period.days for days in retention):
             yield (
                 f"The limit of {root.id} holds {period_in_words(period_of(root.period))}; rows may be kept for longer, "
                 "and then the losses of several periods add up."
             )
-    for name, about in zip(names, datasets, strict=True):
-        if about.data_version is None and about.engine is not None:
+    for name, dataset in zip(names, datasets, strict=True):
+        if dataset.data_version is None and dataset.engine is not None:
             yield f"{name} has no declared version of the data."
     if damaged:
         yield f"{damaged:,} stored answers are damaged, and are missing in the list of mechanisms."

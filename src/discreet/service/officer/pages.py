@@ -127,7 +127,7 @@ class OfficerPages:
         """Show the tree of accounts, and their daily spending in the last days."""
         details = {account.id: self._detail(visit, account.id) for account in self._manager.store.accounts()}
         spending = self._api.spending(visit.call(days=DAYS))
-        spent = {each.account: each.rho for each in spending.accounts}
+        spent = {row.account: row.rho for row in spending.accounts}
         rows = [
             {
                 "detail": details[name],
@@ -270,8 +270,8 @@ class OfficerPages:
     @Operation("GET", "/officer/disclosure", role="officer", parameters=fields("account", "dataset", "as"))
     def disclosure(self, visit: Visit) -> Response:
         """Show what may be published about an account or a dataset: a page to print, JSON or a registry entry."""
-        asked = {name: visit.text(name) or None for name in ("account", "dataset")}
-        return show_disclosure(self._api.disclosure(visit.call(**asked)), visit.text("as") or "html")
+        parameters = {name: visit.text(name) or None for name in ("account", "dataset")}
+        return show_disclosure(self._api.disclosure(visit.call(**parameters)), visit.text("as") or "html")
 
     # ---------------------------------------------------------------------------------------------- catalog, ledger
 
@@ -317,28 +317,28 @@ class OfficerPages:
     @Operation("GET", "/officer/ledger", role="officer", parameters=(*ACTIVITY, AFTER))
     def ledger(self, visit: Visit, verification: wire.Verification | None = None) -> Response:
         """Show queries and actions: who asked or changed what, and for how much."""
-        found = None
+        page = None
         problem = None
-        shown = {each.name: visit.text(each.name) for each in (*ACTIVITY, AFTER) if visit.text(each.name)}
+        shown = {field.name: visit.text(field.name) for field in (*ACTIVITY, AFTER) if visit.text(field.name)}
         try:
-            filters = {each.name: visit[each.name] for each in (*ACTIVITY, AFTER)}
-            found = self._api.activity(visit.call(**filters, limit=_ENTRIES))
+            filters = {field.name: visit[field.name] for field in (*ACTIVITY, AFTER)}
+            page = self._api.activity(visit.call(**filters, limit=_ENTRIES))
         except DiscreetError as error:
             problem = self._site.problem(visit, error)
         today = self._runtime.clock().astimezone(UTC).date()
         week, month = (f"{today - timedelta(days=days - 1)}" for days in (7, 30))
-        filters = {each.name: None for each in ACTIVITY} | {"since": week} | shown
+        filters = {field.name: None for field in ACTIVITY} | {"since": week} | shown
 
         def link(**changes: str | None) -> str:
-            wanted = {name: value for name, value in {**filters, "after": None, **changes}.items() if value}
-            return f"/officer/ledger?{urlencode(wanted)}"
+            parameters = {name: value for name, value in {**filters, "after": None, **changes}.items() if value}
+            return f"/officer/ledger?{urlencode(parameters)}"
 
         return self._show(
             visit,
             "ledger.html",
             problem,
-            found=found,
-            late=found is not None and found.since[:10] > filters["since"],
+            found=page,
+            late=page is not None and page.since[:10] > filters["since"],
             filters=filters,
             link=link,
             query=urlencode({name: value for name, value in filters.items() if value and name != "after"}),
@@ -365,16 +365,16 @@ class OfficerPages:
             text_ = io.StringIO()
             writer = csv.writer(text_, lineterminator="\r\n")
             writer.writerow(_COLUMNS)
-            for each in entries:
-                own = each.needed or next(iter(each.charges), None)
-                changes = "; ".join(f"{change.setting}: {change.old} -> {change.new}" for change in each.changes)
+            for entry in entries:
+                own = entry.needed or next(iter(entry.charges), None)
+                changes = "; ".join(f"{change.setting}: {change.old} -> {change.new}" for change in entry.changes)
                 row = [
-                    *(each.time, each.kind, each.account, each.dataset),
-                    text.asked(each) if each.kind in QUERIES else text.acted(each),
-                    *(each.where, each.mechanism),
+                    *(entry.time, entry.kind, entry.account, entry.dataset),
+                    text.asked(entry) if entry.kind in QUERIES else text.acted(entry),
+                    *(entry.where, entry.mechanism),
                     *((own.epsilon_held, own.epsilon_charged, own.share_charged) if own else (None,) * 3),
                     *((own.held.rho, own.held.delta, own.charged.rho, own.charged.delta) if own else (None,) * 4),
-                    *(each.refused_by, each.actor, each.name, changes, each.reason, " ".join(each.lines)),
+                    *(entry.refused_by, entry.actor, entry.name, changes, entry.reason, " ".join(entry.lines)),
                 ]
                 # A text that begins like a formula would be computed by a spreadsheet.
                 writer.writerow([f"'{cell}" if str(cell)[:1] in _FORMULA else cell for cell in row])
@@ -398,8 +398,8 @@ class OfficerPages:
         def parts() -> Iterator[str]:
             yield "["
             separator = "\n"
-            for each in entries:
-                yield separator + each.model_dump_json()
+            for entry in entries:
+                yield separator + entry.model_dump_json()
                 separator = ",\n"
             if complete_from is not None:
                 yield separator + json.dumps({"time": complete_from, "kind": "incomplete", "reason": _REMOVED})
@@ -409,7 +409,7 @@ class OfficerPages:
 
     def _entries(self, visit: Visit) -> tuple[str | None, Iterator[wire.Activity]]:
         """Return what `AdminAPI.export_activity` does; a mistake in the filters raises here."""
-        return self._api.export_activity(visit.call(**{each.name: visit[each.name] for each in ACTIVITY}))
+        return self._api.export_activity(visit.call(**{field.name: visit[field.name] for field in ACTIVITY}))
 
     @Operation("GET", "/officer/ledger.jsonl", role="officer")
     def export(self, visit: Visit) -> Response:
@@ -435,14 +435,14 @@ class OfficerPages:
         """Show the simulator, with the default parameters on made-up counts."""
         units = "steps" if visit.text("units") == "steps" else "epsilon"
         shown = (*_SIMULATED[units], *_SHAPE)
-        values = {each.name: visit.text(each.name) or f"{each.schema['default']:g}" for each in shown}
-        found = None
+        values = {field.name: visit.text(field.name) or f"{field.schema['default']:g}" for field in shown}
+        result = None
         problem = None
         try:
-            tried = {each.name: visit[each.name] for each in shown}
+            tried = {field.name: visit[field.name] for field in shown}
             exact = {name: Fraction(str(tried[name])) for name in tried if "delta" in name or name == "epsilon_per"}
             parameters = (SimulatorParameters if units == "steps" else parameters_for)(**{**tried, **exact})
-            found = simulate(parameters, SystemBits, released_counts(visit.text("counts")))
+            result = simulate(parameters, SystemBits, released_counts(visit.text("counts")))
         except DiscreetError as error:
             problem = self._site.problem(visit, error)
         return self._show(
@@ -450,11 +450,11 @@ class OfficerPages:
             "simulator.html",
             problem,
             units=units,
-            fields=[(each.name, each.description) for each in shown],
+            fields=[(field.name, field.description) for field in shown],
             values=values,
             counts=visit.text("counts"),
-            found=found,
-            words="" if found is None else text.guarantee_in_words(found.guarantee.epsilon, found.guarantee.delta),
+            found=result,
+            words="" if result is None else text.guarantee_in_words(result.guarantee.epsilon, result.guarantee.delta),
         )
 
     # ---------------------------------------------------------------------------------------------- keys
@@ -478,16 +478,16 @@ class OfficerPages:
                 "label": visit.text("label"),
                 "reason": visit.text("reason"),
             }
-            return self.keys(visit, made=self._api.make_key(visit.call(), _read(wire.NewKey, fields)))
+            return self.keys(visit, created=self._api.make_key(visit.call(), _read(wire.NewKey, fields)))
         except DiscreetError as error:
             return self.keys(visit, problem=self._site.problem(visit, error))
 
     @Operation("GET", "/officer/keys", role="admin", parameters=(AFTER,))
-    def keys(self, visit: Visit, problem: Problem | None = None, made: wire.CreatedKey | None = None) -> Response:
+    def keys(self, visit: Visit, problem: Problem | None = None, created: wire.CreatedKey | None = None) -> Response:
         """List API keys."""
-        found = self._api.keys(visit.call(after=visit["after"], limit=100))
+        page = self._api.keys(visit.call(after=visit["after"], limit=100))
         accounts = [account.id for account in self._manager.store.accounts()]
-        return self._show(visit, "keys.html", problem, keys=found, made=made, accounts=accounts)
+        return self._show(visit, "keys.html", problem, keys=page, made=created, accounts=accounts)
 
     def _show(self, visit: Visit, template: str, problem: Problem | None = None, **values: Any) -> Response:
         key = self._runtime.random(16).hex()
@@ -515,7 +515,7 @@ def _period(visit: Visit) -> dict[str, Any]:
 def _elapsed(spending: wire.Spending) -> int:
     """Return the number of days from the first charge to today, at least 1."""
     begins = (
-        n for each in spending.accounts for n, parts in enumerate(zip(each.rho, each.delta, strict=True)) if any(parts)
+        n for row in spending.accounts for n, parts in enumerate(zip(row.rho, row.delta, strict=True)) if any(parts)
     )
     return max(1, len(spending.days) - min(begins, default=len(spending.days)))
 

@@ -121,9 +121,9 @@ def released_counts(text: str) -> list[int]:
     counts = []
     for n, line in enumerate(filter(str.strip, text.splitlines())):
         fields = [field.strip(' "') for field in re.split(r"[\t,;]", line)]
-        found = next((field for field in fields[1:] or fields if _NUMBER.fullmatch(field)), None)
-        if found is not None:
-            counts.append(max(0, round(float(found))))
+        count = next((field for field in fields[1:] or fields if _NUMBER.fullmatch(field)), None)
+        if count is not None:
+            counts.append(max(0, round(float(count))))
         elif n:  # the first line may be a header
             raise InputError(f"line {n + 1} of the counts has no count, such as 120 or article-1, 120")
     return sorted(counts, reverse=True)
@@ -146,8 +146,8 @@ def simulate(tried: SimulatorParameters, bits: Callable[[], Bits], counts: Seque
     items = tried.head_limit + 1
     made_up = tried.largest // np.arange(1, items + 1, dtype=np.int64)
     if counts:
-        given = np.minimum(np.array(counts[:items], dtype=np.int64), 10**9)
-        made_up = np.pad(given, (0, items - len(given)))
+        known_counts = np.minimum(np.array(counts[:items], dtype=np.int64), 10**9)
+        made_up = np.pad(known_counts, (0, items - len(known_counts)))
     head = ExactHead(made_up, tried.head_limit)
     outcomes = [mechanism.release(head, bits()) for _ in range(ANSWERS)]
     steps = float(sum(outcome.cost.rho for outcome in outcomes) / ANSWERS / (tried.epsilon_per**2 / 8))

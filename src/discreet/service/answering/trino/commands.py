@@ -213,8 +213,8 @@ def _question(
     """Return a SELECT, or the form of EXPLAIN that its options ask for."""
     form: Form = "rows"
     if explained is not None:
-        given = (explained[2] or "").upper()
-        form = "valid" if "VALIDATE" in given else "io" if re.search(r"\bIO\b", given) else "plan"
+        options = (explained[2] or "").upper()
+        form = "valid" if "VALIDATE" in options else "io" if re.search(r"\bIO\b", options) else "plan"
         if explained[3]:
             raise TrinoError(
                 "NOT_SUPPORTED", "EXPLAIN ANALYZE is not supported: EXPLAIN shows the price, free of charge"
@@ -300,15 +300,15 @@ def _plain(name: str) -> str:
     return name[1:-1].replace('""', '"') if name.startswith('"') else name.lower()
 
 
-def _names(found: re.Match[str]) -> list[str]:
-    return [_plain(found[group]) for group in (1, 2, 3) if found[group]]
+def _names(match: re.Match[str]) -> list[str]:
+    return [_plain(match[group]) for group in (1, 2, 3) if match[group]]
 
 
 def _prepared(name: str, prepared: Mapping[str, str]) -> str:
-    found = prepared.get(_plain(name))
-    if found is None:
+    text = prepared.get(_plain(name))
+    if text is None:
         raise TrinoError("NOT_FOUND", f"there is no prepared statement {_plain(name)!r} in this session")
-    return found
+    return text
 
 
 def options(properties: Mapping[str, str]) -> dict[str, Any]:
@@ -317,7 +317,7 @@ def options(properties: Mapping[str, str]) -> dict[str, Any]:
     Raises:
         TrinoError: there is no such property, or its value is not allowed.
     """
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     max_seconds(properties)
     for name, text in properties.items():
         if name not in PROPERTIES:
@@ -325,15 +325,15 @@ def options(properties: Mapping[str, str]) -> dict[str, Any]:
             raise TrinoError("INVALID_SESSION_PROPERTY", sentence)
         type_, _ = PROPERTIES[name]
         try:
-            given[name] = _READERS[type_](text)
+            values[name] = _READERS[type_](text)
         except (KeyError, ValueError):
             raise TrinoError("INVALID_SESSION_PROPERTY", f"the session property {name} is a {type_}") from None
-    given.pop(MAX_RUN_TIME, None)
+    values.pop(MAX_RUN_TIME, None)
     try:
-        StatementRequest.model_validate({"sql": "SELECT 1", **given})
+        StatementRequest.model_validate({"sql": "SELECT 1", **values})
     except ValidationError as error:
         raise TrinoError("INVALID_SESSION_PROPERTY", message_of(error)) from None
-    return given
+    return values
 
 
 _READERS: Mapping[str, Callable[[str], Any]] = {
@@ -346,11 +346,11 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
 
 def max_seconds(properties: Mapping[str, str]) -> float:
     """Return the longest time that a statement may take, in seconds; raise `TrinoError` if it is not a duration."""
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h|d)", properties.get(MAX_RUN_TIME, "365d"))
-    if found is None:
+    duration = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h|d)", properties.get(MAX_RUN_TIME, "365d"))
+    if duration is None:
         sentence = f"the session property {MAX_RUN_TIME} is a duration such as 30s or 5m"
         raise TrinoError("INVALID_SESSION_PROPERTY", sentence)
-    return float(found[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400}[found[2]]
+    return float(duration[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400}[duration[2]]
 
 
 def bind(text: str, values: list[str]) -> str:
@@ -390,7 +390,7 @@ def _examples(text: str, catalog: Catalog) -> list[str]:
     literals = {Kind.TEXT: "''", Kind.BOOLEAN: "TRUE", Kind.DATE: "DATE '2000-01-01'"}
     literals |= {Kind.TIMESTAMP: "TIMESTAMP '2000-01-01 00:00:00'"}
     datasets = catalog.datasets.values()
-    known = {name.lower(): literals.get(its.kind) for about in datasets for name, its in about.columns.items()}
+    literal_of = {name.lower(): literals.get(its.kind) for dataset in datasets for name, its in dataset.columns.items()}
     values = []
     column = None  # the last name that was compared with something
     tokens = tokenize(text)
@@ -398,5 +398,5 @@ def _examples(text: str, catalog: Catalog) -> list[str]:
         if token.token_type in _COMPARISONS and before is not None:
             column = before.text.lower()
         elif token.token_type == TokenType.PLACEHOLDER:
-            values.append(known.get(column or "") or "1")
+            values.append(literal_of.get(column or "") or "1")
     return values

@@ -115,9 +115,9 @@ def tokenize(text: str) -> list[Token]:
     try:
         tokens = _Trino().tokenize(text)
     except TokenError as error:
-        found = re.search(r"Missing (\S{1,2}) from (\d{1,6}):(\d{1,6})", str(error))
+        missing = re.search(r"Missing (\S{1,2}) from (\d{1,6}):(\d{1,6})", str(error))
         sentence = "a text, a name or a comment is not closed"
-        raise TrinoError("SYNTAX_ERROR", f"{sentence}: {found[1]} is missing" if found else sentence) from None
+        raise TrinoError("SYNTAX_ERROR", f"{sentence}: {missing[1]} is missing" if missing else sentence) from None
     while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
         tokens.pop()
     return tokens
@@ -254,8 +254,8 @@ class _Adaption:
             table.set("catalog", None)
         elif not schema and name not in self._ctes and isinstance(table.this, exp.Identifier):
             schema = self._session.schema
-            known = schema in {"information_schema", SAVED} or f"{schema}.{name}" in self._datasets
-            if schema != SCHEMA and known:
+            exists = schema in {"information_schema", SAVED} or f"{schema}.{name}" in self._datasets
+            if schema != SCHEMA and exists:
                 table.set("db", exp.to_identifier(schema))
 
     def _value(self, name: str) -> exp.Expr | None:
@@ -277,11 +277,11 @@ def _literal(text: str, type_: Any) -> exp.Expr | None:  # noqa: ANN401 - a type
     """Return the literal of a text of a type, as DOUBLE '3': digits for a number; None for all others."""
     if type_ in {_TYPES.VARCHAR, _TYPES.CHAR}:
         return exp.Literal.string(text)
-    found = _NUMBER.fullmatch(text) if type_ in _NUMBERS else None
-    if found is None or (type_ in _WHOLE and not found[2].isdecimal()):
+    number = _NUMBER.fullmatch(text) if type_ in _NUMBERS else None
+    if number is None or (type_ in _WHOLE and not number[2].isdecimal()):
         return None
-    digits = exp.Literal.number(f"{Decimal(found[2]):f}" if "e" in found[2].lower() else found[2])
-    return exp.Neg(this=digits) if found[1] else digits
+    digits = exp.Literal.number(f"{Decimal(number[2]):f}" if "e" in number[2].lower() else number[2])
+    return exp.Neg(this=digits) if number[1] else digits
 
 
 def _iso(text: str, kind: str) -> exp.Expr:

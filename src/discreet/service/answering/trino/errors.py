@@ -65,7 +65,7 @@ class TrinoError(Exception):
     def to_json(self, text: str) -> dict[str, Any]:
         """Return the error as the protocol has it, for the statement *text*."""
         (code, kind), message = KINDS[self.name], str(self)
-        found: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "message": message,
             "errorCode": code,
             "errorName": self.name,
@@ -75,9 +75,9 @@ class TrinoError(Exception):
         if self.position is not None:
             before = text[: self.position]
             location = {"lineNumber": before.count("\n") + 1, "columnNumber": len(before) - before.rfind("\n")}
-            found["errorLocation"] = location
-            found["failureInfo"]["errorLocation"] = location
-        return found
+            fields["errorLocation"] = location
+            fields["failureInfo"]["errorLocation"] = location
+        return fields
 
 
 def short_spend(spend: Spend) -> str:

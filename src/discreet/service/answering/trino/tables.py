@@ -225,10 +225,10 @@ def trino_type(type_: str) -> str:
     type_ = type_.lower().replace(" ", "")
     if type_.startswith("timestamp"):
         return "timestamp(6) with time zone" if "zone" in type_ else "timestamp(6)"
-    known = {"hugeint": "decimal(38,0)", "uhugeint": "decimal(38,0)", "ubigint": "decimal(20,0)", "float": "real"}
-    known |= {"utinyint": "smallint", "usmallint": "integer", "uinteger": "bigint", '"null"': "unknown"}
+    renamed = {"hugeint": "decimal(38,0)", "uhugeint": "decimal(38,0)", "ubigint": "decimal(20,0)", "float": "real"}
+    renamed |= {"utinyint": "smallint", "usmallint": "integer", "uinteger": "bigint", '"null"': "unknown"}
     plain = {"boolean", "tinyint", "smallint", "integer", "bigint", "double", "date"}
-    return known.get(type_, type_ if type_ in plain or type_.startswith("decimal(") else "varchar")
+    return renamed.get(type_, type_ if type_ in plain or type_.startswith("decimal(") else "varchar")
 
 
 def column(name: str, type_: str) -> dict[str, Any]:

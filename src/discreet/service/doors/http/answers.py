@@ -37,8 +37,8 @@ def negotiate(accept: str | None) -> Form:
     ranges: dict[str, float] = {}
     for part in filter(str.strip, accept.split(",")):
         media, *parameters = (piece.strip() for piece in part.split(";"))
-        given = (parameter.partition("=") for parameter in parameters)
-        weight = next((value.strip() for name, _, value in given if name.strip().lower() == "q"), "1")
+        pairs = (parameter.partition("=") for parameter in parameters)
+        weight = next((value.strip() for name, _, value in pairs if name.strip().lower() == "q"), "1")
         digits = weight.replace(".", "", 1)
         valid = digits.isascii() and digits.isdigit() and len(weight) <= 5
         ranges[media.lower()] = min(float(weight), 1.0) if valid else 0.0  # a malformed weight is 0

@@ -53,10 +53,11 @@ def openapi_document(operations: Iterable[Operation]) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     answers: dict[type[BaseModel], None] = {Problem: None, ReleaseDocument: None}
     bodies: dict[type[BaseModel], None] = {}
-    for each in operations:
-        paths.setdefault(each.path.replace(":path}", "}"), {})[each.method.lower()] = _operation_object(each)
-        answers |= dict.fromkeys([*([each.answer] if each.answer else []), *each.other_answers.values()])
-        bodies |= {} if each.body is None else {each.body: None}
+    for operation in operations:
+        methods = paths.setdefault(operation.path.replace(":path}", "}"), {})
+        methods[operation.method.lower()] = _operation_object(operation)
+        answers |= dict.fromkeys([*([operation.answer] if operation.answer else []), *operation.other_answers.values()])
+        bodies |= {} if operation.body is None else {operation.body: None}
     _, answered = models_json_schema(
         [(model, "serialization") for model in answers], ref_template=_REF, schema_generator=_SortedJson
     )
@@ -134,17 +135,17 @@ def _problem_responses(slugs: Iterable[Slug]) -> dict[str, dict[str, Any]]:
     by_status: dict[str, dict[str, Any]] = {}
     for slug in slugs:
         kind = KINDS[slug]
-        made = by_status.setdefault(
+        response = by_status.setdefault(
             str(kind.status),
             {
                 "description": kind.title,
                 "content": {PROBLEM_TYPE: {"schema": _schema_reference(Problem), "examples": {}}},
             },
         )
-        if kind.title not in made["description"]:
-            made["description"] += f"; or: {kind.title}"
+        if kind.title not in response["description"]:
+            response["description"] += f"; or: {kind.title}"
         example = problem(slug, f"{kind.title}.", "5c1f0d2e").model_dump(exclude_none=True)
-        made["content"][PROBLEM_TYPE]["examples"][slug] = {"summary": f"Charged: {kind.charged}.", "value": example}
+        response["content"][PROBLEM_TYPE]["examples"][slug] = {"summary": f"Charged: {kind.charged}.", "value": example}
     return by_status
 
 

@@ -69,18 +69,18 @@ class Parameter:
     required: bool = False
     many: bool = False
 
-    def read(self, found: list[str]) -> Any:  # noqa: ANN401 - int, float or str, by the schema, or a list of them
+    def read(self, texts: list[str]) -> Any:  # noqa: ANN401 - int, float or str, by the schema, or a list of them
         """Return the value of the parameter in a request, or its default.
 
         Args:
-            found: all values of the parameter in the request.
+            texts: all values of the parameter in the request.
 
         Raises:
             InputError: there are several values, a required one is missing, or the schema does not allow the value.
         """
-        if not found and not self.required:
+        if not texts and not self.required:
             return [] if self.many else self.schema.get("default")
-        values = [self._value(text) for text in found]
+        values = [self._value(text) for text in texts]
         if None not in values and (self.many or len(values) == 1):
             return values if self.many else values[0]
         least = self.schema.get("minimum")
@@ -93,7 +93,7 @@ class Parameter:
             case _:
                 allowed = self.description[0].lower() + self.description[1:].rstrip(".")
         if self.location == "form":
-            raise InputError(f"{self.name} must be {allowed}{notation(found[0]) if found else ''}")
+            raise InputError(f"{self.name} must be {allowed}{notation(texts[0]) if texts else ''}")
         raise InputError(f"the parameter {self.name} must be given once: {allowed}")
 
     def _value(self, text: str) -> int | float | str | None:
@@ -186,11 +186,11 @@ class Operation:
     @property
     def all_problems(self) -> tuple[Slug, ...]:
         """Return all kinds of problems that the operation may return."""
-        found: list[Slug] = [*_EVERY] if self.role is not None else []
-        found += _BODY if self.body is not None else ()
-        found += ["not-found"] if any(each.location == "path" for each in self.parameters) else []
-        found += ["key-reused"] if IDEMPOTENCY_KEY in self.parameters else []
-        return tuple(dict.fromkeys([*found, *self.problems]))
+        slugs: list[Slug] = [*_EVERY] if self.role is not None else []
+        slugs += _BODY if self.body is not None else ()
+        slugs += ["not-found"] if any(parameter.location == "path" for parameter in self.parameters) else []
+        slugs += ["key-reused"] if IDEMPOTENCY_KEY in self.parameters else []
+        return tuple(dict.fromkeys([*slugs, *self.problems]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +221,8 @@ class Call:
 
 def operations_of(handlers: object) -> list[tuple[Operation, Callable[..., Any]]]:
     """Return the declared operations of *handlers* with the methods that handle them."""
-    found = [getattr(handlers, name) for name in vars(type(handlers))]
-    return [(method.operation, method) for method in found if hasattr(method, "operation")]
+    methods = [getattr(handlers, name) for name in vars(type(handlers))]
+    return [(method.operation, method) for method in methods if hasattr(method, "operation")]
 
 
 def routes_of(endpoint: Callable[[Operation, Callable[..., Any]], ASGIApp], *handlers: object) -> list[Route]:
@@ -233,8 +233,8 @@ def routes_of(endpoint: Callable[[Operation, Callable[..., Any]], ASGIApp], *han
             that of the pages.
     """
     by_path: dict[str, dict[str, ASGIApp]] = {}
-    for each in handlers:
-        for declared, handler in operations_of(each):
+    for owner in handlers:
+        for declared, handler in operations_of(owner):
             by_path.setdefault(declared.path, {})[declared.method] = endpoint(declared, handler)
     return [_Route(path, _by_method(endpoints)) for path, endpoints in by_path.items()]
 
@@ -307,18 +307,18 @@ def _parameters(request: Request, declared: Iterable[Parameter]) -> dict[str, An
     Raises:
         InputError: a value is not valid, or the query string has undeclared parameters.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     in_query: set[str] = set()
-    for each in declared:
-        match each.location:
+    for parameter in declared:
+        match parameter.location:
             case "path":
-                found[each.name] = request.path_params[each.name]
+                values[parameter.name] = request.path_params[parameter.name]
             case "header":
-                found[each.name] = each.read(request.headers.getlist(each.name))
+                values[parameter.name] = parameter.read(request.headers.getlist(parameter.name))
             case "query":
-                in_query.add(each.name)
-                found[each.name] = each.read(request.query_params.getlist(each.name))
+                in_query.add(parameter.name)
+                values[parameter.name] = parameter.read(request.query_params.getlist(parameter.name))
     if request.scope["query_string"] and not request.query_params.keys() <= in_query:
         allowed = f"are {' and '.join(sorted(in_query))}" if in_query else "none"
         raise InputError(f"the URL has a parameter that does not exist here; the parameters {allowed}")
-    return found
+    return values

@@ -186,10 +186,10 @@ class QueryAPI:
         cached = None if catalog is None else self._cache.answer(account, body, catalog, form)
         context = context_of(request.scope)
         if cached is not None:
-            known, content = cached
-            release_key = known.release_key or b""
+            planned, content = cached
+            release_key = planned.release_key or b""
             context.release = release_key.hex()
-            context.mechanism = known.plan.mechanism.name
+            context.mechanism = planned.plan.mechanism.name
             read, headers = self._balances.get(account, (-math.inf, {}))
             if self._monotonic() - read > FRESH_SECONDS:
                 headers = self._balance_headers(account, await run_in_thread(self._manager.store.balance, account))
@@ -463,13 +463,13 @@ class QueryAPI:
             stored = self._manager.store.release(release_key_of(id_))
             if stored is None:
                 raise NotFound
-            about = document.read(stored.result)
-            asked = {"query": about["question"], "epsilon": about["query"]["epsilon"]}
+            fields = document.read(stored.result)
+            body = {"query": fields["question"], "epsilon": fields["query"]["epsilon"]}
             try:
-                _, planned = self._plan(json.dumps(asked).encode(), run)
+                _, planned = self._plan(json.dumps(body).encode(), run)
             except InputError:
                 raise NotFound from None
-            return from_dict(about["question"]), asked["epsilon"], planned.release_key == stored.release_key
+            return from_dict(fields["question"]), body["epsilon"], planned.release_key == stored.release_key
 
         with self._gate.slots.slot(run.account):
             return await run_in_thread(work)
@@ -496,22 +496,22 @@ class QueryAPI:
             NotFound: there is none, or the account has not paid for it.
         """
         store = self._manager.store
-        found = self._tables.find(account, name)
-        releases = sorted(found.table.releases)
+        owned = self._tables.find(account, name)
+        releases = sorted(owned.table.releases)
         keys = list(map(release_key_of, releases))
-        listed = found.owner == account or found.name in {table.name for table in self.saved_tables(account)}
+        listed = owned.owner == account or owned.name in {table.name for table in self.saved_tables(account)}
         if not listed and not all(store.entitled(account, key) for key in keys):
             raise NotFound(f"there is no saved table {name[:300]!r}")
         stored = [release for key in keys if (release := store.release(key)) is not None]
-        asked = [document.read(release.result) for release in stored]
-        paid = sum((release.cost for release in stored), Cost()) if found.stream is None else found.stream.cost
+        documents = [document.read(release.result) for release in stored]
+        paid = sum((release.cost for release in stored), Cost()) if owned.stream is None else owned.stream.cost
         return SavedTableDetail(
-            **_summary(found).model_dump(),
-            statements=[part.sql for part in found.table.parts],
+            **_summary(owned).model_dump(),
+            statements=[part.sql for part in owned.table.parts],
             releases=releases,
             paid=spend_above(paid),
-            omits_items=any(about["question"].get("items") and not about["query"]["known_domain"] for about in asked),
-            running=None if found.stream is None else found.stream.summary,
+            omits_items=any(body["question"].get("items") and not body["query"]["known_domain"] for body in documents),
+            running=None if owned.stream is None else owned.stream.summary,
         )
 
     @Operation(

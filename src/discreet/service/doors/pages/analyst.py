@@ -151,15 +151,15 @@ class AnalystPages:
 
             def listed(store: BudgetStore) -> None:
                 def with_shown(text: str | None) -> str | None:
-                    kept = _entries(text)
-                    if _id_of(shown) in kept:
+                    entries = _entries(text)
+                    if _id_of(shown) in entries:
                         return text
-                    kept[_id_of(shown)] = {**shown, "time": iso_time(microseconds(self._runtime.clock()))}
+                    entries[_id_of(shown)] = {**shown, "time": iso_time(microseconds(self._runtime.clock()))}
                     names = _entries(store.record(_NAMES, call.account))
-                    unnamed = sorted(kept.keys() - names.keys(), key=lambda id_: str(kept[id_]["time"]))
+                    unnamed = sorted(entries.keys() - names.keys(), key=lambda id_: str(entries[id_]["time"]))
                     for id_ in unnamed[:-_MAX_STATEMENTS]:
-                        del kept[id_]
-                    return canonical(kept)
+                        del entries[id_]
+                    return canonical(entries)
 
                 store.change_record(_STATEMENTS, call.account, with_shown, action)
 
@@ -297,7 +297,7 @@ class AnalystPages:
     )
     async def statement(self, visit: Visit) -> Response:
         """Show the answer of a statement, computed from the releases in its link, or return it as a file."""
-        form = next((known for known in MEDIA_TYPES if visit.text("as") == known), None)
+        form = next((name for name in MEDIA_TYPES if visit.text("as") == name), None)
         max_rows = _MAX_SHOWN if form is None else None
         sql = visit.text("sql")
         releases = visit["release"]
@@ -365,8 +365,8 @@ class AnalystPages:
     @Operation("POST", "/tables/{name:path}", role="analyst", parameters=(TABLE_NAME, KEY, *fields("act", "value")))
     async def change_table(self, visit: Visit) -> Response:
         """Rename or drop a saved table, or change its comment."""
-        about = await run_in_thread(self._api.table, visit.call(name=visit["name"]))
-        named = f"{about.kind.upper()} saved.{quoted(about.name)}"
+        table = await run_in_thread(self._api.table, visit.call(name=visit["name"]))
+        named = f"{table.kind.upper()} saved.{quoted(table.name)}"
         value = visit.text("value")
         forms = {
             "rename": f"ALTER {named} RENAME TO saved.{quoted(value)}",
@@ -377,26 +377,26 @@ class AnalystPages:
         if act not in forms:
             raise NotFound
         await self._api.answer_statement(visit.call(), json.dumps({"sql": forms[act]}).encode(), "json")
-        shown = {"rename": _table_path(value.lower()), "comment": _table_path(about.name), "drop": "/tables"}
+        shown = {"rename": _table_path(value.lower()), "comment": _table_path(table.name), "drop": "/tables"}
         return RedirectResponse(shown[act], 303)
 
     @Operation("GET", "/tables/{name:path}", role="analyst", parameters=(TABLE_NAME, *fields("as")))
     async def table(self, visit: Visit) -> Response:
         """Show a saved table, or return it as a file; the form with its price if the account has not paid for it."""
         name = visit["name"]
-        form = next((known for known in MEDIA_TYPES if visit.text("as") == known), None)
+        form = next((media for media in MEDIA_TYPES if visit.text("as") == media), None)
         sql = f"SELECT * FROM saved.{quoted(name)}"  # noqa: S608 - a quoted name
         try:
-            about = await run_in_thread(self._api.table, visit.call(name=name))
+            detail = await run_in_thread(self._api.table, visit.call(name=name))
         except NotFound:
             if form is not None or "." not in name:
                 raise
             return RedirectResponse(f"/ask?{urlencode({'sql': sql, 'shared': 'other'})}", 303)  # a colleague's
         drawn: dict[str, Any] = {"answer": None}
         left_out = 0
-        if about.kind == "table":
+        if detail.kind == "table":
             max_rows = _MAX_SHOWN if form is None else None
-            shown = _largest_so_far(about) if about.running is not None and form is None else sql
+            shown = _largest_so_far(detail) if detail.running is not None and form is None else sql
             answered = await self._api.recompute(visit.call(), shown, [], form or "json", max_rows)
             if form is not None:
                 return _file(answered.content, name, form)
@@ -407,11 +407,11 @@ class AnalystPages:
             visit,
             "table.html",
             **drawn,
-            about=about,
-            own=about.owner == visit.call().account and about.running is None,
+            about=detail,
+            own=detail.owner == visit.call().account and detail.running is None,
             left_out=left_out,
             budget=await run_in_thread(self._api.budget, visit.call()),
-            link=f"{_table_path(name)}?" if about.kind == "table" else None,
+            link=f"{_table_path(name)}?" if detail.kind == "table" else None,
             key=self._runtime.random(16).hex(),
             snippets=text.snippets(sql, {}, str(visit.request.base_url).rstrip("/"), "sql"),
             ask=f"/ask?{urlencode({'sql': sql})}",
@@ -424,7 +424,7 @@ class AnalystPages:
         """List the answers that the account has paid for, or those with all words of a search."""
         words = visit.text("q").casefold().split()
         names = self._names(visit)
-        found: list[HistoryEntry] = []
+        entries: list[HistoryEntry] = []
         damaged: list[str] = []
         before = visit["before"]
         page = None
@@ -437,9 +437,9 @@ class AnalystPages:
                 title = text.title_of(query, self._site.named)
                 shown = (names.get(entry.id, ""), title, *query.items, entry.dataset, where, text.when(entry.time))
                 if all(word in " ".join(shown).casefold() for word in words):
-                    found.append(entry)
+                    entries.append(entry)
             before = page.next
-            if before is None or len(found) >= 20:
+            if before is None or len(entries) >= 20:
                 break
         statements = {
             id_: {**one, "link": _link_of(one)}
@@ -450,7 +450,7 @@ class AnalystPages:
         return self._site.render(
             visit,
             "answers.html",
-            found=found,
+            found=entries,
             statements={} if visit["before"] else statements,
             damaged=damaged,
             next=before,
@@ -479,10 +479,10 @@ class AnalystPages:
                     names[visit["id"]] = title
                 if len(names) > _MAX_NAMES:
                     raise InputError(f"an account has names for up to {_MAX_NAMES:,} answers; take one away first")
-                kept = _entries(store.record(_STATEMENTS, call.account))
-                if statement is not None and visit["id"] not in kept:
+                listed = _entries(store.record(_STATEMENTS, call.account))
+                if statement is not None and visit["id"] not in listed:
                     raise NotFound
-                if len(names.keys() & kept.keys()) > _MAX_STATEMENTS:
+                if len(names.keys() & listed.keys()) > _MAX_STATEMENTS:
                     raise InputError(
                         f"an account has names for up to {_MAX_STATEMENTS} statements; take one away first"
                     )
@@ -559,14 +559,14 @@ class AnalystPages:
         """
         name, _, form = visit["id"].partition(".")
         try:
-            found = await run_in_thread(self._api.release, visit.call(id=name))
+            response = await run_in_thread(self._api.release, visit.call(id=name))
         except NotFound:
             if form:
                 raise
             query, epsilon, same = await self._api.shared(visit.call(), name)
             shared = {"sql": to_sql(query), "epsilon": f"{epsilon!r}", "shared": "same" if same else "other"}
             return RedirectResponse(f"/ask?{urlencode(shared)}", 303)
-        return await run_in_thread(self._show_answer, visit, bytes(found.body), name, form)
+        return await run_in_thread(self._show_answer, visit, bytes(response.body), name, form)
 
     def _show_answer(self, visit: Visit, content: bytes, name: str, form: str) -> Response:
         for file_form in MEDIA_TYPES:
@@ -611,9 +611,9 @@ class AnalystPages:
     @Operation("GET", "/answers/{id}/sheet", role="analyst", parameters=(RELEASE_ID, *fields("as")))
     def sheet(self, visit: Visit) -> Response:
         """Show what is published beside an answer: a page to print, JSON or a registry entry."""
-        found = document.read(bytes(self._api.release(visit.call(id=visit["id"])).body))
+        release = document.read(bytes(self._api.release(visit.call(id=visit["id"])).body))
         written = iso_time(microseconds(self._runtime.clock()))
-        return show_disclosure(release_sheet(found, written, self._settings.disclosure), visit.text("as") or "html")
+        return show_disclosure(release_sheet(release, written, self._settings.disclosure), visit.text("as") or "html")
 
     def _drawn_release(self, release: Mapping[str, Any], query: Select) -> dict[str, Any]:
         """Return the first items of a release as `_drawn` does."""
@@ -667,13 +667,13 @@ def _id_of(statement: Mapping[str, Any]) -> str:
     return hashlib.sha256(_link_of(statement).encode()).hexdigest()
 
 
-def _largest_so_far(about: SavedTableDetail) -> str:
+def _largest_so_far(detail: SavedTableDetail) -> str:
     """Return the statement of all periods of running counts, of the items that are the largest in the last one."""
-    period, *items, users = (quoted(column.name) for column in about.columns)
+    period, *items, users = (quoted(column.name) for column in detail.columns)
     names = ", ".join(items)
-    table = f"saved.{quoted(about.name)}"
+    table = f"saved.{quoted(detail.name)}"
     last = f"SELECT max({period}) FROM {table}"  # noqa: S608 - quoted names
-    most = max(_MAX_SHOWN // len(about.releases), charts.MAX_SERIES)
+    most = max(_MAX_SHOWN // len(detail.releases), charts.MAX_SERIES)
     largest = f"SELECT {names} FROM {table} WHERE {period} = ({last}) ORDER BY {users} DESC LIMIT {most}"  # noqa: S608
     return f"SELECT * FROM {table} WHERE ({names}) IN ({largest}) ORDER BY {period}, {users} DESC"  # noqa: S608
 
@@ -731,11 +731,11 @@ def _built_query(visit: Visit, dataset: DatasetDetail) -> Select:
     """
     kind, _, column = (visit.text("measure") or "users").partition(":")
     measure = Measure(kind, column) if column else Measure("rows") if kind == "rows" else Measure("users", dataset.user)  # type: ignore[arg-type] # checked by Measure
-    each = (visit.text("each"),) if visit.text("each") else ()
-    items = tuple(item for item in visit["item"] if item not in each)
-    if each and not items:
+    segments = (visit.text("each"),) if visit.text("each") else ()
+    items = tuple(item for item in visit["item"] if item not in segments)
+    if segments and not items:
         raise InputError("choose the items of each label: group by another column too")
-    return Select(dataset.name, items, measure, None, visit["k"] if items else None, each)
+    return Select(dataset.name, items, measure, None, visit["k"] if items else None, segments)
 
 
 def _is_per_user(release: Mapping[str, Any], query: Select) -> bool:
@@ -781,8 +781,8 @@ def _drawn(
     incomplete = (False, False)
     if time is not None:
         items = sorted(items, key=lambda item: (item.labels[time], item.label))
-        if time < len(covered) and (about := covered[time]) is not None:
-            incomplete = about.cuts([item.labels[time] for item in items])
+        if time < len(covered) and (span := covered[time]) is not None:
+            incomplete = span.cuts([item.labels[time] for item in items])
     return {
         "items": items,
         "multiples": None,

@@ -114,13 +114,12 @@ def items_of(release: Mapping[str, Any]) -> list[Item]:
     values = names[begin + len(labels) :]
     named = [[label([item[name]]) for name in labels] for item in release["items"]]
     if not values:
-        return [Item(label(each), labels=tuple(each)) for each in named]
+        return [Item(label(row), labels=tuple(row)) for row in named]
     value = next(name for name in ("sum", "average", "count") if name in values)  # averages have counts, too
     drawn = bars(
-        (label(each), item[value], item["low"], item["high"])
-        for each, item in zip(named, release["items"], strict=True)
+        (label(row), item[value], item["low"], item["high"]) for row, item in zip(named, release["items"], strict=True)
     )
-    return [replace(item, labels=tuple(each)) for item, each in zip(drawn, named, strict=True)]
+    return [replace(item, labels=tuple(row)) for item, row in zip(drawn, named, strict=True)]
 
 
 def multiples(items: Sequence[Item], segmented: int) -> list[tuple[str, list[Item]]]:
@@ -129,10 +128,10 @@ def multiples(items: Sequence[Item], segmented: int) -> list[tuple[str, list[Ite
     Args:
         segmented: how many labels of an item, from the first, name its segment.
     """
-    found: dict[str, list[Item]] = {}
+    parts: dict[str, list[Item]] = {}
     for item in items:
-        found.setdefault(label(item.labels[:segmented]), []).append(replace(item, label=label(item.labels[segmented:])))
-    return list(found.items())
+        parts.setdefault(label(item.labels[:segmented]), []).append(replace(item, label=label(item.labels[segmented:])))
+    return list(parts.items())
 
 
 def interval_columns(columns: Sequence[StatementColumn]) -> dict[int, tuple[int, int]]:
@@ -165,7 +164,7 @@ def statement_items(rows: Sequence[Sequence[Any]], places: tuple[int, int, int])
     Args:
         places: positions of the value and its interval, from `interval_columns`; all other columns are labels.
     """
-    found = []
+    values = []
     labels = []
     for row in rows:
         value, low, high = (row[place] for place in places)
@@ -174,9 +173,9 @@ def statement_items(rows: Sequence[Sequence[Any]], places: tuple[int, int, int])
         # Intervals of counts are cut at 0, which noisy counts may be below.
         if not (float(low) <= float(value) <= float(high) or float(value) < float(low) == 0):
             return []
-        labels.append(tuple(label([each]) for place, each in enumerate(row) if place not in places))
-        found.append((label(labels[-1]) or "total", value, low, high))
-    return [replace(item, labels=each) for item, each in zip(bars(found), labels, strict=True)]
+        labels.append(tuple(label([cell]) for place, cell in enumerate(row) if place not in places))
+        values.append((label(labels[-1]) or "total", value, low, high))
+    return [replace(item, labels=row_labels) for item, row_labels in zip(bars(values), labels, strict=True)]
 
 
 def is_number(column: StatementColumn) -> bool:
@@ -193,11 +192,11 @@ def bars(items: Iterable[tuple[str, float | str, float | str, float | str]]) -> 
     def place(x: float | str) -> float:
         return round(100 * (min(max(float(x), least), most) - least) / (most - least), 2)
 
-    found = []
+    drawn = []
     for name, value, low, high in items:
         begin, end = sorted((place(0), place(value)))
-        found.append(Item(name, value, low, high, (begin, round(end - begin, 2), place(low), place(high))))
-    return found
+        drawn.append(Item(name, value, low, high, (begin, round(end - begin, 2), place(low), place(high))))
+    return drawn
 
 
 def line_chart(
@@ -213,14 +212,14 @@ def line_chart(
     by_name: dict[str, list[Item]] = {}
     for item in items:
         if item.labels[time] != "(missing)":
-            by_name.setdefault(label([each for n, each in enumerate(item.labels) if n != time]), []).append(item)
+            by_name.setdefault(label([text for n, text in enumerate(item.labels) if n != time]), []).append(item)
     largest = sorted(by_name, key=lambda name: -sum(float(item.value or 0) for item in by_name[name]))
     names = largest[:MAX_SERIES]
     if table is not None:
         order = [*table.columns, *(name for name, _ in table.rows)]
         names.sort(key=order.index)
     shown = [sorted(by_name[name], key=lambda item: item.labels[time]) for name in names]
-    every = [item for each in shown for item in each]
+    every = [item for group in shown for item in group]
     moments = {item.labels[time]: datetime.fromisoformat(item.labels[time]).replace(tzinfo=None) for item in every}
     times = sorted(set(moments.values()))
     seconds = (times[-1] - times[0]).total_seconds() or 1
@@ -233,10 +232,10 @@ def line_chart(
         return round(100 - 100 * (float(value or 0) - least) / (most - least), 2)
 
     series = []
-    for name, each in zip(names, shown, strict=True):
-        points = [(xs[item.labels[time]], y(item.value)) for item in each]
-        above = [f"{x},{y(item.high)}" for (x, _), item in zip(points, each, strict=True)]
-        below = [f"{x},{y(item.low)}" for (x, _), item in zip(points, each, strict=True)]
+    for name, group in zip(names, shown, strict=True):
+        points = [(xs[item.labels[time]], y(item.value)) for item in group]
+        above = [f"{x},{y(item.high)}" for (x, _), item in zip(points, group, strict=True)]
+        below = [f"{x},{y(item.low)}" for (x, _), item in zip(points, group, strict=True)]
         line = " ".join(f"{x},{height}" for x, height in points)
         band = " ".join([*above, *reversed(below)])
         series.append(Series(name, line, band, points if len(points) <= _MAX_POINTS else []))
@@ -291,16 +290,16 @@ def _time_ticks(times: Sequence[datetime], xs: Sequence[float], apart: float) ->
     fine, coarse = ("%H:%M", "%-d %b") if any(time.hour or time.minute for time in times) else ("%-d %b", "%Y")
     if coarse == "%Y" and all(time.day == 1 for time in times):
         fine = "%b"  # months
-    found = []
+    ticks = []
     before = ""
     room = 0.0
     for time, x in zip(times, xs, strict=True):
         if x == xs[-1] or (x >= room and x <= xs[-1] - 0.75 * apart):
             above = f"{time:{coarse}}"
-            found.append((x, f"{time:{fine}}", above if above != before else ""))
+            ticks.append((x, f"{time:{fine}}", above if above != before else ""))
             before = above
             room = x + apart
-    return found
+    return ticks
 
 
 def pivot(items: Sequence[Item], names: Sequence[str], ordered: Sequence[bool]) -> Pivot | None:
@@ -356,9 +355,9 @@ def steps(shares: Sequence[float], days: int) -> str:
     return " ".join(f"{x:.2f},{100 - 100 * share:.2f}" for x, share in ends)
 
 
-def nice_ticks(least: float, most: float, wanted: int = 4) -> list[float]:
-    """Return about *wanted* round, evenly spaced numbers that cover the range from *least* to *most*."""
-    raw = max(most - least, 1e-9) / wanted
+def nice_ticks(least: float, most: float, number: int = 4) -> list[float]:
+    """Return about *number* round, evenly spaced numbers that cover the range from *least* to *most*."""
+    raw = max(most - least, 1e-9) / number
     power = 10 ** math.floor(math.log10(raw))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * (1 - 1e-9))
     first = math.floor(least / step)

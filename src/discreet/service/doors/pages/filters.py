@@ -83,13 +83,13 @@ class Filter:
 
     def _constant(self, text: str) -> Constant:
         if self.numbers:
-            found = read_number(text)
-            if found is None:
+            constant = read_number(text)
+            if constant is None:
                 raise InputError(f"{self.column} is compared with numbers, such as 5 or 2.5")
-            return found
+            return constant
         if self.kind in {"date", "time"}:
-            found = read_timestamp(text)
-            if found is None or found.kind is not Kind.DATE:
+            constant = read_timestamp(text)
+            if constant is None or constant.kind is not Kind.DATE:
                 raise InputError(f"{self.column} is compared with dates, such as 2026-01-31")
             return Constant(Kind.TEXT, text)
         if self.kind == "choice" and self.labels == ("true", "false"):
@@ -123,8 +123,8 @@ class Filter:
 
     def _fits(self, constant: Constant) -> bool:
         if self.kind in {"date", "time"}:
-            found = read_timestamp(constant.text)
-            return found is not None and found.kind is Kind.DATE
+            timestamp = read_timestamp(constant.text)
+            return timestamp is not None and timestamp.kind is Kind.DATE
         return (constant.kind in {Kind.INTEGER, Kind.DECIMAL}) is self.numbers
 
 
@@ -132,7 +132,7 @@ def filters_of(
     dataset: DatasetDetail, where: Predicate | None, today: datetime.date
 ) -> tuple[list[Filter], Predicate | None]:
     """Return the fields for the columns of a dataset that show *where*, and the part of it that they cannot show."""
-    found = {
+    filters = {
         column.name.casefold(): _empty(column, today)
         for column in dataset.columns
         if column.filter and column.period_of is None
@@ -140,12 +140,12 @@ def filters_of(
     rest: list[Predicate] = []
     for part in conjuncts(where):
         name = part.column.casefold() if isinstance(part, Comparison | Membership) else ""
-        fuller = found[name].with_part(part) if name in found else None
+        fuller = filters[name].with_part(part) if name in filters else None
         if fuller is None:
             rest.append(part)
         else:
-            found[name] = fuller
-    return list(found.values()), None if not rest else rest[0] if len(rest) == 1 else And(tuple(rest))
+            filters[name] = fuller
+    return list(filters.values()), None if not rest else rest[0] if len(rest) == 1 else And(tuple(rest))
 
 
 def typed_filters(
@@ -159,16 +159,16 @@ def typed_filters(
         presets: a column, =, and the first and last day of its range with a slash between them; each replaces a range.
     """
     ends = {column: (low, high) for column, low, high in ranges}
-    found = []
-    for each in filters:
-        begin = f"{each.column}="
+    filled = []
+    for field_ in filters:
+        begin = f"{field_.column}="
         labels = tuple(text.removeprefix(begin) for text in picked if text.startswith(begin))
-        low, high = ends.get(each.column, ("", ""))
+        low, high = ends.get(field_.column, ("", ""))
         for preset in presets:
             if preset.startswith(begin):
                 low, _, high = preset.removeprefix(begin).partition("/")
-        found.append(replace(each, picked=labels, low=low, high=high))
-    return found
+        filled.append(replace(field_, picked=labels, low=low, high=high))
+    return filled
 
 
 def written(filters: Iterable[Filter], rest: str) -> str:
@@ -177,7 +177,7 @@ def written(filters: Iterable[Filter], rest: str) -> str:
     Raises:
         InputError: a value of a field is no number or date.
     """
-    parts = [condition(part) for each in filters for part in each.predicates()]
+    parts = [condition(part) for field_ in filters for part in field_.predicates()]
     if rest:
         parts.append(f"({rest})" if parts and re.search(r"\bor\b", rest, re.IGNORECASE) else rest)
     return " AND ".join(parts)
@@ -195,33 +195,33 @@ def hints(query: Select, dataset: DatasetDetail, period: Callable[[str, Period],
         period: `Dataset.period` of the catalog.
     """
     columns = {column.name.casefold(): column for column in dataset.columns}
-    found = []
+    sentences = []
     for item in query.items:
         column = columns.get(item.casefold())
         if column is None or not is_fine(column):
             continue
         if column.type == "timestamp":
-            starts = [period(column.name, each) for each in get_args(Period)]
-            coarser = [each.name for each in dataset.columns if each.group and each.name in starts]
+            starts = [period(column.name, other) for other in get_args(Period)]
+            coarser = [other.name for other in dataset.columns if other.group and other.name in starts]
             coarser.sort(key=starts.index)
             first = ", ".join(coarser[:-1])
             instead = f" Group by {f'{first} or ' if first else ''}{coarser[-1]}." if coarser else ""
-            found.append(
+            sentences.append(
                 f"{column.name} holds times to the second and finer, so few of them have enough users to be shown."
                 f"{instead}"
             )
         else:
-            found.append(f"{column.name} holds decimals, so few of them have enough users to be shown.")
+            sentences.append(f"{column.name} holds decimals, so few of them have enough users to be shown.")
     for name, text in _compared(query.where):
         column = columns.get(name.casefold())
         labels = () if column is None or column.type in {"date", "timestamp"} else _labels(column)
-        if column is not None and labels and text not in labels and len(found) < MAX_HINTS:
+        if column is not None and labels and text not in labels and len(sentences) < MAX_HINTS:
             near = difflib.get_close_matches(text, labels, n=1, cutoff=0.5)
             near = near or [label for label in labels if label.casefold() == text.casefold()]
             hint = f": did you mean {near[0]!r}?" if near else f", which are {', '.join(labels[:6])}"
             more = " …" if not near and len(labels) > 6 else "" if near else "."
-            found.append(f"{text!r} is none of the labels of {column.name} in the catalog{hint}{more}")
-    return found
+            sentences.append(f"{text!r} is none of the labels of {column.name} in the catalog{hint}{more}")
+    return sentences
 
 
 def _empty(column: ColumnDetail, today: datetime.date) -> Filter:
@@ -240,7 +240,7 @@ def _empty(column: ColumnDetail, today: datetime.date) -> Filter:
             ("this year", last.replace(month=1, day=1), last),
         ]
         texts = ((name, first.isoformat(), end.isoformat()) for name, first, end in ranges)
-        presets = tuple(each for each in texts if not days or each[2] >= min(days))
+        presets = tuple(preset for preset in texts if not days or preset[2] >= min(days))
         return Filter(column.name, "date" if column.type == "date" else "time", presets=presets)
     numbers = column.type in _NUMBERS
     if labels and len(labels) <= MAX_CHOICES:

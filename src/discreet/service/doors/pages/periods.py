@@ -42,10 +42,10 @@ def covered(columns: Mapping[str, Column], item: str, where: Predicate | None, n
 
     Returns None unless *item* is a column of periods.
     """
-    about = columns.get(item)
-    if about is None or about.each not in get_args(Period):
+    column = columns.get(item)
+    if column is None or column.each not in get_args(Period):
         return None
-    source = about.source if isinstance(about, ImpliedColumn) else about.of or item
+    source = column.source if isinstance(column, ImpliedColumn) else column.of or item
     begins = []
     ends = [now.astimezone(UTC).replace(tzinfo=None)]
     declared = columns.get(source)
@@ -61,7 +61,7 @@ def covered(columns: Mapping[str, Column], item: str, where: Predicate | None, n
                 begins.append(after if part.operator == ">" else time)
             if part.operator in {"<", "<=", "="}:
                 ends.append(time if part.operator == "<" else after)
-    return Covered(cast("Period", about.each), max(begins, default=None), min(ends))
+    return Covered(cast("Period", column.each), max(begins, default=None), min(ends))
 
 
 def _moment(text: str) -> datetime:
@@ -72,9 +72,9 @@ def _plus(time: datetime, length: timedelta) -> datetime:
     return time + min(length, datetime.max - time)
 
 
-def _end_of(time: datetime, each: Period) -> datetime:
-    if each in _LENGTHS:
-        return _plus(time, _LENGTHS[each])
-    months = time.month + {"month": 1, "quarter": 3, "year": 12}[each] - 1
+def _end_of(time: datetime, period: Period) -> datetime:
+    if period in _LENGTHS:
+        return _plus(time, _LENGTHS[period])
+    months = time.month + {"month": 1, "quarter": 3, "year": 12}[period] - 1
     year = time.year + months // 12
     return datetime.max if year > datetime.max.year else time.replace(year=year, month=months % 12 + 1)

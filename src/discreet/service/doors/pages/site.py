@@ -120,10 +120,10 @@ class Sessions:
 
     def read(self, cookie: str | None) -> Session | None:
         """Return the session in a cookie, or None if the session has expired or the cookie is not valid."""
-        found = self._decrypt(COOKIE, cookie, IDLE_SECONDS)
-        if found is None:
+        values = self._decrypt(COOKIE, cookie, IDLE_SECONDS)
+        if values is None:
             return None
-        token, csrf, began, logouts, who = found
+        token, csrf, began, logouts, who = values
         lifetime = LIFETIME_SECONDS if who is None else ISSUER_LIFETIME_SECONDS
         if self._now - began >= lifetime:
             return None
@@ -133,13 +133,13 @@ class Sessions:
     def why_ended(self, cookie: str | None) -> str | None:
         """Return the reason, of `ENDED`, why a cookie that `read` refuses is over; None if it proves no login."""
         try:
-            name, *found = json.loads(self._fernet.decrypt((cookie or "").encode()))
+            name, *values = json.loads(self._fernet.decrypt((cookie or "").encode()))
         except InvalidToken:
             return None
-        if name != COOKIE or not (found[0] or found[4]):
+        if name != COOKIE or not (values[0] or values[4]):
             return None
-        lifetime = LIFETIME_SECONDS if found[4] is None else ISSUER_LIFETIME_SECONDS
-        return "lifetime" if self._now - found[2] >= lifetime else "idle"
+        lifetime = LIFETIME_SECONDS if values[4] is None else ISSUER_LIFETIME_SECONDS
+        return "lifetime" if self._now - values[2] >= lifetime else "idle"
 
     def write_login(self, pending: PendingLogin) -> str:
         """Return the cookie of a pending login, valid for `LOGIN_SECONDS` from now."""
@@ -147,8 +147,8 @@ class Sessions:
 
     def read_login(self, cookie: str | None) -> PendingLogin | None:
         """Return the pending login in a cookie, or None if the login has expired or the cookie is not valid."""
-        found = self._decrypt(LOGIN_COOKIE, cookie, LOGIN_SECONDS)
-        return None if found is None else PendingLogin(*found)
+        values = self._decrypt(LOGIN_COOKIE, cookie, LOGIN_SECONDS)
+        return None if values is None else PendingLogin(*values)
 
     def _encrypt(self, name: str, values: list[Any]) -> str:
         return self._fernet.encrypt_at_time(json.dumps([name, *values]).encode(), self._now).decode()
@@ -156,10 +156,10 @@ class Sessions:
     def _decrypt(self, name: str, cookie: str | None, seconds: int) -> list[Any] | None:
         """Return the values in a cookie that `_encrypt` wrote for *name*, or None if it has expired or is not valid."""
         try:
-            found = json.loads(self._fernet.decrypt_at_time((cookie or "").encode(), seconds, self._now))
+            values = json.loads(self._fernet.decrypt_at_time((cookie or "").encode(), seconds, self._now))
         except InvalidToken:
             return None
-        return found[1:] if found[0] == name else None
+        return values[1:] if values[0] == name else None
 
     @property
     def _now(self) -> int:
@@ -194,11 +194,11 @@ def fields(*names: str, many: bool = False) -> tuple[Parameter, ...]:
     return tuple(Parameter(name, "form", _FREE_TEXT, "Any text.", many=many) for name in names)
 
 
-def number_field(name: str, about: str, least: float, most: float, default: float | None = None) -> Parameter:
+def number_field(name: str, description: str, least: float, most: float, default: float | None = None) -> Parameter:
     """Declare a field of a form with a number, which is whole if *least* is an int."""
     kind = "integer" if isinstance(least, int) else "number"
     schema = {"type": kind, "minimum": least, "maximum": most, "default": default}
-    return Parameter(name, "form", schema, about)
+    return Parameter(name, "form", schema, description)
 
 
 @dataclass(slots=True)
@@ -242,10 +242,10 @@ class Visit:
         if declared.location == "path":
             return [self.request.path_params[name]]
         if declared.location == "form" and self.request.method == "POST":
-            found = self.form.get(name, [])
+            values = self.form.get(name, [])
         else:
-            found = self.request.query_params.getlist(name)
-        return [value.strip() for value in found]
+            values = self.request.query_params.getlist(name)
+        return [value.strip() for value in values]
 
 
 class Site:
@@ -285,9 +285,7 @@ class Site:
             self._assets[path.name] = asset
         self._templates = text.open_templates(*templates)
         self._warehouse = warehouse
-        titles = {
-            name: partial(made, named=self.named) for name, made in (("title_of", text.title_of), ("asked", text.asked))
-        }
+        titles = {"title_of": partial(text.title_of, named=self.named), "asked": partial(text.asked, named=self.named)}
         self._templates.filters.update({**titles, "steps": charts.steps})
         self._templates.globals["asset"] = self._asset_url
 
@@ -327,10 +325,10 @@ class Site:
         """
         if not isinstance(error, DiscreetError) or isinstance(error, KeyRefused):
             raise error
-        found = problem_of_request(visit.request.scope, error)
-        if is_failure(error, found.slug):
+        problem = problem_of_request(visit.request.scope, error)
+        if is_failure(error, problem.slug):
             raise error
-        return found
+        return problem
 
     # ---------------------------------------------------------------------------------------------- login
 
@@ -430,7 +428,7 @@ class Site:
     # ---------------------------------------------------------------------------------------------- requests
 
     def _endpoint(self, declared: Operation, handler: Callable[[Visit], Any]) -> ASGIApp:
-        parameters = {each.name: each for each in declared.parameters}
+        parameters = {parameter.name: parameter for parameter in declared.parameters}
         in_loop = inspect.iscoroutinefunction(handler)
 
         async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
@@ -513,8 +511,8 @@ class Site:
         return f"/assets/{name}?v={self._assets[name].version}"
 
     async def _asset(self, request: Request) -> Response:
-        found = self._assets.get(request.path_params["name"])
-        if found is None:
+        asset = self._assets.get(request.path_params["name"])
+        if asset is None:
             return Response(status_code=404)
         headers = {
             "Cache-Control": "public, max-age=31536000, immutable",
@@ -522,8 +520,8 @@ class Site:
             "X-Content-Type-Options": "nosniff",
         }
         if "gzip" in request.headers.get("accept-encoding", ""):
-            return Response(found.compressed, headers={**headers, "Content-Encoding": "gzip"}, media_type=found.type)
-        return Response(found.content, headers=headers, media_type=found.type)
+            return Response(asset.compressed, headers={**headers, "Content-Encoding": "gzip"}, media_type=asset.type)
+        return Response(asset.content, headers=headers, media_type=asset.type)
 
 
 def show_disclosure(disclosure: Disclosure, form: str) -> Response:

@@ -55,9 +55,9 @@ def snippets(sql: str, price: Mapping[str, float], url: str, method: str) -> lis
 
 def name_of(catalog: Catalog, dataset: str, column: str) -> str:
     """Return the name of a column for people: "week of day" for day_week, a period that no catalog declares."""
-    found = catalog.datasets.get(dataset)
-    about = None if found is None else found.columns.get(column)
-    return f"{about.each} of {about.source}" if isinstance(about, ImpliedColumn) else column
+    declared = catalog.datasets.get(dataset)
+    column_ = None if declared is None else declared.columns.get(column)
+    return f"{column_.each} of {column_.source}" if isinstance(column_, ImpliedColumn) else column
 
 
 def title_of(
@@ -75,7 +75,7 @@ def title_of(
     average = f"{column} per user" if per_user else None
     title = (average or counted[query.measure.kind]) + (f" by {' and '.join(items)}" if items else " in total")
     title = f"{title}, top {query.k:,}" if query.k else title
-    segments = " and ".join(named(query.dataset, each) for each in query.each)
+    segments = " and ".join(named(query.dataset, segment) for segment in query.each)
     return f"{title}, for each {segments}" if segments else title
 
 
@@ -84,16 +84,16 @@ def asked(of: Activity | Spent, named: Callable[[str, str], str] = lambda _, col
     if of.question is None:
         return "A query that the ledger does not describe"
     query = from_dict({**of.question, "where": None})
-    columns = [named(query.dataset, each) for each in of.question.get("where") or []]
+    columns = [named(query.dataset, name) for name in of.question.get("where") or []]
     title = title_of(query, named)
     return f"{title}, filtered by {' and '.join(columns)}" if columns else title
 
 
 def acted(of: Activity) -> str:
     """Return what an action concerned: an account, or the service."""
-    about = {"grant": "Grant to {}", "key": "API key of {}", "account": "Account {}"}
-    if of.kind in about and of.account:
-        return about[of.kind].format(of.account)
+    sentences = {"grant": "Grant to {}", "key": "API key of {}", "account": "Account {}"}
+    if of.kind in sentences and of.account:
+        return sentences[of.kind].format(of.account)
     return {"key": "API key", "store": "The store", "upkeep": f"Upkeep of {of.account}" if of.account else "Upkeep"}[
         of.kind
     ]
@@ -163,23 +163,23 @@ def expected_error(expected: Expected, kind: str) -> list[str]:
         kind: the kind of its measure.
     """
     of = "rows" if kind == "rows" else "users"
-    found = []
+    sentences = []
     if errors := expected.interval_ranges():
         least, *other = (
             f"{error} {of}" if "%" not in error else error.replace(" up to ", f" {of} to ") for error in errors
         )
         off = "will probably be off by at most" if expected.likely else "are off by at most"
         others = f"; if another method answers, by {other[0]}" if other else ""
-        found.append(f"95 % of the counts {off} {least}{others}.")
+        sentences.append(f"95 % of the counts {off} {least}{others}.")
     if expected.sum_std_error is not None and kind == "average":
         least = f"about ± {number(1.96 * expected.sum_std_error)} divided by its number of rows, or more"
-        found.append(f"The error of an average depends on the data: {least}.")
+        sentences.append(f"The error of an average depends on the data: {least}.")
     elif expected.sum_std_error is not None:
-        found.append(f"95 % of the sums are within ± {number(1.96 * expected.sum_std_error)} of the clipped truth.")
+        sentences.append(f"95 % of the sums are within ± {number(1.96 * expected.sum_std_error)} of the clipped truth.")
     if counts := expected.count_ranges():
         others = f"; with another method, {counts[1]}" if counts[1:] else ""
-        found.append(f"Items probably need about {counts[0]} {of} to be shown{others}.")
-    return found
+        sentences.append(f"Items probably need about {counts[0]} {of} to be shown{others}.")
+    return sentences
 
 
 def daily_price(estimate: Estimate) -> str | None:
