@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections import Counter
 from pathlib import Path
 
@@ -11,13 +12,21 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "discreet"
 ALLOWED = 12
 """Parallel assignments that swap values, or unpack two at once; their number may only fall."""
 
+PROSE = {"about", "asked", "found", "given", "here", "known", "made", "taken", "there", "wanted"}
+"""Words that say nothing of what a variable holds."""
+
+
+@functools.cache
+def nodes():
+    """Return all nodes of all files, each with its path."""
+    return [(path, node) for path in SOURCE.rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))]
+
 
 def test_an_assignment_has_one_line():
     """`a, b = x, y` hides which value is whose: each has its own line."""
     places = [
         f"{path.relative_to(SOURCE)}:{node.lineno}"
-        for path in SOURCE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for path, node in nodes()
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple)
     ]
     assert len(places) <= ALLOWED, "\n".join(places)
@@ -25,10 +34,28 @@ def test_an_assignment_has_one_line():
 
 def test_a_class_name_belongs_to_one_class():
     """A reader who meets a name knows which class is meant, without its module."""
-    owners = Counter(
-        node.name
-        for path in SOURCE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ClassDef)
-    )
+    owners = Counter(node.name for _, node in nodes() if isinstance(node, ast.ClassDef))
     assert [name for name, count in owners.items() if count > 1] == []
+
+
+def test_variables_have_the_noun_of_what_they_hold():
+    """`account` and `releases` say what `found` and `known` hide; the fields of a class may have such words."""
+    fields = {
+        id(part.target)
+        for _, node in nodes()
+        if isinstance(node, ast.ClassDef)
+        for part in node.body
+        if isinstance(part, ast.AnnAssign)
+    }
+    places = [
+        f"{path.relative_to(SOURCE)}:{node.lineno}"
+        for path, node in nodes()
+        if (isinstance(node, ast.arg) and node.arg in PROSE)
+        or (
+            isinstance(node, ast.Name)
+            and isinstance(node.ctx, ast.Store)
+            and node.id in PROSE
+            and id(node) not in fields
+        )
+    ]
+    assert places == []

@@ -692,8 +692,8 @@ class Catalog(SettingsTable):
         """The dataset and the declaration of each stream of running counts, by its name."""
         return {
             name: (dataset, declared)
-            for dataset, about in self.datasets.items()
-            for name, declared in about.running.items()
+            for dataset, settings in self.datasets.items()
+            for name, declared in settings.running.items()
         }
 
     def find(self, name: str) -> str:

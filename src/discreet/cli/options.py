@@ -221,8 +221,8 @@ def given_options(options: dict[str, Any]) -> Options:
     """Return the options of a query among those of a command, without those that were not given."""
     from discreet.query.query import Options
 
-    found = {name: options[name] for name in Options.__annotations__ if options.get(name) is not None}
-    return cast("Options", found | ({"counts": False} if options.get("no_counts") else {}))
+    values = {name: options[name] for name in Options.__annotations__ if options.get(name) is not None}
+    return cast("Options", values | ({"counts": False} if options.get("no_counts") else {}))
 
 
 def row_options(options: dict[str, Any], *, total: bool) -> RowOptions:

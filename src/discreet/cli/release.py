@@ -92,9 +92,9 @@ def _answer(method: str, options: dict[str, Any]) -> None:
         return
     import pyarrow as pa
 
-    found = [answer.quantile(share) for share in shares]
+    quantiles = [answer.quantile(share) for share in shares]
     names = ("quantile", answer.query.request.items[0], "low", "high")
-    rows = [(share, *ends) for share, ends in zip(shares, found, strict=True)]
+    rows = [(share, *ends) for share, ends in zip(shares, quantiles, strict=True)]
     output.write_rows(pa.table(dict(zip(names, map(pa.array, zip(*rows, strict=True)), strict=True))))
     if not output.quiet:
         click.echo("\n".join(notes(answer)), err=True)
@@ -195,21 +195,21 @@ def plan(context: click.Context, /, **options: Any) -> None:
         per = PerUnit(epsilon, delta, information)
     if options["catalog"] is not None:
         with connect(options["catalog"]) as warehouse:
-            made = warehouse.plan(select_of("plan", options), per=per, force=options["force"], **given_options(options))
+            plan = warehouse.plan(select_of("plan", options), per=per, force=options["force"], **given_options(options))
     elif options["sql"] is not None:
         raise InputError("a statement needs a catalog, which declares what may be queried; give --catalog too")
     else:
-        made = _plan_source(options, per)
+        plan = _plan_source(options, per)
     number = options["releases"]
-    each = None if number is None else made.one_of(number)
+    one = None if number is None else plan.one_of(number)
     if options["form"] == "json":
-        shown = plan_as_dict(made) | ({} if each is None else {"releases": number, "each": plan_as_dict(each)})
+        shown = plan_as_dict(plan) | ({} if one is None else {"releases": number, "each": plan_as_dict(one)})
         click.echo(json.dumps(shown, indent=2))
     else:
-        click.echo(plan_as_text(made))
-    if each is not None and options["form"] != "json":
-        click.echo(f"\none of {number:,} releases that cost as much together\n{plan_as_text(each)}")
-    for note in () if options["quiet"] else made.notes:
+        click.echo(plan_as_text(plan))
+    if one is not None and options["form"] != "json":
+        click.echo(f"\none of {number:,} releases that cost as much together\n{plan_as_text(one)}")
+    for note in () if options["quiet"] else plan.notes:
         click.echo(f"note: {note}", err=True)
 
 
@@ -257,7 +257,7 @@ def plan_as_dict(plan: Plan) -> dict[str, Any]:
         "std_error": {"least": expected.min_std_error, "most": expected.max_std_error},
         "sum_std_error": _sum_error(plan),
         "smallest_count": expected.smallest_count,
-        "likely": [dataclasses.asdict(each) for each in expected.likely],
+        "likely": [dataclasses.asdict(part) for part in expected.likely],
         "basis": plan.error_basis,
         "half_width": {"least": expected.min_half_width, "most": expected.max_half_width},
         "reads": "pairs" if plan.reads_pairs else plan.request.limit + 1,
@@ -285,9 +285,9 @@ def plan_as_text(plan: Plan) -> str:
     }
     if plan.request.segments is not None:
         number = len(plan.request.segments)
-        each = " and ".join(plan.request.each)
+        columns = " and ".join(plan.request.each)
         lines["reads"] = f"the {plan.request.limit + 1:,} largest counts of each segment, no others"
-        lines["segments"] = f"{number:,} of {each}, all for the price of one; each user counts in one of them"
+        lines["segments"] = f"{number:,} of {columns}, all for the price of one; each user counts in one of them"
     if plan.reads_pairs:
         sums = "noisy counts of users, and weighted sums over users, of all items"
         lines["reads"] = sums

@@ -77,8 +77,8 @@ def refresh(catalog: str, names: tuple[str, ...], key: str, period: str | None, 
                 stream.begin()
             release = stream.refresh(period, erased=erased)
             share = stream.kept_share(period)
-            kept = "" if share is None else f"; {share:.0%} of users' pairs with listed items are kept"
-            click.echo(f"{name}: {len(release):,} items{kept}")
+            suffix = "" if share is None else f"; {share:.0%} of users' pairs with listed items are kept"
+            click.echo(f"{name}: {len(release):,} items{suffix}")
 
 
 @running.command()
@@ -94,9 +94,9 @@ def show(catalog: str, name: str, period: str | None, form: str) -> None:
     from discreet.cli.output import Output
     from discreet.warehouse import connect
 
-    given: dict[str, Any] = {"form": form, "output": None, "plot": None, "force": False, "quiet": True}
+    settings: dict[str, Any] = {"form": form, "output": None, "plot": None, "force": False, "quiet": True}
     with connect(catalog) as warehouse:
-        Output.of(given).write_rows(warehouse.running(name).show(period).to_arrow())
+        Output.of(settings).write_rows(warehouse.running(name).show(period).to_arrow())
 
 
 def _names(catalog: Catalog) -> list[str]:

@@ -59,12 +59,12 @@ def serve(settings: str, *, schema: bool, **overrides: Any) -> None:
     if schema:
         click.echo(json.dumps(settings_schema(), indent=2))
         return
-    given = {name: value for name, value in overrides.items() if value is not None}
-    loaded = load_settings(settings, given)
+    overrides = {name: value for name, value in overrides.items() if value is not None}
+    loaded = load_settings(settings, overrides)
     if loaded.service.workers > 1:
         from discreet.service.server import serve_many
 
-        serve_many(settings, given, loaded, os.environ, _announce)
+        serve_many(settings, overrides, loaded, os.environ, _announce)
     else:
         from discreet.service.server import serve as serve_one
 
@@ -204,14 +204,14 @@ def admin(config: str, reason: str) -> None:
 
     settings = load_settings(config)
     action = AdminAction("discreet", reason)
-    made, record = make_key("admin", None, time.time_ns() // 1_000, secrets.token_bytes)
+    issued, record = make_key("admin", None, time.time_ns() // 1_000, secrets.token_bytes)
     try:
         with open_manager(settings, os.environ) as manager:
-            manager.store.put_record(KEY, made.id, record.text, action, record.shown)
+            manager.store.put_record(KEY, issued.id, record.text, action, record.shown)
             manager.maintain()
     except StoreInUse:  # one process may open an SQLite store, so the service itself has to add the key
         if settings.store.file is None:
             raise
-        write_key_file(settings.store.file, made, record, reason)
+        write_key_file(settings.store.file, issued, record, reason)
         click.echo("note: the service that is running accepts it within ten seconds", err=True)
-    click.echo(made.text)
+    click.echo(issued.text)

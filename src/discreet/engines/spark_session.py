@@ -223,8 +223,8 @@ class DriverSession(SessionRun):
         tracker = self._context.statusTracker()
         jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group)]
         stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
-        known = [stage for stage in stages if stage is not None]
-        return _ratio((stage.numCompletedTasks, stage.numTasks) for stage in known)
+        started = [stage for stage in stages if stage is not None]
+        return _ratio((stage.numCompletedTasks, stage.numTasks) for stage in started)
 
     def _close(self) -> None:
         """Do nothing: the session ends with its last reference, and other sessions still use the Spark context."""
@@ -306,8 +306,8 @@ class ServerSession(SessionRun):
 
 def _ratio(stages: Iterable[tuple[int, int]]) -> float:
     """Return the share of completed tasks; each stage is its completed and total tasks."""
-    known = list(stages)
-    return sum(done for done, _ in known) / max(sum(tasks for _, tasks in known), 1)
+    started = list(stages)
+    return sum(done for done, _ in started) / max(sum(tasks for _, tasks in started), 1)
 
 
 def condition_of(error: Exception) -> str:

@@ -264,11 +264,11 @@ class ForfeitRow:
 
 def outgoing_of(columns: Sequence[Any]) -> Outgoing:
     """Parse the columns number, given, pending, sent_us and version of a row of shares."""
-    number, given, pending, sent_us, version = columns
-    return Outgoing(number, amount_of(given), None if pending is None else amount_of(pending), sent_us, version)
+    number, sent, pending, sent_us, version = columns
+    return Outgoing(number, amount_of(sent), None if pending is None else amount_of(pending), sent_us, version)
 
 
 def incoming_of(columns: Sequence[Any]) -> Incoming:
     """Parse the columns taken_number, taken and received of a row of shares."""
-    number, taken, received = columns
-    return Incoming(number, bool(taken), amount_of(received))
+    number, accepted, received = columns
+    return Incoming(number, bool(accepted), amount_of(received))
