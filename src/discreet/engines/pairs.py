@@ -259,7 +259,7 @@ class HashedPairs(SqlPairs):
         exclude no user. An array of more items could be longer than the engine allows.
         """
         labels = ", ".join(self._items)
-        yield self._rows, self._all_rows()
+        yield self._rows, self._words.rows()
         source = self._rows
         if self._has_large(f"(SELECT count(*) AS n FROM {source} GROUP BY u) AS s"):
             distinct = f"SELECT DISTINCT {labels}, u FROM {source}"
@@ -272,16 +272,16 @@ class HashedPairs(SqlPairs):
         if self._has_equal_names():
             names = f"SELECT u, item AS h FROM {joined_items(self._words, source, self._numbered)}"
             self._numbered = f"(SELECT {labels}, item, item AS h FROM {self._numbered}) AS i"
-        yield self._baskets, f"SELECT u, {self._distinct('h')} AS hs FROM ({names}) AS p GROUP BY u"
-
-    def _all_rows(self) -> str:
-        """Return the SELECT of rows."""
-        return self._words.rows()
+        yield self._baskets, f"SELECT u, {self._distinct('h')} AS hs FROM {self._by_user(names)} GROUP BY u"
 
     def _numbering(self, source: str) -> dict[str, str]:
         """Return the relation of items in *source*, with its SELECT, after the relations that it reads."""
         numbered = numbered_items(self._words, source)
         return {self._numbered: f"SELECT {', '.join(self._items)}, item, {self._hash()} AS h FROM ({numbered}) AS i"}
+
+    def _by_user(self, names: str) -> str:
+        """Return a SELECT of users and names for use in FROM; on Spark, distributed by user."""
+        return f"({names}) AS p"
 
     @abstractmethod
     def _hash(self) -> str:
