@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -75,12 +76,12 @@ def _tables(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 class Shares(NamedTuple):
-    """What the releases of a cell say of the sums of the top k, compared with the true sums without clipping.
+    """What the releases of a cell say of the sums or averages of the top k, compared with the truth without clipping.
 
     Args:
         error: median relative error.
-        share: sums within 10 %, of k.
-        covered: sums within their intervals, of those released; nan without any.
+        share: values within 10 %, of k.
+        covered: values within their intervals, of those released; nan without any.
         bound: median of the bounds.
     """
 
@@ -91,7 +92,7 @@ class Shares(NamedTuple):
 
 
 def _released(
-    engine: DuckDBEngine, truth: dict[Any, int], epsilon: float, k: int, summed: SumBounds, head: ExactHead | None
+    engine: DuckDBEngine, truth: dict[Any, float], epsilon: float, k: int, summed: SumBounds, head: ExactHead | None
 ) -> Shares:
     mechanism = UnknownGumbelSums.within_cost(
         limit_for(epsilon, DELTA), Request(k, HEAD_LIMIT, counts=False, summed=summed)
@@ -144,32 +145,37 @@ def averages() -> list[str]:
     return table(["average by", "median error", "95 % of errors up to", "within 5 %", "covered"], rows)
 
 
-def _sums(head: ExactHead) -> list[int]:
-    return [] if head.sums is None else head.sums.tolist()
+def _truth(head: ExactHead) -> dict[Any, float]:
+    values = head.counts if head.sums is None else head.sums
+    values = values if head.rows is None else values / head.rows
+    return dict(zip(head.labels.column("item").to_pylist(), values.tolist(), strict=True))
 
 
 def run() -> list[str]:
-    """The sums of the top k by UnkGumb, delta 1e-8: median error, share of k within 10 %, bound, by how it is bounded.
+    """Sums and averages of the top k by UnkGumb, delta 1e-8: median error, share of k within 10 %, bound.
 
     Of the private bound also the coverage of the intervals. The best declared bound is seen afterwards.
     """
-    rows = []
+    released = []
     with tempfile.TemporaryDirectory() as folder:
         for name, path in _tables(Path(folder)):
             engine = DuckDBEngine(str(path))
-            private = SumBounds(0, HIGH, private=True, column="x")
-            declared = [SumBounds(0, -(-HIGH // 2**n), column="x") for n in range(20)]
-            heads = [engine.head(HeadRequest("who", ("item",), HEAD_LIMIT, summed=summed)) for summed in declared]
-            truth = dict(zip(heads[0].labels.column("item").to_pylist(), _sums(heads[0]), strict=True))
-            for k in ITEMS:
-                for epsilon in EPSILONS:
-                    chosen = _released(engine, truth, epsilon, k, private, None)
-                    fixed = [
-                        _released(engine, truth, epsilon, k, summed, head)
-                        for summed, head in zip(declared, heads, strict=True)
-                    ]
-                    rows.append(
-                        [name, str(k), f"{epsilon:g}", f"{chosen.covered:.2f}"]
-                        + [f"{e:.3f} ({s:.0%}) {b:,}" for e, s, _, b in (chosen, min(fixed), fixed[0])]
-                    )
-    return table(["table", "k", "epsilon", "covered", "private bound", "best bound, seen afterwards", "declared"], rows)
+            for measure, rows in (("sum", None), ("average", 1)):
+                private = SumBounds(0, HIGH, private=True, column="x", rows=rows)
+                declared = [replace(private, private=False, high=-(-HIGH // 2**n)) for n in range(20)]
+                heads = [engine.head(HeadRequest("who", ("item",), HEAD_LIMIT, summed=summed)) for summed in declared]
+                truth = _truth(heads[0])
+                for k in ITEMS:
+                    for epsilon in EPSILONS:
+                        chosen = _released(engine, truth, epsilon, k, private, None)
+                        fixed = [
+                            _released(engine, truth, epsilon, k, summed, head)
+                            for summed, head in zip(declared, heads, strict=True)
+                        ]
+                        released.append(
+                            [measure, name, str(k), f"{epsilon:g}", f"{chosen.covered:.2f}"]
+                            + [f"{e:.3f} ({s:.0%}) {b:,}" for e, s, _, b in (chosen, min(fixed), fixed[0])]
+                        )
+    return table(
+        ["of", "table", "k", "epsilon", "covered", "private bound", "best bound, seen afterwards", "declared"], released
+    )

@@ -170,10 +170,20 @@ def test_averages_are_of_rows(warehouse):
     assert [value for (value,) in shown(price, "average")] == pytest.approx([1.25] * 3, abs=0.05)
 
 
+def test_averages_by_a_private_bound_are_of_rows(warehouse):
+    """A tenth of the readers have 60,000 seconds in each of two rows, the others 600."""
+    release = warehouse.query(SUMS.replace("SUM(minutes)", "AVG(seconds)"), epsilon=20)
+    assert [value for (value,) in shown(release, "average")] == pytest.approx([6540] * 3, rel=0.1)
+    assert [round(count, -2) for count in release.counts.tolist()] == [6000, 4000, 2000]
+    assert release.clipping["bound"] < 1_000_000
+    assert "less weight if they are more than 3" in release.clipped
+    total = warehouse.query("SELECT AVG(seconds) FROM reads", epsilon=20)
+    assert total.measured.values[0] == pytest.approx(6540, rel=0.1)
+
+
 @pytest.mark.parametrize(
     ("sql", "message"),
     [
-        ("SELECT AVG(seconds) FROM reads", r"without private_bound, or write SUM\(seconds\) / COUNT\(\*\)"),
         (
             "SELECT AVG(minutes) FROM rare",
             r"declare rows_per_group, or write SUM\(minutes\) / COUNT\(DISTINCT reader\)",

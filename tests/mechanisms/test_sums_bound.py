@@ -6,6 +6,7 @@ import itertools
 import math
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from discreet.accounting.convert import limit_for
 from discreet.errors import InvariantViolated
 from discreet.head_request import ROW_UNIT, SumBounds
 from discreet.mechanisms import Request, UnknownGumbel, check_bounds, sums
-from discreet.mechanisms.sums import KnownGumbelSums, ListedSums, ScaledSums, UnknownGumbelSums
+from discreet.mechanisms.sums import KnownGumbelSums, ListedSums, RankedSums, ScaledSums, UnknownGumbelSums
 from discreet.noise import KeyedBits
 from discreet.testing.audit import statistical_audit
 from discreet.values import Cost, ExactHead, Outcome, Sensitivity
@@ -23,6 +24,10 @@ SUMMED = SumBounds(0, 7, private=True)
 ITEMS = 3
 VALUES = [None, 0, 3, 7, 9]
 """What a user may have of an item: nothing, or a sum; 9 is above the declared bound."""
+
+AVERAGED = SumBounds(0, 7, private=True, rows=2)
+AVERAGED_VALUES = [None, (0, 1), (3, 1), (7, 2), (9, 5)]
+"""What a user may have of an item of an average: nothing, or a sum and its number of rows."""
 
 OTHERS = [(1, None, 3), (9, 9, 9), (None, None, 2), (0, 1, None), (5, None, None)]
 
@@ -100,6 +105,38 @@ class FixedRanking:
         return Cost()
 
 
+class UsersOfAverages(Users):
+    """`Users` with a sum and a number of rows, or None, for every item of *AVERAGED*; a defect may not weigh rows."""
+
+    def __init__(self, users, row_weights=(True, True)):
+        super().__init__([[(value, 1) if isinstance(value, int) else value for value in user] for user in users])
+        self.in_sums, self.in_rows = row_weights
+
+    def sums_of(self, positions):
+        """Return what an engine does."""
+        squares = AVERAGED.squared_lengths(len(positions))
+        scaled = np.zeros((len(positions), len(squares)), dtype=np.int64)
+        users, rows = np.zeros(len(squares), dtype=np.int64), np.zeros(len(positions), dtype=np.int64)
+        for user in self.users:
+            own = [user[item] or (0, 0) for item in positions]
+            weights = [min(ROW_UNIT, ROW_UNIT * 2 // max(m, 1), ROW_UNIT * 7 // max(s, 7)) for s, m in own]
+            length = sum(math.ceil(w * s / ROW_UNIT) ** 2 for w, (s, _) in zip(weights, own, strict=True))
+            if length:
+                users[sum(length > square for square in squares)] += 1
+            for n, (w, (s, m)) in enumerate(zip(weights, own, strict=True)):
+                rows[n] += (w if self.in_rows else ROW_UNIT) * m
+                w = w if self.in_sums else ROW_UNIT  # noqa: PLW2901
+                scaled[n] += [w * self.weigh(square, length) // ROW_UNIT * s for square in squares]
+        nothing = np.zeros(len(positions), dtype=np.int64)
+        return ExactHead(nothing, len(positions), scaled=scaled, users=users, rows=rows)
+
+
+AVERAGES = [
+    ListedSums(ITEMS, AVERAGED, ITEMS, Fraction(21 * ROW_UNIT)),
+    UnknownGumbelSums(FixedRanking(2, 0), AVERAGED, 2),
+    UnknownGumbelSums(FixedRanking(1), AVERAGED, 1, "laplace"),
+]
+
 MECHANISMS = [
     ListedSums(ITEMS, SUMMED, ITEMS, Fraction(21)),
     KnownGumbelSums(FixedRanking(0, 1, 2), SUMMED, 3),
@@ -113,10 +150,10 @@ def released(mechanism, users, bits):
     return mechanism.release(users.sums_of(range(users.items)) if isinstance(mechanism, ListedSums) else users, bits)
 
 
-def largest_cost(monkeypatch, mechanism, table=Users, runs=1, make=Replay):
+def largest_cost(monkeypatch, mechanism, table=Users, runs=1, make=Replay, values=VALUES):
     """Return what noisy values cost at most if one user is added, in multiples of their charge."""
     worst = 0.0
-    for user in itertools.product(VALUES, repeat=ITEMS):
+    for user in itertools.product(values, repeat=ITEMS):
         for run in range(runs):
             replay = make()
             monkeypatch.setattr(sums, "with_noise", replay)
@@ -135,6 +172,33 @@ def largest_cost(monkeypatch, mechanism, table=Users, runs=1, make=Replay):
 def test_no_user_moves_the_noisy_values_further_than_is_charged(monkeypatch, mechanism):
     """All users of three items: squared moves of the histogram and the sums are within the charge, and attain it."""
     assert 0.8 < largest_cost(monkeypatch, mechanism, runs=2) <= 1
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("mechanism", AVERAGES, ids=lambda mechanism: mechanism.name)
+def test_no_user_moves_sums_and_rows_of_averages_further_than_is_charged(monkeypatch, mechanism):
+    """All users of three items, with more rows than count and sums above the declared bound, too."""
+    worst = largest_cost(monkeypatch, mechanism, UsersOfAverages, values=AVERAGED_VALUES)
+    assert 0.8 < worst <= 1
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("row_weights", [(False, True), (True, False)])
+def test_averages_without_weights_of_rows_are_rejected(monkeypatch, row_weights):
+    """The replay detects sums, and numbers of rows, that too many rows do not make smaller."""
+    table = partial(UsersOfAverages, row_weights=row_weights)
+    assert largest_cost(monkeypatch, AVERAGES[0], table, values=AVERAGED_VALUES) > 1.02
+
+
+@pytest.mark.exact
+def test_averages_without_a_price_of_rows_are_rejected(monkeypatch):
+    """Half of the price is that of the rows."""
+    plain = RankedSums.row_noise
+    mechanism = AVERAGES[1]
+    noise = plain(mechanism)
+    monkeypatch.setattr(RankedSums, "_price", lambda self, n: Cost(n * self.sum_noise().rho(self.summed.most)))
+    assert noise.rho(AVERAGED.most_rows) > 0
+    assert largest_cost(monkeypatch, mechanism, UsersOfAverages, values=AVERAGED_VALUES) > 1.05
 
 
 DEFECTS = {
@@ -280,12 +344,28 @@ def test_intervals_allow_for_long_users_that_the_noise_hides(users, scale):
     assert np.mean(covered) >= 0.95
 
 
-def test_averages_have_declared_bounds_only():
-    """Planning refuses the others, which no mechanism takes."""
-    with pytest.raises(InvariantViolated, match="for sums only"):
-        KnownGumbelSums.within_cost(
-            Cost(Fraction(1)), Request(3, 5, known_domain=True, summed=SumBounds(0, 9, private=True, rows=2))
-        )
+@pytest.mark.statistical
+def test_averages_by_a_private_bound_are_in_their_intervals():
+    """Of the average of all rows, in order of rows; where nothing is returned, nothing is divided."""
+    rng = np.random.default_rng(3)
+    values = np.minimum(rng.lognormal(3, 1, (3000, 3)) * (rng.random((3000, 3)) < [0.2, 0.6, 0.4]), 2**17)
+    values = values.astype(np.int64)
+    summed = SumBounds(0, 2**17, private=True, rows=1)
+    head = replace(head_of(values, summed), rows=ROW_UNIT * (values > 0).sum(axis=0))
+    mechanism = ListedSums(3, summed, 3, Fraction(ROW_UNIT * 2**17 * 20))
+    true, covered = values.sum(axis=0) / (values > 0).sum(axis=0), []
+    for run in range(100):
+        outcome = mechanism.release(head, KeyedBits(bytes(32), run))
+        assert outcome.positions.tolist() == [1, 2, 0]
+        measured, exact = outcome.measured, true[outcome.positions]
+        covered.append(((measured.low <= exact) & (exact <= measured.high)).mean())
+        assert np.all(np.abs(measured.values / exact - 1) < 0.5)
+        assert measured.clipping.bound <= 512
+        assert outcome.cost == mechanism.worst_cost()
+    assert np.mean(covered) >= 0.95
+    nothing = UnknownGumbelSums(FixedRanking(), AVERAGED, 1).release(Users([()]), KeyedBits(bytes(32), 0))
+    assert nothing.measured.name == "average"
+    assert len(nothing.counts) == 0
 
 
 def test_a_head_without_scaled_sums_is_refused():

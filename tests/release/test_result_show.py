@@ -83,16 +83,22 @@ def test_a_release_reports_what_was_clipped():
         "each user's sum of minutes for an item is clipped to 0 to 12.5, which was chosen privately; about 3.12 % of a "
         "user's sums are above that (0 to 10 %)"
     )
+    expected_sum = "each user's sum of minutes for an item is clipped to 0 to 60"
     scaled = (
-        "each user's sum of minutes for an item is clipped to 0 to 60; and the sums of a user are scaled down if the "
+        f"{expected_sum}; and the sums of a user are scaled down if the "
         "root of the sum of their squares is above 12.5, which was chosen privately: those of about 3.12 % of the "
         "users. "
         "That keeps about 97 % of the sums, by which they were divided, and the intervals allow for that"
     )
-    bounded = [(sentence, private, None), (scaled, private, 0.97)]
+    rows = {"summed": dataclasses.replace(private["summed"], rows=3)}
+    weighed = (
+        "values of minutes are clipped to 0 to 60; the rows of a user and an item have less weight if they are more "
+        "than 3, or their sum is out of 0 to 60" + scaled.removeprefix(expected_sum)
+    )
+    bounded = [(sentence, private, None), (scaled, private, 0.97), (weighed, rows, 0.97)]
     for bounds, parts, kept in [*((*each, None) for each in expected.items()), *bounded]:
         clipped = dataclasses.replace(release, query=changed(release.query, **parts))
-        if parts is private:
+        if parts is private or parts is rows:
             clipping = dataclasses.replace(chosen.clipping, kept=kept)
             clipped = dataclasses.replace(clipped, measured=dataclasses.replace(chosen, clipping=clipping))
             said = {"bound": "12.5", "share": 0.0312, "low": 0.0, "high": 0.1}

@@ -88,8 +88,6 @@ def refused(dataset: Dataset, name: str) -> str | None:
     if column.type in {"integer", "decimal", "float"} and column.of is None and column.sum is None:
         how = "cast it to a decimal in a view, and declare its sum" if column.type == "float" else "declare its sum"
         notes.append(f"SUM({name}) and AVG({name}): {how}")
-    if column.sum is not None and column.sum.private_bound:
-        notes.append(f"AVG({name}): declare sum without private_bound")
     if column.sum is not None:
         items = [item for item in dataset.groupable if item != name and dataset.columns[item].domain is None]
         unbounded = [item for item in items if dataset.groups_of((item,)) is None]

@@ -539,7 +539,7 @@ def exact_head(table: pa.Table, request: HeadRequest) -> ExactHead:
     users = np.zeros(lengths, dtype=np.int64)
     if len(counts):
         users[:] = [int64_array(table.column(f"v{n}"))[0] for n in range(lengths)]
-    return ExactHead(counts, request.limit, labels, sums, scaled, users)
+    return ExactHead(counts, request.limit, labels, sums, scaled, users, rows=rows)
 
 
 def _in_segments(table: pa.Table, request: HeadRequest) -> tuple[pa.Table, tuple[int, ...]]:

@@ -509,13 +509,21 @@ class HeadStatement:
         return f"SELECT {selected} FROM ({counts}) AS h WHERE {shown} ORDER BY n DESC, {self.ordered()}"
 
     def _with_lengths(self, pairs: str, summed: SumBounds) -> str:
-        """Return a SELECT of the pairs with s in bounds, and l: the squared length of the user's sums, in steps."""
-        least = f"CAST(greatest(least(coalesce(s, 0), {summed.units[1]}), 0) AS BIGINT)"
-        steps = f"CAST(floor(CAST(s + {summed.step - 1} AS {self.double}) / {summed.step}e0) AS BIGINT)"
-        clipped = f"SELECT {self._leading}u, c, {least} AS s FROM ({pairs}) AS q"
-        squared = f"SELECT {self._leading}u, c, s, {steps} * {steps} AS q FROM ({clipped}) AS a"
+        """Return a SELECT of the pairs with s in bounds, and l: the squared length of the user's sums, in steps.
+
+        For an average, the sums are those that `_weighted` weighs.
+        """
+        added, unit, others = "s", summed.step, ""
+        if summed.rows is None:
+            least = f"CAST(greatest(least(coalesce(s, 0), {summed.units[1]}), 0) AS BIGINT)"
+            clipped = f"SELECT {self._leading}u, c, {least} AS s FROM ({pairs}) AS q"
+        else:
+            clipped = self._weighted(pairs, summed)
+            added, unit, others = "w * s", summed.step * ROW_UNIT, ", w, m"
+        steps = f"CAST(floor(CAST({added} + {unit - 1} AS {self.double}) / {unit}e0) AS BIGINT)"
+        squared = f"SELECT {self._leading}u, c, s{others}, {steps} * {steps} AS q FROM ({clipped}) AS a"
         length = f"CAST(least(sum(q) OVER (PARTITION BY u), {MAX_COUNT}) AS BIGINT)"
-        return f"SELECT {self._leading}u, c, s, {length} AS l FROM ({squared}) AS b"
+        return f"SELECT {self._leading}u, c, s{others}, {length} AS l FROM ({squared}) AS b"
 
     def _users_by_length(self, squares: tuple[int, ...]) -> str:
         """Return a SELECT of `ExactHead.users` as v0, v1, ..., from the pairs p."""
@@ -545,18 +553,19 @@ class HeadStatement:
         request = self.request
         summed = self.request.summed
         counts = f"CAST(coalesce(sum(least(c, {request.rows_per_group})), 0) AS BIGINT) AS n"
-        if summed is not None and summed.rows is not None:
-            pairs = f"({self._weighted(f'SELECT * FROM {pairs}', summed)}) AS g"
-            for value, name in (("s", "t"), ("m", "r")):
-                total = f"coalesce(sum(CAST(w * {value} AS DECIMAL(38, 0))), 0)"
-                counts += f", CAST(greatest(least({total}, {MAX_COUNT}), {-MAX_COUNT}) AS BIGINT) AS {name}"
-        elif summed is not None:
+        if summed is not None:
+            squares = request.squared_lengths
             low, high = summed.units
             sums = {"t": f"greatest(least(coalesce(s, 0), {high}), {low})"}
-            for n, square in enumerate(request.squared_lengths):
+            if summed.rows is not None:
+                sums = {name: f"CAST(w * {value} AS DECIMAL(38, 0))" for value, name in (("s", "t"), ("m", "r"))}
+                pairs = pairs if squares else f"({self._weighted(f'SELECT * FROM {pairs}', summed)}) AS g"
+            for n, square in enumerate(squares):
                 # The 1 that is subtracted makes up for the rounding of the quotient and the root.
                 share = f"floor({ROW_UNIT}e0 * sqrt({square}e0 / CAST(l AS {self.double})))"
                 weight = f"CASE WHEN l <= {square} THEN {ROW_UNIT} ELSE greatest(CAST({share} AS BIGINT) - 1, 0) END"
+                if summed.rows is not None:  # both weights in one: so the product of the rounded one is in bounds
+                    weight = f"CAST(floor(CAST(w * {weight} AS {self.double}) / {ROW_UNIT}e0) AS BIGINT)"
                 # As decimals: the product of a large sum and its weight is no BIGINT, and one user could have it.
                 sums[f"t{n}"] = f"CAST(s AS DECIMAL(20, 0)) * CAST({weight} AS DECIMAL(5, 0))"
             for name, value in sums.items():
@@ -580,7 +589,8 @@ class HeadStatement:
         sums = f"CASE WHEN s > {high} THEN {above} WHEN s < {low} THEN {below} ELSE {ROW_UNIT} END"
         # If the weight is not 0, the sum is within most, and clipping it makes its cast total.
         whole = f"CAST(greatest(least(s, {summed.most}), {-summed.most}) AS BIGINT)"
-        return f"SELECT {self._leading}c, least({ROW_UNIT}, {rows}, {sums}) AS w, {whole} AS s, m FROM ({pairs}) AS q"
+        weight = f"least({ROW_UNIT}, {rows}, {sums})"
+        return f"SELECT {self._leading}u, c, {weight} AS w, {whole} AS s, m FROM ({pairs}) AS q"
 
     def _framed(self, text: str) -> str:
         size = self.size(text)

@@ -171,9 +171,17 @@ class RankedSums:
         ranked = self.ranking.release(source.head(self.head_limit), bits)
         n = len(ranked.positions)
         if not n:
-            return replace(ranked, measured=measured_sums(np.zeros(0, dtype=np.int64), self.sum_noise(), self.summed))
-        measured = self._scaled().release(source.sums_of(ranked.positions), min(n, self.moved), bits)
-        return replace(ranked, cost=ranked.cost + self._price(n), measured=measured)
+            nothing = np.zeros(0, dtype=np.int64)
+            if self.average:
+                return averages(nothing, self.sum_noise(), nothing, self.row_noise(), ranked, self.summed)
+            return replace(ranked, measured=measured_sums(nothing, self.sum_noise(), self.summed))
+        head = source.sums_of(ranked.positions)
+        sums = self._scaled().release(head, min(n, self.moved), bits)
+        ranked = replace(ranked, cost=ranked.cost + self._price(n))
+        if not self.average:
+            return replace(ranked, measured=sums.measured())
+        rows = with_noise(_rows_of(head), self.row_noise(), bits, "rows")
+        return averages(sums.parts, sums.noise, rows, self.row_noise(), ranked, self.summed, sums)
 
     def released_noise(self) -> Noise | SharedNoise:
         """Return the noise of the sums: `sum_noise`, or noise that they share where it is smaller at the same cost.
@@ -338,12 +346,16 @@ class ListedSums:
         )
 
     def _release_scaled(self, head: ExactHead, bits: Bits) -> Outcome:
-        measured = self._scaled().release(head, self.moved, bits)
-        order = shuffled(len(measured.values), bits, "ties")
-        order = order[np.argsort(-measured.values[order], kind="stable")]
-        names = ("values", "std_errors", "low", "high")
-        measured = replace(measured, **{name: getattr(measured, name)[order] for name in names})
-        return Outcome(order, ordered=True, complete=True, cost=self.worst_cost(), measured=measured)
+        sums = self._scaled().release(head, self.moved, bits)
+        rows = with_noise(_rows_of(head), self.row_noise(), bits, "rows") if self.average else None
+        order = shuffled(len(sums.parts), bits, "ties")
+        ranked = sums.measured().values if rows is None else rows
+        order = order[np.argsort(-ranked[order], kind="stable")]
+        sums = replace(sums, parts=sums.parts[order])
+        outcome = Outcome(order, ordered=True, complete=True, cost=self.worst_cost(), measured=sums.measured())
+        if rows is None:
+            return outcome
+        return averages(sums.parts, sums.noise, rows[order], self.row_noise(), outcome, self.summed, sums)
 
     def released_noise(self) -> Noise | SharedNoise:
         """Return the noise of the sums: `sum_noise`, or noise that they share where it is smaller at the same cost."""
@@ -419,8 +431,6 @@ def _bounds(request: Request) -> SumBounds:
     summed = request.summed
     if summed is None:
         raise InputError("a sum needs a column with bounds for what one user adds")
-    if summed.rows is not None and summed.private:
-        raise InvariantViolated("a bound is chosen for sums only")
     return summed
 
 
@@ -459,6 +469,7 @@ def averages(
     row_noise: Noise,
     outcome: Outcome,
     summed: SumBounds,
+    scaled: ReleasedScaledSums | None = None,
 ) -> Outcome:
     """Return *outcome* with noisy sums divided by noisy numbers of rows, and with these numbers as its counts.
 
@@ -470,6 +481,7 @@ def averages(
         sums: noisy sums in parts of the last digit, shape (m,).
         rows: noisy numbers of rows in parts of a row, shape (m,).
         summed: the bounds of the values and of each user's contribution.
+        scaled: the sums, if they are bounded privately; their upper ends allow for what is taken away.
 
     Returns:
         the averages; standard errors are first-order errors of a quotient, at most high - low.
@@ -479,24 +491,27 @@ def averages(
     number = rows.astype(np.float64)
     # A number below one row is replaced by one row: an item without rows has no average.
     least = np.maximum(number, summed.parts)
-    centre = np.clip(values / least, lowest, highest)
+    share, least_share = (1.0, 1.0) if scaled is None else (scaled.share, scaled.least)
+    centre = np.clip(values / share / least, lowest, highest)
     sum_width = sum_noise.half_width(MISS)
     row_width = row_noise.half_width(MISS)
     has_rows = number > row_width
     divisor = np.where(has_rows, number**2 - float(row_width) ** 2, 1)
-    # This is b^2 - a c of the quadratic equation for the ends, without cancellation.
-    root = np.sqrt(
-        np.maximum((number * sum_width) ** 2 + (values * row_width) ** 2 - (float(row_width) * sum_width) ** 2, 0)
+    low, high = (
+        np.where(has_rows, (most * number + sign * _root(most, width, number, row_width)) / divisor, bound)
+        for sign, most, width, bound in (
+            (-1, values, sum_width, lowest),
+            (1, values / least_share, sum_width / least_share, highest),
+        )
     )
-    low = np.where(has_rows, (values * number - root) / divisor, lowest)
-    high = np.where(has_rows, (values * number + root) / divisor, highest)
-    error = np.sqrt(sum_noise.std**2 + (centre * row_noise.std) ** 2) / least
+    error = np.sqrt((sum_noise.std / share) ** 2 + (centre * row_noise.std) ** 2) / least
     measured = Measured(
         "average",
         centre,
         np.minimum(error, highest - lowest),
         np.minimum(np.clip(low, lowest, highest), centre),
         np.maximum(np.clip(high, lowest, highest), centre),
+        None if scaled is None else scaled.clipping,
     )
     width = -(-row_width // summed.parts)
     counts = np.rint(number / summed.parts).astype(np.int64)
@@ -508,6 +523,47 @@ def averages(
         high=np.maximum(counts + width, 0),
         measured=measured,
     )
+
+
+def _root(
+    sums: NDArray[np.float64], sum_width: float, rows: NDArray[np.float64], row_width: int
+) -> NDArray[np.float64]:
+    """Return the root of b^2 - a c of the equation for the ends of Fieller's interval, without cancellation."""
+    root: NDArray[np.float64] = np.sqrt(
+        np.maximum((rows * sum_width) ** 2 + (sums * row_width) ** 2 - (float(row_width) * sum_width) ** 2, 0)
+    )
+    return root
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedScaledSums:
+    """Noisy scaled sums, and what the sums and their upper ends are divided by.
+
+    Args:
+        parts: noisy scaled sums, in parts of the last digit.
+        noise: their noise.
+        share: the share of the sums that is left.
+        least: the least share that is left of a single sum, for upper ends.
+    """
+
+    parts: NDArray[np.int64]
+    noise: Noise
+    share: float
+    least: float
+    clipping: Clipping
+
+    def measured(self) -> Measured:
+        """Return the sums."""
+        parts = self.parts / ROW_UNIT
+        width = self.noise.half_width(MISS) / ROW_UNIT
+        return Measured(
+            "sum",
+            np.rint(parts / self.share).astype(np.int64),
+            np.full(len(parts), self.noise.std / ROW_UNIT / self.share),
+            np.maximum(np.floor(parts - width), 0).astype(np.int64),
+            np.maximum(np.ceil((parts + width) / self.least), 0).astype(np.int64),
+            self.clipping,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -533,7 +589,7 @@ class ScaledSums:
         """Raise `InputError` if not even the noise of the least bound can be sampled."""
         self._noise(2 * self.summed.squared_lengths(1)[0], 1)
 
-    def release(self, head: ExactHead, moved: int, bits: Bits) -> Measured:
+    def release(self, head: ExactHead, moved: int, bits: Bits) -> ReleasedScaledSums:
         """Return noisy sums of all items of *head*, at the price of *moved* sums and the choice.
 
         Args:
@@ -555,19 +611,12 @@ class ScaledSums:
         size = float(users @ (_MIDDLE * bounds)) / len(head.scaled)
         chosen = int(np.argmin((errors / size) ** 2 + (_BIAS * (1 - shares)) ** 2))
         noise = self._noise(self.summed.squared_lengths(moved)[chosen], moved)
-        parts = with_noise(head.scaled[:, chosen], noise, bits, "sums") / ROW_UNIT
+        parts = with_noise(head.scaled[:, chosen], noise, bits, "sums")
         share = float(shares[chosen])
         likely, fewest = (_kept(bounds, _hidden(noisy, users_noise.std, errors))[chosen] for errors in (0.0, _HIDDEN))
         least = max(1 - _UNEVEN * (1 - float(fewest)), min(float(likely), share / _UNEVEN))
-        width = noise.half_width(MISS) / ROW_UNIT
-        return Measured(
-            "sum",
-            np.rint(parts / share).astype(np.int64),
-            np.full(len(parts), noise.std / ROW_UNIT / share),
-            np.maximum(np.floor(parts - width), 0).astype(np.int64),
-            np.maximum(np.ceil((parts + width) / least), 0).astype(np.int64),
-            _clipping(math.ceil(bounds[chosen]), noisy, chosen, users_noise, share),
-        )
+        clipping = _clipping(math.ceil(bounds[chosen]), noisy, chosen, users_noise, share)
+        return ReleasedScaledSums(parts, noise, share, least, clipping)
 
     def _users_noise(self) -> Noise:
         """Return the noise of the histogram, of which a user moves one bin by 1."""

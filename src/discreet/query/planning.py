@@ -230,11 +230,6 @@ def _summed(measure: Measure, dataset: Dataset, scales: Mapping[str, int]) -> Su
             f"AVG({column}) is the average of rows, and the catalog does not declare how many rows of a user count: "
             f"declare rows_per_group, or write SUM({column}) / COUNT(DISTINCT {dataset.user}) for the average per user"
         )
-    if summed.private:
-        raise InputError(
-            f"AVG({column}) needs declared bounds, and those of {column!r} are chosen privately for each sum; declare "
-            f"sum without private_bound, or write SUM({column}) / COUNT(*)"
-        )
     return replace(summed, rows=dataset.rows_per_group)
 
 

@@ -321,13 +321,13 @@ class RecordedPairs:
         head = self._engine.head(request, seed=self._seed, progress=self._report)
         if head.scaled is None or head.users is None:
             raise InexactHead("the engine answered without sums")
-        rows = {tuple(row.values()): n for n, row in enumerate(head.labels.to_pylist())}
-        order = [rows[tuple(row.values())] for row in listed.to_pylist()]
+        places = {tuple(row.values()): n for n, row in enumerate(head.labels.to_pylist())}
+        order = [places[tuple(row.values())] for row in listed.to_pylist()]
         ordered = head.scaled[order]
         self._record(ordered.ravel())
-        return ExactHead(
-            np.zeros(len(order), dtype=np.int64), len(order), None, None, ordered, self._record(head.users)
-        )
+        users = self._record(head.users)
+        rows = None if head.rows is None else self._record(head.rows[order])
+        return ExactHead(np.zeros(len(order), dtype=np.int64), len(order), None, None, ordered, users, rows=rows)
 
     def users_by_size(self, bounds: Ints) -> Ints:
         return self._record(self._written().users_by_size(bounds))

@@ -226,18 +226,17 @@ class Release:
                     f"values of {summed.column} are clipped to {low} to {high}; the rows of a user and an item have "
                     f"less weight if they are more than {summed.rows:,}, or their sum is out of {low} to {high}"
                 )
-            elif clipping is None:
+            elif clipping is None or "kept" in clipping:
                 bounds.append(f"each user's sum of {summed.column} for an item is clipped to {low} to {high}")
-            elif "kept" in clipping:
+            if clipping is not None and "kept" in clipping:
                 share, portion = (f"{100 * clipping[name]:.3g}" for name in ("share", "kept"))
-                bounds.append(
-                    f"each user's sum of {summed.column} for an item is clipped to {low} to {high}; and the sums of a "
-                    f"user are scaled down if the root of the sum of their squares is above {clipping['bound']}, which "
-                    f"was chosen privately: those of about {share} % of the users. That keeps about {portion} % of the "
-                    "sums, by which they were divided, and the intervals allow for that"
+                bounds[-1] += (
+                    "; and the sums of a user are scaled down if the root of the sum of their squares is above "
+                    f"{clipping['bound']}, which was chosen privately: those of about {share} % of the users. That "
+                    f"keeps about {portion} % of the sums, by which they were divided, and the intervals allow for that"
                 )
                 uncovered = "the other bounds leave"
-            else:
+            elif clipping is not None:
                 share, least, most = (f"{100 * clipping[name]:.3g}" for name in ("share", "low", "high"))
                 bounds.append(
                     f"each user's sum of {summed.column} for an item is clipped to {low} to {clipping['bound']}, which "

@@ -18,6 +18,7 @@ class TestMyEngine(EngineSuite):
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import functools
 import hashlib
@@ -346,17 +347,26 @@ def _reference_arrivals(table: pa.Table, request: HeadRequest, arrivals: Arrival
 def _contribution(rows: list[dict[str, Any]], summed: SumBounds) -> tuple[int, ...]:
     """Return what a user's rows of an item add to its sum, in parts of the last digit, and to an average's rows."""
     low, high = summed.units
-    values = [int(Fraction(row[summed.column]) * 10**summed.scale) for row in rows if row[summed.column] is not None]
+    values = _values(rows, summed)
     if summed.rows is None:
         return (min(max(sum(values), low), high),)
+    weight, total, number = _weighed(values, summed)
+    return weight * total, weight * number
+
+
+def _values(rows: list[dict[str, Any]], summed: SumBounds) -> list[int]:
+    """Return the values of the summed column in *rows* that are not missing, in units of its last digit."""
+    return [int(Fraction(row[summed.column]) * 10**summed.scale) for row in rows if row[summed.column] is not None]
+
+
+def _weighed(values: list[int], summed: SumBounds) -> tuple[int, int, int]:
+    """Return the weight of a user's rows of an item in an average, their clipped sum, and their number."""
+    low, high = summed.units
     total = sum(min(max(value, low), high) for value in values)
-    number = len(values)
-    if not number:
-        return 0, 0
-    weights = [ROW_UNIT, ROW_UNIT * summed.rows // number]
+    weights = [ROW_UNIT, ROW_UNIT * (summed.rows or 1) // max(len(values), 1)]
     weights += [ROW_UNIT * high // total] if total > high else []
     weights += [ROW_UNIT * low // total] if total < low else []
-    return min(weights) * total, min(weights) * number
+    return min(weights), total, len(values)
 
 
 def _users(table: pa.Table, request: HeadRequest, seed: bytes) -> list[dict[tuple[Any, ...], list[dict[str, Any]]]]:
@@ -395,14 +405,16 @@ def reference_bounds(
     sums: dict[Any, list[int]] = {}
     users = [0] * len(squares)
     for items in _users(table, request, b""):
-        totals = {labels: _total(rows, summed.column) * 10**summed.scale for labels, rows in items.items()}
-        clipped = {labels: int(max(min(total, summed.units[1]), 0)) for labels, total in totals.items()}
-        length = sum((-(-total // summed.step)) ** 2 for total in clipped.values())
+        values = {labels: _values(rows, summed) for labels, rows in items.items()}
+        clipped = {labels: (ROW_UNIT, min(max(sum(own), 0), summed.units[1])) for labels, own in values.items()}
+        if summed.rows is not None:
+            clipped = {labels: _weighed(own, summed)[:2] for labels, own in values.items()}
+        length = sum((-(-own * total // (ROW_UNIT * summed.step))) ** 2 for own, total in clipped.values())
         for n, square in enumerate(squares):
             above = math.floor(ROW_UNIT * math.sqrt(float(square) / max(length, 1))) - 1
             weight = ROW_UNIT if length <= square else max(above, 0)
-            for labels, total in clipped.items():
-                sums.setdefault(labels, [0] * len(squares))[n] += total * weight
+            for labels, (own, total) in clipped.items():
+                sums.setdefault(labels, [0] * len(squares))[n] += own * weight // ROW_UNIT * total
         if length:
             users[sum(length > square for square in squares)] += 1
     return sums, users
@@ -510,10 +522,6 @@ def _text(value: Any) -> str | None:  # noqa: ANN401 - any cell value
         case datetime.datetime():
             return value.isoformat(" ", "microseconds")
     return str(value)
-
-
-def _total(rows: list[dict[str, Any]], column: str) -> Fraction:
-    return sum((Fraction(row[column]) for row in rows if row[column] is not None), Fraction(0))
 
 
 def _sorted_by(label: Any) -> Any:  # noqa: ANN401 - any label value
@@ -1074,6 +1082,7 @@ class EngineSuite:
         summed = data.draw(
             st.sampled_from([size, SumBounds(Fraction(0), Fraction(701, 100), 2, private=True, column="price")])
         )
+        summed = dataclasses.replace(summed, rows=data.draw(st.sampled_from([None, 1, 2])))
         domain = table.select(["word"]).drop_null().group_by(["word"]).aggregate([])
         with self.opened(table) as engine:
             for items, where, listed, groups in (
@@ -1091,6 +1100,12 @@ class EngineSuite:
                 assert {label: total for label, total in totals.items() if label in sums or any(total)} == sums
                 assert head.users is not None
                 assert head.users.tolist() == users
+                if summed.rows is not None:  # the rows of an average do not depend on the bound
+                    declared = dataclasses.replace(request, summed=dataclasses.replace(summed, private=False))
+                    rows = engine.head(declared).rows
+                    assert head.rows is not None
+                    assert rows is not None
+                    assert head.rows.tolist() == rows.tolist()
 
     def test_columns_that_cannot_be_summed_are_refused_beforehand(self) -> None:
         """The column's type alone is refused, so that the data owner sees the error and not the analyst."""
