@@ -513,13 +513,16 @@ class HeadStatement:
 
         For an average, the sums are those that `_weighted` weighs.
         """
-        added, unit, others = "s", summed.step, ""
+        added = "s"
+        unit = summed.step * summed.parts
+        others = ""
         if summed.rows is None:
             least = f"CAST(greatest(least(coalesce(s, 0), {summed.units[1]}), 0) AS BIGINT)"
             clipped = f"SELECT {self._leading}u, c, {least} AS s FROM ({pairs}) AS q"
         else:
             clipped = self._weighted(pairs, summed)
-            added, unit, others = "w * s", summed.step * ROW_UNIT, ", w, m"
+            added = "w * s"
+            others = ", w, m"
         steps = f"CAST(floor(CAST({added} + {unit - 1} AS {self.double}) / {unit}e0) AS BIGINT)"
         squared = f"SELECT {self._leading}u, c, s{others}, {steps} * {steps} AS q FROM ({clipped}) AS a"
         length = f"CAST(least(sum(q) OVER (PARTITION BY u), {MAX_COUNT}) AS BIGINT)"

@@ -740,7 +740,7 @@ class EngineSuite:
         assert sum(counts) == 6_000
         assert sum((count - 1_000) ** 2 / 1_000 for count in counts) < 44
 
-    @pytest.mark.parametrize("made", _DERIVED)
+    @pytest.mark.parametrize("rule", _DERIVED)
     def test_periods_and_bins_that_are_listed_get_all_their_counts(self, rule: Derived) -> None:
         """A time series over a known domain has a count of 0 or more for each of its periods."""
         values = _POOLS[rule.column][2]
