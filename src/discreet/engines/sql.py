@@ -473,7 +473,11 @@ class HeadStatement:
         return f"SELECT {selected} FROM (WITH p AS ({pairs}) SELECT {selected} FROM {joined}) AS w"
 
     def _arrived(self, arrivals: Arrivals) -> str:
-        """Return the statement for a head of running counts: each user keeps the first items that the user had."""
+        """Return the statement for a head of running counts: each user keeps the first items that the user had.
+
+        In the statement, u is the user, d the first period of the pair, f the period in which the item was listed, NULL
+        if it was not, and place counts the items of a user in the order of d.
+        """
         pairs = f"SELECT {self._items}, u, min(d) AS d FROM ({self._listed_rows()}) AS r GROUP BY {self._items}, u"
         in_levels = bool(self.names_listed) and arrivals.among != "all"
         if in_levels:
