@@ -416,7 +416,7 @@ def check_named(request: HeadRequest, kind: Callable[[str], Kind]) -> None:
     Raises:
         InputError: a column has such a type.
     """
-    derived = {column_.name for column_ in request.derived}
+    derived = {period.name for period in request.derived}
     for column in (request.user, *request.items):
         wrong = None if column in derived else naming_error(column, kind(column), is_user=column == request.user)
         if wrong is not None:

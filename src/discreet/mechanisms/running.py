@@ -282,7 +282,9 @@ class CorrectedCounts:
             reached: the noisy numbers of users by `places`.
             earlier: both on the earlier day; None for all pairs.
         """
-        pairs_before, reached_before = (0.0, [0] * _STEPS) if earlier is None else earlier
+        if earlier is None:
+            earlier = 0.0, [0] * _STEPS
+        pairs_before, reached_before = earlier
         more = max(pairs - pairs_before, 1.0)
         cut = max(self._cut_off(reached) - self._cut_off(np.array(reached_before)), 0.0)
         return max(more / (more + cut), _SMALLEST_SHARE)

@@ -352,9 +352,9 @@ class ListedSums:
         ranked = sums.measured().values if rows is None else rows
         order = order[np.argsort(-ranked[order], kind="stable")]
         sums = replace(sums, parts=sums.parts[order])
-        outcome = Outcome(order, ordered=True, complete=True, cost=self.worst_cost(), measured=sums.measured())
+        outcome = Outcome(order, ordered=True, complete=True, cost=self.worst_cost())
         if rows is None:
-            return outcome
+            return replace(outcome, measured=sums.measured())
         return averages(sums.parts, sums.noise, rows[order], self.row_noise(), outcome, self.summed, sums)
 
     def released_noise(self) -> Noise | SharedNoise:
@@ -491,19 +491,17 @@ def averages(
     number = rows.astype(np.float64)
     # A number below one row is replaced by one row: an item without rows has no average.
     least = np.maximum(number, summed.parts)
-    share, least_share = (1.0, 1.0) if scaled is None else (scaled.share, scaled.least)
+    share = 1.0 if scaled is None else scaled.share
+    least_share = 1.0 if scaled is None else scaled.least
     centre = np.clip(values / share / least, lowest, highest)
     sum_width = sum_noise.half_width(MISS)
     row_width = row_noise.half_width(MISS)
     has_rows = number > row_width
     divisor = np.where(has_rows, number**2 - float(row_width) ** 2, 1)
-    low, high = (
-        np.where(has_rows, (most * number + sign * _root(most, width, number, row_width)) / divisor, bound)
-        for sign, most, width, bound in (
-            (-1, values, sum_width, lowest),
-            (1, values / least_share, sum_width / least_share, highest),
-        )
-    )
+    most = values / least_share
+    most_root = _root(most, sum_width / least_share, number, row_width)
+    low = np.where(has_rows, (values * number - _root(values, sum_width, number, row_width)) / divisor, lowest)
+    high = np.where(has_rows, (most * number + most_root) / divisor, highest)
     error = np.sqrt((sum_noise.std / share) ** 2 + (centre * row_noise.std) ** 2) / least
     measured = Measured(
         "average",
@@ -613,8 +611,9 @@ class ScaledSums:
         noise = self._noise(self.summed.squared_lengths(moved)[chosen], moved)
         parts = with_noise(head.scaled[:, chosen], noise, bits, "sums")
         share = float(shares[chosen])
-        likely, fewest = (_kept(bounds, _hidden(noisy, users_noise.std, errors))[chosen] for errors in (0.0, _HIDDEN))
-        least = max(1 - _UNEVEN * (1 - float(fewest)), min(float(likely), share / _UNEVEN))
+        likely = float(_kept(bounds, _with_hidden(noisy, users_noise.std, 0.0))[chosen])
+        fewest = float(_kept(bounds, _with_hidden(noisy, users_noise.std, _HIDDEN))[chosen])
+        least = max(1 - _UNEVEN * (1 - fewest), min(likely, share / _UNEVEN))
         clipping = _clipping(math.ceil(bounds[chosen]), noisy, chosen, users_noise, share)
         return ReleasedScaledSums(parts, noise, share, least, clipping)
 
@@ -635,7 +634,7 @@ def _kept(bounds: NDArray[np.float64], users: NDArray[np.float64]) -> NDArray[np
     return np.minimum(shares, 1.0)  # all may be kept, but for rounding
 
 
-def _hidden(noisy: NDArray[np.float64], std: float, errors: float) -> NDArray[np.float64]:
+def _with_hidden(noisy: NDArray[np.float64], std: float, errors: float) -> NDArray[np.float64]:
     """Return users by bounds with those that the noise may hide, by *errors* standard errors; of all, if none shows."""
     users = continued(noisy, std, _CERTAIN, errors)
     return users if users.any() else np.maximum(noisy + errors * std, 1.0)

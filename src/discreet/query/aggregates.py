@@ -8,7 +8,7 @@ from discreet.engines.sql import quoted
 from discreet.query.allowed import AGGREGATES, OUTER_AGGREGATES, check_allowed
 from discreet.query.answers import HIGH, LOW, NUMBERS, VALUE, numbered_column
 from discreet.query.intervals import interval_sql, read_ratio
-from discreet.query.nodes import children, column_place, expression_key
+from discreet.query.nodes import children, column_place, column_reference, expression_key
 from discreet.query.output import ENDS, NO_INTERVAL, unwrap
 from discreet.query.parse_tree import REFUSED, Json, Node, TreeReader
 from discreet.query.quantiles import QUANTILES
@@ -52,11 +52,7 @@ class Aggregates:
             return part
         match part:
             case {"type": "FUNCTION", "function_name": str(name)} if name in MEASURED:
-                places = ("query_location", "query_location_length")
-                column = numbered_column(VALUE, self._number(part))
-                reference = {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": part["alias"]}
-                reference |= {key: part[key] for key in places if key in part}
-                return {**reference, "column_names": [column]}
+                return column_reference(numbered_column(VALUE, self._number(part)), part)
             case {"type": "FUNCTION", "function_name": str(name), "arguments": [{"expression": inner}]} if (
                 name.casefold() in ENDS
             ):

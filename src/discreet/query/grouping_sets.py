@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from discreet.query.aggregates import MEASURED
-from discreet.query.nodes import column_place, expression_key, has_window, parse_expression
+from discreet.query.nodes import column_place, expression_key, has_window, parse_expression, selected_name
 from discreet.query.parse_tree import Json, Node, TreeReader, parse_statement
 
 
@@ -77,8 +77,7 @@ def _over_union(reader: TreeReader, modifier: Node, selected: list[Node]) -> Nod
         places = [place for place, item in enumerate(selected, 1) if expression_key(item) == key]
         if expression["type"] == "COLUMN_REF":
             name = expression["column_names"][-1].casefold()
-            names = [(item["alias"] or item.get("column_names", [""])[-1]).casefold() for item in selected]
-            places = [place for place, selected_name in enumerate(names, 1) if selected_name == name]
+            places = [place for place, item in enumerate(selected, 1) if selected_name(item).casefold() == name]
         if expression["type"] == "VALUE_CONSTANT":
             places = [column_place(expression)]
         if not places:

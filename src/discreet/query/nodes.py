@@ -59,6 +59,12 @@ def parse_expression(sql: str) -> Node:
     return expression
 
 
+def column_reference(name: str, replaced: Node) -> Node:
+    """Return a column with the alias and the place in the text of the node that it replaces."""
+    kept = {key: replaced[key] for key in ("alias", "query_location", "query_location_length") if key in replaced}
+    return {"class": "COLUMN_REF", "type": "COLUMN_REF", "column_names": [name]} | kept
+
+
 def parse_table(sql: str) -> Node:
     """Return the tree of what follows FROM that this package has written."""
     table: Node = parse_statement(f"SELECT 1 FROM {sql}", arithmetic=True)["node"]["from_table"]  # noqa: S608

@@ -16,7 +16,7 @@ from discreet.engines.sql import quoted
 from discreet.query.allowed import OUTER_AGGREGATES
 from discreet.query.answers import HIGH, LOW, NUMBERS
 from discreet.query.intervals import MONOTONE, interval_sql, read_ratio, sum_sql
-from discreet.query.nodes import children, expression_key, parse_expression, selected_name
+from discreet.query.nodes import children, column_reference, expression_key, parse_expression, selected_name
 from discreet.query.parse_tree import Json, Node, write_expression
 
 ENDS = {"low": LOW, "high": HIGH}
@@ -128,7 +128,7 @@ class OutputColumns:
         for column, node in list(zip(self.columns, selected, strict=True)):
             if column.ends is None or not column.name:
                 continue
-            name = node["alias"] or node["column_names"][-1]
+            name = selected_name(node)
             for end, end_node in zip(("low", "high"), column.ends()[:2], strict=True):
                 alias = f"{name}_{end}"
                 if (column.key, end) not in ends_selected and alias.casefold() not in names_in_use:
@@ -342,9 +342,7 @@ class Scope:
         columns = only.columns or []
         if not columns or any(column is not only.find(column.name) for column in columns):
             return [item]
-        place = {key: item[key] for key in ("query_location", "query_location_length") if key in item}
-        reference: Node = {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": ""} | place
-        return [{**reference, "column_names": [column.written]} for column in columns]
+        return [column_reference(column.written, {**item, "alias": ""}) for column in columns]
 
     def output(self, select: Node, rewritten: Node, interval: Callable[[Node], Interval | None]) -> OutputColumns:
         """Return the columns of a SELECT that reads answers through others.

@@ -173,10 +173,10 @@ def random_request(rng: random.Random, engine: Engine) -> HeadRequest:
     columns = dict(engine.columns())
     derived: tuple[Derived, ...] = ()
     every = [Derived("start", name, period) for name in columns for period in (*get_args(Period), 1, 10**15)]
-    every = [column_ for column_ in every if column_.type_error(columns[column_.column]) is None]
+    every = [period for period in every if period.type_error(columns[period.column]) is None]
     if every and rng.random() < 0.3:
         derived = (rng.choice(every),)
-    columns |= {column_.name: column_.kind for column_ in derived}
+    columns |= {period.name: period.kind for period in derived}
     anything = rng.random() < 0.05  # columns of any type, most of which are refused
     users, others = (
         [name for name, kind in columns.items() if anything or naming_error(name, kind, is_user=is_user) is None]

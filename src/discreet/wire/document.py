@@ -304,26 +304,30 @@ class _StoredQuery(Query):
         return self.listed
 
 
-def _query(part: Parameters, where: Predicate | None) -> Query:
+def _query(parameters: Parameters, where: Predicate | None) -> Query:
     summed = None
-    if part.bounds is not None and part.summed is not None:
-        low = exact(part.bounds.low, "low")
-        high = exact(part.bounds.high, "high")
-        summed = SumBounds(low, high, part.bounds.scale, part.bounds.private, part.summed, part.bounds.rows)
+    if parameters.bounds is not None and parameters.summed is not None:
+        low = exact(parameters.bounds.low, "low")
+        high = exact(parameters.bounds.high, "high")
+        summed = SumBounds(
+            low, high, parameters.bounds.scale, parameters.bounds.private, parameters.summed, parameters.bounds.rows
+        )
     request = HeadRequest(
-        part.user,
-        (*part.each, *part.items),
+        parameters.user,
+        (*parameters.each, *parameters.items),
         0,  # set by Query
         where,
-        part.rows_per_user_and_item,
-        part.groups_per_user,
-        keep_missing=part.keep_missing,
+        parameters.rows_per_user_and_item,
+        parameters.groups_per_user,
+        keep_missing=parameters.keep_missing,
         summed=summed,
-        each=tuple(part.each),
+        each=tuple(parameters.each),
     )
-    share = Fraction(1, 10) if part.relative_error is None else Fraction(part.relative_error)
-    options = QueryOptions(part.epsilon, Fraction(part.delta), relative_error=share, counts=part.counts)
-    return _StoredQuery(request, options, part.k, part.average, listed=part.known_domain)
+    share = Fraction(1, 10) if parameters.relative_error is None else Fraction(parameters.relative_error)
+    options = QueryOptions(
+        parameters.epsilon, Fraction(parameters.delta), relative_error=share, counts=parameters.counts
+    )
+    return _StoredQuery(request, options, parameters.k, parameters.average, listed=parameters.known_domain)
 
 
 def _measured(query: Query, columns: Mapping[str, pa.Array], clipping: Mapping[str, Any] | None) -> Measured | None:

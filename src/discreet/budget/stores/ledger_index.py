@@ -132,7 +132,7 @@ class LedgerIndex:
             for line in _lines_at(db, chain, place):
                 lines[chain, line.seq] = line, entry_of(line)
         events = ([lines.get((chain, int(number))) for number in numbers.split(" ")] for _, chain, numbers in rows)
-        return [read for event in events if (read := [line for line in event if line is not None])]
+        return [stored for event in events if (stored := [line for line in event if line is not None])]
 
     @reads
     def totals(self, db: StoreConnection, filters: LedgerFilter) -> list[Total]:
@@ -247,23 +247,25 @@ class LedgerIndex:
         db.write_many(statements.SAVE_INDEXED, [(chain, last)])
 
 
-def _where(which: LedgerFilter) -> tuple[str, list[Any]]:
+def _where(filters: LedgerFilter) -> tuple[str, list[Any]]:
     """Return the conditions of a filter in SQL, and their values."""
-    until = (which.until_us, 0, 0) if which.before is None else min((which.until_us, 0, 0), which.before)
+    until = (filters.until_us, 0, 0) if filters.before is None else min((filters.until_us, 0, 0), filters.before)
     times = "time_us >= ? AND (time_us, chain, seq) < (?, ?, ?)"
-    return _conditions(which, times, [which.since_us, *until], ("dataset", "subject"))
+    return _conditions(filters, times, [filters.since_us, *until], ("dataset", "subject"))
 
 
-def _conditions(which: LedgerFilter, times: str, limits: Sequence[int], names: Sequence[str]) -> tuple[str, list[Any]]:
+def _conditions(
+    filters: LedgerFilter, times: str, limits: Sequence[int], names: Sequence[str]
+) -> tuple[str, list[Any]]:
     conditions = [times, "kind IN {any_text}"]
-    values: list[Any] = [*limits, json.dumps(which.kinds)]
+    values: list[Any] = [*limits, json.dumps(filters.kinds)]
     for name in names:
-        if (value := getattr(which, name)) is not None:
+        if (value := getattr(filters, name)) is not None:
             conditions.append(f"{name} = ?")
             values.append(value)
-    if which.account is not None:
+    if filters.account is not None:
         conditions.append("account IN (SELECT account FROM budget_paths WHERE member = ?)")
-        values.append(which.account)
+        values.append(filters.account)
     return f"WHERE {' AND '.join(conditions)}", values
 
 

@@ -233,7 +233,7 @@ def outline_of(catalog: Catalog) -> dict[str, Any]:
         name: {
             "user": dataset.user,
             "rows_per_group": dataset.rows_per_group,
-            "columns": {name_: _column(column) for name_, column in dataset.columns.items()},
+            "columns": {label: _column(column) for label, column in dataset.columns.items()},
         }
         for name, dataset in catalog.datasets.items()
     }

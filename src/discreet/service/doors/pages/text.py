@@ -56,8 +56,8 @@ def snippets(sql: str, price: Mapping[str, float], url: str, method: str) -> lis
 def name_of(catalog: Catalog, dataset: str, column: str) -> str:
     """Return the name of a column for people: "week of day" for day_week, a period that no catalog declares."""
     declared = catalog.datasets.get(dataset)
-    column_ = None if declared is None else declared.columns.get(column)
-    return f"{column_.each} of {column_.source}" if isinstance(column_, ImpliedColumn) else column
+    uses = None if declared is None else declared.columns.get(column)
+    return f"{uses.each} of {uses.source}" if isinstance(uses, ImpliedColumn) else column
 
 
 def title_of(
