@@ -136,6 +136,10 @@ def test_smallest_counts_are_within_the_priced_range():
 @pytest.mark.parametrize("k", [None, 6, 30, 100])
 def test_the_first_range_is_that_of_the_branch_taken_most_often(k):
     """No other branch is taken more often, over all tables and epsilons, than the one that a price names first."""
+    if k is None and not all(map(Tables().has, REAL)):
+        pytest.skip(
+            "the real tables are not there, and users of most made-up ones have few items, which one round counts"
+        )
     places = Counter(each.likely.index(each.taken) for of, each in delivered() if of == k)
     assert places[0] == max(places.values())
 
