@@ -13,6 +13,7 @@ import pyarrow.parquet
 import pytest
 
 import discreet
+from discreet.accounting.convert import UnitCost
 from discreet.budget import Budget
 from discreet.engines.duckdb import DuckDBEngine
 from discreet.errors import InputError, SQLError, UnknownColumn, WhereError
@@ -20,7 +21,7 @@ from discreet.mechanisms import Each, EachAuto, KnownGumbel, KnownLaplace, Selec
 from discreet.mechanisms.sums import UnknownGumbelSums
 from discreet.query.json import from_dict
 from discreet.query.planning import make_plan
-from discreet.query.pricing import PRESETS, UnitCost
+from discreet.query.pricing import PRESETS
 from discreet.query.query import Measure, Select
 from discreet.query.sql import parse_select, parse_where, to_sql
 from discreet.query.statement import split_statement

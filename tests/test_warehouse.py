@@ -12,10 +12,11 @@ import pyarrow.parquet
 import pytest
 
 import discreet
+from discreet.accounting.convert import UnitCost
 from discreet.budget import Budget
 from discreet.catalog.loader import load_catalog
 from discreet.errors import BudgetExceeded, EngineError, InputError, UnknownColumn
-from discreet.query.pricing import PRESETS, UnitCost
+from discreet.query.pricing import PRESETS
 from discreet.query.query import Measure, Select
 from discreet.values import Cost
 from discreet.warehouse import Warehouse, connect

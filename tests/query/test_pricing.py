@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from discreet.accounting.bounds import linkedin_system
-from discreet.accounting.convert import delta_tight, epsilon_simple, guarantee_of
+from discreet.accounting.convert import UnitCost, delta_tight, epsilon_simple, guarantee_of
 from discreet.accounting.privacy_filter import PrivacyFilter
 from discreet.budget.manager import guarantee, published
 from discreet.budget.model import LINKEDIN, LINKEDIN_CONVERSION, Account, Sliding
@@ -23,7 +23,7 @@ from discreet.mechanisms import UnknownGumbel
 from discreet.mechanisms.base import noise_of
 from discreet.noise import KeyedBits
 from discreet.query.planning import make_plan
-from discreet.query.pricing import PRESETS, PerUnit, UnitCost
+from discreet.query.pricing import PRESETS, PerUnit
 from discreet.testing.audit import head_of, moved_noise, renyi
 from discreet.values import Sensitivity
 from tests.mechanisms.neighbours import (

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from typing import NamedTuple
 
 from discreet.errors import InputError, InvariantViolated
 from discreet.values import DELTA_QUANTUM, RHO_QUANTUM, Cost, float_above, float_below
@@ -225,6 +226,16 @@ def ceil_sqrt(value: Fraction, bits: int = PRECISION_BITS) -> Fraction:
     return 1 / floor_sqrt(1 / value, bits)
 
 
+class UnitCost(NamedTuple):
+    """A cost in units of information, which are peels and noisy values, and in calls to unknown domains."""
+
+    information: int
+    calls: int
+
+    def __str__(self) -> str:
+        return f"{self.information:,} of information, {self.calls:,} {'call' if self.calls == 1 else 'calls'}"
+
+
 def cost_of_units(information: int, calls: int, epsilon_per: Fraction, delta_per: Fraction) -> Cost:
     """Return the zCDP cost of *information* units and *calls* together.
 
@@ -240,14 +251,15 @@ def cost_of_units(information: int, calls: int, epsilon_per: Fraction, delta_per
     return Cost(information * epsilon_per**2 / 8, calls * delta_per)
 
 
-def units_of_cost(cost: Cost, epsilon_per: Fraction, delta_per: Fraction) -> tuple[int, int]:
-    """Return the least (information, calls) that cover *cost*; ranges as in `cost_of_units`, delta_per above 0."""
+def units_of_cost(cost: Cost, epsilon_per: Fraction, delta_per: Fraction) -> UnitCost:
+    """Return the least units that cover *cost*; ranges as in `cost_of_units`, delta_per above 0."""
     _check_units(epsilon_per, delta_per)
     if delta_per == 0:
         raise InputError("delta per call must be above 0")
     # the least numbers of units whose cost, rounded up to the quantum, covers the spent amount
     information = math.floor((cost.rho - RHO_QUANTUM) / (epsilon_per**2 / 8)) + 1 if cost.rho else 0
-    return information, math.floor((cost.delta - DELTA_QUANTUM) / delta_per) + 1 if cost.delta else 0
+    calls = math.floor((cost.delta - DELTA_QUANTUM) / delta_per) + 1 if cost.delta else 0
+    return UnitCost(information, calls)
 
 
 def _check_units(epsilon_per: Fraction, delta_per: Fraction) -> None:

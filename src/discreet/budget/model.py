@@ -13,7 +13,7 @@ from enum import Enum
 from fractions import Fraction
 from typing import Literal, TypeAlias
 
-from discreet.accounting.convert import epsilon_tight, limit_for, units_of_cost
+from discreet.accounting.convert import UnitCost, epsilon_tight, limit_for, units_of_cost
 from discreet.errors import InputError
 from discreet.values import DELTA_QUANTUM, RHO_QUANTUM, Cost, float_above, float_below, is_unicode
 
@@ -259,7 +259,7 @@ Mode: TypeAlias = Literal["observe", "enforce"]
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """A budget in LinkedIn's units (Rogers et al. 2021, section 6).
+    """The budget of an account in LinkedIn's units (Rogers et al. 2021, section 6).
 
     Args:
         epsilon_per: epsilon of one unit of information, above 0.
@@ -284,15 +284,16 @@ class Units:
         """The limit as a cost: rho = k* epsilon_per^2 / 8, delta = l* delta_per."""
         return Cost.at_most(self.information * self.epsilon_per**2 / 8, self.calls * self.delta_per)
 
-    def rounded_up(self, cost: Cost) -> tuple[int, int]:
-        """Return the least (information, calls) that cover *cost*; no calls if a call costs nothing."""
-        information, calls = units_of_cost(cost, self.epsilon_per, self.delta_per or Fraction(1, 2))
-        return information, calls if self.delta_per else 0
+    def rounded_up(self, cost: Cost) -> UnitCost:
+        """Return the least units that cover *cost*; no calls if a call costs nothing."""
+        if not self.delta_per:
+            return units_of_cost(Cost(cost.rho), self.epsilon_per, Fraction(1, 2))
+        return units_of_cost(cost, self.epsilon_per, self.delta_per)
 
-    def rounded_down(self, cost: Cost) -> tuple[int, int]:
-        """Return the most (information, calls) that fit into *cost*; no calls if a call costs nothing."""
+    def rounded_down(self, cost: Cost) -> UnitCost:
+        """Return the most units that fit into *cost*; no calls if a call costs nothing."""
         information = math.floor(cost.rho / (self.epsilon_per**2 / 8))
-        return information, math.floor(cost.delta / self.delta_per) if self.delta_per else 0
+        return UnitCost(information, math.floor(cost.delta / self.delta_per) if self.delta_per else 0)
 
 
 LINKEDIN = Units(Fraction(15, 100), Fraction(1, 10**10), 3_000, 30)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, get_args
 
-from discreet.accounting.convert import LEAST_DELTA, Guarantee, epsilon_tight, guarantee_of, limit_for
+from discreet.accounting.convert import LEAST_DELTA, Guarantee, UnitCost, epsilon_tight, guarantee_of, limit_for
 from discreet.errors import InputError, InvariantViolated, UnknownColumn
 from discreet.head_request import HeadRequest, Kind, SumBounds, naming_error
 from discreet.mechanisms import (
@@ -34,7 +34,7 @@ from discreet.mechanisms import (
 from discreet.mechanisms.sums import RankedSums
 from discreet.query.canonical import canonical, possible_labels
 from discreet.query.predicates import bind_where, columns_of, find_column
-from discreet.query.pricing import PerUnit, UnitCost, priced
+from discreet.query.pricing import PerUnit, priced
 from discreet.query.query import (
     MAX_HEAD_LIMIT,
     MAX_SEGMENT_ROWS,

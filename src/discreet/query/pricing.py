@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from discreet.accounting.convert import Guarantee, cost_of_units, guarantee_of, units_of_cost
+from discreet.accounting.convert import Guarantee, UnitCost, cost_of_units, guarantee_of, units_of_cost
 from discreet.budget.model import LINKEDIN
 from discreet.errors import InputError
 from discreet.values import DELTA_QUANTUM, RHO_QUANTUM, Cost, exact, whole
@@ -23,22 +23,6 @@ if TYPE_CHECKING:
 MIN_EPSILON_PER = Fraction(1, 10**6)
 MAX_EPSILON_PER = Fraction(100)
 MIN_DELTA_PER = Fraction(1, 10**20)
-
-
-@dataclass(frozen=True, slots=True)
-class UnitCost:
-    """A cost in units of information and calls.
-
-    Args:
-        information: peels and noisy values, rounded up.
-        calls: queries over unknown domains.
-    """
-
-    information: int
-    calls: int
-
-    def __str__(self) -> str:
-        return f"{self.information:,} of information, {self.calls:,} {'call' if self.calls == 1 else 'calls'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +66,7 @@ class PerUnit:
 
     def units(self, cost: Cost) -> UnitCost:
         """Return the smallest number of units that cover *cost*."""
-        return UnitCost(*units_of_cost(cost, self.epsilon_per, self.delta_per))
+        return units_of_cost(cost, self.epsilon_per, self.delta_per)
 
     def guarantee(self, mechanism: Mechanism | Each) -> Guarantee:
         """Return the guarantee of one answer of *mechanism*, with delta_per for the conversion."""

@@ -47,8 +47,8 @@ def budget_report(report: Report, parents: Sequence[Report], default_cost: Cost 
         units = UnitsReport(
             epsilon_per=_decimal(price.epsilon_per),
             delta_per=_decimal(price.delta_per),
-            information=UnitBudget(limit=limit[0], spent=spent[0], left=left[0]),
-            calls=UnitBudget(limit=limit[1], spent=spent[1], left=left[1]),
+            information=UnitBudget(limit=limit.information, spent=spent.information, left=left.information),
+            calls=UnitBudget(limit=limit.calls, spent=spent.calls, left=left.calls),
         )
     return BudgetReport(
         account=balance.account.id,

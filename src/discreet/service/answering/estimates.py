@@ -45,7 +45,7 @@ def estimate_of(
             )
     worst = plan.worst_cost
     units = path[0].balance.account.units
-    information, calls = (None, None) if units is None else units.rounded_up(worst)
+    worst_units = None if units is None else units.rounded_up(worst)
     fits = []
     for balance in (report.balance for report in path):
         rest = balance.remaining
@@ -65,8 +65,8 @@ def estimate_of(
         question=document.question_of(plan.query, dataset),
         mechanism=plan.mechanism.name,
         worst_cost=spend_above(worst),
-        information=information,
-        calls=calls,
+        information=None if worst_units is None else worst_units.information,
+        calls=None if worst_units is None else worst_units.calls,
         privacy=privacy_of(replace(plan.guarantee, computational=version is not None)),
         expected=Expected.of(plan),
         daily=daily,

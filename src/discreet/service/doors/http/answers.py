@@ -97,7 +97,7 @@ def budget_headers(balance: Balance) -> tuple[tuple[str, str], ...]:
     else:
         most = account.units.rounded_down(limit)
         remaining = account.units.rounded_down(rest)
-        quotas = [("information", most[0], remaining[0]), ("calls", most[1], remaining[1])]
+        quotas = [("information", most.information, remaining.information), ("calls", most.calls, remaining.calls)]
     every = "" if window is None else f";w={window}"
     until = "" if reset is None else f";t={reset}"
     policies = ", ".join(f'"{name}";q={quota}{every}' for name, quota, _ in quotas)
