@@ -17,10 +17,6 @@ from tests.ordinary.measured import DENSE, Measured, is_refused
 from tests.ordinary.questions import QUESTIONS, REFUSED
 from tests.ordinary.tables import SHAPES
 
-HIDDEN = (
-    "docs/accuracy.md, Tails: noise hides users with many items, so upper ends of one round are 3 to 4 times those of "
-    "two rounds; but two rounds have 4 times its error, and at epsilon 1 a third of its counts"
-)
 CLIPPED = (
     "docs/accuracy.md, Tails: 60 users with many items are at most 1 standard error at epsilon 1, and 4 at 4; a "
     "histogram with twice the share takes 4 % of the counts of all tables with one item"
@@ -28,26 +24,31 @@ CLIPPED = (
 COVERED = (
     "docs/accuracy.md, Tails: counts are 14 % too low by these users, whom a histogram with that price would not show"
 )
-UNDECIDED = (
-    "docs/accuracy.md, Head and auto: two rounds have 1.2 times the head's counts here, but 0.65 to 1.5 times on other "
-    "tables with as many users per noise"
-)
-
 MEANING: dict[tuple[str, str], str] = {}
 """Why an answer does not mean what SQL says, by table and question."""
 
 RELEASE, TOP = "table: users by item", "table: users of the top 10"
 PRECISION = {
-    ("states", 1.0, RELEASE): HIDDEN,
-    ("states", 4.0, RELEASE): HIDDEN,
-    ("states", 1.0, TOP): HIDDEN,
-    ("states", 4.0, TOP): HIDDEN,
-    ("one item", 4.0, TOP): HIDDEN,
-    ("many items", 1.0, RELEASE): UNDECIDED,
     ("heavy users", 1.0, RELEASE): CLIPPED,
     ("heavy users", 4.0, RELEASE): CLIPPED,
 }
 """Why the default is less precise than another mechanism, by table, epsilon and question."""
+
+WIDER_ABOVE = {
+    ("states", 1.0, RELEASE),
+    ("states", 4.0, RELEASE),
+    ("states", 1.0, TOP),
+    ("states", 4.0, TOP),
+    ("one item", 4.0, TOP),
+}
+"""Where upper ends of one round reach further than those of two rounds, which have four times its error.
+
+Noise may hide users with more than one item. To show that there are none would take 17 % of epsilon (docs/accuracy.md,
+Tails), and so 17 % of all precision; so no mechanism has both the least error and the nearest upper ends.
+"""
+
+COUNTED_RUNS = {("many items", 1.0): 10}
+"""Runs whose accurate counts are compared, where the 40 of each are too few for a comparison in three runs."""
 
 COVERAGE = {("heavy users",): COVERED}
 
@@ -98,15 +99,23 @@ def test_what_is_refused_is_said_in_one_sentence(measured, text):
     cases(PRECISION, *product(SHAPES, (1.0, 4.0), (RELEASE, TOP))),
 )
 def test_the_default_is_near_the_best_mechanism(measured, name, epsilon, question):
-    """Within a factor of 1.2: in error and both ends of intervals of the largest items, or in accurate counts."""
-    default, rivals = measured.precision(name, question, epsilon), measured.best(name, question, epsilon)
+    """Within a factor of 1.2: in error and both ends of intervals of the largest items, or in accurate counts.
+
+    Where upper ends reach further, every mechanism with nearer ones has at least twice the error.
+    """
     if name not in DENSE and question == RELEASE:
-        assert default.accurate >= max(rival.accurate for rival in rivals) / 1.2
+        runs = COUNTED_RUNS.get((name, epsilon), 3)
+        counted = measured.precision(name, question, epsilon, runs=runs).accurate
+        rivals = measured.best(name, question, epsilon, runs=runs)
+        assert counted >= max(rival.accurate for rival in rivals) / 1.2
         return
+    default, rivals = measured.precision(name, question, epsilon), measured.best(name, question, epsilon)
     n = len(default.errors)
     assert default.actual <= 1.2 * min(r.error for r in rivals) * np.sqrt(stats.chi2.isf(SLACK, n) / n)
     assert default.low <= 1.2 * min(rival.low + rival.error for rival in rivals)
-    assert default.high <= 1.2 * min(rival.high + rival.error for rival in rivals)
+    nearer = [rival for rival in rivals if default.high > 1.2 * (rival.high + rival.error)]
+    assert bool(nearer) == ((name, epsilon, question) in WIDER_ABOVE)
+    assert all(rival.actual >= 2 * default.actual for rival in nearer)
 
 
 @pytest.mark.parametrize("name", SHAPES)
