@@ -24,12 +24,19 @@ class ServiceProcess:
         folder: made by `discreet init`.
         keys: by role.
         arguments: of `discreet serve`.
+        serve: the command without its arguments.
     """
 
-    def __init__(self, folder, keys, *arguments, settings="discreet.toml"):
-        command = [sys.executable, "-m", "discreet", "serve", settings, "--port", "0", *arguments]
+    def __init__(
+        self,
+        folder,
+        keys,
+        *arguments,
+        settings="discreet.toml",
+        serve=(sys.executable, "-m", "discreet", "serve"),
+    ):
         self._process = subprocess.Popen(
-            command,
+            [*serve, settings, "--port", "0", *arguments],
             cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

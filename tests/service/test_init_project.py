@@ -7,7 +7,6 @@ import hashlib
 import itertools
 import secrets
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -279,16 +278,3 @@ def test_the_store_of_the_first_start_is_whole(make, folder):
         verified = store.verify()
     assert verified.lines == 7
     assert set(verified.accounts) == {"data", "example", "ann@example"}
-
-
-def test_the_systemd_unit_runs_a_new_project_in_the_folder_that_it_may_write(tmp_path):
-    """All files of a project are in one folder, where the service writes its store and its checkpoints."""
-    unit = (Path(__file__).parents[2] / "examples/deploy/discreet.service").read_text()
-    lines = dict(line.split("=", 1) for line in unit.splitlines() if "=" in line and not line.startswith("#"))
-    project = create_project(tmp_path / "new")
-    settings = load_settings(project.settings)
-    served = Path(lines["ExecStart"].split()[-1])
-    assert (served.name, str(served.parent)) == (project.settings.name, lines["WorkingDirectory"])
-    assert lines["ReadWritePaths"] == lines["WorkingDirectory"] == f"/var/lib/{lines['StateDirectory']}"
-    for path in (settings.store.file, settings.checkpoints.file, settings.noise.key_file, settings.service.catalog):
-        assert path.parent == tmp_path / "new"
