@@ -92,7 +92,8 @@ def test_people_are_imported_from_csv_after_a_dry_run(service, monkeypatch, caps
     for text, wrong in (
         ("name\nx\n", "no column 'name'"),
         ("account,epsilon\nx,1\n", "row 1 of 'people.csv' needs both epsilon and delta"),
-        ("account,days\nx,ten\n", "row 1 of 'people.csv'"),
+        ("account,days\nx,ten\n", "row 1 of 'people.csv': days must be a whole number of days, not 'ten'"),
+        ("account,epsilon,delta\nx,much,1e-8\n", "row 1 of 'people.csv': epsilon must be a number, not 'much'"),
         ("account,datasets\nx,reads(\n", "semicolons"),
         ("account\nx,y\n", "more cells"),
         ("account\nnew\n", "row 1: the new account 'new' needs a limit"),

@@ -15,6 +15,7 @@ import click
 
 from discreet.cli.options import connection_options, options_of
 from discreet.errors import InputError, file_error
+from discreet.values import number
 
 
 @click.group()
@@ -227,19 +228,16 @@ def _people(path: Path) -> list[dict[str, Any]]:
 def _person(row: dict[str, str | None], place: str) -> dict[str, Any]:
     if None in row:
         raise InputError(f"{place} has more cells than there are columns")
-    cells = {name: value.strip() for name, value in row.items() if value is not None and value.strip()}
+    cells: dict[str, Any] = {name: value.strip() for name, value in row.items() if value is not None and value.strip()}
     person: dict[str, Any] = {name: cells[name] for name in ("account", "parent", "mode", "label") if name in cells}
     if ("epsilon" in cells) != ("delta" in cells):
         raise InputError(f"{place} needs both epsilon and delta, or neither")
-    try:
-        if "epsilon" in cells:
-            person["limit"] = {"epsilon": float(cells["epsilon"]), "delta": cells["delta"]}
-        if "days" in cells:
-            person["period"] = {"kind": "sliding", "days": int(cells["days"])}
-        if "key_days" in cells:
-            person["key_days"] = int(cells["key_days"])
-    except ValueError:
-        raise InputError(f"{place}: epsilon is a number, days and key_days are whole numbers") from None
+    if "epsilon" in cells:
+        person["limit"] = {"epsilon": number(cells["epsilon"], f"{place}: epsilon"), "delta": cells["delta"]}
+    if "days" in cells:
+        person["period"] = {"kind": "sliding", "days": _days(cells["days"], f"{place}: days")}
+    if "key_days" in cells:
+        person["key_days"] = _days(cells["key_days"], f"{place}: key_days")
     if "roles" in cells:
         person["roles"] = cells["roles"].split()
     grants = {}
@@ -250,6 +248,12 @@ def _person(row: dict[str, str | None], place: str) -> dict[str, Any]:
         columns = None if grant[2] is None else [name.strip() for name in grant[2].split(",") if name.strip()]
         grants[grant[1]] = columns
     return person | {"grants": grants}
+
+
+def _days(text: str, name: str) -> int:
+    if not text.isdecimal():
+        raise InputError(f"{name} must be a whole number of days, not {text[:100]!r}")
+    return int(text)
 
 
 def _segment(name: str) -> str:

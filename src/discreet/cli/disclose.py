@@ -73,6 +73,10 @@ def _of_answer(path: Path) -> Disclosure:
 
     try:
         document = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise InputError(
+            f"there is no file {str(path)!r} with an answer; an account is named by --account, a dataset by --dataset"
+        ) from None
     except OSError as error:
         raise file_error(path, "read", error) from None
     except (ValueError, RecursionError):

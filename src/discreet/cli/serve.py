@@ -76,6 +76,8 @@ def _announce(url: str) -> None:
 
 
 _INSTRUCTIONS = """\
+The settings, secrets and budgets are in {folder}.
+
 These API keys are shown once and stored nowhere.
   admin    {admin}   creates API keys
   officer  {officer}   creates accounts, sets limits, grants data
@@ -94,7 +96,7 @@ Open http://127.0.0.1:8080 in a browser and log in with one of the keys, or quer
 
 @click.command()
 @click.argument("folder", default=".", metavar="[FOLDER]")
-@click.option("--catalog", metavar="FILE", help="Serve this catalog, instead of example data.")
+@click.option("--catalog", metavar="FILE", help="Serve this catalog, which stays where it is, instead of example data.")
 @click.option("--store", metavar="URL", help="Keep budgets in this empty PostgreSQL database, instead of a file.")
 @click.option("--password-env", metavar="NAME", help="The environment variable that holds its password.")
 @click.option("--force", is_flag=True, help="Replace existing files; the old ones are renamed.")
@@ -115,7 +117,11 @@ def init(folder: str, *, catalog: str | None, store: str | None, password_env: s
         force=force,
         environment=os.environ,
     )
-    shown: dict[str, object] = {"settings": project.settings, "query": project.query or "SELECT ..."}
+    shown: dict[str, object] = {
+        "folder": project.settings.parent.resolve(),
+        "settings": project.settings,
+        "query": project.query or "SELECT ...",
+    }
     click.echo(_INSTRUCTIONS.format_map(shown | {str(role): key for role, key in project.keys.items()}))
 
 

@@ -224,7 +224,9 @@ def _bind_constant(constant: Constant, column: str, kind: Kind) -> Constant:
     if constant.kind is Kind.TEXT and kind in {Kind.DATE, Kind.TIMESTAMP}:
         moment = read_timestamp(constant.text)
         if moment is None and constant.text:  # no text is part of LIKE, see `read_pattern`
-            raise WhereError(f"column {column!r} holds {kind.value}, and the text is none: {MOMENTS}")
+            raise WhereError(
+                f"column {column!r} holds {kind.value}, and is compared with a text that is not one: {MOMENTS}"
+            )
         constant = moment or constant
     if constant.kind not in _COMPARABLE.get(kind, set()):
         raise WhereError(f"column {column!r} holds {kind.value} and cannot be compared with {constant.kind.value}")

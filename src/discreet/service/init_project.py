@@ -100,7 +100,7 @@ def create_project(
             write_reads(stage / "reads.parquet")
             (stage / "catalog.toml").write_text(CATALOG, "utf-8")
             loaded = load_catalog(stage / "catalog.toml")
-        where = "catalog.toml" if catalog is None else str(catalog.absolute())
+        where = "catalog.toml" if catalog is None else str(catalog.parent.resolve() / catalog.name)
         password = "" if store.password_env is None else f"password_env = {write_text(store.password_env)}\n"
         url = "sqlite:budget.db" if store.file is not None else store.url
         filled = SETTINGS.format(catalog=write_text(where), url=write_text(url), password=password)

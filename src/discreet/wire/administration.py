@@ -475,7 +475,7 @@ class Activity(Reply):
 
 
 class Spent(Reply):
-    """The amount that an account was charged for queries."""
+    """The amount that an account was charged for queries, running counts, and by hand."""
 
     account: str
     queries: int = Field(description="Number of queries that were charged or answered.")
@@ -483,7 +483,9 @@ class Spent(Reply):
     epsilon: float = Field(description="Epsilon of the amount, at the account's delta.")
     share: float = Field(description="The amount as a share of the present limit, by rho or delta.")
     dataset: str | None = Field(description="The dataset of the question that cost most.")
-    question: dict[str, Any] | None = Field(description="The question that cost most, without its filter's constants.")
+    question: dict[str, Any] | None = Field(
+        description="The question that cost most, without its filter's constants; null for a charge without one."
+    )
     question_share: float = Field(description="The share of that question in the account's rho.")
 
 

@@ -181,6 +181,33 @@ def test_an_account_that_cannot_pay_begins_no_stream(services, accounts, message
     assert service.events("failed")
 
 
+def test_a_stream_that_is_declared_otherwise_is_tried_at_once(services):
+    """An officer who corrects the catalog does not wait for the pause after a failure."""
+    service = services(catalog=CATALOG + STREAM_TABLE, accounts=board(Sliding(30)), granted={"visits": None})
+    service.store.create(Account.of_epsilon("council", 10.0, DELTA, None, Forever()), ACT)
+    load(service, 1)
+    refresh(service)
+    assert "board has a budget that comes back" in service.streams.problems["by_article"]
+    corrected = CATALOG + STREAM_TABLE.replace('account = "board"', 'account = "council"')
+    (service.folder / "catalog.toml").write_text(corrected)
+    assert service.act("POST", "/v1/admin/catalog").status_code == 204
+    service.maintenance.refresh_sources()
+    refresh(service)
+    assert service.streams.problems == {}
+    assert record(service).account == "council"
+
+
+def test_the_price_of_a_stream_is_part_of_what_its_account_spent(service):
+    """Beside the accounts that spent most, though no query was charged for it."""
+    refresh(service)
+    (board,) = service.get("/v1/admin/activity", "officer").json()["spent"]
+    assert (board["account"], board["queries"], board["question"]) == ("board", 1, None)
+    assert board["charged"]["rho"] == pytest.approx(float(record(service).cost.rho))
+    browser = Browser(service)
+    assert browser.log_in(service.keys["officer"]).status_code == 303
+    assert "Running counts, or charges by hand" in browser.get("/officer").text
+
+
 def test_columns_that_no_query_may_name_begin_no_stream(services):
     """The table of a stream is read like every other, by the grants of its columns."""
     catalog = CATALOG + STREAM_TABLE.replace("group = true, filter = true", "filter = true")
@@ -308,8 +335,8 @@ def test_another_declaration_of_a_stream_is_refused(service):
     assert spent(service) == before
 
 
-def test_the_page_of_a_stream_has_a_line_for_each_item_with_its_band(service):
-    """And says what it cost until when; the table is found in the list, and a file has all rows."""
+def test_the_page_of_a_stream_has_a_line_for_each_item_with_its_band(service, monkeypatch):
+    """And says what it cost until when; of many items the table has the last period, and a file has all rows."""
     for day in (1, 2, 3):
         load(service, day)
         refresh(service)
@@ -321,6 +348,13 @@ def test_the_page_of_a_stream_has_a_line_for_each_item_with_its_band(service):
     for text in ("article 1", "article 2", "running counts", "the last answered one is 2026-11-03", "2026-11-28"):
         assert text in page
     assert "Drop" not in page
+    assert "Items are missing until they have enough users to be named." in page
+    assert "2026-11-02" in page
+    monkeypatch.setattr("discreet.service.doors.pages.charts.MAX_PIVOTED", 1)
+    page = browser.get("/tables/by_article").text
+    assert "2026-11-03 · article 1" in page
+    assert "Of 2026-11-03, largest first. The files have all periods and items." in page
+    assert "2026-11-02 ·" not in page
     assert len(browser.get("/tables/by_article?as=csv").text.splitlines()) == 7
     about = service.get("/v1/tables/by_article").json()
     assert about["running"] == {"epsilon": 4.0, "answered": "2026-11-03", "until": "2026-11-28"}

@@ -38,7 +38,7 @@ class Description:
         account: the account that asked or was changed.
         subject: what an action changed, the same text for all actions on it; None if it is no action.
         question: what was asked, as canonical JSON.
-        charged: what the account was charged, for queries.
+        charged: what the account was charged.
     """
 
     kind: str

@@ -172,14 +172,15 @@ class Streams:
         self._clock = clock
         self._failed = failed
         self._tries = Counter[tuple[str, int]]()  # that failed, by stream and period
-        self._paused: dict[str, datetime] = {}
+        self._paused: dict[str, tuple[RunningTable, datetime]] = {}
         self.problems: dict[str, str] = {}
 
     def refresh(self) -> None:
         """Begin the streams whose first period is complete, and answer the periods that are; failures are logged."""
         for name, (dataset, declared) in self._warehouse.catalog.streams.items():
             now = self._clock()
-            if declared.account is None or now < self._paused.get(name.lower(), now):
+            paused, until = self._paused.get(name.lower(), (declared, now))
+            if declared.account is None or (declared == paused and now < until):  # another declaration is tried at once
                 continue
             try:
                 while self._answer_next(name, dataset, declared):
@@ -187,7 +188,7 @@ class Streams:
                 self.problems.pop(name.lower(), None)
             except Exception as error:  # noqa: BLE001 - the thread must go on
                 self._failed(error)
-                self._paused[name.lower()] = now + PAUSE
+                self._paused[name.lower()] = declared, now + PAUSE
                 is_known = isinstance(error, InputError | BudgetRefused)
                 self.problems[name.lower()] = str(error) if is_known else "the engine or the store failed"
 

@@ -125,14 +125,15 @@ class ActivityReader:
         return self._index.spending(first_day)
 
     def spent(self, of_queries: Iterable[Total]) -> list[wire.Spent]:
-        """Return the amounts that accounts were charged for queries, the largest share of a limit first."""
+        """Return the amounts that accounts were charged, for queries or by hand, the largest share of a limit first."""
         totals: defaultdict[str, Amount] = defaultdict(lambda: NOTHING)
         queries: defaultdict[str, int] = defaultdict(int)
         parts: defaultdict[str, defaultdict[str, Amount]] = defaultdict(lambda: defaultdict(lambda: NOTHING))
         for part in of_queries:
-            if part.account in self._accounts and part.kind in {"answered", "repeated", "failed"}:
+            is_query = part.kind in {"answered", "repeated", "failed"}
+            if part.account in self._accounts and (is_query or part.charged != NOTHING):
                 totals[part.account] += part.charged
-                queries[part.account] += part.events
+                queries[part.account] += part.events if is_query else 0
                 parts[part.account][part.question or "{}"] += part.charged
         spent = []
         for name, total in totals.items():
@@ -203,7 +204,8 @@ class ActivityReader:
     def _described(self, lines: list[tuple[Line, Entry]]) -> Description:
         """Return what the index holds of an event."""
         event = self._event(lines)
-        charged = event.charged.get(event.account or "", NOTHING) if lines[0][1].reservation else NOTHING
+        is_charge = lines[0][1].reservation or lines[0][1].kind == "charge"
+        charged = event.charged.get(event.account or "", NOTHING) if is_charge else NOTHING
         return Description(
             event.kind,
             event.account,

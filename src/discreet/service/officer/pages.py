@@ -139,7 +139,7 @@ class OfficerPages:
             for name, depth in _tree(details)
         ]
         week = self._api.activity(
-            visit.call(account=None, dataset=None, kind="queries", since=None, until=None, after=None, limit=1)
+            visit.call(account=None, dataset=None, kind=None, since=None, until=None, after=None, limit=1)
         )
         return self._show(
             visit,

@@ -402,7 +402,10 @@ class AnalystPages:
                 return _file(answered.content, name, form)
             answer = StatementAnswer.model_validate_json(answered.content)
             drawn = _drawn_rows(answer)
-            left_out = answered.rows - len(answer.rows)
+            if detail.running is not None:
+                drawn["shown"] = _last_period(drawn["shown"])
+            else:
+                left_out = answered.rows - len(answer.rows)
         return self._site.render(
             visit,
             "table.html",
@@ -676,6 +679,16 @@ def _largest_so_far(detail: SavedTableDetail) -> str:
     most = max(_MAX_SHOWN // len(detail.releases), charts.MAX_SERIES)
     largest = f"SELECT {names} FROM {table} WHERE {period} = ({last}) ORDER BY {users} DESC LIMIT {most}"  # noqa: S608
     return f"SELECT * FROM {table} WHERE ({names}) IN ({largest}) ORDER BY {period}, {users} DESC"  # noqa: S608
+
+
+def _last_period(shown: dict[str, Any]) -> dict[str, Any]:
+    """Return what is drawn of running counts with the items of the last period alone in the table below the lines."""
+    if shown["table"] is not None or not shown["items"]:
+        return shown
+    last = max(item.labels[0] for item in shown["items"])
+    items = [item for item in shown["items"] if item.labels[0] == last]
+    items.sort(key=lambda item: -float(item.value or 0))
+    return shown | {"items": items, "sorted": f"Of {last}, largest first. The files have all periods and items."}
 
 
 def _table_path(name: str) -> str:

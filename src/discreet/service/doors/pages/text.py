@@ -82,7 +82,8 @@ def title_of(
 def asked(of: Activity | Spent, named: Callable[[str, str], str] = lambda _, column: column) -> str:
     """Return what was asked in words, without the constants of a filter."""
     if of.question is None:
-        return "A query that the ledger does not describe"
+        is_total = not isinstance(of, Activity)  # that of an account has charges without a query, too
+        return "Running counts, or charges by hand" if is_total else "A query that the ledger does not describe"
     query = from_dict({**of.question, "where": None})
     columns = [named(query.dataset, name) for name in of.question.get("where") or []]
     title = title_of(query, named)
