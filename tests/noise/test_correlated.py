@@ -30,21 +30,22 @@ def test_the_factors_are_the_square_root_of_the_matrix_that_sums_up():
         assert total <= Fraction(bound) <= total * (1 + Fraction(2, 10**9))
 
 
-def exactly(noise, item, day):
+def exactly(noise, item, day, first=1):
     """Return the noise of one item by its definition, in fractions of 640 bits; None if that does not decide."""
     words = _ItemWords(noise._key, name_of(noise, item))
     low = high = Fraction(0)
-    for s in range(1, day + 1):
+    for s in range(first, day + 1):
         number = 0
         while True:
-            sizes, tests = (_ItemExponentials(words, f"{s}/{number}/{use}", noise._known) for use in ("size", "test"))
+            labels = (f"{noise._name(s)}/{number}/{use}" for use in ("size", "test"))
+            sizes, tests = (_ItemExponentials(words, label, noise._known) for label in labels)
             if _exactly_accepted(sizes, tests, 0):
                 break
             number += 1
         least, most = sizes.bounds(0, 9)
         weight = Fraction(math.comb(2 * (day - s), day - s), 4 ** (day - s))
-        low += weight * (least if words.signs(s)[0] else -most)
-        high += weight * (most if words.signs(s)[0] else -least)
+        low += weight * (least if words.signs(noise._name(s))[0] else -most)
+        high += weight * (most if words.signs(noise._name(s))[0] else -least)
     root = Fraction(math.isqrt(math.floor(noise.variance * 2**400)), 2**200)
     ends = {math.floor(end * root + Fraction(1, 2)) for end in (low, high)}
     assert len(ends) == 1
@@ -64,7 +65,7 @@ def name_of(noise, item):
 @pytest.mark.parametrize("variance", [Fraction(1, 4), Fraction(100), Fraction(2**61, 3)])
 def test_it_is_the_rounding_of_the_exact_sum(known_bits, variance):
     """By definition, in fractions, also where few bits are known at first and floats decide next to nothing."""
-    noise = CorrelatedGaussians(SECRET, "x", variance, known_bits)
+    noise = CorrelatedGaussians(SECRET, "x", variance, known_bits=known_bits)
     for day in (1, 2, 5):
         assert noise.draw(ITEMS[:6], day).tolist() == [exactly(noise, item, day) for item in ITEMS[:6]]
 
@@ -89,14 +90,14 @@ def test_a_sum_is_rounded_at_whatever_depth_its_interval_has_one_rounding(item, 
     """Terms of both signs, whose last one is known exactly enough from the start."""
     noise = CorrelatedGaussians(SECRET, "x", Fraction(9))
     words = _ItemWords(noise._key, name_of(noise, item))
-    signs = [1 if words.signs(s)[0] else -1 for s in (1, 2, 3)]
+    signs = [1 if words.signs(noise._name(s))[0] else -1 for s in (1, 2, 3)]
     head = signs[0] * Fraction(3, 8) * Fraction(7, 5) + signs[1] * Fraction(1, 2) * Fraction(1, 7)
     target = signs[2] * (Fraction(19, 2) + away)  # three times the sum: away from a half
     sizes = [Fraction(7, 5), Fraction(1, 7), (target / 3 - head) * signs[2]]
     for widths in ((8, 8, 8), (Fraction(1, 10**6), 8, Fraction(1, 10**6))):
         variates = dict(zip((1, 2, 3), map(Enclosed, sizes, widths), strict=True))
         monkeypatch.setattr(noise, "_proposals", lambda _, s, known=variates: iter([(known[s], None, None)]))
-        assert noise._exactly_rounded(words, 3) == signs[2] * (10 if away > 0 else 9)
+        assert noise._exactly_rounded(words, 3, 1) == signs[2] * (10 if away > 0 else 9)
 
 
 class Measured:
@@ -125,7 +126,7 @@ def test_floats_decide_only_what_their_errors_cannot_change(day, bounded, monkey
     noise = CorrelatedGaussians(SECRET, "x", Fraction(2**60))
     words = _ItemWords(noise._key, name_of(noise, ITEMS[0]))
     weights = factors(day)[::-1].tolist()
-    signs = [1 if words.signs(s)[0] else -1 for s in range(1, day + 1)]
+    signs = [1 if words.signs(noise._name(s))[0] else -1 for s in range(1, day + 1)]
     values = [1.5] * day
     relative = (day + 8) * 2.0**-51
     margin = (1 + bounded) * relative * sum(weight * value for weight, value in zip(weights, values, strict=True))
@@ -138,7 +139,7 @@ def test_floats_decide_only_what_their_errors_cannot_change(day, bounded, monkey
         Measured(value, relative * value if bounded else 0.0, truth) for value, truth in zip(values, true, strict=True)
     ]
     monkeypatch.setattr(noise, "_proposals", lambda _, s: iter([(variates[s - 1], np.array([0]), np.array([0]))]))
-    assert noise._rounded(words, np.array([day])).tolist() == [math.floor(half * 2**30 + 0.5)]
+    assert noise._rounded(words, day, np.ones(1, dtype=np.int64)).tolist() == [math.floor(half * 2**30 + 0.5)]
 
 
 @pytest.mark.parametrize(("variance", "known_bits"), [(Fraction(2**80), {}), (Fraction(2**24), {"known_bits": 16})])
@@ -146,14 +147,14 @@ def test_what_floats_cannot_decide_is_decided_exactly(variance, known_bits):
     """At the largest variance, and where few bits are known, all items have the exact rounding."""
     noise = CorrelatedGaussians(SECRET, "x", variance, **known_bits)
     items = [b"%d" % n for n in range(100)]
-    exact = [noise._exactly_rounded(_ItemWords(noise._key, name_of(noise, item)), 3) for item in items]
+    exact = [noise._exactly_rounded(_ItemWords(noise._key, name_of(noise, item)), 3, 1) for item in items]
     assert noise.draw(items, 3).tolist() == exact
 
 
 def test_half_of_all_words_are_positive(monkeypatch):
     """A word of 64 bits is positive from 2^63 on."""
     monkeypatch.setattr(_ItemWords, "uint64", lambda *_: np.array([2**63 - 1, 2**63], dtype=np.uint64))
-    assert _ItemWords(bytes(32), bytes(32)).signs(1).tolist() == [False, True]
+    assert _ItemWords(bytes(32), bytes(32)).signs("1").tolist() == [False, True]
 
 
 def test_an_item_has_one_word_of_a_label():
@@ -164,24 +165,40 @@ def test_an_item_has_one_word_of_a_label():
 
 
 def test_the_noise_of_an_item_may_start_on_a_day_of_its_own():
-    """Items of several ages get the numbers that each has alone on the day of its age, in any blocks."""
-    noise = CorrelatedGaussians(SECRET, "ages", Fraction(10**9))
-    ages = np.array([n % 7 + 1 for n in range(len(ITEMS))])
-    alone = [int(noise.draw([item], age)[0]) for item, age in zip(ITEMS, ages.tolist(), strict=True)]
-    assert noise.draw(ITEMS, ages).tolist() == alone
-    with pytest.raises(InvariantViolated, match="begins with day 1"):
-        noise.draw(ITEMS[:2], np.array([1, 0]))
+    """Items that start on several days have the sums of the days from there on."""
+    noise = CorrelatedGaussians(SECRET, "starts", Fraction(10**9))
+    first = np.array([n % 7 + 1 for n in range(len(ITEMS))])
+    exact = [exactly(noise, item, 7, start) for item, start in zip(ITEMS, first.tolist(), strict=True)]
+    assert noise.draw(ITEMS, 7, first).tolist() == exact
+    for wrong in ([1, 0], [1, 8]):
+        with pytest.raises(InvariantViolated, match="starts on day 1 or later, and before"):
+            noise.draw(ITEMS[:2], 7, np.array(wrong))
+
+
+def test_the_noise_of_a_day_depends_on_what_was_read_on_it():
+    """Days that read the same share it, whatever was read after them; the day that read other rows has its own."""
+    scale = Fraction(2**60)
+    days = {}
+    for last in "xy":
+        noise = CorrelatedGaussians(SECRET, "read", scale, ["a", "b", last])
+        days[last] = [noise.draw(ITEMS, day) for day in (1, 2, 3)]
+    for earlier in (0, 1):
+        assert np.array_equal(days["x"][earlier], days["y"][earlier])
+    assert not np.any(days["x"][2] == days["y"][2])
+    noise = CorrelatedGaussians(SECRET, "read", scale, ["a", "b", "x"])
+    assert noise.draw(ITEMS[:2], 3).tolist() == [exactly(noise, item, 3) for item in ITEMS[:2]]
 
 
 def test_it_does_not_depend_on_what_is_drawn_together(monkeypatch):
     """One item alone, all in another order and blocks of three get the same numbers; another object as well."""
-    noise = CorrelatedGaussians(SECRET, ("stream", 1), Fraction(10**9), 6)
+    noise = CorrelatedGaussians(SECRET, ("stream", 1), Fraction(10**9), known_bits=6)
     drawn = noise.draw(ITEMS, 4)
     assert drawn.dtype == np.int64
     together = drawn.tolist()
     assert [int(noise.draw([item], 4)[0]) for item in ITEMS] == together
     assert (
-        CorrelatedGaussians(SECRET, ("stream", 1), Fraction(10**9), 6).draw(ITEMS[::-1], 4).tolist() == together[::-1]
+        CorrelatedGaussians(SECRET, ("stream", 1), Fraction(10**9), known_bits=6).draw(ITEMS[::-1], 4).tolist()
+        == together[::-1]
     )
     monkeypatch.setattr("discreet.noise.correlated._BLOCK", 3)
     assert noise.draw(ITEMS, 4).tolist() == together

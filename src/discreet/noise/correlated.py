@@ -5,8 +5,9 @@ diagonal, and A = R R with R[t, s] = f(t - s), f(k) = binom(2k, k) / 4^k (Fichte
 The noise of day t is round(sigma sum over s <= t of f(t - s) g(s)) with independent standard Gaussians g(s): a rounding
 of R g, so that values with it follow from R (changes + ...) by post-processing (docs/running-counts.md).
 
-g(s) of an item is a function of a key, the item and s. So every day and every replica computes the same ones, whatever
-items are drawn together, and nothing is stored. Acceptance and rounding are decided as in `discreet.noise.rounded`.
+g(s) of an item is a function of a key, the item, s and a digest of what was read on day s. So every day and every
+replica computes the same ones, whatever items are drawn together, and no noise is stored; but on other rows, which the
+same noise would reveal, day s has noise of its own. Acceptance and rounding are decided as in `discreet.noise.rounded`.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def squared_sums(n: int) -> Floats:
 
 
 class CorrelatedGaussians:
-    """Noise of the running counts of any items: round(sigma sum over s = 1..t of f(t - s) g(s)) on day t.
+    """Noise of running counts: on day t, round(sigma sum of f(t - s) g(s) over s from the item's first day to t).
 
     g(s) = ±Y with Y an accepted exponential variate. Its words are AES-256 of the item under a key for their use, where
     the item is the first 16 bytes of its HMAC-SHA256: a permutation of distinct items. With n items, two have the same
@@ -63,6 +64,7 @@ class CorrelatedGaussians:
         secret: at least 32 random bytes; with it the noise can be removed.
         context: everything that fixes a stream of counts, except the day and the data.
         variance: sigma^2, at most 2^80.
+        digests: of what was read on each day, from day 1 on; empty if nothing is ever read again.
         known_bits: the number of bits known at first; fewer than 64 only to force refinements in tests.
 
     Raises:
@@ -72,81 +74,89 @@ class CorrelatedGaussians:
         variance: sigma^2.
     """
 
-    def __init__(self, secret: bytes, context: Encodable, variance: Fraction, known_bits: int = 64) -> None:
+    def __init__(
+        self, secret: bytes, context: Encodable, variance: Fraction, digests: Sequence[str] = (), known_bits: int = 64
+    ) -> None:
         if len(secret) < MIN_SECRET_BYTES:
             raise InputError(f"a noise secret has at least {MIN_SECRET_BYTES} bytes")
         check_scale(variance, MAX_SCALE**2)
         self._key = hmac.digest(secret, encode((_FORMAT, context)), hashlib.sha256)
         self.variance = variance
+        self._digests = digests
         self._known = known_bits
 
-    def draw(self, items: Sequence[bytes], day: int | NDArray[np.int64]) -> NDArray[np.int64]:
+    def draw(self, items: Sequence[bytes], day: int, first: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
         """Return the noise of *items* on *day*, shape (n,).
 
         Args:
             items: injective encodings of their labels.
-            day: its number t in the stream, from 1 on; or that of each item, whose noise starts on its own day 1.
+            day: its number t in the stream, from 1 on.
+            first: the day on which the noise of each item starts; None for day 1.
         """
-        days = np.broadcast_to(np.asarray(day, dtype=np.int64), (len(items),))
-        if days.min(initial=1) < 1:
-            raise InvariantViolated("a stream begins with day 1")
+        firsts = np.ones(len(items), dtype=np.int64) if first is None else first
+        if firsts.min(initial=1) < 1 or firsts.max(initial=1) > day:
+            raise InvariantViolated("noise starts on day 1 or later, and before it is drawn")
         key = hmac.digest(self._key, b"items", hashlib.sha256)
         names = b"".join(hmac.digest(key, item, hashlib.sha256)[:16] for item in items)
         drawn = np.zeros(len(items), dtype=np.int64)
         for start in range(0, len(items), _BLOCK):
             block = drawn[start : start + _BLOCK]
             words = _ItemWords(self._key, names[16 * start : 16 * (start + len(block))])
-            block[:] = self._rounded(words, days[start : start + len(block)])
+            block[:] = self._rounded(words, day, firsts[start : start + len(block)])
         return drawn
 
-    def _rounded(self, items: _ItemWords, days: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _rounded(self, items: _ItemWords, day: int, firsts: NDArray[np.int64]) -> NDArray[np.int64]:
         total = np.zeros(len(items))
         magnitude = np.zeros(len(items))
         error = np.zeros(len(items))
-        last = int(days.max(initial=0))
-        weights = factors(max(last, 1))
-        for s in range(1, last + 1):
-            started = np.flatnonzero(days >= s)
+        weights = factors(day)
+        for s in range(int(firsts.min(initial=day)), day + 1):
+            started = np.flatnonzero(firsts <= s)
             those = items.of(started)
-            signs = those.signs(s)
+            signs = those.signs(self._name(s))
+            weight = weights[day - s]
             for sizes, accepted, which in self._proposals(those, s):
                 places = started[which]
-                weight = weights[days[places] - s]
                 values = sizes.values()[accepted]
                 total[places] += weight * np.where(signs[which], values, -values)
                 magnitude[places] += weight * values
                 error[places] += weight * sizes.radius(values, accepted)
         sigma = math.sqrt(self.variance)
-        error = sigma * (error + magnitude * (last + 8) * 2.0**-51) * (1 + 2.0**-48)  # factors, their sum, and sigma
+        error = sigma * (error + magnitude * (day + 8) * 2.0**-51) * (1 + 2.0**-48)  # factors, their sum, and sigma
         least = np.floor(sigma * total + 0.5 - error)
         unsure = np.flatnonzero(~(least == np.floor(sigma * total + 0.5 + error)))
         least[unsure] = 0
         rounded = least.astype(np.int64)
         for i in unsure.tolist():
-            rounded[i] = self._exactly_rounded(items.of(np.array([i])), int(days[i]))
+            rounded[i] = self._exactly_rounded(items.of(np.array([i])), day, int(firsts[i]))
         return rounded
+
+    def _name(self, s: int) -> str:
+        """Return what g(s) depends on beside the key and the item."""
+        return f"{s} {self._digests[s - 1]}" if self._digests else f"{s}"
 
     def _proposals(
         self, items: _ItemWords, s: int
     ) -> Iterator[tuple[Exponentials, NDArray[np.intp], NDArray[np.intp]]]:
         """Yield rounds of proposals for g(s), which of them were accepted, and for which items."""
+        name = self._name(s)
         left = np.arange(len(items))
         number = 0
         while len(left):
             those = items.of(left)
-            sizes, tests = (_ItemExponentials(those, f"{s}/{number}/{use}", self._known) for use in ("size", "test"))
+            sizes, tests = (_ItemExponentials(those, f"{name}/{number}/{use}", self._known) for use in ("size", "test"))
             passed = accepted_proposals(sizes, tests)
             accepted = np.flatnonzero(passed)
             yield sizes, accepted, left[accepted]
             left = left[~passed]
             number += 1
 
-    def _exactly_rounded(self, item: _ItemWords, day: int) -> int:
+    def _exactly_rounded(self, item: _ItemWords, day: int, first: int) -> int:
         terms = []
-        for s in range(1, day + 1):
+        for s in range(first, day + 1):
             *_, (sizes, _, _) = self._proposals(item, s)
             weight = Fraction(math.comb(2 * (day - s), day - s), 4 ** (day - s))
-            terms.append((weight if item.signs(s)[0] else -weight, sizes))
+            terms.append((weight if item.signs(self._name(s))[0] else -weight, sizes))
         depth = 1
         while True:
             low = Fraction(0)
@@ -191,9 +201,9 @@ class _ItemWords:
         words: NDArray[np.uint64] = np.frombuffer(encrypted, dtype="<u8")[::2]
         return words
 
-    def signs(self, s: int) -> NDArray[np.bool_]:
-        """Return True for each item whose g(s) is positive."""
-        positive: NDArray[np.bool_] = self.uint64(f"{s}/sign", len(self)) >= np.uint64(2**63)
+    def signs(self, name: str) -> NDArray[np.bool_]:
+        """Return True for each item whose g(s) of this name is positive."""
+        positive: NDArray[np.bool_] = self.uint64(f"{name}/sign", len(self)) >= np.uint64(2**63)
         return positive
 
 

@@ -107,22 +107,36 @@ _OWN = [_SINCE, _KEPT, _CORRECTED]
 
 
 class PeriodReader:
-    """Reads the periods of a stream, and adds noise.
+    """Reads a period of a stream, and adds noise.
+
+    The noise that begins with a period depends on all that was read so far: if the period is answered again, from a
+    copy of the state from before, the numbers are the same on the same rows, and on others have other noise from then
+    on.
 
     Args:
+        answered: the numbers of the answered periods, with their seals and digests, in order.
+        number: of the period to read, after all that were answered.
         read: returns the head for a request; the order of a user's items is the same for the whole stream.
         key: returns the key of the stream for a use.
+
+    Attributes:
+        digests: keyed, of all heads that were read up to each one of the period: one, or in two levels two.
     """
 
     def __init__(
         self,
         declaration: RunningDeclaration,
+        answered: Sequence[tuple[int, str, list[str]]],
+        number: int,
         read: Callable[[HeadRequest], ExactHead],
         key: Callable[[str], bytes],
     ) -> None:
         self._declaration = declaration
+        self._answered = answered
+        self._number = number
         self._read = read
         self._key = key
+        self.digests: list[str] = []
         self._period = declaration.request.derived[0].name
 
     def begin(self, square: Fraction, mass: Fraction) -> CorrectedState:
@@ -140,32 +154,31 @@ class PeriodReader:
             request = declared.arrived(declared.pilot, declared.periods, arrivals, MAX_RUNNING_GROUPS)
             head = self._read(dataclasses.replace(request, items=()))
             users = -np.diff(_reached(head, np.array([0])), append=0)
-            noise = self._noise("pilot", CorrectedCounts.pilot_variance(square))
+            noise = self._noise("pilot", CorrectedCounts.pilot_variance(square), [self._digest(*users.tolist())])
             pilot = (users + noise.draw([encode(place) for place in PILOT_PLACES], 1)).tolist()
         mechanism = CorrectedCounts.within(declared.periods, square, mass, has_pilot=has_pilot, pilot=pilot)
         return CorrectedState(mechanism, None, [])
 
-    def answer(
-        self, state: CorrectedState, number: int
-    ) -> tuple[CorrectedState, pa.Table, NDArray[np.int64], tuple[str, str]]:
-        """Answer a period.
+    def answer(self, state: CorrectedState) -> tuple[CorrectedState, pa.Table, NDArray[np.int64], tuple[str, str]]:
+        """Answer the period.
 
         Returns:
             the next state; the labels and the counts that are precise enough to show, the largest first; and the seals.
         """
         mechanism = state.mechanism
-        last = state.periods[-1].number if state.periods else 0
+        number = self._number
         level = mechanism.counting
         if level is None:
-            earlier = state.listing.drop_columns(_OWN) if last else None
-            parts = last, earlier, "listing", mechanism.places
-            labels, names, noisy, reached, seals = self.count_in_one_level(mechanism.listing, number, *parts)
+            earlier = state.listing.drop_columns(_OWN) if state.periods else None
+            parts = earlier, "listing", mechanism.places
+            labels, names, noisy, reached, seals = self.count_in_one_level(mechanism.listing, *parts)
             # The noise of all counts starts with the stream, in whatever period an item is listed.
             since = np.ones(len(noisy), dtype=np.int64)
         else:
-            labels, names, since, noisy, reached, seals = self._count_in_two_levels(state, number, last)
+            labels, names, since, noisy, reached, seals = self._count_in_two_levels(state)
         places = [encode(place) for place in mechanism.places]
-        reached = reached + self._noise("places", mechanism.places_variance).draw(places, number)
+        noise = self._noise("places", mechanism.places_variance, self._digests_of(-1))
+        reached = reached + noise.draw(places, number)
         window = [period for period in state.periods if level and period.number <= number - mechanism.window]
         share = mechanism.share(float(noisy.sum()), reached, (window[-1].kept, window[-1].reached) if window else None)
         earlier = np.zeros((2, len(names)))
@@ -188,16 +201,13 @@ class PeriodReader:
     def count_in_one_level(
         self,
         level: RunningCounts,
-        number: int,
-        last: int,
         earlier: pa.Table | None,
         use: str,
         reached: tuple[int, ...] = (),
     ) -> tuple[pa.Table, list[bytes], NDArray[np.int64], NDArray[np.int64], tuple[str, str]]:
-        """Count the items of a period that were listed before or are now.
+        """Count the items that were listed before or are now.
 
         Args:
-            last: the number of the last answered period; 0 before the first.
             earlier: the labels that were listed; None before the first.
             use: of the noise.
             reached: places of a user.
@@ -205,33 +215,33 @@ class PeriodReader:
         Returns:
             the labels, their names, their noisy counts, the users by place, and the seals of this period and the last.
         """
-        arrivals = self._arrivals(last, level.least, reached=reached)
-        head = self._read(self._so_far(number, arrivals, level.groups_per_user, earlier))
-        counted = label_names(head.labels)
+        arrivals = self._arrivals(level.least, reached=reached)
+        head, counted = self._head(self._so_far(arrivals, level.groups_per_user, earlier))
         seals = self._seal(level.least, counted, head.counts), self._seal(level.least, counted, head.before)
         head, names, listed = completed(head, counted, earlier)
-        outcome = level.release(head, listed, names, number, self._noise(use, level.variance))
+        noise = self._noise(use, level.variance, self._digests_of(0))
+        outcome = level.release(head, listed, names, self._number, noise)
         labels = head.labels.take(arrow_array(outcome.positions))
         noisy = np.zeros(0, dtype=np.int64) if outcome.counts is None else outcome.counts
         shown = [names[position] for position in outcome.positions]
         return labels, shown, noisy, _reached(head, outcome.positions), seals
 
     def _count_in_two_levels(
-        self, state: CorrectedState, number: int, last: int
+        self, state: CorrectedState
     ) -> tuple[pa.Table, list[bytes], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], tuple[str, str]]:
         """Return what `count_in_one_level` returns, with since when each item is listed after the names."""
         listing = state.mechanism.listing
         counting = state.mechanism.published
         declared = self._declaration
+        number = self._number
         listed = None
         if state.periods and len(state.listing):
             periods = [declared.value(since) for since in state.listing.column(_SINCE).to_pylist()]
             listed = state.listing.drop_columns(_OWN).append_column(self._period, pa.array(periods, declared.type))
-        arrivals = self._arrivals(last, listing.least, among="unlisted")
-        candidates = self._read(self._so_far(number, arrivals, listing.groups_per_user, listed))
-        unlisted_names = label_names(candidates.labels)
+        arrivals = self._arrivals(listing.least, among="unlisted")
+        candidates, unlisted_names = self._head(self._so_far(arrivals, listing.groups_per_user, listed))
         unlisted = np.zeros(len(candidates.counts), dtype=bool)
-        noise = self._noise("listing", listing.variance)
+        noise = self._noise("listing", listing.variance, self._digests_of(0))
         new = listing.release(candidates, unlisted, unlisted_names, number, noise).positions
         added = candidates.labels.take(arrow_array(new))
         added = added.append_column(self._period, pa.array([declared.value(number)] * len(new), declared.type))
@@ -239,30 +249,52 @@ class PeriodReader:
         labels = listed.drop_columns(self._period)
         none = np.zeros(0, dtype=np.int64)
         head = ExactHead(none, MAX_COUNT, labels, before=none)  # without a list, all items would compete
+        counted: list[bytes] = []
         if len(listed):
-            arrivals = self._arrivals(last, 1, among="listed", reached=state.mechanism.places)
-            head = self._read(self._so_far(number, arrivals, counting.groups_per_user, listed))
+            arrivals = self._arrivals(1, among="listed", reached=state.mechanism.places)
+            head, counted = self._head(self._so_far(arrivals, counting.groups_per_user, listed))
         names = label_names(labels)
-        counted = label_names(head.labels)
         counts = dict(zip(counted, head.counts.tolist(), strict=True))
         noisy = np.array([counts.get(name, 0) for name in names], dtype=np.int64)
         since = np.append(state.listing.column(_SINCE) if state.periods else none, np.full(len(new), number))
-        noisy += self._noise("counting", counting.variance).draw(names, number + 1 - since)
+        noise = self._noise("counting", counting.variance, self._digests_of(-1))
+        noisy += noise.draw(names, number, since)
         rest = np.setdiff1d(np.arange(len(candidates.counts)), new)
         remaining = [unlisted_names[position] for position in rest]
         seal = self._seal(listing.least, remaining, candidates.counts[rest], counted, head.counts)
         before = self._seal(listing.least, unlisted_names, candidates.before, counted, head.before)
         return labels, names, since, noisy, _reached(head, np.arange(len(head.counts))), (seal, before)
 
-    def _noise(self, use: str, variance: Fraction) -> CorrelatedGaussians:
-        return CorrelatedGaussians(self._key("noise"), use, variance)
+    def _head(self, request: HeadRequest) -> tuple[ExactHead, list[bytes]]:
+        """Return a head and the names of its items, and keep the digest of all heads so far."""
+        head = self._read(request)
+        names = label_names(head.labels)
+        places = np.zeros((len(names), 0), dtype=np.int64) if head.reached is None else head.reached
+        numbers = zip(names, head.counts.tolist(), map(tuple, places.tolist()), strict=True)
+        counted = sorted(item for item in numbers if item[1] or any(item[2]))  # engines may leave out others
+        before = self.digests or (self._answered[-1][2] if self._answered else [""])
+        self.digests.append(self._digest(before[-1], *counted))
+        return head, names
 
-    def _arrivals(self, last: int, least: int, **parts: Any) -> Arrivals:
-        before = self._declaration.name(last) if last else None
+    def _digest(self, *read: Encodable) -> str:
+        return derived_key(self._key("digest"), read).hex()
+
+    def _digests_of(self, level: int) -> list[str]:
+        """Return the digest of each period's noise so far; that of a missed one begins with the next answer."""
+        digests: list[str] = []
+        for number, _, read in [*self._answered, (self._number, "", self.digests)]:
+            digests += [read[level]] * (number - len(digests))
+        return digests
+
+    def _noise(self, use: str, variance: Fraction, digests: list[str]) -> CorrelatedGaussians:
+        return CorrelatedGaussians(self._key("noise"), (use, variance), variance, digests)
+
+    def _arrivals(self, least: int, **parts: Any) -> Arrivals:
+        before = self._declaration.name(self._answered[-1][0]) if self._answered else None
         return Arrivals(self._period, least, before, **parts)
 
-    def _so_far(self, number: int, arrivals: Arrivals, groups: int, listed: pa.Table | None) -> HeadRequest:
-        request = self._declaration.arrived(self._declaration.first, number, arrivals, groups)
+    def _so_far(self, arrivals: Arrivals, groups: int, listed: pa.Table | None) -> HeadRequest:
+        request = self._declaration.arrived(self._declaration.first, self._number, arrivals, groups)
         return dataclasses.replace(request, domain=listed if listed is None or len(listed) else None)
 
     def _seal(self, least: int, names: list[bytes], counts: Any, *listed: Any) -> str:  # noqa: ANN401 - names and counts

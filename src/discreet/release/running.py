@@ -333,21 +333,24 @@ class RunningCounter:
         last = state.last
         reader = PeriodReader(
             self.declaration,
+            state.answered,
+            number,
             lambda request: self._head(state, request),
             lambda use: self._derived(use, state.declared),
         )
         corrected = None
         if isinstance(mechanism, CorrectedCounts):
             before = state.corrected or reader.begin(2 * mechanism.rho, mechanism.mass)
-            corrected, labels, counts, seals = reader.answer(before, number)
+            corrected, labels, counts, seals = reader.answer(before)
         else:
             earlier = self._labels(state, last) if last else None
-            labels, _, counts, _, seals = reader.count_in_one_level(mechanism, number, last, earlier, state.declared)
+            labels, _, counts, _, seals = reader.count_in_one_level(mechanism, earlier, "counts")
         if last and not erased and seals[1] != state.answered[-1][1]:
             raise InputError(changed(self.declaration.name(last)))
         answer = self.rows(number, labels, counts)
         rows = pa.concat_tables([state.rows, answer]) if len(state.rows) else answer
-        return RunningState(state.declared, [*state.answered, (number, seals[0])], rows, corrected)
+        answered = [*state.answered, (number, seals[0], reader.digests)]
+        return RunningState(state.declared, answered, rows, corrected)
 
     def _head(self, state: RunningState, request: HeadRequest) -> ExactHead:
         with self._queue.slot():
@@ -461,7 +464,8 @@ class RunningCounter:
         if self._key is not None and state["key"] != self._derived("key", state["declared"]).hex():
             raise InputError(f"the stream of {name} has another key; with a new one it would show its counts")
         corrected = CorrectedState.of_text(state["corrected"]) if "corrected" in state else None
-        return RunningState(state["declared"], [(number, seal) for number, seal in state["answered"]], rows, corrected)
+        answered = [(number, seal, digests) for number, seal, digests in state["answered"]]
+        return RunningState(state["declared"], answered, rows, corrected)
 
 
 class RunningStream(RunningCounter):
@@ -610,14 +614,14 @@ class RunningState:
 
     Args:
         declared: JSON of the declaration, with the id of the stream and the numbers of its mechanism.
-        answered: the number of each answered period with its keyed digest, in order.
+        answered: the number of each answered period, its seal, and the digests on which its noise depends, in order.
         rows: the start of the period, the items and users, by period and rank; no columns before the first answer.
             Those of the last answered period are enough to go on.
         corrected: of a stream whose counts are corrected, its list and noisy numbers; None before the first answer.
     """
 
     declared: str
-    answered: list[tuple[int, str]]
+    answered: list[tuple[int, str, list[str]]]
     rows: pa.Table
     corrected: CorrectedState | None = None
 
@@ -637,7 +641,7 @@ class RunningState:
     @property
     def numbers(self) -> list[int]:
         """The numbers of the answered periods."""
-        return [number for number, _ in self.answered]
+        return [number for number, *_ in self.answered]
 
     @property
     def last(self) -> int:

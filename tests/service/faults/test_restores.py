@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
+from datetime import date
 
 import apsw
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from discreet.budget.errors import StoreBehind
@@ -13,7 +17,7 @@ from discreet.budget.model import AdminAction
 from discreet.cli import main
 from discreet.errors import InputError
 from discreet.values import Cost
-from tests.service.answering.test_running import STREAM_TABLE, board, load, record, refresh
+from tests.service.answering.test_running import STREAM_TABLE, board, load, record, refresh, visits
 from tests.service.deployment import ACT, CATALOG, CHECKPOINTS, TOP, Deployment
 
 
@@ -146,15 +150,21 @@ def test_a_pruned_store_is_verified_and_restored_like_another(deployment, run, t
 
 @pytest.mark.parametrize("bound", ["groups_per_user = 2\n", ""], ids=["one level", "two levels"])
 def test_a_stream_goes_on_from_a_backup_with_the_same_numbers(tmp_path, monkeypatch, bound):
-    """The noise of a period follows from the id in the store and the key: what was shown is shown again, uncharged."""
+    """The noise of a period follows from the store, the key and the rows: what was shown is shown again, uncharged.
+
+    If rows have changed, other noise is added to them, which follows from other digests of what was read.
+    """
     catalog = CATALOG + STREAM_TABLE.replace("groups_per_user = 2\n", bound).replace("epsilon = 4", "epsilon = 8")
     accounts = board(epsilon=30.0)
     parts = {"catalog": catalog, "accounts": accounts, "granted": {"visits": None}}
     deployment = Deployment(tmp_path / "deployment", rest=CHECKPOINTS, **parts)
     monkeypatch.setattr("discreet.service.stores.utc_now", deployment.clock)
 
-    def answered_until(days):
+    def answered_until(days, late=()):
         load(deployment, days)
+        loaded = visits(days)
+        rows = pa.Table.from_pylist([*loaded.to_pylist(), *late], loaded.schema)
+        pyarrow.parquet.write_table(rows, deployment.folder / "visits.parquet")
         with deployment.open() as service:
             service.store.confirm_clock(ACT)
             refresh(service)
@@ -162,19 +172,25 @@ def test_a_stream_goes_on_from_a_backup_with_the_same_numbers(tmp_path, monkeypa
             service.maintenance.once()
             releases = record(service).releases
             rows = [service.store.release(bytes.fromhex(release)).result for release in releases.values()]
-            return rows, service.manager.get("board").balance.spent
+            digests = json.loads(record(service).state)["answered"][-1][-1]
+            return rows, digests, service.manager.get("board").balance.spent
 
     answered_until(1)
     back_up(deployment, tmp_path / "backup.db")
-    answers, spent = answered_until(3)
+    answers, digests, spent = answered_until(3)
     assert len(answers) == 3
-    put_back(deployment, tmp_path / "backup.db")
-    with pytest.raises(StoreBehind), deployment.open():
-        pass
-    (deployment.folder / "checkpoints").rename(deployment.folder / "checkpoints.old")
-    with pytest.raises(SystemExit):
-        main(["ledger", "accept", "--reason", "restored", "--config", str(deployment.folder / "discreet.toml")])
-    assert answered_until(3) == (answers, spent)
+    late = {"reader": 10**6, "article": "article 1", "loaded": date(2026, 11, 3)}
+    for rows in ([], [late]):
+        put_back(deployment, tmp_path / "backup.db")
+        with pytest.raises(StoreBehind), deployment.open():
+            pass
+        (deployment.folder / "checkpoints").rename(deployment.folder / f"checkpoints.{len(rows)}")
+        with pytest.raises(SystemExit):
+            main(["ledger", "accept", "--reason", "restored", "--config", str(deployment.folder / "discreet.toml")])
+        again, read, spent_again = answered_until(3, rows)
+        assert spent_again == spent
+        assert (read == digests) == (not rows)
+        assert again[: 2 if rows else 3] == answers[: 2 if rows else 3]
 
 
 def test_a_stream_whose_key_or_last_answer_is_lost_has_ended(tmp_path, monkeypatch):
