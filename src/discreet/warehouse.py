@@ -492,7 +492,7 @@ class WarehouseQueries:
             total = sum((query.plan.worst_cost for query in queries.values()), Cost())
             self._budget.void(self._budget.reserve(total))
 
-    def saved(self, leaf: Leaf) -> tuple[Release, Cost | None]:  # noqa: ARG002
+    def saved(self, leaf: Leaf) -> tuple[Release, Cost | None, str | None]:  # noqa: ARG002
         """Raise `NotFound`: a warehouse saves no tables."""
         raise NotFound
 

@@ -265,7 +265,10 @@ def arrow_types(tables: Mapping[str, pa.Table]) -> dict[str, dict[str, str]]:
 
 
 def explain(
-    statement: Statement, plans: Mapping[str, Plan], prices: Mapping[str, Cost], running: Mapping[str, float]
+    statement: Statement,
+    plans: Mapping[str, Plan],
+    prices: Mapping[str, Cost],
+    running: Mapping[str, tuple[float, str | None]],
 ) -> ComputedRows:
     """Return the rows of EXPLAIN: a row for each query with its mechanism, expected error and worst cost.
 
@@ -273,7 +276,7 @@ def explain(
         statement: the split statement.
         plans: the plans of its queries, by `Leaf.name`.
         prices: the most that releases of saved tables cost which are not paid for, by their id.
-        running: epsilon of all periods of running counts together, by `Leaf.name`; they are paid for.
+        running: epsilon of all periods of running counts together, and who paid it until when, by `Leaf.name`.
     """
     import pyarrow as pa
 
@@ -288,7 +291,8 @@ def explain(
             "delta": float_above(price.delta),
         }
         if leaf.name in running:
-            row |= {"mechanism": "running", "epsilon": running[leaf.name]}
+            epsilon, payer = running[leaf.name]
+            row |= {"mechanism": "running", "epsilon": epsilon, "paid": payer}
         plan = plans.get(leaf.name)
         if plan is not None:
             cost = plan.worst_cost
@@ -326,6 +330,7 @@ _EXPLAINED: Mapping[str, str] = {
     "epsilon": "DOUBLE",
     "rho": "DOUBLE",
     "delta": "DOUBLE",
+    "paid": "VARCHAR",
     "std_error": "DOUBLE",
     "smallest_count": "BIGINT",
     "min_std_error": "DOUBLE",

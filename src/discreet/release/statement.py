@@ -54,7 +54,7 @@ class PlannedStatement:
         public: tables that need no query because their rows are public or saved, by name.
         queries: planned queries, by the name of the table that holds their answer; empty before `plan`.
         prices: the releases of saved tables that are not paid for, with the most that each costs.
-        running: epsilon of the streams of running counts that saved tables hold, by the names of the tables.
+        running: epsilon of running counts of which saved tables hold periods, and who paid it, by the names of tables.
         columns: the names of the columns of its rows, and their SQL types; empty before `plan`.
         written: the SQL of the queries as it was before a k was taken from it, by the same names.
         text: what was split, with values in place of lists in filters.
@@ -64,7 +64,7 @@ class PlannedStatement:
     public: Mapping[str, pa.Table]
     queries: Mapping[str, PlannedQuery] = field(default_factory=dict)
     prices: Mapping[str, Cost] = field(default_factory=dict)
-    running: Mapping[str, float] = field(default_factory=dict)
+    running: Mapping[str, tuple[float, str | None]] = field(default_factory=dict)
     written: Mapping[str, str] = field(default_factory=dict)
     columns: Sequence[tuple[str, str]] = ()
     text: str = ""
@@ -85,8 +85,11 @@ class QueryPort(Protocol):
         """Raise unless the budget can pay the worst cases of all queries, and *prices* of releases, together."""
         ...
 
-    def saved(self, leaf: Leaf) -> tuple[Release, Cost | None]:
-        """Return the release that a saved table names, and the most that it costs, or None if it is paid for."""
+    def saved(self, leaf: Leaf) -> tuple[Release, Cost | None, str | None]:
+        """Return the release that a saved table names, what it costs at most if it is not paid for, and who paid it.
+
+        The last is for running counts, until when they are paid.
+        """
         ...
 
     def pay(self, release: str, price: Cost) -> None:
@@ -273,15 +276,15 @@ def plan(draft: PlannedStatement, catalog: Catalog, queries: QueryPort, port: Ro
     planned: dict[str, PlannedQuery] = {}
     public = dict(draft.public)
     prices: dict[str, Cost] = {}
-    running: dict[str, float] = {}
+    running: dict[str, tuple[float, str | None]] = {}
     types = {}
     for leaf in statement.leaves:
         if leaf.release is not None:
-            release, price = queries.saved(leaf)
+            release, price, payer = queries.saved(leaf)
             public[leaf.name] = release.answer_table(ranks=not leaf.counts)
             prices |= {} if price is None else {leaf.release: price}
             if release.mechanism == RunningCounts.name:
-                running[leaf.name] = release.guarantee.epsilon
+                running[leaf.name] = release.guarantee.epsilon, payer
             continue
         if leaf.select is None:
             continue

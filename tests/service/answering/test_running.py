@@ -127,8 +127,8 @@ def test_a_stream_is_charged_once_and_read_free(service):
     explained = service.send("POST", "/v1/sql", json={"sql": f"EXPLAIN {last}"}).json()
     names = [column["name"] for column in explained["columns"]]
     plans = [dict(zip(names, row, strict=True)) for row in explained["rows"]]
-    shown = {(plan["mechanism"], plan["epsilon"], plan["rho"]) for plan in plans}
-    assert shown == {("running", 4.0, 0.0)}  # the price of all periods, which is paid
+    shown = {(plan["mechanism"], plan["epsilon"], plan["rho"], plan["paid"]) for plan in plans}
+    assert shown == {("running", 4.0, 0.0, "board paid epsilon 4 for all periods, until 2026-11-28")}
     assert spent(service) == first
     assert service.manager.verify()
 

@@ -95,6 +95,11 @@ class StoredStream:
         return Cost(Fraction(self.rho), Fraction(self.delta))
 
     @property
+    def paid(self) -> str:
+        """Who paid what, until when."""
+        return f"{self.account} paid epsilon {self.epsilon:g} for all periods, until {self.last}"
+
+    @property
     def summary(self) -> RunningSummary:
         """What it cost, until when; once there is an answer."""
         answered = next(reversed(self.releases)).partition("'")[2].rstrip("'")
@@ -107,8 +112,7 @@ class StoredStream:
             SavedPart(self.sql.replace("{}", period, 1), "", {self.query: release})
             for period, release in self.releases.items()
         )
-        comment = f"Users so far, until {self.last}; {self.account} paid epsilon {self.epsilon:g} for all periods."
-        return SavedTable(parts, self.columns, comment=comment)
+        return SavedTable(parts, self.columns, comment=f"Users so far; {self.paid}.")
 
 
 STREAM: TypeAdapter[StoredStream] = TypeAdapter(StoredStream)

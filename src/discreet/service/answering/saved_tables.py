@@ -74,13 +74,15 @@ class SavedTables:
         published = self._store.record(PUBLISHED, _record_name(owner, short.lower())) is not None
         return OwnedTable(owner, shown, table, published)
 
-    def used_by(self, account: str, sql: str) -> tuple[dict[str, SavedTable], frozenset[str]]:
-        """Return the tables that a statement may name, and the ids of releases that are published to the account.
+    def used_by(self, account: str, sql: str) -> tuple[dict[str, SavedTable], dict[str, str]]:
+        """Return the tables that a statement may name, and who paid for the releases that the account reads free.
+
+        These are the ids of published releases, with "" for an account that the statement names, and of running counts.
 
         Raises:
             InputError: it reads too many.
         """
-        free: set[str] = set()
+        free: dict[str, str] = {}
 
         def read(name: str) -> SavedTable | None:
             try:
@@ -88,10 +90,10 @@ class SavedTables:
             except NotFound:
                 return None
             if owned.published and self._is_below(account, owned.owner):
-                free.update(owned.table.releases)
+                free.update(dict.fromkeys(owned.table.releases, "" if owned.stream is None else owned.stream.paid))
             return owned.table
 
-        return tables_in(sql, read), frozenset(free)
+        return tables_in(sql, read), free
 
     def listed(self, account: str) -> list[OwnedTable]:
         """Return the tables of an account, and those that are published to it, by name."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Literal
 
 import pyarrow as pa
@@ -113,7 +114,7 @@ class Statements:
         catalog: Catalog,
         run: Run,
         saved: Mapping[str, SavedTable],
-        free: Collection[str],
+        free: Mapping[str, str],
     ) -> PlannedStatement:
         worker = self._worker(run, Shape("json"), saved, intervals=request.intervals)
         port = self._asked(request.options, run, {}, free)
@@ -187,7 +188,7 @@ class Statements:
         uses, free = self._tables.used_by(run.account, sql)
         alone = request.model_copy(update={"sql": sql, "intervals": False})
         if change.releases is None:
-            planned = self._plan(alone, catalog, run, uses, free if view else ())
+            planned = self._plan(alone, catalog, run, uses, free if view else {})
         else:
             planned, worker = self._paid(sql, catalog, change.releases, run, Shape("json"), answers, (uses, free))
             self._check_questions(planned, catalog, answers)
@@ -261,7 +262,7 @@ class Statements:
         run: Run,
         shape: Shape,
         answers: dict[str, Settled | Replay],
-        used: tuple[Mapping[str, SavedTable], Collection[str]],
+        used: tuple[Mapping[str, SavedTable], Mapping[str, str]],
         *,
         intervals: bool = False,
     ) -> tuple[PlannedStatement, _Worker]:
@@ -279,7 +280,7 @@ class Statements:
             answers[leaf.sql] = Replay(stored, stored.cost)
         for leaf in draft.statement.leaves:
             if leaf.release is not None:
-                release, price = port.saved(leaf)
+                release, price, _ = port.saved(leaf)
                 if price is not None:
                     raise NotFound
                 tables[leaf.name] = release.answer_table(ranks=not leaf.counts)
@@ -325,7 +326,11 @@ class Statements:
         return StatementEstimate(queries=queries, worst_cost=spend_above(total), fits=fits)
 
     def _asked(
-        self, options: Options, run: Run, answers: dict[str, Settled | Replay], free: Collection[str] = ()
+        self,
+        options: Options,
+        run: Run,
+        answers: dict[str, Settled | Replay],
+        free: Mapping[str, str] = MappingProxyType({}),
     ) -> _AccountQueries:
         return _AccountQueries(self._queries, self._manager, options, run, answers, free)
 
@@ -368,7 +373,7 @@ class _AccountQueries:
     Args:
         options: the privacy parameters and options of the request.
         answers: answers of earlier attempts, by SQL, or by id for a saved table; new ones are added.
-        free: the ids of releases that an officer published to the account.
+        free: the ids of releases that are published to the account; of running counts, with who paid them until when.
     """
 
     def __init__(
@@ -378,7 +383,7 @@ class _AccountQueries:
         options: Options,
         run: Run,
         answers: dict[str, Settled | Replay],
-        free: Collection[str],
+        free: Mapping[str, str],
     ) -> None:
         self._queries = queries
         self._manager = manager
@@ -400,7 +405,7 @@ class _AccountQueries:
             if refusal is not None:
                 raise UnaffordableQuery(refusal, None)
 
-    def saved(self, leaf: Leaf) -> tuple[Release, Cost | None]:
+    def saved(self, leaf: Leaf) -> tuple[Release, Cost | None, str | None]:
         release = leaf.release or ""
         store = self._manager.store
         key = release_key_of(release)
@@ -409,13 +414,13 @@ class _AccountQueries:
             raise NotFound
         paid = release in self._free or release in self._answers or store.entitled(self._run.account, key)
         if paid:
-            return decode(stored.result), None
+            return decode(stored.result), None, self._free.get(release)
         fields = document.read(stored.result)
         if fields["mechanism"] == RunningCounts.name:  # paid for with its stream: it has no price of its own
             raise InputError("running counts are not sold by the period: read the table of the stream, or CREATE VIEW")
         # The guarantee is at least the worst case, and does not depend on the answer, as its cost does.
         privacy = fields["privacy"]
-        return decode(stored.result), Cost(Fraction(privacy["rho"]), Fraction(privacy["delta"]))
+        return decode(stored.result), Cost(Fraction(privacy["rho"]), Fraction(privacy["delta"])), None
 
     def pay(self, release: str, price: Cost) -> None:
         stored = self._manager.store.release(release_key_of(release))
