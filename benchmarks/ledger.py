@@ -25,7 +25,6 @@ from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Account, AdminAction, Claim, Sliding
 from discreet.budget.periods import clock_us, microseconds
 from discreet.budget.stores.sqlite import SQLiteStore
-from discreet.catalog.loader import load_catalog
 from discreet.service.auth.grants import RecordCache
 from discreet.service.init_project import create_project
 from discreet.service.observability.logging import StructuredLog
@@ -70,10 +69,9 @@ def run() -> list[str]:
             _fill(folder / "budget.db")
         settings = load_settings(str(path))
         since = f"{utc_now() - timedelta(days=DAYS):%Y-%m-%d}"
-        catalog = load_catalog(settings.service.catalog)
         with contextlib.closing(SQLiteStore(folder / "budget.db", clock_us(utc_now))) as store:
             manager, log = BudgetManager(store, str), StructuredLog(io.StringIO(), "json", utc_now)
-            api = AdminAPI(manager, RecordCache(store, utc_now), None, catalog, settings, log, utc_now)
+            api = AdminAPI(manager, RecordCache(store, utc_now), None, None, settings, log, utc_now, None)
             lines = sum(head.seq for head in store.heads())
 
             def seconds(handler: Callable[[Any], Any], **parameters: object) -> float:

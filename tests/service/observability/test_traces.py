@@ -71,6 +71,18 @@ def test_a_span_has_no_attributes_of_the_process(exported):
     assert set(spans()[0].resource.attributes) == {"service.name", "service.version"}
 
 
+def test_all_spans_and_events_of_a_query_have_the_id_of_its_response(exported, services):
+    """So that a report of a user leads to what the service did."""
+    tracer, spans = exported
+    service = services(tracer=tracer)
+    reply = service.ask()
+    ids = {"request": [reply.headers["x-request-id"]]}
+    ids["spans"] = sorted({span.attributes["discreet.request_id"] for span in spans()})
+    ids["released"] = [event["request_id"] for event in service.events("released")]
+    assert {span.name for span in spans()} >= {"plan", "reserve", "engine", "settle"}
+    assert ids["request"] == ids["spans"] == ids["released"]
+
+
 def test_without_an_endpoint_nothing_is_traced():
     """Without an endpoint the steps run without spans."""
     tracer = open_tracer(None)

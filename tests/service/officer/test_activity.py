@@ -70,6 +70,19 @@ def test_every_outcome_of_a_query_is_told(service):
     assert all(activity(service, kind=each["kind"])["count"] for each in found)
 
 
+def test_the_ledger_says_which_columns_a_query_filtered_and_no_constant(service):
+    """Of a refused query, too, which has no stored answer that says more."""
+    service.act("PATCH", "/v1/admin/accounts/ann@sales", limit={"epsilon": 0.5, "delta": "1e-6"})
+    filtered = KNOWN.replace("reads", "reads WHERE country = 'IN' AND article <> 'secret'", 1)
+    for epsilon, status in ((2, 403), (0.1, 200)):
+        assert service.ask(filtered, mechanism="laplace", epsilon=epsilon).status_code == status
+    refused = activity(service, kind="refused")["activity"]
+    assert [each["where"] for each in refused] == ["article, country"]
+    bodies = [line.body for line in service.store.lines()]
+    assert sum('"where":["article","country"]' in body for body in bodies) == 2
+    assert "secret" not in "".join(bodies)
+
+
 def test_a_preview_reads_the_account_alone_and_says_since_when(service, monkeypatch):
     """Queries of other accounts and of times that are not read do not count."""
 

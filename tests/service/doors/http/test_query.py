@@ -13,6 +13,7 @@ import pyarrow.csv
 import pytest
 
 from discreet.budget.model import Account
+from discreet.budget.periods import DAY_US, microseconds
 from discreet.catalog.model import Catalog
 from discreet.values import Cost, float_above
 from discreet.wire.document import decode
@@ -152,6 +153,19 @@ def test_one_idempotency_key_is_one_query(service):
     assert (again.status_code, again.json()["type"]) == (409, "/problems/key-reused")
     assert service.ask(headers={"Idempotency-Key": "k"}).headers["discreet-replayed"] == "?1"
     assert service.ask(other, "bob", headers={"Idempotency-Key": "k"}).status_code == 200
+
+
+def test_an_idempotency_key_of_removed_lines_does_not_name_the_answer_of_another_query(service):
+    """Of data without a version; the store forgets keys with their lines, but never answers."""
+    loose = TOP.replace("reads", "loose")
+    other = loose.replace("LIMIT 5", "LIMIT 4")
+    first = service.ask(loose, headers={"Idempotency-Key": "k"})
+    service.clock.pass_(days=40)
+    service.act("POST", "/v1/admin/clock")
+    assert service.manager.prune(microseconds(service.clock()) - 2 * DAY_US, ACT, list)
+    again = service.ask(other, headers={"Idempotency-Key": "k"})
+    assert (again.status_code, again.headers["discreet-replayed"]) == (200, "?0")
+    assert again.headers["discreet-release"] != first.headers["discreet-release"]
 
 
 @pytest.mark.parametrize("key", ["", "a b", "x" * 201, "\u00a0"])
