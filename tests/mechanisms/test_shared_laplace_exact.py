@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from discreet.accounting.convert import limit_for
+from discreet.head_request import SumBounds
 from discreet.mechanisms import KnownGumbel, KnownLaplace, Request, anchored
 from discreet.mechanisms.anchored import SharedLaplace, SharedNoise
 from discreet.mechanisms.base import shared_where_smaller
-from discreet.noise import DiscreteLaplace
+from discreet.mechanisms.sums import KnownGumbelSums, ListedSums
+from discreet.noise import DiscreteLaplace, KeyedBits
 from discreet.query.planning import make_plan
+from discreet.values import ExactHead
 from tests.queries import query_of
 
 from .draws import Coins
@@ -192,6 +196,35 @@ def test_counts_cost_what_is_charged(mechanism, epsilon):
     assert noise.epsilon(3) <= epsilon
     pair = SharedLaplace(noise.apart / 3, noise.shared / 3)
     assert largest_loss(pair, 2, 0, 1) <= 1.001 * pair.epsilon(2)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 9), (-2, 7), (-5, 0), (-4, 4)])
+def test_laplace_sums_of_listed_items_share_noise_where_that_is_smaller(low, high):
+    """At the epsilon and rho of independent noise; not where values may have either sign alike, nor in averages."""
+    request = Request(
+        None, 6, counts=False, noise="laplace", known_domain=True, summed=SumBounds(low, high, column="x")
+    )
+    sums = ListedSums.at_epsilon(Fraction(1, 2), Fraction(0), request)
+    noise = sums.released_noise()
+    top = KnownGumbelSums.at_epsilon(Fraction(2), Fraction(0), replace(request, k=4))
+    averages = replace(sums, summed=replace(sums.summed, rows=3))
+    for alone in (averages, replace(sums, independent=True)):
+        assert alone.released_noise() == alone.sum_noise()
+    if low == -high:
+        assert noise == sums.sum_noise()
+        return
+    for mechanism, n in ((sums, 6), (top, 4)):
+        noise = mechanism.released_noise()
+        scale = mechanism.sum_noise().scale
+        most = max(-low, high)
+        assert isinstance(noise, SharedLaplace)
+        assert noise.std < mechanism.sum_noise().std
+        assert noise.epsilon(n, low, high) <= n * most / scale
+        assert noise.rho(n, low, high) <= n * most**2 / (2 * scale**2)
+    assert sums.expectation().sum_std_error == sums.released_noise().std
+    outcome = sums.release(ExactHead(np.full(6, 9), 6, None, np.full(6, 30)), KeyedBits(bytes(32), "sums"))
+    assert outcome.shared_error == sums.released_noise().shared_std
+    assert set((outcome.measured.std_errors).tolist()) == {sums.released_noise().std}
 
 
 def test_a_query_of_its_own_has_the_smaller_noise():

@@ -28,7 +28,7 @@ from discreet.head_request import (
     Or,
     SumBounds,
 )
-from discreet.mechanisms import Auto, Each, KnownGumbel, KnownLaplace, Request, TwoRound, UnknownGumbel
+from discreet.mechanisms import Auto, Each, KnownAuto, KnownGumbel, KnownLaplace, Request, TwoRound, UnknownGumbel
 from discreet.mechanisms.sums import KnownGumbelSums, KnownLaplaceSums, RankedSums
 from discreet.noise import KeyedBits, encode
 from discreet.query.planning import make_plan
@@ -269,6 +269,7 @@ def test_bits_of_noise_that_values_share_are_others_and_the_name_is_the_same():
             Each(shared, 2),
             KnownLaplaceSums(shared, summed, 9),
             KnownGumbelSums(KnownGumbel(3, 9, Fraction(1)), SumBounds(-5, 5), 9),  # counts share noise, sums do not
+            KnownAuto.at_epsilon(Fraction(1), Fraction(1, 10**8), Request(None, 9, known_domain=True)),
         ],
         keys.DRAWING: [
             independent,
@@ -277,6 +278,7 @@ def test_bits_of_noise_that_values_share_are_others_and_the_name_is_the_same():
             KnownGumbel(3, 9, Fraction(1), 1, None),
             UnknownGumbel(3, 9, Fraction(1), Fraction(1, 10)),
             Each(independent, 2),
+            KnownAuto.at_epsilon(Fraction(1), Fraction(1, 10**8), Request(None, 40, known_domain=True)),
         ],
         f"{keys.DRAWING}, widened": [
             TwoRound.at_epsilon(Fraction(1), Fraction(1, 10**8), Request(None, 9)),

@@ -13,7 +13,7 @@ from discreet.accounting.convert import floor_bits
 from discreet.accounting.gaussian import epsilon_of_branch, mu_gaussian
 from discreet.accounting.laplace import epsilon_of_laplace, rho_laplace
 from discreet.errors import InputError
-from discreet.mechanisms.anchored import SharedNoise
+from discreet.mechanisms.anchored import SharedLaplace, SharedNoise
 from discreet.mechanisms.base import INTERVAL, Expectation, Likely, Request, require_gaussian, shuffled
 from discreet.mechanisms.light import INTERVAL as LAPLACE_INTERVAL
 from discreet.mechanisms.light import UNEVEN, loss_of_users
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
     from discreet.mechanisms.two_round import Floats
 
 CAPS = (1, 2, 3, 4, 6)
-"""Candidate caps of Laplace sums, in items per user, beside the size of a small domain."""
-
-SMALL_DOMAIN = 16
-"""Up to this number of listed items a cap of all of them is a candidate: Laplace noise and no loss."""
+"""Candidate caps of Laplace sums, in items per user."""
 
 HISTOGRAM_SHARE = Fraction(1, 125)
 """Share of mu^2 for the histogram."""
@@ -92,7 +89,8 @@ class KnownAuto:
 
     A noisy histogram of users by their number of listed items decides. All of a user's items have the weight
     min(1, c / n) and Laplace noise; or min(1, l / sqrt(n)) and Gaussian noise; or users count in full, and all counts
-    share a part of their noise. The least error of an item of average size is chosen. There is no threshold.
+    share a part of their noise, Laplace for few items. The least error of an item of average size is chosen. There is
+    no threshold.
 
     Args:
         domain_size: d, the number of listed items.
@@ -159,7 +157,7 @@ class KnownAuto:
 
     def expectation(self) -> Expectation:
         """Return the range of errors of each way: without clipping they are fixed, and clipping is taken if less."""
-        most = self._shared().std
+        most = self.shared_noise().std
         noises = {"shared": most}
         if _histogram(self.mu):
             noises |= {"scaled": self._scaled(1.0), "capped": self._capped(1)}
@@ -177,13 +175,13 @@ class KnownAuto:
         places = pairs.places()
         sums = np.zeros(self.domain_size, dtype=np.int64)
         shared_error = None
-        quantile = INTERVAL
-        cost = Cost(self.mu**2 / 2)
+        is_laplace = way.name == "capped"
         if way.name == "shared":
-            noise = self._shared()
+            noise = self.shared_noise()
             sums[places] = np.concatenate([sums[:0], *pairs.weighted_sums(float(MAX_BASKET))]) // (WEIGHT_UNIT - 1)
             estimates = (sums + noise.draw(bits, "counts", len(sums))).astype(np.float64)
             shared_error = noise.shared_std
+            is_laplace = isinstance(noise, SharedLaplace)
         elif way.name == "scaled":
             precision = math.ceil(self._sums / way.limit**2)
             limit = math.sqrt(self._sums / precision) * (1 - 1e-15)
@@ -195,8 +193,8 @@ class KnownAuto:
             sums[places] = np.concatenate([sums[:0], *pairs.capped_sums(cap)])
             noisy = sums + self._laplace(cap).draw(bits, "capped", len(sums))
             estimates = noisy / (WEIGHT_UNIT * way.kept)
-            quantile = LAPLACE_INTERVAL
-            cost = Cost(self._measuring + rho_laplace(self.pure, WEIGHT_UNIT))
+        quantile = LAPLACE_INTERVAL if is_laplace else INTERVAL
+        cost = Cost(self._measuring + rho_laplace(self.pure, WEIGHT_UNIT) if is_laplace else self.mu**2 / 2)
         counts = np.rint(estimates).astype(np.int64)
         order = shuffled(len(counts), bits, "ties")
         order = order[np.argsort(-counts[order], kind="stable")]
@@ -222,7 +220,7 @@ class KnownAuto:
 
     def _choose(self, pairs: ListedPairs, bits: Bits) -> Way:
         """Return the way with the least predicted error."""
-        unclipped = Way("shared", math.inf, self._shared().std)
+        unclipped = Way("shared", math.inf, self.shared_noise().std)
         histogram = _histogram(self.mu)
         if not histogram:
             return unclipped
@@ -236,7 +234,7 @@ class KnownAuto:
         tail = continued(noisy, std, EVIDENCE, 1.0)
         n = np.sqrt((last // 2 + 1.0) * np.minimum(last, self.domain_size))
         ways = [unclipped]
-        for cap in {*CAPS, *([self.domain_size] if self.domain_size <= SMALL_DOMAIN else [])}:
+        for cap in CAPS:
             if cap <= self.domain_size:
                 weights = np.where(n > CAPPED_BASKET * cap, 0, np.minimum(1, cap / n))
                 ways.append(_way("capped", cap, self._capped(cap), 1 - weights, n, by_size, tail))
@@ -257,9 +255,14 @@ class KnownAuto:
         """The cost of a user in Gaussian sums, in units of 1 / `COST_UNIT`."""
         return math.floor(self.mu**2 * COST_UNIT) - _histogram(self.mu)
 
-    def _shared(self) -> SharedNoise:
-        """Return the noise of counts without clipping."""
-        return SharedNoise.of(self.domain_size, self.mu**2 - 2 * self._measuring)
+    def shared_noise(self) -> SharedNoise:
+        """Return the least noise of counts without clipping: Laplace, at the price of capped sums, for few items."""
+        gaussian = SharedNoise.of(self.domain_size, self.mu**2 - 2 * self._measuring)
+        if not _histogram(self.mu):
+            return gaussian
+        laplace = SharedLaplace.of(self.domain_size, self.pure)
+        is_paid = laplace.rho(self.domain_size) <= rho_laplace(self.pure, WEIGHT_UNIT)
+        return laplace if is_paid and laplace.std < gaussian.std else gaussian
 
     def _scaled(self, limit: float) -> float:
         """Return the standard deviation of the noise of scaled sums, in users."""

@@ -16,7 +16,7 @@ import numpy as np
 from discreet.accounting.convert import ceil_sqrt
 from discreet.errors import InputError, InvariantViolated
 from discreet.head_request import ROW_UNIT
-from discreet.mechanisms.anchored import SharedNoise
+from discreet.mechanisms.anchored import SharedLaplace, SharedNoise
 from discreet.mechanisms.base import (
     UNNAMED,
     Expectation,
@@ -192,8 +192,7 @@ class RankedSums:
             return self.sum_noise()
         limit = self.ranking.head_limit
         returned = limit if self.ranking.k is None else min(self.ranking.k, limit)
-        shared = _shared(self.summed, self.noise, returned, self.moved, self.sum_noise())
-        return self.sum_noise() if shared is None else shared
+        return _shared(self, returned)
 
     def row_noise(self) -> Noise:
         """Return the noise of the number of rows of an average, which costs as much as that of the sum."""
@@ -361,8 +360,7 @@ class ListedSums:
         """Return the noise of the sums: `sum_noise`, or noise that they share where it is smaller at the same cost."""
         if self.independent:
             return self.sum_noise()
-        shared = _shared(self.summed, self.noise, self.domain_size, self.moved, self.sum_noise())
-        return self.sum_noise() if shared is None else shared
+        return _shared(self, self.domain_size)
 
     def _scaled(self) -> ScaledSums:
         return ScaledSums(self.summed, self.moved, self.scale / self.summed.most, self.noise)
@@ -387,16 +385,16 @@ def summing(kind: type[Mechanism], request: Request) -> type[Mechanism]:
     )
 
 
-def _shared(summed: SumBounds, noise: NoiseName, n: int, moved: int, price: Noise) -> SharedNoise | None:
-    """Return noise that *n* sums share, if that is smaller than independent noise at the price of *moved* sums.
-
-    Args:
-        price: the independent Gaussian noise.
-    """
-    if noise == "laplace" or summed.private or summed.rows is not None:
-        return None
+def _shared(mechanism: RankedSums | ListedSums, n: int) -> Noise | SharedNoise:
+    """Return the noise of *n* sums at the price of independent noise; they share a part where that is smaller."""
+    summed = mechanism.summed
+    alone = mechanism.sum_noise()
+    if summed.private or mechanism.average:
+        return alone
     low, high = summed.units
-    return SharedNoise.instead(n, moved, summed.most**2 / (2 * price.rho(summed.most)), min(low, 0), max(high, 0))
+    kind = SharedLaplace if mechanism.noise == "laplace" else SharedNoise
+    variance = summed.most**2 / (2 * alone.rho(summed.most))  # of Laplace noise the square of its scale
+    return kind.instead(n, mechanism.moved, variance, min(low, 0), max(high, 0)) or alone
 
 
 def _shared_error(noise: Noise | SharedNoise) -> float | None:

@@ -22,8 +22,8 @@ from discreet.budget.model import Fingerprint
 from discreet.engines.base import typed_domain
 from discreet.errors import InexactHead, InputError
 from discreet.head_request import HeadRequest, SumBounds
-from discreet.mechanisms import Auto, Each, KnownGumbel, KnownLaplace, Mechanism, TwoRound
-from discreet.mechanisms.anchored import SharedNoise
+from discreet.mechanisms import Auto, Each, KnownAuto, KnownGumbel, KnownLaplace, Mechanism, TwoRound
+from discreet.mechanisms.anchored import SharedLaplace, SharedNoise
 from discreet.mechanisms.sums import ListedSums, RankedSums
 from discreet.noise import Encodable, KeyedBits
 from discreet.noise.bits import MIN_SECRET_BYTES, encode
@@ -107,8 +107,9 @@ def release_context(plan: Plan, table: str, data_version: str, edition: str = NA
 def drawing(mechanism: Mechanism | Each) -> str:
     """Return the order in which *mechanism* draws its bits: `DRAWING`, with a mark if values share noise.
 
-    Mechanisms over listed items drew independent noise before, in streams of the same labels; privately bounded sums
-    the noise of each sum's own bound; and two rounds the same noise, widened by other factors.
+    Mechanisms over listed items drew independent noise before, in streams of the same labels; known-auto Gaussian noise
+    for few items; privately bounded sums the noise of each sum's own bound; and two rounds the same noise, widened by
+    other factors.
     """
     inner = mechanism.inner if isinstance(mechanism, Each) else mechanism
     if isinstance(inner, Auto | TwoRound):
@@ -121,6 +122,8 @@ def drawing(mechanism: Mechanism | Each) -> str:
     ranking = inner.ranking if isinstance(inner, RankedSums) else inner
     if isinstance(ranking, KnownLaplace | KnownGumbel):
         noises.append(ranking.count_noise())
+    if isinstance(inner, KnownAuto) and isinstance(inner.shared_noise(), SharedLaplace):
+        noises.append(inner.shared_noise())
     return f"{DRAWING}, shared" if any(isinstance(noise, SharedNoise) for noise in noises) else DRAWING
 
 
