@@ -703,7 +703,12 @@ class RequestQueue:
         """
         turn = self._join()
         try:
-            self._wait(turn, progress)
+            end = None if self._seconds is None else time.monotonic() + self._seconds
+            while not turn.wait(_POLL_SECONDS):
+                if end is not None and time.monotonic() >= end:
+                    raise EngineBusy(f"the engine was busy for {self._seconds:g} seconds; try again later")
+                if progress is not None:
+                    progress(0.0)
             yield
         finally:
             self._leave(turn)
@@ -720,14 +725,6 @@ class RequestQueue:
             else:
                 self._waiting.append(turn)
         return turn
-
-    def _wait(self, turn: threading.Event, progress: Callable[[float], None] | None) -> None:
-        end = None if self._seconds is None else time.monotonic() + self._seconds
-        while not turn.wait(_POLL_SECONDS):
-            if end is not None and time.monotonic() >= end:
-                raise EngineBusy(f"the engine was busy for {self._seconds:g} seconds; try again later")
-            if progress is not None:
-                progress(0.0)
 
     def _leave(self, turn: threading.Event) -> None:
         """Pass the slot of *turn* to the next request; if it had none yet, leave the queue."""

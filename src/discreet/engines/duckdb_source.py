@@ -320,7 +320,14 @@ def _files(connection: duckdb.DuckDBPyConnection, place: str) -> Source:
         if path.stat().st_size == 0:
             raise InputError(f"the file {str(path)!r} is empty")
     if all(path.name.lower().endswith(_CSV) for path in files):
-        return _csv(connection, place, files)
+        # They are read once, whole, before any query, because a malformed record must not decide which queries fail.
+        # Nothing is guessed from the records, and Python's strict reader finds their ends as RFC 4180 defines them
+        # (DuckDB 2.0 and pyarrow 26 end a record at a carriage return, and accept a quotation mark that is never
+        # closed).
+        columns, delimiter = _load_csv(connection, files[0], None)
+        for path in files[1:]:  # columns are matched by position
+            _load_csv(connection, path, (columns, delimiter))
+        return Source("csv_records", place, files, tuple(columns), untyped=True, held=True)
     for path in files:
         if not _begins_with(path, b"PAR1") and not _begins_with(path, b"PARE"):
             raise InputError(f"the file {str(path)!r} is neither Parquet nor named as CSV (.csv, .tsv)")
@@ -355,22 +362,6 @@ def _read(connection: duckdb.DuckDBPyConnection, names: list[str], relation: str
     """Read all values of the columns; other functions, such as strlen, do not validate text."""
     if names:
         connection.execute(f"SELECT bit_xor(hash({', '.join(map(quoted, names))})) FROM {relation}").fetchall()
-
-
-def _csv(connection: duckdb.DuckDBPyConnection, place: str, files: tuple[Path, ...]) -> Source:
-    """Read CSV files once, whole, into the table `csv_records`; an empty field is NULL.
-
-    All of it is read before any query, because a malformed record must not decide which queries fail. Nothing is
-    guessed from the records, and Python's strict reader finds their ends as RFC 4180 defines them (DuckDB 2.0 and
-    pyarrow 26 end a record at a carriage return, and accept a quotation mark that is never closed).
-
-    Raises:
-        InputError: a file is malformed.
-    """
-    columns, delimiter = _load_csv(connection, files[0], None)
-    for path in files[1:]:  # columns are matched by position
-        _load_csv(connection, path, (columns, delimiter))
-    return Source("csv_records", place, files, tuple(columns), untyped=True, held=True)
 
 
 def _load_csv(

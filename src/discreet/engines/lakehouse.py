@@ -115,7 +115,9 @@ class DeltaEngine(SnapshotEngine["DeltaTable"]):
     def _newest(url: Url) -> DeltaTable:
         from deltalake import DeltaTable
 
-        return DeltaTable(_folder(url))
+        if url.host or not url.path:
+            raise InputError("a Delta URL looks like delta:///data/reads, the absolute path of its folder")
+        return DeltaTable(f"/{url.path}")
 
     @staticmethod
     def _snapshot(table: DeltaTable) -> str:
@@ -158,9 +160,3 @@ class IcebergEngine(SnapshotEngine["IcebergTable"]):
 
         named = [kind for kind in vars(exceptions).values() if isinstance(kind, type) and issubclass(kind, Exception)]
         return *named, pa.ArrowException, OSError, ValueError, NotImplementedError
-
-
-def _folder(url: Url) -> str:
-    if url.host or not url.path:
-        raise InputError("a Delta URL looks like delta:///data/reads, the absolute path of its folder")
-    return f"/{url.path}"

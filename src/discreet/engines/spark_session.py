@@ -356,9 +356,10 @@ def _driver(url: Url) -> SparkContext:
 
     with _starting:
         running = SparkContext._active_spark_context
-        if running is not None and _has_ended(SparkContext):
+        gateway: Any = SparkContext._gateway
+        process = getattr(gateway, "proc", None)
+        if running is not None and process is not None and process.poll() is not None:
             # Spark's Java process was killed, but PySpark would still send requests to it.
-            gateway: Any = SparkContext._gateway
             gateway._gateway_client.is_connected = False  # else py4j logs that it cannot delete objects there
             running._jsc = None  # type: ignore[assignment, unused-ignore]
             SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = running = None
@@ -375,11 +376,6 @@ def unwarned() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         yield
-
-
-def _has_ended(context: type[SparkContext]) -> bool:
-    process = getattr(context._gateway, "proc", None)
-    return process is not None and process.poll() is not None
 
 
 def _started(url: Url) -> SparkContext:

@@ -469,7 +469,10 @@ class HeadStatement:
         if not squares:
             return counts
         selected = f"{self._leading}{', '.join(numbers)}"
-        joined = f"({counts}) AS h CROSS JOIN ({self._users_by_length(squares)}) AS v"
+        whens = " ".join(f"WHEN l <= {square} THEN {n}" for n, square in enumerate(squares))
+        placed = f"SELECT u, CASE {whens} END AS b FROM p WHERE l > 0 GROUP BY u, l"
+        users = (f"CAST(count(CASE WHEN b = {n} THEN 1 END) AS BIGINT) AS v{n}" for n in range(len(squares)))
+        joined = f"({counts}) AS h CROSS JOIN (SELECT {', '.join(users)} FROM ({placed}) AS c) AS v"
         return f"SELECT {selected} FROM (WITH p AS ({pairs}) SELECT {selected} FROM {joined}) AS w"
 
     def _arrived(self, arrivals: Arrivals) -> str:
@@ -531,13 +534,6 @@ class HeadStatement:
         squared = f"SELECT {self._leading}u, c, s{others}, {steps} * {steps} AS q FROM ({clipped}) AS a"
         length = f"CAST(least(sum(q) OVER (PARTITION BY u), {MAX_COUNT}) AS BIGINT)"
         return f"SELECT {self._leading}u, c, s{others}, {length} AS l FROM ({squared}) AS b"
-
-    def _users_by_length(self, squares: tuple[int, ...]) -> str:
-        """Return a SELECT of `ExactHead.users` as v0, v1, ..., from the pairs p."""
-        whens = " ".join(f"WHEN l <= {square} THEN {n}" for n, square in enumerate(squares))
-        placed = f"SELECT u, CASE {whens} END AS b FROM p WHERE l > 0 GROUP BY u, l"
-        parts = (f"CAST(count(CASE WHEN b = {n} THEN 1 END) AS BIGINT) AS v{n}" for n in range(len(squares)))
-        return f"SELECT {', '.join(parts)} FROM ({placed}) AS c"
 
     def _pairs(self, rows: str) -> str:
         """Return a SELECT of the pairs of an item and a user: c (rows) and, if a column is summed, s (its sum).

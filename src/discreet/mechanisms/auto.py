@@ -262,8 +262,12 @@ class Auto:
         """Release by one round, or return None if two rounds would clip hardly any user."""
         watched = _Watched(pairs)
         outcome = self.light.release(cap, watched, bits)
-        if self._is_dense(cap, sizes, watched.rest, signal, bits):
-            return None  # what was computed is not shown
+        # One user moves the rest by at most the cap, as it is the least sum over all items but so many.
+        unit = WEIGHT_UNIT * cap.items
+        noisy = add_noise(np.array([watched.rest]), unit, np.array([signal]), bits, "rest of items")
+        std = math.sqrt(COST_UNIT / signal)
+        if float(noisy[0]) / unit <= DENSE_EVIDENCE * std and 20 * DENSE_EVIDENCE * std <= sizes.users:
+            return None  # hardly any user has an item outside the `DENSE` largest; what was computed is not shown
         return self._with_tests(outcome, "light", cap.why)
 
     def _head_of(self, pairs: HeadAndPairs) -> tuple[Ints, ExactHead]:
@@ -287,22 +291,6 @@ class Auto:
         threshold = race.expectation().smallest_count or 0
         needed = threshold + 3 / float(race.epsilon) + 1.5 * math.sqrt(COST_UNIT / precision)
         return int(gap[0]), math.ceil(needed)
-
-    def _is_dense(self, cap: Cap, sizes: Sizes, rest: int, precision: int, bits: Bits) -> bool:
-        """Return whether hardly any user has an item that is not among the `DENSE` largest.
-
-        Args:
-            cap: the cap.
-            sizes: the noisy histogram of users by their number of items.
-            rest: the sum of all but the largest capped sums. One user moves it by at most the cap, as it is the least
-                sum over all items but so many.
-            precision: its cost, in units of 1 / `COST_UNIT`.
-            bits: source of randomness.
-        """
-        unit = WEIGHT_UNIT * cap.items
-        noisy = float(add_noise(np.array([rest]), unit, np.array([precision]), bits, "rest of items")[0]) / unit
-        std = math.sqrt(COST_UNIT / precision)
-        return noisy <= DENSE_EVIDENCE * std and 20 * DENSE_EVIDENCE * std <= sizes.users
 
     def _with_tests(self, outcome: Outcome, chosen: str, why: str) -> Outcome:
         """Charge *outcome* with both tests: Theorem 2 holds as if sizes were always measured."""

@@ -629,15 +629,10 @@ class AnalystPages:
         if query.measure.kind in {"sum", "average"}:
             measured += f" {query.measure.column}"
         items = charts.items_of({**release, "items": release["items"][:_MAX_SHOWN]})
-        return _drawn(items, types, measured, len(query.each), self._covered(query), ranked=query.k is not None)
-
-    def _covered(self, query: Select) -> list[periods.Covered | None]:
         dataset = self._site.catalog.datasets.get(query.dataset)
-        return (
-            []
-            if dataset is None
-            else [periods.covered(dataset.columns, item, query.where, self._runtime.clock()) for item in query.items]
-        )
+        columns = {} if dataset is None else dataset.columns
+        covered = [periods.covered(columns, item, query.where, self._runtime.clock()) for item in query.items]
+        return _drawn(items, types, measured, len(query.each), covered, ranked=query.k is not None)
 
     # ---------------------------------------------------------------------------------------------- budget
 
