@@ -479,6 +479,7 @@ def _attach(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
 
 
 def _attached(connection: duckdb.DuckDBPyConnection, path: Path, table: str | None) -> Source:
+    """Attach a file of DuckDB; return its table *table*, or its only one if that is None."""
     _attach(connection, path)
     rows = connection.execute(
         "SELECT table_schema, table_name, table_type FROM information_schema.tables WHERE table_catalog = 'source' "

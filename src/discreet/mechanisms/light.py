@@ -254,8 +254,13 @@ def loss_of_users(lost: Floats, n: Floats, users: Floats, tail: Floats) -> tuple
 
 
 def _divided(users: Floats, split: Floats) -> Floats:
-    """Return the histogram with the bins up to 4 and 8 items divided in proportion to *split*."""
-    parts = np.maximum(split, 1e-9)
-    three = users[2] * parts[:2] / parts[:2].sum()
-    five = users[3] * parts[2:] / parts[2:].sum()
-    return np.concatenate([users[:2], three, five, users[4:]])
+    """Return a histogram with its bins of 3 to 4 and of 5 to 8 items divided into one for each number of items.
+
+    Args:
+        users: in bins of 1, 2, 3 to 4, 5 to 8, ... items.
+        split: the noisy numbers of users with 3, 4, ..., 8 items, in proportion to which bins are divided.
+    """
+    parts = np.maximum(split, 1e-9)  # noise may be below 0
+    three_to_four = users[2] * parts[:2] / parts[:2].sum()
+    five_to_eight = users[3] * parts[2:] / parts[2:].sum()
+    return np.concatenate([users[:2], three_to_four, five_to_eight, users[4:]])

@@ -313,8 +313,8 @@ def granted(request: ShareRequest, rest: Amount, total: Amount, need: Amount = N
         (request.need - request.left).most(NOTHING).least(rest.most(NOTHING)) if request.need and not need else NOTHING
     )
     return Amount(
-        _granted_part(rest.rho, request.left.rho, needed.rho, total.rho),
-        _granted_part(rest.delta, request.left.delta, needed.delta, total.delta),
+        max(_half(rest.rho, request.left.rho, total.rho), needed.rho),
+        max(_half(rest.delta, request.left.delta, total.delta), needed.delta),
     )
 
 
@@ -327,12 +327,13 @@ def first_grant(remaining: Amount, total: Amount, centres: int) -> Amount:
     return Amount(total.rho // centres, total.delta // centres).least(remaining.most(NOTHING))
 
 
-def _granted_part(remaining: int, other: int, needed: int, total: int) -> int:
-    """Return the part of rho or of delta that is granted, in quanta."""
-    half = min((remaining - other) // 2, remaining)
-    if other * SHORT >= remaining or half * MIN_PART < total:
-        half = 0
-    return max(half, needed)
+def _half(rest: int, others_rest: int, total: int) -> int:
+    """Return the part of rho or of delta, in quanta, after which both data centres have equally much left.
+
+    It is 0 if the other data centre is not short, or if the part is too small a share of *total* to be moved.
+    """
+    half = min((rest - others_rest) // 2, rest)
+    return 0 if others_rest * SHORT >= rest or half * MIN_PART < total else half
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,8 +98,9 @@ class Writer:
         self._thread.join()
 
     def _run(self) -> None:
-        going = True
-        while going:
+        """Commit the jobs that wait, up to `MAX_JOBS` in a transaction, until `close` puts None behind the last one."""
+        is_open = True
+        while is_open:
             jobs = []
             job = self._jobs.get()
             while job is not None:
@@ -110,7 +111,7 @@ class Writer:
                     job = self._jobs.get_nowait()
                 except queue.Empty:
                     break
-            going = job is not None
+            is_open = job is not None
             if jobs:
                 self._commit(jobs)
             for finished in jobs:

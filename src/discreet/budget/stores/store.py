@@ -663,9 +663,11 @@ class BudgetStore(ABC):
         rows = _rows(db, statements.BALANCE, account)
         if not rows:
             raise UnknownAccount(account)
+        # Behind columns that are the same in all rows, each row has a bucket, or NULL if the account has none.
         raw_us, recorded_us, seq, _ = rows[0][:4]
         row = account_row(rows[0][4:14])
-        closed = [Bucket(one[14], one[15], True, tally_of(one[16])) for one in rows if one[14] is not None]
+        buckets = [columns[14:] for columns in rows if columns[14] is not None]
+        closed = [Bucket(number, end_us, True, tally_of(tally)) for number, end_us, tally in buckets]
         clock = Clock(raw_us, max(recorded_us, self._seen_us), self._guard_us)
         _open_bucket(row, closed, clock)
         total = row.tally + row.older

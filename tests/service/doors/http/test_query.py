@@ -19,6 +19,7 @@ from discreet.values import Cost, float_above
 from discreet.wire.document import decode
 from tests.budget.suite import set_mode
 from tests.service.deployment import ACT, DELTA, TOP
+from tests.service.trino_client import rows
 
 SUMS = "SELECT article, SUM(minutes) FROM reads GROUP BY article LIMIT 3"
 
@@ -301,23 +302,33 @@ def test_a_query_comes_back_in_a_form_that_can_be_sent_again(service):
     assert json.loads(first.content)["dataset"] == "reads"
 
 
-def test_a_new_query_crosses_few_of_our_files(services):
-    """The number of files of a query's path is a measure of complexity: it may only fall."""
+def test_new_requests_cross_few_of_our_files(services):
+    """The number of files of a request's path is a measure of complexity: it may only fall."""
     files = set()
 
     def called(frame, event, _):
         if event == "call" and f"{os.sep}src{os.sep}discreet{os.sep}" in frame.f_code.co_filename:
             files.add(frame.f_code.co_filename)
 
+    ranked = "SELECT article, COUNT(DISTINCT reader) AS n FROM reads GROUP BY article ORDER BY n DESC LIMIT "
+    crossed = {}
     threading.setprofile(called)  # for the threads that the service starts
     try:
         service = services()
-        assert service.ask().status_code == 200, "what is made once is made"
-        files.clear()
-        assert service.ask(TOP.replace("LIMIT 5", "LIMIT 4")).status_code == 200
+        requests = {
+            "query": lambda k: service.ask(TOP.replace("LIMIT 5", f"LIMIT {k}")).json()["items"],
+            "statement": lambda k: service.send("POST", "/v1/sql", json={"sql": f"{ranked}{k}"}).json()["rows"],
+            "Trino": lambda k: rows(service, f"{ranked}{k}"),
+        }
+        for k, (name, send) in enumerate(requests.items(), 1):
+            assert send(5), "what is made once is made"
+            files.clear()
+            assert len(send(k)) == k
+            crossed[name] = len(files)
     finally:
         threading.setprofile(None)
-    assert 30 < len(files) <= 45
+    most = {"query": 45, "statement": 53, "Trino": 56}
+    assert all(30 < count <= most[name] for name, count in crossed.items()), crossed
 
 
 def test_the_dataset_of_a_query_is_found_once(service, monkeypatch):
