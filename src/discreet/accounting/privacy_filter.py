@@ -12,9 +12,6 @@ class PrivacyFilter:
     Whitehouse, Ramdas, Rogers & Wu 2023 (Theorem 1 and its extension to approximate zCDP): each step's cost may depend
     on all earlier outputs; refusing the first step that would exceed (rho, delta) keeps the whole sequence
     delta-approximate rho-zCDP.
-
-    Args:
-        limit: fixed in advance.
     """
 
     def __init__(self, limit: Cost) -> None:

@@ -508,7 +508,6 @@ def exact_head(table: pa.Table, request: HeadRequest) -> ExactHead:
 
     Args:
         table: labels in columns i0, i1, ..., and the columns of `number_columns`.
-        request: the request that was sent.
 
     Raises:
         InexactHead: the table cannot be the head: too many rows, out of order, a label twice, or a count below 1.

@@ -320,7 +320,6 @@ class ClickHousePairs(SqlPairs):
 
     Args:
         prefix: prefix of the tables' names.
-        progress: called during each query.
     """
 
     def __init__(

@@ -102,7 +102,6 @@ class PinotProcess:
     """A broker or a controller behind a connection for one request at a time.
 
     Args:
-        url: URL of the process.
         account: user and password.
         tls: the TLS context, which validates certificates.
     """

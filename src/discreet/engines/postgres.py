@@ -377,9 +377,6 @@ class PostgresPairs(SqlPairs):
     different hashes; if they do not, pairs are joined with the items by their labels.
 
     The expressions are computed anew by every query, from the one state of the data that the transaction sees.
-
-    Args:
-        progress: called during each query.
     """
 
     def __init__(

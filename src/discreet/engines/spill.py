@@ -25,11 +25,7 @@ _PREFIX = f"discreet-spill-{zlib.crc32(platform.node().encode()):08x}-"
 
 
 class SpillFolder:
-    """A temporary folder that is locked until it is closed.
-
-    Attributes:
-        path: the folder's path.
-    """
+    """A temporary folder that is locked until it is closed."""
 
     def __init__(self) -> None:
         parent = tempfile.gettempdir()

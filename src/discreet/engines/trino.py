@@ -344,7 +344,6 @@ class TrinoPairs(HashedPairs):
 
     Args:
         prefix: unique prefix of the tables' names.
-        progress: called during each statement.
     """
 
     def __init__(

@@ -241,7 +241,6 @@ class Auto:
         Args:
             sizes: the noisy histogram of users by their number of items.
             pairs: the pairs.
-            bits: source of randomness.
             split: True to measure the users with 3 to 8 items where a cap of more than 2 may be possible.
 
         Returns:

@@ -206,7 +206,6 @@ class SelectVerify:
             items: the found items, with first counts.
             counts: exact counts of these items, shape (n,).
             budget: the filter to charge.
-            bits: source of randomness.
         """
         tau = self.rows_per_group
         total = min(math.floor(2 * budget.remaining.rho / tau**2 * PRECISION_UNIT), MAX_HALVED)

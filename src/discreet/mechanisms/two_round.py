@@ -569,7 +569,6 @@ class TwoRound:
             costs: of twice the count less the number of users, for each item, shape (m,).
             common: of the number of users.
             pairs: the pairs, all of whose users are counted once: a count of other users would move by 2.
-            bits: source of randomness.
         """
         order = np.argsort(items)
         items = items[order]
@@ -592,7 +591,6 @@ class TwoRound:
             power: the variance of clipped sums grows with an item's size to this power at most.
             why: why they are counted alone.
             pairs: the pairs.
-            bits: source of randomness.
         """
         m = len(items)
         budget = self.budget.second

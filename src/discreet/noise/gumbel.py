@@ -191,7 +191,6 @@ class Race:
         """Return the first *limit* items that come before the rival, in order, and whether the rival was reached.
 
         Args:
-            bits: source of randomness.
             label: prefix of the labels of all bits drawn.
             limit: the most items to return, at least 1.
         """

@@ -38,7 +38,6 @@ def rounded_gaussian(
     """Draw one N(0, numerator / precision), rounded to the nearest whole number, for each of *precisions*.
 
     Args:
-        bits: source of randomness.
         label: prefix of the labels of all bits drawn.
         precisions: denominators of the variances, at least 1, shape (n,); numerator / precision is at most 2^80.
 

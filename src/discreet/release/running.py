@@ -68,7 +68,6 @@ class RunningDeclaration:
     """What is counted, in which periods, and at what price; fixed before the first period.
 
     Args:
-        table: the name of the table.
         request: the user, the items, the filter, groups_per_user, and one derived column, the period of arrival.
         kinds: the kinds of the item columns.
         first: the start of the first period.
@@ -216,9 +215,7 @@ def declare(
     """Return the declaration of a stream.
 
     Args:
-        table: the name of the table.
         query: the user, the items, the filter, groups_per_user, epsilon and delta.
-        columns: the columns of the table.
         column: the column of the time at which a row arrived.
         each: hour, day or week.
         first: the start of the first period.

@@ -380,7 +380,6 @@ class Round:
     """The share requests of a round, sent to one data centre after the other.
 
     Args:
-        requests: requests by account.
         gained: accounts that received a share in this round.
     """
 

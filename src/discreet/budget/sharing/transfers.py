@@ -34,10 +34,6 @@ class ShareStore:
     """Transfers the shares of a store. A method marked `writes` may be repeated if its result was lost.
 
     Methods raise `StoreUnavailable`, `UnknownAccount` and `ClockError` like those of `BudgetStore`.
-
-    Args:
-        store: the store.
-        id: its id.
     """
 
     def __init__(self, store: Database, id: str) -> None:  # noqa: A002 - as in `BudgetStore`

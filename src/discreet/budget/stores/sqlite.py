@@ -342,9 +342,6 @@ class SQLiteStore(BudgetStore):
 class LedgerFile:
     """A snapshot of a file of budgets, without a lock, so that a service can continue to write.
 
-    Args:
-        path: the file, or a copy of it.
-
     Raises:
         StoreUnavailable: the file cannot be read, or its schema is not that of this program.
     """

@@ -154,8 +154,6 @@ class Streams:
 
     Args:
         key: the key of the noise of all streams.
-        clock: returns the time with its zone.
-        failed: called with each failure.
 
     Attributes:
         problems: why the last try of a stream failed, in a sentence, by its name in lower case.
