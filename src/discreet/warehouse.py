@@ -154,6 +154,7 @@ class Warehouse:
         key: bytes | None,
         progress: Callable[[float], None] | None = None,
     ) -> Release:
+        """Answer a plan with noise from *key* and the version of the data, or from the system without a key."""
         version: str | None = None
         bits: Bits = SystemBits()
         if key is not None:

@@ -456,6 +456,7 @@ def reader_of(chunks: Iterable[str]) -> LedgerReader:
 
 
 def _base_rows(reader: LedgerReader) -> Iterator[list[Any]]:  # noqa: C901 - a loop for each kind
+    """Yield the state of a reader as rows of JSON, in an order that depends on the state alone."""
     totals = reader.totals
     for _, head in sorted(reader.heads.items()):
         yield ["head", head.chain, head.seq, head.hash.hex()]
@@ -486,6 +487,7 @@ def _base_rows(reader: LedgerReader) -> Iterator[list[Any]]:  # noqa: C901 - a l
 
 
 def _read_base_row(reader: LedgerReader, row: list[Any]) -> None:  # noqa: C901, PLR0912 - a case for each kind
+    """Add a row of `_base_rows` to the state of a reader."""
     totals = reader.totals
     match row:
         case ["head", chain, seq, digest]:

@@ -39,6 +39,7 @@ def check(catalog: Catalog, names: Iterable[str] = (), *, environment: Mapping[s
 
 
 def _check_dataset(catalog: Catalog, name: str, environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield the findings of a dataset: its engine, its user, each column, and its version."""
     dataset = catalog.datasets[name]
     place = ("datasets", name)
     try:

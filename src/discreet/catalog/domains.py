@@ -165,6 +165,7 @@ def listed_items(domain: Any, items: tuple[str, ...]) -> pa.Table:  # noqa: ANN4
 
 
 def _read(path: Path, items: tuple[str, ...]) -> pa.Table:
+    """Return the table of a domain file, Parquet or CSV; labels of CSV are text."""
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.parquet

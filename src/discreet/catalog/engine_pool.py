@@ -248,6 +248,7 @@ class EnginePool:
         return {name: failure.reason for name, failure in sorted(self._failed.items())}
 
     def _refresh(self, name: str) -> None:
+        """Open a dataset again if its source has changed or it failed a while ago; otherwise read its labels again."""
         from discreet.engines.opening import source_fingerprint
 
         with self._locks[name]:
@@ -399,6 +400,7 @@ class EnginePool:
             return opened
 
     def _open(self, name: str) -> _Opened:
+        """Open a dataset, and read from its engine what the catalog leaves to it: labels, scales and the version."""
         dataset = self._dataset(name)
         engine = self._open_dataset(self.catalog, name, self._environment)
         with contextlib.ExitStack() as failing:

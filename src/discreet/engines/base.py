@@ -561,6 +561,7 @@ def _in_segments(table: pa.Table, request: HeadRequest) -> tuple[pa.Table, tuple
 
 
 def _check_order(table: pa.Table, request: HeadRequest) -> None:
+    """Raise `InexactHead` unless rows are in the order that was requested, of items with users, each once."""
     import pyarrow.compute as pc
 
     names = [f"i{n}" for n in range(len(request.items))]
@@ -579,7 +580,7 @@ def _check_order(table: pa.Table, request: HeadRequest) -> None:
     if len(table) and pc.min(table.column("n")).as_py() < (1 if request.domain is None else 0):
         raise InexactHead("the engine answered with items that have no users")
     # Table.group_by() would import pyarrow.dataset, and pandas where it is installed: a third of a second.
-    codes = np.zeros(len(table), np.int64)
+    codes = np.zeros(len(table), np.int64)  # equal for rows whose labels so far are equal
     for name in names:
         encoded = pc.dictionary_encode(table.column(name), null_encoding="encode").chunks
         numbers = [np.from_dlpack(chunk.indices.cast(pa.int64())) for chunk in encoded]

@@ -315,6 +315,7 @@ def _top_level(schema: list[tuple[str, int]]) -> list[str]:
 
 
 def _files(connection: duckdb.DuckDBPyConnection, place: str) -> Source:
+    """Open Parquet files as a view of them, and CSV files as a table; check first that every value can be read."""
     files = _paths_of(place)
     for path in files:
         if path.stat().st_size == 0:

@@ -234,6 +234,7 @@ class PinotEngine(PooledEngine[PinotClient]):
         user: str,
         progress: Callable[[float], None] | None,
     ) -> list[list[Any]]:
+        """Return the rows of an answer; raise `InexactHead` if Pinot could count a user twice or leave out rows."""
         if user in checks.partitioned:
             raise InexactHead(
                 f"isSegmentPartitioned of column {user!r} makes Pinot add up the counts of segments, "

@@ -141,6 +141,7 @@ class PinotStatement:
         )
 
     def _check(self) -> None:
+        """Raise `InputError` if Pinot cannot answer the request."""
         request = self._request
         for unwanted, what in (
             (bool(request.each), "keep a single segment of each user"),

@@ -604,6 +604,7 @@ class PostgresSession:
         return self._begin(self._connection)
 
     def _open(self) -> psycopg.Connection[tuple[Any, ...]]:
+        """Connect for reading, in transactions that see one state of the data."""
         try:
             connection = psycopg.connect(
                 _address(self._url), client_encoding="UTF8", application_name="discreet", prepare_threshold=None

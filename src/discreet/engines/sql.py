@@ -452,6 +452,7 @@ class HeadStatement:
     # The structure of the statement.
 
     def _counts(self, rows: str) -> str:
+        """Return the SELECT of `number_columns` from rows; listed items without rows count 0."""
         request = self.request
         squares = request.squared_lengths
         if request.groups_per_user is None and request.rows_per_group == 1 and request.summed is None:
@@ -553,6 +554,7 @@ class HeadStatement:
         return pairs
 
     def _counts_of_pairs(self, pairs: str) -> str:
+        """Return a SELECT of the numbers of each item from its pairs, each clipped to the bounds of a user."""
         request = self.request
         summed = self.request.summed
         counts = f"CAST(coalesce(sum(least(c, {request.rows_per_group})), 0) AS BIGINT) AS n"

@@ -143,6 +143,7 @@ class CountRelease:
         return UnknownGumbel(1, cutoff, epsilon, self._mass_per_try(), self.rows_per_group).race(rest, cutoff)
 
     def _outcome(self, run: _Run) -> Outcome:
+        """Return all items that were found, with their counts if those were requested."""
         nothing = np.zeros(0, dtype=np.int64)
         positions = np.concatenate([nothing, *run.positions])
         counts = None

@@ -106,6 +106,7 @@ class CorrelatedGaussians:
         return drawn
 
     def _rounded(self, items: _ItemWords, day: int, firsts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return round(sigma sum of f(day - s) g(s)): by floats, and exactly where those cannot decide."""
         total = np.zeros(len(items))
         magnitude = np.zeros(len(items))
         error = np.zeros(len(items))
@@ -152,10 +153,11 @@ class CorrelatedGaussians:
             number += 1
 
     def _exactly_rounded(self, item: _ItemWords, day: int, first: int) -> int:
+        """Return the noise of one item, from bounds of each term that are narrowed until both ends round alike."""
         terms = []
         for s in range(first, day + 1):
             *_, (sizes, _, _) = self._proposals(item, s)
-            weight = Fraction(math.comb(2 * (day - s), day - s), 4 ** (day - s))
+            weight = Fraction(math.comb(2 * (day - s), day - s), 4 ** (day - s))  # f(day - s)
             terms.append((weight if item.signs(self._name(s))[0] else -weight, sizes))
         depth = 1
         while True:

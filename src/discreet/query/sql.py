@@ -406,6 +406,7 @@ class SelectReader(_FilterReader):
         return aggregates[0], measures[0]
 
     def _measure(self, node: Node) -> Measure:
+        """Read the aggregate of a query, or refuse the function."""
         function = node["function_name"]
         distinct = node["distinct"]
         if node["is_operator"]:

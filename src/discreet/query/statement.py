@@ -809,6 +809,7 @@ class _Splitter(TreeReader):
         return {key: self._rewrite(value, ctes) for key, value in part.items()}
 
     def _table(self, table: Node, ctes: Mapping[str, OutputColumns]) -> Node:
+        """Return a relation of the outer statement: one of WITH, a saved table, or one of information_schema."""
         schema = table["schema_name"].casefold()
         name = table["table_name"].casefold()
         if table["sample"] is not None or table["at_clause"] is not None or table["catalog_name"]:

@@ -582,6 +582,7 @@ class Release:
         return [*(name for name in names if name not in {"low", "high"}), *interval]
 
     def _cells(self) -> list[tuple[str, ...]]:
+        """Return the rows as text, with the columns of `_headings`."""
         numbers = self._numbers()
         table = self.to_arrow()
         columns = {name: python_values(table.column(name)) for name in table.column_names}

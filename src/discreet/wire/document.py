@@ -305,6 +305,7 @@ class _StoredQuery(Query):
 
 
 def _query(parameters: Parameters, where: Predicate | None) -> Query:
+    """Return the query of a stored document, with what of its request is stored."""
     summed = None
     if parameters.bounds is not None and parameters.summed is not None:
         low = exact(parameters.bounds.low, "low")

@@ -278,6 +278,7 @@ class Queries:
         return limit_for(defaults.epsilon, Fraction(defaults.delta))
 
     def _budget_short(self, refusal: Refusal, planned: PlannedQuery, run: Run) -> UnaffordableQuery:
+        """Log and count a refusal; return its error, with the largest price that fits."""
         needed = refusal.needed
         self._log.event(
             Refused(
@@ -505,6 +506,7 @@ class ReplayCache:
                 self._drop(next(iter(self._entries)))
 
     def _current(self, account: str, body: bytes, catalog: Catalog) -> _CachedRequest | None:
+        """Return a cached request if its catalog and the version of its data are the present ones, or drop it."""
         entry = self._entries.get((account, body))
         if entry is None or entry.planned.dataset in self._unavailable():
             return None

@@ -181,6 +181,7 @@ class Issuer:
         return keys is not None and abs(self._clock() - keys.fetched) <= age
 
     def _fetch_keys(self) -> _Keys:
+        """Request the metadata and the keys of the issuer, unless that failed a short time ago."""
         now = self._clock()
         if self._failed is not None and abs(now - self._failed) <= _RETRY_AFTER:
             raise IssuerUnavailable  # requests must not all wait for an issuer that does not respond

@@ -163,6 +163,7 @@ class ActivityReader:
             yield from map(self._shown, some)
 
     def _shown(self, event: ActivityEvent) -> wire.Activity:
+        """Return an event as a model of the API, with the question of its release if that is stored."""
         first = event.lines[0][0]
         detail = event.details[0]
         actor = detail.get("actor")

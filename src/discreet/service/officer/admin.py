@@ -411,6 +411,7 @@ class AdminAPI:
         return wire.ImportedPeople(dry_run=body.dry_run, people=people)
 
     def _import(self, store: BudgetStore, call: Call, body: wire.People) -> list[wire.ImportedPerson]:
+        """Create or change the accounts and grants of *body*, and create keys for people without an equal one."""
         now_us = microseconds(self._clock())
         # Accounts before records, and each change with an id of its own, by which a repeated request is recognized.
         rows = [(f"row {n}", person) for n, person in enumerate(body.people, 1)]

@@ -225,6 +225,7 @@ def hints(query: Select, dataset: DatasetDetail, period: Callable[[str, Period],
 
 
 def _empty(column: ColumnDetail, today: datetime.date) -> Filter:
+    """Return the filter of a column without a value, of the kind that suits its type and listed labels."""
     labels = _labels(column)
     if column.type == "boolean":
         return Filter(column.name, "choice", labels=("true", "false"))

@@ -428,6 +428,7 @@ class Site:
     # ---------------------------------------------------------------------------------------------- requests
 
     def _endpoint(self, declared: Operation, handler: Callable[[Visit], Any]) -> ASGIApp:
+        """Return the ASGI app of a page: it reads the session, responds, and renews the cookie."""
         parameters = {parameter.name: parameter for parameter in declared.parameters}
         in_loop = inspect.iscoroutinefunction(handler)
 
@@ -448,6 +449,7 @@ class Site:
     async def _respond(
         self, visit: Visit, declared: Operation, handler: Callable[[Visit], Any], *, in_loop: bool, has_session: bool
     ) -> Response:
+        """Return the response of a handler, or a redirection to the login; check the role and the token of a form."""
         request = visit.request
         if request.method == "POST":
             body = await read_bytes(request, _FORM, self._gate.max_body_bytes)
