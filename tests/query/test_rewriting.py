@@ -7,6 +7,7 @@ import datetime
 import pytest
 
 from discreet.errors import SQLError, WhereError
+from discreet.query import parse_tree
 from discreet.query.sql import is_select, parse_select, parse_where
 from discreet.query.statement import split_statement
 
@@ -82,6 +83,22 @@ def test_other_dates_are_refused_with_the_form_that_is_taken(text, part):
     with pytest.raises(WhereError) as error:
         parse_where(text, TODAY)
     assert part in str(error.value)
+
+
+def test_many_dates_relative_to_today_are_parsed_with_the_statement_that_has_them(monkeypatch):
+    """A statement of 20,000 characters has room for thousands of them, and parsing each alone took a second."""
+    parse_where("day = today()", TODAY)
+    serialized = []
+    connection = parse_tree._connection()
+
+    class Cursor:
+        def cursor(self):
+            serialized.append(1)
+            return connection.cursor()
+
+    monkeypatch.setattr(parse_tree, "_connection", Cursor)
+    parse_where(f"day IN ({', '.join(f'current_date - {days}' for days in range(500))})", TODAY)
+    assert len(serialized) == 1
 
 
 def test_a_column_may_be_named_like_today():

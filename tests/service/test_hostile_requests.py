@@ -36,6 +36,7 @@ TEXTS = {
     "CASE": f"SELECT {'CASE WHEN 1 THEN ' * 800}1{' END' * 800} FROM reads",
     "AND": f"SELECT COUNT(DISTINCT reader) FROM reads WHERE {' AND '.join(['minutes = 1'] * 1_200)}",
     "IN": f"SELECT COUNT(DISTINCT reader) FROM reads WHERE minutes IN ({','.join(['1'] * 9_900)})",
+    "dates": f"SELECT COUNT(DISTINCT reader) FROM reads WHERE day IN ({','.join(['today()'] * 2_400)})",
     "columns": f"SELECT {', '.join(['article'] * 2_000)}, COUNT(DISTINCT reader) FROM reads GROUP BY 1",
     "quotes": f"SELECT {chr(39) * 19_000}",
     "names of WITH": f"WITH {', '.join(f'a{n} AS (SELECT 1)' for n in range(900))} SELECT 1",

@@ -519,8 +519,17 @@ def _constant(node: Json, today: str, compared: Json) -> Json:
     date = _date(node, np.datetime64(today, "D"))
     if date is None:
         return node
-    constant: Node = parse_statement(f"SELECT DATE '{date}'")["node"]["select_list"][0]
+    constant = _date_constant()  # parsed once, as a filter may have thousands
+    literal = constant["child"]["literal"] | {"text": str(date)}
+    constant = constant | {"child": constant["child"] | {"literal": literal}}
     return constant | {key: node[key] for key in ("query_location", "query_location_length") if key in node}
+
+
+@lru_cache(maxsize=1)
+def _date_constant() -> Node:
+    """Return the tree of a date."""
+    constant: Node = parse_statement("SELECT DATE '2026-01-01'")["node"]["select_list"][0]
+    return constant
 
 
 def _date(node: Json, today: np.datetime64) -> np.datetime64 | None:  # noqa: PLR0911 - one for each form
