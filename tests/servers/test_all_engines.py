@@ -119,12 +119,13 @@ def test_two_million_rows_have_equal_heads(heads, name):
 def test_users_with_too_many_items_are_left_out_with_their_items(server, monkeypatch, name, hashed):
     """The bound on a user's number of items is enforced in every query, for one item more and not for as many.
 
-    Also where all labels have one hash.
+    Also where all labels have one hash, and where Trino takes few chosen items in a statement.
     """
     if not hashed:
         monkeypatch.setattr("discreet.engines.postgres._HASH", "CAST(0 AS bigint)")
         monkeypatch.setattr("discreet.engines.spark.SparkPairs._hash", lambda _: "CAST(0 AS BIGINT)")
         monkeypatch.setattr("discreet.engines.trino.TrinoPairs._hash", lambda _: "CAST(0 AS BIGINT)")
+        monkeypatch.setattr("discreet.engines.trino._CHOSEN_AT_ONCE", 2)
     monkeypatch.setattr("discreet.engines.pairs.MAX_BASKET", 3)
     request = HeadRequest("who", ("item",), 9)
     few = [(1, "a"), (1, "b"), (1, "c"), (1, "c"), (3, "c")]

@@ -269,7 +269,8 @@ class ClickHouseStatement(HeadStatement):
     def label(self, column: str) -> str:
         described = self.columns[column]
         if described.kind is Kind.TEXT:  # ClickHouse does not check that text is UTF-8
-            return f"toValidUTF8({self._text(column)})"
+            text = self._text(column)  # to test it takes a third of the time of toValidUTF8
+            return f"if(isValidUTF8({text}), {text}, toValidUTF8({text}))"
         return self.value(column) if described.type == "UInt64" else super().label(column)
 
     def user(self, column: str) -> str:

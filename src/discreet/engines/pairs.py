@@ -117,6 +117,7 @@ class SqlPairs(ABC):
     def _has_equal_names(self) -> bool:
         """Return True if two items have one name."""
         table = self._select(f"SELECT count(*) AS a, count(DISTINCT h) AS b FROM {self._numbered}")
+        self._item_count = int(_int64(table, "a")[0])
         return bool((_int64(table, "a") != _int64(table, "b"))[0])
 
     def users_by_size(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
