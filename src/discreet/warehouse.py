@@ -375,7 +375,7 @@ class Warehouse:
         return filtered_domain(items, listed_values(form, kinds), kinds, labels_of)
 
     def _name(self, dataset: str | DatasetQuery) -> str:
-        return dataset.name if isinstance(dataset, DatasetQuery) else self.catalog.find(dataset)
+        return dataset.name if isinstance(dataset, DatasetQuery) else self.catalog.find(dataset)[0]
 
     def key_context(self, dataset: str | DatasetQuery) -> tuple[str | None, str]:
         """Return the inputs of keys: the current version of a dataset's data (None if unknown), and its table's name.

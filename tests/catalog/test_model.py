@@ -206,7 +206,7 @@ def test_a_column_without_bounds_may_not_be_summed(load, column):
 def test_dataset_names_are_case_insensitive(load):
     """Datasets are found in any case, and have the name of the catalog."""
     catalog = load(SMALL.replace("datasets.d", 'datasets."Sales.Reads"'))
-    assert catalog.find("sales.READS") == "Sales.Reads"
+    assert catalog.find("sales.READS") == ("Sales.Reads", catalog.datasets["Sales.Reads"])
 
 
 def test_an_unknown_dataset_is_refused(load):

@@ -34,7 +34,7 @@ def check(catalog: Catalog, names: Iterable[str] = (), *, environment: Mapping[s
     Raises:
         NotFound: there is no such dataset.
     """
-    chosen = [catalog.find(name) for name in names] or list(catalog.datasets)
+    chosen = [catalog.find(name)[0] for name in names] or list(catalog.datasets)
     return [finding for name in dict.fromkeys(chosen) for finding in _check_dataset(catalog, name, environment)]
 
 

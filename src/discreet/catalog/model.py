@@ -696,15 +696,16 @@ class Catalog(SettingsTable):
             for name, declared in settings.running.items()
         }
 
-    def find(self, name: str) -> str:
-        """Return the declared spelling of a dataset's name; *name* may differ in case.
+    def find(self, name: str) -> tuple[str, Dataset]:
+        """Return the declared spelling of a dataset's name, and the dataset; *name* may differ in case.
 
         Raises:
             NotFound: there is no such dataset.
         """
         folded = {dataset.casefold(): dataset for dataset in self.datasets}
         if name.casefold() in folded:
-            return folded[name.casefold()]
+            declared = folded[name.casefold()]
+            return declared, self.datasets[declared]
         nearest = difflib.get_close_matches(name.casefold(), folded, n=1)
         hint = f"; did you mean {folded[nearest[0]]!r}?" if nearest else ""
         raise NotFound(f"there is no dataset {name!r}{hint}")

@@ -324,11 +324,11 @@ def _select_from_options(method: str, options: dict[str, Any]) -> Select:
     if not options["item"]:
         raise InputError("give --item COL, or a statement with --sql")
     catalog = load_catalog(options["catalog"])
-    user = catalog.datasets[catalog.find(options["source"])].user
+    _, dataset = catalog.find(options["source"])
     where = None if options["where"] is None else parse_where(options["where"], today())
     if options["sum"] is not None and options["average"] is not None:
         raise InputError("a query has a sum or an average, not both")
-    measure = Measure("users", user)
+    measure = Measure("users", dataset.user)
     if options["sum"] is not None:
         measure = Measure("sum", options["sum"])
     elif options["average"] is not None:

@@ -163,8 +163,7 @@ class DatasetQuery:
     @classmethod
     def of(cls, select: Select, catalog: Catalog) -> DatasetQuery:
         """Return *select* with its dataset, or raise `NotFound` if *catalog* has no dataset of that name."""
-        name = catalog.find(select.dataset)
-        return cls(select, name, catalog.datasets[name])
+        return cls(select, *catalog.find(select.dataset))
 
 
 Exact: TypeAlias = float | str | Fraction

@@ -620,7 +620,7 @@ class _Splitter(TreeReader):
         return {**column, "column_names": [*column["column_names"][:-1], period], "alias": ""}
 
     def _dataset(self, name: str) -> Dataset | None:
-        return None if self._catalog is None else self._catalog.datasets[self._catalog.find(name)]
+        return None if self._catalog is None else self._catalog.find(name)[1]
 
     def _quantile(self, aggregate: Node, leaf: Node, groups: list[Node]) -> str:
         """Add a query for a histogram of rows; return the SQL of a subquery that computes a quantile from it."""

@@ -167,8 +167,7 @@ def split(
         if leaf.release is not None:
             leaves.append(_saved(leaf, catalog))
             continue
-        name = catalog.find(leaf.dataset)
-        dataset = catalog.datasets[name]
+        name, dataset = catalog.find(leaf.dataset)
         if leaf.ranked_by is not None and leaf.ranked_by.casefold() != dataset.user.casefold():
             by = f"ORDER BY COUNT(DISTINCT {dataset.user})"
             raise SQLError(f"the items of a sum are those with the most users: {by}")
@@ -343,8 +342,7 @@ def _saved(leaf: Leaf, catalog: Catalog) -> Leaf:
     select = leaf.select
     if select is not None:
         with contextlib.suppress(InputError):
-            name = catalog.find(leaf.dataset)
-            dataset = catalog.datasets[name]
+            name, dataset = catalog.find(leaf.dataset)
             columns = {column.casefold() for column in (dataset.user, *dataset.columns)}
             named = {*select.items, *select.each, *(columns_of(select.where) if select.where else ())}
             named |= {select.measure.column} if select.measure.column else set()

@@ -364,9 +364,8 @@ class AdminAPI:
 
     def _granted(self, dataset: str, columns: Sequence[str] | None) -> tuple[str, Columns]:
         """Return a dataset and its columns to grant, as the catalog spells them; raise `InputError` for others."""
-        catalog = self._catalog.current  # once: another one may replace it
-        name = catalog.find(dataset)
-        spelled = {column.casefold(): column for column in catalog.datasets[name].columns}
+        name, declared = self._catalog.current.find(dataset)
+        spelled = {column.casefold(): column for column in declared.columns}
         unknown = [column for column in columns or () if column.casefold() not in spelled]
         if unknown:
             raise InputError(f"the dataset {name!r} has no column {unknown[0]!r} that could be granted")

@@ -55,7 +55,7 @@ def disclose(
         names = [name for name in catalog.datasets if name in granted]
         subject = roots[0].id
     else:
-        subject = catalog.find(dataset)
+        subject, _ = catalog.find(dataset)
         names = [subject]
         roots = [entry for entry in accounts.values() if entry.parent is None]
     used: Counter[str] = Counter()

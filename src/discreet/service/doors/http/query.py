@@ -593,12 +593,11 @@ class QueryAPI:
         Lists the granted columns, and whether each may be grouped, filtered or summed.
         """
         catalog = self._grants.catalog_for(call.account)
-        name = catalog.find(call.parameters["name"])
+        name, dataset = catalog.find(call.parameters["name"])
         version: str | None = None
         with contextlib.suppress(EngineError):  # the description does not depend on the engine; only the version does
-            version = self._queries.shown_version(catalog.datasets[name], self._warehouse.key_context(name)[0])
+            version = self._queries.shown_version(dataset, self._warehouse.key_context(name)[0])
         limits = self._settings.limits
-        dataset = catalog.datasets[name]
         return DatasetDetail.of(name, dataset, version, max_k=limits.max_k, max_head_limit=limits.max_head_limit)
 
     @Operation(
