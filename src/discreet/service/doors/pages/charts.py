@@ -355,9 +355,9 @@ def steps(shares: Sequence[float], days: int) -> str:
     return " ".join(f"{x:.2f},{100 - 100 * share:.2f}" for x, share in ends)
 
 
-def nice_ticks(least: float, most: float, number: int = 4) -> list[float]:
-    """Return about *number* round, evenly spaced numbers that cover the range from *least* to *most*."""
-    raw = max(most - least, 1e-9) / number
+def nice_ticks(least: float, most: float) -> list[float]:
+    """Return about four round, evenly spaced numbers that cover the range from *least* to *most*."""
+    raw = max(most - least, 1e-9) / 4
     power = 10 ** math.floor(math.log10(raw))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * (1 - 1e-9))
     first = math.floor(least / step)
