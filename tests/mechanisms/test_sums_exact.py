@@ -10,8 +10,8 @@ import pytest
 
 from discreet.accounting.convert import delta_tight
 from discreet.errors import InputError
-from discreet.head_request import SumBounds
-from discreet.mechanisms import KnownGumbel, KnownLaplace, UnknownGumbel, UnknownLaplace
+from discreet.head_request import ROW_UNIT, SumBounds
+from discreet.mechanisms import KnownGumbel, KnownLaplace, UnknownGumbel, UnknownLaplace, sums
 from discreet.mechanisms.anchored import SharedNoise
 from discreet.mechanisms.base import noise_of
 from discreet.mechanisms.sums import (
@@ -21,9 +21,10 @@ from discreet.mechanisms.sums import (
     UnknownGumbelSums,
     UnknownLaplaceSums,
 )
-from discreet.noise import DiscreteGaussian, DiscreteLaplace
+from discreet.noise import DiscreteGaussian, DiscreteLaplace, KeyedBits
 from discreet.testing.audit import distribution, divergence, head_of, merge_equal_ratios, moved_noise, pmf, radius
 from discreet.testing.mechanisms import sums_divergence
+from discreet.values import ExactHead
 
 from .neighbours import LEEWAY, capped, histograms, named, shapes, sums_delta_of, users
 
@@ -287,3 +288,62 @@ def test_releases_that_cannot_be_audited_are_refused():
         sums_divergence(largest, head, head, 1.0)
     with pytest.raises(InputError, match="heads with sums"):
         sums_divergence(SOUND, head_of(named((2, 1)), 2), head, 1.0)
+
+
+class MovedNoise:
+    """Stands for `with_noise`; records the noise of values, and by how much one user moves them."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __call__(self, exact, noise, bits, label):
+        """As `with_noise`."""
+        self.calls.append((noise, exact))
+        return exact + noise.draw(bits, label, len(exact))
+
+
+def largest_cost_of_averages(monkeypatch, summed, noise):
+    """Return what a user moves at most in the noisy values of an average, in multiples of its rho and its epsilon."""
+    mechanism = ListedSums(1, summed, 1, Fraction(3 * summed.most), noise)
+    low, high = summed.units
+    worst_rho, worst_epsilon = 0.0, 0.0
+    for total in range(ROW_UNIT * low, ROW_UNIT * high + 1, ROW_UNIT // 2):
+        for rows in range(0, summed.most_rows + 1, ROW_UNIT // 2):
+            calls = []
+            for user in ((0, 0), (total, rows)):
+                record = MovedNoise()
+                monkeypatch.setattr(sums, "with_noise", record)
+                head = ExactHead(np.array([5]), 1, None, np.array([40 * ROW_UNIT + user[0]]))
+                head = replace(head, rows=np.array([5 * ROW_UNIT + user[1]]))
+                mechanism.release(head, KeyedBits(bytes(32), "differences"))
+                calls.append(record.calls)
+            moved = [(n, abs(int(after[0] - before[0]))) for (n, before), (_, after) in zip(*calls, strict=True)]
+            worst_rho = max(worst_rho, float(sum(n.rho(shift) for n, shift in moved)))
+            if noise == "laplace":
+                worst_epsilon = max(worst_epsilon, float(sum(shift / n.scale for n, shift in moved)))
+    epsilon = mechanism.direct_epsilon()
+    return worst_rho / float(mechanism.worst_cost().rho), worst_epsilon / float(epsilon or 1)
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+@pytest.mark.parametrize("summed", [SumBounds(0, 7, rows=2), SumBounds(2, 3, rows=5), SumBounds(-3, 2, rows=2)])
+def test_averages_cost_no_more_than_their_sum_and_their_rows(monkeypatch, summed, noise):
+    """All users with a sum and a number of rows within bounds, at noisy sums, rows and, above 0, their differences."""
+    rho, epsilon = largest_cost_of_averages(monkeypatch, summed, noise)
+    assert rho == pytest.approx(1)
+    assert epsilon == pytest.approx(1 if noise == "laplace" else 0)
+
+
+@pytest.mark.parametrize(
+    ("summed", "planted", "expected"),
+    [
+        (SumBounds(-3, 2, rows=2), {"_difference_noise": lambda noise, _: noise}, 3),
+        (SumBounds(0, 7, rows=2), {"_difference_factors": lambda _: (1, 0)}, 1.5),
+        (SumBounds(0, 7, rows=2), {"_difference_factors": lambda _: (2, -7)}, 3),
+    ],
+)
+def test_differences_that_one_user_moves_further_are_noticed(monkeypatch, summed, planted, expected):
+    """Of sums of both signs, of sums alone, and sums in place of differences."""
+    for name, value in planted.items():
+        monkeypatch.setattr(sums, name, value)
+    assert largest_cost_of_averages(monkeypatch, summed, "gaussian")[0] >= expected - 1e-9

@@ -32,7 +32,7 @@ from discreet.mechanisms.known_laplace import KnownLaplace
 from discreet.mechanisms.two_round import believable, continued
 from discreet.mechanisms.unknown_gumbel import UnknownGumbel
 from discreet.mechanisms.unknown_laplace import UnknownLaplace
-from discreet.noise import Bits, Noise
+from discreet.noise import Bits, DiscreteGaussian, DiscreteLaplace, Noise
 from discreet.noise.discrete import MAX_SCALE
 from discreet.values import Clipping, Cost, ExactHead, HeadAndSums, Measured, Outcome
 
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 MISS = 0.05
 """The failure probability of a 95 % interval."""
+
+_LEAST_SQUARES = 2 / 3
+"""The variance of a sum, and of a number of rows, that is estimated from both and their difference as well."""
 
 CHOICE_SHARE = Fraction(1, 4)
 """The cost of choosing a bound, relative to the sums; a count that one user moves by 1 at most."""
@@ -72,7 +75,8 @@ class RankedSums:
 
     PAY WHAT YOU GET: the cost of the ranking's outcome, and of a sum for each item returned, of *moved* sums at most.
 
-    An average is the noisy sum divided by the noisy number of the same rows. Each of the two costs as much as a count.
+    An average is the noisy sum divided by the noisy number of the same rows. Each of the two costs as
+    much as a count.
 
     Args:
         ranking: the mechanism that finds the items.
@@ -140,7 +144,7 @@ class RankedSums:
         """Return the expectation of the ranking, with the standard error of a sum."""
         if self.summed.private:
             self._scaled().check()
-        return replace(self.ranking.expectation(), sum_std_error=self.released_noise().std / self.summed.parts)
+        return replace(self.ranking.expectation(), sum_std_error=_sum_std(self.released_noise(), self.summed))
 
     @property
     def average(self) -> bool:
@@ -158,12 +162,14 @@ class RankedSums:
         exact = _sums_of(source)  # fails before any noise is drawn
         exact_rows = _rows_of(source) if self.average else None
         ranked = self.ranking.release(source, bits)
-        noise = self.released_noise()
-        noisy = with_noise(exact[ranked.positions], noise, bits, "sums")
         cost = ranked.cost + self._price(len(ranked.positions))
         if exact_rows is not None:
-            rows = with_noise(exact_rows[ranked.positions], self.row_noise(), bits, "rows")
-            return replace(averages(noisy, noise, rows, self.row_noise(), ranked, self.summed), cost=cost)
+            sums = exact[ranked.positions]
+            rows = exact_rows[ranked.positions]
+            averaged = noisy_sums_and_rows(sums, self.sum_noise(), rows, self.row_noise(), self.summed, bits)
+            return replace(averages(averaged, ranked, self.summed), cost=cost)
+        noise = self.released_noise()
+        noisy = with_noise(exact[ranked.positions], noise, bits, "sums")
         measured = measured_sums(noisy, noise, self.summed)
         return replace(ranked, cost=cost, measured=measured, shared_error=_shared_error(noise))
 
@@ -173,7 +179,9 @@ class RankedSums:
         if not n:
             nothing = np.zeros(0, dtype=np.int64)
             if self.average:
-                return averages(nothing, self.sum_noise(), nothing, self.row_noise(), ranked, self.summed)
+                return averages(
+                    SumsAndRows.independent(nothing, self.sum_noise(), nothing, self.row_noise()), ranked, self.summed
+                )
             return replace(ranked, measured=measured_sums(nothing, self.sum_noise(), self.summed))
         head = source.sums_of(ranked.positions)
         sums = self._scaled().release(head, min(n, self.moved), bits)
@@ -181,7 +189,8 @@ class RankedSums:
         if not self.average:
             return replace(ranked, measured=sums.measured())
         rows = with_noise(_rows_of(head), self.row_noise(), bits, "rows")
-        return averages(sums.parts, sums.noise, rows, self.row_noise(), ranked, self.summed, sums)
+        averaged = SumsAndRows.independent(sums.parts, sums.noise, rows, self.row_noise())
+        return averages(averaged, ranked, self.summed, sums)
 
     def released_noise(self) -> Noise | SharedNoise:
         """Return the noise of the sums: `sum_noise`, or noise that they share where it is smaller at the same cost.
@@ -310,7 +319,7 @@ class ListedSums:
     def expectation(self) -> Expectation:
         if self.summed.private:
             self._scaled().check()
-        return Expectation(sum_std_error=self.released_noise().std / self.summed.parts)
+        return Expectation(sum_std_error=_sum_std(self.released_noise(), self.summed))
 
     @property
     def average(self) -> bool:
@@ -330,14 +339,15 @@ class ListedSums:
             return self._release_scaled(head, bits)
         exact = _sums_of(head)
         exact_rows = _rows_of(head) if self.average else None
+        order = shuffled(len(exact), bits, "ties")
+        if exact_rows is not None:
+            averaged = noisy_sums_and_rows(exact, self.sum_noise(), exact_rows, self.row_noise(), self.summed, bits)
+            order = order[np.argsort(-averaged.rows[order], kind="stable")]
+            outcome = Outcome(order, ordered=True, complete=True, cost=self.worst_cost())
+            return averages(averaged.at(order), outcome, self.summed)
         noise = self.released_noise()
         noisy = with_noise(exact, noise, bits, "sums")
-        rows = noisy if exact_rows is None else with_noise(exact_rows, self.row_noise(), bits, "rows")
-        order = shuffled(len(noisy), bits, "ties")
-        order = order[np.argsort(-rows[order], kind="stable")]
-        if self.average:
-            outcome = Outcome(order, ordered=True, complete=True, cost=self.worst_cost())
-            return averages(noisy[order], noise, rows[order], self.row_noise(), outcome, self.summed)
+        order = order[np.argsort(-noisy[order], kind="stable")]
         measured = measured_sums(noisy[order], noise, self.summed)
         shared = _shared_error(noise)
         return Outcome(
@@ -354,7 +364,8 @@ class ListedSums:
         outcome = Outcome(order, ordered=True, complete=True, cost=self.worst_cost())
         if rows is None:
             return replace(outcome, measured=sums.measured())
-        return averages(sums.parts, sums.noise, rows[order], self.row_noise(), outcome, self.summed, sums)
+        averaged = SumsAndRows.independent(sums.parts, sums.noise, rows[order], self.row_noise())
+        return averages(averaged, outcome, self.summed, sums)
 
     def released_noise(self) -> Noise | SharedNoise:
         """Return the noise of the sums: `sum_noise`, or noise that they share where it is smaller at the same cost."""
@@ -460,24 +471,113 @@ def measured_sums(noisy: NDArray[np.int64], noise: Noise | SharedNoise, summed: 
     return Measured("sum", noisy, np.full(len(noisy), noise.std), low, high)
 
 
+@dataclass(frozen=True, slots=True)
+class SumsAndRows:
+    """Noisy sums, and noisy numbers of the same rows, in parts of the last digit and of a row.
+
+    Args:
+        sums: shape (m,).
+        rows: shape (m,).
+        sum_std: standard error of a sum.
+        row_std: standard error of a number of rows.
+        sum_width: half width of the 95 % interval of a sum.
+        row_width: half width of the 95 % interval of a number of rows.
+        correlation: that of the noise of a sum and the noise of its number of rows.
+    """
+
+    sums: NDArray[np.float64]
+    rows: NDArray[np.float64]
+    sum_std: float
+    row_std: float
+    sum_width: float
+    row_width: float
+    correlation: float = 0.0
+
+    @classmethod
+    def independent(
+        cls, sums: NDArray[np.int64], sum_noise: Noise, rows: NDArray[np.int64], row_noise: Noise
+    ) -> SumsAndRows:
+        """Return noisy values whose noise is independent."""
+        widths = (sum_noise.half_width(MISS), row_noise.half_width(MISS))
+        return cls(sums.astype(np.float64), rows.astype(np.float64), sum_noise.std, row_noise.std, *widths)
+
+    def at(self, positions: NDArray[np.int64]) -> SumsAndRows:
+        """Return those of the items at *positions*."""
+        return replace(self, sums=self.sums[positions], rows=self.rows[positions])
+
+
+def noisy_sums_and_rows(
+    sums: NDArray[np.int64], sum_noise: Noise, rows: NDArray[np.int64], row_noise: Noise, summed: SumBounds, bits: Bits
+) -> SumsAndRows:
+    """Add noise to sums with declared bounds and to their numbers of rows, at the price of both.
+
+    If the sums of users are at least 0, the difference of a sum and its rows, each relative to the most that one user
+    moves it, gets noise as well. That costs no more: a user who moves both by the most does not move the difference.
+    The estimates are the least squares of the three noisy values.
+    """
+    noisy_sums = with_noise(sums, sum_noise, bits, "sums")
+    noisy_rows = with_noise(rows, row_noise, bits, "rows")
+    noise = _difference_noise(sum_noise, summed)
+    if noise is None:
+        return SumsAndRows.independent(noisy_sums, sum_noise, noisy_rows, row_noise)
+    sum_factor, row_factor = _difference_factors(summed)
+    # Python's integers, because the products may exceed 64 bits.
+    exact = sums.astype(object) * sum_factor - rows.astype(object) * row_factor
+    difference = with_noise(exact, noise, bits, "differences").astype(np.float64) / noise.std
+    by_sum = noisy_sums / sum_noise.std
+    by_rows = noisy_rows / row_noise.std
+    width = noise.half_width(MISS) / noise.std  # of Laplace noise, sums of several values have lighter tails
+    sum_std = sum_noise.std * math.sqrt(_LEAST_SQUARES)
+    row_std = row_noise.std * math.sqrt(_LEAST_SQUARES)
+    return SumsAndRows(
+        sum_noise.std * (2 * by_sum + by_rows + difference) / 3,
+        row_noise.std * (by_sum + 2 * by_rows - difference) / 3,
+        sum_std,
+        row_std,
+        width * sum_std,
+        width * row_std,
+        correlation=0.5,
+    )
+
+
+def _difference_factors(summed: SumBounds) -> tuple[int, int]:
+    """Return the least whole factors of a sum and a number of rows with which one user moves both as far at most."""
+    common = math.gcd(summed.most, summed.most_rows)
+    return summed.most_rows // common, summed.most // common
+
+
+def _difference_noise(sum_noise: Noise | SharedNoise, summed: SumBounds) -> Noise | None:
+    """Return the noise of the differences of sums and rows, or None if they are not measured.
+
+    A difference costs as much as a sum. Users whose sums are below 0 would move it by twice as much.
+    """
+    if summed.rows is None or summed.private or summed.low < 0:
+        return None
+    factor = _difference_factors(summed)[0]
+    if sum_noise.std * factor > MAX_SCALE / 2:
+        return None
+    if isinstance(sum_noise, DiscreteGaussian):
+        return DiscreteGaussian(sum_noise.variance * factor**2)
+    return DiscreteLaplace(sum_noise.scale * factor) if isinstance(sum_noise, DiscreteLaplace) else None
+
+
+def _sum_std(noise: Noise | SharedNoise, summed: SumBounds) -> float:
+    """Return the standard error of a released sum, in units of the last digit."""
+    share = 1.0 if _difference_noise(noise, summed) is None else _LEAST_SQUARES
+    return noise.std * math.sqrt(share) / summed.parts
+
+
 def averages(
-    sums: NDArray[np.int64],
-    sum_noise: Noise | SharedNoise,
-    rows: NDArray[np.int64],
-    row_noise: Noise,
-    outcome: Outcome,
-    summed: SumBounds,
-    scaled: ReleasedScaledSums | None = None,
+    measured: SumsAndRows, outcome: Outcome, summed: SumBounds, scaled: ReleasedScaledSums | None = None
 ) -> Outcome:
     """Return *outcome* with noisy sums divided by noisy numbers of rows, and with these numbers as its counts.
 
-    The interval is Fieller's (1954): all r with |sum - r rows| at most the half width of that difference, which is the
-    root of the sum of squares of the half widths of sum and r rows. Where rows are not above their own half width, it
-    is [low, high], which contains the average of values that are clipped to it.
+    The interval is Fieller's (1954): all r with |sum - r rows| at most the half width of that difference, whose square
+    is sum_width^2 - 2 r correlation sum_width row_width + r^2 row_width^2. Where rows are not above their own half
+    width, it is [low, high], which contains the average of values that are clipped to it.
 
     Args:
-        sums: noisy sums in parts of the last digit, shape (m,).
-        rows: noisy numbers of rows in parts of a row, shape (m,).
+        measured: the sums and the numbers of rows.
         summed: the bounds of the values and of each user's contribution.
         scaled: the sums, if they are bounded privately; their upper ends allow for what is taken away.
 
@@ -485,23 +585,22 @@ def averages(
         the averages; standard errors are first-order errors of a quotient, at most high - low.
     """
     lowest, highest = summed.units
-    values = sums.astype(np.float64)
-    number = rows.astype(np.float64)
+    number = measured.rows
     # A number below one row is replaced by one row: an item without rows has no average.
     least = np.maximum(number, summed.parts)
     share = 1.0 if scaled is None else scaled.share
     least_share = 1.0 if scaled is None else scaled.least
-    centre = np.clip(values / share / least, lowest, highest)
-    sum_width = sum_noise.half_width(MISS)
-    row_width = row_noise.half_width(MISS)
-    has_rows = number > row_width
-    divisor = np.where(has_rows, number**2 - float(row_width) ** 2, 1)
-    most = values / least_share
-    most_root = _root(most, sum_width / least_share, number, row_width)
-    low = np.where(has_rows, (values * number - _root(values, sum_width, number, row_width)) / divisor, lowest)
-    high = np.where(has_rows, (most * number + most_root) / divisor, highest)
-    error = np.sqrt((sum_noise.std / share) ** 2 + (centre * row_noise.std) ** 2) / least
-    measured = Measured(
+    centre = np.clip(measured.sums / share / least, lowest, highest)
+    has_rows = number > measured.row_width
+    low, _ = _fieller(measured, has_rows)
+    most = replace(measured, sums=measured.sums / least_share, sum_width=measured.sum_width / least_share)
+    _, high = _fieller(most, has_rows)
+    low = np.where(has_rows, low, lowest)
+    high = np.where(has_rows, high, highest)
+    sum_std = measured.sum_std / share
+    row_std = centre * measured.row_std
+    error = np.sqrt(sum_std**2 - 2 * measured.correlation * sum_std * row_std + row_std**2) / least
+    shown = Measured(
         "average",
         centre,
         np.minimum(error, highest - lowest),
@@ -509,26 +608,33 @@ def averages(
         np.maximum(np.clip(high, lowest, highest), centre),
         None if scaled is None else scaled.clipping,
     )
-    width = -(-row_width // summed.parts)
+    width = math.ceil(measured.row_width / summed.parts)
     counts = np.rint(number / summed.parts).astype(np.int64)
     return replace(
         outcome,
         counts=counts,
-        std_errors=np.full(len(rows), row_noise.std / summed.parts),
+        std_errors=np.full(len(number), measured.row_std / summed.parts),
         low=np.maximum(counts - width, 0),
         high=np.maximum(counts + width, 0),
-        measured=measured,
+        measured=shown,
     )
 
 
-def _root(
-    sums: NDArray[np.float64], sum_width: float, rows: NDArray[np.float64], row_width: int
-) -> NDArray[np.float64]:
-    """Return the root of b^2 - a c of the equation for the ends of Fieller's interval, without cancellation."""
-    root: NDArray[np.float64] = np.sqrt(
-        np.maximum((rows * sum_width) ** 2 + (sums * row_width) ** 2 - (float(row_width) * sum_width) ** 2, 0)
-    )
-    return root
+def _fieller(measured: SumsAndRows, has_rows: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the ends of Fieller's intervals where *has_rows*, and any numbers elsewhere.
+
+    They are the zeros of a r^2 - 2 b r + c, where b^2 - a c is computed without cancellation.
+    """
+    sums = measured.sums
+    rows = measured.rows
+    sum_width = measured.sum_width
+    row_width = measured.row_width
+    shared = measured.correlation * sum_width * row_width
+    widths = (rows * sum_width) ** 2 + (sums * row_width) ** 2 - 2 * shared * sums * rows
+    root = np.sqrt(np.maximum(widths - (row_width * sum_width) ** 2 + shared**2, 0))
+    middle = sums * rows - shared
+    divisor = np.where(has_rows, rows**2 - row_width**2, 1)
+    return (middle - root) / divisor, (middle + root) / divisor
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,8 +108,8 @@ def drawing(mechanism: Mechanism | Each) -> str:
     """Return the order in which *mechanism* draws its bits: `DRAWING`, with a mark if values share noise.
 
     Mechanisms over listed items drew independent noise before, in streams of the same labels; known-auto Gaussian noise
-    for few items; privately bounded sums the noise of each sum's own bound; and two rounds the same noise, widened by
-    other factors.
+    for few items; privately bounded sums the noise of each sum's own bound; averages no noise of differences; and two
+    rounds the same noise, widened by other factors.
     """
     inner = mechanism.inner if isinstance(mechanism, Each) else mechanism
     if isinstance(inner, Auto | TwoRound):
@@ -118,6 +118,8 @@ def drawing(mechanism: Mechanism | Each) -> str:
     if isinstance(inner, RankedSums | ListedSums):
         if inner.summed.private:
             return f"{DRAWING}, scaled"
+        if inner.average:
+            return f"{DRAWING}, differences"
         noises.append(inner.released_noise())
     ranking = inner.ranking if isinstance(inner, RankedSums) else inner
     if isinstance(ranking, KnownLaplace | KnownGumbel):
