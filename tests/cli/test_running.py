@@ -83,7 +83,7 @@ def test_a_stream_from_its_plan_to_its_answers(run, tmp_path):
 def test_a_stream_that_is_corrected_says_which_share_is_kept(run):
     """Without groups_per_user: the plan names both bounds, a refresh the share; a pilot may choose other bounds."""
     code, text = run("plan", "by_article", bound="")
-    assert "in a service some 10,000 items, then the stream ends" in text
+    assert "in a service some 40,000 items, then the stream ends" in text
     assert code == 0
     assert "the first 10 items that are not listed, and 10 listed of each user; counts are corrected" in text
     assert run("refresh", "--begin", bound="") == (

@@ -49,7 +49,7 @@ def plan(catalog: str, name: str) -> None:
         "counted": counted,
     }
     if isinstance(mechanism, CorrectedCounts):
-        lines["listed"] = "in a service some 10,000 items, then the stream ends; without a limit in a file"
+        lines["listed"] = "in a service some 40,000 items, then the stream ends; without a limit in a file"
     for label, text in lines.items():
         click.echo(f"{label:<15} {text}")
 

@@ -72,7 +72,8 @@ class CorrectedState:
     def to_text(self) -> str:
         """Return JSON; equal states have equal texts."""
         buffer = io.BytesIO()
-        with pa.ipc.new_stream(buffer, self.listing.schema) as writer:
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        with pa.ipc.new_stream(buffer, self.listing.schema, options=options) as writer:
             writer.write_table(self.listing.combine_chunks())
         listing = base64.b64encode(buffer.getvalue()).decode()
         periods = [dataclasses.astuple(period) for period in self.periods]
@@ -154,7 +155,9 @@ class PeriodReader:
             request = declared.arrived(declared.pilot, declared.periods, arrivals, MAX_RUNNING_GROUPS)
             head = self._read(dataclasses.replace(request, items=()))
             users = -np.diff(_reached(head, np.array([0])), append=0)
-            noise = self._noise("pilot", CorrectedCounts.pilot_variance(square), [self._digest(*users.tolist())])
+            noise = self._noise(
+                "pilot", CorrectedCounts.pilot_variance(square), [self._digest("digest", *users.tolist())]
+            )
             pilot = (users + noise.draw([encode(place) for place in PILOT_PLACES], 1)).tolist()
         mechanism = CorrectedCounts.within(declared.periods, square, mass, has_pilot=has_pilot, pilot=pilot)
         return CorrectedState(mechanism, None, [])
@@ -217,14 +220,17 @@ class PeriodReader:
         """
         arrivals = self._arrivals(level.least, reached=reached)
         head, counted = self._head(self._so_far(arrivals, level.groups_per_user, earlier))
-        seals = self._seal(level.least, counted, head.counts), self._seal(level.least, counted, head.before)
+        seal, before = (
+            "" if counts is None else self._digest("seal", *_in_order(counted, counts, level.least))
+            for counts in (head.counts, head.before)
+        )
         head, names, listed = completed(head, counted, earlier)
         noise = self._noise(use, level.variance, self._digests_of(0))
         outcome = level.release(head, listed, names, self._number, noise)
         labels = head.labels.take(arrow_array(outcome.positions))
         noisy = np.zeros(0, dtype=np.int64) if outcome.counts is None else outcome.counts
         shown = [names[position] for position in outcome.positions]
-        return labels, shown, noisy, _reached(head, outcome.positions), seals
+        return labels, shown, noisy, _reached(head, outcome.positions), (seal, before)
 
     def _count_in_two_levels(
         self, state: CorrectedState
@@ -261,23 +267,24 @@ class PeriodReader:
         noisy += noise.draw(names, number, since)
         rest = np.setdiff1d(np.arange(len(candidates.counts)), new)
         remaining = [unlisted_names[position] for position in rest]
-        seal = self._seal(listing.least, remaining, candidates.counts[rest], counted, head.counts)
-        before = self._seal(listing.least, unlisted_names, candidates.before, counted, head.before)
-        return labels, names, since, noisy, _reached(head, np.arange(len(head.counts))), (seal, before)
+        parts = *_in_order(remaining, candidates.counts[rest], listing.least), *_in_order(counted, head.counts)
+        seals = self._digest("seal", *parts), ""
+        if candidates.before is not None:
+            parts = *_in_order(unlisted_names, candidates.before, listing.least), *_in_order(counted, head.before)
+            seals = seals[0], self._digest("seal", *parts)
+        return labels, names, since, noisy, _reached(head, np.arange(len(head.counts))), seals
 
     def _head(self, request: HeadRequest) -> tuple[ExactHead, list[bytes]]:
         """Return a head and the names of its items, and keep the digest of all heads so far."""
         head = self._read(request)
         names = label_names(head.labels)
-        places = np.zeros((len(names), 0), dtype=np.int64) if head.reached is None else head.reached
-        numbers = zip(names, head.counts.tolist(), map(tuple, places.tolist()), strict=True)
-        counted = sorted(item for item in numbers if item[1] or any(item[2]))  # engines may leave out others
+        numbers = head.counts[:, None] if head.reached is None else np.column_stack([head.counts, head.reached])
         before = self.digests or (self._answered[-1][2] if self._answered else [""])
-        self.digests.append(self._digest(before[-1], *counted))
+        self.digests.append(self._digest("digest", before[-1], *_in_order(names, numbers)))
         return head, names
 
-    def _digest(self, *read: Encodable) -> str:
-        return derived_key(self._key("digest"), read).hex()
+    def _digest(self, use: str, *read: Encodable) -> str:
+        return derived_key(self._key(use), read).hex()
 
     def _digests_of(self, level: int) -> list[str]:
         """Return the digest of each period's noise so far; that of a missed one begins with the next answer."""
@@ -296,14 +303,6 @@ class PeriodReader:
     def _so_far(self, arrivals: Arrivals, groups: int, listed: pa.Table | None) -> HeadRequest:
         request = self._declaration.arrived(self._declaration.first, self._number, arrivals, groups)
         return dataclasses.replace(request, domain=listed if listed is None or len(listed) else None)
-
-    def _seal(self, least: int, names: list[bytes], counts: Any, *listed: Any) -> str:  # noqa: ANN401 - names and counts
-        """Return a keyed digest of the counts of items with enough users, and of *listed* items and counts."""
-        if counts is None:
-            return ""
-        items: list[Encodable] = [*counts_of(names, counts, least)]
-        items += ["listed", *counts_of(*listed)] if listed else []
-        return derived_key(self._key("seal"), tuple(items)).hex()
 
 
 def changed(period: str) -> str:
@@ -346,9 +345,13 @@ def label_names(labels: pa.Table) -> list[bytes]:
     return [encode(encodable(label)) for label in zip(*(column.to_pylist() for column in labels.columns), strict=True)]
 
 
-def counts_of(names: list[bytes], counts: NDArray[np.int64], least: int = 1) -> list[tuple[bytes, int]]:
-    """Return the names and counts of the items with at least *least* users, in the order of the names."""
-    return sorted((name, n) for name, n in zip(names, counts.tolist(), strict=True) if n >= least)
+def _in_order(names: list[bytes], numbers: NDArray[np.int64] | None, least: int = 1) -> tuple[bytes, bytes]:
+    """Return injective encodings of the names of which a number is *least* or more, and of their numbers, by name."""
+    if numbers is None:
+        return b"", b""
+    large = (numbers if numbers.ndim == 1 else numbers.max(axis=1)) >= least
+    order = sorted(np.flatnonzero(large).tolist(), key=names.__getitem__)
+    return b"".join(names[place] for place in order), numbers[order].astype("<i8").tobytes()
 
 
 def _reached(head: ExactHead, rows: NDArray[np.int64]) -> NDArray[np.int64]:
