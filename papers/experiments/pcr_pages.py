@@ -74,7 +74,7 @@ def rows_of(rows: Sequence[Row], table: str, method: str) -> list[Row]:
 def describe(rows: Sequence[Row], paper_says: str) -> str:
     """Describe the paper's reading of the figure, then for each table the numbers and how methods compare."""
     tables = list(dict.fromkeys(str(row["table"]) for row in rows))
-    parts = [f"The paper: {paper_says} Table 1 lists the settings, and which of the paper's are unknown."]
+    parts = [f"The paper: {paper_says}"]
     for table in tables:
         parts += [_numbers(rows, table), _comparison(rows, table)]
     return "\n\n".join(parts)
@@ -84,7 +84,7 @@ def _numbers(rows: Sequence[Row], table: str) -> str:
     ours = rows_of(rows, table, OURS)
     head = "".join(f" ε = {row['epsilon']:g} |" for row in ours)
     lines = [
-        f"**{table}**, {int(ours[0]['users'] or 0):,} users: results returned, and how many of them are beyond 10 %.\n",
+        f"**{table}**, {int(ours[0]['users'] or 0):,} users: results (of them beyond 10 %).\n",
         f"| |{head}",
         "| --- |" + " ---: |" * len(ours),
     ]
@@ -113,25 +113,25 @@ def _comparison(rows: Sequence[Row], table: str) -> str:
         return in_words([epsilon for epsilon, a, b in zip(epsilons, mine, others, strict=True) if a > b])
 
     first = (
-        f"By results within 10 %, ours beats Plume with a threshold {beats(theirs[thresholded('Plume 95')])} for the "
-        f"95th percentile, {beats(theirs[thresholded('Plume 99')])} for the 99th, and {beats(best)} if the best of its "
-        "four variants is picked with hindsight."
+        f"Ours has more within 10 % than Plume with a threshold {beats(theirs[thresholded('Plume 95')])} (95th "
+        f"percentile), {beats(theirs[thresholded('Plume 99')])} (99th), and {beats(best)} (the best variant, known "
+        "afterwards)."
     )
     text = [first]
     published = [float(row["accurate"] or 0) for row in rows_of(rows, table, PUBLISHED)]
     if sum(published):
         change = 100 * (sum(mine) / sum(published) - 1)
         text.append(
-            f"Over all ε, ours has {abs(change):.0f} % {'more' if change >= 0 else 'fewer'} of them than PCR as "
-            f"published; {_overall(rows, table, PUBLISHED):.0f} % of the results of PCR as published are beyond the "
-            f"target, against {_overall(rows, table, OURS):.0f} % of ours."
+            f"Over all ε it has {abs(change):.0f} % {'more' if change >= 0 else 'fewer'} than PCR as published, of "
+            f"whose results {_overall(rows, table, PUBLISHED):.0f} % are beyond 10 %, of ours "
+            f"{_overall(rows, table, OURS):.0f} %."
         )
     bounds = [(float(r["first_bound"] or 0), float(r["second_bound"] or 0)) for r in rows_of(rows, table, "Plume 95")]
     text.append(
-        f"Plume bounds each user by the 95th percentile: {bounds[0][0]:.0f} of all items, and {bounds[0][1]:.0f} "
-        f"(ε = {ours[0]['epsilon']:g}) to {bounds[-1][1]:.0f} (ε = {ours[-1]['epsilon']:g}) of those found; "
-        f"of its results above the threshold {_overall(rows, table, thresholded('Plume 95')):.0f} % are beyond the "
-        f"target, and {_overall(rows, table, thresholded('Plume 99')):.0f} % with the 99th percentile."
+        f"Plume's 95th percentile is {bounds[0][0]:.0f} of all items, and {bounds[0][1]:.0f} "
+        f"(ε = {ours[0]['epsilon']:g}) to {bounds[-1][1]:.0f} (ε = {ours[-1]['epsilon']:g}) of those found; above its "
+        f"threshold {_overall(rows, table, thresholded('Plume 95')):.0f} % are beyond 10 %, "
+        f"{_overall(rows, table, thresholded('Plume 99')):.0f} % with the 99th."
     )
     return " ".join(text)
 

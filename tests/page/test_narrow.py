@@ -26,6 +26,9 @@ HIDDEN = """
             const box = parent.getBoundingClientRect(), inside = range.getBoundingClientRect();
             if (inside.top < box.top - 1 || inside.bottom > box.bottom + 1) wrong.push(`${text} overflows`);
         }
+        const label = getComputedStyle(parent, "::before");  // of a cell; it is in no node whose place can be asked for
+        if (label.content !== "none" && label.whiteSpace === "nowrap")
+            wrong.push(`${parent.dataset.label} does not wrap, and may lie over ${text}`);
         for (const at of range.getClientRects()) {
             const y = scrollY + at.top;
             for (const [other, left, right, top, bottom] of boxes) {

@@ -107,11 +107,11 @@ def rows_with(accurate):
 def test_the_text_follows_the_rows():
     """Who wins, by how much, and what is beyond, all from the numbers."""
     better = pcr_pages.describe(rows_with({pcr_trials.OURS: (9.0, 10.0)}), "Nothing.")
-    assert "ours beats Plume with a threshold at ε = 1 and 4 for the 95th percentile" in better
-    assert "and at ε = 1 and 4 if the best of its four variants is picked with hindsight" in better
-    assert "80 % more of them than PCR as published" in better
-    assert "50 % of the results of PCR as published are beyond the target, against 10 % of ours" in better
+    assert "Ours has more within 10 % than Plume with a threshold at ε = 1 and 4 (95th percentile)" in better
+    assert "and at ε = 1 and 4 (the best variant, known afterwards)" in better
+    assert "80 % more than PCR as published" in better
+    assert "of whose results 50 % are beyond 10 %, of ours 10 %." in better
     assert "| PCR (ours) | 10 (10 %) | 10 (10 %) |" in better
     mixed = {pcr_trials.OURS: (6.0, 6.0), "Plume 99, threshold": (7.0, 7.0)}
     worse = pcr_pages.describe(rows_with(mixed), "Nothing.")
-    assert "at ε = 1 and 4 for the 95th percentile, at no ε for the 99th, and at no ε if" in worse
+    assert "at ε = 1 and 4 (95th percentile), at no ε (99th), and at no ε (the best" in worse

@@ -116,7 +116,10 @@ def check_quantile(query: Query, mechanism: str, kind: Kind | None = None) -> No
         or mechanism not in {"known-laplace", "known-auto"}
         or query.request.summed is not None
     ):
-        raise InputError("quantiles are of releases of one column of bins, numbers or dates, all listed as the domain")
+        raise InputError(
+            "quantiles are of releases of one column of bins, numbers or dates, all listed as the domain, "
+            "such as domain=range(0, 100, 10) of 'minutes:10'"
+        )
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
