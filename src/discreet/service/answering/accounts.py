@@ -137,25 +137,21 @@ def read_limit(body: Limit) -> tuple[Cost, Fraction, model.Units | None]:
     Raises:
         InputError: a value is outside its range.
     """
-    if body.preset is not None:
-        return _of_units(LINKEDIN, LINKEDIN_CONVERSION)
     if body.epsilon is not None and body.delta is not None:
         delta = exact(body.delta, "delta")
         return limit_for(body.epsilon, delta), delta, None
     if body.rho is not None and body.lost is not None and body.delta is not None:
         limit = Cost.at_most(exact(body.rho, "rho"), exact(body.lost, "lost"))
         return limit, exact(body.delta, "delta"), None
-    units = model.Units(
-        exact(body.epsilon_per or 0, "epsilon_per"),
-        exact(body.delta_per or 0, "delta_per"),
-        body.information or 0,
-        body.calls or 0,
-    )
+    units = LINKEDIN
+    if body.preset is None:
+        units = model.Units(
+            exact(body.epsilon_per or 0, "epsilon_per"),
+            exact(body.delta_per or 0, "delta_per"),
+            body.information or 0,
+            body.calls or 0,
+        )
     conversion = LINKEDIN_CONVERSION if body.conversion is None else exact(body.conversion, "conversion")
-    return _of_units(units, conversion)
-
-
-def _of_units(units: model.Units, conversion: Fraction) -> tuple[Cost, Fraction, model.Units]:
     return units.limit, units.limit.delta + conversion, units
 
 
