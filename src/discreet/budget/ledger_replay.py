@@ -62,7 +62,7 @@ class ReplayedAccount:
         return [number for number, _ in self.closed] + [self.bucket]
 
 
-def apply_settings(
+def _apply_settings(
     accounts: dict[str, ReplayedAccount], closed: list[tuple[int, int]], kind: str, time_us: int, detail: dict[str, Any]
 ) -> None:
     """Apply a line that opens a bucket or changes settings.
@@ -367,7 +367,7 @@ class LedgerReader:
         if kind == "lift":
             totals.failures.pop(detail["account"], None)
         if kind in ACCOUNT_KINDS:
-            apply_settings(totals.accounts, self.closed_buckets[detail["account"]["id"]], kind, int(fields[2]), detail)
+            _apply_settings(totals.accounts, self.closed_buckets[detail["account"]["id"]], kind, int(fields[2]), detail)
 
 
 def replay(chains: Iterable[tuple[int, Iterable[Line]]], reader: LedgerReader | None = None) -> LedgerTotals:

@@ -142,7 +142,7 @@ def check_name(name: str, what: str) -> None:
         raise InputError(f"{what} has up to {MAX_NAME_LENGTH} printable characters and no white space")
 
 
-def check_digest(digest: bytes, what: str) -> None:
+def _check_digest(digest: bytes, what: str) -> None:
     """Raise `InputError` unless *digest* has 16 to 64 bytes."""
     if not 16 <= len(digest) <= 64:
         raise InputError(f"{what} has from 16 to 64 bytes")
@@ -483,7 +483,7 @@ class Claim:
 
     def __post_init__(self) -> None:
         check_name(self.reservation, "the id of a reservation")
-        check_digest(self.release_key, "a release key")
+        _check_digest(self.release_key, "a release key")
         if self.key is not None:
             check_name(self.key, "an idempotency key")
         if len(self.digest) > 64:
@@ -635,5 +635,5 @@ class Fingerprint:
     digest: bytes
 
     def __post_init__(self) -> None:
-        check_digest(self.head_key, "a head key")
-        check_digest(self.digest, "the digest of a head")
+        _check_digest(self.head_key, "a head key")
+        _check_digest(self.digest, "the digest of a head")

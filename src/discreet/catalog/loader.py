@@ -206,7 +206,7 @@ class Finding:
         return ": ".join(part for part in (self.place, self.mistake) if part)
 
 
-def placed_in_catalog(location: tuple[int | str, ...]) -> tuple[type[SettingsTable], list[str]]:
+def _placed_in_catalog(location: tuple[int | str, ...]) -> tuple[type[SettingsTable], list[str]]:
     """Return the model of the table that contains a setting, and the setting's keys in the file.
 
     Args:
@@ -232,11 +232,11 @@ def placed_in_catalog(location: tuple[int | str, ...]) -> tuple[type[SettingsTab
     return table, place
 
 
-def validation_errors(error: ValidationError, placed: Placed = placed_in_catalog) -> list[Finding]:
+def validation_errors(error: ValidationError, placed: Placed = _placed_in_catalog) -> list[Finding]:
     """Return a finding for each mistake, in the order of the tables.
 
     Args:
-        placed: maps pydantic's location to the model and keys of a setting, like `placed_in_catalog`.
+        placed: maps pydantic's location to the model and keys of a setting, like `_placed_in_catalog`.
     """
     findings = []
     for one in error.errors(include_url=False, include_input=False):  # a password in the wrong setting is not shown

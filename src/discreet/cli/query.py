@@ -79,7 +79,7 @@ def query(sql: str, *, estimate: bool, intervals: bool, **options: Any) -> None:
     if estimate:
         if options["form"] not in {None, "table", "json"}:
             raise InputError("an estimate is printed as table or json")
-        with open_client(options) as client:
+        with _open_client(options) as client:
             cost = client.estimate(sql, **price)
         click.echo(json.dumps(cost.model_dump(), indent=2) if options["form"] == "json" else estimate_as_text(cost))
         for note in () if options["quiet"] else cost.notes:
@@ -87,7 +87,7 @@ def query(sql: str, *, estimate: bool, intervals: bool, **options: Any) -> None:
         return
     output = Output.of(options)
     output.check(counts=not options["no_counts"])
-    with open_client(options) as client, _interruptible():
+    with _open_client(options) as client, _interruptible():
         answer = client.answer(sql, **price)
     output.write(answer.release)
     if not output.quiet:
@@ -117,7 +117,7 @@ def rehearse(dataset: str | None, sql: str | None, rows: int | None, **options: 
         raise InputError("the options of a query go with --sql")
     output = Output.of({**options, "plot": None})
     output.check(counts=False)
-    with open_client(options) as client:
+    with _open_client(options) as client:
         if dataset is not None:
             output.write_rows(client.sample(dataset, rows or 100))
         else:
@@ -142,7 +142,7 @@ def _run_statement(sql: str, price: Options, options: dict[str, Any], *, estimat
     """Write the rows of a statement, or with *estimate* its worst cost."""
     output = Output.of(options)
     output.check(counts=False)
-    with open_client(options) as client:
+    with _open_client(options) as client:
         if estimate:
             priced = client.estimate_sql(sql, **price)
             costs = ((query.sql, query.estimate) for query in priced.queries)
@@ -171,7 +171,7 @@ def _spend(cost: Spend) -> str:
     return f"rho = {cost.rho:.4g}, delta = {cost.delta:.4g}"
 
 
-def open_client(options: dict[str, Any]) -> Client:
+def _open_client(options: dict[str, Any]) -> Client:
     """Return a client with the URL and the key of the options; print a note if the key would be sent unencrypted.
 
     Raises:
@@ -261,7 +261,7 @@ def budget(form: str, **options: Any) -> None:
     Also shows the balances of its parents, which are charged too. In the bars, # is charged and = is held for queries
     that are being answered.
     """
-    with open_client(options) as client:
+    with _open_client(options) as client:
         report = client.budget()
     click.echo(json.dumps(report.model_dump(), indent=2) if form == "json" else budget_as_text(report))
 
@@ -286,7 +286,7 @@ def budget_as_text(report: BudgetReport) -> str:
     if report.forfeited.rho or report.forfeited.delta:
         lines.append(f"  forfeited   {_spend(report.forfeited)}: pays for the same query again")
     if report.suspended_until is not None:
-        lines.append(f"  suspended   until {utc_minute(report.suspended_until)}: too many runs failed")
+        lines.append(f"  suspended   until {_utc_minute(report.suspended_until)}: too many runs failed")
     if report.suspended_by_officer is not None:
         lines.append(f"  suspended   by a privacy officer: account {report.suspended_by_officer}")
     lines += _closing(report.mode, report.resets_at)
@@ -310,7 +310,7 @@ def _line(name: str, drawn: str, left: str) -> str:
 
 
 def _closing(mode: str, resets_at: str | None) -> list[str]:
-    lines = [] if resets_at is None else [f"  resets      some comes back at {utc_minute(resets_at)}"]
+    lines = [] if resets_at is None else [f"  resets      some comes back at {_utc_minute(resets_at)}"]
     return lines if mode == "enforce" else [*lines, "  observed    nothing is refused, so nothing is guaranteed"]
 
 
@@ -327,7 +327,7 @@ def bar(charged: float, held: float, limit: float) -> str:
     return f"[{'#' * full}{'=' * (filled - full)}{'.' * (_WIDTH - filled)}]"
 
 
-def utc_minute(text: str) -> str:
+def _utc_minute(text: str) -> str:
     """Format a time in ISO 8601 to the minute, in UTC."""
     try:
         return f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%d %H:%M} UTC"

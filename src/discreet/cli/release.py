@@ -203,12 +203,12 @@ def plan(context: click.Context, /, **options: Any) -> None:
     number = options["releases"]
     one = None if number is None else plan.one_of(number)
     if options["form"] == "json":
-        shown = plan_as_dict(plan) | ({} if one is None else {"releases": number, "each": plan_as_dict(one)})
+        shown = _plan_as_dict(plan) | ({} if one is None else {"releases": number, "each": _plan_as_dict(one)})
         click.echo(json.dumps(shown, indent=2))
     else:
-        click.echo(plan_as_text(plan))
+        click.echo(_plan_as_text(plan))
     if one is not None and options["form"] != "json":
-        click.echo(f"\none of {number:,} releases that cost as much together\n{plan_as_text(one)}")
+        click.echo(f"\none of {number:,} releases that cost as much together\n{_plan_as_text(one)}")
     for note in () if options["quiet"] else plan.notes:
         click.echo(f"note: {note}", err=True)
 
@@ -238,7 +238,7 @@ def _plan_source(options: dict[str, Any], per: PerUnit | None) -> Plan:
     return make_plan(query, force=options["force"])
 
 
-def plan_as_dict(plan: Plan) -> dict[str, Any]:
+def _plan_as_dict(plan: Plan) -> dict[str, Any]:
     """Return a plan as JSON values.
 
     Its keys are mechanism, privacy, worst_cost, units, std_error, sum_std_error, smallest_count, likely, basis,
@@ -265,7 +265,7 @@ def plan_as_dict(plan: Plan) -> dict[str, Any]:
     }
 
 
-def plan_as_text(plan: Plan) -> str:
+def _plan_as_text(plan: Plan) -> str:
     """Return a plan as text."""
     from discreet.cli.query import expected_lines
     from discreet.wire.queries import Expected

@@ -279,7 +279,7 @@ class TrinoStatement(HeadStatement):
         described = self.columns[column]
         if described.kind is Kind.DATE:
             return self.value(column)
-        zone = " AT TIME ZONE 'UTC'" if has_zone(described.type) else ""
+        zone = " AT TIME ZONE 'UTC'" if _has_zone(described.type) else ""
         return f"CAST({self.value(column)}{zone} AS TIMESTAMP(6))"
 
     def label(self, column: str) -> str:
@@ -679,7 +679,7 @@ def column_of(type_: str) -> EngineColumn:
     return EngineColumn(kind, type_)
 
 
-def has_zone(type_: str) -> bool:
+def _has_zone(type_: str) -> bool:
     """Return True for timestamps with a time zone."""
     return _parts(type_)[3]
 
@@ -696,7 +696,7 @@ def arrow_table(rows: Sequence[Sequence[Any]], columns: Sequence[tuple[str, str]
     arrays = []
     for place, (name, type_) in enumerate(columns):
         column = column_of(type_)
-        if column.kind is Kind.OTHER or has_zone(type_):
+        if column.kind is Kind.OTHER or _has_zone(type_):
             raise EngineError(f"column {name!r} is of Trino's type {type_}; cast it to one that is read")
         values = [row[place] for row in rows]
         try:

@@ -332,7 +332,7 @@ def _write(form: _Values | _Junction, columns: Mapping[str, Kind]) -> Predicate:
         present = Not(IsNull(form.column))
     else:
         # In an untyped column, a text that cannot be converted to this kind is neither NULL nor a value of this kind.
-        some = constant_of(form.kind, _SOME_VALUE[form.kind])
+        some = _constant_of(form.kind, _SOME_VALUE[form.kind])
         present = Or((Comparison(form.column, "=", some), Comparison(form.column, "<>", some)))
     return _flatten(Or, [present, IsNull(form.column)]) if form.missing else present
 
@@ -371,7 +371,7 @@ def _write_values(form: _Values) -> Predicate:
         parts.append(_equals_any(column, kind, listed))
     conditions = [_flatten(Or, parts)] if parts else []
     if len(left_out) == 1:
-        conditions.append(Comparison(column, "<>", constant_of(kind, left_out[0])))
+        conditions.append(Comparison(column, "<>", _constant_of(kind, left_out[0])))
     elif left_out:
         conditions.append(Not(_equals_any(column, kind, left_out)))
     return _flatten(And, conditions)
@@ -395,23 +395,23 @@ def _bounds(column: str, kind: Kind, low: Cut | None, high: Cut | None) -> list[
         if kind is Kind.INTEGER and low[0] > _MAX_INTEGER:
             operator = ">"
             low = (_MAX_INTEGER, 0)
-        bounds.append(Comparison(column, operator, constant_of(kind, low[0])))
+        bounds.append(Comparison(column, operator, _constant_of(kind, low[0])))
     if high is not None:
         operator = "<=" if high[1] else "<"
         if kind is Kind.INTEGER and high[0] > -_MAX_INTEGER:
             operator = "<="
             high = (high[0] - 1, 0)
-        bounds.append(Comparison(column, operator, constant_of(kind, high[0])))
+        bounds.append(Comparison(column, operator, _constant_of(kind, high[0])))
     return bounds
 
 
 def _equals_any(column: str, kind: Kind, values: list[Any]) -> Comparison | Membership:
     if len(values) == 1:
-        return Comparison(column, "=", constant_of(kind, values[0]))
-    return Membership(column, tuple(constant_of(kind, value) for value in values))
+        return Comparison(column, "=", _constant_of(kind, values[0]))
+    return Membership(column, tuple(_constant_of(kind, value) for value in values))
 
 
-def constant_of(kind: Kind, value: Any) -> Constant:  # noqa: ANN401 - a number or a text
+def _constant_of(kind: Kind, value: Any) -> Constant:  # noqa: ANN401 - a number or a text
     """Return the constant for a value in a column of *kind*; the inverse of `cuts_around`."""
     match kind:
         case Kind.INTEGER:

@@ -281,7 +281,7 @@ def staged(folder: Path, names: Sequence[str], *, aside: str | None) -> Iterator
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if aside is None:
-            refuse_existing(folder, names)
+            _refuse_existing(folder, names)
         stage = Path(tempfile.mkdtemp(dir=folder, prefix=".discreet-"))
     except OSError as error:
         raise file_error(folder, "written", error) from None
@@ -297,7 +297,7 @@ def staged(folder: Path, names: Sequence[str], *, aside: str | None) -> Iterator
     shutil.rmtree(stage, ignore_errors=True)
 
 
-def refuse_existing(folder: Path, names: Sequence[str]) -> None:
+def _refuse_existing(folder: Path, names: Sequence[str]) -> None:
     """Raise `InputError` if one of the files exists."""
     old = [name for name in names if os.path.lexists(folder / name)]
     if old:
@@ -309,7 +309,7 @@ def _move(stage: Path, folder: Path, names: Sequence[str], aside: Path | None) -
     done: list[tuple[Path, Path]] = []
     try:
         if aside is None:
-            refuse_existing(folder, names)
+            _refuse_existing(folder, names)
         else:
             old = [name for name in names if os.path.lexists(folder / name)]
             if old:

@@ -244,7 +244,7 @@ def decode(document: bytes) -> Release:
         body = ReleaseDocument.model_validate(read(document))  # pydantic's own parser reads 200 levels only
         query = _query(body.query, from_dict(body.question).where)
         columns = {
-            column.name: to_column([item[column.name] for item in body.items], column.type) for column in body.columns
+            column.name: _to_column([item[column.name] for item in body.items], column.type) for column in body.columns
         }
         names = [column.name for column in body.columns][0 if query.k is None else 1 :]
         measured = _measured(query, columns, body.clipping)
@@ -390,7 +390,7 @@ def type_name(type_: pa.DataType) -> str:
     return _NAMES[type_]
 
 
-def type_named(name: str) -> pa.DataType:
+def _type_named(name: str) -> pa.DataType:
     """Return the Arrow type of a name from `type_name`, or raise `InputError`."""
     if name in _TYPES:
         return _TYPES[name]
@@ -401,14 +401,14 @@ def type_named(name: str) -> pa.DataType:
     raise InputError("there is no column type of that name")
 
 
-def to_column(values: Sequence[Any], name: str) -> pa.Array:
+def _to_column(values: Sequence[Any], name: str) -> pa.Array:
     """Convert JSON values to an Arrow column.
 
     Args:
         values: None for missing values.
         name: the name of the column's type, from `type_name`.
     """
-    type_ = type_named(name)
+    type_ = _type_named(name)
     if pa.types.is_decimal(type_):
         return pa.array([None if value is None else decimal.Decimal(value) for value in values], type_)
     if pa.types.is_date(type_):

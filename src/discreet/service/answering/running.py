@@ -124,7 +124,7 @@ def stored_streams(store: BudgetStore) -> dict[str, StoredStream]:
     return {name: STREAM.validate_json(text) for name, text in store.records(RECORD)}
 
 
-def check_payer(account: Account) -> None:
+def _check_payer(account: Account) -> None:
     """Raise `InputError` unless an account may pay for running counts.
 
     In a budget that comes back, the price would come back while the counts that it paid for are still published. And
@@ -247,7 +247,7 @@ class Streams:
         if not complete:
             return False
         account = self._store.account(declared.account or "")
-        check_payer(account)
+        _check_payer(account)
         stream = self._stream(name)
         if stream is None:
             stream = self._begin(name, dataset, declared, counter, account)

@@ -202,7 +202,7 @@ class _Statement(TypedDict):
 _STATEMENT: TypeAdapter[_Statement] = TypeAdapter(_Statement)
 
 
-def encode_statement(statement: Statement) -> bytes:
+def _encode_statement(statement: Statement) -> bytes:
     """Return a statement as JSON, which `decode_statement` reads."""
     described: Any = {field.name: getattr(statement, field.name) for field in fields(statement)}
     described["leaves"] = [
@@ -214,7 +214,7 @@ def encode_statement(statement: Statement) -> bytes:
 
 
 def decode_statement(content: bytes) -> Statement:
-    """Return the statement that `encode_statement` wrote.
+    """Return the statement that `_encode_statement` wrote.
 
     Raises:
         ValueError, InputError: *content* is something else.
@@ -422,4 +422,4 @@ def _split(job: Mapping[str, Any]) -> bytes:
         )
     except OverflowError:
         raise SQLError("a number in it is too large") from None
-    return encode_statement(statement)
+    return _encode_statement(statement)

@@ -356,7 +356,7 @@ class StructuredLog:
         self._form = form
 
     def event(self, event: Event) -> None:
-        fields = fields_of(event)
+        fields = _fields_of(event)
         moment = self._clock().isoformat(timespec="milliseconds")
         level = event.level if type(event) is LibraryLogged else _LEVELS.get(type(event), "info")
         name = EVENT_NAMES[type(event)]
@@ -370,7 +370,7 @@ class StructuredLog:
             self._stream.flush()
 
 
-def fields_of(event: Event) -> dict[str, Any]:
+def _fields_of(event: Event) -> dict[str, Any]:
     """Return the fields of *event* that are not empty, as plain values.
 
     Raises:

@@ -224,7 +224,7 @@ def line_chart(
     times = sorted(set(moments.values()))
     seconds = (times[-1] - times[0]).total_seconds() or 1
     xs = {text: round(100 * (moment - times[0]).total_seconds() / seconds, 2) for text, moment in moments.items()}
-    ticks = nice_ticks(min(0.0, *(float(i.low or 0) for i in every)), max(1.0, *(float(i.high or 0) for i in every)))
+    ticks = _nice_ticks(min(0.0, *(float(i.low or 0) for i in every)), max(1.0, *(float(i.high or 0) for i in every)))
     least = ticks[0]
     most = ticks[-1]
 
@@ -355,7 +355,7 @@ def steps(shares: Sequence[float], days: int) -> str:
     return " ".join(f"{x:.2f},{100 - 100 * share:.2f}" for x, share in ends)
 
 
-def nice_ticks(least: float, most: float) -> list[float]:
+def _nice_ticks(least: float, most: float) -> list[float]:
     """Return about four round, evenly spaced numbers that cover the range from *least* to *most*."""
     raw = max(most - least, 1e-9) / 4
     power = 10 ** math.floor(math.log10(raw))
