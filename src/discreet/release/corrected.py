@@ -10,9 +10,8 @@ from __future__ import annotations
 import base64
 import dataclasses
 import io
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -39,19 +38,23 @@ _CORRECTED = "corrected"
 
 @dataclass(frozen=True, slots=True)
 class AnsweredPeriod:
-    """What is kept of an answered period, to correct later ones.
+    """What is kept of an answered period.
 
     Args:
         number: of the period.
-        kept: the sum of all noisy counts.
+        seal: keyed digest of the counts that the next answer compares.
+        digests: `PeriodReader.digests`, on which the noise depends.
+        kept: the sum of all noisy counts, if they are corrected.
         whole: the share of all pairs so far that the bounds kept, by which standard errors are divided.
-        reached: the noisy numbers of users by place.
+        reached: the noisy numbers of users by place, if counts are corrected.
     """
 
     number: int
-    kept: float
-    whole: float
-    reached: list[int]
+    seal: str
+    digests: list[str]
+    kept: float = 0.0
+    whole: float = 1.0
+    reached: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,47 +64,39 @@ class CorrectedState:
     Args:
         mechanism: with all of its numbers, which never change.
         listing: the items, since (the number of the period in which each was listed), and of the last answered period
-            kept (the noisy count) and corrected.
-        periods: the answered ones, in their order.
+            kept (the noisy count) and corrected; no columns before the first answer.
     """
 
     mechanism: CorrectedCounts
     listing: pa.Table
-    periods: list[AnsweredPeriod]
 
-    def to_text(self) -> str:
-        """Return JSON; equal states have equal texts."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values; equal states have equal ones."""
         buffer = io.BytesIO()
         options = pa.ipc.IpcWriteOptions(compression="zstd")
         with pa.ipc.new_stream(buffer, self.listing.schema, options=options) as writer:
             writer.write_table(self.listing.combine_chunks())
         listing = base64.b64encode(buffer.getvalue()).decode()
-        periods = [dataclasses.astuple(period) for period in self.periods]
-        mechanism = dataclasses.asdict(self.mechanism)
-        return json.dumps({"mechanism": mechanism, "listing": listing, "periods": periods}, default=str)
+        return {"mechanism": dataclasses.asdict(self.mechanism), "listing": listing}
 
     @classmethod
-    def of_text(cls, text: str) -> CorrectedState:
-        """Return the state that was written as JSON."""
-        values = json.loads(text)
+    def of_dict(cls, values: dict[str, Any]) -> CorrectedState:
+        """Return the state of `to_dict`."""
         listing = pa.ipc.open_stream(base64.b64decode(values["listing"])).read_all()
-        return cls(_mechanism(values["mechanism"]), listing, [AnsweredPeriod(*period) for period in values["periods"]])
+        return cls(_mechanism(values["mechanism"]), listing)
 
-    def std_errors(self, names: Sequence[bytes], number: int) -> NDArray[np.float64]:
+    def std_errors(self, names: Sequence[bytes], period: AnsweredPeriod) -> NDArray[np.float64]:
         """Return the standard errors of the counts of listed items in an answered period."""
-        since = dict(zip(label_names(self.listing.drop_columns(_OWN)), self._since, strict=True))
-        ages = number + 1 - np.array([since[name] for name in names], dtype=np.int64)
-        return self.mechanism.errors(ages, self.kept_share(number))
+        since = self.by_name(_SINCE)
+        ages = period.number + 1 - np.array([since[name] for name in names], dtype=np.int64)
+        return self.mechanism.errors(ages, period.whole)
 
-    def kept_share(self, number: int) -> float:
-        """Return the share of all pairs up to an answered period that the bounds kept."""
-        (share,) = (period.whole for period in self.periods if period.number == number)
-        return share
-
-    @property
-    def _since(self) -> list[int]:
-        since: list[int] = self.listing.column(_SINCE).to_pylist()
-        return since
+    def by_name(self, column: str) -> dict[bytes, Any]:
+        """Return a column of the list by the names of the items."""
+        if not self.listing.num_columns:
+            return {}
+        names = label_names(self.listing.drop_columns(_OWN))
+        return dict(zip(names, self.listing.column(column).to_pylist(), strict=True))
 
 
 _OWN = [_SINCE, _KEPT, _CORRECTED]
@@ -115,7 +110,7 @@ class PeriodReader:
     on.
 
     Args:
-        answered: the numbers of the answered periods, with their seals and digests, in order.
+        answered: the answered periods, in order.
         number: of the period to read, after all that were answered.
         read: returns the head for a request; the order of a user's items is the same for the whole stream.
         key: returns the key of the stream for a use.
@@ -127,7 +122,7 @@ class PeriodReader:
     def __init__(
         self,
         declaration: RunningDeclaration,
-        answered: Sequence[tuple[int, str, list[str]]],
+        answered: Sequence[AnsweredPeriod],
         number: int,
         read: Callable[[HeadRequest], ExactHead],
         key: Callable[[str], bytes],
@@ -160,19 +155,20 @@ class PeriodReader:
             )
             pilot = (users + noise.draw([encode(place) for place in PILOT_PLACES], 1)).tolist()
         mechanism = CorrectedCounts.within(declared.periods, square, mass, has_pilot=has_pilot, pilot=pilot)
-        return CorrectedState(mechanism, None, [])
+        return CorrectedState(mechanism, pa.table({}))
 
-    def answer(self, state: CorrectedState) -> tuple[CorrectedState, pa.Table, NDArray[np.int64], tuple[str, str]]:
+    def answer(self, state: CorrectedState) -> tuple[CorrectedState, AnsweredPeriod, pa.Table, NDArray[np.int64], str]:
         """Answer the period.
 
         Returns:
-            the next state; the labels and the counts that are precise enough to show, the largest first; and the seals.
+            the next state and the period; the labels and the counts that are precise enough to show, the largest first;
+            and the seal of the last period, as it is now.
         """
         mechanism = state.mechanism
         number = self._number
         level = mechanism.counting
         if level is None:
-            earlier = state.listing.drop_columns(_OWN) if state.periods else None
+            earlier = state.listing.drop_columns(_OWN) if state.listing.num_columns else None
             parts = earlier, "listing", mechanism.places
             labels, names, noisy, reached, seals = self.count_in_one_level(mechanism.listing, *parts)
             # The noise of all counts starts with the stream, in whatever period an item is listed.
@@ -182,13 +178,10 @@ class PeriodReader:
         places = [encode(place) for place in mechanism.places]
         noise = self._noise("places", mechanism.places_variance, self._digests_of(-1))
         reached = reached + noise.draw(places, number)
-        window = [period for period in state.periods if level and period.number <= number - mechanism.window]
+        window = [period for period in self._answered if level and period.number <= number - mechanism.window]
         share = mechanism.share(float(noisy.sum()), reached, (window[-1].kept, window[-1].reached) if window else None)
-        earlier = np.zeros((2, len(names)))
-        if state.periods:
-            past = zip(*(state.listing.column(name).to_pylist() for name in (_CORRECTED, _KEPT)), strict=True)
-            earlier_counts = dict(zip(label_names(state.listing.drop_columns(_OWN)), past, strict=True))
-            earlier = np.array([earlier_counts.get(name, (0, 0)) for name in names], dtype=np.float64).reshape(-1, 2).T
+        past = (state.by_name(column) for column in (_CORRECTED, _KEPT))
+        earlier = np.array([[counts.get(name, 0) for name in names] for counts in past], dtype=np.float64)
         corrected, whole = mechanism.corrected(noisy, share, earlier)
         counts = np.rint(corrected).astype(np.int64)
         precise = mechanism.precise(corrected, mechanism.errors(number + 1 - since, whole), share)
@@ -196,10 +189,9 @@ class PeriodReader:
         listing = labels
         for name, values in zip(_OWN, (since, noisy, corrected), strict=True):
             listing = listing.append_column(name, pa.array(values))
-        period = AnsweredPeriod(number, float(noisy.sum()), whole, reached.tolist())
+        period = AnsweredPeriod(number, seals[0], self.digests, float(noisy.sum()), whole, reached.tolist())
         shown = np.array(order, dtype=np.int64)
-        following = CorrectedState(mechanism, listing, [*state.periods, period])
-        return following, labels.take(arrow_array(shown)), counts[shown], seals
+        return CorrectedState(mechanism, listing), period, labels.take(arrow_array(shown)), counts[shown], seals[1]
 
     def count_in_one_level(
         self,
@@ -241,7 +233,7 @@ class PeriodReader:
         declared = self._declaration
         number = self._number
         listed = None
-        if state.periods and len(state.listing):
+        if len(state.listing):
             periods = [declared.value(since) for since in state.listing.column(_SINCE).to_pylist()]
             listed = state.listing.drop_columns(_OWN).append_column(self._period, pa.array(periods, declared.type))
         arrivals = self._arrivals(listing.least, among="unlisted")
@@ -262,7 +254,9 @@ class PeriodReader:
         names = label_names(labels)
         counts = dict(zip(counted, head.counts.tolist(), strict=True))
         noisy = np.array([counts.get(name, 0) for name in names], dtype=np.int64)
-        since = np.append(state.listing.column(_SINCE) if state.periods else none, np.full(len(new), number))
+        since = np.append(
+            state.listing.column(_SINCE) if state.listing.num_columns else none, np.full(len(new), number)
+        )
         noise = self._noise("counting", counting.variance, self._digests_of(-1))
         noisy += noise.draw(names, number, since)
         rest = np.setdiff1d(np.arange(len(candidates.counts)), new)
@@ -279,7 +273,7 @@ class PeriodReader:
         head = self._read(request)
         names = label_names(head.labels)
         numbers = head.counts[:, None] if head.reached is None else np.column_stack([head.counts, head.reached])
-        before = self.digests or (self._answered[-1][2] if self._answered else [""])
+        before = self.digests or (self._answered[-1].digests if self._answered else [""])
         self.digests.append(self._digest("digest", before[-1], *_in_order(names, numbers)))
         return head, names
 
@@ -289,15 +283,15 @@ class PeriodReader:
     def _digests_of(self, level: int) -> list[str]:
         """Return the digest of each period's noise so far; that of a missed one begins with the next answer."""
         digests: list[str] = []
-        for number, _, read in [*self._answered, (self._number, "", self.digests)]:
-            digests += [read[level]] * (number - len(digests))
+        for period in [*self._answered, AnsweredPeriod(self._number, "", self.digests)]:
+            digests += [period.digests[level]] * (period.number - len(digests))
         return digests
 
     def _noise(self, use: str, variance: Fraction, digests: list[str]) -> CorrelatedGaussians:
         return CorrelatedGaussians(self._key("noise"), (use, variance), variance, digests)
 
     def _arrivals(self, least: int, **parts: Any) -> Arrivals:
-        before = self._declaration.name(self._answered[-1][0]) if self._answered else None
+        before = self._declaration.name(self._answered[-1].number) if self._answered else None
         return Arrivals(self._period, least, before, **parts)
 
     def _so_far(self, arrivals: Arrivals, groups: int, listed: pa.Table | None) -> HeadRequest:

@@ -45,7 +45,7 @@ from discreet.query.planning import bind, check_price
 from discreet.query.predicates import find_column
 from discreet.query.query import Query, QueryOptions
 from discreet.query.sql import condition
-from discreet.release.corrected import CorrectedState, PeriodReader, changed, label_names
+from discreet.release.corrected import AnsweredPeriod, CorrectedState, PeriodReader, changed, label_names
 from discreet.release.files import write_durably
 from discreet.release.keys import derived_key
 from discreet.release.result import Release, arrow_array
@@ -103,16 +103,9 @@ class RunningDeclaration:
             )
 
     def _check_start(self, moment: datetime.datetime, what: str) -> None:
-        aligned = moment.replace(minute=0, second=0, microsecond=0)
-        if self.each != "hour":
-            aligned = aligned.replace(hour=0) - datetime.timedelta(days=aligned.weekday() if self.each == "week" else 0)
-        if aligned != moment:
-            begin = (
-                "a Monday"
-                if self.each == "week"
-                else f"the start of {'an' if self.each == 'hour' else 'a'} {self.each}"
-            )
-            raise InputError(f"the {what} of a stream by {self.each} is {begin}, not {moment}")
+        if (moment - datetime.datetime.min) % _LENGTHS[self.each]:  # which is a Monday
+            start = {"hour": "the start of an hour", "day": "the start of a day", "week": "a Monday"}[self.each]
+            raise InputError(f"the {what} of a stream by {self.each} is {start}, not {moment}")
 
     @property
     def each(self) -> str:
@@ -338,16 +331,16 @@ class RunningCounter:
         corrected = None
         if isinstance(mechanism, CorrectedCounts):
             before = state.corrected or reader.begin(2 * mechanism.rho, mechanism.mass)
-            corrected, labels, counts, seals = reader.answer(before)
+            corrected, period, labels, counts, seal_now = reader.answer(before)
         else:
             earlier = self._labels(state, last) if last else None
-            labels, _, counts, _, seals = reader.count_in_one_level(mechanism, earlier, "counts")
-        if last and not erased and seals[1] != state.answered[-1][1]:
+            labels, _, counts, _, (seal, seal_now) = reader.count_in_one_level(mechanism, earlier, "counts")
+            period = AnsweredPeriod(number, seal, reader.digests)
+        if last and not erased and seal_now != state.answered[-1].seal:
             raise InputError(changed(self.declaration.name(last)))
         answer = self.rows(number, labels, counts)
         rows = pa.concat_tables([state.rows, answer]) if len(state.rows) else answer
-        answered = [*state.answered, (number, seals[0], reader.digests)]
-        return RunningState(state.declared, answered, rows, corrected)
+        return RunningState(state.declared, [*state.answered, period], rows, corrected)
 
     def _head(self, state: RunningState, request: HeadRequest) -> ExactHead:
         with self._queue.slot():
@@ -369,7 +362,7 @@ class RunningCounter:
         if state.corrected is None:
             errors = np.full(len(labels), mechanism.std_error(number))
         else:
-            errors = state.corrected.std_errors(label_names(labels), number)
+            errors = state.corrected.std_errors(label_names(labels), state.period(number))
         width = np.ceil(INTERVAL * errors).astype(np.int64)
         options = QueryOptions(declared.epsilon, declared.delta)
         return Release(
@@ -432,8 +425,10 @@ class RunningCounter:
     def text_of(self, state: RunningState) -> str:
         """Return a state as JSON, without its rows."""
         key = self._derived("key", state.declared).hex()
-        values = {"declared": state.declared, "key": key, "answered": state.answered}
-        return json.dumps(values | ({} if state.corrected is None else {"corrected": state.corrected.to_text()}))
+        answered = [dataclasses.astuple(period) for period in state.answered]
+        corrected = None if state.corrected is None else state.corrected.to_dict()
+        values = {"declared": state.declared, "key": key, "answered": answered, "corrected": corrected}
+        return json.dumps(values, default=str)
 
     def state_of(self, text: str, rows: pa.Table, name: str) -> RunningState:
         """Return the state that was written as JSON.
@@ -460,8 +455,8 @@ class RunningCounter:
                 )
         if self._key is not None and state["key"] != self._derived("key", state["declared"]).hex():
             raise InputError(f"the stream of {name} has another key; with a new one it would show its counts")
-        corrected = CorrectedState.of_text(state["corrected"]) if "corrected" in state else None
-        answered = [(number, seal, digests) for number, seal, digests in state["answered"]]
+        corrected = None if state["corrected"] is None else CorrectedState.of_dict(state["corrected"])
+        answered = [AnsweredPeriod(*period) for period in state["answered"]]
         return RunningState(state["declared"], answered, rows, corrected)
 
 
@@ -556,7 +551,7 @@ class RunningStream(RunningCounter):
         Counts were divided by it. It is None if they are not corrected. Args and errors are those of `show`.
         """
         state, number = self._answered(period)
-        return None if state.corrected is None else state.corrected.kept_share(number)
+        return None if state.corrected is None else state.period(number).whole
 
     def _answered(self, period: str | None) -> tuple[RunningState, int]:
         state = self._read()
@@ -611,14 +606,14 @@ class RunningState:
 
     Args:
         declared: JSON of the declaration, with the id of the stream and the numbers of its mechanism.
-        answered: the number of each answered period, its seal, and the digests on which its noise depends, in order.
+        answered: the answered periods, in order.
         rows: the start of the period, the items and users, by period and rank; no columns before the first answer.
             Those of the last answered period are enough to go on.
-        corrected: of a stream whose counts are corrected, its list and noisy numbers; None before the first answer.
+        corrected: of a stream whose counts are corrected, its list and noisy counts; None before the first answer.
     """
 
     declared: str
-    answered: list[tuple[int, str, list[str]]]
+    answered: list[AnsweredPeriod]
     rows: pa.Table
     corrected: CorrectedState | None = None
 
@@ -638,7 +633,11 @@ class RunningState:
     @property
     def numbers(self) -> list[int]:
         """The numbers of the answered periods."""
-        return [number for number, *_ in self.answered]
+        return [period.number for period in self.answered]
+
+    def period(self, number: int) -> AnsweredPeriod:
+        """Return an answered period."""
+        return self.answered[self.numbers.index(number)]
 
     @property
     def last(self) -> int:

@@ -172,7 +172,7 @@ def test_a_stream_goes_on_from_a_backup_with_the_same_numbers(tmp_path, monkeypa
             service.maintenance.once()
             releases = record(service).releases
             rows = [service.store.release(bytes.fromhex(release)).result for release in releases.values()]
-            digests = json.loads(record(service).state)["answered"][-1][-1]
+            digests = json.loads(record(service).state)["answered"][-1][2]
             return rows, digests, service.manager.get("board").balance.spent
 
     answered_until(1)
