@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 
 import discreet
 from discreet.errors import InputError
-from discreet.wire.disclosure import Deployment, release_sheet, to_yaml
+from discreet.mechanisms import MECHANISMS
+from discreet.mechanisms.running import RunningCounts
+from discreet.mechanisms.sums import ListedSums, RankedSums
+from discreet.wire.disclosure import Deployment, mechanisms_used, release_sheet, to_yaml
 from tests.registry import SCHEMA
 
 NOW = "2026-11-24T12:00:00Z"
@@ -60,6 +63,23 @@ def test_a_release_has_a_sheet_with_its_guarantee_and_an_entry_of_the_registry()
     jsonschema.validate(entry, SCHEMA)
     assert entry["deployment"]["deployment_model"]["release_type"] == "One release"
     assert entry["deployment"]["privacy_loss"]["privacy_parameters"]["epsilon"] == release.guarantee.epsilon
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *MECHANISMS,
+        *(kind.name for kind in RankedSums.__subclasses__()),
+        *(ListedSums.name, RunningCounts.name),
+        *("light", "capped", "scaled", "shared"),
+    ],
+)
+def test_every_mechanism_of_an_answer_is_described(name):
+    """Also what auto chooses, sums and running counts: a register must not read of a mechanism of another version."""
+    (use,) = mechanisms_used({name: 1})
+    assert use.name == name
+    assert len(use.description) > 40
+    assert "another version" not in use.description
 
 
 def test_the_schema_of_the_registry_refuses_other_fields_and_values():

@@ -252,9 +252,27 @@ def mechanisms_used(answers: Mapping[str, int]) -> list[MechanismUse]:
     return [MechanismUse(name=name, description=_described(name), answers=count) for name, count in ordered]
 
 
+_PARTS = {
+    "light": "One round of Laplace noise on every item, where each user adds a bounded amount; returns those above a "
+    "threshold.",
+    "capped": "Laplace noise on every count of a listed domain, where a user counts less beyond a number of items.",
+    "scaled": "Gaussian noise on every count of a listed domain, where users with many items count less.",
+    "shared": "Noise on every count of a listed domain, where users count in full and all counts share a part of the "
+    "noise.",
+    "listed+sum": "Noise on every sum of a listed domain; each user's sum is clipped.",
+    "running": "Correlated Gaussian noise on the users so far of each item, by day; returns items above a threshold.",
+}
+"""Descriptions of what `auto` chooses and of what no query names, by the names in stored answers."""
+
+
 def _described(name: str) -> str:
-    description = (MECHANISMS[name].__doc__ or "") if name in MECHANISMS else "A mechanism of another version."
-    return " ".join(description.partition("\n\n")[0].split())
+    ranking = name.removesuffix("+sum")
+    if name in _PARTS:
+        return _PARTS[name]
+    if ranking not in MECHANISMS:
+        return "A mechanism of another version."
+    description = " ".join((MECHANISMS[ranking].__doc__ or "").partition("\n\n")[0].split())
+    return description if ranking == name else f"{description} Then noise on the sums, in which each user's is clipped."
 
 
 def mechanism_of(document: Mapping[str, Any]) -> str:

@@ -233,12 +233,12 @@ def _access(
     admins = sum("admin" in record.roles for record in keys)
     return [
         (
-            f"{len(below):,} accounts, with {analysts:,} valid API keys of analysts, who see only datasets and "
-            "columns that are granted to their account or to one above it."
+            f"Accounts: {len(below):,}; valid API keys of analysts: {analysts:,}. An analyst sees only datasets and "
+            "columns that are granted to the analyst's account or to one above it."
         ),
         (
-            f"{officers:,} valid keys of privacy officers, who set limits and grants; {admins:,} "
-            "of administrators, who create keys. No role includes another."
+            f"Valid keys of privacy officers, who set limits and grants: {officers:,}; of administrators, who create "
+            f"keys: {admins:,}. No role includes another."
         ),
         *issuer,
         (
