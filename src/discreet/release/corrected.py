@@ -355,12 +355,13 @@ def _reached(head: ExactHead, rows: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _mechanism(values: dict[str, Any]) -> CorrectedCounts:
-    listing, counting = (part and _level(part) for part in (values["listing"], values["counting"]))
+    listing, counting = (part and level_of(part) for part in (values["listing"], values["counting"]))
     variance, rho = (Fraction(values[name]) for name in ("places_variance", "rho"))
     return CorrectedCounts(listing, counting, variance, rho, tuple(values["pilot"]))
 
 
-def _level(values: dict[str, Any]) -> RunningCounts:
+def level_of(values: dict[str, Any]) -> RunningCounts:
+    """Return a level from JSON values, whose numbers are texts of fractions."""
     variance, quantile, rho, mass = (Fraction(values[name]) for name in ("variance", "quantile", "rho", "mass"))
     bounds = values["periods"], values["groups_per_user"]
-    return RunningCounts(*bounds, variance, quantile, rho, mass, values["parts"])
+    return RunningCounts(*bounds, variance, quantile, rho, mass, values.get("parts", 1))

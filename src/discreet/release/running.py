@@ -45,7 +45,7 @@ from discreet.query.planning import bind, check_price
 from discreet.query.predicates import find_column
 from discreet.query.query import Query, QueryOptions
 from discreet.query.sql import condition
-from discreet.release.corrected import AnsweredPeriod, CorrectedState, PeriodReader, changed, label_names
+from discreet.release.corrected import AnsweredPeriod, CorrectedState, PeriodReader, changed, label_names, level_of
 from discreet.release.files import write_durably
 from discreet.release.keys import derived_key
 from discreet.release.result import Release, arrow_array
@@ -627,8 +627,7 @@ class RunningState:
             square = 2 * Fraction(values["rho"])
             mass = Fraction(values["mass"])
             return CorrectedCounts.within(values["periods"], square, mass, has_pilot=values["pilot"] is not None)
-        variance, quantile, rho, mass = (Fraction(values[name]) for name in ("variance", "quantile", "rho", "mass"))
-        return RunningCounts(values["periods"], values["groups_per_user"], variance, quantile, rho, mass)
+        return level_of(values)
 
     @property
     def numbers(self) -> list[int]:
