@@ -41,7 +41,7 @@ class StandardPairs(HashedPairs):
             parameters = None
 
     def _hash(self):
-        return f"CAST(hash({', '.join(self._items)}) >> 1 AS BIGINT)"
+        return f"CAST(hash({self._words.items}) >> 1 AS BIGINT)"
 
     def _distinct(self, name):
         return f"array_agg(DISTINCT {name})"

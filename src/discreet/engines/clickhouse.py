@@ -342,7 +342,7 @@ class ClickHousePairs(SqlPairs):
 
     def create(self) -> None:
         """Write the relations, one after the other."""
-        items = ", ".join(self._items)
+        items = self._words.items
         grouped = f"SELECT {items}, groupUniqArray(u) AS us FROM ({{}}) AS r GROUP BY {items}"
         self._write(self._distinct, self._statement.with_listed(grouped.format(self._words.rows())))
         self._write(self._sizes, f"SELECT u, count(*) AS n FROM {self._distinct} ARRAY JOIN us AS u GROUP BY u")

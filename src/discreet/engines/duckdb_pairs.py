@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from discreet.engines.base import int64_array
-from discreet.engines.pairs import arrow_array, joined_items, label_names, numbered_items
+from discreet.engines.pairs import arrow_array, joined_items, numbered_items
 from discreet.engines.sql import HeadStatement
 from discreet.errors import EngineError, InexactHead
 from discreet.head_request import Kind
@@ -70,7 +70,6 @@ class DuckDBPairs:
         self._connection = connection
         self._run = run
         self._is_view = is_view
-        self._labels = ", ".join(label_names(words))
         self._user_bits: int  # this and what follows is known after `create`
         self._sizes: Ints
         self._numbers: Ints
@@ -128,7 +127,7 @@ class DuckDBPairs:
             self._write(_ROWS, f"FROM {rows}", parameters)
             rows = _ROWS
             parameters = None
-        label = _HASH.format(self._labels)
+        label = _HASH.format(self._words.items)
         user = "CAST(u AS BIGINT)" if self._has_integer_users() else _HASH.format("u")
         self._write(_CODES, f"SELECT {label} AS h, {user} AS v FROM {rows} AS r", parameters)
         self._write(_ITEMS, f"SELECT *, {label} AS h FROM ({numbered_items(self._words, rows)}) AS n", parameters)
@@ -255,7 +254,7 @@ class DuckDBPairs:
         numbers = self._numbers[items]
         chosen = pa.table({"item": arrow_array(numbers), "place": arrow_array(np.arange(len(numbers)))})
         self._connection.register(_GIVEN, chosen)
-        table = self._select(f"SELECT {self._labels} FROM {_ITEMS} JOIN {_GIVEN} USING (item) ORDER BY place")
+        table = self._select(f"SELECT {self._words.items} FROM {_ITEMS} JOIN {_GIVEN} USING (item) ORDER BY place")
         return table.rename_columns(list(self._words.request.items))
 
     def _by_item(self, items: Ints, values: Ints) -> Ints:

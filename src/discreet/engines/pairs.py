@@ -30,18 +30,12 @@ _OTHER_NUMBERS = "the engine answered with items of other numbers than it gave t
 _FULL_WEIGHT = WEIGHT_UNIT - 1
 
 
-def label_names(words: HeadStatement) -> list[str]:
-    """Return the names of the label columns in relations of pairs: i0, i1, ..."""
-    return [f"i{n}" for n in range(len(words.request.items))]
-
-
 def numbered_items(words: HeadStatement, source: str) -> str:
     """Return a SELECT of the distinct labels in *source*, numbered from 0 in ascending order of the labels.
 
     On a cluster, one task numbers all of them: a window without PARTITION BY is not divided.
     """
-    labels = ", ".join(label_names(words))
-    return f"SELECT {labels}, {item_number(words)} FROM (SELECT DISTINCT {labels} FROM {source}) AS i"
+    return f"SELECT {words.items}, {item_number(words)} FROM (SELECT DISTINCT {words.items} FROM {source}) AS i"
 
 
 def item_number(words: HeadStatement) -> str:
@@ -52,9 +46,7 @@ def item_number(words: HeadStatement) -> str:
 def joined_items(words: HeadStatement, rows: str, items: str) -> str:
     """Return a join, for use in FROM, of the relation *rows* as d with the numbered *items* as i, by their labels."""
     same = words.same if words.request.keep_missing else "{} = {}".format
-    return f"{rows} AS d JOIN {items} AS i ON " + " AND ".join(
-        same(f"d.{name}", f"i.{name}") for name in label_names(words)
-    )
+    return f"{rows} AS d JOIN {items} AS i ON " + " AND ".join(same(f"d.{name}", f"i.{name}") for name in words.names)
 
 
 class SqlPairs(ABC):
@@ -75,7 +67,6 @@ class SqlPairs(ABC):
 
     def __init__(self, words: HeadStatement) -> None:
         self._words = words
-        self._items = label_names(words)
         self._item_count: int | None = None
         self._few = f"n <= {MAX_BASKET}"  # a condition on users
 
@@ -105,14 +96,17 @@ class SqlPairs(ABC):
     def count_items(self) -> int:
         """Return the number of items."""
         if self._item_count is None:
-            table = self._select(f"SELECT count(*) AS a, CAST(0 AS BIGINT) AS b FROM {self._numbered}")
-            self._item_count = int(_int64(table, "a")[0])
+            self._item_count = self._count(self._numbered)
         return self._item_count
+
+    def _count(self, source: str) -> int:
+        """Return the number of rows of *source*, SQL for use in FROM."""
+        table = self._select(f"SELECT count(*) AS a, CAST(0 AS BIGINT) AS b FROM {source}")
+        return int(_int64(table, "a")[0])
 
     def _has_large(self, sizes: str) -> bool:
         """Return True if an n of a relation, for use in FROM, is above `MAX_BASKET`."""
-        table = self._select(f"SELECT count(*) AS a, CAST(0 AS BIGINT) AS b FROM {sizes} WHERE NOT {self._few}")
-        return bool(_int64(table, "a")[0])
+        return self._count(f"{sizes} WHERE NOT {self._few}") > 0
 
     def _has_equal_names(self) -> bool:
         """Return True if two items have one name."""
@@ -189,11 +183,11 @@ class SqlPairs(ABC):
     def labels(self, items: NDArray[np.int64]) -> pa.Table:
         """Return the labels of *items*."""
         chosen = self._chosen({"item": np.sort(items)})
-        names = ", ".join(self._items)
-        table = self._select(f"SELECT item, {names} FROM {self._numbered} JOIN {chosen} USING (item)", labels=True)
+        selected = f"SELECT item, {self._words.items} FROM {self._numbered} JOIN {chosen} USING (item)"
+        table = self._select(selected, labels=True)
         order = np.empty(len(items), dtype=np.int64)
         order[np.argsort(items)] = np.argsort(_int64(table, "item"))
-        return table.select(self._items).rename_columns(list(self._words.request.items)).take(arrow_array(order))
+        return table.select(self._words.names).rename_columns(list(self._words.request.items)).take(arrow_array(order))
 
     def _pairs_of(self, chosen: str) -> str:
         """Return the pairs of *chosen* items with all columns of that relation, for use in FROM."""
@@ -261,7 +255,7 @@ class HashedPairs(SqlPairs):
         Mostly no user has so many rows that there can be too many items. Finding that out takes less time than to
         exclude no user. An array of more items could be longer than the engine allows.
         """
-        labels = ", ".join(self._items)
+        labels = self._words.items
         yield self._rows, self._words.rows()
         source = self._rows
         if self._has_large(f"(SELECT count(*) AS n FROM {source} GROUP BY u) AS s"):
@@ -280,7 +274,7 @@ class HashedPairs(SqlPairs):
     def _numbering(self, source: str) -> dict[str, str]:
         """Return the relation of items in *source*, with its SELECT, after the relations that it reads."""
         numbered = numbered_items(self._words, source)
-        return {self._numbered: f"SELECT {', '.join(self._items)}, item, {self._hash()} AS h FROM ({numbered}) AS i"}
+        return {self._numbered: f"SELECT {self._words.items}, item, {self._hash()} AS h FROM ({numbered}) AS i"}
 
     def _by_user(self, names: str) -> str:
         """Return a SELECT of users and names for use in FROM; on Spark, distributed by user."""

@@ -405,14 +405,14 @@ class PostgresPairs(SqlPairs):
         if self._has_equal_names():  # the labels themselves are compared
             joined = joined_items(self._words, _PAIRS, _ITEMS)
             self._pairs = f"(SELECT u, n, item AS h FROM {joined} WHERE {self._few}) AS p"
-            self._numbered = f"(SELECT {', '.join(self._items)}, item, item AS h FROM {_ITEMS}) AS i"
+            self._numbered = f"(SELECT {self._words.items}, item, item AS h FROM {_ITEMS}) AS i"
 
     def _defined(self) -> dict[str, str]:
         """Return the relations: each pair with the hash h of its label and the number n of its user's items; items.
 
         One sort, by user, makes the pairs distinct and gives the sizes.
         """
-        items = ", ".join(self._items)
+        items = self._words.items
         hashed = _HASH.format(items) if self._session.version >= _HASH_VERSION else "CAST(0 AS bigint)"
         distinct = f"SELECT DISTINCT u, {hashed} AS h, {items} FROM ({self._words.rows()}) AS r"
         sizes = "count(*) OVER w AS n, row_number() OVER w = 1 AS is_first"

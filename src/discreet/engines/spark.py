@@ -345,7 +345,7 @@ class SparkPairs(HashedPairs):
 
         A window over all labels would bring them to one task.
         """
-        labels = ", ".join(self._items)
+        labels = self._words.items
         distinct = f"SELECT DISTINCT {labels} FROM {source} ORDER BY {self._words.ordered()}"
         part = f"shiftright(place, {_ROW_BITS})"
         counted = f"SELECT {part} AS part, count(*) AS n FROM {SORTED} GROUP BY {part}"
@@ -364,7 +364,7 @@ class SparkPairs(HashedPairs):
 
     def _hash(self) -> str:
         # NULL leaves the hash of the other labels as it is.
-        return f"xxhash64({', '.join(f'{name}, {name} IS NULL' for name in self._items)})"
+        return f"xxhash64({', '.join(f'{name}, {name} IS NULL' for name in self._words.names)})"
 
     def _distinct(self, name: str) -> str:
         return f"collect_set({name})"

@@ -182,6 +182,8 @@ class HeadStatement:
         seed: selects the random items that are kept of each user, where their number is bounded.
 
     Attributes:
+        names: the columns of labels: i0, i1, ...
+        items: these names, separated by commas.
         parameters: the values of the placeholders written so far, in order.
         names_listed: the columns of the relation of listed items or segments: i0, i1, ...; empty if none are listed.
     """
@@ -203,11 +205,11 @@ class HeadStatement:
         self.parameters: list[str] = []
         self._relation = relation
         self._seed = seed
-        self._names = [f"i{n}" for n in range(len(request.paired))]
-        self._items = ", ".join(self._names)
-        self._leading = "".join(f"{name}, " for name in self._names)
-        self._grouped = f" GROUP BY {self._items}" if self._names else ""
-        self._segment = ", ".join(self._names[: len(request.each)])
+        self.names = [f"i{n}" for n in range(len(request.paired))]
+        self.items = ", ".join(self.names)
+        self._leading = "".join(f"{name}, " for name in self.names)
+        self._grouped = f" GROUP BY {self.items}" if self.names else ""
+        self._segment = ", ".join(self.names[: len(request.each)])
         listed = [] if request.listed is None else request.listed.column_names
         self.names_listed = [f"i{n}" for n in range(len(listed))]
 
@@ -217,7 +219,7 @@ class HeadStatement:
             return self._arrived(self.request.arrivals)
         counts = self._counts(self.rows())
         request = self.request
-        if not self._names:
+        if not self.names:
             return counts
         if not request.each:
             return f"{counts} ORDER BY n DESC, {self.ordered()} LIMIT {request.limit + 1}"
@@ -242,7 +244,7 @@ class HeadStatement:
         segments = f"SELECT DISTINCT {self._segment}, u FROM ({self._listed_rows()}) AS r"
         chosen = f"SELECT {self._segment}, u FROM ({self._bounded(segments, 1, self._segment)}) AS k"
         value = "" if self.request.summed is None else ", x"
-        return f"SELECT {self._items}, u{value} FROM ({rows}) AS a JOIN ({chosen}) AS k USING (u, {self._segment})"
+        return f"SELECT {self.items}, u{value} FROM ({rows}) AS a JOIN ({chosen}) AS k USING (u, {self._segment})"
 
     def _listed_rows(self) -> str:
         """Return a SELECT of the rows that pass the filter and have a user and listed labels."""
@@ -252,7 +254,7 @@ class HeadStatement:
         conditions = [self.present(column) for column in needed]
         if request.where is not None:
             conditions.append(self.filtered(request.where))
-        selected = [f"{self.label(item)} AS {name}" for item, name in zip(request.paired, self._names, strict=True)]
+        selected = [f"{self.label(item)} AS {name}" for item, name in zip(request.paired, self.names, strict=True)]
         selected.append(f"{self.user(request.user)} AS u")
         if request.summed is not None:
             selected.append(f"{self.summand(request.summed.column, request.summed.scale)} AS x")
@@ -263,7 +265,7 @@ class HeadStatement:
             return rows
         value = "" if request.summed is None else ", x"
         names = ", ".join(self.names_listed)
-        return f"SELECT {self._items}, u{value} FROM ({rows}) AS r JOIN {self.listed()} USING ({names})"
+        return f"SELECT {self.items}, u{value} FROM ({rows}) AS r JOIN {self.listed()} USING ({names})"
 
     # Parts that engines write differently.
 
@@ -348,7 +350,7 @@ class HeadStatement:
 
     def ordered(self, names: Sequence[str] = ()) -> str:
         """Return the labels, or those called *names*, in ascending order, missing ones first."""
-        return ", ".join(f"{name} ASC NULLS FIRST" for name in names or self._names)
+        return ", ".join(f"{name} ASC NULLS FIRST" for name in names or self.names)
 
     def listed(self) -> str:
         """Return a relation of the listed items or segments: columns i0, i1, ... in the types of the labels."""
@@ -464,9 +466,9 @@ class HeadStatement:
             counts = self._counts_of_pairs(f"({self._pairs(rows)}) AS p")
         numbers = number_columns(request)
         if request.domain is not None:
-            every = f"{self.listed()} LEFT JOIN ({counts}) AS k USING ({self._items})"
+            every = f"{self.listed()} LEFT JOIN ({counts}) AS k USING ({self.items})"
             listed = (f"coalesce({name}, 0) AS {name}" for name in numbers if not name.startswith("v"))
-            counts = f"SELECT {self._items}, {', '.join(listed)} FROM {every}"
+            counts = f"SELECT {self.items}, {', '.join(listed)} FROM {every}"
         if not squares:
             return counts
         selected = f"{self._leading}{', '.join(numbers)}"
@@ -482,19 +484,19 @@ class HeadStatement:
         In the statement, u is the user, d the first period of the pair, f the period in which the item was listed, NULL
         if it was not, and place counts the items of a user in the order of d.
         """
-        pairs = f"SELECT {self._items}, u, min(d) AS d FROM ({self._listed_rows()}) AS r GROUP BY {self._items}, u"
+        pairs = f"SELECT {self.items}, u, min(d) AS d FROM ({self._listed_rows()}) AS r GROUP BY {self.items}, u"
         in_levels = bool(self.names_listed) and arrivals.among != "all"
         if in_levels:
-            listed = f"SELECT {self._items}, {self.names_listed[-1]} AS f FROM {self.listed()}"
-            pairs = f"SELECT {self._items}, u, d, f FROM ({pairs}) AS k LEFT JOIN ({listed}) AS l USING ({self._items})"
+            listed = f"SELECT {self.items}, {self.names_listed[-1]} AS f FROM {self.listed()}"
+            pairs = f"SELECT {self.items}, u, d, f FROM ({pairs}) AS k LEFT JOIN ({listed}) AS l USING ({self.items})"
             if arrivals.among == "listed":
-                pairs = f"SELECT {self._items}, u, greatest(d, f) AS d FROM ({pairs}) AS j WHERE f IS NOT NULL"
+                pairs = f"SELECT {self.items}, u, greatest(d, f) AS d FROM ({pairs}) AS j WHERE f IS NOT NULL"
             else:  # what was listed since keeps its places, so that others do not move into them
                 pairs = f"SELECT * FROM ({pairs}) AS j WHERE f IS NULL OR d <= f"
         condition = "1 = 1"
         if self.request.groups_per_user is not None:
             groups = self.request.groups_per_user
-            pairs = self._bounded(pairs, max(groups, *arrivals.reached, 0), self._items, "d, ")
+            pairs = self._bounded(pairs, max(groups, *arrivals.reached, 0), self.items, "d, ")
             condition = f"place <= {groups}"
         if in_levels and arrivals.among == "unlisted":
             pairs = f"SELECT * FROM ({pairs}) AS w WHERE f IS NULL"
@@ -507,13 +509,13 @@ class HeadStatement:
             numbers += f", count(CASE WHEN place = {place} THEN 1 END) AS v{number}"
         if arrivals.of:
             return f"SELECT {numbers} FROM ({pairs}) AS p"
-        counts = f"SELECT {self._items}, {numbers} FROM ({pairs}) AS p GROUP BY {self._items}"
+        counts = f"SELECT {self.items}, {numbers} FROM ({pairs}) AS p GROUP BY {self.items}"
         shown = f"n >= {arrivals.least}"
         if self.names_listed and arrivals.among != "unlisted":
-            listed = f"SELECT {self._items}, 1 AS l FROM {self.listed()}"
-            counts = f"SELECT * FROM ({counts}) AS k LEFT JOIN ({listed}) AS l USING ({self._items})"
+            listed = f"SELECT {self.items}, 1 AS l FROM {self.listed()}"
+            counts = f"SELECT * FROM ({counts}) AS k LEFT JOIN ({listed}) AS l USING ({self.items})"
             shown += " OR l = 1"
-        selected = f"{self._items}, {', '.join(number_columns(self.request))}"
+        selected = f"{self.items}, {', '.join(number_columns(self.request))}"
         return f"SELECT {selected} FROM ({counts}) AS h WHERE {shown} ORDER BY n DESC, {self.ordered()}"
 
     def _with_lengths(self, pairs: str, summed: SumBounds) -> str:
@@ -550,7 +552,7 @@ class HeadStatement:
             value = f", coalesce(sum(CAST({clipped} AS DECIMAL(38, 0))), 0) AS s, count(x) AS m"
         pairs = f"SELECT {self._leading}u, count(*) AS c{value} FROM ({rows}) AS r GROUP BY {self._leading}u"
         if request.groups_per_user is not None and request.items:
-            pairs = self._bounded(pairs, request.groups_per_user, self._items)
+            pairs = self._bounded(pairs, request.groups_per_user, self.items)
         return pairs
 
     def _counts_of_pairs(self, pairs: str) -> str:

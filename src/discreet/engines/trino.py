@@ -388,7 +388,7 @@ class TrinoPairs(HashedPairs):
 
     def _hash(self) -> str:
         missing = f"X'{'00' * _HASH_BYTES}'"
-        hashes = [f"coalesce(xxhash64(to_utf8(CAST({name} AS VARCHAR))), {missing})" for name in self._items]
+        hashes = [f"coalesce(xxhash64(to_utf8(CAST({name} AS VARCHAR))), {missing})" for name in self._words.names]
         joined = f"xxhash64({' || '.join(hashes)})" if len(hashes) > 1 else hashes[0]
         return f"from_big_endian_64({joined})"
 
