@@ -16,7 +16,7 @@ from discreet.errors import InvariantViolated
 from discreet.head_request import ROW_UNIT, SumBounds
 from discreet.mechanisms import Request, UnknownGumbel, check_bounds, sums
 from discreet.mechanisms.sums import KnownGumbelSums, ListedSums, RankedSums, ScaledSums, UnknownGumbelSums
-from discreet.noise import KeyedBits
+from discreet.noise import DiscreteGaussian, KeyedBits
 from discreet.testing.audit import statistical_audit
 from discreet.values import Cost, ExactHead, Outcome, Sensitivity
 
@@ -259,6 +259,39 @@ def test_released_sums_reveal_no_more_than_stated(loud, detected):
     table = OTHERS * 5
     sides = (views(table, bytes(32)), views([*table, (9, 9, 9)], bytes([1]) * 32))
     assert (statistical_audit(*sides, 2.0) > 0.001) == detected
+
+
+LOUD = {
+    "nothing": (),
+    "the noise of sums": ((ScaledSums, "_noise"),),
+    "the noise of rows": ((ListedSums, "row_noise"),),
+}
+"""Methods of which the sampled audit of averages plants noise of an eighth."""
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("planted", LOUD)
+def test_released_averages_reveal_no_more_than_stated(planted, monkeypatch):
+    """A sampled audit of averages and their numbers of rows; an eighth of the noise of either is seen."""
+    request = Request(None, ITEMS, counts=False, known_domain=True, summed=AVERAGED)
+    mechanism = ListedSums.within_cost(limit_for(2.0, Fraction(1, 1000)), request)
+    for owner, name in LOUD[planted]:
+        plain = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *given, plain=plain: DiscreteGaussian(plain(*given).variance / 64))
+
+    def views(users, secret):
+        source = UsersOfAverages(users).sums_of(range(ITEMS))
+        for run in range(1_500):
+            outcome = mechanism.release(source, KeyedBits(secret, run))
+            rows = outcome.counts
+            yield int(rows.sum()) // 4, int(outcome.measured.values @ np.maximum(rows, 1)) // 8
+
+    table = OTHERS * 20
+    sides = (views(table, bytes(32)), views([*table, ((7, 2),) * ITEMS], bytes([1]) * 32))
+    seen = [
+        statistical_audit(*of_both, 2.0) for of_both in zip(*(zip(*side, strict=True) for side in sides), strict=True)
+    ]
+    assert [lost > 0.001 for lost in seen] == [planted == "the noise of rows", planted == "the noise of sums"]
 
 
 def test_a_choice_costs_a_quarter_of_the_sums_and_a_count_at_most():
