@@ -13,11 +13,20 @@ import pytest
 
 from discreet.accounting.convert import limit_for
 from discreet.mechanisms import Auto, KnownLaplace, Likely, Request, UnknownGumbel, UnknownLaplace
+from discreet.mechanisms.sums import (
+    KnownGumbelSums,
+    KnownLaplaceSums,
+    ListedSums,
+    UnknownGumbelSums,
+    UnknownLaplaceSums,
+)
 from discreet.noise import KeyedBits
 from discreet.query.planning import AUTO_FROM_K
 from discreet.testing.pairs import ArrayPairs
 from discreet.values import ExactHead, Sensitivity
 from papers.tables import Tables
+
+from .test_sums_bound import AVERAGED, ITEMS, UsersOfAverages
 
 DELTA = Fraction(1, 10**8)
 REAL = ("amazon-sports", "citeulike", "foursquare", "lastfm-plays", "online-retail", "shakespeare")
@@ -198,6 +207,65 @@ def test_intervals_of_counts_that_select_the_items_are_within_the_priced_range()
     assert np.mean(held) >= 0.95
     assert np.mean(covered) >= 0.95
     assert np.mean(wider) >= 0.75
+
+
+class ManyUsers(UsersOfAverages):
+    """A thousand users like each of five."""
+
+    def __init__(self):
+        super().__init__([(1, None, 3), ((3, 2), (4, 2), 2), (None, 2, 2), ((1, 2), 1, None), (5, None, None)])
+
+    def sums_of(self, positions):
+        """Return what an engine does."""
+        head = super().sums_of(positions)
+        return replace(head, scaled=1000 * head.scaled, users=1000 * head.users, rows=1000 * head.rows)
+
+
+def release_averages(kind, private, noise, epsilon):
+    """Return the priced error of a sum, an outcome with averages, and the true ones."""
+    summed = replace(AVERAGED, private=private)
+    users = ManyUsers()
+    every = users.sums_of(range(ITEMS))
+    source = ExactHead(np.array([9_000, 6_000, 3_000]), ITEMS, None, every.scaled[:, -1], rows=every.rows)
+    if private:
+        source = every if kind is ListedSums else users
+    known = kind not in (UnknownGumbelSums, UnknownLaplaceSums)
+    k = ITEMS if kind in (KnownGumbelSums, UnknownGumbelSums) else None
+    bound = Sensitivity(None if k else ITEMS)
+    request = Request(k, ITEMS, bound, counts=False, noise=noise, known_domain=known, summed=summed)
+    mechanism = kind.within_cost(limit_for(epsilon, DELTA), request)
+    outcome = mechanism.release(source, KeyedBits(bytes(32), f"{kind.name}/{private}/{noise}/{epsilon}"))
+    return mechanism.expectation().sum_std_error, outcome, (every.scaled[:, -1] / every.rows)[outcome.positions]
+
+
+def test_errors_of_averages_are_within_the_priced_range():
+    """That of a sum divided by the released rows, and up to 1.42 times as much, or less with a private bound."""
+    held = []
+    loud = []
+    quiet = []
+    covered = []
+    kinds = [(kind, False) for kind in (UnknownGumbelSums, UnknownLaplaceSums, KnownGumbelSums, KnownLaplaceSums)]
+    kinds += [(kind, True) for kind in (KnownGumbelSums, KnownLaplaceSums)] + [(ListedSums, False), (ListedSums, True)]
+    for (kind, private), noise, epsilon in product(kinds, ("gaussian", "laplace"), (1, 2, 4, 8)):
+        price, outcome, truth = release_averages(kind, private, noise, epsilon)
+        rows = np.maximum(outcome.counts, 1)
+        averages = outcome.measured.values
+        assert (truth <= AVERAGED.high / AVERAGED.rows).all()
+        least = 0 if private else price / rows
+        most = 1.42 * price / rows
+
+        def within(errors, least=least, most=most):
+            return ((0.98 * least <= errors) & (errors <= 1.02 * most)).all()
+
+        held.append(within(outcome.measured.std_errors))
+        loud.append(within(1.5 * outcome.measured.std_errors))
+        quiet.append(private or within(0.6 * outcome.measured.std_errors))
+        covered += (np.abs(averages - truth) <= 1.96 * most).tolist()
+    assert np.mean(held) >= 0.95
+    assert np.mean(covered) >= 0.95
+    # The ranges are no wider than needed: other errors are found to be outside.
+    assert np.mean(loud) < 0.75
+    assert np.mean(quiet) < 0.75
 
 
 @pytest.mark.parametrize("k", [None, 6])

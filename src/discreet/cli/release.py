@@ -255,7 +255,7 @@ def _plan_as_dict(plan: Plan) -> dict[str, Any]:
         "worst_cost": {"rho": float_above(plan.worst_cost.rho), "delta": float_above(plan.worst_cost.delta)},
         "units": None if units is None else {"information": units.information, "calls": units.calls},
         "std_error": {"least": expected.min_std_error, "most": expected.max_std_error},
-        "sum_std_error": _sum_error(plan),
+        "sum_std_error": plan.sum_std_error,
         "smallest_count": expected.smallest_count,
         "likely": [dataclasses.asdict(part) for part in expected.likely],
         "basis": plan.error_basis,
@@ -297,18 +297,11 @@ def _plan_as_text(plan: Plan) -> str:
         elif plan.query.k is not None and plan.request.limit > 0:  # without a head limit no head is read first
             counts = f"the {plan.request.limit + 1:,} largest counts"
             lines["reads"] = f"{counts}; if count {plan.query.k:,} does not stand out, also {sums}"
-    error = _sum_error(plan)
+    error = plan.sum_std_error
     if error is not None:
         summed = plan.query.request.summed
         note = " at most: its bound is chosen privately" if summed is not None and summed.private else ""
         if summed is not None and summed.rows is not None:
-            note = "; that of an average depends on the data: about this or more, divided by its number of rows"
+            note = f"; that of an average is for {plan.error_basis}"
         lines["error of a sum"] = f"{error:,.3g}{note}"
     return "\n".join(f"{name:<16}{text}" for name, text in lines.items() if text)
-
-
-def _sum_error(plan: Plan) -> float | None:
-    """Return the standard error of a sum in units of the column, or None without sums."""
-    error = plan.expectation.sum_std_error
-    summed = plan.query.request.summed
-    return None if error is None or summed is None else error / 10**summed.scale

@@ -264,8 +264,10 @@ class Plan:
         likely = expected.likely[0] if expected.likely else expected
         least = likely.min_std_error
         most = likely.max_std_error
-        errors = [f"{error:.3g}" for error in dict.fromkeys((least, most)) if error is not None]
-        errors += ["or more"] if most is None and errors else []
+        summed = self.sum_std_error
+        ends = (least, most) if summed is None else (summed,)
+        errors = [f"{error:.3g}" for error in dict.fromkeys(ends) if error is not None]
+        errors += ["or more"] if most is None and summed is None and errors else []
         errors += [f"for {self.error_basis}"] if self.error_basis and errors else []
         smallest = None if expected.smallest_count is None else likely.smallest_count
         sure = self.guarantee
@@ -303,14 +305,28 @@ class Plan:
         return likely[0].name if likely else self.mechanism.name
 
     @property
+    def sum_std_error(self) -> float | None:
+        """The standard error of a sum in units of the column, the most if its bound is private; None without sums."""
+        error = self.expectation.sum_std_error
+        summed = self.query.request.summed
+        return None if error is None or summed is None else error / 10**summed.scale
+
+    @property
     def error_basis(self) -> str | None:
         """The number of listed labels or of a user's items for which errors are expected; None if data decide.
 
-        An average has an expected error only for a number of rows, which the answer has.
+        An average has an expected error only for a number of rows, which the answer has. The noise of that number,
+        which costs as much as the sum, adds to it, by the square of the average as a share of the bound for one row.
         """
         request = self.query.request
-        if self.query.average:
-            return "a number of rows, by which the error of a sum is divided"
+        summed = request.summed
+        if summed is not None and summed.rows is not None:
+            largest = float(max(-summed.low, summed.high)) / summed.rows
+            least = "less with a smaller bound, " if summed.private else ""
+            return (
+                f"a number of rows, by which it is divided; {least}up to 1.42 times as much for averages up to "
+                f"{largest:.4g}"
+            )
         most = request.groups_per_user
         bound = None if most is None or not request.items else f"at most {most:,} item{'s' * (most > 1)} of a user"
         if request.domain is None:

@@ -302,7 +302,7 @@ def explain(
                 "epsilon": plan.guarantee.epsilon,
                 "rho": float_above(cost.rho),
                 "delta": float_above(cost.delta),
-                "std_error": expected.max_std_error,
+                "std_error": expected.max_std_error if plan.sum_std_error is None else plan.sum_std_error,
                 "min_std_error": expected.min_std_error,
                 "smallest_count": expected.smallest_count,
                 "likely_mechanism": plan.likely_mechanism,

@@ -196,7 +196,8 @@ class Expected(Reply):
     )
     basis: str | None = Field(
         default=None,
-        description="The number of listed labels or of a user's items that errors are for; null if the data decide.",
+        description="The number of listed labels or of a user's items that errors are for, or the quantity of the data "
+        "that decides about that of an average; null if the data decide.",
     )
     min_half_width: int | None = Field(
         default=None,
@@ -209,13 +210,11 @@ class Expected(Reply):
     def of(cls, plan: Plan) -> Self:
         """Return the expected accuracy of a plan, sums in units of the column."""
         expected = plan.expectation
-        summed = plan.query.request.summed
-        sums = expected.sum_std_error
         return cls(
             min_std_error=expected.min_std_error,
             max_std_error=expected.max_std_error,
             smallest_count=expected.smallest_count,
-            sum_std_error=None if sums is None or summed is None else sums / 10**summed.scale,
+            sum_std_error=plan.sum_std_error,
             likely=[LikelyRange(**asdict(range_)) for range_ in expected.likely],
             basis=plan.error_basis,
             min_half_width=expected.min_half_width,

@@ -265,7 +265,12 @@ def test_explain_and_estimate_plan_and_charge_nothing(service):
     assert (explained["mechanism"], explained["likely_mechanism"]) == ("auto", likely["name"])
     assert explained["error_basis"] is None
     averages = sent(service, "EXPLAIN SELECT country, AVG(minutes) FROM reads GROUP BY country").json()
-    assert averages["rows"][0][-1] == "a number of rows, by which the error of a sum is divided"
+    assert averages["rows"][0][-1].startswith("a number of rows, by which it is divided; ")
+    prices = {}
+    for name in ("SUM", "AVG"):
+        priced = sent(service, f"EXPLAIN SELECT country, {name}(minutes) FROM reads GROUP BY country").json()
+        prices[name] = dict(zip([column["name"] for column in priced["columns"]], priced["rows"][0], strict=True))
+    assert 1.3 * prices["SUM"]["std_error"] < prices["AVG"]["std_error"] < 2.1 * prices["SUM"]["std_error"]
     assert explained["smallest_count"] == likely["smallest_count"] < explained["max_smallest_count"]
     assert estimate["fits"]
     assert estimate["worst_cost"] == estimate["queries"][0]["estimate"]["worst_cost"]

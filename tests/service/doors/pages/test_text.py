@@ -44,8 +44,8 @@ def test_a_price_has_the_intervals_that_will_be_shown_and_says_what_the_error_of
     assert shown == "95 % of the counts are off by at most 287 to 1,323 users."
     (shown,) = text.expected_error(Expected(**fields, min_half_width=33, max_half_width=33), "rows")
     assert shown == "95 % of the counts are off by at most 33 rows."
-    average = Expected(**dict.fromkeys(fields) | {"sum_std_error": 100})
+    average = Expected(**dict.fromkeys(fields) | {"sum_std_error": 100, "basis": "a number of rows"})
     (shown,) = text.expected_error(average, "average")
-    assert shown == "The error of an average depends on the data: about ± 196 divided by its number of rows, or more."
+    assert shown == "The error of an average is about ± 196 for a number of rows."
     (shown,) = text.expected_error(average, "sum")
     assert shown == "95 % of the sums are within ± 196 of the clipped truth."

@@ -173,8 +173,8 @@ def expected_error(expected: Expected, kind: str) -> list[str]:
         others = f"; if another method answers, by {other[0]}" if other else ""
         sentences.append(f"95 % of the counts {off} {least}{others}.")
     if expected.sum_std_error is not None and kind == "average":
-        least = f"about ± {number(1.96 * expected.sum_std_error)} divided by its number of rows, or more"
-        sentences.append(f"The error of an average depends on the data: {least}.")
+        error = number(1.96 * expected.sum_std_error)
+        sentences.append(f"The error of an average is about ± {error} for {expected.basis}.")
     elif expected.sum_std_error is not None:
         sentences.append(f"95 % of the sums are within ± {number(1.96 * expected.sum_std_error)} of the clipped truth.")
     if counts := expected.count_ranges():
