@@ -146,6 +146,20 @@ def test_sums_are_clipped_per_user(warehouse):
     assert [value for (value,) in shown(release, "sum")] == pytest.approx([150_000, 100_000, 50_000], abs=1500)
 
 
+def test_sums_of_the_items_with_the_most_users_have_one_form_at_both_doors(warehouse):
+    """ORDER BY COUNT(DISTINCT user) DESC LIMIT k, which alone is LIMIT k in a query; another column is refused."""
+    ranked = SUMS.replace("LIMIT", "ORDER BY COUNT(DISTINCT READER) DESC LIMIT")
+    key = bytes(32)
+    release = warehouse.query(ranked, epsilon=20, key=key)
+    assert release.to_arrow() == warehouse.query(SUMS, epsilon=20, key=key).to_arrow()
+    rows = warehouse.sql(ranked, epsilon=20, key=key).table
+    assert rows.column(0).to_pylist() == release.labels.column(0).to_pylist()
+    assert rows.column(1).to_pylist() == [value for (value,) in shown(release, "sum")]
+    for ask in (warehouse.query, warehouse.plan, warehouse.sql):
+        with pytest.raises(InputError, match=r"with the most users: ORDER BY COUNT\(DISTINCT reader\) DESC LIMIT k"):
+            ask(ranked.replace("READER", "article"))
+
+
 def test_a_private_bound_replaces_a_generous_one(warehouse):
     """Of 10,000,000 declared, a bound near the readers' values is chosen; the release says what it clips."""
     release = warehouse.query(SUMS.replace("minutes", "seconds"), epsilon=20)

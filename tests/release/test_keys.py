@@ -132,6 +132,12 @@ def test_independent_noise_has_the_name_of_shared_noise_but_other_bits(parts):
     assert drawing(independent) == "2"
 
 
+def test_averages_have_other_bits_than_before_differences_were_measured():
+    """Equal bits would reveal the noise that is new."""
+    summed = dataclasses.replace(SUMMED, rows=2)
+    assert drawing(make_plan(changed(QUERY, counts=False, summed=summed)).mechanism) == "2, differences"
+
+
 def test_the_kind_of_mechanism_changes_the_context():
     """Two mechanisms with equal parameters have different contexts."""
     assert len({_context(plan) for plan in PLANS.values()}) == len(PLANS)

@@ -5,7 +5,7 @@ The options of a query, its price and its mechanism, are declared here once for 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypedDict, get_args
 
@@ -71,6 +71,8 @@ class Select:
         k: number of items, at least 1, largest first; None for as many as the budget allows, or for a total.
         each: the columns of the segments: the items of every combination of their labels are an answer of its own, with
             k items, and all together cost what one of them costs.
+        ranked_by: the column in ORDER BY COUNT(DISTINCT column) beside a sum or an average, whose order that is anyway;
+            `DatasetQuery` checks that it is the user column.
 
     Raises:
         InputError: a part has the wrong type, a column is named twice, or a total has a k or segments.
@@ -82,6 +84,7 @@ class Select:
     where: Predicate | None = None
     k: int | None = None
     each: tuple[str, ...] = ()
+    ranked_by: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:  # noqa: C901 - one check after the other
         check_name(self.dataset, "dataset")
@@ -154,16 +157,29 @@ class DatasetQuery:
         select: the query, with names as written by the analyst.
         name: the name of its dataset, as the catalog spells it.
         dataset: the dataset, with the columns that may be queried.
+
+    Raises:
+        InputError: sums or averages are ordered by the number of something that is not the user column.
     """
 
     select: Select
     name: str
     dataset: Dataset
 
+    def __post_init__(self) -> None:
+        check_ranked_by(self.select.ranked_by, self.dataset)
+
     @classmethod
     def of(cls, select: Select, catalog: Catalog) -> DatasetQuery:
         """Return *select* with its dataset, or raise `NotFound` if *catalog* has no dataset of that name."""
         return cls(select, *catalog.find(select.dataset))
+
+
+def check_ranked_by(column: str | None, dataset: Dataset) -> None:
+    """Raise `InputError` if *column*, by which sums or averages are ordered, is not the user column of *dataset*."""
+    if column is not None and column.casefold() != dataset.user.casefold():
+        by = f"ORDER BY COUNT(DISTINCT {dataset.user})"
+        raise InputError(f"sums and averages are of the items with the most users: {by} DESC LIMIT k")
 
 
 Exact: TypeAlias = float | str | Fraction

@@ -8,6 +8,7 @@
                  [FILTER "(" WHERE filter ")"]
     table      = [name "."] name [[AS] name]                         group   = column | number in the select list
     column     = [table "."] name                                    largest = the aggregate: its name, itself or number
+                                                        (of SUM and AVG: COUNT "(" DISTINCT user ")", only with a LIMIT)
     filter     = conditions of one column and constants, joined by AND, OR, NOT and parentheses: docs/where.md
 
 The text itself never reaches an engine: engines write their own SQL from these values.
@@ -337,6 +338,7 @@ class SelectReader(_FilterReader):
         self._check_names(columns, items, aggregate)
         self._check_groups(columns, items, select)
         k: int | None = None
+        ranked_by: str | None = None
         parts: tuple[str, ...] = ()
         if select["qualify"] is not None:
             k, parts = self._each(select["qualify"], aggregate, measure, tuple(items.values()))
@@ -346,13 +348,17 @@ class SelectReader(_FilterReader):
                 self.refuse(hint, modifier)
             opened = self.open(modifier)
             if opened["type"] == "ORDER_MODIFIER":
-                self._check_order(opened["orders"], aggregate, measure, selected.index(aggregate) + 1)
+                if measure.kind in {"sum", "average"} and len(select["modifiers"]) > 1:
+                    ranked_by = self._ranked_by(opened["orders"])
+                if ranked_by is None:
+                    self._check_order(opened["orders"], aggregate, measure, selected.index(aggregate) + 1)
             else:
                 k = self._limit(opened["limit"])
             if not items:
                 clause = "ORDER BY" if opened["type"] == "ORDER_MODIFIER" else "LIMIT"
                 self.refuse(f"a total is one number: leave {clause} out", opened)
-        return Select(table, tuple(item for item in items.values() if item not in parts), measure, where, k, parts)
+        others = tuple(item for item in items.values() if item not in parts)
+        return Select(table, others, measure, where, k, parts, ranked_by)
 
     def _each(
         self, qualify: Json, aggregate: Node, measure: Measure, items: tuple[str, ...]
@@ -476,6 +482,14 @@ class SelectReader(_FilterReader):
         for place, item in ungrouped.items():
             self.refuse(f"column {item!r} is selected, but not in GROUP BY", columns[place])
 
+    def _ranked_by(self, orders: Json) -> str | None:
+        """Return the column if the only order is COUNT(DISTINCT column) DESC, otherwise None."""
+        match orders:
+            case [{"type": "DESCENDING", "expression": {"function_name": "count", "distinct": True, "filter": None}}]:
+                expression = self.check(orders[0], ORDER)["expression"]
+                return self._measure(self.open(expression)).column
+        return None
+
     def _check_order(self, orders: Json, aggregate: Node, measure: Measure, place: int) -> None:
         """Raise unless the only ORDER BY is the aggregate, its alias or its position, descending."""
         if not isinstance(orders, list) or len(orders) != 1:
@@ -485,10 +499,9 @@ class SelectReader(_FilterReader):
         if order["type"] != "DESCENDING":
             self.refuse("expected ORDER BY ... DESC: the largest come first", expression)
         if measure.kind in {"sum", "average"}:
-            self.refuse(
-                "leave ORDER BY out: sums and averages are of the items with the most users, in that order",
-                expression,
-            )
+            other = "" if place < 0 else ", or write ORDER BY COUNT(DISTINCT user) DESC LIMIT k"
+            why = "sums and averages are of the items with the most users, in that order"
+            self.refuse(f"leave ORDER BY out{other}: {why}", expression)
         match expression:
             case {"type": "COLUMN_REF", "alias": ""}:
                 name = ".".join(self.names(self.open(expression)))

@@ -25,7 +25,7 @@ from discreet.mechanisms import KnownLaplace
 from discreet.mechanisms.running import RunningCounts
 from discreet.query.planning import PlannedQuery, columns_named
 from discreet.query.predicates import columns_of
-from discreet.query.query import DatasetQuery
+from discreet.query.query import DatasetQuery, check_ranked_by
 from discreet.query.statement import Leaf, Statement
 from discreet.release.postprocess import ComputedRows, answer_types, arrow_types, explain, schema_table
 from discreet.release.result import Release
@@ -168,9 +168,7 @@ def split(
             leaves.append(_saved(leaf, catalog))
             continue
         name, dataset = catalog.find(leaf.dataset)
-        if leaf.ranked_by is not None and leaf.ranked_by.casefold() != dataset.user.casefold():
-            by = f"ORDER BY COUNT(DISTINCT {dataset.user})"
-            raise SQLError(f"the items of a sum are those with the most users: {by}")
+        check_ranked_by(leaf.ranked_by, dataset)
         leaf = replace(leaf, dataset=name)  # noqa: PLW2901 - from here on with the catalog's spelling
         if leaf.complete:
             with _naming_query(leaf, statement):
