@@ -314,3 +314,36 @@ def test_one_round_finds_more_of_each_segment_than_heads_and_these_more_than_rac
         )
         found.append(np.isin(largest, labels).mean())
     assert found[0] > 1.5 * found[1] > 1.5 * 1.5 * found[2]
+
+
+@pytest.mark.parametrize("k", [None, 3])
+def test_a_price_has_the_least_error_and_count_of_the_head_and_of_one_round(k):
+    """The head is named first; where one round is not possible, it is the only one; the theorem is that of auto."""
+    mechanism = made(2.0, k)
+    plain = Auto.at_epsilon(Fraction(2), DELTA, Request(None, 10))
+    assert mechanism.direct_epsilon() == plain.direct_epsilon() == 2
+    assert mechanism.light.k == (None if k is None else 2 * plain.head_limit)
+    head, one_round = mechanism.head.expectation(), mechanism.light.expectation()
+    expected = mechanism.expectation()
+    assert expected.likely == (head.likely[0], one_round.likely[0])
+    assert expected.max_std_error is None
+    assert expected.min_std_error == min(head.min_std_error, one_round.min_std_error)
+    assert expected.smallest_count == min(head.smallest_count, one_round.smallest_count)
+    shared = EachAuto.of(Auto.within_cost(limit_for(1.0, DELTA), Request(None, 10)), 2, k).expectation()
+    assert [part.name for part in shared.likely] == ["head"]
+    labels = EachAuto.of(Auto.at_epsilon(Fraction(2), DELTA, Request(None, 10, counts=False)), 2, k).expectation()
+    assert labels.min_std_error is None
+    assert labels.smallest_count > 0
+
+
+def test_an_answer_says_why_it_is_one_round_or_the_heads():
+    """By the number of users, which is noisy, and the share of the counts that is kept."""
+    one = ArraySegments(np.arange(20_000), np.arange(20_000) % 2, np.arange(20_000) % 5)
+    many = ArraySegments(*(part.ravel() for part in np.indices((300, 2, 40))))
+    assert (
+        made(2.0).release(one, bits()).why
+        == "most users have one item: about 100% of the counts are kept with a cap there"
+    )
+    outcome = made(2.0).release(many, bits())
+    assert outcome.chosen == "head"
+    assert outcome.why.startswith("too few of about ")

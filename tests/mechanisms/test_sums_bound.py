@@ -14,7 +14,7 @@ import pytest
 from discreet.accounting.convert import limit_for
 from discreet.errors import InvariantViolated
 from discreet.head_request import ROW_UNIT, SumBounds
-from discreet.mechanisms import Request, UnknownGumbel, check_bounds, sums
+from discreet.mechanisms import KnownGumbel, Request, UnknownGumbel, check_bounds, sums
 from discreet.mechanisms.sums import KnownGumbelSums, ListedSums, RankedSums, ScaledSums, UnknownGumbelSums
 from discreet.noise import DiscreteGaussian, KeyedBits
 from discreet.testing.audit import statistical_audit
@@ -87,8 +87,9 @@ class Replay:
 class FixedRanking:
     """A ranking at no cost that returns the items of *labels* for any data."""
 
-    def __init__(self, *labels):
+    def __init__(self, *labels, scale=3):
         self.labels = labels
+        self.scale = scale
         self.k = self.head_limit = len(labels)
 
     def release(self, head, _):
@@ -97,8 +98,8 @@ class FixedRanking:
         return Outcome(positions, ordered=True, complete=True, cost=Cost())
 
     def value_scale(self, moved):
-        """Return a sigma of 3."""
-        return Fraction(3 * moved)
+        """Return a sigma of 3, or *scale*."""
+        return Fraction(self.scale * moved)
 
     def worst_cost(self):
         """Return no cost."""
@@ -399,6 +400,140 @@ def test_averages_by_a_private_bound_are_in_their_intervals():
     nothing = UnknownGumbelSums(FixedRanking(), AVERAGED, 1).release(Users([()]), KeyedBits(bytes(32), 0))
     assert nothing.measured.name == "average"
     assert len(nothing.counts) == 0
+
+
+class ManyUsers(UsersOfAverages):
+    """Forty users like each of *users*."""
+
+    def sums_of(self, positions):
+        """Return what an engine does."""
+        head = super().sums_of(positions)
+        return replace(head, scaled=40 * head.scaled, users=40 * head.users, rows=40 * head.rows)
+
+
+MANY = ManyUsers([(1, None, 1)] * 12 + [((3, 2), (4, 2), 2), (None, 2, 2), ((1, 2), 1, None), ((7, 2), 7, 7)])
+
+
+def shown(mechanism):
+    """Return what is released of *MANY*, with six significant digits."""
+    source = MANY.sums_of(range(ITEMS))
+    if not mechanism.summed.private:
+        source = ExactHead(np.array([160, 150, 140]), ITEMS, None, source.scaled[:, -1], rows=source.rows)
+    elif not isinstance(mechanism, ListedSums):
+        source = MANY
+    outcome = mechanism.release(source, KeyedBits(bytes(range(32)), "kept"))
+    found = outcome.measured
+    numbers = [
+        [float(f"{v:.6g}") for v in values] for values in (found.values, found.std_errors, found.low, found.high)
+    ]
+    whole = [None if values is None else values.tolist() for values in (outcome.positions, outcome.counts)]
+    kept = found.clipping and (found.clipping.bound, round(found.clipping.kept, 6))
+    shared = outcome.shared_error and round(outcome.shared_error, 6)
+    return [*whole, *numbers, kept, shared, outcome.ordered, outcome.complete]
+
+
+DECLARED = replace(AVERAGED, private=False)
+KEPT = {
+    "listed averages, private": (
+        ListedSums(ITEMS, AVERAGED, ITEMS, Fraction(420 * ROW_UNIT)),
+        [
+            [0, 2, 1],
+            [627, 588, 281],
+            [1.11037, 0.728078, 0.542834],
+            [0.233184, 0.180286, 0.315145],
+            [0.766804, 0.457056, 0.113674],
+            [2.60521, 1.82932, 5.03128],
+            (2, 1.0),
+            None,
+            True,
+            True,
+        ],
+    ),
+    "laplace": (
+        ListedSums(ITEMS, AVERAGED, ITEMS, Fraction(210 * ROW_UNIT), "laplace"),
+        [
+            [0, 2, 1],
+            [601, 454, 107],
+            [1.00054, 1.22328, 1.65352],
+            [0.157948, 0.247002, 1.36901],
+            [0.734705, 0.837202, 0.0],
+            [4.38906, 6.19249, 7.0],
+            (2, 1.0),
+            None,
+            True,
+            True,
+        ],
+    ),
+    "averages of a race, private": (
+        UnknownGumbelSums(FixedRanking(2, 0, scale=50), AVERAGED, 2, "laplace"),
+        [
+            [2, 0],
+            [401, 565],
+            [1.09026, 0.78363],
+            [0.404317, 0.215697],
+            [0.57211, 0.463055],
+            [7.0, 5.1292],
+            (1, 0.985024),
+            None,
+            True,
+            True,
+        ],
+    ),
+    "listed averages": (
+        ListedSums(ITEMS, DECLARED, ITEMS, Fraction(21 * ROW_UNIT)),
+        [
+            [0, 2, 1],
+            [722, 594, 202],
+            [1.28938, 1.48409, 2.77385],
+            [0.0207994, 0.0250954, 0.0777023],
+            [1.24853, 1.43483, 2.62369],
+            [1.33007, 1.53321, 2.92867],
+            None,
+            None,
+            True,
+            True,
+        ],
+    ),
+    "listed sums": (
+        ListedSums(ITEMS, replace(DECLARED, rows=None), ITEMS, Fraction(2100)),
+        [
+            [2, 0, 1],
+            None,
+            [235964.0, 235342.0, 144589.0],
+            [1656.22, 1656.22, 1656.22],
+            [232717.0, 232095.0, 141342.0],
+            [239211.0, 238589.0, 147836.0],
+            None,
+            1002.012322,
+            True,
+            True,
+        ],
+    ),
+    "sums of a top k": (
+        KnownGumbelSums(KnownGumbel(3, 3, Fraction(1, 8), counts=False), replace(DECLARED, rows=None), 3),
+        [
+            [0, 2, 1],
+            [153, 111, 140],
+            [235511.0, 235586.0, 143384.0],
+            [88.3326, 88.3326, 88.3326],
+            [235337.0, 235412.0, 143210.0],
+            [235685.0, 235760.0, 143558.0],
+            None,
+            53.440852,
+            True,
+            True,
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", KEPT)
+def test_what_a_key_releases_of_sums_and_averages_is_kept(case):
+    """The order, numbers and intervals of a stored release agree with its replay for years; sums share a part."""
+    mechanism, expected = KEPT[case]
+    assert shown(mechanism) == expected
+    if not mechanism.summed.private and not mechanism.average:
+        assert expected[-3] == pytest.approx(mechanism.released_noise().shared_std)
 
 
 def test_a_head_without_scaled_sums_is_refused():
