@@ -176,17 +176,13 @@ def streams(periods: int, names: list[str]) -> list[str]:
         stream = STREAMS[name](periods)
         who, item, day = (stream.column(column).to_numpy() for column in ("who", "item", "day"))
         both = dated(pa.table({"who": np.tile(who, 2), "item": np.tile(item, 2), "day": np.append(day - periods, day)}))
-        shown = (7, 14, 21, 28) if periods == DAYS else (periods // 4, periods // 2, 3 * periods // 4, periods)
+        shown = (periods // 4, periods // 2, 3 * periods // 4, periods)
+        truth = {number: _exact(dated(stream), number) for number in shown}
         for epsilon in (1.0, 4.0):
             with begun(both, periods, pilot=_date(1 - periods), epsilon=epsilon) as counter:
                 answers = [counter.refresh(_date(number)) for number in range(1, periods + 1)]
-            good = []
-            for number in shown:
-                truth = np.bincount(item[day < number], minlength=int(item.max()) + 1)
-                released = answers[number - 1].to_arrow()
-                exact = truth[released.column("item").to_numpy()]
-                good.append(int((np.abs(released.column("count").to_numpy() - exact) <= exact / 10).sum()))
-            row = [name, f"{epsilon:g}", f"{np.mean(good):.0f}", f"{good[-1]}", f"{len(answers[-1])}"]
+            good = _good([answers[number - 1] for number in shown], truth)
+            row = [name, f"{epsilon:g}", *good, f"{len(answers[-1])}"]
             rows.append(row)
             print(periods, *row, file=sys.stderr, flush=True)  # it takes minutes
     return table(["stream", "epsilon", "mean of 4 days", "last day", "shown on it"], rows)

@@ -228,10 +228,10 @@ class Warehouse:
         """
         from discreet.release.running import RunningStream
 
-        _, declared = self._declared_running(name)
+        declared, declaration, engine, queue = self._running(name)
         if declared.answers is None:
             raise InputError(f"a service refreshes the stream {name!r} and keeps its answers, so it has no file")
-        return RunningStream(*self._running(name), key, Path(declared.answers), self._clock)
+        return RunningStream(declaration, engine, queue, key, Path(declared.answers), self._clock)
 
     def running_counter(self, name: str, key: bytes | None = None) -> RunningCounter:
         """Return what computes the answers of a stream that the catalog declares, for a service that keeps them.
@@ -240,20 +240,17 @@ class Warehouse:
         """
         from discreet.release.running import RunningCounter
 
-        return RunningCounter(*self._running(name), key, self._clock)
+        _, declaration, engine, queue = self._running(name)
+        return RunningCounter(declaration, engine, queue, key, self._clock)
 
-    def _declared_running(self, name: str) -> tuple[str, RunningTable]:
-        """Return the dataset of a stream, and its declaration; raise `InputError` if there is none."""
+    def _running(self, name: str) -> tuple[RunningTable, RunningDeclaration, Engine, RequestQueue]:
+        from discreet.release.running import declare
+
         streams = self.catalog.streams
         if name not in streams:
             names = ", ".join(sorted(streams)) or "none"
             raise InputError(f"there is no stream {name!r}; the catalog declares {names}")
-        return streams[name]
-
-    def _running(self, name: str) -> tuple[RunningDeclaration, Engine, RequestQueue]:
-        from discreet.release.running import declare
-
-        dataset, declared = self._declared_running(name)
+        dataset, declared = streams[name]
         engine = self._open.engine(dataset)
         columns = engine.columns()
         where = None if declared.where is None else bind_where(parse_where(declared.where), columns)
@@ -269,7 +266,7 @@ class Warehouse:
             periods=declared.periods,
             pilot=declared.pilot,
         )
-        return declaration, engine, self._open.queue(dataset)
+        return declared, declaration, engine, self._open.queue(dataset)
 
     def sql(
         self,
