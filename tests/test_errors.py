@@ -104,9 +104,10 @@ def test_an_unknown_column_names_the_nearest_one(asked, nearest):
 
 
 def test_an_unknown_column_is_refused_with_its_purpose():
-    """The purpose replaces the word "column", and the columns may be an iterator."""
+    """The purpose replaces the word "column", and the columns may be an iterator, or none."""
     error = UnknownColumn("usr", iter(["id", "name"]), role="user column")
     assert str(error) == "there is no user column 'usr'; the columns are 'id', 'name'"
+    assert str(UnknownColumn("x", (), "column to sum")) == "there is no column to sum 'x'; there is none"
 
 
 def test_of_two_spellings_one_is_named():

@@ -119,7 +119,9 @@ class UnknownColumn(InputError):
         # Matched without case, and shown as the table spells it.
         matches = difflib.get_close_matches(name.casefold(), [c.casefold() for c in columns], n=1)
         self.nearest = next((c for c in columns if matches and c.casefold() == matches[0]), None)
-        hint = f"did you mean {self.nearest!r}?" if self.nearest else f"the columns are {', '.join(map(repr, columns))}"
+        hint = f"the columns are {', '.join(map(repr, columns))}" if columns else "there is none"
+        if self.nearest:
+            hint = f"did you mean {self.nearest!r}?"
         super().__init__(f"there is no {role} {name!r}; {hint}")
 
 

@@ -120,7 +120,8 @@ class _FilterReader(TreeReader):
         """Return a condition that compares a column with constants."""
         kind = node.get("type") if isinstance(node, dict) else None
         if kind in {"COLUMN_REF", "VALUE_CONSTANT", "OPERATOR_CAST"}:
-            self.refuse("expected a comparison, IN, BETWEEN, LIKE or IS NULL", node)
+            example = f", such as {self.column(node)} = true" if kind == "COLUMN_REF" else ""
+            self.refuse(f"expected a comparison, IN, BETWEEN, LIKE or IS NULL{example}", node)
         if kind == "FUNCTION":
             self.refuse(_expression(node), node)
         node = self.open(node)
