@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from discreet.catalog.model import Dataset
 from discreet.query.sql import parse_select
 from discreet.service.doors.pages.charts import Item, line_chart, order_of
 from discreet.service.doors.pages.periods import covered
+from tests.service.browser import Browser
+from tests.service.deployment import CATALOG
 
 NOW = datetime(2026, 2, 10, 12, tzinfo=UTC)
 WEEKS = ["2025-12-29", "2026-01-05", "2026-01-12", "2026-01-19", "2026-01-26"]
@@ -39,6 +43,32 @@ def test_a_period_is_incomplete_if_rows_can_be_from_a_part_of_it_only(domain, wh
     query = parse_select(f"SELECT day_week, COUNT(DISTINCT reader) FROM reads {where} GROUP BY day_week")
     about = covered(columns(domain), "day_week", query.where, NOW)
     assert about.cuts(labels) == expected
+
+
+DAILY = """
+[datasets.month]
+source = "month.parquet"
+user = "reader"
+data_version = "1"
+columns.day = { type = "date", group = true, filter = true, domain = { first = 2024-10-02, last = 2024-10-30 } }
+"""
+
+
+@pytest.mark.parametrize(("shown", "is_hatched"), [("week", True), ("week + INTERVAL 7 DAY", False)])
+def test_an_incomplete_period_of_a_statement_is_hatched(services, shown, is_hatched):
+    """As that of a query, if the statement shows its periods as they are."""
+    service = services(catalog=CATALOG + DAILY, granted={"month": None})
+    days = [date(2024, 10, 2) + timedelta(n) for n in range(29) for _ in range(200)]
+    pq.write_table(pa.table({"reader": range(len(days)), "day": days}), service.folder / "month.parquet")
+    service.maintenance.refresh_sources()
+    weeks = "SELECT date_trunc('week', day) AS week, COUNT(DISTINCT reader) AS n FROM month GROUP BY 1"
+    ann = Browser(service)
+    assert ann.log_in(service.keys["ann"]).status_code == 303
+    ann.get("/ask")
+    reply = ann.post("/ask", sql=f"SELECT {shown} AS w, n FROM ({weeks})", epsilon="4")
+    page = ann.get(reply.headers["location"]).text
+    assert page.count("<polyline") == 1
+    assert ("incomplete (hatched)" in page) == is_hatched
 
 
 def test_days_of_a_date_are_no_periods():

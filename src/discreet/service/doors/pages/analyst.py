@@ -328,7 +328,7 @@ class AnalystPages:
             name=self._names(visit).get(id_),
             title=shortened(" ".join(sql.split())),
             notes=list(dict.fromkeys(query.note for query in answer.queries if query.note is not None)),
-            **_drawn_rows(answer),
+            **_drawn_rows(answer, self._covered_rows(visit, answer)),
             sql=sql,
             releases=[query.id for query in answer.queries if query.id],
             key=self._runtime.random(16).hex(),
@@ -551,7 +551,8 @@ class AnalystPages:
         """Return a statement with its first rows, as the dashboard shows it."""
         sql = statement["sql"]
         answered = await self._api.recompute(visit.call(), sql, statement["release"], "json", _MAX_SHOWN)
-        drawn = _drawn_rows(StatementAnswer.model_validate_json(answered.content))
+        answer = StatementAnswer.model_validate_json(answered.content)
+        drawn = _drawn_rows(answer, self._covered_rows(visit, answer))
         return {"link": _link_of(statement), "sql": sql, "more": answered.rows - _at_once(drawn["shown"]), **drawn}
 
     @Operation("GET", "/answers/{id}", role="analyst", parameters=(RELEASE_ID, _FREE))
@@ -629,10 +630,22 @@ class AnalystPages:
         if query.measure.kind in {"sum", "average"}:
             measured += f" {query.measure.column}"
         items = charts.items_of({**release, "items": release["items"][:_MAX_SHOWN]})
+        return _drawn(items, types, measured, len(query.each), self._covered(query), ranked=query.k is not None)
+
+    def _covered_rows(self, visit: Visit, answer: StatementAnswer) -> list[periods.Covered | None]:
+        """Return the time that rows of a statement are from, if the items of its only query are their first column."""
+        if len(answer.queries) != 1 or (id_ := answer.queries[0].id) is None:
+            return []
+        release = document.read(bytes(paid_release(self._store, visit.call().account, id_).result))
+        query = from_dict(release["question"])
+        items = {item.labels for item in charts.items_of(release)}
+        is_unchanged = {(text.label([row[0]]),) for row in answer.rows} <= items  # no other date was computed
+        return self._covered(query) if is_unchanged else []
+
+    def _covered(self, query: Select) -> list[periods.Covered | None]:
         dataset = self._site.catalog.datasets.get(query.dataset)
         columns = {} if dataset is None else dataset.columns
-        covered = [periods.covered(columns, item, query.where, self._runtime.clock()) for item in query.items]
-        return _drawn(items, types, measured, len(query.each), covered, ranked=query.k is not None)
+        return [periods.covered(columns, item, query.where, self._runtime.clock()) for item in query.items]
 
     # ---------------------------------------------------------------------------------------------- budget
 
@@ -705,7 +718,7 @@ def _with_totals(query: Select, epsilon: float, *, listed: bool) -> str | None:
     return f"/ask?{urlencode({'sql': f'{head}GROUP BY ROLLUP ({groups})', 'epsilon': epsilon})}"
 
 
-def _drawn_rows(answer: StatementAnswer) -> dict[str, Any]:
+def _drawn_rows(answer: StatementAnswer, covered: Sequence[periods.Covered | None] = ()) -> dict[str, Any]:
     """Return the rows of a statement as the template of its table shows them."""
     ends = charts.interval_columns(answer.columns)
     noisy = [place for place, column in enumerate(answer.columns) if column.interval is not None]
@@ -717,7 +730,7 @@ def _drawn_rows(answer: StatementAnswer) -> dict[str, Any]:
         "answer": answer,
         "numeric": [charts.is_number(column) for column in answer.columns],
         "ends": ends,
-        "shown": _drawn(items, types, "" if places is None else answer.columns[places[0]].name),
+        "shown": _drawn(items, types, "" if places is None else answer.columns[places[0]].name, covered=covered),
     }
 
 
