@@ -203,6 +203,7 @@ def test_an_epsilon_above_100_must_be_forced():
         ({"relative_error": Fraction(1)}, "relative error must be"),
         ({"relative_error": Fraction(-1, 10)}, "relative error must be"),
         ({"relative_error": Fraction(10**400)}, "relative error must be"),
+        ({"relative_error": Fraction(1, 10**320)}, "relative error must be at least 1e-12"),
         ({"items": ("user",)}, "both the user and an item"),
         ({"items": ("item", "item")}, "twice"),
         (

@@ -365,6 +365,7 @@ def test_no_sequence_of_queries_spends_more_than_the_account_has(questions):
         ("0.15", Fraction(1, 3), 1, "27 digits"),
         ("0.15", "1e-10", 0, "information must be at least 1, not 0"),
         ("0.15", "1e-10", 1.5, "information must be a whole number"),
+        ("0.15", "1e-10", 2**62 + 1, "information must be at most 4,611,686,018,427,387,904"),
     ],
 )
 def test_a_price_outside_its_range_is_refused(epsilon, delta, information, message):

@@ -104,6 +104,7 @@ def test_a_statement_outside_the_grammar_is_refused_with_its_position(service, s
         (TOP, {"epsilon": 8.5}, "epsilon must be at most 8, not 8.5"),
         (TOP, {"epsilon": 0}, "epsilon must be a number of at least 1e-06"),
         (TOP, {"delta": 1}, "delta must be at most 1e-06, not 1"),
+        (TOP, {"delta": "1e400"}, "delta must be at most 1e-06, not a number of hundreds of digits"),
         (TOP, {"delta": "much"}, "delta must be a finite number"),
         (TOP, {"head_limit": 20_001}, "the head limit must be at most 20,000, not 20,001"),
         (TOP, {"relative_error": 2}, "the relative error must be"),

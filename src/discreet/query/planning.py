@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 MIN_EPSILON = 1e-6
 MAX_EPSILON = 100.0
 MAX_FORCED_EPSILON = 500.0
+MIN_RELATIVE_ERROR = Fraction(1, 10**12)
 DELTA_WARNED = Fraction(1, 10_000)
 
 AUTO_FROM_K = 6
@@ -497,7 +498,7 @@ def check_price(epsilon: float, delta: Fraction, force: bool | None) -> tuple[st
     if epsilon > MAX_FORCED_EPSILON:  # e^epsilon is no float from 710 on
         raise InputError(f"epsilon must be at most {MAX_FORCED_EPSILON:g}, even with force, not {epsilon:g}")
     if not LEAST_DELTA <= delta < 1:
-        raise InputError(f"delta must be below 1 and at least 1e-20, not {_shown(delta)}")
+        raise InputError(f"delta must be below 1 and at least 1e-20, not {shown_number(delta)}")
     return _notes(delta)
 
 
@@ -507,7 +508,7 @@ def _notes(delta: Fraction) -> tuple[str, ...]:
     return ()
 
 
-def _shown(value: Fraction) -> str:
+def shown_number(value: Fraction) -> str:
     """Format *value* in a few characters."""
     try:
         return f"{float(value):g}"
@@ -529,8 +530,10 @@ def _request(query: Query) -> Request:
     head_limit = query.request.limit
     if query.k is not None and query.k < 1:
         raise InputError(f"k must be at least 1, not {query.k}")
-    if not 0 < options.relative_error < 1:
-        raise InputError(f"the relative error must be above 0 and below 1, not {_shown(options.relative_error)}")
+    if not MIN_RELATIVE_ERROR <= options.relative_error < 1:
+        raise InputError(
+            f"the relative error must be at least 1e-12 and below 1, not {shown_number(options.relative_error)}"
+        )
     if options.noise not in (None, *get_args(NoiseName)):  # a list has no hash
         raise InputError(f"there is no noise {options.noise!r}; choose from {' and '.join(get_args(NoiseName))}")
     _check_columns(rows.user, rows.items)

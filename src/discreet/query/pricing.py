@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from discreet.accounting.convert import Guarantee, UnitCost, cost_of_units, guarantee_of, units_of_cost
 from discreet.budget.model import LINKEDIN
 from discreet.errors import InputError
-from discreet.values import DELTA_QUANTUM, RHO_QUANTUM, Cost, exact, whole
+from discreet.values import DELTA_QUANTUM, MAX_COUNT, RHO_QUANTUM, Cost, exact, whole
 
 if TYPE_CHECKING:
     from discreet.mechanisms import Each, Mechanism, Request
@@ -33,7 +33,7 @@ class PerUnit:
         epsilon_per: epsilon of one unit of information, from 1e-6 to 100, with at most seven digits after the decimal
             point so that units add up exactly; text is read exactly.
         delta_per: delta of one call over an unknown domain, at least 1e-20 and below 1.
-        information: the most units that a query without LIMIT may cost, at least 1.
+        information: the most units that a query without LIMIT may cost, from 1 to 2**62.
 
     Raises:
         InputError: a value is outside its range.
@@ -57,6 +57,8 @@ class PerUnit:
         object.__setattr__(self, "epsilon_per", epsilon)
         object.__setattr__(self, "delta_per", delta)
         object.__setattr__(self, "information", whole(self.information, "information"))
+        if self.information > MAX_COUNT:  # which may have more digits than Python writes
+            raise InputError(f"information must be at most {MAX_COUNT:,}")
         if self.information < 1:
             raise InputError(f"information must be at least 1, not {self.information}")
 

@@ -225,7 +225,8 @@ class QueryOptions:
         epsilon: at least 1e-6; at most 100 unless forced.
         delta: at least 1e-20 and below 1.
         per: the price of a unit, in place of epsilon and delta, or None.
-        relative_error: the relative error that most counts should stay within, for queries without k; above 0, below 1.
+        relative_error: the relative error that most counts should stay within, for queries without k; from 1e-12 to
+            below 1.
         counts: True for counts, False for labels only.
         mechanism: name of the mechanism; None or "auto" for the default of `discreet.query.planning.choose`.
         noise: the noise of the counts, or None for the one with the smaller standard error.

@@ -31,7 +31,7 @@ from discreet.errors import DiscreetError, EngineError, EngineTimeout, InputErro
 from discreet.head_request import And, Comparison, Membership
 from discreet.noise import SystemBits
 from discreet.query.json import from_dict
-from discreet.query.planning import MIN_EPSILON, Plan, PlannedQuery, make_plan
+from discreet.query.planning import MIN_EPSILON, Plan, PlannedQuery, make_plan, shown_number
 from discreet.query.predicates import columns_of
 from discreet.query.pricing import PRESETS, unit_price
 from discreet.query.query import DatasetQuery, Options, default_head_limit, read_query
@@ -352,8 +352,10 @@ def planning_options(requested: Options, k: int | None, defaults: Defaults, limi
         raise InputError(f"epsilon must be at most {limits.max_epsilon:g}, not {epsilon:g}")
     delta = requested.get("delta")
     if delta is not None:
-        if exact(delta, "delta") > limits.max_delta:
-            raise InputError(f"delta must be at most {float(limits.max_delta):g}, not {float(exact(delta, 'delta')):g}")
+        requested_delta = exact(delta, "delta")
+        if requested_delta > limits.max_delta:
+            most = f"{float(limits.max_delta):g}"
+            raise InputError(f"delta must be at most {most}, not {shown_number(requested_delta)}")
     elif 0 < epsilon < math.inf:
         usual = exact("1e-8" if defaults.delta is None else defaults.delta, "delta")
         delta = share_of_delta(epsilon, limit_for(defaults.epsilon or 1.0, usual), usual)
