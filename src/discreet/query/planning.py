@@ -316,18 +316,16 @@ class Plan:
     def error_basis(self) -> str | None:
         """The number of listed labels or of a user's items for which errors are expected; None if data decide.
 
-        An average has an expected error only for a number of rows, which the answer has. The noise of that number,
-        which costs as much as the sum, adds to it, by the square of the average as a share of the bound for one row.
+        An average has an expected error only for a number of rows, which the answer has. The noise of that number adds
+        to it; or, in part, cancels with that of the sum (docs/mechanisms/sums.md#error-bars).
         """
         request = self.query.request
         summed = request.summed
         if summed is not None and summed.rows is not None:
             largest = float(max(-summed.low, summed.high)) / summed.rows
-            least = "less with a smaller bound, " if summed.private else ""
-            return (
-                f"a number of rows, by which it is divided; {least}up to 1.42 times as much for averages up to "
-                f"{largest:.4g}"
-            )
+            factor = "0.86 to 1" if summed.low >= 0 else "1 to 1.42"
+            factor = "up to 1.42" if summed.private else factor
+            return f"a number of rows, by which it is divided; {factor} times as much for averages up to {largest:.4g}"
         most = request.groups_per_user
         bound = None if most is None or not request.items else f"at most {most:,} item{'s' * (most > 1)} of a user"
         if request.domain is None:
