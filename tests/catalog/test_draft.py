@@ -93,6 +93,7 @@ def test_a_draft_lists_the_permissions_of_each_column(tmp_path, saved):
         "price": ("float", False, True, False),
         "mobile": ("boolean", True, True, False),
     }
+    assert 'source = "2026 reads.parquet"  # relative to the folder of this file' in text
     assert '# "nested" has a type that cannot be queried; cast it in a view.' in text
 
 

@@ -66,3 +66,4 @@ def test_mistakes_get_one_sentence(arguments, disclose, monkeypatch):
     monkeypatch.delenv("DISCREET_URL", raising=False)
     code, out, wrong = disclose(*arguments)
     assert (code, out, wrong.count("\n")) == (2, "", 1)
+    assert ("an account is named by --account" in wrong) == (arguments == ("missing.json",))

@@ -46,6 +46,7 @@ def test_the_folder_is_created_and_named_in_the_printed_commands(run, tmp_path):
     """The commands have the given path."""
     ran = run("init", tmp_path / "a" / "b")
     assert f"discreet serve {tmp_path / 'a' / 'b' / 'discreet.toml'}" in ran.out
+    assert f"The settings, secrets and budgets are in {(tmp_path / 'a' / 'b').resolve()}." in ran.out
     assert QUESTION in ran.out
 
 

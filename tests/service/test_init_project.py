@@ -247,7 +247,8 @@ def test_the_users_own_catalog_replaces_the_example(make, folder, tmp_path):
         'columns.x = { type = "text", group = true }\n'
         '[datasets.b]\nsource = "b.parquet"\nuser = "u"\ncolumns.y = { type = "text", group = true }\n'
     )
-    template = make(catalog=own)
+    (tmp_path / "beside").mkdir()
+    template = make(catalog=tmp_path / "beside" / ".." / "own.toml")
     assert template.query is None
     assert listed(folder) == FILES - {"catalog.toml", "reads.parquet"}
     with opened(folder) as parts:
