@@ -236,3 +236,10 @@ def test_bits_of_a_segment_are_those_of_no_other():
     assert first.tolist() != PrefixedBits(bits, 11).uint64("race", 4).tolist()
     with pytest.raises(InvariantViolated, match="drawn before"):
         PrefixedBits(bits, 1).uint64("1: race", 4)
+
+
+def test_segments_state_the_part_of_their_noise_that_the_counts_of_each_share():
+    """It is that of every segment, since all have the same listed items."""
+    inner = KnownLaplace(None, 4, 4, Fraction(3))
+    outcome = Each(inner, 2).release(ExactHead(np.full(8, 50), 4, ends=(4, 8)), bits_of())
+    assert outcome.shared_error == inner.count_noise().shared_std
