@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from discreet.accounting.convert import limit_for
+from discreet.errors import InputError
 from discreet.head_request import SumBounds
 from discreet.mechanisms import KnownGumbel, KnownLaplace, Request, anchored
 from discreet.mechanisms.anchored import SharedLaplace, SharedNoise
@@ -253,3 +254,22 @@ def test_the_price_of_laplace_counts_is_their_interval():
     assert gaussian.expectation().max_half_width is None
     assert isinstance(shared_where_smaller("laplace", Fraction(9), 1, 1, 1, independent=False), DiscreteLaplace)
     assert anchored.SharedLaplace.instead(2, 2, Fraction(9), -1, 1) is None
+
+
+def test_costs_of_shared_noise_by_hand():
+    """Of values that a user moves by 0 to 1, and by -1 to 3; and the widest noise that can be drawn."""
+    laplace = SharedLaplace(Fraction(3), Fraction(2))
+    assert laplace.rho(4) == (Fraction(4, 9) + Fraction(1, 4)) / 2
+    assert laplace.rho(4, -1, 3) == (Fraction(64, 9) + 1) / 2
+    assert laplace.epsilon(4) == Fraction(4, 3) + Fraction(1, 2)
+    assert laplace.epsilon(4, -1, 3) == Fraction(16, 3) + 1
+    gaussian = SharedNoise(Fraction(3), Fraction(2))
+    assert gaussian.rho(4) == (Fraction(4, 3) + Fraction(1, 2)) / 2
+    assert gaussian.rho(4, -1, 3) == (Fraction(64, 3) + Fraction(4, 2)) / 2
+    for kind in (SharedLaplace, SharedNoise):
+        assert kind.instead(9, 9, Fraction(10_000)) == kind.instead(9, 9, Fraction(10_000), 0, 1) is not None
+        assert kind.instead(1, 1, Fraction(10_000)) is kind.instead(9, 9, Fraction(10_000), -2, 2) is None
+    assert [anchored._cube_root(number) for number in (0, 1, 7, 8, 26, 27, 10**18)] == [0, 1, 1, 2, 2, 3, 10**6]
+    assert SharedNoise(Fraction(2**80), Fraction(1)).apart == 2**80
+    with pytest.raises(InputError, match="wider"):
+        SharedNoise(Fraction(1), Fraction(2**80 + 1))
