@@ -337,7 +337,7 @@ def test_averages_cost_no_more_than_their_sum_and_their_rows(monkeypatch, summed
 @pytest.mark.parametrize(
     ("summed", "planted", "expected"),
     [
-        (SumBounds(-3, 2, rows=2), {"_difference_noise": lambda noise, _: noise}, 3),
+        (SumBounds(-3, 2, rows=2), {"difference_noise": ListedSums.sum_noise}, 3),
         (SumBounds(0, 7, rows=2), {"_difference_factors": lambda _: (1, 0)}, 1.5),
         (SumBounds(0, 7, rows=2), {"_difference_factors": lambda _: (2, -7)}, 3),
     ],

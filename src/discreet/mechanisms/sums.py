@@ -45,7 +45,7 @@ MISS = 0.05
 """The failure probability of a 95 % interval."""
 
 _LEAST_SQUARES = 2 / 3
-"""The variance of a sum, and of a number of rows, that is estimated from both and their difference as well."""
+"""The variance of a sum, and of a number of rows, by least squares with their difference, relative to that without."""
 
 CHOICE_SHARE = Fraction(1, 4)
 """The cost of choosing a bound, relative to the sums; a count that one user moves by 1 at most."""
@@ -75,8 +75,7 @@ class RankedSums:
 
     PAY WHAT YOU GET: the cost of the ranking's outcome, and of a sum for each item returned, of *moved* sums at most.
 
-    An average is the noisy sum divided by the noisy number of the same rows. Each of the two costs as
-    much as a count.
+    An average is the noisy sum divided by the noisy number of the same rows. Each of the two costs as much as a count.
 
     Args:
         ranking: the mechanism that finds the items.
@@ -144,7 +143,7 @@ class RankedSums:
         """Return the expectation of the ranking, with the standard error of a sum."""
         if self.summed.private:
             self._scaled().check()
-        return replace(self.ranking.expectation(), sum_std_error=_sum_std(self.released_noise(), self.summed))
+        return replace(self.ranking.expectation(), sum_std_error=_sum_std(self))
 
     @property
     def average(self) -> bool:
@@ -166,7 +165,7 @@ class RankedSums:
         if exact_rows is not None:
             sums = exact[ranked.positions]
             rows = exact_rows[ranked.positions]
-            averaged = noisy_sums_and_rows(sums, self.sum_noise(), rows, self.row_noise(), self.summed, bits)
+            averaged = noisy_sums_and_rows(self, sums, rows, bits)
             return replace(averages(averaged, ranked, self.summed), cost=cost)
         noise = self.released_noise()
         noisy = with_noise(exact[ranked.positions], noise, bits, "sums")
@@ -179,9 +178,8 @@ class RankedSums:
         if not n:
             nothing = np.zeros(0, dtype=np.int64)
             if self.average:
-                return averages(
-                    SumsAndRows.independent(nothing, self.sum_noise(), nothing, self.row_noise()), ranked, self.summed
-                )
+                averaged = SumsAndRows.independent(nothing, self.sum_noise(), nothing, self.row_noise())
+                return averages(averaged, ranked, self.summed)
             return replace(ranked, measured=measured_sums(nothing, self.sum_noise(), self.summed))
         head = source.sums_of(ranked.positions)
         sums = self._scaled().release(head, min(n, self.moved), bits)
@@ -319,7 +317,7 @@ class ListedSums:
     def expectation(self) -> Expectation:
         if self.summed.private:
             self._scaled().check()
-        return Expectation(sum_std_error=_sum_std(self.released_noise(), self.summed))
+        return Expectation(sum_std_error=_sum_std(self))
 
     @property
     def average(self) -> bool:
@@ -341,7 +339,7 @@ class ListedSums:
         exact_rows = _rows_of(head) if self.average else None
         order = shuffled(len(exact), bits, "ties")
         if exact_rows is not None:
-            averaged = noisy_sums_and_rows(exact, self.sum_noise(), exact_rows, self.row_noise(), self.summed, bits)
+            averaged = noisy_sums_and_rows(self, exact, exact_rows, bits)
             order = order[np.argsort(-averaged.rows[order], kind="stable")]
             outcome = Outcome(order, ordered=True, complete=True, cost=self.worst_cost())
             return averages(averaged.at(order), outcome, self.summed)
@@ -507,20 +505,21 @@ class SumsAndRows:
 
 
 def noisy_sums_and_rows(
-    sums: NDArray[np.int64], sum_noise: Noise, rows: NDArray[np.int64], row_noise: Noise, summed: SumBounds, bits: Bits
+    mechanism: RankedSums | ListedSums, sums: NDArray[np.int64], rows: NDArray[np.int64], bits: Bits
 ) -> SumsAndRows:
     """Add noise to sums with declared bounds and to their numbers of rows, at the price of both.
 
-    If the sums of users are at least 0, the difference of a sum and its rows, each relative to the most that one user
-    moves it, gets noise as well. That costs no more: a user who moves both by the most does not move the difference.
-    The estimates are the least squares of the three noisy values.
+    Their differences get noise as well, if `difference_noise` has it. The estimates are then the least squares of the
+    three noisy values.
     """
+    sum_noise = mechanism.sum_noise()
+    row_noise = mechanism.row_noise()
     noisy_sums = with_noise(sums, sum_noise, bits, "sums")
     noisy_rows = with_noise(rows, row_noise, bits, "rows")
-    noise = _difference_noise(sum_noise, summed)
+    noise = difference_noise(mechanism)
     if noise is None:
         return SumsAndRows.independent(noisy_sums, sum_noise, noisy_rows, row_noise)
-    sum_factor, row_factor = _difference_factors(summed)
+    sum_factor, row_factor = _difference_factors(mechanism.summed)
     # Python's integers, because the products may exceed 64 bits.
     exact = sums.astype(object) * sum_factor - rows.astype(object) * row_factor
     difference = with_noise(exact, noise, bits, "differences").astype(np.float64) / noise.std
@@ -540,31 +539,34 @@ def noisy_sums_and_rows(
     )
 
 
+def difference_noise(mechanism: RankedSums | ListedSums) -> Noise | None:
+    """Return the noise of the differences of sums and rows of averages, or None where they are not measured.
+
+    In a difference, sum and rows are multiplied by `_difference_factors`. It costs nothing beside the two: a user who
+    moves both by the most does not move it. A user whose sum is below 0 would move it by twice as much.
+    """
+    summed = mechanism.summed
+    if not mechanism.average or summed.private or summed.low < 0:
+        return None
+    noise = mechanism.sum_noise()
+    factor, _ = _difference_factors(summed)
+    if noise.std * factor > MAX_SCALE / 2:  # it cannot be sampled
+        return None
+    if isinstance(noise, DiscreteGaussian):
+        return DiscreteGaussian(noise.variance * factor**2)
+    return DiscreteLaplace(noise.scale * factor)
+
+
 def _difference_factors(summed: SumBounds) -> tuple[int, int]:
     """Return the least whole factors of a sum and a number of rows with which one user moves both as far at most."""
     common = math.gcd(summed.most, summed.most_rows)
     return summed.most_rows // common, summed.most // common
 
 
-def _difference_noise(sum_noise: Noise | SharedNoise, summed: SumBounds) -> Noise | None:
-    """Return the noise of the differences of sums and rows, or None if they are not measured.
-
-    A difference costs as much as a sum. Users whose sums are below 0 would move it by twice as much.
-    """
-    if summed.rows is None or summed.private or summed.low < 0:
-        return None
-    factor = _difference_factors(summed)[0]
-    if sum_noise.std * factor > MAX_SCALE / 2:
-        return None
-    if isinstance(sum_noise, DiscreteGaussian):
-        return DiscreteGaussian(sum_noise.variance * factor**2)
-    return DiscreteLaplace(sum_noise.scale * factor) if isinstance(sum_noise, DiscreteLaplace) else None
-
-
-def _sum_std(noise: Noise | SharedNoise, summed: SumBounds) -> float:
+def _sum_std(mechanism: RankedSums | ListedSums) -> float:
     """Return the standard error of a released sum, in units of the last digit."""
-    share = 1.0 if _difference_noise(noise, summed) is None else _LEAST_SQUARES
-    return noise.std * math.sqrt(share) / summed.parts
+    share = 1.0 if difference_noise(mechanism) is None else _LEAST_SQUARES
+    return mechanism.released_noise().std * math.sqrt(share) / mechanism.summed.parts
 
 
 def averages(

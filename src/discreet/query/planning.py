@@ -31,7 +31,7 @@ from discreet.mechanisms import (
     check_bounds,
     summing,
 )
-from discreet.mechanisms.sums import RankedSums
+from discreet.mechanisms.sums import ListedSums, RankedSums, difference_noise
 from discreet.query.canonical import canonical, possible_labels
 from discreet.query.predicates import bind_where, columns_of, find_column
 from discreet.query.pricing import PerUnit, priced
@@ -319,11 +319,12 @@ class Plan:
         An average has an expected error only for a number of rows, which the answer has. The noise of that number adds
         to it; or, in part, cancels with that of the sum (docs/mechanisms/sums.md#error-bars).
         """
+        mechanism = self.mechanism.inner if isinstance(self.mechanism, Each) else self.mechanism
         request = self.query.request
         summed = request.summed
-        if summed is not None and summed.rows is not None:
+        if isinstance(mechanism, RankedSums | ListedSums) and summed is not None and summed.rows is not None:
             largest = float(max(-summed.low, summed.high)) / summed.rows
-            factor = "0.86 to 1" if summed.low >= 0 else "1 to 1.42"
+            factor = "1 to 1.42" if difference_noise(mechanism) is None else "0.86 to 1"
             factor = "up to 1.42" if summed.private else factor
             return f"a number of rows, by which it is divided; {factor} times as much for averages up to {largest:.4g}"
         most = request.groups_per_user
