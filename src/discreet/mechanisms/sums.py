@@ -32,7 +32,7 @@ from discreet.mechanisms.known_laplace import KnownLaplace
 from discreet.mechanisms.two_round import believable, continued
 from discreet.mechanisms.unknown_gumbel import UnknownGumbel
 from discreet.mechanisms.unknown_laplace import UnknownLaplace
-from discreet.noise import Bits, DiscreteGaussian, DiscreteLaplace, Noise
+from discreet.noise import Bits, Noise
 from discreet.noise.discrete import MAX_SCALE
 from discreet.values import Clipping, Cost, ExactHead, HeadAndSums, Measured, Outcome
 
@@ -150,9 +150,13 @@ class RankedSums:
         """True if the sums are divided by the numbers of their rows."""
         return self.summed.rows is not None
 
+    def value_noise(self, moved: int) -> Noise:
+        """Return the noise with which a value that one user moves by *moved* costs as much as a sum."""
+        return noise_of(self.noise, self.ranking.value_scale(moved))
+
     def sum_noise(self) -> Noise:
         """Return the noise of each sum that a user moves by at most the declared bound."""
-        return noise_of(self.noise, self.ranking.value_scale(self.summed.most))
+        return self.value_noise(self.summed.most)
 
     def release(self, source: ExactHead | HeadAndSums, bits: Bits) -> Outcome:
         """Release; *source* is a `HeadAndSums` if a bound is chosen privately, and an `ExactHead` otherwise."""
@@ -203,7 +207,7 @@ class RankedSums:
 
     def row_noise(self) -> Noise:
         """Return the noise of the number of rows of an average, which costs as much as that of the sum."""
-        return noise_of(self.noise, self.ranking.value_scale(self.summed.most_rows))
+        return self.value_noise(self.summed.most_rows)
 
     def _scaled(self) -> ScaledSums:
         return ScaledSums(self.summed, self.moved, self.ranking.value_scale(1), self.noise)
@@ -326,11 +330,15 @@ class ListedSums:
 
     def row_noise(self) -> Noise:
         """Return the noise of the number of rows of an average, which costs as much as that of the sum."""
-        return noise_of(self.noise, self.scale * self.summed.most_rows / self.summed.most)
+        return self.value_noise(self.summed.most_rows)
+
+    def value_noise(self, moved: int) -> Noise:
+        """Return the noise with which a value that one user moves by *moved* costs as much as a sum."""
+        return noise_of(self.noise, self.scale * moved / self.summed.most)
 
     def sum_noise(self) -> Noise:
         """Return the noise of each sum that a user moves by at most the declared bound."""
-        return noise_of(self.noise, self.scale)
+        return self.value_noise(self.summed.most)
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
         if self.summed.private:
@@ -548,13 +556,10 @@ def difference_noise(mechanism: RankedSums | ListedSums) -> Noise | None:
     summed = mechanism.summed
     if not mechanism.average or summed.private or summed.low < 0:
         return None
-    noise = mechanism.sum_noise()
     factor, _ = _difference_factors(summed)
-    if noise.std * factor > MAX_SCALE / 2:  # it cannot be sampled
+    if mechanism.sum_noise().std * factor > MAX_SCALE / 2:  # it cannot be sampled
         return None
-    if isinstance(noise, DiscreteGaussian):
-        return DiscreteGaussian(noise.variance * factor**2)
-    return DiscreteLaplace(noise.scale * factor)
+    return mechanism.value_noise(factor * summed.most)
 
 
 def _difference_factors(summed: SumBounds) -> tuple[int, int]:
