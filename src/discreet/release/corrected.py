@@ -105,9 +105,8 @@ _OWN = [_SINCE, _KEPT, _CORRECTED]
 class PeriodReader:
     """Reads a period of a stream, and adds noise.
 
-    The noise that begins with a period depends on all that was read so far: if the period is answered again, from a
-    copy of the state from before, the numbers are the same on the same rows, and on others have other noise from then
-    on.
+    The noise that begins with a period depends on all that was read so far. So if a period is answered again from an
+    older copy of the state, the numbers are the same on the same rows, and have independent noise on other rows.
 
     Args:
         answered: the answered periods, in order.
@@ -116,7 +115,8 @@ class PeriodReader:
         key: returns the key of the stream for a use.
 
     Attributes:
-        digests: keyed, of all heads that were read up to each one of the period: one, or in two levels two.
+        digests: a keyed digest for each head of the period that was read, of that head and all before it: one, or two
+            in two levels.
     """
 
     def __init__(
@@ -150,9 +150,8 @@ class PeriodReader:
             request = declared.arrived(declared.pilot, declared.periods, arrivals, MAX_RUNNING_GROUPS)
             head = self._read(dataclasses.replace(request, items=()))
             users = -np.diff(_reached(head, np.array([0])), append=0)
-            noise = self._noise(
-                "pilot", CorrectedCounts.pilot_variance(square), [self._digest("digest", *users.tolist())]
-            )
+            digest = self._digest("digest", *users.tolist())
+            noise = self._noise("pilot", CorrectedCounts.pilot_variance(square), [digest])
             pilot = (users + noise.draw([encode(place) for place in PILOT_PLACES], 1)).tolist()
         mechanism = CorrectedCounts.within(declared.periods, square, mass, has_pilot=has_pilot, pilot=pilot)
         return CorrectedState(mechanism, pa.table({}))
@@ -169,8 +168,9 @@ class PeriodReader:
         level = mechanism.counting
         if level is None:
             earlier = state.listing.drop_columns(_OWN) if state.listing.num_columns else None
-            parts = earlier, "listing", mechanism.places
-            labels, names, noisy, reached, seals = self.count_in_one_level(mechanism.listing, *parts)
+            labels, names, noisy, reached, seals = self.count_in_one_level(
+                mechanism.listing, earlier, "listing", mechanism.places
+            )
             # The noise of all counts starts with the stream, in whatever period an item is listed.
             since = np.ones(len(noisy), dtype=np.int64)
         else:
@@ -212,7 +212,7 @@ class PeriodReader:
         """
         arrivals = self._arrivals(level.least, reached=reached)
         head, counted = self._head(self._so_far(arrivals, level.groups_per_user, earlier))
-        seal, before = (
+        seal, last_seal = (
             "" if counts is None else self._digest("seal", *_in_order(counted, counts, level.least))
             for counts in (head.counts, head.before)
         )
@@ -222,7 +222,7 @@ class PeriodReader:
         labels = head.labels.take(arrow_array(outcome.positions))
         noisy = np.zeros(0, dtype=np.int64) if outcome.counts is None else outcome.counts
         shown = [names[position] for position in outcome.positions]
-        return labels, shown, noisy, _reached(head, outcome.positions), (seal, before)
+        return labels, shown, noisy, _reached(head, outcome.positions), (seal, last_seal)
 
     def _count_in_two_levels(
         self, state: CorrectedState
@@ -261,27 +261,32 @@ class PeriodReader:
         noisy += noise.draw(names, number, since)
         rest = np.setdiff1d(np.arange(len(candidates.counts)), new)
         remaining = [unlisted_names[position] for position in rest]
-        parts = *_in_order(remaining, candidates.counts[rest], listing.least), *_in_order(counted, head.counts)
-        seals = self._digest("seal", *parts), ""
-        if candidates.before is not None:
-            parts = *_in_order(unlisted_names, candidates.before, listing.least), *_in_order(counted, head.before)
-            seals = seals[0], self._digest("seal", *parts)
-        return labels, names, since, noisy, _reached(head, np.arange(len(head.counts))), seals
+        sealed = *_in_order(remaining, candidates.counts[rest], listing.least), *_in_order(counted, head.counts)
+        seal = self._digest("seal", *sealed)
+        last_seal = ""
+        if candidates.before is not None and head.before is not None:
+            sealed = *_in_order(unlisted_names, candidates.before, listing.least), *_in_order(counted, head.before)
+            last_seal = self._digest("seal", *sealed)
+        return labels, names, since, noisy, _reached(head, np.arange(len(head.counts))), (seal, last_seal)
 
     def _head(self, request: HeadRequest) -> tuple[ExactHead, list[bytes]]:
-        """Return a head and the names of its items, and keep the digest of all heads so far."""
+        """Return a head and the names of its items; add the digest of all heads so far to `digests`."""
         head = self._read(request)
         names = label_names(head.labels)
         numbers = head.counts[:, None] if head.reached is None else np.column_stack([head.counts, head.reached])
-        before = self.digests or (self._answered[-1].digests if self._answered else [""])
-        self.digests.append(self._digest("digest", before[-1], *_in_order(names, numbers)))
+        earlier = self.digests or (self._answered[-1].digests if self._answered else [""])
+        self.digests.append(self._digest("digest", earlier[-1], *_in_order(names, numbers)))
         return head, names
 
     def _digest(self, use: str, *read: Encodable) -> str:
         return derived_key(self._key(use), read).hex()
 
     def _digests_of(self, level: int) -> list[str]:
-        """Return the digest of each period's noise so far; that of a missed one begins with the next answer."""
+        """Return the digest on which the noise of each period so far depends: of a missed one, that of the next answer.
+
+        Args:
+            level: the place in `digests`: 0 for the first head of a period, -1 for the last.
+        """
         digests: list[str] = []
         for period in [*self._answered, AnsweredPeriod(self._number, "", self.digests)]:
             digests += [period.digests[level]] * (period.number - len(digests))
@@ -339,10 +344,8 @@ def label_names(labels: pa.Table) -> list[bytes]:
     return [encode(encodable(label)) for label in zip(*(column.to_pylist() for column in labels.columns), strict=True)]
 
 
-def _in_order(names: list[bytes], numbers: NDArray[np.int64] | None, least: int = 1) -> tuple[bytes, bytes]:
+def _in_order(names: list[bytes], numbers: NDArray[np.int64], least: int = 1) -> tuple[bytes, bytes]:
     """Return injective encodings of the names of which a number is *least* or more, and of their numbers, by name."""
-    if numbers is None:
-        return b"", b""
     large = (numbers if numbers.ndim == 1 else numbers.max(axis=1)) >= least
     order = sorted(np.flatnonzero(large).tolist(), key=names.__getitem__)
     return b"".join(names[place] for place in order), numbers[order].astype("<i8").tobytes()

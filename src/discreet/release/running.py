@@ -103,7 +103,7 @@ class RunningDeclaration:
             )
 
     def _check_start(self, moment: datetime.datetime, what: str) -> None:
-        if (moment - datetime.datetime.min) % _LENGTHS[self.each]:  # which is a Monday
+        if (moment - datetime.datetime.min) % _LENGTHS[self.each]:  # the least datetime is the start of a Monday
             start = {"hour": "the start of an hour", "day": "the start of a day", "week": "a Monday"}[self.each]
             raise InputError(f"the {what} of a stream by {self.each} is {start}, not {moment}")
 

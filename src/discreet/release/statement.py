@@ -86,9 +86,10 @@ class QueryPort(Protocol):
         ...
 
     def saved(self, leaf: Leaf) -> tuple[Release, Cost | None, str | None]:
-        """Return the release that a saved table names, what it costs at most if it is not paid for, and who paid it.
+        """Return the release that a saved table names, the most that it costs, and who paid for it.
 
-        The last is for running counts, until when they are paid.
+        The cost is None if it is paid for. The payer of running counts is a text such as "board paid epsilon 4 for all
+        periods, until 2026-11-28"; that of other releases is not shown.
         """
         ...
 

@@ -75,9 +75,9 @@ class SavedTables:
         return OwnedTable(owner, shown, table, published)
 
     def used_by(self, account: str, sql: str) -> tuple[dict[str, SavedTable], dict[str, str]]:
-        """Return the tables that a statement may name, and who paid for the releases that the account reads free.
+        """Return the tables that a statement may name, and who paid for the releases that are published to the account.
 
-        These are the ids of published releases, with "" for an account that the statement names, and of running counts.
+        The payers are by the ids of releases: of running counts, `StoredStream.paid`; of others, "".
 
         Raises:
             InputError: it reads too many.
