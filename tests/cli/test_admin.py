@@ -93,6 +93,7 @@ def test_people_are_imported_from_csv_after_a_dry_run(service, monkeypatch, caps
         ("name\nx\n", "no column 'name'"),
         ("account,epsilon\nx,1\n", "row 1 of 'people.csv' needs both epsilon and delta"),
         ("account,days\nx,ten\n", "row 1 of 'people.csv': days must be a whole number of days, not 'ten'"),
+        (f"account,days\nx,{'9' * 5000}\n", "days must be a whole number of days, not '999"),
         ("account,epsilon,delta\nx,much,1e-8\n", "row 1 of 'people.csv': epsilon must be a number, not 'much'"),
         ("account,datasets\nx,reads(\n", "semicolons"),
         ("account\nx,y\n", "more cells"),

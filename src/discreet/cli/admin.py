@@ -251,7 +251,7 @@ def _person(row: dict[str, str | None], place: str) -> dict[str, Any]:
 
 
 def _days(text: str, name: str) -> int:
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > 9:  # Python refuses to convert thousands of digits
         raise InputError(f"{name} must be a whole number of days, not {text[:100]!r}")
     return int(text)
 
