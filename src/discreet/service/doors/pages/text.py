@@ -176,7 +176,11 @@ def expected_error(expected: Expected, kind: str) -> list[str]:
         error = number(1.96 * expected.sum_std_error)
         sentences.append(f"The error of an average is about ± {error} for {expected.basis}.")
     elif expected.sum_std_error is not None:
-        sentences.append(f"95 % of the sums are within ± {number(1.96 * expected.sum_std_error)} of the clipped truth.")
+        # A bound that is chosen privately is not above the declared one, for which the standard error is.
+        error = number(1.96 * expected.sum_std_error)
+        sentences.append(
+            f"Noise moves 95 % of the sums by at most {error}, after what a user adds is limited to bounds."
+        )
     if counts := expected.count_ranges():
         others = f"; with another method, {counts[1]}" if counts[1:] else ""
         sentences.append(f"Items probably need about {counts[0]} {of} to be shown{others}.")
