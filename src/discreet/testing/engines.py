@@ -477,7 +477,7 @@ def check_pair_queries(pairs: UserItemPairs, reference: ArrayPairs, seed: int = 
     # Every user who is counted in an item is counted once among all users, also at the largest basket.
     everything = np.arange(size)
     ones = np.ones(size, dtype=np.int64)
-    # One item first: what an engine keeps of the users of these must not be taken for all users of others.
+    # One item first: an engine that keeps its candidates must not take them for those of all items.
     check(pairs.clipped_sums(everything[:1], ones[:1], 2**53), (WEIGHT_UNIT - 1) * reference.counts[:1])
     last = np.full(size, 17)
     fitting = pairs.users_by_scale(everything, last, ones, np.arange(1, 19))

@@ -252,7 +252,7 @@ def mechanisms_used(answers: Mapping[str, int]) -> list[MechanismUse]:
     return [MechanismUse(name=name, description=_described(name), answers=count) for name, count in ordered]
 
 
-_PARTS = {
+_DESCRIPTIONS = {
     "light": "One round of Laplace noise on every item, where each user adds a bounded amount; returns those above a "
     "threshold.",
     "capped": "Laplace noise on every count of a listed domain, where a user counts less beyond a number of items.",
@@ -267,8 +267,8 @@ _PARTS = {
 
 def _described(name: str) -> str:
     ranking = name.removesuffix("+sum")
-    if name in _PARTS:
-        return _PARTS[name]
+    if name in _DESCRIPTIONS:
+        return _DESCRIPTIONS[name]
     if ranking not in MECHANISMS:
         return "A mechanism of another version."
     description = " ".join((MECHANISMS[ranking].__doc__ or "").partition("\n\n")[0].split())
