@@ -422,12 +422,11 @@ def shown(mechanism):
     elif not isinstance(mechanism, ListedSums):
         source = MANY
     outcome = mechanism.release(source, KeyedBits(bytes(range(32)), "kept"))
-    found = outcome.measured
-    numbers = [
-        [float(f"{v:.6g}") for v in values] for values in (found.values, found.std_errors, found.low, found.high)
-    ]
+    measured = outcome.measured
+    columns = (measured.values, measured.std_errors, measured.low, measured.high)
+    numbers = [[float(f"{v:.6g}") for v in values] for values in columns]
     whole = [None if values is None else values.tolist() for values in (outcome.positions, outcome.counts)]
-    kept = found.clipping and (found.clipping.bound, round(found.clipping.kept, 6))
+    kept = measured.clipping and (measured.clipping.bound, round(measured.clipping.kept, 6))
     shared = outcome.shared_error and round(outcome.shared_error, 6)
     return [*whole, *numbers, kept, shared, outcome.ordered, outcome.complete]
 

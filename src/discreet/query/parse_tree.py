@@ -527,7 +527,7 @@ def _constant(node: Json, today: str, compared: Json) -> Json:
 
 @lru_cache(maxsize=1)
 def _date_constant() -> Node:
-    """Return the tree of a date."""
+    """Return the tree of a date constant, whose copies get the text of other dates."""
     constant: Node = parse_statement("SELECT DATE '2026-01-01'")["node"]["select_list"][0]
     return constant
 

@@ -48,4 +48,7 @@ def test_a_price_has_the_intervals_that_will_be_shown_and_says_what_the_error_of
     (shown,) = text.expected_error(average, "average")
     assert shown == "The error of an average is about ± 196 for a number of rows."
     (shown,) = text.expected_error(average, "sum")
-    assert shown == "Noise moves 95 % of the sums by at most 196, after what a user adds is limited to bounds."
+    assert (
+        shown
+        == "Noise moves about 95 % of the sums by at most 196, after what each user adds is limited to the bounds."
+    )

@@ -82,7 +82,7 @@ def title_of(
 def asked(of: Activity | Spent, named: Callable[[str, str], str] = lambda _, column: column) -> str:
     """Return what was asked in words, without the constants of a filter."""
     if of.question is None:
-        is_total = not isinstance(of, Activity)  # that of an account has charges without a query, too
+        is_total = not isinstance(of, Activity)  # all that an account spent, which charges without a query are part of
         return "Running counts, or charges by hand" if is_total else "A query that the ledger does not describe"
     query = from_dict({**of.question, "where": None})
     columns = [named(query.dataset, name) for name in of.question.get("where") or []]
@@ -176,11 +176,10 @@ def expected_error(expected: Expected, kind: str) -> list[str]:
         error = number(1.96 * expected.sum_std_error)
         sentences.append(f"The error of an average is about ± {error} for {expected.basis}.")
     elif expected.sum_std_error is not None:
-        # A bound that is chosen privately is not above the declared one, for which the standard error is.
+        # With a private bound this is the error of the declared one, which no choice exceeds.
         error = number(1.96 * expected.sum_std_error)
-        sentences.append(
-            f"Noise moves 95 % of the sums by at most {error}, after what a user adds is limited to bounds."
-        )
+        limited = "after what each user adds is limited to the bounds"
+        sentences.append(f"Noise moves about 95 % of the sums by at most {error}, {limited}.")
     if counts := expected.count_ranges():
         others = f"; with another method, {counts[1]}" if counts[1:] else ""
         sentences.append(f"Items probably need about {counts[0]} {of} to be shown{others}.")
