@@ -261,7 +261,7 @@ class Auto:
         """Release by one round, or return None if two rounds would clip hardly any user."""
         watched = _Watched(pairs)
         outcome = self.light.release(cap, watched, bits)
-        # One user moves the rest by at most the cap, as it is the least sum over all items but so many.
+        # One user moves the rest by at most the cap: it is the least sum that is left without any `DENSE` items.
         unit = WEIGHT_UNIT * cap.items
         noisy = add_noise(np.array([watched.rest]), unit, np.array([signal]), bits, "rest of items")
         std = math.sqrt(COST_UNIT / signal)

@@ -533,7 +533,7 @@ def noisy_sums_and_rows(
     difference = with_noise(exact, noise, bits, "differences").astype(np.float64) / noise.std
     by_sum = noisy_sums / sum_noise.std
     by_rows = noisy_rows / row_noise.std
-    width = noise.half_width(MISS) / noise.std  # of Laplace noise, sums of several values have lighter tails
+    width = noise.half_width(MISS) / noise.std  # that of estimates is less: sums of Laplace noise have lighter tails
     sum_std = sum_noise.std * math.sqrt(_LEAST_SQUARES)
     row_std = row_noise.std * math.sqrt(_LEAST_SQUARES)
     return SumsAndRows(

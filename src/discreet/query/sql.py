@@ -500,9 +500,9 @@ class SelectReader(_FilterReader):
         if order["type"] != "DESCENDING":
             self.refuse("expected ORDER BY ... DESC: the largest come first", expression)
         if measure.kind in {"sum", "average"}:
-            other = "" if place < 0 else ", or write ORDER BY COUNT(DISTINCT user) DESC LIMIT k"
+            hint = "" if place < 0 else ", or write ORDER BY COUNT(DISTINCT user) DESC LIMIT k"
             why = "sums and averages are of the items with the most users, in that order"
-            self.refuse(f"leave ORDER BY out{other}: {why}", expression)
+            self.refuse(f"leave ORDER BY out{hint}: {why}", expression)
         match expression:
             case {"type": "COLUMN_REF", "alias": ""}:
                 name = ".".join(self.names(self.open(expression)))

@@ -196,8 +196,8 @@ class Expected(Reply):
     )
     basis: str | None = Field(
         default=None,
-        description="The number of listed labels or of a user's items that errors are for, or the quantity of the data "
-        "that decides about that of an average; null if the data decide.",
+        description="The number of listed labels or of a user's items that errors are for; of averages, that the "
+        "error is divided by the number of rows, and a factor; null if the data decide.",
     )
     min_half_width: int | None = Field(
         default=None,
