@@ -16,7 +16,8 @@ CATALOG = """
 [datasets.reads]
 source = "reads.parquet"
 user = "reader"
-columns.article = {{ type = "text", group = true }}
+columns.article.type = "text"
+columns.article.group = true
 {retention}
 
 [datasets.reads.running.by_article]
@@ -109,11 +110,17 @@ def test_a_stream_that_is_corrected_says_which_share_is_kept(run):
             "is complete at 2036-01-02 01:00:00 UTC",
         ),
         (("plan", "by_article"), {"retention": "retention_days = 6"}, "rows would vanish during it"),
+        (("plan", "by_article"), {"retention": "min_users = 50"}, "would show items that min_users leaves out"),
+        (
+            ("plan", "by_article"),
+            {"retention": 'columns.article.pattern = "a[0-9]+"'},
+            "would show items that the pattern of 'article' leaves out",
+        ),
         (("show", "by_article"), {}, "there are no answers in by_article.parquet"),
     ],
 )
 def test_mistakes_are_one_sentence_and_exit_code_2(run, tmp_path, arguments, options, message):
-    """A lost file, an unknown stream, a period that was not declared, rows that are deleted during the stream."""
+    """A lost file, an unknown stream, undeclared periods, rows that vanish, items that must not be shown."""
     code, text = run(*arguments, **options)
     assert code == 2
     assert message in text

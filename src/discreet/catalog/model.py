@@ -577,12 +577,21 @@ class Dataset(SettingsTable):
 
     @field_validator("running")
     @classmethod
-    def _check_retention(cls, running: Mapping[str, RunningTable], info: ValidationInfo) -> Mapping[str, RunningTable]:
+    def _check_running(cls, running: Mapping[str, RunningTable], info: ValidationInfo) -> Mapping[str, RunningTable]:
         days = info.data.get("retention_days")
+        patterns = {column.casefold() for column, used in info.data.get("columns", {}).items() if used.pattern}
         for name, stream in running.items():
             if days is not None and days * 24 < stream.periods * PERIOD_HOURS[stream.each]:
                 raise invalid(
                     f"must not hold {name!r}, which is longer than retention_days: rows would vanish during it"
+                )
+            # The list of items is what was published: an item that is not shown would have to stay in it unseen.
+            settings = ["min_users"] if info.data.get("min_users") is not None else []
+            settings += [f"the pattern of {item!r}" for item in stream.items if item.casefold() in patterns]
+            if settings:
+                raise invalid(
+                    f"must not hold {name!r}: running counts would show items that {settings[0]} leaves out; "
+                    "declare the stream in a dataset of the same table without it"
                 )
         return running
 

@@ -530,15 +530,16 @@ def noisy_sums_and_rows(
     sum_factor, row_factor = _difference_factors(mechanism.summed)
     # Python's integers, because the products may exceed 64 bits.
     exact = sums.astype(object) * sum_factor - rows.astype(object) * row_factor
-    difference = with_noise(exact, noise, bits, "differences").astype(np.float64) / noise.std
-    by_sum = noisy_sums / sum_noise.std
-    by_rows = noisy_rows / row_noise.std
+    difference = with_noise(exact, noise, bits, "differences")
+    # What the noisy sum and number say of the difference beyond its own noisy value: noise alone, and so small.
+    excess = noisy_sums.astype(object) * sum_factor - noisy_rows.astype(object) * row_factor - difference
+    correction = excess.astype(np.float64) / noise.std / 3
     width = noise.half_width(MISS) / noise.std  # that of estimates is less: sums of Laplace noise have lighter tails
     sum_std = sum_noise.std * math.sqrt(_LEAST_SQUARES)
     row_std = row_noise.std * math.sqrt(_LEAST_SQUARES)
     return SumsAndRows(
-        sum_noise.std * (2 * by_sum + by_rows + difference) / 3,
-        row_noise.std * (by_sum + 2 * by_rows - difference) / 3,
+        noisy_sums - sum_noise.std * correction,
+        noisy_rows + row_noise.std * correction,
         sum_std,
         row_std,
         width * sum_std,

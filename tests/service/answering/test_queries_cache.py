@@ -9,6 +9,7 @@ import pytest
 from discreet.catalog.model import Catalog
 from discreet.query.planning import PlannedQuery
 from discreet.query.query import DatasetQuery
+from discreet.query.sql import parse_select
 from discreet.service.answering.queries import ReplayCache, known_version
 from tests.service.deployment import NOON, TOP, Clock
 
@@ -30,7 +31,16 @@ CATALOG = Catalog.model_validate(
         }
     }
 )
-PLANNED = PlannedQuery(None, DatasetQuery(None, "fixed", None), "fixed", "1", b"name")
+
+
+def query_of(dataset):
+    """Return a query of a dataset of the catalog."""
+    return DatasetQuery.of(
+        parse_select(f'SELECT article, COUNT(DISTINCT reader) FROM "{dataset}" GROUP BY article'), CATALOG
+    )
+
+
+PLANNED = PlannedQuery(None, query_of("fixed"), "fixed", "1", b"name")
 
 
 def cache_answer(cache, account="ann", body=b"{}", answer=b"answer", catalog=CATALOG, planned=PLANNED):
@@ -146,9 +156,7 @@ def test_an_answer_of_another_version_is_dropped():
     cache = ReplayCache(clock, dict)
     cache_answer(
         cache,
-        planned=dataclasses.replace(
-            PLANNED, question=DatasetQuery(None, "hourly", None), data_version="2026-11-20T11:30+00:00"
-        ),
+        planned=dataclasses.replace(PLANNED, question=query_of("hourly"), data_version="2026-11-20T11:30+00:00"),
     )
     assert cached(cache) is not None
     clock.pass_(minutes=29, seconds=59)
@@ -181,7 +189,7 @@ def test_a_new_plan_of_a_request_drops_its_old_answers():
 def test_answers_with_versions_reported_by_an_engine_are_not_cached(dataset):
     """Without the engine it is unknown whether they are still current."""
     cache = ReplayCache(Clock(), dict)
-    cache_answer(cache, planned=dataclasses.replace(PLANNED, question=DatasetQuery(None, dataset, None)))
+    cache_answer(cache, planned=dataclasses.replace(PLANNED, question=query_of(dataset)))
     assert cached(cache) is None
     assert known_version(CATALOG.datasets[dataset], NOON) is None
 
