@@ -366,6 +366,7 @@ PROXIED = [
     *(("127.0.0.1", {name: "127.0.0.1"}) for name in ("Forwarded", "Via", "X-Forwarded-For", "X-Real-IP")),
     ("127.0.0.1", {"X-Forwarded-Proto": "https"}),
     ("127.0.0.1", {"X-Forwarded-Host": "localhost"}),
+    *(("127.0.0.1", {f"X-Forwarded-{name}": "x"}) for name in ("Port", "Server", "Ssl")),
 ]
 
 

@@ -90,7 +90,7 @@ _NEEDS_KEY = (
     "this needs a valid key: as the password, over TLS, with any user name, or as a bearer token; without TLS, on this "
     "machine only, as the extra credential key"
 )
-_OF_PROXIES = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
+_OF_PROXIES = ("forwarded", "via", "x-forwarded-", "x-real-ip")  # how their headers begin
 _PATH = "/v1/statement/executing/{sealed}/{page}"
 _MAX_PAGE_DIGITS = 9
 
@@ -352,7 +352,7 @@ class TrinoProtocol:
             not self._behind_proxy
             and is_local(request.client.host if request.client else None)
             and is_local(_host_name(request))
-            and not any(name in request.headers for name in _OF_PROXIES)
+            and not any(name.startswith(_OF_PROXIES) for name in request.headers)
         )
 
     async def _account(self, request: Request, header: str | None) -> str:
