@@ -220,6 +220,17 @@ def test_a_table_has_a_row_for_each_change(run, folder):
     assert rows[-1]["hash"] == json.loads(run("ledger", "export").out.splitlines()[-1])["hash"]
 
 
+@pytest.mark.parametrize("reason", ['=HYPERLINK("http://x.example")', "+1", "-1", "@x"])
+def test_a_reason_cannot_compute_in_a_spreadsheet(run, folder, served, reason):
+    """A text that begins like a formula has an apostrophe before it in CSV; JSON has it as it is."""
+    served.manager.store.charge("ann@example", Cost.at_most(1e-3, 0), AdminAction("key:1", reason))
+    served.manager.maintain()
+    run("ledger", "export", "--format", "csv", "--output", folder / "ledger.csv")
+    rows = list(csv.DictReader(io.StringIO((folder / "ledger.csv").read_text())))
+    assert rows[-1]["reason"] == f"'{reason}"
+    assert json.loads(run("ledger", "export").out.splitlines()[-1])["detail"]["reason"] == reason
+
+
 def test_the_output_contains_no_key(run, tmp_path, monkeypatch):
     """T9: the ledger has digests of records, not even the hash of a key."""
     monkeypatch.chdir(tmp_path)

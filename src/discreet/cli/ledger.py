@@ -245,6 +245,8 @@ def _as_json(lines: Iterable[tuple[int, LedgerLine]]) -> Iterator[str]:
 
 
 def _as_csv(lines: Iterable[tuple[int, LedgerLine]]) -> Iterator[str]:
+    from discreet.release.tables import guarded_cell
+
     text = io.StringIO()
     writer = csv.DictWriter(text, _FIELDS, lineterminator="\n")
     writer.writeheader()
@@ -262,7 +264,7 @@ def _as_csv(lines: Iterable[tuple[int, LedgerLine]]) -> Iterator[str]:
         }
         changes: list[dict[str, Any]] = [change.model_dump() for change in line.changes]
         for change in changes or [{}]:  # a line without changes has a row, too
-            writer.writerow(shared | change)
+            writer.writerow({field: guarded_cell(cell) for field, cell in (shared | change).items()})
         yield text.getvalue()
         # One line at a time: a ledger may be larger than the memory.
         text.seek(0)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import html
+import re
 import unicodedata
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _RIGHT = frozenset({"rank", "count", "sum", "average", "std_error", "95 % interval"})
 """Columns that are aligned to the right."""
+
+_FORMULA = r"\A[=+\-@\t\r]"
+"""How texts begin that a spreadsheet computes, in the syntax that re and Arrow share."""
 
 
 def text_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -71,7 +75,12 @@ def guarded(table: pa.Table) -> pa.Table:
             or pa.types.is_string_view(field.type)
         ):
             texts = table.column(place).cast(pa.string())
-            formula = pc.match_substring_regex(texts, r"\A[=+\-@\t\r]").fill_null(fill_value=False)
+            formula = pc.match_substring_regex(texts, _FORMULA).fill_null(fill_value=False)
             safe = pc.if_else(formula, pc.binary_join_element_wise("'", texts, ""), texts)
             table = table.set_column(place, field.name, safe)
     return table
+
+
+def guarded_cell(cell: Any) -> Any:  # noqa: ANN401 - a text, a number or None
+    """Return a cell with an apostrophe before it if it is a text that `guarded` would change."""
+    return f"'{cell}" if isinstance(cell, str) and re.match(_FORMULA, cell) else cell

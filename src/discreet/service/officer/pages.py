@@ -18,6 +18,7 @@ from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Amount
 from discreet.errors import DiscreetError
 from discreet.noise import SystemBits
+from discreet.release.tables import guarded_cell
 from discreet.service.doors.http.operation import Operation
 from discreet.service.doors.http.operation import text as text_of
 from discreet.service.doors.pages import charts, text
@@ -54,7 +55,6 @@ _COLUMNS = (
     *("epsilon_held", "epsilon_charged", "share_of_limit", "rho_held", "delta_held", "rho_charged", "delta_charged"),
     *("refused_by", "actor", "name", "changes", "reason", "lines"),
 )
-_FORMULA = frozenset("=+-@\t\r")
 
 _SIMULATED = {
     "epsilon": (
@@ -376,8 +376,7 @@ class OfficerPages:
                     *((own.held.rho, own.held.delta, own.charged.rho, own.charged.delta) if own else (None,) * 4),
                     *(entry.refused_by, entry.actor, entry.name, changes, entry.reason, " ".join(entry.lines)),
                 ]
-                # A text that begins like a formula would be computed by a spreadsheet.
-                writer.writerow([f"'{cell}" if str(cell)[:1] in _FORMULA else cell for cell in row])
+                writer.writerow(map(guarded_cell, row))
                 yield text_.getvalue()
                 text_.seek(0)
                 text_.truncate()
