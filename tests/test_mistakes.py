@@ -43,6 +43,8 @@ def table():
         ("price", {}, ["--cast price=integer or --cast price=decimal(18,2)"]),
         ("day:trimester", {}, ["'trimester'", "hour, day, week, month, quarter, year"]),
         ("article", {"mean": "price"}, ["no option 'mean'", "average"]),
+        ("article", {"where": "price > 1"}, ["no option 'where'", "epsilon"]),
+        ("article", {"columns": ["price"]}, ["no option 'columns'", "epsilon"]),
         ("article", {"mean": "price", "bound": 3}, ["no option 'mean'", "average"]),
         ("article", {"epsilon": "0,5"}, ["decimal point, such as 0.5, not '0,5'"]),
         ("article", {"epsilon": "50%"}, ["without a sign for percent", "'50%'"]),

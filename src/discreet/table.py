@@ -416,6 +416,7 @@ def table_query(
     where: Predicate | None = None,
     default_delta: Exact = "1e-8",
     columns: Mapping[str, Kind] | None = None,
+    /,
     **row_options: Unpack[RowOptions],
 ) -> Query:
     """Return the `Query` of a table, not yet bound to its columns; parameters as in `Table.top` and `Table.release`.
