@@ -15,7 +15,7 @@ from discreet.query.sql import parse_select, to_sql
 from discreet.service.doors.pages import analyst
 from discreet.values import Cost
 from tests.service.browser import Browser
-from tests.service.deployment import ACT, put_grant
+from tests.service.deployment import ACT, CATALOG, put_grant
 from tests.service.doors.pages.test_site import TOP
 
 
@@ -557,3 +557,38 @@ def test_names_and_statements_of_two_at_once_are_both_kept(service, ann, monkeyp
         sql,
         "SELECT 1",
     }
+
+
+def _users_by(items, *articles):
+    listed = ", ".join(f"'article {number}'" for number in articles)
+    where = f"WHERE article IN ({listed}) " if articles else ""
+    return f"SELECT {items}, COUNT(DISTINCT reader) FROM reads {where}GROUP BY {items}"
+
+
+@pytest.mark.parametrize(
+    ("sql", "bites"),
+    [
+        (_users_by("article"), True),
+        (_users_by("article", 1, 2, 3, 4), True),
+        (_users_by("article", 1, 2, 3), False),
+        (_users_by("country"), False),
+        (_users_by("article, country", 1), False),
+        (_users_by("article, country", 1, 2), True),
+    ],
+)
+def test_a_bound_on_groups_is_a_warning_only_where_there_are_more(services, sql, bites):
+    """The catalog or the filter lists the labels; where a user cannot be in more groups, the details name the bound."""
+    service = services(catalog=CATALOG.replace("rows_per_group = 3", "rows_per_group = 3\ngroups_per_user = 3"))
+    ann = Browser(service)
+    ann.log_in(service.keys["ann"])
+    ann.get("/ask")
+    shown = ann.get(ann.post("/ask", sql=sql, epsilon="2").headers["location"]).text
+    assert shown.count("At most 3 items of each user are counted") == 1
+    assert ('<p class="note">At most 3 items of each user are counted' in shown) is bites
+
+
+def test_the_filter_of_an_old_answer_need_not_fit_the_catalog(service):
+    """Its column may be gone, or of another type: then it lists no labels, and the page is shown."""
+    for where in ("gone = 'x'", "day = 'x'"):
+        query = parse_select(f"SELECT article, COUNT(DISTINCT reader) FROM reads WHERE {where} GROUP BY article")
+        assert analyst._can_bite(query, {"groups_per_user": 3}, service.warehouse.catalog)

@@ -20,8 +20,10 @@ from discreet.budget.stores.store import BudgetStore
 from discreet.catalog.model import Catalog
 from discreet.engines.sql import quoted, text_literal
 from discreet.errors import DiscreetError, InputError, NotFound
+from discreet.query.canonical import listed_values
 from discreet.query.json import from_dict
 from discreet.query.planning import MAX_EPSILON, MIN_EPSILON
+from discreet.query.predicates import bind_where
 from discreet.query.query import ROWS_NOTE, Measure, Select
 from discreet.query.saved import read_change
 from discreet.query.sql import condition, is_select, parse_select, to_sql
@@ -818,14 +820,26 @@ def _drawn(
 
 
 def _can_bite(query: Select, parameters: Mapping[str, Any], catalog: Catalog) -> bool:
-    """Return False if the only bound on a user is a number of groups that the known labels do not exceed."""
-    bound = parameters["groups_per_user"]
+    """Return False if the only bound on a user is a number of groups that the known labels do not exceed.
+
+    Labels are known that the catalog lists, or the filter.
+    """
+    bound: int | None = parameters["groups_per_user"]
     dataset = catalog.datasets.get(query.dataset)
     if query.measure.kind != "users" or query.each or bound is None or dataset is None:
         return True
-    domains = [getattr(dataset.columns.get(item), "domain", None) for item in query.items]
-    sizes = [len(domain) for domain in domains if isinstance(domain, tuple)]
-    return len(sizes) < len(domains) or math.prod(sizes) > bound
+    kinds = {name: dataset.columns[name].kind for name in dataset.filterable}
+    listed: dict[str, list[Any]] = {}
+    with contextlib.suppress(InputError):  # the filter of an old answer need not fit the catalog
+        listed = listed_values(None if query.where is None else bind_where(query.where, kinds), kinds)
+    sizes: list[int] = []
+    for item in query.items:
+        domain = getattr(dataset.columns.get(item), "domain", None)
+        lengths = [len(labels) for labels in (domain, listed.get(item)) if isinstance(labels, tuple | list)]
+        if not lengths:
+            return True
+        sizes.append(min(lengths))
+    return math.prod(sizes) > bound
 
 
 def _file(content: bytes, name: str, form: Form) -> Response:
