@@ -94,6 +94,11 @@ def test_csv_holds_every_label(typed):
         assert [line[1] for line in lines] == labels
 
 
+def test_a_label_cannot_compute_in_a_spreadsheet():
+    """CSV has an apostrophe before a text that begins like a formula."""
+    assert "'=1+1" in release_of(["=1+1", "b"]).to_csv()
+
+
 def test_parquet_holds_every_label_and_the_guarantee(typed, tmp_path):
     """The file has the table, and the rest of the JSON in its metadata."""
     release, _, _ = typed

@@ -160,6 +160,11 @@ def test_csv_and_arrow_of_a_document_are_those_of_the_release(release):
     assert pa.ipc.open_stream(write_table(decode(document).to_arrow(), "arrow")).read_all().equals(release.to_arrow())
 
 
+def test_a_text_of_an_answer_cannot_compute_in_a_spreadsheet():
+    """CSV has an apostrophe before a text that begins like a formula; numbers stay as they are."""
+    assert write_table(pa.table({"label": ["=1+1"], "n": [-1]}), "csv") == b'"label","n"\n"\'=1+1",-1\n'
+
+
 @given(releases())
 def test_sums_are_read_back_in_units_of_the_last_digit(release):
     """Sums are exact, and averages and errors are equal to the last bit."""

@@ -7,9 +7,10 @@ import re
 
 import pytest
 
+from discreet.budget.periods import DAY_US, microseconds
 from discreet.errors import EngineError
 from tests.service.browser import Browser
-from tests.service.deployment import KNOWN
+from tests.service.deployment import ACT, KNOWN
 
 ANN = "/officer/accounts/ann@sales"
 
@@ -90,6 +91,7 @@ def test_an_officer_creates_an_account_grants_and_revokes(service, officer):
     assert officer.post("/officer", **new, reason="new").headers["location"] == "/officer/accounts/eve@sales"
     page = "/officer/accounts/eve@sales"
     officer.get(page)
+    assert 'from <a href="/officer/accounts/sales#grants">sales</a>' in officer.get(page).text
     assert officer.post(page, act="grant", dataset="secret", columns="article", reason="r", key="g1").status_code == 303
     assert "secret" in officer.get(page).text
     assert officer.post(page, act="revoke", dataset="secret", reason="r", key="g2").status_code == 303
@@ -132,6 +134,21 @@ def test_a_reason_cannot_compute_in_a_spreadsheet(service, officer):
     service.act("PATCH", "/v1/admin/accounts/ann@sales", mode="observe", reason="=1+1")
     rows = csv.DictReader(officer.get("/officer/ledger.csv?kind=account").text.splitlines())
     assert "'=1+1" in {row["reason"] for row in rows}
+
+
+def test_an_export_says_that_earlier_lines_are_in_an_archive(service):
+    """The last row of CSV and the last element of JSON have the time before which lines were removed."""
+    first = service.clock().date()
+    service.clock.pass_(days=10)
+    service.act("POST", "/v1/admin/clock")
+    assert service.ask(KNOWN, mechanism="laplace", epsilon=0.2).status_code == 200
+    service.manager.prune(microseconds(service.clock()) - 5 * DAY_US, ACT, list)
+    officer = Browser(service)
+    officer.log_in(service.keys["officer"])
+    rows = list(csv.DictReader(officer.get(f"/officer/ledger.csv?kind=queries&since={first}").text.splitlines()))
+    entries = officer.get(f"/officer/ledger.json?kind=queries&since={first}").json()
+    for last in (rows[-1], entries[-1]):
+        assert (last["kind"], last["time"][:10]) == ("incomplete", str(service.clock().date()))
 
 
 def test_a_cut_below_what_is_spent_is_explained(service, officer):
@@ -189,6 +206,7 @@ def test_spending_counts_analysts_and_not_the_accounts_above_them(service, offic
     shown = officer.get("/officer").text
     assert "Of 1 analyst that" in shown
     assert shown.count("<polyline") == len(found["reached"]) == 4
+    assert "Within" not in shown, "the first charge was today"
 
 
 def test_an_officer_cuts_epsilon_alone(service, officer):

@@ -52,3 +52,9 @@ def test_a_price_has_the_intervals_that_will_be_shown_and_says_what_the_error_of
         shown
         == "Noise moves about 95 % of the sums by at most 196, after what each user adds is limited to the bounds."
     )
+
+
+def test_a_large_epsilon_is_said_to_promise_next_to_nothing():
+    """Rounded, its percentage would be one of a promise; smaller epsilons have theirs."""
+    assert "could become certain" in text.guarantee_in_words(7.5, 1e-6)
+    assert "can become at most 99.8 % sure, except with probability 1e-6." in text.guarantee_in_words(6, 1e-6)
