@@ -9,6 +9,7 @@ import duckdb
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 
@@ -496,3 +497,35 @@ def test_a_source_is_named_by_its_library():
         as_arrow(pl.LazyFrame({"user": ["x"]}).select(pl.col("user").str.to_integer()))
     with pytest.raises(InputError, match=r"^the duckdb DuckDBPyRelation cannot be read as a table"):
         as_arrow(duckdb.sql("SELECT CAST('x' AS INTEGER) AS user"))
+
+
+_ROWS = pa.table({"user": [1]})
+
+
+@pytest.mark.parametrize(
+    ("source", "instead"),
+    [
+        (pd.Series([1], name="user"), "scan series.to_frame()"),
+        (pl.Series("user", [1]), "scan series.to_frame()"),
+        (pyarrow.dataset.dataset(_ROWS), "scan dataset.scanner().to_reader()"),
+        (pyarrow.dataset.dataset([pyarrow.dataset.dataset(_ROWS)]), "scan dataset.scanner().to_reader()"),
+        (pyarrow.dataset.dataset(_ROWS).scanner(), "scan scanner.to_reader()"),
+        ({"user": [1]}, "scan pyarrow.table(columns)"),
+        ([{"user": 1}], "scan pyarrow.Table.from_pylist(rows), or files by a glob such as"),
+        (["a.parquet", "b.parquet"], "or files by a glob such as 'data/*.parquet'"),
+        (duckdb.connect(), "scan a relation such as connection.sql("),
+        (7, "of the type int; scan a path or glob of Parquet or CSV files"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_is_no_table_is_refused_with_what_to_scan_instead(source, instead):
+    """One call makes it one, and the sentence names the call."""
+    with pytest.raises(InputError) as error:
+        as_arrow(source)
+    assert instead in str(error.value)
+
+
+def test_a_dataset_of_files_is_refused_like_one_in_memory(tmp_path):
+    """The type of a dataset of files has another name than that of one in memory."""
+    with pytest.raises(InputError, match=r"FileSystemDataset; scan dataset\.scanner\(\)\.to_reader\(\)$"):
+        as_arrow(pyarrow.dataset.dataset(tmp_path))

@@ -21,7 +21,24 @@ if TYPE_CHECKING:
 CHANGED = "{} has changed since it was opened; open it again"
 """The message for every change, whatever the source holds now."""
 
+_SOURCES = (
+    "a path or glob of Parquet or CSV files, the URL of an engine, an Arrow table, a pandas, Polars or Spark frame, a "
+    "DuckDB relation, or another object with __arrow_c_stream__"
+)
+_UNREAD = "read it without Discreet to see why"
+
 _FRAMES = {("pyarrow", "Table"), ("pandas", "DataFrame"), ("polars", "DataFrame")}
+
+_INSTEAD = {
+    ("pandas", "Series"): "series.to_frame()",
+    ("polars", "Series"): "series.to_frame()",
+    ("pyarrow", "Scanner"): "scanner.to_reader()",
+    **{("pyarrow", f"{of}Dataset"): "dataset.scanner().to_reader()" for of in ("FileSystem", "InMemory", "Union")},
+    ("builtins", "dict"): "pyarrow.table(columns)",
+    ("builtins", "list"): "pyarrow.Table.from_pylist(rows), or files by a glob such as 'data/*.parquet'",
+    ("duckdb", "DuckDBPyConnection"): "a relation such as connection.sql('SELECT * FROM reads')",
+}
+"""What to scan instead of an object that is no table, by its library and type."""
 
 
 def check_parquet(files: tuple[Path, ...]) -> None:
@@ -99,13 +116,11 @@ def as_arrow(frame: Any) -> tuple[pa.Table, str]:  # noqa: ANN401 - frames of an
     if kind == ("polars", "LazyFrame"):
         frame = _read(frame.collect, name)
     elif kind not in _FRAMES:
+        instead = _INSTEAD.get(kind)
         if not hasattr(frame, "__arrow_c_stream__"):
-            raise InputError(
-                "the source must be a path or glob of Parquet or CSV files, the URL of an engine, an Arrow table, a "
-                "pandas, Polars or Spark frame, a DuckDB relation, or another object with __arrow_c_stream__, not "
-                f"{type(frame).__name__}"
-            )
-        frame = _read(lambda: pa.RecordBatchReader.from_stream(frame).read_all(), name)
+            raise InputError(f"a source cannot be of the type {kind[1]}; scan {instead or _SOURCES}")
+        advice = _UNREAD if instead is None else f"scan {instead}"
+        frame = _read(lambda: pa.RecordBatchReader.from_stream(frame).read_all(), name, advice)
     if isinstance(frame, pa.Table):
         return checked(frame, name), name
     columns: list[Any] = []
@@ -128,7 +143,7 @@ def as_arrow(frame: Any) -> tuple[pa.Table, str]:  # noqa: ANN401 - frames of an
     return checked(pa.Table.from_arrays(columns, list(map(str, frame.columns))), name), name
 
 
-def _read(read: Callable[[], Any], name: str) -> Any:  # noqa: ANN401 - a frame of any library
+def _read(read: Callable[[], Any], name: str, advice: str = _UNREAD) -> Any:  # noqa: ANN401 - a frame of any library
     """Return what *read* returns; replace its error, of any library, whose message may hold data.
 
     Raises:
@@ -137,9 +152,7 @@ def _read(read: Callable[[], Any], name: str) -> Any:  # noqa: ANN401 - a frame 
     try:
         return read()
     except Exception as error:  # noqa: BLE001 - the library is the caller's
-        raise InputError(
-            f"{name} cannot be read as a table ({type(error).__name__}); read it without Discreet to see why"
-        ) from None
+        raise InputError(f"{name} cannot be read as a table ({type(error).__name__}); {advice}") from None
 
 
 def _ibis_server(table: Any) -> str | None:  # noqa: ANN401 - a table of Ibis
