@@ -602,6 +602,12 @@ def int64_array(column: pa.ChunkedArray) -> NDArray[np.int64]:
     return np.array(np.from_dlpack(column.cast(pa.int64()).combine_chunks()), dtype=np.int64)
 
 
+def arrow_array(values: NDArray[Any]) -> pa.Array:
+    """Return numbers as an Arrow array, without pa.array(), which imports pandas where it is installed."""
+    kind = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
 def typed_domain(domain: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
     """Return the items of a listed domain in the types of the labels.
 

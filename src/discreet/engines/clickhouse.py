@@ -16,10 +16,19 @@ from urllib.parse import urlencode
 import numpy as np
 import pyarrow as pa
 
-from discreet.engines.base import LABEL_TYPES, SqlEngine, check_names, listing, refused_as, run, typed_domain
+from discreet.engines.base import (
+    LABEL_TYPES,
+    SqlEngine,
+    arrow_array,
+    check_names,
+    listing,
+    refused_as,
+    run,
+    typed_domain,
+)
 from discreet.engines.http_connection import HttpConnection
 from discreet.engines.opening import Url, parse_url
-from discreet.engines.pairs import SqlPairs, arrow_array, item_number
+from discreet.engines.pairs import SqlPairs, item_number
 from discreet.engines.sql import Columns, EngineColumn, HeadStatement, decimal_type, integer_type
 from discreet.errors import DiscreetError, EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError
 from discreet.head_request import MONTHS, HeadRequest, Kind, Period

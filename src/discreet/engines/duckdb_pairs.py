@@ -10,8 +10,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from discreet.engines.base import int64_array
-from discreet.engines.pairs import arrow_array, joined_items, numbered_items
+from discreet.engines.base import arrow_array, int64_array
+from discreet.engines.pairs import joined_items, numbered_items
 from discreet.engines.sql import HeadStatement
 from discreet.errors import EngineError, InexactHead
 from discreet.head_request import Kind

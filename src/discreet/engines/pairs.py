@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from discreet.engines.base import int64_array
+from discreet.engines.base import arrow_array, int64_array
 from discreet.engines.sql import HeadStatement
 from discreet.errors import InexactHead
 from discreet.values import CAPPED_BASKET, MAX_BASKET, WEIGHT_UNIT
@@ -291,11 +291,6 @@ class HashedPairs(SqlPairs):
     @abstractmethod
     def _size(self, array: str) -> str:
         """Return the SQL of the length of an array."""
-
-
-def arrow_array(values: NDArray[np.int64]) -> pa.Array:
-    """Return *values* as an Arrow array; pa.array would first import pandas, which takes a quarter of a second."""
-    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
 def _histogram(table: pa.Table, bins: int) -> NDArray[np.int64]:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from discreet.engines.base import LABEL_TYPES, SqlEngine, check_names, listing, typed_domain
+from discreet.engines.base import LABEL_TYPES, SqlEngine, arrow_array, check_names, listing, typed_domain
 from discreet.engines.opening import Url, parse_url
-from discreet.engines.pairs import HashedPairs, arrow_array
+from discreet.engines.pairs import HashedPairs
 from discreet.engines.spark_session import FAILURES, SessionRun, condition_of, open_session
 from discreet.engines.sql import Columns, EngineColumn, HeadStatement, decimal_type, integer_type
 from discreet.errors import EngineError, InexactHead, InputError

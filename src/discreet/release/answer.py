@@ -27,10 +27,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 from discreet.accounting.convert import share_of_delta
 from discreet.budget.memory import Budget, Hold
 from discreet.budget.model import Fingerprint
+from discreet.engines.base import arrow_array
 from discreet.errors import DiscreetError, InputError
 from discreet.noise import Bits
 from discreet.release.keys import RecordedPairs, fingerprint
-from discreet.release.result import Release, arrow_array
+from discreet.release.result import Release
 from discreet.release.shown import shown
 from discreet.values import Cost, Outcome, number
 

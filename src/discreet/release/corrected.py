@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from discreet.engines.base import arrow_array
 from discreet.head_request import MAX_RUNNING_GROUPS, Arrivals, HeadRequest
 from discreet.mechanisms.running import PILOT_PLACES, CorrectedCounts, RunningCounts
 from discreet.noise import CorrelatedGaussians, encode
 from discreet.noise.bits import Encodable
 from discreet.release.keys import derived_key, encodable
-from discreet.release.result import arrow_array
 from discreet.values import MAX_COUNT, ExactHead
 
 if TYPE_CHECKING:

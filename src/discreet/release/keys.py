@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from discreet.budget.model import Fingerprint
-from discreet.engines.base import typed_domain
+from discreet.engines.base import arrow_array, typed_domain
 from discreet.errors import InexactHead, InputError
 from discreet.head_request import HeadRequest, SumBounds
 from discreet.mechanisms import Auto, Each, KnownAuto, KnownGumbel, KnownLaplace, Mechanism, TwoRound
@@ -27,7 +27,6 @@ from discreet.mechanisms.anchored import SharedLaplace, SharedNoise
 from discreet.mechanisms.sums import ListedSums, RankedSums
 from discreet.noise import Encodable, KeyedBits
 from discreet.noise.bits import MIN_SECRET_BYTES, encode
-from discreet.release.result import arrow_array
 from discreet.values import ExactHead, UserItemPairs
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from discreet.accounting.convert import Guarantee, epsilon_tight
+from discreet.engines.base import arrow_array
 from discreet.engines.sql import quoted
 from discreet.errors import InputError
 from discreet.head_request import Kind
@@ -32,14 +33,6 @@ if TYPE_CHECKING:
 
     from discreet.query.planning import Plan
     from discreet.query.query import Query
-
-
-def arrow_array(values: NDArray[Any]) -> pa.Array:
-    """Convert numbers to an Arrow array without pa.array(), which imports pandas if it is installed."""
-    import pyarrow as pa
-
-    kind = pa.from_numpy_dtype(values.dtype)
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
 def python_values(column: pa.ChunkedArray) -> list[Any]:

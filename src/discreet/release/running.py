@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from discreet.accounting.convert import Guarantee
 from discreet.budget.memory import Budget
-from discreet.engines.base import Engine, RequestQueue, check_arrivals
+from discreet.engines.base import Engine, RequestQueue, arrow_array, check_arrivals
 from discreet.errors import InputError, file_error
 from discreet.head_request import (
     PERIOD_HOURS,
@@ -48,7 +48,7 @@ from discreet.query.sql import condition
 from discreet.release.corrected import AnsweredPeriod, CorrectedState, PeriodReader, changed, label_names, level_of
 from discreet.release.files import write_durably
 from discreet.release.keys import derived_key
-from discreet.release.result import Release, arrow_array
+from discreet.release.result import Release
 from discreet.values import MAX_COUNT, Cost, ExactHead, float_above, whole
 
 if sys.platform != "win32":
