@@ -504,8 +504,14 @@ class SumsAndRows:
         cls, sums: NDArray[np.int64], sum_noise: Noise, rows: NDArray[np.int64], row_noise: Noise
     ) -> SumsAndRows:
         """Return noisy values whose noise is independent."""
-        widths = (sum_noise.half_width(MISS), row_noise.half_width(MISS))
-        return cls(sums.astype(np.float64), rows.astype(np.float64), sum_noise.std, row_noise.std, *widths)
+        return cls(
+            sums.astype(np.float64),
+            rows.astype(np.float64),
+            sum_noise.std,
+            row_noise.std,
+            sum_noise.half_width(MISS),
+            row_noise.half_width(MISS),
+        )
 
     def at(self, positions: NDArray[np.int64]) -> SumsAndRows:
         """Return those of the items at *positions*."""
@@ -600,11 +606,9 @@ def averages(
     least_share = 1.0 if scaled is None else scaled.least
     centre = np.clip(measured.sums / share / least, lowest, highest)
     has_rows = number > measured.row_width
-    low, _ = _fieller(measured, has_rows)
     most = replace(measured, sums=measured.sums / least_share, sum_width=measured.sum_width / least_share)
-    _, high = _fieller(most, has_rows)
-    low = np.where(has_rows, low, lowest)
-    high = np.where(has_rows, high, highest)
+    low = np.where(has_rows, _fieller(measured, has_rows)[0], lowest)
+    high = np.where(has_rows, _fieller(most, has_rows)[1], highest)
     sum_std = measured.sum_std / share
     row_std = centre * measured.row_std
     error = np.sqrt(sum_std**2 - 2 * measured.correlation * sum_std * row_std + row_std**2) / least

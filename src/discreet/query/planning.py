@@ -497,7 +497,7 @@ def check_price(epsilon: float, delta: Fraction, force: bool | None) -> tuple[st
     if epsilon > MAX_FORCED_EPSILON:  # e^epsilon is no float from 710 on
         raise InputError(f"epsilon must be at most {MAX_FORCED_EPSILON:g}, even with force, not {epsilon:g}")
     if not LEAST_DELTA <= delta < 1:
-        raise InputError(f"delta must be below 1 and at least 1e-20, not {shown_number(delta)}")
+        raise InputError(f"delta must be below 1 and at least {shown_number(LEAST_DELTA)}, not {shown_number(delta)}")
     return _notes(delta)
 
 
@@ -531,7 +531,8 @@ def _request(query: Query) -> Request:
         raise InputError(f"k must be at least 1, not {query.k}")
     if not MIN_RELATIVE_ERROR <= options.relative_error < 1:
         raise InputError(
-            f"the relative error must be at least 1e-12 and below 1, not {shown_number(options.relative_error)}"
+            f"the relative error must be at least {shown_number(MIN_RELATIVE_ERROR)} and below 1, "
+            f"not {shown_number(options.relative_error)}"
         )
     if options.noise not in (None, *get_args(NoiseName)):  # a list has no hash
         raise InputError(f"there is no noise {options.noise!r}; choose from {' and '.join(get_args(NoiseName))}")
