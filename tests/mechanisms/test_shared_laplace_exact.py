@@ -252,7 +252,7 @@ def test_the_price_of_laplace_counts_is_their_interval():
         assert expected.max_half_width / expected.max_std_error == pytest.approx(ratio, abs=0.1)
     gaussian = KnownGumbel.within_cost(limit, Request(8, 20, known_domain=True))
     assert gaussian.expectation().max_half_width is None
-    assert isinstance(shared_where_smaller("laplace", Fraction(9), 1, 1, 1, independent=False), DiscreteLaplace)
+    assert isinstance(shared_where_smaller(DiscreteLaplace(Fraction(9)), 1, 1, 0, 1), DiscreteLaplace)
     assert anchored.SharedLaplace.instead(2, 2, Fraction(9), -1, 1) is None
 
 

@@ -58,7 +58,7 @@ class SharedNoise:
             moved: the number of values that one user moves, for the price of independent noise.
             variance: that of independent noise.
         """
-        if n < 2 or low + high == 0:
+        if low + high == 0:
             return None
         most = max(-low, high)
         noise = cls.of(n, moved * most**2 / variance, low, high)
@@ -127,7 +127,7 @@ class SharedLaplace(SharedNoise):
             moved: the number of values that one user moves, for the price of independent noise.
             variance: the square of the scale of independent noise.
         """
-        if n < 2 or low + high == 0:
+        if low + high == 0:
             return None
         most = max(-low, high)
         scale = floor_sqrt(variance)

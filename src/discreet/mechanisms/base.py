@@ -7,7 +7,7 @@ randomness from *bits*, so the same head, parameters and bits give the same outc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
@@ -239,21 +239,21 @@ def count_noise(name: NoiseName, epsilon: Fraction, rows_per_group: int) -> Nois
     return noise_of(name, 2 * rows_per_group / epsilon)
 
 
-def shared_where_smaller(
-    name: NoiseName, scale: Fraction, n: int, moved: int, rows_per_group: int, *, independent: bool
-) -> Noise | SharedNoise:
-    """Return independent noise of *scale* for *n* counts, or shared noise of at most its cost where that is smaller.
+def shared_where_smaller(alone: Noise, n: int, moved: int, low: int, high: int) -> Noise | SharedNoise:
+    """Return the independent noise *alone* for *n* values, or shared noise of at most its cost where that is smaller.
 
     Args:
-        moved: the number of counts that one user moves, for the price of independent noise.
-        independent: True for independent noise in any case.
+        moved: the number of values that one user moves, for the price of independent noise.
+        low: the least by which one user moves a value, at most 0.
+        high: the most, at least 0.
     """
-    alone = noise_of(name, scale)
-    if independent:
-        return alone
-    kind = SharedLaplace if name == "laplace" else SharedNoise
-    shared = kind.instead(n, moved, scale**2, high=rows_per_group)
-    return alone if shared is None else shared
+    kind = SharedLaplace if isinstance(alone, DiscreteLaplace) else SharedNoise
+    return kind.instead(n, moved, 1 / (2 * alone.rho()), low, high) or alone
+
+
+def shared_error(noise: Noise | SharedNoise) -> float | None:
+    """Return the standard deviation of the part of *noise* that all values share, or None if it is independent."""
+    return noise.shared_std if isinstance(noise, SharedNoise) else None
 
 
 def noisy_outcome(
@@ -271,7 +271,8 @@ def noisy_outcome(
     if noise is None:
         return Outcome(positions, ordered=True, complete=complete, cost=cost)
     counts = head.counts[positions] + noise.draw(bits, "counts", len(positions))
-    return counted_outcome(positions, counts, noise.std, noise.half_width(), complete=complete, cost=cost)
+    outcome = counted_outcome(positions, counts, noise.std, noise.half_width(), complete=complete, cost=cost)
+    return replace(outcome, shared_error=shared_error(noise))
 
 
 def counted_outcome(
@@ -363,4 +364,5 @@ def largest(
     errors = np.full(len(order), noise.std)
     low = np.maximum(released - width, 0)
     high = np.maximum(released + width, 0)
-    return Outcome(order, released, errors, low, high, ordered=True, complete=complete, cost=cost)
+    shared = shared_error(noise)
+    return Outcome(order, released, errors, low, high, ordered=True, complete=complete, cost=cost, shared_error=shared)

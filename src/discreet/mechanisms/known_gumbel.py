@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import ClassVar, Self
 
@@ -14,6 +14,7 @@ from discreet.mechanisms.base import (
     Expectation,
     NoiseName,
     Request,
+    count_noise,
     noisy_outcome,
     priced_counts,
     require_k,
@@ -96,17 +97,14 @@ class KnownGumbel:
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
         positions, _ = self.race(head).run(bits, "race", self.k)
         noise = self.count_noise()
-        outcome = noisy_outcome(head, positions, noise, bits, len(positions) == self.k, self.worst_cost())
-        return replace(outcome, shared_error=noise.shared_std if isinstance(noise, SharedNoise) else None)
+        return noisy_outcome(head, positions, noise, bits, len(positions) == self.k, self.worst_cost())
 
     def count_noise(self) -> Noise | SharedNoise | None:
         """Return the noise of the counts, or None for labels only."""
         if self.counts is None:
             return None
-        scale = 2 * self.rows_per_group / self.epsilon
-        return shared_where_smaller(
-            self.counts, scale, self.k, self.k, self.rows_per_group, independent=self.independent
-        )
+        alone = count_noise(self.counts, self.epsilon, self.rows_per_group)
+        return alone if self.independent else shared_where_smaller(alone, self.k, self.k, 0, self.rows_per_group)
 
     def value_scale(self, moved: int) -> Fraction:
         return 2 * moved / self.epsilon

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import ClassVar, Self
 
@@ -114,20 +114,14 @@ class KnownLaplace:
         noise = self.count_noise()
         values = head.counts + noise.draw(bits, "counts", len(head.counts))
         cost = self.worst_cost()
-        outcome = largest(values, self.k, None, self.domain_size, noise, bits, counts=self.counts, cost=cost)
-        shared = noise.shared_std if self.counts and isinstance(noise, SharedNoise) else None
-        return replace(outcome, shared_error=shared)
+        return largest(values, self.k, None, self.domain_size, noise, bits, counts=self.counts, cost=cost)
 
     def count_noise(self) -> Noise | SharedNoise:
         """Return the noise of all counts."""
-        return shared_where_smaller(
-            self.noise,
-            self.scale,
-            self.domain_size,
-            self.groups_per_user,
-            self.rows_per_group,
-            independent=self.independent,
-        )
+        alone = noise_of(self.noise, self.scale)
+        if self.independent:
+            return alone
+        return shared_where_smaller(alone, self.domain_size, self.groups_per_user, 0, self.rows_per_group)
 
     def value_scale(self, moved: int) -> Fraction:
         return self.scale * moved / self.rows_per_group

@@ -16,7 +16,7 @@ import numpy as np
 from discreet.accounting.convert import ceil_sqrt
 from discreet.errors import InputError, InvariantViolated
 from discreet.head_request import ROW_UNIT
-from discreet.mechanisms.anchored import SharedLaplace, SharedNoise
+from discreet.mechanisms.anchored import SharedNoise
 from discreet.mechanisms.base import (
     UNNAMED,
     Expectation,
@@ -25,6 +25,8 @@ from discreet.mechanisms.base import (
     Ranking,
     Request,
     noise_of,
+    shared_error,
+    shared_where_smaller,
     shuffled,
 )
 from discreet.mechanisms.known_gumbel import KnownGumbel
@@ -66,8 +68,56 @@ _MIDDLE = 0.72
 """Assumed mean length of the sums of a user between half a bound and the bound, relative to the bound."""
 
 
+class _Sums:
+    """What sums of ranked items and of a listed domain have in common: their noise, and what it costs."""
+
+    __slots__ = ()
+
+    summed: SumBounds
+    moved: int
+    noise: NoiseName
+
+    @property
+    def unit_scale(self) -> Fraction:
+        """The noise scale at which a value that one user moves by 1 costs as much as a sum."""
+        raise NotImplementedError
+
+    @property
+    def average(self) -> bool:
+        """True if the sums are divided by the numbers of their rows."""
+        return self.summed.rows is not None
+
+    def value_noise(self, moved: int) -> Noise:
+        """Return the noise with which a value that one user moves by *moved* costs as much as a sum."""
+        return noise_of(self.noise, self.unit_scale * moved)
+
+    def sum_noise(self) -> Noise:
+        """Return the noise of each sum that a user moves by at most the declared bound."""
+        return self.value_noise(self.summed.most)
+
+    def row_noise(self) -> Noise:
+        """Return the noise of the number of rows of an average, which costs as much as that of the sum."""
+        return self.value_noise(self.summed.most_rows)
+
+    def _price(self, released: int) -> Cost:
+        """Return the cost of the sums of *released* items, of their numbers of rows, and of the choice of a bound."""
+        rho = self.sum_noise().rho(self.summed.most)
+        rho += self.row_noise().rho(self.summed.most_rows) if self.average else 0
+        sums = Cost(min(released, self.moved) * rho)
+        return sums + self._scaled().cost() if released and self.summed.private else sums
+
+    def _epsilon(self) -> Fraction | None:
+        """Return epsilon of the sums and numbers of rows with Laplace noise; None for Gaussian and private bounds."""
+        if self.noise == "gaussian" or self.summed.private:
+            return None
+        return (2 if self.average else 1) * self.moved / self.unit_scale
+
+    def _scaled(self) -> ScaledSums:
+        return ScaledSums(self.summed, self.moved, self.unit_scale, self.noise)
+
+
 @dataclass(frozen=True, slots=True)
-class RankedSums:
+class RankedSums(_Sums):
     """The items that *ranking* returns, each with the noisy sum of a column; a sum costs as much as a noisy count.
 
     Noise of scale s on a sum that one user moves by C at most costs C^2 / 2 s^2; no user moves more than *moved* of the
@@ -134,29 +184,16 @@ class RankedSums:
 
     def direct_epsilon(self) -> Fraction | None:
         ranking = self.ranking.direct_epsilon()
-        if ranking is None or self.noise == "gaussian" or self.summed.private:
-            return None
-        sums = self.moved * self.summed.most / self.ranking.value_scale(self.summed.most)
-        return ranking + (2 if self.average else 1) * sums
+        sums = self._epsilon()
+        return None if ranking is None or sums is None else ranking + sums
 
     def expectation(self) -> Expectation:
         """Return the expectation of the ranking, with the standard error of a sum."""
-        if self.summed.private:
-            self._scaled().check()
         return replace(self.ranking.expectation(), sum_std_error=_sum_std(self))
 
     @property
-    def average(self) -> bool:
-        """True if the sums are divided by the numbers of their rows."""
-        return self.summed.rows is not None
-
-    def value_noise(self, moved: int) -> Noise:
-        """Return the noise with which a value that one user moves by *moved* costs as much as a sum."""
-        return noise_of(self.noise, self.ranking.value_scale(moved))
-
-    def sum_noise(self) -> Noise:
-        """Return the noise of each sum that a user moves by at most the declared bound."""
-        return self.value_noise(self.summed.most)
+    def unit_scale(self) -> Fraction:
+        return self.ranking.value_scale(1)
 
     def release(self, source: ExactHead | HeadAndSums, bits: Bits) -> Outcome:
         """Release; *source* is a `HeadAndSums` if a bound is chosen privately, and an `ExactHead` otherwise."""
@@ -174,7 +211,7 @@ class RankedSums:
         noise = self.released_noise()
         noisy = with_noise(exact[ranked.positions], noise, bits, "sums")
         measured = measured_sums(noisy, noise, self.summed)
-        return replace(ranked, cost=cost, measured=measured, shared_error=_shared_error(noise))
+        return replace(ranked, cost=cost, measured=measured, shared_error=shared_error(noise))
 
     def _release_scaled(self, source: HeadAndSums, bits: Bits) -> Outcome:
         ranked = self.ranking.release(source.head(self.head_limit), bits)
@@ -204,19 +241,6 @@ class RankedSums:
         limit = self.ranking.head_limit
         returned = limit if self.ranking.k is None else min(self.ranking.k, limit)
         return _shared(self, returned)
-
-    def row_noise(self) -> Noise:
-        """Return the noise of the number of rows of an average, which costs as much as that of the sum."""
-        return self.value_noise(self.summed.most_rows)
-
-    def _scaled(self) -> ScaledSums:
-        return ScaledSums(self.summed, self.moved, self.ranking.value_scale(1), self.noise)
-
-    def _price(self, released: int) -> Cost:
-        rho = self.sum_noise().rho(self.summed.most)
-        rho += self.row_noise().rho(self.summed.most_rows) if self.average else 0
-        sums = Cost(min(released, self.moved) * rho)
-        return sums + self._scaled().cost() if released and self.summed.private else sums
 
 
 class KnownLaplaceSums(RankedSums):
@@ -256,7 +280,7 @@ class UnknownGumbelSums(RankedSums):
 
 
 @dataclass(frozen=True, slots=True)
-class ListedSums:
+class ListedSums(_Sums):
     """The noisy sums, or averages, of all items of a listed domain; a total is a domain of one item.
 
     The items are known and all are returned, so none have to be found and the whole budget is spent on sums, and on the
@@ -308,37 +332,17 @@ class ListedSums:
         return self.domain_size
 
     def worst_cost(self) -> Cost:
-        rho = self.sum_noise().rho(self.summed.most)
-        rho += self.row_noise().rho(self.summed.most_rows) if self.average else 0
-        sums = Cost(self.moved * rho)
-        return sums + self._scaled().cost() if self.summed.private else sums
+        return self._price(self.moved)
 
     def direct_epsilon(self) -> Fraction | None:
-        if self.noise == "gaussian" or self.summed.private:
-            return None
-        return (2 if self.average else 1) * self.moved * self.summed.most / self.scale
+        return self._epsilon()
 
     def expectation(self) -> Expectation:
-        if self.summed.private:
-            self._scaled().check()
         return Expectation(sum_std_error=_sum_std(self))
 
     @property
-    def average(self) -> bool:
-        """True if the sums are divided by the numbers of their rows."""
-        return self.summed.rows is not None
-
-    def row_noise(self) -> Noise:
-        """Return the noise of the number of rows of an average, which costs as much as that of the sum."""
-        return self.value_noise(self.summed.most_rows)
-
-    def value_noise(self, moved: int) -> Noise:
-        """Return the noise with which a value that one user moves by *moved* costs as much as a sum."""
-        return noise_of(self.noise, self.scale * moved / self.summed.most)
-
-    def sum_noise(self) -> Noise:
-        """Return the noise of each sum that a user moves by at most the declared bound."""
-        return self.value_noise(self.summed.most)
+    def unit_scale(self) -> Fraction:
+        return self.scale / self.summed.most
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
         if self.summed.private:
@@ -355,7 +359,7 @@ class ListedSums:
         noisy = with_noise(exact, noise, bits, "sums")
         order = order[np.argsort(-noisy[order], kind="stable")]
         measured = measured_sums(noisy[order], noise, self.summed)
-        shared = _shared_error(noise)
+        shared = shared_error(noise)
         return Outcome(
             order, ordered=True, complete=True, cost=self.worst_cost(), measured=measured, shared_error=shared
         )
@@ -379,9 +383,6 @@ class ListedSums:
             return self.sum_noise()
         return _shared(self, self.domain_size)
 
-    def _scaled(self) -> ScaledSums:
-        return ScaledSums(self.summed, self.moved, self.scale / self.summed.most, self.noise)
-
 
 def summing(kind: type[Mechanism], request: Request) -> type[Mechanism]:
     """Return the mechanism that also releases sums of the items *kind* finds; *kind* itself if *request* wants no sums.
@@ -402,20 +403,14 @@ def summing(kind: type[Mechanism], request: Request) -> type[Mechanism]:
     )
 
 
-def _shared(mechanism: RankedSums | ListedSums, n: int) -> Noise | SharedNoise:
+def _shared(mechanism: _Sums, n: int) -> Noise | SharedNoise:
     """Return the noise of *n* sums at the price of independent noise; they share a part where that is smaller."""
     summed = mechanism.summed
     alone = mechanism.sum_noise()
     if summed.private or mechanism.average:
         return alone
     low, high = summed.units
-    kind = SharedLaplace if mechanism.noise == "laplace" else SharedNoise
-    variance = summed.most**2 / (2 * alone.rho(summed.most))  # of Laplace noise the square of its scale
-    return kind.instead(n, mechanism.moved, variance, min(low, 0), max(high, 0)) or alone
-
-
-def _shared_error(noise: Noise | SharedNoise) -> float | None:
-    return noise.shared_std if isinstance(noise, SharedNoise) else None
+    return shared_where_smaller(alone, n, mechanism.moved, min(low, 0), max(high, 0))
 
 
 def _sums_of(head: ExactHead) -> NDArray[np.int64]:
@@ -518,9 +513,7 @@ class SumsAndRows:
         return replace(self, sums=self.sums[positions], rows=self.rows[positions])
 
 
-def noisy_sums_and_rows(
-    mechanism: RankedSums | ListedSums, sums: NDArray[np.int64], rows: NDArray[np.int64], bits: Bits
-) -> SumsAndRows:
+def noisy_sums_and_rows(mechanism: _Sums, sums: NDArray[np.int64], rows: NDArray[np.int64], bits: Bits) -> SumsAndRows:
     """Add noise to sums with declared bounds and to their numbers of rows, at the price of both.
 
     Their differences get noise as well, if `difference_noise` has it. The estimates are then the least squares of the
@@ -554,7 +547,7 @@ def noisy_sums_and_rows(
     )
 
 
-def difference_noise(mechanism: RankedSums | ListedSums) -> Noise | None:
+def difference_noise(mechanism: _Sums) -> Noise | None:
     """Return the noise of the differences of sums and rows of averages, or None where they are not measured.
 
     In a difference, sum and rows are multiplied by `_difference_factors`. It costs nothing beside the two: a user who
@@ -576,7 +569,13 @@ def _difference_factors(summed: SumBounds) -> tuple[int, int]:
 
 
 def _sum_std(mechanism: RankedSums | ListedSums) -> float:
-    """Return the standard error of a released sum, in units of the last digit."""
+    """Return the standard error of a released sum, in units of the last digit.
+
+    Raises:
+        InputError: not even the noise of the least private bound can be sampled.
+    """
+    if mechanism.summed.private:
+        mechanism._scaled().check()
     share = 1.0 if difference_noise(mechanism) is None else _LEAST_SQUARES
     return mechanism.released_noise().std * math.sqrt(share) / mechanism.summed.parts
 
