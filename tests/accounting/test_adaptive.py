@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from discreet.accounting.adaptive import _Grid, _resolution, adaptive_delta, adaptive_epsilon
+from discreet.accounting.adaptive import _Grid, _resolution, adaptive_epsilon
 from discreet.accounting.bounds import linkedin, nonadaptive_br, nonadaptive_br_delta, optimal_dp, zcdp_tight
 from discreet.accounting.convert import delta_tight, epsilon_tight
+from tests.accounting.adaptive_delta import adaptive_delta, chord
 
 
 def high_probability(epsilon, t):
@@ -301,7 +302,7 @@ def test_values_between_grid_points_are_chords_in_the_exponential_rounded_up():
         for a in (0.0, 0.05, *points[1:3], 2.4 * grid.h, 3.6 * grid.h, 4.5 * grid.h, 30.0, 1e4):
             i = min(math.floor(a / grid.h), len(values) - 2)
             exact = v[i] + (v[i + 1] - v[i]) * min((mp.exp(a) - x[i]) / (x[i + 1] - x[i]), 1)
-            assert exact <= mp.mpf(grid.at(values, a)) <= exact * (1 + mp.mpf("3e-12"))
+            assert exact <= mp.mpf(chord(grid, values, a)) <= exact * (1 + mp.mpf("3e-12"))
         for delta in (0.45, 0.31, 0.3, 0.15, 0.13, 2e-3):
             i = int(np.argmax(values <= delta))
             exact = mp.log(x[i - 1] + (x[i] - x[i - 1]) * (v[i - 1] - delta) / (v[i - 1] - v[i]))

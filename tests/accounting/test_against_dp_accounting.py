@@ -9,9 +9,9 @@ from dp_accounting import dp_event
 from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.rdp import rdp_privacy_accountant
 
-from discreet.accounting.adaptive import adaptive_delta
 from discreet.accounting.bounds import optimal_dp, optimal_dp_delta, zcdp_tight
 from discreet.accounting.convert import epsilon_tight
+from tests.accounting.adaptive_delta import adaptive_delta
 
 STEP = 1e-4
 

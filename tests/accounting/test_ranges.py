@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 
 from discreet.accounting import advice, bounds
-from discreet.accounting.adaptive import adaptive_delta, adaptive_epsilon
+from discreet.accounting.adaptive import adaptive_epsilon
 from discreet.accounting.advice import Workload, advise
 from discreet.errors import InputError
 
@@ -24,15 +24,12 @@ HALF = Fraction(1, 2)
         (lambda: adaptive_epsilon(10_000, 1.5, 0.1), "k * epsilon must be at most 10,000, not 15000.0"),
         (lambda: adaptive_epsilon(1, 0.1, 1.0), "delta must be at least 0 and below 1, not 1.0"),
         (lambda: adaptive_epsilon(1, 0.1, 0.1, 3), "resolution must be from 4 to 4,096, not 3"),
+        (lambda: adaptive_epsilon(1, 0.1, math.nan), "delta must be at least 0 and below 1, not nan"),
         (lambda: adaptive_epsilon(1, 0.1, -0.1), "delta must be at least 0 and below 1, not -0.1"),
         (lambda: adaptive_epsilon(10_001, 0.1, 0.1), "k must be from 1 to 10,000, not 10001"),
         (lambda: adaptive_epsilon(1, 50.1, 0.1), "epsilon must be above 0 and at most 50, not 50.1"),
         (lambda: adaptive_epsilon(1, 0.1, 0.1, 4097), "resolution must be from 4 to 4,096, not 4097"),
-        (lambda: adaptive_delta(1, 0.1, 0.05, 3), "resolution must be from 4 to 4,096, not 3"),
-        (lambda: adaptive_delta(1, 0.1, -0.1), "total must be at least 0 and finite, not -0.1"),
-        (lambda: adaptive_delta(1, 0.1, math.inf), "total must be at least 0 and finite, not inf"),
-        (lambda: adaptive_delta(1, 0.1, math.nan), "total must be at least 0 and finite, not nan"),
-        (lambda: adaptive_delta(1, math.nan, 0.1), "epsilon must be above 0"),
+        (lambda: adaptive_epsilon(1, math.nan, 0.1), "epsilon must be above 0"),
         (lambda: advice.averaging(0.0, 1), "epsilon_per must be above 0 and at most 10, not 0.0"),
         (lambda: advice.averaging(10.1, 1), "epsilon_per must be above 0 and at most 10, not 10.1"),
         (lambda: advice.averaging(math.nan, 1), "epsilon_per must be above 0"),

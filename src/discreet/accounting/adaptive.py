@@ -39,8 +39,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.accounting.bounds import MAX_EPSILON, MAX_STEPS, demand, nonadaptive_br_delta
-from discreet.accounting.convert import delta_tight, epsilon_tight
+from discreet.accounting.bounds import MAX_EPSILON, MAX_STEPS, demand
+from discreet.accounting.convert import epsilon_tight
 
 MAX_SUM = 10_000.0
 """Largest k * epsilon: with larger ones the grid would have too many points."""
@@ -69,32 +69,16 @@ def adaptive_epsilon(k: int, epsilon: float, delta: float, resolution: int | Non
         InputError: a value outside its range.
     """
     demand(0 <= delta < 1, "delta", "at least 0 and below 1", delta)
-    _check(k, epsilon, resolution)
+    demand(1 <= k <= MAX_STEPS, "k", f"from 1 to {MAX_STEPS:,}", k)
+    demand(0 < epsilon <= MAX_EPSILON, "epsilon", f"above 0 and at most {MAX_EPSILON:g}", epsilon)
+    demand(k * epsilon <= MAX_SUM, "k * epsilon", f"at most {MAX_SUM:,.0f}", k * epsilon)
+    demand(resolution is None or 4 <= resolution <= 4096, "resolution", "from 4 to 4,096", resolution)
     most = k * epsilon * (1 + 1e-15)
     if delta < _LEAST_DELTA:
         return most
     most = min(most, epsilon_tight(k * epsilon**2 / 8, delta))
     grid = _Grid(epsilon, resolution or _resolution(k, epsilon, delta * _FLOOR))
     return min(most, grid.crossing(grid.values(k, delta * _FLOOR), delta / (1 + grid.error(k))))
-
-
-def adaptive_delta(k: int, epsilon: float, total: float, resolution: int | None = None) -> float:
-    """Return the smallest delta, rounded up, for which k adaptive epsilon-BR steps are always (*total*, delta)-DP.
-
-    Args:
-        total: epsilon of all steps together, at least 0.
-
-    Raises:
-        InputError: a value outside its range.
-    """
-    demand(0 <= total < math.inf, "total", "at least 0 and finite", total)
-    _check(k, epsilon, resolution)
-    if total >= k * epsilon * (1 + 1e-15):
-        return 0.0
-    most = delta_tight(k * epsilon**2 / 8, total)
-    floor = max(nonadaptive_br_delta(k, epsilon, total) * _FLOOR, _LEAST_DELTA)
-    grid = _Grid(epsilon, resolution or _resolution(k, epsilon, floor))
-    return min(most, grid.at(grid.values(k, floor), total) * (1 + grid.error(k)))
 
 
 class _Grid:
@@ -201,12 +185,6 @@ class _Grid:
         # In x = e^a the chord is straight, so x is 1 + share * growth times the left grid point. The factor rounds up.
         return ((i - 1) * self.h + math.log1p(share * self.growth)) * (1 + 1e-12)
 
-    def at(self, values: _Array, a: float) -> float:
-        """Interpolate *values* at *a* >= 0 by chords; beyond them is the last one."""
-        i = min(math.floor(a / self.h), len(values) - 2)
-        share = math.expm1(min(max(a - i * self.h, 0.0), self.h)) / self.growth
-        return float(values[i] + share * (values[i + 1] - values[i])) * (1 + 1e-12)
-
 
 def _bands(end: int, resolution: int) -> list[tuple[int, int]]:
     """Split 0..end into bands, narrowest near the end, where the best t changes fastest."""
@@ -223,10 +201,3 @@ def _resolution(k: int, epsilon: float, floor: float) -> int:
     """Return the number of grid points per epsilon that takes a few seconds to compute."""
     reach = min(k * epsilon, epsilon_tight(k * epsilon**2 / 8, floor))
     return max(16, min(256, int(_WORK * epsilon / (k * reach))))
-
-
-def _check(k: int, epsilon: float, resolution: int | None) -> None:
-    demand(1 <= k <= MAX_STEPS, "k", f"from 1 to {MAX_STEPS:,}", k)
-    demand(0 < epsilon <= MAX_EPSILON, "epsilon", f"above 0 and at most {MAX_EPSILON:g}", epsilon)
-    demand(k * epsilon <= MAX_SUM, "k * epsilon", f"at most {MAX_SUM:,.0f}", k * epsilon)
-    demand(resolution is None or 4 <= resolution <= 4096, "resolution", "from 4 to 4,096", resolution)
