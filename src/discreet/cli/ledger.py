@@ -161,11 +161,13 @@ def accept(config: str, reason: str) -> None:
 
     A service does not start without the file of checkpoints, because its store may be an older copy, with budget that
     was spent since. This verifies the ledger, records in it that the store was accepted as it is, and writes the first
-    checkpoint. If the store is SQLite, stop the service first. To go on with a store that is older than its last
-    checkpoint, rename the file of checkpoints before.
+    checkpoint. Running counts that go on are charged once more, because what they answered since is answered again. If
+    the store is SQLite, stop the service first. To go on with a store that is older than its last checkpoint, rename
+    the file of checkpoints before.
     """
     require_service()
     from discreet.budget.model import AdminAction
+    from discreet.service.answering.running import charge_again
     from discreet.service.settings import load_settings
     from discreet.service.stores import checkpointer_of, open_store, utc_now
 
@@ -178,9 +180,18 @@ def accept(config: str, reason: str) -> None:
         raise InputError(f"{name!r} has a checkpoint, with which the store is compared, so there is nothing to accept")
     with contextlib.closing(open_store(settings.store, os.environ, utc_now)) as store:
         lines = store.verify().lines
-        store.note(AdminAction("discreet", reason), {"what": "accept the ledger without a checkpoint"})
+        action = AdminAction("discreet", reason)
+
+        def work(store: BudgetStore) -> list[str]:
+            charged = charge_again(store, action)
+            store.note(action, {"what": "accept the ledger without a checkpoint"})
+            return charged
+
+        charged = store.together(work)
         checkpointer.begin(store)
     click.echo(f"accepted: {lines:,} lines, as they are; {name!r} has the first checkpoint")
+    if charged:
+        click.echo(f"running counts were charged once more: {', '.join(charged)}")
 
 
 @contextlib.contextmanager

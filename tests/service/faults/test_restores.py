@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import shutil
 from datetime import date
@@ -20,6 +21,8 @@ from discreet.values import Cost
 from tests.service.answering.test_running import STREAM_TABLE, board, load, record, refresh, visits
 from tests.service.deployment import ACT, CATALOG, CHECKPOINTS, TOP, Deployment
 
+from .processes import stepping_store
+
 
 @pytest.fixture
 def deployment(tmp_path, monkeypatch):
@@ -30,16 +33,22 @@ def deployment(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def run(deployment, capsys):
+def run_in(capsys):
     """Return a function that runs a command of `discreet ledger` and returns its exit code and all that it says."""
 
-    def run(*arguments):
+    def run_in(deployment, *arguments):
         with pytest.raises(SystemExit) as ended:
             main(["ledger", *map(str, arguments), "--config", str(deployment.folder / "discreet.toml")])
         said = capsys.readouterr()
         return ended.value.code, said.out + said.err
 
-    return run
+    return run_in
+
+
+@pytest.fixture
+def run(deployment, run_in):
+    """Return a function that runs a command of `discreet ledger` on the deployment."""
+    return functools.partial(run_in, deployment)
 
 
 def back_up(deployment, target):
@@ -150,9 +159,10 @@ def test_a_pruned_store_is_verified_and_restored_like_another(deployment, run, t
 
 @pytest.mark.parametrize("bound", ["groups_per_user = 2\n", ""], ids=["one level", "two levels"])
 def test_a_stream_goes_on_from_a_backup_with_the_same_numbers(tmp_path, monkeypatch, bound):
-    """The noise of a period follows from the store, the key and the rows: what was shown is shown again, uncharged.
+    """The noise of a period follows from the store, the key and the rows: what was shown is shown again.
 
-    If rows have changed, other noise is added to them, which follows from other digests of what was read.
+    If rows have changed, other noise is added to them, which follows from other digests of what was read. Nobody knows
+    before they are read, so accepting the store charges the stream once more.
     """
     catalog = CATALOG + STREAM_TABLE.replace("groups_per_user = 2\n", bound).replace("epsilon = 4", "epsilon = 8")
     accounts = board(epsilon=30.0)
@@ -188,9 +198,55 @@ def test_a_stream_goes_on_from_a_backup_with_the_same_numbers(tmp_path, monkeypa
         with pytest.raises(SystemExit):
             main(["ledger", "accept", "--reason", "restored", "--config", str(deployment.folder / "discreet.toml")])
         again, read, spent_again = answered_until(3, rows)
-        assert spent_again == spent
+        assert spent_again == Cost(2 * spent.rho, 2 * spent.delta)
         assert (read == digests) == (not rows)
         assert again[: 2 if rows else 3] == answers[: 2 if rows else 3]
+
+
+@pytest.mark.parametrize(
+    ("days", "step", "charges"),
+    [(3, None, 2), (28, None, 1), (3, "commit", 2), (3, "committed", 3)],
+    ids=["a stream that goes on", "one whose last period was answered", "before the charge", "after the charge"],
+)
+def test_accepting_a_store_charges_streams_once_more(tmp_path, monkeypatch, run_in, days, step, charges):
+    """I1: their periods may be answered again from other rows; a crash charges more, and nothing is served uncharged.
+
+    The price is charged beyond the limit too, which the first run may have spent, and the stream goes on.
+    """
+    parts = {"catalog": CATALOG + STREAM_TABLE, "accounts": board(epsilon=4.1), "granted": {"visits": None}}
+    deployment = Deployment(tmp_path / "deployment", rest=CHECKPOINTS, **parts)
+    monkeypatch.setattr("discreet.service.stores.utc_now", deployment.clock)
+    load(deployment, days)
+    with deployment.open() as service:
+        service.store.confirm_clock(ACT)
+        refresh(service)
+        service.maintenance.once()
+        price = record(service).cost
+    (deployment.folder / "checkpoints").rename(deployment.folder / "checkpoints.old")
+    if step is not None:
+
+        def crash(reached):
+            if reached == step:
+                raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr("discreet.service.stores.open_store", functools.partial(stepping_store, crash))
+            run_in(deployment, "accept", "--reason", "restored")
+        with pytest.raises(StoreBehind), deployment.open():
+            pass
+    code, said = run_in(deployment, "accept", "--reason", "restored")
+    assert code == 0
+    assert ("running counts were charged once more: by_article" in said) == (charges > 1)
+    load(deployment, min(days + 1, 28))
+    with deployment.open(checked=False) as service:
+        refresh(service)
+        deployment.check(service.manager, lowered=("board",))
+        assert service.streams.problems == {}
+        assert service.manager.get("board").balance.spent == Cost(charges * price.rho, charges * price.delta)
+        assert record(service).cost == service.manager.get("board").balance.spent
+        assert len(record(service).releases) == min(days + 1, 28)
+        (listed,) = service.get("/v1/admin/running", "officer").json()["streams"]
+        assert listed["paid"]["rho"] == pytest.approx(charges * float(price.rho))
 
 
 def test_a_stream_whose_key_or_last_answer_is_lost_has_ended(tmp_path, monkeypatch):

@@ -65,7 +65,7 @@ class StoredStream:
 
     Args:
         account: the account that paid for it.
-        rho: the price, a fraction.
+        rho: the price of a run, a fraction.
         delta: the part of the price that may be lost, a fraction.
         epsilon: of the guarantee of the whole stream.
         last: the start of the last period.
@@ -75,6 +75,7 @@ class StoredStream:
         columns: the names of the columns of its table, and their SQL types; none before the first answer.
         releases: the ids of the releases, by the constant of the period, in their order.
         erased: True if an officer said that all rows of some users were erased since the last answer.
+        runs: how often the price was charged.
     """
 
     account: str
@@ -88,11 +89,12 @@ class StoredStream:
     columns: tuple[tuple[str, str], ...] = ()
     releases: dict[str, str] = field(default_factory=dict)
     erased: bool = False
+    runs: int = 1
 
     @property
     def cost(self) -> Cost:
-        """What the whole stream cost."""
-        return Cost(Fraction(self.rho), Fraction(self.delta))
+        """What the whole stream cost, in all runs."""
+        return Cost(self.runs * Fraction(self.rho), self.runs * Fraction(self.delta))
 
     @property
     def paid(self) -> str:
@@ -100,10 +102,14 @@ class StoredStream:
         return f"{self.account} paid epsilon {self.epsilon:g} for all periods, until {self.last}"
 
     @property
+    def answered(self) -> str | None:
+        """The start of the last answered period."""
+        return next(reversed(self.releases)).partition("'")[2].rstrip("'") if self.releases else None
+
+    @property
     def summary(self) -> RunningSummary:
         """What it cost, until when; once there is an answer."""
-        answered = next(reversed(self.releases)).partition("'")[2].rstrip("'")
-        return RunningSummary(epsilon=self.epsilon, answered=answered, until=self.last)
+        return RunningSummary(epsilon=self.epsilon, answered=self.answered or "", until=self.last)
 
     @property
     def table(self) -> SavedTable:
@@ -122,6 +128,21 @@ STREAM: TypeAdapter[StoredStream] = TypeAdapter(StoredStream)
 def stored_streams(store: BudgetStore) -> dict[str, StoredStream]:
     """Return all streams that have begun, by name."""
     return {name: STREAM.validate_json(text) for name, text in store.records(RECORD)}
+
+
+def charge_again(store: BudgetStore, action: AdminAction) -> list[str]:
+    """Charge every stream that goes on once more, whatever the limit of its account, and return their names.
+
+    A store that may be an older copy answers again what was answered since, perhaps from other rows and then with
+    independent noise: another run, at the same price (docs/running-counts.md#why-it-holds).
+    """
+    streams = {name: stream for name, stream in stored_streams(store).items() if stream.answered != stream.last}
+    for stream in streams.values():
+        store.charge(stream.account, Cost(Fraction(stream.rho), Fraction(stream.delta)), action)
+    for name, stream in streams.items():
+        again = replace(stream, runs=stream.runs + 1)
+        store.put_record(RECORD, name, _text_of(again), action, {"stream": name, "runs": again.runs})
+    return list(streams)
 
 
 def _check_payer(account: Account) -> None:
