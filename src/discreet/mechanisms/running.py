@@ -30,7 +30,7 @@ class RunningCounts:
 
     A user counts for the first C items that the user had, in the order of days. On day t, with noise
     Z = `CorrelatedGaussians` of variance sigma^2, an item of h users is listed, with its day, if h >= m and
-    h + Z >= m + ceil(z sigma sqrt(gamma_t) + 1/2), where m = ceil(sigma / parts). From its day on, h + Z is published
+    h + Z >= m + ceil(z sigma sqrt(gamma_t) + 1/2), where m = ceil(sigma). From its day on, h + Z is published
     on every day. sigma^2 >= C gamma_T / mu^2, and Pr[N(0, 1) > z] <= beta / (C T).
 
     All that is published costs rho = mu^2 / 2 and loses beta; it satisfies (epsilon, beta + curve of mu at epsilon).
@@ -42,7 +42,6 @@ class RunningCounts:
         quantile: z, a multiple of 1/1024.
         rho: mu^2 / 2.
         mass: beta.
-        parts: as above: more of them list smaller items, and engines return more items.
     """
 
     periods: int
@@ -51,7 +50,6 @@ class RunningCounts:
     quantile: Fraction
     rho: Fraction
     mass: Fraction
-    parts: int = 1
 
     name: ClassVar[str] = "running"
 
@@ -70,12 +68,12 @@ class RunningCounts:
         return cls.within(periods, groups_per_user, square, mass)
 
     @classmethod
-    def within(cls, periods: int, groups_per_user: int, square: Fraction, mass: Fraction, parts: int = 1) -> Self:
+    def within(cls, periods: int, groups_per_user: int, square: Fraction, mass: Fraction) -> Self:
         """Return the stream whose mu^2 is *square* and whose beta is *mass*."""
         variance = groups_per_user * Fraction(squared_sums(periods)[-1]) / square
         quantile = normal_quantile(float_below(mass / (groups_per_user * periods)))
         numbers = _rounded_up(variance), _rounded_up(Fraction(quantile)), square / 2, mass
-        return cls(periods, groups_per_user, *numbers, parts)
+        return cls(periods, groups_per_user, *numbers)
 
     def worst_cost(self) -> Cost:
         """Return the cost of the whole stream, which is charged when it begins."""
@@ -84,7 +82,7 @@ class RunningCounts:
     @property
     def least(self) -> int:
         """M: items with fewer users are not listed, whatever their noise, so that engines need not return them."""
-        return math.isqrt(math.ceil(self.variance / self.parts**2) - 1) + 1
+        return math.isqrt(math.ceil(self.variance) - 1) + 1
 
     def std_error(self, day: int) -> float:
         """Return the standard deviation of the noise on *day*, from 1 on."""
@@ -131,7 +129,6 @@ _LISTING = Fraction(2, 5)
 _STEPS = 8
 """The number of places of a user whose users are counted for the kept share."""
 
-_PARTS = 4
 _DEFAULT_GROUPS = 10
 _MOST_LISTED_GROUPS = 30
 _FEW = 6
@@ -207,9 +204,9 @@ class CorrectedCounts:
         rest = square * (1 - _PLACES - (_PILOT if has_pilot else 0))
         variance = _rounded_up(_STEPS * Fraction(squared_sums(periods)[-1]) / (_PLACES * square))
         if most <= _FEW:
-            listing = RunningCounts.within(periods, middle, rest, mass, _PARTS)
+            listing = RunningCounts.within(periods, middle, rest, mass)
             return cls(listing, None, variance, square / 2, tuple(pilot))
-        listing = RunningCounts.within(periods, min(middle, _MOST_LISTED_GROUPS), square * _LISTING, mass, _PARTS)
+        listing = RunningCounts.within(periods, min(middle, _MOST_LISTED_GROUPS), square * _LISTING, mass)
         counting = RunningCounts.within(periods, middle, rest - square * _LISTING, mass)
         return cls(listing, counting, variance, square / 2, tuple(pilot))
 

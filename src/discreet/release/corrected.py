@@ -366,5 +366,4 @@ def _mechanism(values: dict[str, Any]) -> CorrectedCounts:
 def level_of(values: dict[str, Any]) -> RunningCounts:
     """Return a level from JSON values, whose numbers are texts of fractions."""
     variance, quantile, rho, mass = (Fraction(values[name]) for name in ("variance", "quantile", "rho", "mass"))
-    bounds = values["periods"], values["groups_per_user"]
-    return RunningCounts(*bounds, variance, quantile, rho, mass, values.get("parts", 1))
+    return RunningCounts(values["periods"], values["groups_per_user"], variance, quantile, rho, mass)
