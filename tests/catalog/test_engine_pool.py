@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from discreet.catalog.engine_pool import EnginePool, VersionedReader
+from discreet.catalog.engine_pool import EnginePool, VersionedReader, open_dataset
 from discreet.catalog.loader import load_catalog
 from discreet.engines import opening
 from discreet.errors import (
@@ -83,6 +83,7 @@ def opened(tmp_path, monkeypatch):
         ("trino://me@db/hive/web?scratch=memory.default", True),
         ("clickhouse://me@db/web", False),
         ("clickhouse://me@db/web?temporary=true", True),
+        ("clickhouse://me@db/web?sent_to=http://proxy", False),
         ("postgresql://reader@db/warehouse", True),
     ],
 )
@@ -94,6 +95,29 @@ def test_an_unopened_engine_has_pair_queries_by_its_url(tmp_path, url, pairs):
     )
     pool = EnginePool(load_catalog(tmp_path / "catalog.toml"), datetime.datetime.now, {})
     assert pool.has_pairs("d") is pairs
+
+
+@pytest.mark.parametrize(("source", "pairs"), [("gone.parquet", True), ("pinot://broker:8099", False)])
+def test_an_unopened_source_has_pair_queries_by_its_url(tmp_path, source, pairs):
+    """As one of an engine; files have them."""
+    pool = EnginePool(catalog_of(tmp_path, f'source = "{source}"\ntable = "t"'), datetime.datetime.now, {})
+    assert pool.has_pairs("d") is pairs
+
+
+def test_an_engine_is_opened_with_the_settings_of_its_table_and_its_own(tmp_path, monkeypatch):
+    """Its password is that of the environment."""
+    made = {}
+    monkeypatch.setattr(opening, "open_engine", lambda url, **settings: made.update(settings, url=url))
+    settings = {"table": "t", "view": None}
+    (tmp_path / "catalog.toml").write_text(
+        '[engines.w]\nurl = "trino://me@db/hive/web"\npassword_env = "SECRET"\ntimeout_seconds = 7\n'
+        '[datasets.d]\nengine = "w"\ntable = "t"\nuser = "u"\ncolumns.a = { type = "text", group = true }\n'
+    )
+    open_dataset(load_catalog(tmp_path / "catalog.toml"), "d", {"SECRET": "hush"})
+    assert made == settings | {"url": "trino://me@db/hive/web", "password": "hush", "timeout_seconds": 7}
+    made.clear()
+    open_dataset(catalog_of(tmp_path, 'source = "duckdb:///x.db"\ntable = "t"'), "d", {})
+    assert made == settings | {"url": made["url"]}
 
 
 def test_concurrent_requests_open_an_engine_once(opened):
@@ -167,6 +191,14 @@ def test_a_listed_domain_is_read_when_its_dataset_is_opened(opened):
     assert engine.requests == ["SELECT a"]
 
 
+def test_no_dataset_is_opened_to_learn_that_items_have_no_known_domain(opened):
+    """A plan without items, or with an item whose labels the catalog does not list, reads nothing."""
+    datasets, made = opened(LISTED + 'columns.b = { type = "text", group = true }', Engine())
+    assert datasets.domain("d", ()) is None
+    assert datasets.domain("d", ("a", "b")) is None
+    assert made == []
+
+
 def test_a_domain_written_in_the_catalog_is_built_once(opened):
     """A domain in the catalog does not depend on the data, so no version is read."""
     settings = 'columns.a = { type = "text", group = true, domain = ["x", "y"] }\ndata_version = { query = "SELECT a" }'
@@ -219,6 +251,16 @@ def test_an_engine_without_private_bounds_is_refused_before_the_start():
     engine = VersionedReader(Engine(), "d", lambda: True)
     with pytest.raises(InputError, match="choose the bound of 'b' privately; declare its sum without private_bound"):
         engine.check(replace(REQUEST, summed=SumBounds(Fraction(0), Fraction(8), private=True, column="b")))
+
+
+def test_a_request_is_checked_by_its_engine():
+    """With its bounds, if the engine can read several of them."""
+    engine = Engine()
+    engine.has_scaled_sums = True
+    engine.check = engine.requests.append
+    request = replace(REQUEST, summed=SumBounds(Fraction(0), Fraction(8), private=True, column="b"))
+    VersionedReader(engine, "d", lambda: True).check(request)
+    assert engine.requests == [request]
 
 
 def test_a_version_that_fails_after_the_head_is_not_an_unreachable_engine(opened):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import gc
+import threading
 import weakref
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -14,7 +17,7 @@ from discreet.catalog.engine_pool import EnginePool
 from discreet.catalog.loader import load_catalog
 from discreet.engines import opening
 from discreet.engines.duckdb import DuckDBEngine
-from discreet.errors import EngineError, EngineUnreachable, InputError
+from discreet.errors import EngineBusy, EngineError, EngineUnreachable, InputError
 from discreet.head_request import HeadRequest, Kind
 from tests.catalog.fakes import FakeEngine
 
@@ -175,10 +178,17 @@ def test_all_queries_are_refused_while_a_version_is_checked(tmp_path, pool, monk
     datasets = pool(FILES)
     datasets.refresh()
     _write(tmp_path, "2")
-    open_, during = datasets._open, []
-    monkeypatch.setattr(datasets, "_open", lambda name: (during.extend(_errors(datasets)), open_(name))[1])
+    open_, during, reasons = datasets._open, [], []
+
+    def watched(name):
+        during.extend(_errors(datasets))
+        reasons.append(datasets.unavailable())
+        return open_(name)
+
+    monkeypatch.setattr(datasets, "_open", watched)
     datasets.refresh()
     assert len(set(during)) == 1
+    assert reasons == [{"d": "its source has changed, and is being checked"}]
     assert datasets.unavailable() == {}
 
 
@@ -245,11 +255,14 @@ def test_labels_of_a_query_are_read_again_by_a_refresh_only(pool, clock, monkeyp
     datasets = pool(LISTED)
     datasets.refresh()
     answers["SELECT a"] = pa.table({"a": ["x", "y"]})
-    for seconds, count in ((599, 1), (1, 2)):
+    fetch, fetched = engine.fetch, []
+    monkeypatch.setattr(engine, "fetch", lambda statement: (fetched.append(clock.now), fetch(statement))[1])
+    for seconds, before, count in ((599, 1, 1), (1, 1, 2), (0, 2, 2), (599, 2, 2)):
         clock.pass_(seconds)
-        assert len(datasets.domain("d", ("a",))) == 1
+        assert len(datasets.domain("d", ("a",))) == before
         datasets.refresh()
         assert len(datasets.domain("d", ("a",))) == count
+    assert len(set(fetched)) == len(fetched) == 1
     answers["SELECT a"] = pa.table({"a": ["x", None]})
     clock.pass_(600)
     datasets.refresh()
@@ -273,7 +286,213 @@ def test_one_dataset_that_fails_leaves_the_others_open(tmp_path, pool):
 def test_no_query_opens_a_dataset_before_the_first_refresh_has(tmp_path, pool, monkeypatch):
     """A request that arrives during the first refresh is refused like all others."""
     _write(tmp_path)
-    datasets, during = pool(FILES), []
-    monkeypatch.setattr(datasets, "_refresh", lambda _: during.extend(_errors(datasets)))
+    datasets, during, threads = pool(FILES), [], []
+
+    def arrive(_):
+        during.extend(_errors(datasets))
+        threads.append(threading.current_thread())
+
+    monkeypatch.setattr(datasets, "_refresh", arrive)
     datasets.refresh()
     assert len(set(during)) == 1
+    assert [thread.daemon for thread in threads] == [True], "a large file keeps no process from ending"
+
+
+ENGINES = """[engines.a]
+url = "postgresql://reader@a.internal/web"
+connections = 1
+timeout_seconds = 1
+[engines.b]
+url = "postgresql://reader@b.internal/web"
+"""
+
+
+def _tables(*names):
+    """Return a catalog of the engines with a dataset for each name of two letters, its own and its engine's."""
+    return ENGINES + "".join(f'[datasets.{own}]\nengine = "{engine}"\ntable = "t"\n{COLUMNS}' for own, engine in names)
+
+
+@pytest.fixture
+def servers(monkeypatch):
+    """Return the fake engines that are opened, in order."""
+    made = []
+
+    def open_(*_, **__):
+        made.append(FakeEngine({"u": Kind.TEXT, "a": Kind.TEXT}))
+        return made[-1]
+
+    monkeypatch.setattr(opening, "open_engine", open_)
+    return made
+
+
+def test_another_catalog_keeps_open_what_it_declares_alike(tmp_path, pool, servers):
+    """What it declares otherwise, itself or its engine, is refused until a refresh has checked it."""
+    own = _tables("ca", "da", "eb")
+    datasets = pool(own)
+    datasets.refresh()
+    before = {name: datasets.engine(name) for name in "cde"}
+    (tmp_path / "catalog.toml").write_text(
+        _tables("ca", "db", "eb", "fa").replace("b.internal/web", "b.internal/other")
+    )
+    datasets.replace_catalog(load_catalog(tmp_path / "catalog.toml"))
+    reason = "its declaration has changed, and is being checked"
+    assert datasets.unavailable() == {"d": reason, "e": reason}
+    assert datasets.engine("c") is before["c"]
+    for name in "def":
+        with pytest.raises(EngineError, match="cannot be queried now"):
+            datasets.engine(name)
+    datasets.refresh()
+    assert datasets.unavailable() == {}
+    assert len(servers) == 6
+    assert datasets.engine("c") is before["c"]
+    assert not {datasets.engine(name) for name in "def"} & set(before.values())
+
+
+def test_a_dataset_that_another_catalog_lacks_is_gone(tmp_path, pool, servers):
+    """With the reason why it was unavailable, and whether its source was replaced; a query of it is refused."""
+    datasets = pool(SERVER + FILES.replace("datasets.d", "datasets.e"))
+    datasets.refresh()
+    assert list(datasets.unavailable()) == ["e"]
+    (tmp_path / "catalog.toml").write_text(SERVER.replace("datasets.d", "datasets.f"))
+    datasets.replace_catalog(load_catalog(tmp_path / "catalog.toml"))
+    assert datasets.unavailable() == {}
+    datasets.refresh()
+    assert datasets.engine("f") is servers[-1]
+    for ask in (lambda: datasets.version("d"), lambda: datasets.reader("e", None), lambda: datasets.queue("d")):
+        with pytest.raises(EngineUnreachable, match=r"the dataset '[de]' was removed; nothing was queried"):
+            ask()
+
+
+def test_datasets_share_the_queue_of_their_engine(tmp_path, pool):
+    """It has the engine's connections and time limit, also after another catalog, which keeps it or changes them."""
+    own = _tables("ca", "da", "eb")
+    datasets = pool(own + FILES.replace("datasets.d", "datasets.a") + CSV.replace("datasets.d", "datasets.g"))
+    first = datasets.queue("c")
+    assert first is datasets.queue("d")
+    assert len({datasets.queue(name) for name in "cdeag"}) == 4
+    with first.slot(), pytest.raises(EngineBusy, match="the engine was busy for 1 seconds"), first.slot():
+        pass
+    with contextlib.ExitStack() as slots:
+        for name in "eeeegggg":
+            slots.enter_context(datasets.queue(name).slot())
+    (tmp_path / "catalog.toml").write_text(own.replace("timeout_seconds = 1", "timeout_seconds = 2"))
+    datasets.replace_catalog(load_catalog(tmp_path / "catalog.toml"))
+    assert datasets.queue("c") is datasets.queue("d") is not first
+    (tmp_path / "catalog.toml").write_text(own)
+    datasets.replace_catalog(load_catalog(tmp_path / "catalog.toml"))
+    assert datasets.queue("c") is datasets.queue("d") is first
+
+
+def test_a_source_that_is_replaced_under_its_declared_version_is_noted(tmp_path, pool):
+    """Until the catalog states another version; the first source, and one whose version is its fingerprint, is not."""
+    _write(tmp_path)
+    own = DECLARED + FILES.replace("datasets.d", "datasets.e")
+    datasets = pool(own)
+    for folder in (None, tmp_path):
+        if folder is not None:
+            _write(folder, "2")
+        datasets.refresh()
+        assert datasets.replaced() == ({"d"} if folder else set())
+    (tmp_path / "catalog.toml").write_text(own.replace("datasets.e", "datasets.f"))
+    datasets.replace_catalog(load_catalog(tmp_path / "catalog.toml"))
+    assert datasets.replaced() == {"d"}
+    (tmp_path / "catalog.toml").write_text(own.replace('data_version = "1"', 'data_version = "2"'))
+    datasets.replace_catalog(load_catalog(tmp_path / "catalog.toml"))
+    assert datasets.replaced() == frozenset()
+
+
+def test_a_file_of_an_engine_is_compared_like_one_of_a_dataset(tmp_path, pool):
+    """Its URL may name a DuckDB file, or a table of a lakehouse, which have fingerprints."""
+
+    def write(rows):
+        with duckdb.connect(str(tmp_path / "new.db")) as connection:
+            connection.execute(f"CREATE TABLE t AS SELECT 'u' || range AS u, 'x' AS a FROM range({rows})")
+        (tmp_path / "new.db").replace(tmp_path / "t.db")
+
+    write(2)
+    datasets = pool(SERVER.replace("postgresql://reader@db.internal/web", f"duckdb:///{tmp_path}/t.db"))
+    datasets.refresh()
+    engine, version = datasets.engine("d"), datasets.version("d")
+    assert datasets.reader("d", version).head(REQUEST).counts.tolist() == [2]
+    datasets.refresh()
+    assert datasets.engine("d") is engine
+    write(3)
+    datasets.refresh()
+    assert datasets.version("d") != version
+    assert datasets.reader("d", None).head(REQUEST).counts.tolist() == [3]
+
+
+def test_a_declared_version_is_that_of_files_as_well(tmp_path, pool):
+    """Their fingerprint is the version only of a dataset without one."""
+    _write(tmp_path)
+    datasets = pool(DECLARED)
+    assert datasets.version("d") == "1"
+    assert datasets.reader("d", "1").head(REQUEST).counts.tolist() == [2]
+
+
+def test_an_engine_of_files_that_fails_names_the_dataset(tmp_path, pool, monkeypatch):
+    """As one of a server."""
+    _write(tmp_path)
+    datasets = pool(FILES)
+
+    def fail(*_):
+        raise EngineError("at /srv/secret")
+
+    monkeypatch.setattr(datasets.engine("d"), "_guarded", fail)
+    with pytest.raises(EngineError, match=r"^the engine of the dataset 'd' failed$"):
+        datasets.reader("d", datasets.version("d")).head(REQUEST)
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        'data_version = { schedule = "daily", at = "04:00", zone = "UTC" }\n',
+        'data_version = { query = "SELECT v" }\n',
+        "",
+    ],
+    ids=["schedule", "statement", "engine"],
+)
+def test_an_answer_is_refused_if_its_version_ended_while_it_was_read(pool, clock, monkeypatch, declared):
+    """Whatever states the version; without one nothing is compared."""
+    engine = FakeEngine({"u": Kind.TEXT, "a": Kind.TEXT}, {"SELECT v": pa.table({"v": ["1"]})}, "1")
+    monkeypatch.setattr(opening, "open_engine", lambda *_, **__: engine)
+    datasets = pool(SERVER + declared)
+    engine.head = lambda request, **_: request
+    assert datasets.reader("d", datasets.version("d")).head(REQUEST) is REQUEST
+
+    def changes(request, **_):
+        clock.pass_(86_400)
+        for table in engine._answers.values():
+            engine._answers["SELECT v"] = pa.table({"v": [f"{table['v'][0]}1"]})
+        engine._version += "1"
+        return request
+
+    engine.head = changes
+    assert datasets.reader("d", None).head(REQUEST) is REQUEST
+    version = datasets.version("d")
+    with pytest.raises(EngineError, match="the data of 'd' changed its version while the query ran; run it again"):
+        datasets.reader("d", version).head(REQUEST)
+    assert datasets.version("d") not in {version, None}
+
+
+def test_a_version_that_cannot_be_read_is_an_error_that_names_the_dataset(pool, monkeypatch):
+    """Before a read and after it, in the same words."""
+    engine = FakeEngine({"u": Kind.TEXT, "a": Kind.TEXT})
+    engine.head = lambda request, **_: request
+    monkeypatch.setattr(opening, "open_engine", lambda *_, **__: engine)
+    datasets = pool(SERVER + 'data_version = { query = "SELECT v" }\n')
+    asked = [lambda: datasets.version("d"), lambda: datasets.reader("d", "1").head(REQUEST)]
+    for ask in asked:
+        with pytest.raises(EngineError, match=r"^the dataset 'd' cannot be queried now"):
+            ask()
+    engine._answers["SELECT v"] = pa.table({"v": ["1"]})
+    for ask in asked:
+        ask()
+
+    def unreachable():
+        raise EngineUnreachable("no table at s3://secret")
+
+    engine.has_changed = unreachable
+    for ask in asked:
+        with pytest.raises(EngineError, match=r"^the dataset 'd' cannot be queried now"):
+            ask()

@@ -160,6 +160,12 @@ def test_a_time_without_a_zone_is_a_bug():
         scheduled_version(schedule("daily 04:00", BERLIN), datetime.datetime(2026, 11, 20))
 
 
+@pytest.mark.parametrize("name", ["Berlin", "", "Europe", "../UTC", "/etc/localtime"])
+def test_other_names_are_no_time_zones(name):
+    """Unknown ones, folders, and paths, which are not read."""
+    assert check_zone(name) == "must be a time zone such as Europe/Berlin or UTC"
+
+
 @pytest.mark.parametrize("name", ["UTC", BERLIN, "Asia/Kolkata"])
 def test_time_zones_are_known_by_their_names(name):
     """Zones have the names of the tz database."""
@@ -188,6 +194,8 @@ def test_missing_time_zones_are_reported_with_a_remedy(monkeypatch):
         (-5, "-5"),
         (Decimal("1E+3"), "1000"),
         (Decimal("2.50"), "2.50"),
+        (Decimal("1E-7"), "0.0000001"),
+        ("x" * 200, "x" * 200),
         (datetime.date(2026, 11, 20), "2026-11-20"),
         (datetime.datetime(2026, 11, 20, 4), "2026-11-20T04:00:00"),
     ],
@@ -235,6 +243,12 @@ def test_the_version_has_the_declared_source(tmp_path, setting, version):
     """The version is text from a schedule or a query, or a digest of the engine's version, which names paths."""
     engine = FakeEngine(answers={"SELECT 17": pa.table({"v": [17]})}, version="/srv/reads.parquet 17")
     assert current_version(dataset(tmp_path, setting), engine, NOW) == version
+
+
+def test_a_version_may_hold_the_path_of_any_file(tmp_path):
+    """Paths are bytes, and those that are not UTF-8 have surrogates in Python."""
+    version = current_version(dataset(tmp_path, ""), FakeEngine(version="/srv/\udcff 17"), NOW)
+    assert version == hashlib.sha256(b"/srv/\xff 17").hexdigest()[:32]
 
 
 def test_the_version_may_be_unknown(tmp_path):

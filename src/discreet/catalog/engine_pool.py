@@ -8,6 +8,7 @@ import hashlib
 import queue
 import threading
 import zoneinfo
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from discreet.catalog.domains import known_domain, known_labels
 from discreet.catalog.fields import OwnerQuery
-from discreet.catalog.model import KINDS, Catalog, Dataset, LabelFile, Schedule
+from discreet.catalog.model import KINDS, Catalog, Dataset, EngineSettings, LabelFile, Schedule
 from discreet.engines.base import Engine, RequestQueue, check_private_bounds, has_all_pair_queries
 from discreet.errors import (
     DiscreetError,
@@ -171,12 +172,8 @@ class EnginePool:
         self._open_dataset = open_
         self._clock = clock
         self._environment = environment
-        self._locks = {name: threading.Lock() for name in catalog.datasets}  # a slow engine does not delay the others
-        shared = {name: RequestQueue(e.connections, e.timeout_seconds) for name, e in catalog.engines.items()}
-        self._queues = {
-            name: RequestQueue() if dataset.engine is None else shared[dataset.engine]
-            for name, dataset in catalog.datasets.items()
-        }
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)  # a slow engine delays no other
+        self._queues: dict[tuple[str, EngineSettings | None], RequestQueue] = {}
         self._opened: dict[str, _Opened] = {}
         self._failed: dict[str, _Failure] = {}
         self._replaced: set[str] = set()
@@ -188,19 +185,7 @@ class EnginePool:
         Datasets whose declaration and engine are as before stay open. All others are closed; queries in progress keep
         the engine that they began with.
         """
-        shared: dict[str, RequestQueue] = {}
-        for name, settings in catalog.engines.items():
-            used = [self._queues[other] for other, dataset in self.catalog.datasets.items() if dataset.engine == name]
-            same = self.catalog.engines.get(name) == settings
-            shared[name] = used[0] if used and same else RequestQueue(settings.connections, settings.timeout_seconds)
         before = self.catalog
-        for name, dataset in catalog.datasets.items():
-            if name not in self._locks:
-                self._locks[name] = threading.Lock()
-            if dataset.engine is not None:
-                self._queues[name] = shared[dataset.engine]
-            elif name not in self._queues or before.datasets[name].engine is not None:
-                self._queues[name] = RequestQueue()
         changed = {
             name
             for name, dataset in before.datasets.items()
@@ -237,7 +222,7 @@ class EnginePool:
                     self._refresh(names.get_nowait())
 
         # Not a ThreadPoolExecutor: its threads would keep the process from ending while a large file is read.
-        threads = [threading.Thread(target=work, name="sources", daemon=True) for _ in range(_OPEN_AT_ONCE)]
+        threads = [threading.Thread(target=work, daemon=True) for _ in range(_OPEN_AT_ONCE)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -293,8 +278,15 @@ class EnginePool:
         return self._current(name).engine
 
     def queue(self, name: str) -> RequestQueue:
-        """Return the request queue of a dataset's engine; datasets of one engine share it."""
-        return self._queues[name]
+        """Return the request queue of a dataset's engine; datasets of one engine share it.
+
+        Raises:
+            EngineUnreachable: another catalog without the dataset replaced the one of a query.
+        """
+        engine = self._dataset(name).engine
+        settings = None if engine is None else self.catalog.engines.get(engine)
+        new = RequestQueue() if settings is None else RequestQueue(settings.connections, settings.timeout_seconds)
+        return self._queues.setdefault((engine or name, settings), new)
 
     def version(self, name: str) -> str | None:
         """Return the current version of a dataset's data, or None if it is unknown.
@@ -559,15 +551,15 @@ def scheduled_version(schedule: Schedule, now: datetime.datetime) -> str:
     hour, minute = schedule.at.split(":")
     changes = []  # around that time: at least one before it, and perhaps later ones
     if schedule.schedule == "hourly":
-        this = local.replace(minute=int(minute), second=0, microsecond=0, tzinfo=None)
+        this = local.replace(minute=int(minute))  # its seconds are those of now, and are not shown
         for hours in range(-3, 2):  # clocks are put forward or back by up to two hours
             at = this + datetime.timedelta(hours=hours)
-            changes += [at.replace(fold=fold, tzinfo=zone) for fold in (0, 1)]
+            changes += [at.replace(fold=fold) for fold in (0, 1)]
     else:
         for days in range(-32, 2):
             date = local.date() + datetime.timedelta(days=days)
             skipped = {"weekly": _DAYS[date.weekday()] != schedule.day, "monthly": date.day != 1}
-            if not skipped.get(schedule.schedule, False):
+            if not skipped.get(schedule.schedule):
                 changes.append(datetime.datetime.combine(date, datetime.time(int(hour), int(minute)), zone))
     past = (moment for moment in (change.astimezone(datetime.UTC) for change in changes) if moment <= now)
     return max(past).astimezone(zone).isoformat(timespec="minutes")
