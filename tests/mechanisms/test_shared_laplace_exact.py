@@ -17,7 +17,7 @@ from discreet.mechanisms import KnownGumbel, KnownLaplace, Request, anchored
 from discreet.mechanisms.anchored import SharedLaplace, SharedNoise
 from discreet.mechanisms.base import shared_where_smaller
 from discreet.mechanisms.sums import KnownGumbelSums, ListedSums
-from discreet.noise import DiscreteLaplace, KeyedBits
+from discreet.noise import DiscreteGaussian, DiscreteLaplace, KeyedBits
 from discreet.query.planning import make_plan
 from discreet.values import ExactHead
 from tests.queries import query_of
@@ -253,7 +253,18 @@ def test_the_price_of_laplace_counts_is_their_interval():
     gaussian = KnownGumbel.within_cost(limit, Request(8, 20, known_domain=True))
     assert gaussian.expectation().max_half_width is None
     assert isinstance(shared_where_smaller(DiscreteLaplace(Fraction(9)), 1, 1, 0, 1), DiscreteLaplace)
-    assert anchored.SharedLaplace.instead(2, 2, Fraction(9), -1, 1) is None
+    for alone in (DiscreteLaplace(Fraction(9)), DiscreteGaussian(Fraction(9))):
+        assert shared_where_smaller(alone, 2, 2, -1, 1) is alone
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [(SharedNoise, [675, 30, -13, 33, 21, -5]), (SharedLaplace, [-20034, -130, 464, 270, -1826, -751])],
+)
+def test_what_a_key_draws_is_kept(kind, expected):
+    """Of 65 values, whose coins take more than one word; each shares the anchor."""
+    drawn = kind(Fraction(900), Fraction(400)).draw(KeyedBits(bytes(32), "kept"), "counts", 65)
+    assert [int(drawn.sum()), *drawn[:3].tolist(), *drawn[-2:].tolist()] == expected
 
 
 def test_costs_of_shared_noise_by_hand():
@@ -267,8 +278,8 @@ def test_costs_of_shared_noise_by_hand():
     assert gaussian.rho(4) == (Fraction(4, 3) + Fraction(1, 2)) / 2
     assert gaussian.rho(4, -1, 3) == (Fraction(64, 3) + Fraction(4, 2)) / 2
     for kind in (SharedLaplace, SharedNoise):
-        assert kind.instead(9, 9, Fraction(10_000)) == kind.instead(9, 9, Fraction(10_000), 0, 1) is not None
-        assert kind.instead(1, 1, Fraction(10_000)) is kind.instead(9, 9, Fraction(10_000), -2, 2) is None
+        assert kind.instead(9, 9, Fraction(10_000), 0, 1) is not None
+        assert kind.instead(1, 1, Fraction(10_000), 0, 1) is None
     assert [anchored._cube_root(number) for number in (0, 1, 7, 8, 26, 27, 10**18)] == [0, 1, 1, 2, 2, 3, 10**6]
     assert SharedNoise(Fraction(2**80), Fraction(1)).apart == 2**80
     with pytest.raises(InputError, match="wider"):

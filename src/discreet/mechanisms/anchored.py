@@ -51,15 +51,15 @@ class SharedNoise:
         return cls(rounded_up(width * unit), rounded_up(common * unit / root))
 
     @classmethod
-    def instead(cls, n: int, moved: int, variance: Fraction, low: int = 0, high: int = 1) -> Self | None:
+    def instead(cls, n: int, moved: int, variance: Fraction, low: int, high: int) -> Self | None:
         """Return noise for *n* values that costs what independent Gaussian noise does, or None if it is not smaller.
+
+        low + high is not 0.
 
         Args:
             moved: the number of values that one user moves, for the price of independent noise.
             variance: that of independent noise.
         """
-        if low + high == 0:
-            return None
         most = max(-low, high)
         noise = cls.of(n, moved * most**2 / variance, low, high)
         return noise if noise.std < math.sqrt(variance) else None
@@ -94,7 +94,7 @@ class SharedNoise:
         Halves are rounded up or down by a coin that does not depend on the value, so that the noise has the mean 0 and
         its sum with the value follows from 2 v_j + X_j + R.
         """
-        coins = np.unpackbits(bits.uint64(f"{label}/coin", (n + 63) // 64).view(np.uint8), bitorder="little")[:n]
+        coins = np.unpackbits(bits.uint64(f"{label}/coin", -(-n // 64)).view(np.uint8), bitorder="little")[:n]
         return (self.twice(bits, label, f"{label}/anchor", n) + coins) // 2
 
 
@@ -120,15 +120,15 @@ class SharedLaplace(SharedNoise):
         return cls(apart, rounded_up(ratio * apart))
 
     @classmethod
-    def instead(cls, n: int, moved: int, variance: Fraction, low: int = 0, high: int = 1) -> Self | None:
+    def instead(cls, n: int, moved: int, variance: Fraction, low: int, high: int) -> Self | None:
         """Return noise whose epsilon and rho are at most those of independent noise, or None if it is not smaller.
+
+        low + high is not 0.
 
         Args:
             moved: the number of values that one user moves, for the price of independent noise.
             variance: the square of the scale of independent noise.
         """
-        if low + high == 0:
-            return None
         most = max(-low, high)
         scale = floor_sqrt(variance)
         noise = cls.of(n, moved * most / ceil_sqrt(variance), low, high)

@@ -247,6 +247,8 @@ def shared_where_smaller(alone: Noise, n: int, moved: int, low: int, high: int) 
         low: the least by which one user moves a value, at most 0.
         high: the most, at least 0.
     """
+    if low + high == 0:
+        return alone
     kind = SharedLaplace if isinstance(alone, DiscreteLaplace) else SharedNoise
     return kind.instead(n, moved, 1 / (2 * alone.rho()), low, high) or alone
 

@@ -714,7 +714,10 @@ class ScaledSums:
         bounds = np.sqrt(squares) * self.summed.step
         users_noise = self._users_noise()
         noisy = with_noise(head.users, users_noise, bits, "users").astype(np.float64)
-        users = believable(noisy, users_noise.std, _CERTAIN)
+        falling = believable(noisy, users_noise.std, _CERTAIN)
+        # Bins that stand out by themselves, though those between them and the bulk do not.
+        apart = (falling == 0) & (noisy >= _CERTAIN * users_noise.std)
+        users = np.where(apart, noisy, falling)
         if not users.any():
             users = np.where(noisy == noisy.max(), 1.0, 0.0)
         shares = _kept(bounds, users)
@@ -726,8 +729,10 @@ class ScaledSums:
         noise = self._noise(self.summed.squared_lengths(moved)[chosen], moved)
         parts = with_noise(head.scaled[:, chosen], noise, bits, "sums")
         share = float(shares[chosen])
-        likely = float(_kept(bounds, _with_hidden(noisy, users_noise.std, 0.0))[chosen])
-        fewest = float(_kept(bounds, _with_hidden(noisy, users_noise.std, _HIDDEN))[chosen])
+        likely, fewest = (
+            float(_kept(bounds, _with_hidden(noisy, users_noise.std, beyond, apart))[chosen])
+            for beyond in (0.0, _HIDDEN)
+        )
         least = max(1 - _UNEVEN * (1 - fewest), min(likely, share / _UNEVEN))
         clipping = _clipping(math.ceil(bounds[chosen]), noisy, chosen, users_noise, share)
         return ReleasedScaledSums(parts, noise, share, least, clipping)
@@ -749,10 +754,12 @@ def _kept(bounds: NDArray[np.float64], users: NDArray[np.float64]) -> NDArray[np
     return np.minimum(shares, 1.0)  # all may be kept, but for rounding
 
 
-def _with_hidden(noisy: NDArray[np.float64], std: float, errors: float) -> NDArray[np.float64]:
-    """Return users by bounds with those that the noise may hide, by *errors* standard errors; of all, if none shows."""
-    users = continued(noisy, std, _CERTAIN, errors)
-    return users if users.any() else np.maximum(noisy + errors * std, 1.0)
+def _with_hidden(
+    noisy: NDArray[np.float64], std: float, beyond: float, apart: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Return users by bounds with those that the noise may hide, by *beyond* standard errors; of all, if none shows."""
+    users = np.where(apart, noisy + beyond * std, continued(noisy, std, _CERTAIN, beyond))
+    return users if users.any() else np.maximum(noisy + beyond * std, 1.0)
 
 
 def with_noise(exact: NDArray[np.int64], noise: Noise | SharedNoise, bits: Bits, label: str) -> NDArray[np.int64]:

@@ -111,7 +111,7 @@ class CorrelatedGaussians:
         magnitude = np.zeros(len(items))
         error = np.zeros(len(items))
         weights = factors(day)
-        for s in range(int(firsts.min(initial=day)), day + 1):
+        for s in range(int(firsts.min()), day + 1):
             started = np.flatnonzero(firsts <= s)
             those = items.of(started)
             signs = those.signs(self._name(s))
