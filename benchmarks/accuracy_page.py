@@ -155,30 +155,13 @@ def _half_width(cells: Sequence[Cell]) -> float:
 
 
 def _all_cells(cells: Sequence[Cell]) -> list[str]:
-    headings = ["table", "ε", "PCR", "head", "Plume", "Plume, exact curve", "**release**", "chosen", "covered", "ratio"]
-    rows = []
+    """Return the counts of `auto` and of the best other method, a line for each table."""
+    epsilons = sorted({cell.epsilon for cell in cells})
+    lines = {cell.table: [_shown(cell.table), *[""] * len(epsilons)] for cell in cells}
     for cell in cells:
-        plain, exact = cell.best_plume(exact=False), cell.best_plume(exact=True)
-        shares = {"head": cell.value("auto", "by_head"), "light": cell.value("auto", "by_light")}
-        shares["two-round"] = 1 - sum(shares.values())
-        chosen = ", ".join(
-            name if share > 0.999 else f"{name} {share:.0%}" for name, share in shares.items() if share > 0.001
-        )
-        rows.append(
-            [
-                _shown(cell.table),
-                f"{cell.epsilon:g}",
-                _counts(cell, "pcr"),
-                _counts(cell, "head"),
-                f"{_counts(cell, plain)}, {plain.split()[1].strip(',')} %",
-                f"{_counts(cell, exact)}, {exact.split()[1].strip(',')} %",
-                f"**{_counts(cell, 'auto')}**",
-                chosen,
-                f"{cell.value('auto', 'covered'):.0%}",
-                f"{cell.ratio():.2f}",
-            ]
-        )
-    return markdown(headings, rows)
+        best = max(cell.value(method) for method in ("head", "pcr", cell.best_plume(exact=False)))
+        lines[cell.table][1 + epsilons.index(cell.epsilon)] = f"{cell.value('auto'):,.0f} / {best:,.0f}"
+    return markdown(["table", *(f"ε = {epsilon:g}" for epsilon in epsilons)], list(lines.values()))
 
 
 def _shown(table: str) -> str:

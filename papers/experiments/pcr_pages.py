@@ -72,30 +72,13 @@ def rows_of(rows: Sequence[Row], table: str, method: str) -> list[Row]:
 
 
 def describe(rows: Sequence[Row], paper_says: str) -> str:
-    """Describe the paper's reading of the figure, then for each table the numbers and how methods compare."""
+    """Describe the paper's reading of the figure, then for each table how methods compare."""
     tables = list(dict.fromkeys(str(row["table"]) for row in rows))
     parts = [f"The paper: {paper_says}"]
     for table in tables:
-        parts += [_numbers(rows, table), _comparison(rows, table)]
+        users = int(rows_of(rows, table, OURS)[0]["users"] or 0)
+        parts.append(f"**{table}**, {users:,} users. {_comparison(rows, table)}")
     return "\n\n".join(parts)
-
-
-def _numbers(rows: Sequence[Row], table: str) -> str:
-    ours = rows_of(rows, table, OURS)
-    head = "".join(f" ε = {row['epsilon']:g} |" for row in ours)
-    lines = [
-        f"**{table}**, {int(ours[0]['users'] or 0):,} users: results (of them beyond 10 %).\n",
-        f"| |{head}",
-        "| --- |" + " ---: |" * len(ours),
-    ]
-    for method in (*STYLES, *NOT_DRAWN):
-        line = f"| {method} |"
-        for row in rows_of(rows, table, method):
-            returned = float(row["returned"] or 0)
-            line += f" {returned:.1f}" if 0 < returned < 10 else f" {returned:,.0f}"
-            line += " |" if row["beyond"] is None else f" ({100 * float(row['beyond']):.0f} %) |"
-        lines.append(line)
-    return "\n".join(lines)
 
 
 def _comparison(rows: Sequence[Row], table: str) -> str:
