@@ -41,6 +41,8 @@ CASES = [
     (["--average", "year", "--bound", "9"], "an average of rows needs --rows-per-group: the most rows"),
     (["--average", "year", "--bound", "9"], "divide --sum year by the counts of users"),
     (["--average", "year", "--bound", "9", "--rows-per-group", "2", "--no-counts"], "leave out --no-counts"),
+    (["--mean", "year"], "Did you mean '--average'?"),
+    (["--estimate"], "Did you mean 'discreet plan'?"),
     (["--item", "rows_per_group"], "there is no item column 'rows_per_group'"),
     (["--where", '"rows_per_group" = 1'], "there is no column 'rows_per_group'"),
     (["--where", "reader IN (SELECT 1)"], "at character 1: subqueries are not allowed"),

@@ -25,6 +25,15 @@ from discreet.cli.running import running
 from discreet.cli.serve import init, key, serve
 from discreet.errors import BudgetExceeded, DiscreetError, InputError
 
+_INSTEAD = {
+    "--mean": "--average",
+    "--avg": "--average",
+    "--estimate": "discreet plan",
+    "--plan": "discreet plan",
+    "discreet query --plan": "--estimate",
+}
+"""What there is in place of options that other commands or programs have."""
+
 INPUT = 2
 ENGINE = 3
 INTERRUPTED = 130
@@ -79,6 +88,10 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         sys.exit(discreet.main(arguments, prog_name="discreet", standalone_mode=False) or 0)
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "discreet"
+        if isinstance(error, click.NoSuchOption):
+            name = error.option_name
+            instead = _INSTEAD.get(f"{command} {name}") or _INSTEAD.get(name)
+            error.possibilities = [instead] if instead else error.possibilities
         _fail(f"{error.format_message()} (see {command} --help)", INPUT)
     except (InputError, BudgetExceeded) as error:
         _fail(str(error), INPUT)

@@ -27,6 +27,7 @@ def plan(catalog: str, name: str) -> None:
 
     CATALOG declares the stream NAME. No row is read.
     """
+    from discreet.budget.model import MAX_RECORD_LENGTH
     from discreet.mechanisms.running import CorrectedCounts
     from discreet.warehouse import connect
 
@@ -49,7 +50,8 @@ def plan(catalog: str, name: str) -> None:
         "counted": counted,
     }
     if isinstance(mechanism, CorrectedCounts):
-        lines["listed"] = "in a service some 40,000 items, then the stream ends; without a limit in a file"
+        most = MAX_RECORD_LENGTH // 25  # a label of some length and its noisy number have about 25 characters
+        lines["listed"] = f"in a service some {most:,} items, then the stream ends; without a limit in a file"
     for label, text in lines.items():
         click.echo(f"{label:<15} {text}")
 

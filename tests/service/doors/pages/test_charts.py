@@ -106,6 +106,6 @@ def test_an_answer_is_drawn_by_its_columns(ann):
     assert "day / country" in lines
     assert '<rect class="bar"' not in lines
     table = shown(["article", "country"])
-    assert 'class="sortable pivot stack"' in table
+    assert 'class="pivot stack"' in table
     assert "<polyline" not in table
     assert re.search(r'data-value="\d+">[\d,]+<small>[\d,-]+ to [\d,]+</small>', table)

@@ -64,9 +64,11 @@ function compare(one, other) {
   return numbers[0] === numbers[1] ? texts[0].localeCompare(texts[1], undefined, { numeric: true }) : numbers[0] - numbers[1];
 }
 
+// Let every column be sorted but those of drawings and forms.
 function sortable(table) {
   [...table.tHead.rows[0].cells].forEach((head, column) => {
-    if (head.matches(".chart, .unsorted") || head.querySelector("button")) return;
+    const cells = [...table.tBodies[0].rows].map((row) => row.cells[column]);
+    if (cells.length < 2 || head.querySelector("button") || cells.some((cell) => cell.querySelector("svg, form"))) return;
     const button = document.createElement("button");
     button.type = "button";
     button.append(...head.childNodes);
@@ -90,7 +92,7 @@ function prepare() {
     area.addEventListener("scroll", () => { area.previousElementSibling.scrollTop = area.scrollTop; });
     highlight(area);
   }
-  document.querySelectorAll("table.sortable").forEach(sortable);
+  document.querySelectorAll("table:has(thead)").forEach(sortable);
 }
 
 // The form of a query. Its price follows what is typed: an answer replaces the parts of the page that it holds, by id, but
