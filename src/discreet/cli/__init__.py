@@ -90,8 +90,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         command = error.ctx.command_path if error.ctx else "discreet"
         if isinstance(error, click.NoSuchOption):
             name = error.option_name
-            instead = _INSTEAD.get(f"{command} {name}") or _INSTEAD.get(name)
-            error.possibilities = [instead] if instead else error.possibilities
+            if instead := _INSTEAD.get(f"{command} {name}") or _INSTEAD.get(name):
+                error = click.NoSuchOption(name, possibilities=[instead])
         _fail(f"{error.format_message()} (see {command} --help)", INPUT)
     except (InputError, BudgetExceeded) as error:
         _fail(str(error), INPUT)
