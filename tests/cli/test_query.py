@@ -234,7 +234,7 @@ def test_a_service_that_cannot_be_reached_is_code_3(run, monkeypatch):
         (["--url", "http://localhost:9", "--sql", SQL, "--epsilon", "much"], "epsilon must be a number, not 'much'"),
         (["--url", "http://localhost:9", "--sql", SQL, "--format", "xml"], "'xml' is not one of"),
         (["--url", "http://localhost:9", "--sql", SQL, "--estimate", "--format", "csv"], "an estimate is printed as"),
-        (["--url", "http://localhost:9", "--sql", SQL, "--plan"], "Did you mean '--estimate'?"),
+        (["--url", "http://localhost:9", "--sql", SQL, "--plan"], "There is no option --plan: use --estimate"),
     ],
 )
 def test_an_impossible_query_is_refused_with_a_sentence(run, monkeypatch, arguments, message):

@@ -91,7 +91,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         if isinstance(error, click.NoSuchOption):
             name = error.option_name
             if instead := _INSTEAD.get(f"{command} {name}") or _INSTEAD.get(name):
-                error = click.NoSuchOption(name, possibilities=[instead])
+                error = click.UsageError(f"There is no option {name}: use {instead}")
         _fail(f"{error.format_message()} (see {command} --help)", INPUT)
     except (InputError, BudgetExceeded) as error:
         _fail(str(error), INPUT)
