@@ -32,6 +32,8 @@ ROOT = Path(__file__).resolve().parent.parent
 LOG = Path("build/demo/visits.parquet")  # from the root
 PICTURE = Path("build/demo/daily.png")
 SHOWN = "page 3"
+EACH_DAY = [FIRST + datetime.timedelta(n) for n in range(DAYS)]
+SHOWN_DAYS = [EACH_DAY[n - 1] for n in (7, 14, DAYS)]
 KEY = discreet.NoiseKey(b"a public key protects nobody: it is for demonstrations only", "daily-1")
 
 
@@ -49,8 +51,8 @@ def make_log(path: Path) -> None:
     pq.write_table(pa.table({"visitor": visitor, "page": [f"page {n}" for n in page], "day": days}), path)
 
 
-def running_counts(table: discreet.Table) -> discreet.Release:
-    """Return the visitors so far of each page on the last day of a stream."""
+def running_counts(table: discreet.Table) -> dict[datetime.date, discreet.Release]:
+    """Refresh a stream on each day, and return the visitors so far of each page on some of them."""
     with tempfile.TemporaryDirectory() as folder:
         stream = table.running(
             "page",
@@ -64,9 +66,9 @@ def running_counts(table: discreet.Table) -> discreet.Release:
             clock=lambda: datetime.datetime(2026, 7, 1, tzinfo=datetime.UTC),
         )
         stream.begin()
-        for day in range(DAYS):
-            release = stream.refresh(str(FIRST + datetime.timedelta(day)))
-    return release
+        for day in EACH_DAY:
+            stream.refresh(str(day))
+        return {day: stream.show(str(day)) for day in SHOWN_DAYS}
 
 
 def print_way(way: str, items: list[tuple[dict[str, Any], int]]) -> None:
@@ -90,7 +92,7 @@ def main(picture: Path = PICTURE) -> None:
     budget = discreet.Budget(EPSILON, DELTA)
     limit = table.plan("page", epsilon=EPSILON, delta=DELTA, budget=budget).one_of(DAYS).query.options
     daily = {}
-    for day in (FIRST + datetime.timedelta(n) for n in range(DAYS)):
+    for day in EACH_DAY:
         of_day = table.where(f"day = '{day}'")
         release = of_day.release("page", epsilon=limit.epsilon, delta=limit.delta, budget=budget, bits=KEY)
         daily |= {(item["page"], day): item for item in release.to_dict()["items"]}
@@ -105,7 +107,11 @@ def main(picture: Path = PICTURE) -> None:
     for way, items in ways.items():
         print_way(way, [(item, truth[pair]) for pair, item in items.items()])
     so_far = dict(duckdb.sql(f"SELECT page, count(DISTINCT visitor) FROM '{LOG}' GROUP BY page").fetchall())
-    print_way("running counts, last day", [(item, so_far[item["page"]]) for item in running_counts(table)])
+    running = running_counts(table)
+    print_way("running counts, last day", [(item, so_far[item["page"]]) for item in running[SHOWN_DAYS[-1]]])
+    for day, release in running.items():
+        for item in (item for item in release if item["page"] == SHOWN):
+            print(f"  {SHOWN} until {day:%-d %B}: {item['count']:,} visitors ({item['low']:,} to {item['high']:,})")
     active = dict(duckdb.sql(f"SELECT day, count(DISTINCT visitor) FROM '{LOG}' GROUP BY day").fetchall())
     site = table.release("day", domain=sorted(active), epsilon=EPSILON, delta=DELTA, bits=KEY)
     print_way("visitors of each day", [(item, active[item["day"]]) for item in site])
@@ -113,10 +119,9 @@ def main(picture: Path = PICTURE) -> None:
     mpl.rcParams["font.size"] = 9
     figure = Figure(figsize=(8, 3.2), layout="constrained")
     axes = figure.subplots()
-    days = [FIRST + datetime.timedelta(n) for n in range(DAYS)]
-    axes.plot(days, [truth.get((SHOWN, day), 0) for day in days], color="#22303c", lw=1, label="truth")
+    axes.plot(EACH_DAY, [truth.get((SHOWN, day), 0) for day in EACH_DAY], color="#22303c", lw=1, label="truth")
     for (way, items), color, shift in zip(ways.items(), ("#4c8dae", "#c2542d"), (-0.15, 0.15), strict=True):
-        found = [(day, items[SHOWN, day]) for day in days if (SHOWN, day) in items]
+        found = [(day, items[SHOWN, day]) for day in EACH_DAY if (SHOWN, day) in items]
         places = [datetime.datetime.combine(day, datetime.time()) + datetime.timedelta(shift) for day, _ in found]
         counts = np.array([item["count"] for _, item in found])
         ends = np.array([[item["low"], item["high"]] for _, item in found]).reshape(-1, 2)

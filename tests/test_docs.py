@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 
 import click
+import duckdb
 import pytest
 
 import discreet
@@ -16,6 +17,7 @@ from benchmarks.__main__ import BENCHMARKS
 from discreet.cli import discreet as command
 from discreet.cli import main
 from discreet.mechanisms import MECHANISMS
+from examples import daily
 from examples.demo import LOG, make_log
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -194,6 +196,22 @@ def test_the_example_of_the_first_page_runs():
     expected = text.partition("```text\n")[2].partition("```")[0]
     code = example.replace("print(release)", "assert str(release).split() == expected.split()")
     exec(compile(code, "first-release.md", "exec"), {"expected": expected})  # noqa: S102 - the page's own words
+
+
+def test_the_example_of_four_ways_shows_visitors_so_far(tmp_path, monkeypatch):
+    """A stream is declared, refreshed on three days and shown, on a log of fewer visitors."""
+    monkeypatch.setattr("examples.daily.VISITORS", 12_000)
+    monkeypatch.setattr("examples.daily.EACH_DAY", daily.SHOWN_DAYS)
+    daily.make_log(tmp_path / "visits.parquet")
+    running = daily.running_counts(discreet.scan(tmp_path / "visits.parquet", user="visitor"))
+    assert list(map(str, running)) == ["2026-06-07", "2026-06-14", "2026-06-28"]
+    for day, release in running.items():
+        (first,) = (item for item in release if item["page"] == "page 0")
+        so_far = (
+            f"SELECT count(DISTINCT visitor) FROM '{tmp_path}/visits.parquet' WHERE page = 'page 0' AND day <= '{day}'"
+        )
+        ((exact,),) = duckdb.sql(so_far).fetchall()
+        assert abs(first["count"] - exact) < 5 * first["std_error"] < 0.5 * exact
 
 
 def test_the_beliefs_beside_epsilon_are_rounded_up_from_their_formula():
