@@ -150,7 +150,7 @@ def listed_items(domain: Any, items: tuple[str, ...]) -> pa.Table:  # noqa: ANN4
             raise InputError("the domain must be an Arrow table, not another frame; use its to_arrow()")
         if not isinstance(domain, Iterable) or isinstance(domain, bytes | Mapping):
             hint = "; use list(...) of the keys or values of the dict" if isinstance(domain, Mapping) else ""
-            raise InputError(f"the domain must be a list of labels, an Arrow table, or a path{hint}")
+            raise InputError(f"the domain, or segments, must be a list of labels, an Arrow table, or a path{hint}")
         rows = list(domain)
         if len(items) > 1 and not all(isinstance(row, tuple | list) and len(row) == len(items) for row in rows):
             raise InputError(f"the domain must list tuples of {len(items)} labels")
