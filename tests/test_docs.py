@@ -97,6 +97,15 @@ def test_every_link_between_pages_resolves(page):
             assert ((DOCS / page).parent / target).exists(), target
 
 
+@pytest.mark.parametrize("page", sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")))
+def test_every_page_begins_with_its_readers(page):
+    """A page of a mechanism, an engine or a paper has those of the first page of its folder."""
+    first = (DOCS / page).read_text().split("\n\n")[1]
+    if page.startswith(("engines/", "mechanisms/", "papers/")):
+        first = (DOCS / page).with_name("index.md").read_text().split("\n\n")[1]
+    assert first.startswith(("For ", "You ", "Your ")), first
+
+
 def shown() -> list[tuple[str, str, str]]:
     """Return the commands that pages show with their output: page, command, output."""
     found = []
