@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import re
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -52,6 +54,20 @@ def test_a_table_at_a_server_of_ours_is_refused_with_the_url_to_scan(backend, ur
     table = operations.DatabaseTable("reads", schema, source=source).to_expr()
     with pytest.raises(InputError, match=f"is at a server: scan that, by its URL {url}"):
         discreet.scan(table, user="reader")
+
+
+@pytest.mark.parametrize(
+    ("backend", "url"),
+    [
+        ("clickhouse", "clickhouse://user@host:8443/database?table=name"),
+        ("pyspark", "sc://host:15002?table=name, or scan the DataFrame of Spark"),
+    ],
+)
+def test_a_table_at_a_server_whose_library_is_not_installed_here_is_refused_alike(backend, url):
+    """By the name of the backend, which is all that is read of it."""
+    table = type("Table", (), {"__module__": "ibis.expr", "get_backend": lambda _: SimpleNamespace(name=backend)})()
+    with pytest.raises(InputError, match=rf"^the ibis Table is at a server: scan that, by its URL {re.escape(url)}$"):
+        as_arrow(table)
 
 
 def test_a_table_without_a_backend_is_refused_in_one_sentence():

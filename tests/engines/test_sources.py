@@ -287,7 +287,7 @@ UNREADABLE = {
 def test_a_value_that_duckdb_cannot_read_refuses_the_file_when_it_is_opened(tmp_path, kind, dictionary, view):
     """Later it would make those queries fail that read it, and a filter on another column selects which."""
     for name, rows in (("1", slice(0, 1)), ("2", slice(0, 2))):
-        table = pa.table(ROWS | {"at": UNREADABLE[kind]})
+        table = pa.table(ROWS | {"at": UNREADABLE[kind], "price": pa.array([1, 2], pa.decimal128(3))})
         pyarrow.parquet.write_table(table[rows], tmp_path / f"{name}.parquet", use_dictionary=dictionary)
     with contextlib.closing(DuckDBEngine(tmp_path / "1.parquet", view=view)) as engine:
         assert rows_of(engine, REQUEST) == [(("x",), 1)]
@@ -412,6 +412,25 @@ def test_coarse_units_become_microseconds_at_any_depth(unit):
     assert checked(table, "it").schema.types == _nested(pa.timestamp("us", "UTC"), pa.duration("us"))
 
 
+class _Own(pa.ExtensionType):
+    """A type of another library, whose values are whole numbers to all others."""
+
+    def __init__(self):
+        super().__init__(pa.int64(), "own.number")
+
+    def __arrow_ext_serialize__(self):
+        """See `pyarrow.ExtensionType`."""
+        return b""
+
+
+def test_types_of_other_libraries_are_left_as_they_are():
+    """Those that extend a type of Arrow, and unions."""
+    union = pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1]), pa.array(["a"])])
+    own = _Own()
+    table = pa.table({"own": pa.ExtensionArray.from_storage(own, pa.array([1])), "union": union})
+    assert checked(table, "it") == table
+
+
 def test_types_that_only_pandas_understands_are_refused():
     """DuckDB would read what stores them."""
     period = pa.array(pd.period_range("2024-01", periods=1, freq="M"))
@@ -495,7 +514,9 @@ def test_a_source_is_named_by_its_library():
     assert as_arrow(duckdb.sql("SELECT 1 AS user"))[1] == "the duckdb DuckDBPyRelation"
     with pytest.raises(InputError, match=r"^the polars LazyFrame cannot be read as a table"):
         as_arrow(pl.LazyFrame({"user": ["x"]}).select(pl.col("user").str.to_integer()))
-    with pytest.raises(InputError, match=r"^the duckdb DuckDBPyRelation cannot be read as a table"):
+    with pytest.raises(
+        InputError, match=r"^the duckdb DuckDBPyRelation cannot be read as a table \(\w+\); read it without Discreet"
+    ):
         as_arrow(duckdb.sql("SELECT CAST('x' AS INTEGER) AS user"))
 
 

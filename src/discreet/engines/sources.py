@@ -133,7 +133,7 @@ def as_arrow(frame: Any) -> tuple[pa.Table, str]:  # noqa: ANN401 - frames of an
                 arrow = None if objects else column.to_arrow()
             elif not objects or all(isinstance(value, str | None) for value in column):
                 # A copy, because frames are mutable; Arrow would share their memory.
-                arrow = pa.array(column.copy(), pa.string() if objects else None, from_pandas=True)
+                arrow = pa.array(column.copy(), pa.string() if objects else None)
         if arrow is None:
             raise InputError(
                 f"column {str(label)!r} of {name} has no type of its own, or a value that this type cannot hold; "
