@@ -284,7 +284,7 @@ class EnginePool:
             EngineUnreachable: another catalog without the dataset replaced the one of a query.
         """
         engine = self._dataset(name).engine
-        settings = None if engine is None else self.catalog.engines.get(engine)
+        settings = self.catalog.engines[engine] if engine else None
         new = RequestQueue() if settings is None else RequestQueue(settings.connections, settings.timeout_seconds)
         return self._queues.setdefault((engine or name, settings), new)
 
