@@ -219,6 +219,19 @@ def test_a_label_without_rows_or_rows_without_a_label_are_refused(engine, monkey
                 pass
 
 
+def test_a_user_who_is_not_numbered_is_refused(engine, monkeypatch):
+    """Users are selected after the rows, too, and a user who is not there then would be left out unseen."""
+    write = DuckDBPairs._write
+
+    def without_one(self, name, select, parameters=None):
+        write(self, name, f"{select} WHERE u <> 'a'" if name == duckdb_pairs._OWNERS else select, parameters)
+
+    monkeypatch.setattr(DuckDBPairs, "_write", without_one)
+    table = table_of([("a", "x"), ("b", "x"), ("b", "y")])
+    with pytest.raises(InexactHead, match="other rows"), engine(table).pairs(REQUEST):
+        pass
+
+
 def test_a_view_is_read_once():
     """The rows of a view may be others each time, and its labels must be theirs."""
     view = "SELECT user, item || CAST(floor(random() * 1e6) AS INTEGER) AS item FROM source"

@@ -49,8 +49,9 @@ class DuckDBPairs:
     groups the pairs by item and makes duplicates adjacent. This is exact because the distinct labels, which DuckDB
     selects, have different bits; if they do not, a join with them puts the number of the item in the place of the bits.
 
-    The numbers are in a temporary table, which spills to disk; numpy sorts a range of them at a time. In memory are
-    a range, 4 bytes for each distinct pair, about 20 for each user and a few numbers for each item.
+    The numbers, or the hashes and users that they are computed from, are in a temporary table, which spills to disk;
+    numpy sorts a range of them at a time. In memory are a range, 4 bytes for each distinct pair, about 20 for each user
+    and a few numbers for each item.
 
     Args:
         words: writes the SELECT of the rows in DuckDB's dialect.
@@ -84,20 +85,20 @@ class DuckDBPairs:
             EngineError: users and items are too many for a number, which takes over 2 * 10^9 rows.
             InexactHead: the rows do not have the labels that were selected.
         """
-        codes, order, users = self._write_keys()
+        keys, codes, order, users = self._select_keys()
         sizes = np.zeros(users, dtype=np.int32)
         blocks = []
         read = [codes[:0]]
         place = -1
         last = -1
-        for ordered in self._sorted():
+        for ordered in self._sorted(keys):
             for start in range(0, len(ordered), _BATCH):
                 rows = ordered[start : start + _BATCH]
-                pairs = rows[np.diff(rows, prepend=last) != 0]
+                pairs = rows[_begins(rows, last)]
                 if not len(pairs):
                     continue
                 of = pairs >> self._user_bits
-                starts = np.flatnonzero(np.diff(of, prepend=-1))
+                starts = np.flatnonzero(_begins(of, -1))
                 new = int(of[0] != last >> self._user_bits)
                 place += new
                 read.append(of[starts[1 - new :]])
@@ -106,20 +107,26 @@ class DuckDBPairs:
                 blocks.append((order[place : place + len(starts)], np.diff(starts, append=len(pairs)), users_of_pairs))
                 place += len(starts) - 1
                 last = pairs[-1]
-        self._connection.execute(f"DROP TABLE {_KEYS}")
+        self._connection.execute(f"DROP TABLE IF EXISTS {_KEYS}; DROP TABLE IF EXISTS {_CODES}")
         if not np.array_equal(np.concatenate(read), codes):
             raise InexactHead(_OTHER_ROWS)
-        sizes[sizes > MAX_BASKET] = 0
         self._sizes = sizes
         self._blocks = blocks
-        self._users_of_item = self._add_up(np.minimum(sizes, 1), np.ones(len(codes), dtype=np.int64))
+        self._users_of_item = np.zeros(len(codes), dtype=np.int64)
+        for items, counts, _ in blocks:
+            self._users_of_item[items] += counts
+        left_out = sizes > MAX_BASKET
+        if left_out.any():
+            self._users_of_item -= self._add_up(left_out.astype(np.int32), self._users_of_item)
+            sizes[left_out] = 0
         self._numbers = np.flatnonzero(self._users_of_item)
 
-    def _write_keys(self) -> tuple[Ints, Ints, int]:
-        """Write a number for the pair of each row: a code of its item, above a number of its user.
+    def _select_keys(self) -> tuple[str, Ints, Ints, int]:
+        """Find a number for the pair of each row: a code of its item, above a number of its user.
 
         Returns:
-            the codes, ascending; the item that has each of them; and a number above those of the users.
+            a relation with a column of these numbers, pair; the codes, ascending; the item that has each of them; and a
+            number above those of the users.
         """
         rows = f"({self._words.rows()})"
         parameters: list[str] | None = self._words.parameters
@@ -160,20 +167,23 @@ class DuckDBPairs:
             pairs += f" JOIN (SELECT item, h FROM {_ITEMS}) AS i USING (h)"
         if not is_hashed:  # the labels and users themselves are compared
             pairs = f"{joined_items(self._words, rows, _ITEMS)} JOIN {_OWNERS} AS o ON d.u = o.u"
-        self._write(_KEYS, f"SELECT {key} AS pair FROM {pairs}", None if is_hashed else parameters)
+        keys = f"SELECT {key} AS pair FROM {pairs}"
+        if pairs == _CODES and count <= _RANGE:  # they are selected once
+            return f"({keys})", codes, order, users
+        self._write(_KEYS, keys, None if is_hashed else parameters)
         if self._count(_KEYS) != count:
             raise InexactHead(_OTHER_ROWS)
         self._connection.execute(f"DROP TABLE {_CODES}")
-        return codes, order, users
+        return _KEYS, codes, order, users
 
-    def _sorted(self) -> Iterator[Ints]:
-        """Yield the numbers of pairs in ascending order, range by range.
+    def _sorted(self, keys: str) -> Iterator[Ints]:
+        """Yield the numbers of pairs in *keys* in ascending order, range by range.
 
         Ends of ranges are sampled. Rows of the same pair may be more than fit in memory, but then most ends are that
         pair, and a range of a single pair is not read.
         """
         ends = np.zeros(0, dtype=np.int64)
-        if self._count(_KEYS) > _RANGE:
+        if self._count(keys) > _RANGE:
             sample = self._integers(f"SELECT pair FROM {_KEYS} WHERE hash(rowid) % {_SAMPLED} = 0")
             ends = np.sort(sample)[:: _RANGE // _SAMPLED]
         ends, times = np.unique(ends, return_counts=True)
@@ -184,7 +194,7 @@ class DuckDBPairs:
                 yield np.array([start])
                 continue
             within = f" WHERE pair BETWEEN {start} AND {end - 1}" if len(starts) > 1 else ""
-            pairs = self._integers(f"SELECT pair FROM {_KEYS}{within}")
+            pairs = self._integers(f"SELECT pair FROM {keys}{within}")
             middle = len(pairs) // 2
             with ThreadPoolExecutor(2) as pool:
                 list(pool.map(np.ndarray.sort, (pairs[:middle], pairs[middle:])))
@@ -322,6 +332,14 @@ def _weights(share: NDArray[np.float64]) -> Ints:
 def _bins(values: Ints, bounds: Ints) -> Ints:
     """Return for each value the first bin with a bound of at least the value, or else the last bin."""
     return np.minimum(np.searchsorted(bounds, values), len(bounds) - 1)
+
+
+def _begins(ordered: Ints, last: int) -> NDArray[np.bool_]:
+    """Return for each number whether it differs from the one before it, of which *last* is the first one's."""
+    begins = np.empty(len(ordered), dtype=np.bool_)
+    begins[:1] = ordered[:1] != last
+    np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
+    return begins
 
 
 def _are_different(ordered: Ints) -> bool:
